@@ -116,7 +116,7 @@ int64_t kw_server_tend(kw_server *server, int64_t now) {
   more = kw_kv_tend(server) || more;
   kw_watch_tend(server);
   make_room(server);
-  if (more) return now;
+  if (more || kw_hub_deadline(server->hub) == INT64_MIN) return now;
   return server->options.clock != NULL ? INT64_MAX : kw_hub_deadline(server->hub);
 }
 

@@ -171,7 +171,8 @@ void kw_write_queue_begin_revoke(kw_server *server, kw_stream *stream, int64_t i
 }
 
 void kw_write_queue_finish(kw_server *server) {
-  if (server->long_write != NULL) kw_store_finish(server->store);
+  if (server->long_write == NULL || kw_store_is_inherited(server->store)) return;
+  kw_store_finish(server->store);
 }
 
 /* }====== */

@@ -45,7 +45,8 @@ bool kw_write_queue_tend(kw_server *server);
 /* The on_close of methods that wait. */
 void kw_write_queue_close(kw_server *server, kw_stream *stream);
 
-/* Does what is left of the server's long write, whose stream is closed, in one piece. */
+/* Does what is left of the server's long write, whose stream is closed, in one piece. In the child after a fork it does
+ * nothing. */
 void kw_write_queue_finish(kw_server *server);
 
 #ifdef KW_PROBE

@@ -17,6 +17,7 @@ static kw_revision lower_of(const kw_store *store) {
 }
 
 void kw_compaction_start(kw_store *store, int64_t rev) {
+  if (store->hook.on_compact != NULL) store->hook.on_compact(rev, store->hook.ctx);
   store->compact_next = lower_of(store);
   store->compact_revision = rev;
   if (store->compact_requested < rev) store->compact_requested = rev;
@@ -38,7 +39,7 @@ static bool is_running(const kw_store *store) {
 }
 
 int64_t kw_compaction_deadline(const kw_store *store) {
-  if (!is_running(store) || store->compact_next.main > store->held_after) return KW_NEVER;
+  if (!is_running(store)) return KW_NEVER;
   if (!kw_log_may_remove(store->log, (size_t)store->options.step_records)) return KW_NEVER;
   return store->compact_is_delayed ? store->compact_retry_at : INT64_MIN;
 }
@@ -114,7 +115,7 @@ bool kw_compaction_step(kw_store *store) {
     int rc = is_there ? KW_OK : kw_log_failure(store->log);
     if (rc != KW_OK) return stop(store, next, rc);
     if (!is_there || entry.rev.main > store->compact_revision) break;
-    bool is_enough = visits >= store->options.step_records || entry.rev.main > store->held_after;
+    bool is_enough = visits >= store->options.step_records;
     if (is_enough) return stop(store, entry.rev, KW_OK);
     if (entry.blob != NULL) visits += (int64_t)(entry.bytes.len / BYTES_PER_VISIT);
     int64_t n = visit(store, entry.rev, entry.tombstone, kw_keyvalue_key_in(entry.bytes));

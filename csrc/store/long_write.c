@@ -8,6 +8,7 @@ struct kw_long_write {
   kw_txn txn;
   kw_arena arena; /* of a revocation; an op has its caller's */
   kw_write_owner owner;
+  int failure; /* KW_OK, or why the write is being rolled back */
 };
 
 static void free_long_write(kw_long_write *write) {
@@ -26,6 +27,7 @@ void kw_long_write_free(kw_store *store) {
 static void begin(kw_store *store, kw_long_write *write, kw_write_owner owner) {
   kw_store_flush(store);
   write->owner = owner;
+  store->live_before = store->index.live;
   write->txn.retains = true;
   store->long_write = write;
 }
@@ -33,6 +35,7 @@ static void begin(kw_store *store, kw_long_write *write, kw_write_owner owner) {
 int kw_long_write_begin_revoke(kw_store *store, kw_lease *lease, kw_write_owner owner) {
   kw_long_write *write = kw_alloc_zeroed(sizeof *write);
   if (write == NULL) return KW_ERR_NO_MEMORY;
+  lease->detached = UINT64_MAX; /* no commit moves the keys that are being listed */
   kw_txn_begin_revoke(&write->txn, lease, &write->arena);
   begin(store, write, owner);
   return KW_OK;
@@ -66,12 +69,20 @@ void kw_long_write_fail(kw_store *store, int rc) {
   if (store->long_write != NULL) end(store, rc);
 }
 
+static int run(kw_store *store, kw_long_write *write, kw_work *work) {
+  int rc = kw_txn_run(store, &write->txn, work);
+  int failure = kw_log_failure(store->log);
+  return rc >= 0 && failure != KW_OK ? failure : rc;
+}
+
 void kw_store_go_on(kw_store *store, kw_work *work) {
   if (store->long_write == NULL) return;
   kw_log_release(store->log);
-  int rc = kw_txn_run(store, &store->long_write->txn, work);
-  if (rc >= 0 && kw_log_failure(store->log) != KW_OK) rc = kw_log_failure(store->log);
-  if (rc != KW_UNFINISHED) end(store, rc);
+  kw_long_write *write = store->long_write;
+  int rc = write->failure == KW_OK ? run(store, write, work) : write->failure;
+  if (rc == KW_UNFINISHED) return;
+  write->failure = rc;
+  if (rc == KW_OK || kw_write_rollback_within(store, work)) end(store, rc);
 }
 
 void kw_store_finish(kw_store *store) {

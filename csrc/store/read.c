@@ -179,10 +179,15 @@ static void begin_by_index(kw_read *read) {
   read->phase = KW_READ_COUNTING_BY_INDEX;
 }
 
+/* While a write is open, its revision still gets records: the index alone is exact then. */
 static void begin_by_log(const kw_store *store, kw_read *read) {
+  if (store->open.n > 0) {
+    begin_by_index(read);
+    return;
+  }
   read->phase = KW_READ_COUNTING_BY_LOG;
   read->count = kw_index_count(&store->index, &read->op.range);
-  read->counted_from = kw_store_seen_revision(store);
+  read->counted_from = store->applied;
   read->rewrites = store->rewrites;
   read->next = (kw_revision){.main = read->revision + 1};
   read->visited = 0;
@@ -206,7 +211,10 @@ static int64_t count_difference(const step *s, kw_revision rev, kw_slice key) {
  * index is counted instead. */
 static int count_by_log(step *s) {
   kw_read *read = s->read;
-  if (read->rewrites != s->store->rewrites) begin_by_log(s->store, read);
+  if (read->rewrites != s->store->rewrites) {
+    begin_by_log(s->store, read);
+    return KW_OK;
+  }
   kw_log_cursor cursor = kw_log_seek(s->store->log, read->next);
   kw_log_entry entry;
   while (kw_work_is_left(s->work)) {
@@ -322,7 +330,7 @@ static int compare_values(const kw_sorter_item *a, const kw_sorter_item *b, void
   kw_slice x = look(s, revision_of(a)).value;
   kw_slice y = look(s, revision_of(b)).value;
   int c = kw_slice_compare(x, y);
-  kw_work_spend(s->work, c == 0 ? x.len : 0);
+  kw_work_spend(s->work, kw_min_size(x.len, y.len));
   return s->read->op.sort_order == KW_SORT_DESCEND ? -c : c;
 }
 

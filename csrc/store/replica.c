@@ -14,6 +14,7 @@ static int write_event(kw_store *store, int64_t rev, const kw_replica_event *eve
 }
 
 int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *events, size_t n) {
+  kw_store_finish(store);
   if (rev <= store->applied) return KW_ERR_STALE_REVISION;
   size_t bytes = kw_log_bytes(store->log);
   for (size_t i = 0; i < n; i++) {
@@ -30,6 +31,7 @@ int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *event
 }
 
 int kw_replica_advance(kw_store *store, int64_t rev) {
+  kw_store_finish(store);
   if (rev <= store->applied) return KW_ERR_STALE_REVISION;
   kw_store_set_applied(store, rev);
   return KW_OK;
@@ -78,6 +80,7 @@ static int fill(kw_store *store, const kw_kv *kvs, size_t n) {
 }
 
 int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
+  kw_store_finish(store);
   kw_index old_index = store->index;
   kw_log *old_log = store->log;
   kw_log *log = kw_log_new(NULL, NULL);
@@ -199,6 +202,7 @@ static void open_gap(kw_store *store, int64_t rev) {
 
 int kw_replica_merge(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
   difference diff = {NULL, 0, 0};
+  kw_store_finish(store);
   if (rev < store->applied) return KW_ERR_STALE_REVISION;
   int rc = find_difference(store, &diff, rev, kvs, n);
   bool is_there = rc == KW_OK && rev == store->applied;

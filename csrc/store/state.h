@@ -95,6 +95,7 @@ struct kw_store {
   uint64_t rewrites;
   kw_counts counts;
   kw_open_write open;
+  int64_t live_before; /* while the store is busy: live keys without the open write */
   kw_long_write
       *long_write;  /* the open write is evaluated in several turns; NULL: the store is not busy */
   int64_t expiring; /* id of the lease that the long write revokes because its time is over */
@@ -103,7 +104,6 @@ struct kw_store {
   int64_t compact_requested; /* becomes compact_revision when it is durable */
   int64_t compact_revision;  /* -1 before the first compaction */
   kw_revision compact_next;  /* first revision that the running compaction has not visited */
-  int64_t held_after;        /* compaction visits nothing after this revision */
   bool compact_is_stuck;     /* at a damaged record, until the alarm is disarmed */
   bool compact_is_delayed;   /* memory was short in the last step: the next one is done */
   int64_t compact_retry_at;  /* at this time */

@@ -69,7 +69,6 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
                       .revision = 1,
                       .compact_requested = -1,
                       .compact_revision = -1,
-                      .held_after = INT64_MAX,
                       .now = now};
   kw_link_init(&store->snapshots);
   if (store->options.quota == 0) store->options.quota = KW_DEFAULT_QUOTA;
@@ -160,7 +159,6 @@ void kw_store_commit(kw_store *store) {
 
 void kw_store_rollback(kw_store *store) {
   if (kw_store_is_busy(store)) return;
-  store->rewrites += store->open.n > 0; /* a read in steps may have counted the open write */
   kw_write_rollback(store);
 }
 
@@ -194,10 +192,6 @@ kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev) {
   return kw_store_seek_inside(store, (kw_revision){.main = rev});
 }
 
-void kw_store_hold_history(kw_store *store, int64_t rev) {
-  store->held_after = rev;
-}
-
 bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry) {
   return kw_log_next(store->log, cursor, entry) && entry->rev.main <= store->revision;
 }
@@ -227,9 +221,10 @@ int64_t kw_store_first_event_from(const kw_store *store, int64_t rev) {
 kw_store_status kw_store_get_status(const kw_store *store) {
   int64_t in_use, size = kw_quota_size(store, &in_use);
   unsigned own, alarms = kw_alarm_visible(store, &own);
+  bool is_busy = kw_store_is_busy(store);
   return (kw_store_status){.revision = store->revision,
                            .compact_revision = store->compact_revision,
-                           .keys = store->index.live,
+                           .keys = is_busy ? store->live_before : store->index.live,
                            .leases = (int64_t)store->leases.by_id.n,
                            .db_size = size,
                            .db_size_in_use = in_use,

@@ -255,10 +255,6 @@ kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev);
  * revision. */
 kw_log_cursor kw_store_seek_inside(const kw_store *store, kw_revision rev);
 
-/* For the hub: compaction removes no record after `rev`, until the hub has told its watchers. INT64_MAX: compaction
- * removes whatever it may. */
-void kw_store_hold_history(kw_store *store, int64_t rev);
-
 /* Moves to the next visible event, see kw_log_entry for how long its bytes are valid. Returns false at the end, and at
  * a record that cannot be read, see kw_store_read_failure. */
 bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry);
@@ -394,6 +390,8 @@ int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records);
 typedef struct kw_store_hook {
   /* The revisions after `before`, up to the store's revision, have become visible. */
   void (*on_visible)(int64_t before, void *ctx);
+  /* The history before `rev` is about to be compacted. */
+  void (*on_compact)(int64_t rev, void *ctx);
   /* A replica, which was at `before`, got a new base: its history does not go on. */
   void (*on_replace)(int64_t before, void *ctx);
   void *ctx;

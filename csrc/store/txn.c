@@ -190,7 +190,7 @@ static int compare_range(const kw_store *store, kw_txn *txn, const kw_compare *c
     bool is_live = kw_key_history_is_live(history);
     if (is_live) *holds = holds_for(store, compare, history);
     if (is_live) txn->is_empty = false;
-    kw_work_spend(work, 0);
+    kw_work_spend(work, compare->target == KW_COMPARE_VALUE ? compare->value.len : 0);
     if (*holds && !kw_work_is_left(work)) return KW_UNFINISHED;
   }
   if (txn->is_empty) *holds = holds_for_none(store, compare);

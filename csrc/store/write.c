@@ -137,9 +137,11 @@ void kw_write_commit(kw_store *store) {
   store->undo.committed = store->undo.n;
 }
 
-void kw_write_rollback(kw_store *store) {
+bool kw_write_rollback_within(kw_store *store, kw_work *work) {
   kw_undo_list *undo = &store->undo;
   while (undo->n > undo->committed) {
+    if (!kw_work_is_left(work)) return false;
+    kw_work_spend(work, 0);
     const kw_undo *step = &undo->steps[--undo->n];
     if (step->kind == KW_UNDO_CHANGE) {
       kw_log_undo(store->log);
@@ -150,6 +152,12 @@ void kw_write_rollback(kw_store *store) {
   }
   shrink_undo(undo);
   store->open.n = 0;
+  return true;
+}
+
+void kw_write_rollback(kw_store *store) {
+  kw_work work = kw_work_without_end();
+  kw_write_rollback_within(store, &work);
 }
 
 void kw_write_undo_all(kw_store *store) {

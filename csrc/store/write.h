@@ -9,6 +9,7 @@
 #define KW_STORE_WRITE_H
 
 #include "store/state.h"
+#include "store/work.h"
 
 /* Adds a put to the open write: the kv becomes the record of revision `main`, with all fields as given. Its lease
  * must exist, unless the store is a replica. After an error, a history that has no changes is removed from the index
@@ -35,6 +36,9 @@ void kw_write_commit(kw_store *store);
 
 /* Undoes the open write. */
 void kw_write_rollback(kw_store *store);
+
+/* Undoes the open write, or as much of it as the work allows. Returns true if the write is undone. */
+bool kw_write_rollback_within(kw_store *store, kw_work *work);
 
 /* Undoes all steps in the index and the leases. The log and the commit group must have forgotten them before. */
 void kw_write_undo_all(kw_store *store);

@@ -122,7 +122,7 @@ static void tell_chosen(kw_hub *hub) {
 
 /* True if compaction has passed a walk that was to go on. */
 static bool is_passed(const kw_hub *hub) {
-  return hub->n_chosen > 0 && hub->walk_next.main < kw_store_first_event(hub->store);
+  return hub->n_chosen > 0 && hub->walk_from < kw_store_first_event(hub->store);
 }
 
 /* Puts all chosen watchers back, none of them told. */
@@ -150,7 +150,8 @@ void kw_catch_up_step(kw_hub *hub) {
   }
   if (is_passed(hub)) give_up(hub);
   if (hub->n_chosen == 0) {
-    hub->walk_next = (kw_revision){.main = choose_near(hub)};
+    hub->walk_from = choose_near(hub);
+    hub->walk_next = (kw_revision){.main = hub->walk_from};
     hub->walked = 0;
   }
   if (hub->n_chosen > 0) tell_chosen(hub);

@@ -73,16 +73,20 @@ bool kw_delivery_walk_revision(kw_hub *hub, kw_walk *walk, kw_watch_group *group
   return *more || kw_store_read_failure(hub->store) == KW_OK;
 }
 
-/* Tells the synced watchers what one revision has for them. Returns false if its walk has failed, or needs more than
- * one turn. */
-static bool tell_revision(kw_hub *hub, kw_log_cursor *cursor, kw_log_entry *entry, bool *more,
-                          kw_work *work) {
+typedef enum outcome { TOLD, STOPPED, FAILED } outcome;
+
+/* Tells the synced watchers what one revision has for them. Returns STOPPED if the work has ended inside of the
+ * revision, and nobody wants what it has had up to there; FAILED if the walk has failed, or is too long for a turn. */
+static outcome tell_revision(kw_hub *hub, kw_log_cursor *cursor, kw_log_entry *entry, bool *more,
+                             kw_work *work) {
   int64_t rev = entry->rev.main;
-  bool ok = kw_delivery_walk_revision(hub, &hub->walk, hub->synced, cursor, entry, more, work) &&
-            !(*more && entry->rev.main == rev);
-  while (ok && kw_walk_first(&hub->walk) != NULL) tell_watched(hub, work);
+  bool ok = kw_delivery_walk_revision(hub, &hub->walk, hub->synced, cursor, entry, more, work);
+  bool is_inside = ok && *more && entry->rev.main == rev;
+  bool is_wanted = hub->walk.n > 0;
+  while (ok && !is_inside && kw_walk_first(&hub->walk) != NULL) tell_watched(hub, work);
   kw_walk_reset(&hub->walk);
-  return ok;
+  if (is_inside && !is_wanted) return STOPPED;
+  return ok && !is_inside ? TOLD : FAILED;
 }
 
 /* The watchers of an unfinished revision lag from there on; all others begin later. So nobody is behind. */
@@ -93,28 +97,37 @@ static void give_up(kw_hub *hub, int64_t rev) {
 
 void kw_delivery_step(kw_hub *hub) {
   kw_work work = {.left = hub->options.walk_visits};
-  kw_log_cursor cursor = kw_store_seek(hub->store, hub->told + 1);
+  kw_log_cursor cursor = kw_store_seek_inside(hub->store, hub->tell_next);
   kw_log_entry entry;
   hub->is_behind = kw_watch_group_count(hub->synced) > 0;
   bool more = hub->is_behind && kw_store_next(hub->store, &cursor, &entry);
+  if (hub->is_behind && !more && kw_store_read_failure(hub->store) != KW_OK)
+    give_up(hub, hub->tell_next.main);
   while (more && kw_work_is_left(&work)) {
     int64_t rev = entry.rev.main;
-    if (!tell_revision(hub, &cursor, &entry, &more, &work)) {
+    outcome told = tell_revision(hub, &cursor, &entry, &more, &work);
+    hub->tell_next = told == STOPPED ? entry.rev : (kw_revision){.main = rev + 1};
+    if (told == STOPPED) return;
+    if (told == FAILED) {
       give_up(hub, rev);
-      break;
+      return;
     }
-    hub->told = rev;
   }
   if (!more) hub->is_behind = false;
-  kw_store_hold_history(hub->store, hub->is_behind ? hub->told : INT64_MAX);
 }
 
 /* Each revision is told as one batch. */
 static void on_visible(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
   if (hub->is_behind || kw_watch_group_count(hub->synced) == 0) return;
-  hub->told = before;
+  hub->tell_next = (kw_revision){.main = before + 1};
   kw_delivery_step(hub);
+}
+
+/* Synced watchers have not been slow: they are told before their history goes, in one piece. */
+static void on_compact(int64_t rev, void *ctx) {
+  kw_hub *hub = ctx;
+  while (hub->is_behind && hub->tell_next.main <= rev) kw_delivery_step(hub);
 }
 
 /* Fails every watcher that has begun: its history does not go on. A watcher that begins after the old and after the new
@@ -123,7 +136,6 @@ static void on_replace(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
   int64_t now = kw_store_revision(hub->store);
   hub->is_behind = false;
-  kw_store_hold_history(hub->store, INT64_MAX);
   int64_t rev = before > now ? before : now;
   kw_watcher *w;
   for (kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next) {
@@ -135,5 +147,5 @@ static void on_replace(int64_t before, void *ctx) {
 }
 
 void kw_delivery_begin(kw_hub *hub) {
-  kw_store_set_hook(hub->store, (kw_store_hook){on_visible, on_replace, hub});
+  kw_store_set_hook(hub->store, (kw_store_hook){on_visible, on_compact, on_replace, hub});
 }

@@ -66,7 +66,6 @@ void kw_outlet_close(kw_outlet *outlet) {
 void kw_hub_free(kw_hub *hub) {
   while (hub->outlets != NULL) kw_outlet_close(hub->outlets);
   kw_store_set_hook(hub->store, (kw_store_hook){0});
-  kw_store_hold_history(hub->store, INT64_MAX);
   kw_watch_group_free(hub->synced);
   kw_watch_group_free(hub->chosen_group);
   kw_walk_drop(&hub->walk);
@@ -248,7 +247,7 @@ const char *kw_hub_check(const kw_hub *hub) {
   if (chosen == 0 && hub->catching_up.n > 0) return "a walk without watchers";
   if (chosen > 0 && hub->walk_next.sub == 0) return "a step has ended between two revisions";
   if (hub->walk.n > 0) return "delivery has left a walk";
-  if (hub->is_behind && hub->told >= kw_store_revision(hub->store))
+  if (hub->is_behind && hub->tell_next.main > kw_store_revision(hub->store))
     return "the hub is behind, and all is told";
   return n == hub->n ? NULL : "the number of watchers is wrong";
 }

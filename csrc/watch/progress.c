@@ -36,6 +36,7 @@ bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet) {
 
 /* A watcher that was told an event since the last round needs no progress in this one. */
 void kw_progress_step(kw_hub *hub, int64_t now) {
+  if (hub->is_behind) return; /* the round comes as soon as all are told */
   if (hub->progress_due == INT64_MIN) {
     hub->progress_due = now + hub->options.progress_ms;
     return;

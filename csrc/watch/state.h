@@ -26,13 +26,14 @@ struct kw_hub {
 
   bool
       is_behind; /* the synced watchers have not been told all visible revisions; kw_hub_step goes on */
-  int64_t told; /* if so: the last revision that they have been told */
+  kw_revision tell_next; /* if so: where telling them goes on */
 
   kw_watch_group *chosen_group; /* lagging watchers that catch up together */
   kw_watcher **chosen;          /* the same watchers, as an array; NULL until first used */
   size_t n_chosen;              /* 0 between steps, unless a step has ended inside of a revision */
   kw_walk catching_up;          /* of the chosen watchers; empty if there are none */
   size_t walked;                /* whole revisions of that walk */
+  int64_t walk_from;            /* first revision of that walk */
   kw_revision walk_next;        /* where that walk goes on */
 
   kw_map progress;      /* watchers that want periodic progress, by address */

@@ -113,7 +113,8 @@ local ETCD = {
     },
     ["the steps are the server's own affair"] = {
       "leave reads and writes right while they go on", "go on to the new end when another compaction begins meanwhile",
-      "pass over what earlier compactions have left: other keys cost nothing", "never part a transaction",
+      "pass over what earlier compactions have left: other keys cost nothing",
+      "go on inside of a transaction, and begin it anew when a later compaction follows",
     },
   },
   ["store/ids"] = {

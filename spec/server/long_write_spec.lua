@@ -7,6 +7,7 @@ local probe = core.probe
 local directory = require "spec.support.directory"
 local pair = require "spec.support.pair"
 local starve = require "spec.support.starve"
+local uv = require "spec.support.luv"
 
 local MANY = probe and 100 or 25000 -- keys: more than one turn visits
 local ALL = { key = "k", range_end = "l" }
@@ -107,6 +108,18 @@ describe("a long write", function()
     assert.equal(revision + 2, finish(put).header.revision)
     assert.equal(1, store:range("k", { prefix = true, count_only = true }).count)
     assert.is_nil(store:get("k000001"))
+  end)
+
+  it("is counted by nobody before it is done", function()
+    local delete = begin(client, "DeleteRange", ALL)
+    turn()
+    local count = begin(other, "Range", { key = "k", range_end = "l", count_only = true })
+    local page = begin(other, "Range", { key = "k", range_end = "l", limit = 1 })
+    assert.equal(MANY + 1, store:status().keys)
+    assert.is_nil((look(delete)))
+    assert.equal(MANY, finish(count).count)
+    assert.equal(MANY, finish(page).count)
+    assert.is_true(finish(delete).deleted > 0)
   end)
 
   it("gives what it would give in one piece", function()
@@ -283,6 +296,24 @@ if probe then
       client:push()
       return call
     end
+
+    -- A commit that has detached most keys gives their room back, while the revocation lists the others.
+    it("finds all keys of a lease, whatever is committed meanwhile", function()
+      for i = MANY + 1, 400 do store:put(("k%06d"):format(i), "old", { lease = 7 }) end
+      probe.hold_disk(store, true)
+      local delete = begin("DeleteRange", { key = "k", range_end = "k000361" })
+      for _ = 1, 60 do host.server:tend(host.now) end
+      local revoke = begin("LeaseRevoke", { ID = 7 })
+      host.server:tend(host.now)
+      probe.hold_disk(store, false)
+      uv.sleep(20) -- so that the commit is likely to be done before the next turn
+      repeat
+        host:pump()
+        client:take()
+      until client.returns[delete].status and client.returns[revoke].status
+      assert.equal(0, store:range("k", { prefix = true, count_only = true }).count)
+      probe.check(store)
+    end)
 
     for _, how in ipairs { "no_space", "no_memory", "none" } do
       it("ends with the commit group before it: " .. how, function()

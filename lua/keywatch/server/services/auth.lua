@@ -54,14 +54,23 @@ local function await(turn)
   while turn.is_taken do turn.left:wait() end
 end
 
+local function stop_waiting(turn)
+  turn.waiting = turn.waiting - 1
+end
+
+local function leave(turn)
+  turn.is_taken = false
+  turn.left:set()
+end
+
 --- Waits until no other call changes users or roles of the store. Returns the turn; or nil if too many calls wait.
 local function take_turn(store)
   local turn = turns[store] or { is_taken = false, waiting = 0, left = driver.get().event() }
   turns[store] = turn
   if turn.waiting >= MAX_WAITING then return nil end
   turn.waiting = turn.waiting + 1
-  local ok, err = pcall(await, turn)
-  turn.waiting = turn.waiting - 1
+  local ok, err = driver.protect(stop_waiting, turn, await, turn)
+  stop_waiting(turn)
   if not ok then error(err, 0) end
   turn.is_taken = true
   return turn
@@ -72,9 +81,8 @@ local function in_turn(handler)
   return function(server, request)
     local turn = take_turn(server.store)
     if not turn then return nil, core.new_error("too_many_requests") end
-    local ok, result, err = pcall(handler, server, request)
-    turn.is_taken = false
-    turn.left:set()
+    local ok, result, err = driver.protect(leave, turn, handler, server, request)
+    leave(turn)
     if not ok then error(result, 0) end
     return result, err
   end

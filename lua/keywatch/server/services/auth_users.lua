@@ -2,7 +2,8 @@
 --- auth_users: the methods of etcd's Auth service about users.
 --
 -- A password is stored as its bcrypt hash. Hashing takes about 50 ms. A thread hashes, and the call looks now and then
--- whether the thread is done: changes of users are made one after the other, so there is one thread at most.
+-- whether the thread is done. A call that is given up leaves its thread behind; the next calls wait for such threads
+-- before too many hash at once.
 
 local bytes = require "keywatch.server.services.bytes"
 local core = require "keywatch.core"
@@ -17,6 +18,7 @@ local ROOT = "root" -- the role that exists without having been added
 
 local HASH_COST = 10
 local MAX_PASSWORD = 72 -- bytes that bcrypt looks at
+local MAX_THREADS = 2 -- that hash at once
 local LOOK_AGAIN = 0.005 -- seconds between two looks at a thread that hashes
 
 local handlers = {}
@@ -30,15 +32,32 @@ local function await(hashing)
   end
 end
 
+local running = {} -- hashings whose threads may not have ended, also those of calls that were given up
+
+--- Forgets the threads that have ended. Returns true if one more may hash.
+local function has_room()
+  for i = #running, 1, -1 do
+    if running[i]:result() ~= nil then table.remove(running, i):close() end
+  end
+  return #running < MAX_THREADS
+end
+
+--- Begins to hash in a thread, as soon as few enough hash. Returns the hashing, or nil.
+local function begin(password)
+  while not has_room() do driver.get().sleep(LOOK_AGAIN) end
+  local hashing = core.begin_hash(password, HASH_COST)
+  table.insert(running, hashing)
+  return hashing
+end
+
 --- Returns the hash of a password, which a thread makes; or nil and a refusal. Without a thread, and in virtual time,
 -- where threads have no time, the loop stands still meanwhile.
 local function hash(password)
-  local hashing = not driver.get().carry and core.begin_hash(password, HASH_COST)
-  local ok, hashed, why
+  local hashing = not driver.get().carry and begin(password)
+  local hashed, why
   if hashing then
-    ok, hashed, why = driver.protect(hashing.close, hashing, await, hashing)
-    hashing:close()
-    if not ok then error(hashed, 0) end
+    hashed, why = await(hashing)
+    has_room()
   else
     hashed, why = core.hash_password(password, HASH_COST)
   end
