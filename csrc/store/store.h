@@ -385,8 +385,9 @@ int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records);
 
 /* {====== The hook: state.h, replica.c ====== */
 
-/* Functions that the store calls while it makes revisions visible: in kw_store_commit, kw_store_step, kw_store_poll,
- * kw_store_wait and the functions of store/replica.h. They must not change the store. Each may be NULL. */
+/* Functions that the store calls while it makes revisions visible, or begins to compact: in kw_store_commit,
+ * kw_store_compact, kw_store_step, kw_store_poll, kw_store_wait and the functions of store/replica.h. They must not
+ * change the store. Each may be NULL. */
 typedef struct kw_store_hook {
   /* The revisions after `before`, up to the store's revision, have become visible. */
   void (*on_visible)(int64_t before, void *ctx);

@@ -3,7 +3,8 @@
  * delivery: the synced watchers are told of each revision inside the commit, as it becomes visible.
  *
  * Where a commit group has more revisions than a turn may tell, the hub is behind: later steps tell the others, before
- * any that become visible meanwhile. A revision with more events than a turn may look at makes the watchers lag.
+ * any that become visible meanwhile. A revision with more events than a turn may look at makes the synced watchers lag
+ * if one of them wants what the turn has found.
  *
  * A watcher that cannot be told becomes blocked or lagging, and catches up later. Nothing here can fail the commit.
  */
