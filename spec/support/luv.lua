@@ -1,8 +1,14 @@
 --- luv, opened once. Each spec file has modules of its own, and opening luv anew would take the loop from under the
--- handles of the files before.
+-- handles of the files before. Whoever writes to a connection that has ended is told by an error, and not by SIGPIPE.
 
 local NAME = "spec.support.luv"
 
 local registry = debug.getregistry()
-registry[NAME] = registry[NAME] or require "luv"
+if not registry[NAME] then
+  local luv = require "luv"
+  local sigpipe = luv.new_signal()
+  sigpipe:start("sigpipe", function() end)
+  sigpipe:unref()
+  registry[NAME] = luv
+end
 return registry[NAME]

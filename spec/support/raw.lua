@@ -118,11 +118,6 @@ end
 
 local turn_until = raw.turn_until
 
--- Whoever writes to a connection that has ended is told by an error, and not by a signal.
-local sigpipe = uv.new_signal()
-sigpipe:start("sigpipe", function() end)
-sigpipe:unref()
-
 -- {====== A client ======
 
 local client = {}

@@ -125,13 +125,6 @@ local function say(answer)
   io.flush()
 end
 
---- Whoever writes to a connection that has ended is told by an error, and not by a signal.
-local function ignore_sigpipe()
-  local signal = uv.new_signal()
-  signal:start("sigpipe", function() end)
-  signal:unref()
-end
-
 --- Reads commands from stdin into a list; ends the program when there are no more.
 local function read_commands(list)
   local input, parts = uv.new_pipe(false), {}
@@ -165,7 +158,6 @@ end
 function remote.serve(handlers, each_turn)
   local commands, stop = {}, nil
   local timer = uv.new_timer()
-  ignore_sigpipe()
   read_commands(commands)
   while true do
     uv.run("once")

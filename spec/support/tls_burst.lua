@@ -19,10 +19,6 @@ local port, n, authority, kind = tonumber(arg[1]), tonumber(arg[2]), arg[3], arg
 local context = assert(require("keywatch.tls").client { ca = authority })
 local connections, n_connected, n_done = {}, 0, 0
 
-local sigpipe = uv.new_signal()
-sigpipe:start("sigpipe", function() end)
-sigpipe:unref()
-
 local function turn_until(is_so)
   while not is_so() do uv.run("once") end
 end

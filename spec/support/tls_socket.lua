@@ -6,11 +6,6 @@ local tls_socket = {}
 
 local NOW = 1000
 
--- The other side may be gone when something is written to it.
-local sigpipe = luv.new_signal()
-sigpipe:start("sigpipe", function() end)
-sigpipe:unref()
-
 local methods = {}
 local mt = { __index = methods }
 
