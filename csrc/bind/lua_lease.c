@@ -76,7 +76,6 @@ static int l_lease_time_to_live(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   kw_bind_read_time_to_live(L, &lease, NULL);
   luaL_checkstack(L, 4, "answer");
-  kw_store_finish(self->store); /* its state is between two revisions */
   int rc = kw_store_time_to_live(self->store, kw_bind_now(self), lease.id, lease.wants_keys,
                                  &self->arena, &self->lease);
   if (rc == KW_OK && self->lease.ttl < 0) rc = KW_ERR_LEASE_NOT_FOUND;
@@ -88,8 +87,7 @@ static int l_leases(lua_State *L) {
   kw_bind_read_times(L, 2, "leases", NULL);
   lua_settop(L, 2);
   luaL_checkstack(L, 4, "answer");
-  kw_store_finish(self->store); /* its state is between two revisions */
-  int rc = kw_store_leases(self->store, &self->arena, &self->ids, &self->n_ids);
+  int rc = kw_store_leases(self->store, &self->arena, &self->leases);
   return kw_bind_answer(L, self, rc, KW_ANSWER_IDS);
 }
 

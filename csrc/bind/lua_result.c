@@ -65,7 +65,7 @@ int kw_bind_push_answer(lua_State *L) {
     case KW_ANSWER_REPLY: kw_bind_push_reply(L, &self->op, &self->reply); break;
     case KW_ANSWER_PAGE: kw_bind_push_page(L, &self->op, &self->reply, 2); break;
     case KW_ANSWER_GET: kw_bind_push_get(L, &self->reply, 2); break;
-    case KW_ANSWER_IDS: kw_bind_push_ids(L, self->ids, self->n_ids); break;
+    case KW_ANSWER_IDS: kw_bind_push_ids(L, self->leases.ids, self->leases.n); break;
     case KW_ANSWER_LEASE: kw_bind_push_lease(L, &self->lease); break;
     case KW_ANSWER_ROWS: kw_bind_push_rows(L, self->rows, self->row_name); break;
     case KW_ANSWER_ROW: kw_bind_push_row(L, kw_rows_find(self->rows, self->row_name)); break;

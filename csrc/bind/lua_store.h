@@ -66,8 +66,7 @@ typedef struct kw_lua_store {
   kw_answer answer;
   kw_op op;
   kw_reply reply;
-  const int64_t *ids;
-  size_t n_ids;
+  kw_lease_ids leases;
   kw_lease_info lease;
   const kw_rows *rows;
   kw_slice row_name; /* the name of a row, or the prefix of all names of a table */

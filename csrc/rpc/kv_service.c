@@ -98,13 +98,18 @@ static void finish(kw_server *server, kw_stream *stream, const kw_op *op, const 
   }
 }
 
+static void finish_long(kw_server *server, kw_stream *stream, const kw_write_result *result,
+                        int rc) {
+  finish(server, stream, &result->op, &result->reply, rc);
+}
+
 /* Applies an op and answers it. A write that takes more than a turn becomes a long write. */
 static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
   kw_reply reply;
   size_t limit = op->kind == KW_OP_PUT ? SIZE_MAX : kw_write_queue_limit(stream);
   int rc = kw_store_apply_within(server->store, op, limit, &server->work, &server->arena, &reply);
   if (rc == KW_UNFINISHED) {
-    kw_write_queue_begin(server, stream, op->kind, finish);
+    kw_write_queue_begin(server, stream, op->kind, finish_long);
   } else {
     finish(server, stream, op, &reply, rc);
   }

@@ -38,10 +38,9 @@ static void on_grant(kw_server *server, kw_stream *stream, const void *request) 
 }
 
 /* The header of the answer has the revision after the deletions. */
-static void finish_revoke(kw_server *server, kw_stream *stream, const kw_op *op,
-                          const kw_reply *reply, int rc) {
-  (void)op;
-  (void)reply;
+static void finish_revoke(kw_server *server, kw_stream *stream, const kw_write_result *result,
+                          int rc) {
+  (void)result;
   commit(server, stream, rc, &kw_msg_lease_revoke_response, NULL);
 }
 
@@ -52,7 +51,7 @@ static void on_revoke(kw_server *server, kw_stream *stream, const void *request)
   if (rc == KW_UNFINISHED) {
     kw_write_queue_begin_revoke(server, stream, id, finish_revoke);
   } else {
-    finish_revoke(server, stream, NULL, NULL, rc);
+    finish_revoke(server, stream, NULL, rc);
   }
 }
 
@@ -68,33 +67,59 @@ static void on_keep_alive_end(kw_server *server, kw_stream *stream) {
   kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
 }
 
-static void on_time_to_live(kw_server *server, kw_stream *stream, const void *request) {
-  const kw_lease_message *asked = request;
-  kw_lease_info info;
-  int rc = kw_store_time_to_live(server->store, kw_server_time(server), asked->id,
-                                 asked->wants_keys, &server->arena, &info);
+static void answer_time_to_live(kw_server *server, kw_stream *stream, const kw_lease_info *info,
+                                int rc) {
   if (rc != KW_OK) {
     kw_service_fail(stream, rc);
     return;
   }
-  kw_lease_message lease = {.id = asked->id,
-                            .ttl = info.ttl,
-                            .granted_ttl = info.granted_ttl,
-                            .keys = {(void *)info.keys, info.n_keys}};
+  kw_lease_message lease = {.id = info->id,
+                            .ttl = info->ttl,
+                            .granted_ttl = info->granted_ttl,
+                            .keys = {(void *)info->keys, info->n_keys}};
   answer(server, stream, &kw_msg_lease_time_to_live_response, &lease);
 }
 
-static void on_leases(kw_server *server, kw_stream *stream, const void *request) {
-  const int64_t *ids;
-  size_t n;
-  (void)request;
-  int rc = kw_store_leases(server->store, &server->arena, &ids, &n);
+static void finish_time_to_live(kw_server *server, kw_stream *stream, const kw_write_result *result,
+                                int rc) {
+  answer_time_to_live(server, stream, &result->lease, rc);
+}
+
+static void on_time_to_live(kw_server *server, kw_stream *stream, const void *request) {
+  const kw_lease_message *asked = request;
+  kw_lease_info info;
+  int rc = kw_store_time_to_live_within(server->store, kw_server_time(server), asked->id,
+                                        asked->wants_keys, &server->work, &server->arena, &info);
+  if (rc == KW_UNFINISHED) {
+    kw_write_queue_begin_time_to_live(server, stream, asked->id, finish_time_to_live);
+  } else {
+    answer_time_to_live(server, stream, &info, rc);
+  }
+}
+
+static void answer_leases(kw_server *server, kw_stream *stream, const kw_lease_ids *ids, int rc) {
   if (rc != KW_OK) {
     kw_service_fail(stream, rc);
     return;
   }
-  kw_leases_response leases = {.leases = {(void *)ids, n}};
+  kw_leases_response leases = {.leases = {(void *)ids->ids, ids->n}};
   answer(server, stream, &kw_msg_lease_leases_response, &leases);
+}
+
+static void finish_leases(kw_server *server, kw_stream *stream, const kw_write_result *result,
+                          int rc) {
+  answer_leases(server, stream, &result->leases, rc);
+}
+
+static void on_leases(kw_server *server, kw_stream *stream, const void *request) {
+  kw_lease_ids ids;
+  (void)request;
+  int rc = kw_store_leases_within(server->store, &server->work, &server->arena, &ids);
+  if (rc == KW_UNFINISHED) {
+    kw_write_queue_begin_leases(server, stream, finish_leases);
+  } else {
+    answer_leases(server, stream, &ids, rc);
+  }
 }
 
 const kw_method kw_lease_methods[] = {

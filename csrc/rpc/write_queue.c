@@ -12,9 +12,7 @@ struct kw_write_job {
   kw_blob *message;
   kw_write_finish finish;
   kw_arena arena; /* the decoded request, and what its evaluation needs */
-  kw_op op;
-  kw_reply reply;
-  bool has_op;
+  kw_write_result result;
 };
 
 static size_t charge_of(const kw_write_job *job) {
@@ -110,7 +108,7 @@ static void on_end(int rc, void *ctx) {
   server->long_write = NULL;
   leave(job);
   if (stream != NULL) {
-    job->finish(server, stream, job->has_op ? &job->op : NULL, &job->reply, rc);
+    job->finish(server, stream, &job->result, rc);
     kw_server_touch(stream);
   } else if (rc == KW_OK) {
     kw_store_commit(server->store);
@@ -126,12 +124,12 @@ static int decode(kw_write_job *job, kw_op_kind kind) {
   void *request = kw_arena_alloc(&job->arena, method->request->size);
   if (request == NULL) return KW_ERR_NO_MEMORY;
   int rc = kw_message_decode(method->request, kw_blob_slice(job->message), &job->arena, request);
-  job->has_op = true;
-  job->op.kind = kind;
+  kw_op *op = &job->result.op;
+  op->kind = kind;
   switch (kind) {
-    case KW_OP_PUT: job->op.put = *(const kw_put_op *)request; break;
-    case KW_OP_DELETE: job->op.delete = *(const kw_delete_op *)request; break;
-    case KW_OP_TXN: job->op.txn = *(const kw_txn_op *)request; break;
+    case KW_OP_PUT: op->put = *(const kw_put_op *)request; break;
+    case KW_OP_DELETE: op->delete = *(const kw_delete_op *)request; break;
+    case KW_OP_TXN: op->txn = *(const kw_txn_op *)request; break;
     case KW_OP_RANGE:
     case KW_OP_NONE: break; /* are no writes */
   }
@@ -150,24 +148,44 @@ static void begun(kw_server *server, kw_write_job *job, int rc) {
   kw_service_fail_durable(server, stream, rc);
 }
 
+/* Makes the job of a long write. Returns NULL if the call has failed. */
+static kw_write_job *new_long_write(kw_server *server, kw_stream *stream, kw_write_finish finish) {
+  kw_write_job *job = new_job(server, stream, server->message);
+  if (job != NULL) job->finish = finish;
+  return job;
+}
+
 void kw_write_queue_begin(kw_server *server, kw_stream *stream, kw_op_kind kind,
                           kw_write_finish finish) {
-  kw_write_job *job = new_job(server, stream, server->message);
+  kw_write_job *job = new_long_write(server, stream, finish);
   if (job == NULL) return;
-  job->finish = finish;
   int rc = decode(job, kind);
   if (rc == KW_OK)
-    rc = kw_store_begin(server->store, &job->op, kw_write_queue_limit(stream), &job->arena,
-                        &job->reply, owner_of(job));
+    rc = kw_store_begin(server->store, &job->result.op, kw_write_queue_limit(stream), &job->arena,
+                        &job->result.reply, owner_of(job));
   begun(server, job, rc);
 }
 
 void kw_write_queue_begin_revoke(kw_server *server, kw_stream *stream, int64_t id,
                                  kw_write_finish finish) {
-  kw_write_job *job = new_job(server, stream, server->message);
+  kw_write_job *job = new_long_write(server, stream, finish);
+  if (job != NULL) begun(server, job, kw_store_begin_revoke(server->store, id, owner_of(job)));
+}
+
+void kw_write_queue_begin_time_to_live(kw_server *server, kw_stream *stream, int64_t id,
+                                       kw_write_finish finish) {
+  kw_write_job *job = new_long_write(server, stream, finish);
   if (job == NULL) return;
-  job->finish = finish;
-  begun(server, job, kw_store_begin_revoke(server->store, id, owner_of(job)));
+  int rc = kw_store_begin_time_to_live(server->store, kw_server_time(server), id, &job->arena,
+                                       &job->result.lease, owner_of(job));
+  begun(server, job, rc);
+}
+
+void kw_write_queue_begin_leases(kw_server *server, kw_stream *stream, kw_write_finish finish) {
+  kw_write_job *job = new_long_write(server, stream, finish);
+  if (job == NULL) return;
+  int rc = kw_store_begin_leases(server->store, &job->arena, &job->result.leases, owner_of(job));
+  begun(server, job, rc);
 }
 
 void kw_write_queue_finish(kw_server *server) {

@@ -17,9 +17,17 @@
 /* A request that waits, or a long write. */
 typedef struct kw_write_job kw_write_job;
 
+/* What a long write has given. */
+typedef struct kw_write_result {
+  kw_op op;
+  kw_reply reply;      /* to the op */
+  kw_lease_info lease; /* of kw_write_queue_begin_time_to_live */
+  kw_lease_ids leases; /* of kw_write_queue_begin_leases */
+} kw_write_result;
+
 /* Answers a long write that has ended with `rc`, and commits it or rolls it back. After an error it was rolled back. */
-typedef void (*kw_write_finish)(kw_server *server, kw_stream *stream, const kw_op *op,
-                                const kw_reply *reply, int rc);
+typedef void (*kw_write_finish)(kw_server *server, kw_stream *stream, const kw_write_result *result,
+                                int rc);
 
 /* True if a request of a method that waits has to be queued. */
 bool kw_write_queue_must_wait(const kw_server *server);
@@ -32,9 +40,16 @@ void kw_write_queue_add(kw_server *server, kw_stream *stream, kw_slice message);
 void kw_write_queue_begin(kw_server *server, kw_stream *stream, kw_op_kind kind,
                           kw_write_finish finish);
 
-/* As kw_write_queue_begin, for the revocation of a lease. Op and reply of `finish` are NULL. */
+/* As kw_write_queue_begin, for the revocation of a lease. */
 void kw_write_queue_begin_revoke(kw_server *server, kw_stream *stream, int64_t id,
                                  kw_write_finish finish);
+
+/* As kw_write_queue_begin, for a lease and its keys. */
+void kw_write_queue_begin_time_to_live(kw_server *server, kw_stream *stream, int64_t id,
+                                       kw_write_finish finish);
+
+/* As kw_write_queue_begin, for the ids of all leases. */
+void kw_write_queue_begin_leases(kw_server *server, kw_stream *stream, kw_write_finish finish);
 
 /* Returns how many bytes of records the answer of a write may have. */
 size_t kw_write_queue_limit(const kw_stream *stream);

@@ -2,6 +2,7 @@
 #include "store/lease.h"
 
 #include "base/mem.h"
+#include "model/error.h"
 
 static uint64_t id_of(const kw_key_history *key) {
   return (uint64_t)(uintptr_t)key;
@@ -153,39 +154,72 @@ kw_lease *kw_leases_first(const kw_leases *leases) {
   return node == NULL ? NULL : KW_CONTAINER_OF(node, kw_lease, due);
 }
 
-static int by_due(const void *a, const void *b) {
-  const kw_heap_node *x = &(*(const kw_lease *const *)a)->due;
-  const kw_heap_node *y = &(*(const kw_lease *const *)b)->due;
-  if (x->when != y->when) return x->when < y->when ? -1 : 1;
-  return (x->rank > y->rank) - (x->rank < y->rank);
+/* {====== Lists ====== */
+
+#define ORDER_BYTES (3 * KW_WORK_BYTES) /* that are read to give one item its place */
+
+/* The time may have changed since the lease was listed; its rank tells which of two was due first. */
+static int by_rank(const kw_sorter_item *a, const kw_sorter_item *b, void *ctx) {
+  const kw_lease *x = kw_leases_find(ctx, a->id), *y = kw_leases_find(ctx, b->id);
+  return (x->due.rank > y->due.rank) - (x->due.rank < y->due.rank);
 }
 
-bool kw_leases_list(const kw_leases *leases, kw_arena *arena, const kw_lease ***list, size_t *n) {
-  const kw_lease *lease;
-  size_t at = 0;
-  *n = 0;
-  *list = kw_arena_array(arena, leases->by_id.n, sizeof **list);
-  if (*list == NULL) return false;
-  while ((lease = kw_map_next(&leases->by_id, &at)) != NULL) (*list)[(*n)++] = lease;
-  qsort(*list, *n, sizeof **list, by_due);
-  return true;
+static int by_key(const kw_sorter_item *a, const kw_sorter_item *b, void *ctx) {
+  const kw_key_history *x = (void *)(intptr_t)a->id, *y = (void *)(intptr_t)b->id;
+  (void)ctx;
+  return kw_slice_compare(kw_key_history_key(x), kw_key_history_key(y));
 }
 
-static int by_key(const void *a, const void *b) {
-  return kw_slice_compare(kw_key_history_key(*(kw_key_history *const *)a),
-                          kw_key_history_key(*(kw_key_history *const *)b));
+/* Lists the items of a map, and puts them in order. `item_of` makes an item of a value of the map. */
+static int list_map(const kw_map *map, kw_lease_list *list, kw_work *work,
+                    kw_sorter_item (*item_of)(void *), kw_sorter_compare compare, void *ctx) {
+  void *value;
+  while (!list->is_ordering && kw_work_is_left(work)) {
+    value = kw_map_next(map, &list->at);
+    list->is_ordering = value == NULL;
+    if (value == NULL) break;
+    if (!kw_sorter_push(&list->sorter, item_of(value), compare, ctx)) return KW_ERR_NO_MEMORY;
+    kw_work_spend(work, 0);
+  }
+  while (list->is_ordering && kw_work_is_left(work)) {
+    if (kw_sorter_settle(&list->sorter, compare, ctx)) return KW_OK;
+    kw_work_spend(work, ORDER_BYTES);
+  }
+  return KW_UNFINISHED;
 }
 
-bool kw_lease_list(const kw_lease *lease, kw_arena *arena, kw_key_history ***keys, size_t *n) {
-  kw_key_history *key;
-  size_t at = 0;
-  *n = 0;
-  *keys = kw_arena_array(arena, lease->keys.n, sizeof **keys);
-  if (*keys == NULL) return false;
-  while ((key = kw_map_next(&lease->keys, &at)) != NULL) (*keys)[(*n)++] = key;
-  qsort(*keys, *n, sizeof **keys, by_key);
-  return true;
+static kw_sorter_item lease_item(void *value) {
+  const kw_lease *lease = value;
+  uint64_t when = (uint64_t)lease->due.when ^ UINT64_C(1)
+                                                  << 63; /* in the order of the signed times */
+  return (kw_sorter_item){.head = when, .id = lease->id};
 }
+
+static kw_sorter_item key_item(void *value) {
+  return (kw_sorter_item){.id = (int64_t)(intptr_t)value};
+}
+
+int kw_leases_list(const kw_leases *leases, kw_lease_list *list, kw_work *work) {
+  return list_map(&leases->by_id, list, work, lease_item, by_rank, (void *)leases);
+}
+
+int kw_lease_list_keys(const kw_lease *lease, kw_lease_list *list, kw_work *work) {
+  return list_map(&lease->keys, list, work, key_item, by_key, NULL);
+}
+
+int64_t kw_lease_list_id(const kw_lease_list *list, size_t i) {
+  return list->sorter.items[i].id;
+}
+
+kw_key_history *kw_lease_list_key(const kw_lease_list *list, size_t i) {
+  return (void *)(intptr_t)list->sorter.items[i].id;
+}
+
+void kw_lease_list_drop(kw_lease_list *list) {
+  kw_sorter_drop(&list->sorter);
+}
+
+/* }====== */
 
 bool kw_lease_reserve(kw_lease *lease) {
   return kw_map_reserve(&lease->keys);

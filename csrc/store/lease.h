@@ -11,7 +11,9 @@
 #include "base/arena.h"
 #include "base/heap.h"
 #include "base/map.h"
+#include "base/sorter.h"
 #include "store/key_history.h"
+#include "store/work.h"
 
 typedef struct kw_lease {
   int64_t id;
@@ -35,6 +37,13 @@ typedef struct kw_leases {
   kw_lease *first_ended,
       *last_ended; /* leases with tags that have ended, and were not announced yet; in order */
 } kw_leases;
+
+/* A list of keys or leases that is made in steps. All zero it is empty. */
+typedef struct kw_lease_list {
+  size_t at; /* position in the map that is listed */
+  bool is_ordering;
+  kw_sorter sorter;
+} kw_lease_list;
 
 /* Frees all leases that are in the table, and those whose end was not announced. */
 void kw_leases_drop(kw_leases *leases);
@@ -76,11 +85,23 @@ void kw_leases_renew(kw_leases *leases, kw_lease *lease, int64_t now);
 /* Returns the lease that expires first, or NULL. */
 kw_lease *kw_leases_first(const kw_leases *leases);
 
-/* Lists all leases in the arena, the soonest to expire first. Returns false if memory is short. */
-bool kw_leases_list(const kw_leases *leases, kw_arena *arena, const kw_lease ***list, size_t *n);
+/* Lists all leases, the soonest to expire first, or goes on with that. Leases may be renewed between two calls, but
+ * not added or removed. Returns KW_OK if the list is complete, KW_UNFINISHED if the work is used up, or
+ * KW_ERR_NO_MEMORY. */
+int kw_leases_list(const kw_leases *leases, kw_lease_list *list, kw_work *work);
 
-/* Lists the histories of a lease's keys in the arena, in the order of keys. Returns false if memory is short. */
-bool kw_lease_list(const kw_lease *lease, kw_arena *arena, kw_key_history ***keys, size_t *n);
+/* Lists the keys of a lease, in the order of keys, as kw_leases_list does. The keys of the lease must not change
+ * between two calls. */
+int kw_lease_list_keys(const kw_lease *lease, kw_lease_list *list, kw_work *work);
+
+/* Returns the id of a lease in a complete list. There are list->sorter.n. */
+int64_t kw_lease_list_id(const kw_lease_list *list, size_t i);
+
+/* Returns the history of a key in a complete list. There are list->sorter.n. */
+kw_key_history *kw_lease_list_key(const kw_lease_list *list, size_t i);
+
+/* Frees a list. */
+void kw_lease_list_drop(kw_lease_list *list);
 
 /* Makes room for one more key: the next attach cannot fail. Returns false if memory is short. */
 bool kw_lease_reserve(kw_lease *lease);

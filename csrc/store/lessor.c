@@ -35,9 +35,9 @@ int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
 
 static int revoke(kw_store *store, kw_lease *lease, kw_work *work) {
   kw_txn txn;
-  kw_txn_begin_revoke(&txn, lease, &store->scratch);
+  kw_txn_begin_revoke(&txn, lease);
   int rc = kw_txn_run(store, &txn, work);
-  kw_arena_reset(&store->scratch);
+  kw_txn_drop(&txn);
   if (rc != KW_OK) kw_store_rollback(store);
   return rc;
 }
@@ -63,10 +63,23 @@ int kw_store_revoke(kw_store *store, int64_t id) {
   return kw_store_revoke_within(store, id, &work);
 }
 
+/* Begins a long write that lists the keys of a lease. */
+static kw_txn *begin_list(kw_store *store, kw_lease *lease, kw_write_owner owner) {
+  lease->detached = UINT64_MAX; /* no commit moves the keys that are being listed */
+  return kw_long_write_begin(store, owner);
+}
+
+static int begin_revoke(kw_store *store, kw_lease *lease, kw_write_owner owner) {
+  kw_txn *txn = begin_list(store, lease, owner);
+  if (txn == NULL) return KW_ERR_NO_MEMORY;
+  kw_txn_begin_revoke(txn, lease);
+  return KW_OK;
+}
+
 int kw_store_begin_revoke(kw_store *store, int64_t id, kw_write_owner owner) {
   kw_lease *lease;
   int rc = find(store, id, &lease);
-  return rc != KW_OK ? rc : kw_long_write_begin_revoke(store, lease, owner);
+  return rc != KW_OK ? rc : begin_revoke(store, lease, owner);
 }
 
 static bool is_over(const kw_lease *lease, int64_t now) {
@@ -100,33 +113,65 @@ bool kw_store_next_ended(kw_store *store, int64_t *tag, bool *has_expired) {
 
 /* {====== Asking ====== */
 
-static int list_keys(const kw_lease *lease, kw_arena *arena, kw_lease_info *info) {
-  kw_key_history **keys;
-  if (!kw_lease_list(lease, arena, &keys, &info->n_keys)) return KW_ERR_NO_MEMORY;
-  kw_slice *slices = kw_arena_array(arena, info->n_keys, sizeof *slices);
-  if (slices == NULL) return KW_ERR_NO_MEMORY;
-  for (size_t i = 0; i < info->n_keys; i++) slices[i] = kw_key_history_key(keys[i]);
-  info->keys = slices;
+/* Describes a lease without its keys. Returns the lease, or NULL if there is none. */
+static kw_lease *describe(const kw_store *store, int64_t now, int64_t id, kw_lease_info *info) {
+  kw_lease *lease = kw_leases_find(&store->leases, id);
+  *info = (kw_lease_info){.id = id, .ttl = -1};
+  if (lease == NULL || is_over(lease, now)) return NULL;
+  info->ttl = (lease->due.when - now) / 1000;
+  info->granted_ttl = lease->ttl;
+  return lease;
+}
+
+static int run(kw_store *store, kw_txn *txn, kw_work *work) {
+  int rc = kw_txn_run(store, txn, work);
+  kw_txn_drop(txn);
+  return rc;
+}
+
+int kw_store_time_to_live_within(kw_store *store, int64_t now, int64_t id, bool keys, kw_work *work,
+                                 kw_arena *arena, kw_lease_info *info) {
+  kw_txn txn;
+  kw_lease *lease = describe(store, now, id, info);
+  if (lease == NULL || !keys) return KW_OK;
+  kw_txn_begin_list_keys(&txn, lease, arena, info);
+  return run(store, &txn, work);
+}
+
+int kw_store_time_to_live(kw_store *store, int64_t now, int64_t id, bool keys, kw_arena *arena,
+                          kw_lease_info *info) {
+  kw_work work = kw_work_without_end();
+  kw_store_finish(store);
+  return kw_store_time_to_live_within(store, now, id, keys, &work, arena, info);
+}
+
+int kw_store_begin_time_to_live(kw_store *store, int64_t now, int64_t id, kw_arena *arena,
+                                kw_lease_info *info, kw_write_owner owner) {
+  kw_lease *lease = describe(store, now, id, info);
+  if (lease == NULL) return KW_ERR_LEASE_NOT_FOUND;
+  kw_txn *txn = begin_list(store, lease, owner);
+  if (txn == NULL) return KW_ERR_NO_MEMORY;
+  kw_txn_begin_list_keys(txn, lease, arena, info);
   return KW_OK;
 }
 
-int kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, bool keys,
-                          kw_arena *arena, kw_lease_info *info) {
-  const kw_lease *lease = kw_leases_find(&store->leases, id);
-  *info = (kw_lease_info){.id = id, .ttl = -1};
-  if (lease == NULL || is_over(lease, now)) return KW_OK;
-  info->ttl = (lease->due.when - now) / 1000;
-  info->granted_ttl = lease->ttl;
-  return keys ? list_keys(lease, arena, info) : KW_OK;
+int kw_store_leases_within(kw_store *store, kw_work *work, kw_arena *arena, kw_lease_ids *ids) {
+  kw_txn txn;
+  kw_txn_begin_list_leases(&txn, arena, ids);
+  return run(store, &txn, work);
 }
 
-int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids, size_t *n) {
-  const kw_lease **list;
-  if (!kw_leases_list(&store->leases, arena, &list, n)) return KW_ERR_NO_MEMORY;
-  int64_t *found = kw_arena_array(arena, *n, sizeof *found);
-  if (found == NULL) return KW_ERR_NO_MEMORY;
-  for (size_t i = 0; i < *n; i++) found[i] = list[i]->id;
-  *ids = found;
+int kw_store_leases(kw_store *store, kw_arena *arena, kw_lease_ids *ids) {
+  kw_work work = kw_work_without_end();
+  kw_store_finish(store);
+  return kw_store_leases_within(store, &work, arena, ids);
+}
+
+int kw_store_begin_leases(kw_store *store, kw_arena *arena, kw_lease_ids *ids,
+                          kw_write_owner owner) {
+  kw_txn *txn = kw_long_write_begin(store, owner);
+  if (txn == NULL) return KW_ERR_NO_MEMORY;
+  kw_txn_begin_list_leases(txn, arena, ids);
   return KW_OK;
 }
 
@@ -176,7 +221,7 @@ static void expire(kw_store *store, kw_lease *lease, kw_work *work) {
   if (rc == KW_UNFINISHED) {
     store->expiring = lease->id;
     kw_write_owner owner = {.on_end = on_expiry_end, .ctx = store};
-    rc = kw_long_write_begin_revoke(store, lease, owner);
+    rc = begin_revoke(store, lease, owner);
     if (rc == KW_OK) return;
   }
   finish_expiry(store, lease, rc);

@@ -6,14 +6,12 @@
 
 struct kw_long_write {
   kw_txn txn;
-  kw_arena arena; /* of a revocation; an op has its caller's */
   kw_write_owner owner;
   int failure; /* KW_OK, or why the write is being rolled back */
 };
 
 static void free_long_write(kw_long_write *write) {
   kw_txn_drop(&write->txn);
-  kw_arena_drop(&write->arena);
   if (write->owner.on_free != NULL) write->owner.on_free(write->owner.ctx);
   kw_free(write);
 }
@@ -24,31 +22,22 @@ void kw_long_write_free(kw_store *store) {
 }
 
 /* The committed writes are submitted first, since nothing is submitted while the store is busy. */
-static void begin(kw_store *store, kw_long_write *write, kw_write_owner owner) {
+kw_txn *kw_long_write_begin(kw_store *store, kw_write_owner owner) {
+  kw_long_write *write = kw_alloc_zeroed(sizeof *write);
+  if (write == NULL) return NULL;
   kw_store_flush(store);
   write->owner = owner;
   store->live_before = store->index.live;
-  write->txn.retains = true;
   store->long_write = write;
-}
-
-int kw_long_write_begin_revoke(kw_store *store, kw_lease *lease, kw_write_owner owner) {
-  kw_long_write *write = kw_alloc_zeroed(sizeof *write);
-  if (write == NULL) return KW_ERR_NO_MEMORY;
-  lease->detached = UINT64_MAX; /* no commit moves the keys that are being listed */
-  kw_txn_begin_revoke(&write->txn, lease, &write->arena);
-  begin(store, write, owner);
-  return KW_OK;
+  return &write->txn;
 }
 
 int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *arena, kw_reply *reply,
                    kw_write_owner owner) {
   int rc = kw_store_admit(store, op, arena);
-  if (rc != KW_OK) return rc;
-  kw_long_write *write = kw_alloc_zeroed(sizeof *write);
-  if (write == NULL) return KW_ERR_NO_MEMORY;
-  kw_txn_begin(&write->txn, op, limit, arena, reply);
-  begin(store, write, owner);
+  kw_txn *txn = rc == KW_OK ? kw_long_write_begin(store, owner) : NULL;
+  if (txn == NULL) return rc != KW_OK ? rc : KW_ERR_NO_MEMORY;
+  kw_txn_begin(txn, op, limit, arena, reply);
   return KW_OK;
 }
 
@@ -70,6 +59,7 @@ void kw_long_write_fail(kw_store *store, int rc) {
 }
 
 static int run(kw_store *store, kw_long_write *write, kw_work *work) {
+  write->txn.retains = true; /* the next turn finds the records of the reply */
   int rc = kw_txn_run(store, &write->txn, work);
   int failure = kw_log_failure(store->log);
   return rc >= 0 && failure != KW_OK ? failure : rc;

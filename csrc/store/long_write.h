@@ -11,8 +11,8 @@
 
 #include "store/txn.h"
 
-/* Begins a long write that revokes a lease. Returns KW_OK or KW_ERR_NO_MEMORY. */
-int kw_long_write_begin_revoke(kw_store *store, kw_lease *lease, kw_write_owner owner);
+/* Begins a long write. Returns its evaluation, which the caller begins at once; or NULL if memory is short. */
+kw_txn *kw_long_write_begin(kw_store *store, kw_write_owner owner);
 
 /* Ends the long write, if there is one: it is rolled back, and on_end is called with the error `rc`. */
 void kw_long_write_fail(kw_store *store, int rc);

@@ -121,8 +121,6 @@ struct kw_store {
   kw_store_hook hook; /* its functions may be NULL */
   kw_bell bell;       /* rung by other threads */
   kw_link snapshots;  /* list of kw_snapshot: those that are being written or read */
-
-  kw_arena scratch; /* for the memory that one call needs */
 };
 
 /* Checks an op before it is evaluated. Returns KW_OK or an error, see kw_store_apply. Defined in store.c. */

@@ -99,7 +99,6 @@ void kw_store_free(kw_store *store) {
   if (store->database != NULL) kw_database_close(store->database);
   kw_free(store->undo.steps);
   kw_counts_drop(&store->counts);
-  kw_arena_drop(&store->scratch);
   kw_free(store);
 }
 

@@ -286,6 +286,11 @@ typedef struct kw_lease_info {
   size_t n_keys;
 } kw_lease_info;
 
+typedef struct kw_lease_ids {
+  const int64_t *ids; /* in the arena */
+  size_t n;
+} kw_lease_ids;
+
 /* Grants a lease of *ttl seconds. The store chooses the id if *id is 0, and raises *ttl to the option min_lease_ttl.
  * *id and *ttl become what was granted. Needs a commit or a rollback. Errors: KW_ERR_LEASE_TTL_TOO_LARGE,
  * KW_ERR_LEASE_EXISTS, KW_ERR_NO_MEMORY, KW_ERR_READ_ONLY in a replica, KW_ERR_STORAGE once the storage has failed,
@@ -317,13 +322,31 @@ void kw_store_tag_lease(kw_store *store, int64_t id, int64_t tag);
  * The end of a lease is announced when it is durable. */
 bool kw_store_next_ended(kw_store *store, int64_t *tag, bool *has_expired);
 
-/* Describes a lease; its keys only with `keys`. A lease that has expired counts as none. Returns KW_OK or
- * KW_ERR_NO_MEMORY. */
-int kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, bool keys,
-                          kw_arena *arena, kw_lease_info *info);
+/* Describes a lease; its keys, in the arena, only with `keys`. A lease that has expired counts as none. Returns KW_OK
+ * or KW_ERR_NO_MEMORY. */
+int kw_store_time_to_live(kw_store *store, int64_t now, int64_t id, bool keys, kw_arena *arena,
+                          kw_lease_info *info);
 
-/* Lists the ids of all leases in the arena, the soonest to expire first. Returns KW_OK or KW_ERR_NO_MEMORY. */
-int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids, size_t *n);
+/* Does what kw_store_time_to_live does, within the work of a turn. The store must not be busy. Returns KW_UNFINISHED if
+ * the lease has too many keys for that. */
+int kw_store_time_to_live_within(kw_store *store, int64_t now, int64_t id, bool keys, kw_work *work,
+                                 kw_arena *arena, kw_lease_info *info);
+
+/* Begins to describe a lease with its keys, as kw_store_begin: the store is busy meanwhile. *info is complete in
+ * on_end, after KW_OK; there is nothing to commit. Returns KW_OK, KW_ERR_LEASE_NOT_FOUND or KW_ERR_NO_MEMORY. */
+int kw_store_begin_time_to_live(kw_store *store, int64_t now, int64_t id, kw_arena *arena,
+                                kw_lease_info *info, kw_write_owner owner);
+
+/* Lists the ids of all leases, the soonest to expire first. Returns KW_OK or KW_ERR_NO_MEMORY. */
+int kw_store_leases(kw_store *store, kw_arena *arena, kw_lease_ids *ids);
+
+/* Does what kw_store_leases does, within the work of a turn. The store must not be busy. Returns KW_UNFINISHED if there
+ * are too many leases for that. */
+int kw_store_leases_within(kw_store *store, kw_work *work, kw_arena *arena, kw_lease_ids *ids);
+
+/* Begins to list the leases, as kw_store_begin_time_to_live. */
+int kw_store_begin_leases(kw_store *store, kw_arena *arena, kw_lease_ids *ids,
+                          kw_write_owner owner);
 
 /* }====== */
 

@@ -365,63 +365,40 @@ static int run_way(kw_store *store, kw_txn *txn, kw_work *work) {
 
 /* }====== */
 
-/* {====== Revocations ====== */
+/* {====== Leases ====== */
 
-#define SINK_BYTES                                                                                 \
-  (3 * KW_WORK_BYTES) /* of the keys that are compared on the way down a large heap */
-
-static bool is_before(const kw_key_history *a, const kw_key_history *b) {
-  return kw_slice_compare(kw_key_history_key(a), kw_key_history_key(b)) < 0;
-}
-
-/* Moves the key at `i` down the heap of the first `n` keys, until no key below it comes before it. */
-static void sink(kw_key_history **keys, size_t n, size_t i) {
-  kw_key_history *key = keys[i];
-  size_t child;
-  while ((child = 2 * i + 1) < n) {
-    if (child + 1 < n && is_before(keys[child + 1], keys[child])) child++;
-    if (!is_before(keys[child], key)) break;
-    keys[i] = keys[child];
-    i = child;
+static int delete_keys(kw_store *store, kw_txn *txn, kw_work *work) {
+  for (; txn->n_deleted < txn->list.sorter.n; txn->n_deleted++) {
+    if (!kw_work_is_left(work)) return KW_UNFINISHED;
+    kw_key_history *key = kw_lease_list_key(&txn->list, txn->n_deleted);
+    int rc = kw_write_delete(store, next_revision(store), key);
+    if (rc != KW_OK) return rc;
+    kw_work_spend(work, 0);
   }
-  keys[i] = key;
+  return kw_write_revoke(store, txn->lease);
 }
 
 static int list_keys(kw_txn *txn, kw_work *work) {
-  kw_key_history *key;
-  const kw_map *keys = &txn->lease->keys;
-  if (txn->keys == NULL) txn->keys = kw_arena_array(txn->arena, keys->n, sizeof *txn->keys);
-  if (txn->keys == NULL) return KW_ERR_NO_MEMORY;
-  while ((key = kw_map_next(keys, &txn->listed)) != NULL) {
-    txn->keys[txn->n_keys++] = key;
-    kw_work_spend(work, 0);
-    if (!kw_work_is_left(work)) return KW_UNFINISHED;
-  }
-  txn->unordered = txn->n_keys / 2;
-  txn->phase = KW_TXN_ORDER;
+  int rc = kw_lease_list_keys(txn->lease, &txn->list, work);
+  if (rc != KW_OK || txn->info == NULL) return rc;
+  size_t n = txn->list.sorter.n;
+  kw_slice *keys = kw_arena_array(txn->arena, n, sizeof *keys);
+  if (keys == NULL) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < n; i++) keys[i] = kw_key_history_key(kw_lease_list_key(&txn->list, i));
+  txn->info->keys = keys;
+  txn->info->n_keys = n;
   return KW_OK;
 }
 
-static int order_keys(kw_txn *txn, kw_work *work) {
-  while (txn->unordered > 0) {
-    if (!kw_work_is_left(work)) return KW_UNFINISHED;
-    sink(txn->keys, txn->n_keys, --txn->unordered);
-    kw_work_spend(work, 0);
-  }
-  txn->phase = KW_TXN_DELETE;
+static int list_leases(const kw_store *store, kw_txn *txn, kw_work *work) {
+  int rc = kw_leases_list(&store->leases, &txn->list, work);
+  if (rc != KW_OK) return rc;
+  size_t n = txn->list.sorter.n;
+  int64_t *ids = kw_arena_array(txn->arena, n, sizeof *ids);
+  if (ids == NULL) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < n; i++) ids[i] = kw_lease_list_id(&txn->list, i);
+  *txn->ids = (kw_lease_ids){ids, n};
   return KW_OK;
-}
-
-static int delete_keys(kw_store *store, kw_txn *txn, kw_work *work) {
-  while (txn->n_keys > 0) {
-    if (!kw_work_is_left(work)) return KW_UNFINISHED;
-    int rc = kw_write_delete(store, next_revision(store), txn->keys[0]);
-    if (rc != KW_OK) return rc;
-    txn->keys[0] = txn->keys[--txn->n_keys];
-    if (txn->n_keys > 0) sink(txn->keys, txn->n_keys, 0);
-    kw_work_spend(work, SINK_BYTES);
-  }
-  return kw_write_revoke(store, txn->lease);
 }
 
 /* }====== */
@@ -434,8 +411,16 @@ void kw_txn_begin(kw_txn *txn, const kw_op *op, size_t limit, kw_arena *arena, k
   txn->at = &txn->first;
 }
 
-void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease, kw_arena *arena) {
-  *txn = (kw_txn){.phase = KW_TXN_LIST, .arena = arena, .lease = lease};
+void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease) {
+  *txn = (kw_txn){.phase = KW_TXN_LIST_KEYS, .lease = lease};
+}
+
+void kw_txn_begin_list_keys(kw_txn *txn, kw_lease *lease, kw_arena *arena, kw_lease_info *info) {
+  *txn = (kw_txn){.phase = KW_TXN_LIST_KEYS, .arena = arena, .lease = lease, .info = info};
+}
+
+void kw_txn_begin_list_leases(kw_txn *txn, kw_arena *arena, kw_lease_ids *ids) {
+  *txn = (kw_txn){.phase = KW_TXN_LIST_LEASES, .arena = arena, .ids = ids};
 }
 
 static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
@@ -454,11 +439,14 @@ static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
 }
 
 int kw_txn_run(kw_store *store, kw_txn *txn, kw_work *work) {
-  int rc = KW_OK;
-  if (txn->lease == NULL) return run_op(store, txn, work);
-  if (txn->phase == KW_TXN_LIST) rc = list_keys(txn, work);
-  if (rc == KW_OK && txn->phase == KW_TXN_ORDER) rc = order_keys(txn, work);
-  return rc != KW_OK ? rc : delete_keys(store, txn, work);
+  if (txn->phase < KW_TXN_LIST_LEASES) return run_op(store, txn, work);
+  if (txn->phase == KW_TXN_LIST_LEASES) return list_leases(store, txn, work);
+  if (txn->phase == KW_TXN_LIST_KEYS) {
+    int rc = list_keys(txn, work);
+    if (rc != KW_OK || txn->info != NULL) return rc;
+    txn->phase = KW_TXN_DELETE;
+  }
+  return delete_keys(store, txn, work);
 }
 
 static void release(const kw_records *records) {
@@ -467,6 +455,7 @@ static void release(const kw_records *records) {
 
 void kw_txn_drop(kw_txn *txn) {
   kw_read_drop(&txn->read);
+  kw_lease_list_drop(&txn->list);
   for (kw_txn_item *item = &txn->first; item != NULL; item = item->next) {
     if (!item->is_retained) continue;
     const kw_reply *reply = item->reply;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * txn: evaluates operations against the state, as parts of the open write, and revokes leases. An evaluation may stop
- * when the work of a turn is used up, and go on in a later turn, if no other write comes in between. For the files of
- * this folder only.
+ * txn: evaluates operations against the state, as parts of the open write, and revokes and lists leases. An evaluation
+ * may stop when the work of a turn is used up, and go on in a later turn, if no other write comes in between. For the
+ * files of this folder only.
  */
 #ifndef KW_STORE_TXN_H
 #define KW_STORE_TXN_H
@@ -25,9 +25,9 @@ struct kw_txn_item {
 typedef enum kw_txn_phase {
   KW_TXN_FIND_WAY,
   KW_TXN_RUN,
-  KW_TXN_LIST,  /* of a revocation: lists the keys, */
-  KW_TXN_ORDER, /* makes a heap of them, */
-  KW_TXN_DELETE /* and deletes them, the least first */
+  KW_TXN_LIST_LEASES,
+  KW_TXN_LIST_KEYS, /* of a lease */
+  KW_TXN_DELETE     /* the keys of a lease, in their order; then revokes the lease */
 } kw_txn_phase;
 
 /* An evaluation. The arena and the op outlive it. */
@@ -49,18 +49,24 @@ typedef struct kw_txn {
   kw_read read;   /* of a range that has begun */
   size_t cap_kvs; /* records that its reply has room for */
 
-  kw_lease *lease; /* to be revoked */
-  kw_key_history **keys;
-  size_t n_keys;
-  size_t listed;    /* position in the lease's keys */
-  size_t unordered; /* the first so many keys are not in the heap yet */
+  kw_lease *lease;     /* to be revoked, or whose keys are listed */
+  kw_lease_list list;  /* of its keys, or of all leases */
+  size_t n_deleted;    /* keys of the list */
+  kw_lease_info *info; /* gets the list of keys; NULL: the lease is revoked */
+  kw_lease_ids *ids;   /* get the list of leases */
 } kw_txn;
 
 /* Begins to evaluate an op other than a plain range, that kw_check_op has found well-formed. */
 void kw_txn_begin(kw_txn *txn, const kw_op *op, size_t limit, kw_arena *arena, kw_reply *reply);
 
 /* Begins to revoke a lease: deletes its keys, in the order of keys. */
-void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease, kw_arena *arena);
+void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease);
+
+/* Begins to list the keys of a lease in the arena. *info gets them at the end. */
+void kw_txn_begin_list_keys(kw_txn *txn, kw_lease *lease, kw_arena *arena, kw_lease_info *info);
+
+/* Begins to list all leases in the arena. *ids gets them at the end. */
+void kw_txn_begin_list_leases(kw_txn *txn, kw_arena *arena, kw_lease_ids *ids);
 
 /* Goes on. Returns KW_OK if the evaluation is done; KW_UNFINISHED if the work is used up; or KW_ERR_LEASE_NOT_FOUND,
  * KW_ERR_KEY_NOT_FOUND, KW_ERR_COMPACTED, KW_ERR_FUTURE_REVISION, KW_ERR_TOO_MANY_REQUESTS if the records of the reply

@@ -182,6 +182,37 @@ describe("a long write", function()
     watch:close()
   end)
 
+  it("lists the keys of a lease, and all leases, while reads are answered", function()
+    for i = 1, MANY do store:lease(10 + (i * 7) % 1000, { id = 100 + i }) end
+    local revision = store:status().revision
+    for method, request in pairs { LeaseTimeToLive = { ID = 7, keys = true }, LeaseLeases = {} } do
+      local call = begin(client, method, request)
+      local put = begin(other, "Put", { key = "other", value = "" })
+      assert.is_nil((look(call)))
+      local between = 0
+      while look(call) == nil do
+        check()
+        assert.equal(1, #look(begin(other, "Range", { key = "k000001" })).kvs)
+        between = between + 1
+        turn()
+      end
+      assert.is_true(between > 0)
+      assert.is_not_nil(finish(put))
+    end
+    assert.equal(revision + 2, store:status().revision)
+    local keys = finish(begin(client, "LeaseTimeToLive", { ID = 7, keys = true })).keys
+    assert.equal(MANY, #keys)
+    for i, key in ipairs(keys) do assert.equal(("k%06d"):format(i), key) end
+    local leases = finish(begin(client, "LeaseLeases")).leases
+    assert.equal(MANY + 1, #leases)
+    local before = 0
+    for _, lease in ipairs(leases) do
+      local ttl = lease.ID == 7 and 1000 or 10 + ((lease.ID - 100) * 7) % 1000
+      assert.is_true(before <= ttl)
+      before = ttl
+    end
+  end)
+
   it("lets a lease with many keys expire", function()
     local revision = store:status().revision
     host.store:step(2000)
