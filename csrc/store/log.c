@@ -270,18 +270,30 @@ kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone) {
   return is_on_disk(log, rev.main) ? read_disk(log, rev, tombstone) : read_tail(log, rev);
 }
 
-kw_slice kw_log_look(kw_log *log, kw_revision rev, bool tombstone) {
-  kw_slice bytes = {0};
-  int rc = KW_OK;
+/* Finds the bytes of a record. Returns KW_OK or why they cannot be read. */
+static int find_bytes(const kw_log *log, kw_revision rev, bool tombstone, kw_slice *bytes) {
+  *bytes = (kw_slice){0};
   if (is_on_disk(log, rev.main)) {
-    rc = kw_database_read(log->database, rev, tombstone, &bytes);
+    int rc = kw_database_read(log->database, rev, tombstone, bytes);
+    if (rc != KW_OK) return rc;
   } else {
     const kw_blob *record = read_tail(log, rev);
-    if (record != NULL) bytes = kw_blob_slice(record);
+    if (record != NULL) *bytes = kw_blob_slice(record);
   }
-  if (rc == KW_OK && kw_keyvalue_has_key(bytes)) return bytes;
-  log->failure = rc == KW_OK ? KW_ERR_CORRUPT : rc;
+  return kw_keyvalue_has_key(*bytes) ? KW_OK : KW_ERR_CORRUPT;
+}
+
+kw_slice kw_log_look(kw_log *log, kw_revision rev, bool tombstone) {
+  kw_slice bytes;
+  int rc = find_bytes(log, rev, tombstone, &bytes);
+  if (rc == KW_OK) return bytes;
+  log->failure = rc;
   return (kw_slice){0};
+}
+
+size_t kw_log_size(const kw_log *log, kw_revision rev, bool tombstone) {
+  kw_slice bytes;
+  return find_bytes(log, rev, tombstone, &bytes) == KW_OK ? bytes.len : 0;
 }
 
 /* Prefetches a record, or the beginning of it. */

@@ -73,6 +73,9 @@ kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone);
  * kw_log_failure, if the record is missing or cannot be read. */
 kw_slice kw_log_look(kw_log *log, kw_revision rev, bool tombstone);
 
+/* Returns the bytes of a record, or 0 if the record is missing or cannot be read, which is no failure here. */
+size_t kw_log_size(const kw_log *log, kw_revision rev, bool tombstone);
+
 #define KW_LOG_BATCH 32
 
 /* Reads the records of up to KW_LOG_BATCH puts, all of which exist. They are borrowed, as from kw_log_read. In memory

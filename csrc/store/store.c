@@ -195,11 +195,22 @@ bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *e
   return kw_log_next(store->log, cursor, entry) && entry->rev.main <= store->revision;
 }
 
-kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev) {
+/* Returns the put that a change of revision `rev` has replaced, or NULL. */
+static const kw_change *previous(const kw_store *store, kw_slice key, int64_t rev) {
   if (rev - 1 < store->compact_revision) return NULL;
   const kw_key_history *history = kw_index_find(&store->index, key);
   const kw_change *change = history == NULL ? NULL : kw_key_history_at(history, rev - 1);
-  return change == NULL || change->tombstone ? NULL : kw_store_record(store, change);
+  return change == NULL || change->tombstone ? NULL : change;
+}
+
+kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev) {
+  const kw_change *change = previous(store, key, rev);
+  return change == NULL ? NULL : kw_store_record(store, change);
+}
+
+size_t kw_store_previous_size(const kw_store *store, kw_slice key, int64_t rev) {
+  const kw_change *change = previous(store, key, rev);
+  return change == NULL ? 0 : kw_log_size(store->log, kw_change_revision(change), false);
 }
 
 int kw_store_read_failure(const kw_store *store) {

@@ -25,7 +25,7 @@ kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options) {
   *hub = (kw_hub){.store = store,
                   .options = *options,
                   .walk = {.store = store},
-                  .catching_up = {.store = store}};
+                  .catching_up = {.store = store, .counts_previous = true}};
   hub->synced = kw_watch_group_new(options->seed);
   hub->chosen_group = kw_watch_group_new(options->seed);
   if (hub->synced != NULL && hub->chosen_group != NULL) {

@@ -17,6 +17,7 @@ struct kw_pending {
   uint32_t n;
   uint32_t cap;
   size_t bytes; /* of the records */
+  bool wants_previous;
   kw_batch
       *variants[VARIANTS]; /* all events of the range for each combination, or NULL: not made yet */
 };
@@ -26,12 +27,19 @@ static unsigned variant_of(const kw_watcher *watcher) {
          (unsigned)watcher->prev_kv << 2;
 }
 
+static bool wants_previous(const kw_watched *watched) {
+  const kw_watcher *watcher = watched->first;
+  while (watcher != NULL && !watcher->prev_kv) watcher = watcher->next;
+  return watcher != NULL;
+}
+
 /* Returns the kw_pending of a watched range, which is made on first use. */
 static kw_pending *pending_of(kw_walk *walk, kw_watched *watched) {
   if (watched->pending != NULL) return watched->pending;
   kw_pending *pending = kw_arena_alloc(&walk->arena, sizeof *pending);
   if (pending == NULL) return NULL;
   pending->watched = watched;
+  pending->wants_previous = walk->counts_previous && wants_previous(watched);
   pending->next = walk->pending;
   pending->prev = &walk->pending;
   if (walk->pending != NULL) walk->pending->prev = &pending->next;
@@ -50,7 +58,11 @@ static bool note(kw_walk *walk, kw_pending *pending, uint32_t event) {
     pending->cap = cap;
   }
   pending->at[pending->n++] = event;
-  pending->bytes += walk->events[event].record->len;
+  const kw_event *noted = &walk->events[event];
+  pending->bytes += noted->record->len;
+  if (pending->wants_previous)
+    pending->bytes +=
+        kw_store_previous_size(walk->store, kw_keyvalue_key(noted->record), noted->revision);
   if (pending->bytes > walk->most_bytes) walk->most_bytes = pending->bytes;
   walk->matches++;
   return true;

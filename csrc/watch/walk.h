@@ -28,9 +28,10 @@
 /* What a walk has gathered for one watched range. */
 typedef struct kw_pending kw_pending;
 
-/* All zero but for the store, a walk is empty and ready for use. */
+/* All zero but for the store and counts_previous, a walk is empty and ready for use. */
 typedef struct kw_walk {
   const kw_store *store;
+  bool counts_previous; /* most_bytes includes the records before the events, where they are told */
   kw_arena arena;
   kw_event *events; /* without `prev`; their records are the walk's */
   size_t n;

@@ -114,6 +114,24 @@ describe("a revision that is longer than a step", function()
   end)
 end)
 
+describe("a watch of small events with large records before them", function()
+  it("is not told all of them in one step", function()
+    for _, path in ipairs { false, directory.new() } do
+      local store = keywatch.open { now = 0, path = path or nil }
+      for i = 1, 10 do assert(store:put("k" .. i, ("x"):rep(300000))) end
+      local first = store:status().revision + 1
+      for i = 1, 10 do assert(store:delete("k" .. i)) end
+      local handle = past(store, "k", { start_revision = first, prev_kv = true })
+      assert.is_true(step(store))
+      local _, list = handle:take()
+      assert.is_true(#list < 10)
+      assert.equal(300000, #list[1].prev.value)
+      store:close()
+    end
+    directory.remove_all()
+  end)
+end)
+
 describe("a commit group with more revisions than a step tells", function()
   local REVISIONS = 30
   local store, handle
