@@ -96,5 +96,15 @@ static int l_tend(lua_State *L) {
   return 2;
 }
 
-const luaL_Reg kw_bind_step_methods[] = {
-    {"deadline", l_deadline}, {"step", l_step}, {"tend", l_tend}, {NULL, NULL}};
+/* is_busy(): true while the store does a long write. */
+static int l_is_busy(lua_State *L) {
+  const kw_lua_store *self = kw_bind_to_store(L, 1);
+  lua_pushboolean(L, self->store != NULL && kw_store_is_busy(self->store));
+  return 1;
+}
+
+const luaL_Reg kw_bind_step_methods[] = {{"deadline", l_deadline},
+                                         {"step", l_step},
+                                         {"tend", l_tend},
+                                         {"is_busy", l_is_busy},
+                                         {NULL, NULL}};

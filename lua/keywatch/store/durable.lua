@@ -12,6 +12,7 @@ local driver = require "keywatch.task.driver"
 local source = require "keywatch.store.source"
 
 local methods = core.durable_methods
+local is_busy = core.store_methods.is_busy
 
 local RECORDS_AT_ONCE = 50000 -- read from the disk between two calls of on_progress, fewer if they are large
 
@@ -155,6 +156,11 @@ local function finish(store, is_read, result, err, ticket)
   return result, err
 end
 
+--- In a task, waits while the store does a long write of a server's client. Elsewhere the core does it in one piece.
+local function await_idle(store)
+  while store:is_busy() and driver.can_park() do driver.get().sleep(0) end
+end
+
 local READS = { lease_time_to_live = true, leases = true, rows = true }
 
 for _, name in ipairs {
@@ -162,7 +168,10 @@ for _, name in ipairs {
   "disarm_own", "defragment", "change_rows", "rows",
 } do
   local method, is_read = core.store_methods[name], READS[name]
-  methods[name] = function(store, ...) return finish(store, is_read, check.call(name, method, store, ...)) end
+  methods[name] = function(store, ...)
+    if check.call(name, is_busy, store) then await_idle(store) end
+    return finish(store, is_read, check.call(name, method, store, ...))
+  end
 end
 
 local compact, defragment = methods.compact, methods.defragment -- as made above; both do more here
