@@ -24,9 +24,10 @@
 
 struct kw_database {
   kw_lmdb_file *file;
-  MDB_txn *reading;   /* the reader */
-  MDB_cursor *cursor; /* over records */
-  bool is_placed;     /* the cursor stands before `next` */
+  kw_lmdb_file *replaced; /* see kw_database_close_replaced; NULL: there is none */
+  MDB_txn *reading;       /* the reader */
+  MDB_cursor *cursor;     /* over records */
+  bool is_placed;         /* the cursor stands before `next` */
   kw_revision next;
   int64_t ahead; /* the file was read ahead up to this byte */
   char path[KW_DIRECTORY_ROOM];
@@ -112,9 +113,13 @@ static int open_file(kw_database *db, const char *name, const char *lock_name, i
   return rc == 0 ? begin_reading(db) : rc;
 }
 
-static void close_file(kw_database *db) {
+static void end_reading(kw_database *db) {
   if (db->cursor != NULL) mdb_cursor_close(db->cursor);
   if (db->reading != NULL) mdb_txn_abort(db->reading);
+}
+
+static void close_file(kw_database *db) {
+  end_reading(db);
   if (db->file != NULL) kw_lmdb_file_release(db->file);
 }
 
@@ -164,7 +169,10 @@ bool kw_database_is_inherited(const kw_database *db) {
 
 /* A child must not end the inherited read transaction: it shares its entry of the lock file with the parent's. */
 void kw_database_close(kw_database *db) {
-  if (!kw_database_is_inherited(db)) close_file(db);
+  if (!kw_database_is_inherited(db)) {
+    kw_database_close_replaced(db);
+    close_file(db);
+  }
   if (db->lock >= 0) close(db->lock);
   kw_free(db);
 }
@@ -300,12 +308,18 @@ int kw_database_copy(const kw_database *db) {
 }
 
 static void take_file(kw_database *db, const kw_database *from) {
-  close_file(db);
+  end_reading(db);
+  db->replaced = db->file;
   db->file = from->file;
   db->reading = from->reading;
   db->cursor = from->cursor;
   db->is_placed = false;
   measure(db);
+}
+
+void kw_database_close_replaced(kw_database *db) {
+  if (db->replaced != NULL) kw_lmdb_file_release(db->replaced);
+  db->replaced = NULL;
 }
 
 int kw_database_swap(kw_database *db, bool *is_swapped) {

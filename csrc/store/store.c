@@ -273,7 +273,8 @@ static int64_t earlier(int64_t a, int64_t b) {
 }
 
 int64_t kw_store_deadline(const kw_store *store) {
-  if (kw_log_has_passed(store->log) || kw_store_is_busy(store)) return INT64_MIN;
+  if (kw_log_has_passed(store->log) || kw_store_is_busy(store) || kw_snapshot_is_due(store))
+    return INT64_MIN;
   int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
   int64_t own = earlier(compaction, kw_retention_deadline(store));
   return earlier(own, earlier(kw_lessor_deadline(store), kw_durability_deadline(store)));
@@ -284,6 +285,7 @@ bool kw_store_step(kw_store *store, int64_t now) {
   store->now = now;
   kw_log_release(store->log);
   kw_log_free_passed(store->log);
+  kw_snapshot_step(store);
   kw_store_go_on(store, &work);
   if (kw_store_is_busy(store) || !kw_work_is_left(&work)) return true;
   bool has_passed = kw_log_has_passed(store->log);
