@@ -280,7 +280,8 @@ int64_t kw_store_deadline(const kw_store *store) {
   return earlier(own, earlier(kw_lessor_deadline(store), kw_durability_deadline(store)));
 }
 
-bool kw_store_step(kw_store *store, int64_t now) {
+/* Returns true if more is due. */
+static bool step(kw_store *store, int64_t now) {
   kw_work work = kw_work_of_turn();
   store->now = now;
   kw_log_release(store->log);
@@ -296,6 +297,12 @@ bool kw_store_step(kw_store *store, int64_t now) {
   kw_retention_step(store, now);
   if (kw_compaction_deadline(store) <= now) more = kw_compaction_step(store) || more;
   kw_store_flush(store);
+  return more;
+}
+
+bool kw_store_step(kw_store *store, int64_t now) {
+  bool more = step(store, now);
+  kw_mem_join();
   return more;
 }
 
