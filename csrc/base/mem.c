@@ -97,6 +97,12 @@ void kw_mem_join(void) {
   free(block);
 }
 
+void kw_mem_trim(void) {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 bool kw_reserve(void *items, size_t *cap, size_t need, size_t size) {
   void **vector = items;
   if (need <= *cap) return true;

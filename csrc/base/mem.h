@@ -74,6 +74,10 @@ void kw_free_pages(void *p, size_t size);
  * frees many blocks in turns calls this function after each turn. */
 void kw_mem_join(void);
 
+/* Has malloc give the pages back to the system that lie inside of free blocks: of all threads, and of the whole
+ * program. The time it takes grows with the pages, and with the number of free blocks that are larger than a page. */
+void kw_mem_trim(void);
+
 /* Makes room for at least `need` elements of `size` bytes in a vector. `items` is the address of the pointer to
  * the vector, and *cap is the number of elements that it has room for; both are updated. The room grows by
  * doubling, and the vector may move. Returns false, with nothing changed, if memory is short. */

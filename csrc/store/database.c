@@ -123,6 +123,14 @@ static void close_file(kw_database *db) {
   if (db->file != NULL) kw_lmdb_file_release(db->file);
 }
 
+/* Removes what a crash has left of a commit group that was written in parts. */
+static int finish(kw_database *db) {
+  if (!kw_lmdb_is_unfinished(db->file, db->reading)) return 0;
+  int rc = kw_lmdb_remove_unfinished(db->file);
+  if (rc == 0 && kw_database_renew(db) != KW_OK) rc = EIO;
+  return rc;
+}
+
 static int open_directory(kw_database *db, char *text) {
   int64_t format = KW_LMDB_FORMAT;
   unlink_in(db, COPY); /* left by a crash */
@@ -131,6 +139,7 @@ static int open_directory(kw_database *db, char *text) {
   if (rc == 0) rc = sync_names(db);
   if (rc == 0) rc = kw_lmdb_file_check(db->path, DATA);
   if (rc == 0) rc = open_file(db, DATA, LOCK_OF_DATA, &format);
+  if (rc == 0 && format == KW_LMDB_FORMAT) rc = finish(db);
   if (rc == ENOMEM && db->file == NULL) return KW_ERR_NO_MEMORY;
   if (format != KW_LMDB_FORMAT)
     return kw_database_refuse(text, db->path, "its format is not one of this keywatch");

@@ -71,6 +71,7 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
                       .compact_revision = -1,
                       .now = now};
   kw_link_init(&store->snapshots);
+  kw_surplus_init(store);
   if (store->options.quota == 0) store->options.quota = KW_DEFAULT_QUOTA;
   int rc = open_parts(store, now, text);
   if (rc == KW_OK) {
@@ -277,6 +278,7 @@ int64_t kw_store_deadline(const kw_store *store) {
     return INT64_MIN;
   int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
   int64_t own = earlier(compaction, kw_retention_deadline(store));
+  own = earlier(own, kw_surplus_deadline(store));
   return earlier(own, earlier(kw_lessor_deadline(store), kw_durability_deadline(store)));
 }
 
@@ -301,8 +303,10 @@ static bool step(kw_store *store, int64_t now) {
 }
 
 bool kw_store_step(kw_store *store, int64_t now) {
+  kw_surplus_note(store);
   bool more = step(store, now);
   kw_mem_join();
+  kw_surplus_step(store, now);
   return more;
 }
 
