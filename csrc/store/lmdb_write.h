@@ -22,7 +22,8 @@
  * pages that were freed later are not free yet. */
 int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group);
 
-/* Removes the records of a group that was not written to its end, if there are any. Returns 0, an errno, or an error of LMDB. */
+/* Removes the records of a group that was not written to its end, if there are any. Returns 0, an errno, or an error of
+ * LMDB. */
 int kw_lmdb_remove_unfinished(const kw_lmdb_file *file);
 
 #endif

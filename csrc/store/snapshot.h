@@ -49,7 +49,8 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **snapshot);
 void kw_snapshot_close(kw_snapshot *snapshot);
 
 /* True once the file is complete, or has failed; this call then releases what the thread has read from. If false, the
- * call has done the work of kw_snapshot_step for this snapshot, which is awaited from now on. The bell that the store had at kw_snapshot_open rings when the thread is done. */
+ * call has done the work of kw_snapshot_step for this snapshot, which is awaited from now on. The bell that the store
+ * had at kw_snapshot_open rings when the thread is done. */
 bool kw_snapshot_is_ready(kw_snapshot *snapshot);
 
 /* Returns KW_OK, or why the snapshot has failed: an error of kw_image_write. The snapshot must be ready. The file of
