@@ -251,6 +251,7 @@ build = {
         "csrc/store/restore.c",
         "csrc/store/snapshot.c",
         "csrc/store/store.c",
+        "csrc/store/surplus.c",
         "csrc/store/tickets.c",
         "csrc/store/txn.c",
         "csrc/store/view.c",

@@ -2,7 +2,7 @@
 --- How long others wait while somebody attacks the server: a client that asks for one thing at a time, first alone and
 --- then beside each of the attackers of spec/hostile; and a watch over TLS beside a burst of handshakes.
 --
---   lua5.4 bench/hostile.lua [attack | "handshakes" | "requests" [keys ["memory" | "durable"]]]
+--   lua5.4 bench/hostile.lua [attack | "handshakes" | "requests" [keys ["memory" | "durable" [part]]]]
 --
 -- With "requests": the worst request of each kind, to a server with a million keys, see worst_requests.lua.
 --
@@ -339,10 +339,10 @@ if arg[1] == "attack" then
   run_attack(arg[2], tonumber(arg[3]))
   os.exit(0)
 end
-if arg[1] == "probe" then worst_requests.probe(arg[2]) end
+if arg[1] == "probe" then worst_requests.probe(arg[2], arg[3]) end
 if arg[1] == "requests" then
   for _, kind in ipairs { "memory", "durable" } do
-    if not arg[3] or arg[3] == kind then worst_requests.measure(kind, tonumber(arg[2]) or WORST_KEYS) end
+    if not arg[3] or arg[3] == kind then worst_requests.measure(kind, tonumber(arg[2]) or WORST_KEYS, arg[4]) end
   end
   os.exit(0)
 end

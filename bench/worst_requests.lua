@@ -2,8 +2,9 @@
 --- worst_requests: the worst request of each kind, to a server with many keys: the longest time that a get on another
 -- connection waits meanwhile, and the peak of the server's memory above what the server had before.
 --
--- The prober is a process of its own, which makes one get after the other, and keeps the longest time. The client that
--- makes the requests has the lowest priority.
+-- The prober is a process of its own, which makes one get after the other, and keeps the longest time. It also reads
+-- the server's anonymous memory every millisecond, and keeps the peak: pages of the mapped file, which the system takes
+-- back when it needs memory, do not count. The client that makes the requests has the lowest priority.
 
 local keywatch = require "keywatch"
 local process = require "spec.support.process"
@@ -18,26 +19,50 @@ local LEASED, LEASES = 100000, 100000
 local WATCHERS, GROUP = 10000, 1000
 local USERS, WAITERS = 40, 4000
 local LARGE = 1000000  -- bytes of a value
+local MAX_MESSAGE = 2 ^ 30 -- bytes of an answer: that of all keys is larger than the client's default
+local SAMPLE = 0.001   -- seconds between two looks at the server's memory
+local PAGE = 4096
 local MIB = 1024 * 1024
 local SECONDS = 600
 local TIMES = { timeout = SECONDS }
 
 -- {====== The prober ======
 
---- Makes gets until the input ends. After each line of the input prints the longest time since the one before, in ms.
-local function probe(url)
+--- Returns a function that returns the anonymous memory of a process in MB: its pages without those of files.
+local function memory_of(pid)
+  local file = assert(io.open(("/proc/%d/statm"):format(pid)))
+  file:setvbuf("no")
+  return function()
+    file:seek("set")
+    local resident, shared = file:read("*a"):match("^%d+ (%d+) (%d+)")
+    return (resident - shared) * PAGE / MIB
+  end
+end
+
+--- Makes gets until the input ends. After each line of the input prints the longest time since the line before, in ms,
+-- and how much the memory of the server has risen, in MB.
+local function probe(url, pid)
   local client = assert(keywatch.connect(url))
-  local worst, input = 0, uv.new_pipe(false)
+  local memory = memory_of(pid)
+  local worst, before, input = 0, memory(), uv.new_pipe(false)
+  local peak = before
   input:open(0)
   input:read_start(function(_, chunk)
     if not chunk then os.exit(0) end
-    io.write(("%.2f\n"):format(worst))
+    io.write(("%.2f %.2f\n"):format(worst, peak - before))
     io.flush()
-    worst = 0
+    worst, before = 0, memory()
+    peak = before
   end)
   keywatch.run(function()
     io.write("probing\n")
     io.flush()
+    keywatch.spawn(function()
+      while true do
+        peak = math.max(peak, memory())
+        keywatch.sleep(SAMPLE)
+      end
+    end)
     while true do
       local from = uv.hrtime()
       assert(client:get("probe", TIMES))
@@ -48,36 +73,24 @@ local function probe(url)
 end
 
 local function start_prober(peer)
-  local prober = process.start({ arg[-1], arg[0], "probe", peer.url },
+  local prober = process.start({ arg[-1], arg[0], "probe", peer.url, tostring(peer.pid) },
     { env = { LUA_PATH = package.path, LUA_CPATH = package.cpath } })
   prober:expect("probing\n")
   return prober
 end
 
---- Returns the longest time since the last call.
+--- Returns the longest time since the last call, and how much the memory of the server has risen since.
 local function worst_of(prober)
   local seen = #prober:stdout()
   prober:write("\n")
   while not prober:stdout():find("\n", seen + 1, true) do uv.run("once") end
-  return tonumber(prober:stdout():sub(seen + 1):match("[%d.]+"))
+  local worst, peak = prober:stdout():sub(seen + 1):match("([%d.]+) ([%d.]+)")
+  return tonumber(worst), tonumber(peak)
 end
 
 -- }======
 
 -- {====== Rows ======
-
-local function kb_of(pid, name)
-  local file = assert(io.open(("/proc/%d/status"):format(pid)))
-  local found = file:read("*a"):match(name .. ":%s*(%d+) kB")
-  file:close()
-  return tonumber(found)
-end
-
-local function reset_peak(pid)
-  local file = assert(io.open(("/proc/%d/clear_refs"):format(pid), "w"))
-  file:write("5")
-  file:close()
-end
 
 --- Returns about how many bytes a result has.
 local function size_of(value)
@@ -92,15 +105,12 @@ end
 local function row(bench, name, fn)
   collectgarbage()
   keywatch.sleep(0.2)
-  local before = kb_of(bench.peer.pid, "VmRSS")
-  reset_peak(bench.peer.pid)
   worst_of(bench.prober)
   local from = uv.hrtime()
   local ok, result, err = pcall(fn)
   local whole = (uv.hrtime() - from) / 1e6
   keywatch.sleep(0.05) -- what the server does after the answer
-  local worst = worst_of(bench.prober)
-  local peak = (kb_of(bench.peer.pid, "VmHWM") - before) / 1024
+  local worst, peak = worst_of(bench.prober)
   local answer = ok and result and size_of(result) / MIB or 0
   local why = not ok and tostring(result) or not result and tostring(err and err.code or err) or ""
   local beyond = (worst > MAX_MS and " TIME" or "") .. (peak - answer > MAX_MB and " MEMORY" or "")
@@ -309,7 +319,12 @@ end
 
 -- }======
 
-local function measure(kind, n)
+local PARTS = { "ranges", "txns", "leases", "watches", "services", "contests", "deletions" }
+local parts = { ranges = ranges, txns = txns, leases = leases, watches = watches, services = services,
+  contests = contests, deletions = deletions }
+
+--- Measures a store of n keys. `wanted` names a part of the table; nil: all of it.
+local function measure(kind, n, wanted)
   local peer = server.start { open_files = "hard", is_in_memory = kind == "memory", "--quota-backend-bytes=8589934592" }
   local bench = {
     peer = peer, keys = n, value = ("v"):rep(100), prober = nil, client = nil, filled = 0,
@@ -318,7 +333,7 @@ local function measure(kind, n)
   print(("\n%d keys, %s; a row's targets: %d ms, and %d MB beyond the answer"):format(n, kind, MAX_MS, MAX_MB))
   print(("  %-52s %9s %9s %9s %9s"):format("", "get ms", "peak MB", "answer MB", "whole ms"))
   keywatch.run(function()
-    local client = assert(keywatch.connect(peer.url))
+    local client = assert(keywatch.connect(peer.url, { max_message = MAX_MESSAGE }))
     bench.client = client
     assert(client:put("probe", "v"))
     fill(client, "/k/", n, bench.value)
@@ -326,8 +341,9 @@ local function measure(kind, n)
     bench.prober = start_prober(peer)
     assert(uv.os_setpriority(uv.os_getpid(), 19)) -- so that this process takes no time from the other two
     row(bench, "nothing", function() return keywatch.sleep(1) or true end)
-    for _, part in ipairs { ranges, txns, leases, watches, services, contests, deletions } do
-      local ok, err = pcall(part, bench)
+    for _, name in ipairs(PARTS) do
+      local ok, err = true, nil
+      if not wanted or wanted == name then ok, err = pcall(parts[name], bench) end
       if not ok then print("  failed: " .. tostring(err)) end
     end
     bench.prober:finish_input()

@@ -1,8 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+
+#include "base/thread.h"
+
+/* Bytes of a file whose close takes a millisecond or two. */
+#ifdef KW_PROBE
+#define LARGE (16 << 10) /* small, so that tests close files in a thread */
+#else
+#define LARGE (8 << 20)
+#endif
 
 bool kw_file_read(int fd, void *to, size_t len, int64_t at) {
   uint8_t *next = to;
@@ -28,6 +38,22 @@ int kw_file_write(int fd, const void *bytes, size_t len, int64_t at) {
     len -= (size_t)n;
   }
   return 0;
+}
+
+static void *run_close(void *ctx) {
+  close((int)(intptr_t)ctx);
+  return NULL;
+}
+
+void kw_file_close_unnamed(int fd) {
+  struct stat st;
+  pthread_t thread;
+  bool is_large = fstat(fd, &st) == 0 && st.st_size >= LARGE;
+  if (is_large && kw_thread_start(&thread, run_close, (void *)(intptr_t)fd)) {
+    pthread_detach(thread);
+  } else {
+    close(fd);
+  }
 }
 
 bool kw_is_no_room(int number) {

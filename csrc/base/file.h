@@ -18,6 +18,10 @@ bool kw_file_read(int fd, void *to, size_t len, int64_t at);
  * be in the file. Does not sync. */
 int kw_file_write(int fd, const void *bytes, size_t len, int64_t at);
 
+/* Closes a file that has no name any more. A thread of its own closes a large file: the system then gives all pages of
+ * the file back, which takes long. */
+void kw_file_close_unnamed(int fd);
+
 /* True if an errno says that there is no room: on the disk (ENOSPC), in a quota (EDQUOT), or in the file (EFBIG). */
 bool kw_is_no_room(int number);
 

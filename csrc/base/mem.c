@@ -89,6 +89,20 @@ void kw_free_pages(void *p, size_t size) {
 
 #endif
 
+#define JOIN_BYTES 2048 /* too large for the lists of freed blocks that glibc looks at first */
+
+void kw_mem_join(void) {
+  void *volatile block =
+      malloc(JOIN_BYTES); /* volatile: the compiler must not leave the pair out */
+  free(block);
+}
+
+void kw_mem_trim(void) {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 bool kw_reserve(void *items, size_t *cap, size_t need, size_t size) {
   void **vector = items;
   if (need <= *cap) return true;

@@ -69,6 +69,15 @@ void *kw_alloc_pages(size_t size);
 /* Frees what kw_alloc_pages has returned for that size. p may be NULL. */
 void kw_free_pages(void *p, size_t size);
 
+/* Has malloc join the small blocks that this thread has freed with free blocks beside them. glibc puts small blocks
+ * aside, and joins all of them in the next allocation of a large block: that takes 75 ms after a million of them. Who
+ * frees many blocks in turns calls this function after each turn. */
+void kw_mem_join(void);
+
+/* Has malloc give the pages back to the system that lie inside of free blocks: of all threads, and of the whole
+ * program. The time it takes grows with the pages, and with the number of free blocks that are larger than a page. */
+void kw_mem_trim(void);
+
 /* Makes room for at least `need` elements of `size` bytes in a vector. `items` is the address of the pointer to
  * the vector, and *cap is the number of elements that it has room for; both are updated. The room grows by
  * doubling, and the vector may move. Returns false, with nothing changed, if memory is short. */

@@ -15,6 +15,7 @@
 #include "bind/lua_result.h"
 #include "bind/lua_step.h"
 #include "bind/lua_store.h"
+#include "store/snapshot.h"
 
 /* {====== Compaction ====== */
 
@@ -35,6 +36,7 @@ static int l_compact(lua_State *L) {
   kw_bind_push_revision(L, 0, 0);
   kw_bind_check_open(L); /* again: finalizers may have run */
   int rc = kw_store_compact(self->store, request.revision);
+  if (request.physical) kw_snapshot_gather_all(self->store); /* no compaction passes a snapshot */
   while (request.physical && !kw_store_is_durable(self->store) &&
          kw_store_is_compacting(self->store)) {
     kw_store_step(self->store, kw_bind_now(self));

@@ -19,9 +19,10 @@ struct kw_committer {
   pthread_mutex_t mutex; /* guards what follows */
   pthread_cond_t changed;
   work work;
-  int rc;        /* outcome of the submitted group */
-  int copy_rc;   /* outcome of the copy */
-  bool must_end; /* the thread, once nothing is submitted */
+  int rc;          /* outcome of the submitted group */
+  int copy_rc;     /* outcome of the copy */
+  bool must_close; /* the file that a defragmentation has replaced */
+  bool must_end;   /* the thread, once nothing is submitted */
   kw_bell bell;
 #ifdef KW_PROBE
   bool is_held;
@@ -72,12 +73,29 @@ static int take_failure(kw_committer *committer) {
 
 #endif
 
+/* The mutex is locked. */
+static bool has_work(const kw_committer *committer) {
+  if (committer->must_close || committer->must_end) return true;
+  return committer->work == SUBMITTED && !is_held(committer);
+}
+
+/* Closes the file that was replaced, before the next group can replace another one. The mutex is locked. */
+static void close_replaced(kw_committer *committer) {
+  committer->must_close = false;
+  pthread_mutex_unlock(&committer->mutex);
+  kw_database_close_replaced(committer->database);
+  pthread_mutex_lock(&committer->mutex);
+}
+
 static void *run(void *ctx) {
   kw_committer *committer = ctx;
   pthread_mutex_lock(&committer->mutex);
   while (true) {
-    while ((committer->work != SUBMITTED || is_held(committer)) && !committer->must_end)
-      pthread_cond_wait(&committer->changed, &committer->mutex);
+    while (!has_work(committer)) pthread_cond_wait(&committer->changed, &committer->mutex);
+    if (committer->must_close) {
+      close_replaced(committer);
+      continue;
+    }
     if (committer->work != SUBMITTED) break;
     pthread_mutex_unlock(&committer->mutex);
     int rc = take_failure(committer), copy_rc = KW_OK;
@@ -171,6 +189,13 @@ void kw_committer_submit(kw_committer *committer, const kw_commit_meta *meta, bo
   pthread_mutex_unlock(&committer->mutex);
 }
 
+static void close_later(kw_committer *committer) {
+  pthread_mutex_lock(&committer->mutex);
+  committer->must_close = true;
+  pthread_cond_broadcast(&committer->changed);
+  pthread_mutex_unlock(&committer->mutex);
+}
+
 /* Replaces the database by its copy, or else moves its reader on. A replacement that a crash could undo ends all
  * writing: it fails with KW_ERR_STORAGE. */
 static int move_on(kw_committer *committer) {
@@ -180,6 +205,7 @@ static int move_on(kw_committer *committer) {
     if (committer->copy_rc == KW_OK)
       committer->defragmented = kw_database_swap(committer->database, &is_swapped);
   }
+  if (is_swapped) close_later(committer);
   if (is_swapped) return committer->defragmented == KW_OK ? KW_OK : KW_ERR_STORAGE;
   return kw_database_renew(committer->database);
 }

@@ -2,6 +2,7 @@
 #include "store/compaction.h"
 
 #include "codec/keyvalue.h"
+#include "store/snapshot.h"
 
 #define BYTES_PER_VISIT (64 * 1024) /* memory that is given back at the cost of a visit */
 
@@ -39,7 +40,7 @@ static bool is_running(const kw_store *store) {
 }
 
 int64_t kw_compaction_deadline(const kw_store *store) {
-  if (!is_running(store)) return KW_NEVER;
+  if (!is_running(store) || kw_snapshot_is_gathering(store)) return KW_NEVER;
   if (!kw_log_may_remove(store->log, (size_t)store->options.step_records)) return KW_NEVER;
   return store->compact_is_delayed ? store->compact_retry_at : INT64_MIN;
 }

@@ -24,9 +24,10 @@
 
 struct kw_database {
   kw_lmdb_file *file;
-  MDB_txn *reading;   /* the reader */
-  MDB_cursor *cursor; /* over records */
-  bool is_placed;     /* the cursor stands before `next` */
+  kw_lmdb_file *replaced; /* see kw_database_close_replaced; NULL: there is none */
+  MDB_txn *reading;       /* the reader */
+  MDB_cursor *cursor;     /* over records */
+  bool is_placed;         /* the cursor stands before `next` */
   kw_revision next;
   int64_t ahead; /* the file was read ahead up to this byte */
   char path[KW_DIRECTORY_ROOM];
@@ -112,10 +113,22 @@ static int open_file(kw_database *db, const char *name, const char *lock_name, i
   return rc == 0 ? begin_reading(db) : rc;
 }
 
-static void close_file(kw_database *db) {
+static void end_reading(kw_database *db) {
   if (db->cursor != NULL) mdb_cursor_close(db->cursor);
   if (db->reading != NULL) mdb_txn_abort(db->reading);
+}
+
+static void close_file(kw_database *db) {
+  end_reading(db);
   if (db->file != NULL) kw_lmdb_file_release(db->file);
+}
+
+/* Removes what a crash has left of a commit group that was written in parts. */
+static int finish(kw_database *db) {
+  if (!kw_lmdb_is_unfinished(db->file, db->reading)) return 0;
+  int rc = kw_lmdb_remove_unfinished(db->file);
+  if (rc == 0 && kw_database_renew(db) != KW_OK) rc = EIO;
+  return rc;
 }
 
 static int open_directory(kw_database *db, char *text) {
@@ -126,6 +139,7 @@ static int open_directory(kw_database *db, char *text) {
   if (rc == 0) rc = sync_names(db);
   if (rc == 0) rc = kw_lmdb_file_check(db->path, DATA);
   if (rc == 0) rc = open_file(db, DATA, LOCK_OF_DATA, &format);
+  if (rc == 0 && format == KW_LMDB_FORMAT) rc = finish(db);
   if (rc == ENOMEM && db->file == NULL) return KW_ERR_NO_MEMORY;
   if (format != KW_LMDB_FORMAT)
     return kw_database_refuse(text, db->path, "its format is not one of this keywatch");
@@ -164,7 +178,10 @@ bool kw_database_is_inherited(const kw_database *db) {
 
 /* A child must not end the inherited read transaction: it shares its entry of the lock file with the parent's. */
 void kw_database_close(kw_database *db) {
-  if (!kw_database_is_inherited(db)) close_file(db);
+  if (!kw_database_is_inherited(db)) {
+    kw_database_close_replaced(db);
+    close_file(db);
+  }
   if (db->lock >= 0) close(db->lock);
   kw_free(db);
 }
@@ -300,12 +317,18 @@ int kw_database_copy(const kw_database *db) {
 }
 
 static void take_file(kw_database *db, const kw_database *from) {
-  close_file(db);
+  end_reading(db);
+  db->replaced = db->file;
   db->file = from->file;
   db->reading = from->reading;
   db->cursor = from->cursor;
   db->is_placed = false;
   measure(db);
+}
+
+void kw_database_close_replaced(kw_database *db) {
+  if (db->replaced != NULL) kw_lmdb_file_release(db->replaced);
+  db->replaced = NULL;
 }
 
 int kw_database_swap(kw_database *db, bool *is_swapped) {

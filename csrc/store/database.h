@@ -111,8 +111,12 @@ int kw_database_copy(const kw_database *db);
 /* Replaces the file of the database by its copy, and moves the reader on to it. *is_swapped becomes true if that was
  * done; an error then means that a crash may bring the old file back. Otherwise the database is as it was, and the
  * copy is removed. Returns KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. Syncs the directory in the
- * caller's thread. */
+ * caller's thread. The replaced file stays open until kw_database_close_replaced, which comes before the next swap. */
 int kw_database_swap(kw_database *db, bool *is_swapped);
+
+/* Closes the file that the last swap has replaced, if there is one: the system then gives all its pages back, which
+ * takes long. May run in another thread, like kw_database_write. */
+void kw_database_close_replaced(kw_database *db);
 
 /* }====== */
 

@@ -95,6 +95,17 @@ int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_met
   return rc;
 }
 
+int kw_lmdb_set_unfinished(const kw_lmdb_file *file, MDB_txn *txn, bool is_unfinished) {
+  MDB_val key = name_of("unfinished");
+  if (is_unfinished) return put_number(txn, file->meta, "unfinished", 1);
+  int rc = mdb_del(txn, file->meta, &key, NULL);
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+bool kw_lmdb_is_unfinished(const kw_lmdb_file *file, MDB_txn *txn) {
+  return get_number(txn, file->meta, "unfinished", 0) != 0;
+}
+
 kw_commit_meta kw_lmdb_get_meta(const kw_lmdb_file *file, MDB_txn *txn) {
   return (kw_commit_meta){.revision = get_number(txn, file->meta, "revision", 1),
                           .compact_revision = get_number(txn, file->meta, "compact_revision", -1),

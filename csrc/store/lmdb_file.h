@@ -122,6 +122,12 @@ static inline int64_t kw_lmdb_lease_id(const MDB_val *key) {
 /* Writes the numbers of a commit group. */
 int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_meta *meta);
 
+/* Marks the file as unfinished, see store/lmdb_write.h; or removes the mark, if there is one. */
+int kw_lmdb_set_unfinished(const kw_lmdb_file *file, MDB_txn *txn, bool is_unfinished);
+
+/* True if the file is marked as unfinished. */
+bool kw_lmdb_is_unfinished(const kw_lmdb_file *file, MDB_txn *txn);
+
 /* Reads the numbers of the last commit group; those of an empty store if there was none. */
 kw_commit_meta kw_lmdb_get_meta(const kw_lmdb_file *file, MDB_txn *txn);
 

@@ -13,6 +13,16 @@
 #define KEPT_FROM_DELETES 512 /* of them, those that are left to removals: these alone make room */
 #define RECORD_OVERHEAD 64    /* bytes that LMDB needs for a record's key and its place in a page */
 
+/* Bytes of records in one part, about, and records that one transaction removes. LMDB keeps the memory of as many
+ * pages, and takes one more flush for each part. */
+#ifdef KW_PROBE
+#define PART_BYTES 1024 /* small, so that tests write in parts */
+#define REMOVED_AT_ONCE 4
+#else
+#define PART_BYTES (1 << 20)
+#define REMOVED_AT_ONCE 10000
+#endif
+
 static MDB_val value_of(const kw_blob *blob) {
   return (MDB_val){blob->len, (void *)blob->bytes};
 }
@@ -56,6 +66,21 @@ static size_t leaves_of(MDB_txn *txn, MDB_dbi dbi) {
   return mdb_stat(txn, dbi, &stat) == 0 ? stat.ms_leaf_pages : SIZE_MAX / 4; /* they are added */
 }
 
+/* Returns the bytes that a record adds to a part. A large record has pages of its own, which LMDB does not keep. */
+static size_t part_bytes(const kw_lmdb_file *file, const kw_commit_change *c) {
+  size_t len = c->record->len;
+  return RECORD_OVERHEAD + (len < file->page / 2 ? len : 0);
+}
+
+/* Returns the number of parts that a group is written in, the last transaction included. */
+static size_t count_parts(const kw_lmdb_file *file, const kw_commit_group *group) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < group->n; i++) {
+    if (group->changes[i].kind == KW_COMMIT_PUT) bytes += part_bytes(file, &group->changes[i]);
+  }
+  return bytes / PART_BYTES + 1;
+}
+
 /* Returns the bytes that a group may need at most. Records are appended: they fill new pages at least by half. Each
  * other change may touch a page, but all of them no more pages than there are. */
 static size_t most_bytes(const kw_lmdb_file *file, const kw_commit_group *group, size_t leaves) {
@@ -69,7 +94,8 @@ static size_t most_bytes(const kw_lmdb_file *file, const kw_commit_group *group,
     }
     if (c->kind == KW_COMMIT_PUT_ROW) appended += 2 * (size_t)c->row->len;
   }
-  return appended + (KW_LMDB_PAGES_PER_WRITE + 2 * kw_min_size(others, leaves)) * file->page;
+  size_t per_part = KW_LMDB_PAGES_PER_WRITE * count_parts(file, group);
+  return appended + (per_part + 2 * kw_min_size(others, leaves)) * file->page;
 }
 
 /* Returns the number of pages that a group has to leave free. */
@@ -91,6 +117,7 @@ typedef struct writing {
   const kw_commit_group *group;
   size_t seen; /* transaction of the database's reader */
   MDB_txn *txn;
+  size_t parted; /* changes up to this one: their records are in parts that are committed */
   off_t most;    /* bytes that the write may need */
   bool is_short; /* they could not be allocated: free pages have to do */
 } writing;
@@ -167,12 +194,63 @@ static int commit(writing *w) {
   return rc == EIO && (w->is_short || is_full(w)) ? KW_ERR_NO_SPACE : kw_lmdb_error(rc);
 }
 
+/* Writes all but the records that are in parts already. */
 static int write_changes(writing *w) {
   const kw_commit_group *group = w->group;
-  int rc = 0;
-  for (size_t i = 0; i < group->n && rc == 0; i++)
-    rc = write_change(w->file, w->txn, &group->changes[i]);
+  int rc = w->parted > 0 ? kw_lmdb_set_unfinished(w->file, w->txn, false) : 0;
+  for (size_t i = 0; i < group->n && rc == 0; i++) {
+    const kw_commit_change *c = &group->changes[i];
+    if (i >= w->parted || c->kind != KW_COMMIT_PUT) rc = write_change(w->file, w->txn, c);
+  }
   return rc == 0 ? kw_lmdb_put_meta(w->file, w->txn, &group->meta) : rc;
+}
+
+/* Finds the end of the next part: changes up to *end. Returns false if the last transaction can have all of them. */
+static bool find_part(const writing *w, size_t *end) {
+  size_t bytes = 0;
+  for (size_t i = w->parted; i < w->group->n; i++) {
+    const kw_commit_change *c = &w->group->changes[i];
+    if (c->kind == KW_COMMIT_PUT) bytes += part_bytes(w->file, c);
+    *end = i + 1;
+    if (bytes >= PART_BYTES) return true;
+  }
+  return false;
+}
+
+/* Writes a part into the transaction. */
+static int write_part(writing *w, size_t end) {
+  int rc = w->parted == 0 ? kw_lmdb_set_unfinished(w->file, w->txn, true) : 0;
+  for (size_t i = w->parted; i < end && rc == 0; i++) {
+    const kw_commit_change *c = &w->group->changes[i];
+    if (c->kind == KW_COMMIT_PUT) rc = write_change(w->file, w->txn, c);
+  }
+  return rc;
+}
+
+/* Writes and commits all parts but the last. Returns KW_OK, with a transaction for the last one, or an error, without a
+ * transaction. */
+static int write_parts(writing *w) {
+  size_t end;
+  while (find_part(w, &end)) {
+    int rc = write_part(w, end);
+    if (rc != 0) {
+      mdb_txn_abort(w->txn);
+      return kw_lmdb_error(rc);
+    }
+    rc = commit(w);
+    if (rc != KW_OK) return rc;
+    w->parted = end;
+    rc = begin(w);
+    if (rc != 0) return kw_lmdb_error(rc);
+  }
+  return KW_OK;
+}
+
+static int write_last(writing *w) {
+  int rc = write_changes(w);
+  if (rc == 0) return commit(w);
+  mdb_txn_abort(w->txn);
+  return kw_lmdb_error(rc);
 }
 
 static int write_all(writing *w) {
@@ -183,11 +261,53 @@ static int write_all(writing *w) {
                   leaves_of(w->txn, file->rows);
   w->most = (off_t)most_bytes(file, w->group, leaves);
   rc = grow_ahead(w);
-  if (rc == 0) rc = write_changes(w);
-  if (rc == 0) return commit(w);
-  mdb_txn_abort(w->txn);
-  return kw_lmdb_error(rc);
+  if (rc != 0) {
+    mdb_txn_abort(w->txn);
+    return kw_lmdb_error(rc);
+  }
+  rc = write_parts(w);
+  return rc == KW_OK ? write_last(w) : rc;
 }
+
+/* {====== Unfinished groups ====== */
+
+/* Removes up to REMOVED_AT_ONCE records beyond the durable revision, the last ones first. *is_done becomes true if none
+ * is left. */
+static int remove_last(const kw_lmdb_file *file, MDB_txn *txn, bool *is_done) {
+  int64_t durable = kw_lmdb_get_meta(file, txn).revision;
+  MDB_cursor *cursor;
+  MDB_val key, value;
+  int rc = mdb_cursor_open(txn, file->records, &cursor);
+  if (rc != 0) return rc;
+  for (int n = 0; n < REMOVED_AT_ONCE && rc == 0 && !*is_done; n++) {
+    rc = mdb_cursor_get(cursor, &key, &value, MDB_LAST);
+    *is_done = rc == MDB_NOTFOUND || (rc == 0 && (key.mv_size != KW_LMDB_RECORD_KEY ||
+                                                  kw_lmdb_entry(&key, &value).rev.main <= durable));
+    if (rc == 0 && !*is_done) rc = mdb_cursor_del(cursor, 0);
+  }
+  mdb_cursor_close(cursor);
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+int kw_lmdb_remove_unfinished(const kw_lmdb_file *file) {
+  MDB_txn *txn;
+  for (bool is_done = false; !is_done;) {
+    int rc = mdb_txn_begin(file->env, NULL, 0, &txn);
+    if (rc != 0) return rc;
+    bool is_unfinished = kw_lmdb_is_unfinished(file, txn);
+    if (is_unfinished) rc = remove_last(file, txn, &is_done);
+    if (rc == 0 && is_done) rc = kw_lmdb_set_unfinished(file, txn, false);
+    if (rc != 0 || !is_unfinished) {
+      mdb_txn_abort(txn);
+      return rc;
+    }
+    rc = mdb_txn_commit(txn);
+    if (rc != 0) return rc;
+  }
+  return 0;
+}
+
+/* }====== */
 
 /* {====== On a full disk ====== */
 
@@ -228,5 +348,7 @@ static int make_room(writing *w) {
 int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group) {
   writing w = {.file = file, .group = group, .seen = seen};
   int rc = write_all(&w);
+  if (rc != KW_OK && w.parted > 0 && kw_lmdb_remove_unfinished(file) != 0)
+    return KW_ERR_STORAGE; /* opening the store again removes the parts */
   return rc == KW_ERR_NO_SPACE ? make_room(&w) : rc;
 }

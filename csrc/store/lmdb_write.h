@@ -2,6 +2,11 @@
  *
  * lmdb_write: writes a commit group as one LMDB transaction, and meets a full disk before the commit, not in it.
  *
+ * The records of a large group are written in parts, each a transaction of its own, before the transaction that has
+ * the rest of the group and its numbers: LMDB keeps the memory of its largest transaction for ever. Until that last
+ * transaction, the file is marked as unfinished, and its records beyond the durable revision do not count. They are
+ * removed if a part fails; after a crash, by kw_lmdb_remove_unfinished.
+ *
  * LMDB appends pages to the file, or uses free ones again. All pages that a group may need are allocated before it is
  * written. On a full disk free pages may do. The file is grown ahead of need, and part of the reserve is left to what
  * frees space: puts leave pages to deletes, and both leave pages to removals, so that a full disk can be freed by
@@ -16,5 +21,9 @@
 /* Writes a group; see kw_database_write for the results. `seen` is the transaction that the database's reader sees:
  * pages that were freed later are not free yet. */
 int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group);
+
+/* Removes the records of a group that was not written to its end, if there are any. Returns 0, an errno, or an error of
+ * LMDB. */
+int kw_lmdb_remove_unfinished(const kw_lmdb_file *file);
 
 #endif

@@ -47,6 +47,7 @@ struct kw_log {
   int64_t on_disk;        /* records up to this revision are read from the database */
   kw_blob **lent;         /* copies of records of the database */
   chunk *passed;          /* dropped from the directory, a list: their records have to be freed */
+  size_t passed_bytes;    /* cost of the records of these chunks */
   size_t n_lent;
   size_t cap_lent;
   int failure; /* of the last record that could not be read since the last release */
@@ -102,6 +103,10 @@ size_t kw_log_bytes(const kw_log *log) {
 
 size_t kw_log_pending_bytes(const kw_log *log) {
   return log->database == NULL ? 0 : log->tail_bytes;
+}
+
+size_t kw_log_memory(const kw_log *log) {
+  return log->tail_bytes + log->passed_bytes;
 }
 
 size_t kw_log_cost(size_t len) {
@@ -471,7 +476,9 @@ void kw_log_free_passed(kw_log *log) {
     while (c->n > 0 && kw_work_is_left(&work)) {
       kw_blob *record = c->entries[--c->n].record;
       kw_work_spend(&work, record == NULL ? 0 : record->len);
-      if (record != NULL) kw_blob_release(record);
+      if (record == NULL) continue;
+      log->passed_bytes -= kw_log_cost(record->len);
+      kw_blob_release(record);
     }
     if (c->n > 0) return;
     log->passed = c->next;
@@ -484,6 +491,7 @@ static void pass_chunks(kw_log *log, size_t n) {
   for (size_t i = 0; i < n; i++) {
     chunk *c = log->places[i].chunk;
     log->tail_bytes -= c->bytes;
+    log->passed_bytes += c->bytes;
     c->next = log->passed;
     log->passed = c;
   }
@@ -560,6 +568,7 @@ const char *kw_log_check(const kw_log *log) {
     if (bytes - of_chunk != c->bytes) return "the bytes of a chunk are wrong";
   }
   if (bytes != log->tail_bytes) return "the bytes in memory are wrong";
+  if (log->passed == NULL && log->passed_bytes > 0) return "the bytes of dropped records are wrong";
   if (log->database != NULL) return NULL; /* which has most of the records */
   return count == log->count && bytes == log->bytes ? NULL : "count or bytes are wrong";
 }

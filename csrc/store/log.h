@@ -145,6 +145,9 @@ size_t kw_log_count(const kw_log *log);
 /* Returns the bytes that all records take, or would take, in memory: those of the database are included. */
 size_t kw_log_bytes(const kw_log *log);
 
+/* Returns the bytes that records take in memory, those that are dropped and not freed yet included. */
+size_t kw_log_memory(const kw_log *log);
+
 /* Returns the bytes that the records that are not durable take in memory; 0 for a store in memory. */
 size_t kw_log_pending_bytes(const kw_log *log);
 

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "codec/keyvalue.h"
 #include "store/compaction.h"
+#include "store/snapshot.h"
 #include "store/write.h"
 
 static int write_event(kw_store *store, int64_t rev, const kw_replica_event *event) {
@@ -81,6 +82,7 @@ static int fill(kw_store *store, const kw_kv *kvs, size_t n) {
 
 int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
   kw_store_finish(store);
+  kw_snapshot_gather_all(store);
   kw_index old_index = store->index;
   kw_log *old_log = store->log;
   kw_log *log = kw_log_new(NULL, NULL);

@@ -32,21 +32,34 @@ typedef struct held_record {
   kw_blob *blob;
 } held_record;
 
+#define BATCH_RECORDS KW_WORK_TURN
+#define BATCHES                                                                                    \
+  2 /* that wait for the thread, or are being read: while it reads one, the next is gathered */
+
+typedef struct batch {
+  struct batch *next;
+  size_t n;
+  held_record records[BATCH_RECORDS];
+} batch;
+
 struct kw_snapshot {
   kw_link link;    /* among the snapshots of the store */
   kw_store *store; /* NULL: freed before the snapshot */
   int fd;
-  kw_view *view;        /* of a durable store, else NULL */
-  held_record *records; /* of a store in memory, and its leases */
-  size_t n_records;
-  size_t cap_records;
+  kw_view *view;     /* of a durable store, else NULL */
+  bool is_gathering; /* of a store in memory: from `next` up to `revision` */
+  kw_revision next;
+  int64_t revision;
   held_lease *leases;
   size_t n_leases;
   size_t cap_leases;
   kw_rows rows;
 
   kw_image_source source;
-  size_t next_record; /* these three belong to the thread */
+  batch *
+      reading; /* these five belong to the thread; NULL: before the first batch, and after the last */
+  size_t next_record;
+  bool is_sorted; /* the leases are */
   size_t next_lease;
   size_t unchecked; /* bytes of records since the last look at the free space */
 
@@ -55,6 +68,13 @@ struct kw_snapshot {
   bool has_thread;
   bool is_asked_for;
   pthread_mutex_t mutex; /* guards the fields below */
+  pthread_cond_t changed;
+  batch *first; /* of the batches that wait for the thread */
+  batch *last;
+  size_t n_batches;    /* that wait, and the one that is being read */
+  batch *read;         /* have to be released */
+  bool is_complete;    /* no batch will follow */
+  int gathering_error; /* of what follows, or KW_OK */
   bool must_end;
   bool is_done;
   kw_bell bell;
@@ -95,16 +115,50 @@ static int next_lease_of_view(void *ctx, int64_t *id, int64_t *ttl) {
   return kw_view_next_lease(((kw_snapshot *)ctx)->view, id, ttl);
 }
 
+/* Gives back the batch that was read. The mutex is locked. */
+static void give_back(kw_snapshot *s) {
+  batch *b = s->reading;
+  if (b == NULL) return;
+  s->reading = NULL;
+  b->next = s->read;
+  s->read = b;
+  s->n_batches--;
+  kw_bell_ring(&s->bell);
+}
+
+/* Waits for the next batch, and takes it. Returns 1, 0 after the last one, or an error. */
+static int take_batch(kw_snapshot *s) {
+  pthread_mutex_lock(&s->mutex);
+  give_back(s);
+  while (s->first == NULL && !s->is_complete && !s->must_end)
+    pthread_cond_wait(&s->changed, &s->mutex);
+  int rc = s->must_end ? KW_ERR_CANCELLED : s->gathering_error;
+  if (rc == KW_OK && (s->reading = s->first) != NULL) s->first = s->first->next;
+  pthread_mutex_unlock(&s->mutex);
+  s->next_record = 0;
+  return rc != KW_OK ? rc : s->reading != NULL;
+}
+
 static int next_held(void *ctx, kw_database_entry *entry) {
   kw_snapshot *s = ctx;
-  if (s->next_record == s->n_records) return 0;
-  const held_record *held = &s->records[s->next_record++];
+  while (s->reading == NULL || s->next_record == s->reading->n) {
+    int rc = take_batch(s);
+    if (rc <= 0) return rc;
+  }
+  const held_record *held = &s->reading->records[s->next_record++];
   *entry = (kw_database_entry){held->rev, held->tombstone, kw_blob_slice(held->blob)};
   return check_room(s, entry->record.len);
 }
 
+static int by_id(const void *a, const void *b) {
+  uint64_t x = (uint64_t)((const held_lease *)a)->id, y = (uint64_t)((const held_lease *)b)->id;
+  return (x > y) - (x < y);
+}
+
 static int next_held_lease(void *ctx, int64_t *id, int64_t *ttl) {
   kw_snapshot *s = ctx;
+  if (!s->is_sorted && s->n_leases > 0) qsort(s->leases, s->n_leases, sizeof *s->leases, by_id);
+  s->is_sorted = true;
   if (s->next_lease == s->n_leases) return 0;
   *id = s->leases[s->next_lease].id;
   *ttl = s->leases[s->next_lease++].ttl;
@@ -138,6 +192,109 @@ static bool is_done(const kw_snapshot *s) {
 
 /* }====== */
 
+/* {====== Gathering ====== */
+
+/* Adds records to a batch until the work of a turn is done. Returns false if there are no more. */
+static bool fill(kw_snapshot *s, batch *b) {
+  kw_work work = kw_work_of_turn();
+  kw_log_cursor cursor = kw_log_seek(s->store->log, s->next);
+  kw_log_entry entry;
+  while (b->n < BATCH_RECORDS && kw_work_is_left(&work)) {
+    if (!kw_log_next(s->store->log, &cursor, &entry) || entry.rev.main > s->revision) return false;
+    b->records[b->n++] = (held_record){entry.rev, entry.tombstone, kw_blob_retain(entry.blob)};
+    s->next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
+    kw_work_spend(&work, entry.bytes.len);
+  }
+  return true;
+}
+
+/* Hands a batch to the thread; NULL: memory was short for it. */
+static void hand_over(kw_snapshot *s, batch *b) {
+  pthread_mutex_lock(&s->mutex);
+  s->is_complete = !s->is_gathering;
+  if (b == NULL) {
+    s->gathering_error = KW_ERR_NO_MEMORY;
+  } else {
+    *(s->first == NULL ? &s->first : &s->last->next) = b;
+    s->last = b;
+    s->n_batches++;
+  }
+  pthread_cond_signal(&s->changed);
+  pthread_mutex_unlock(&s->mutex);
+}
+
+/* Gathers one batch. */
+static void gather(kw_snapshot *s) {
+  batch *b = kw_alloc(sizeof *b);
+  if (b != NULL) b->next = NULL, b->n = 0;
+  s->is_gathering = b != NULL && fill(s, b);
+  hand_over(s, b);
+}
+
+static void release_batches(batch *b) {
+  for (batch *next; b != NULL; b = next) {
+    next = b->next;
+    for (size_t i = 0; i < b->n; i++) kw_blob_release(b->records[i].blob);
+    kw_free(b);
+  }
+}
+
+/* True if the thread can take a batch, or needs none any more. */
+static bool has_room(kw_snapshot *s) {
+  pthread_mutex_lock(&s->mutex);
+  bool has_room = s->n_batches < BATCHES || s->is_done;
+  pthread_mutex_unlock(&s->mutex);
+  return has_room;
+}
+
+static void step(kw_snapshot *s) {
+  pthread_mutex_lock(&s->mutex);
+  batch *read = s->read;
+  s->read = NULL;
+  pthread_mutex_unlock(&s->mutex);
+  release_batches(read);
+  if (!s->is_gathering || !has_room(s)) return;
+  if (is_done(s)) {
+    s->is_gathering = false; /* the file has failed */
+  } else {
+    gather(s);
+  }
+}
+
+static kw_snapshot *snapshot_at(const kw_link *link) {
+  return KW_CONTAINER_OF(link, kw_snapshot, link);
+}
+
+bool kw_snapshot_is_gathering(const kw_store *store) {
+  const kw_link *all = &store->snapshots;
+  for (const kw_link *link = all->next; link != all; link = link->next) {
+    if (snapshot_at(link)->is_gathering) return true;
+  }
+  return false;
+}
+
+bool kw_snapshot_is_due(const kw_store *store) {
+  const kw_link *all = &store->snapshots;
+  for (const kw_link *link = all->next; link != all; link = link->next) {
+    if (snapshot_at(link)->is_gathering && has_room(snapshot_at(link))) return true;
+  }
+  return false;
+}
+
+void kw_snapshot_step(kw_store *store) {
+  const kw_link *all = &store->snapshots;
+  for (const kw_link *link = all->next; link != all; link = link->next) step(snapshot_at(link));
+}
+
+void kw_snapshot_gather_all(kw_store *store) {
+  const kw_link *all = &store->snapshots;
+  for (const kw_link *link = all->next; link != all; link = link->next) {
+    while (snapshot_at(link)->is_gathering) gather(snapshot_at(link));
+  }
+}
+
+/* }====== */
+
 /* {====== Beginning ====== */
 
 static int open_named(const char *directory) {
@@ -166,23 +323,6 @@ static int open_file(kw_snapshot *s) {
   return kw_error_of_errno(errno);
 }
 
-static int hold_records(kw_snapshot *s) {
-  kw_log_cursor cursor = kw_store_seek(s->store, 0);
-  kw_log_entry entry;
-  size_t n = kw_log_count(s->store->log);
-  if (!kw_reserve(&s->records, &s->cap_records, n, sizeof *s->records)) return KW_ERR_NO_MEMORY;
-  while (s->n_records < n && kw_store_next(s->store, &cursor, &entry)) {
-    s->records[s->n_records++] =
-        (held_record){entry.rev, entry.tombstone, kw_blob_retain(entry.blob)};
-  }
-  return KW_OK;
-}
-
-static int by_id(const void *a, const void *b) {
-  uint64_t x = (uint64_t)((const held_lease *)a)->id, y = (uint64_t)((const held_lease *)b)->id;
-  return (x > y) - (x < y);
-}
-
 static int hold_leases(kw_snapshot *s) {
   const kw_map *all = &s->store->leases.by_id;
   const kw_lease *lease;
@@ -190,7 +330,6 @@ static int hold_leases(kw_snapshot *s) {
   if (!kw_reserve(&s->leases, &s->cap_leases, all->n, sizeof *s->leases)) return KW_ERR_NO_MEMORY;
   while ((lease = kw_map_next(all, &at)) != NULL)
     s->leases[s->n_leases++] = (held_lease){lease->id, lease->ttl};
-  if (s->n_leases > 0) qsort(s->leases, s->n_leases, sizeof *s->leases, by_id);
   return KW_OK;
 }
 
@@ -200,8 +339,10 @@ static int hold(kw_snapshot *s) {
                                 .meta = {.revision = s->store->revision,
                                          .compact_revision = s->store->compact_revision,
                                          .compacted_until = s->store->compact_next.main}};
-  int rc = hold_records(s);
-  return rc == KW_OK ? hold_leases(s) : rc;
+  s->revision = s->store->revision;
+  s->is_gathering = true;
+  gather(s);
+  return s->gathering_error == KW_OK ? hold_leases(s) : s->gathering_error;
 }
 
 static int open_view(kw_snapshot *s) {
@@ -236,6 +377,7 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **result) {
   kw_snapshot *s = kw_alloc_zeroed(sizeof *s);
   if (s == NULL) return KW_ERR_NO_MEMORY;
   pthread_mutex_init(&s->mutex, NULL);
+  pthread_cond_init(&s->changed, NULL);
   s->fd = -1;
   s->pid = kw_process_id();
   s->store = store;
@@ -261,11 +403,13 @@ static void release_source(kw_snapshot *s) {
   s->has_thread = false;
   if (s->view != NULL) kw_view_close(s->view);
   s->view = NULL;
-  while (s->n_records > 0) kw_blob_release(s->records[--s->n_records].blob);
+  s->is_gathering = false;
+  release_batches(s->reading);
+  release_batches(s->first);
+  release_batches(s->read);
+  s->reading = s->first = s->read = NULL;
   kw_rows_drop(&s->rows);
-  kw_free(s->records);
   kw_free(s->leases);
-  s->records = NULL;
   s->leases = NULL;
 }
 
@@ -279,6 +423,7 @@ static void stop(kw_snapshot *s) {
   }
   pthread_mutex_lock(&s->mutex);
   s->must_end = true;
+  pthread_cond_signal(&s->changed);
   pthread_mutex_unlock(&s->mutex);
   release_source(s);
 }
@@ -287,14 +432,15 @@ void kw_snapshot_close(kw_snapshot *s) {
   stop(s);
   kw_link_remove(&s->link);
   kw_bell_release(&s->bell);
-  if (s->fd >= 0) close(s->fd);
+  if (s->fd >= 0) kw_file_close_unnamed(s->fd);
+  pthread_cond_destroy(&s->changed);
   pthread_mutex_destroy(&s->mutex);
   kw_free(s);
 }
 
 void kw_snapshot_end_all(kw_store *store) {
   while (!kw_link_is_alone(&store->snapshots)) {
-    kw_snapshot *s = KW_CONTAINER_OF(store->snapshots.next, kw_snapshot, link);
+    kw_snapshot *s = snapshot_at(store->snapshots.next);
     stop(s);
     s->store = NULL;
     kw_link_remove(&s->link);
@@ -306,13 +452,17 @@ void kw_snapshot_end_all(kw_store *store) {
 bool kw_snapshot_is_ready(kw_snapshot *s) {
   bool done = is_done(s);
   s->is_asked_for = !done;
-  if (done) release_source(s);
+  if (done) {
+    release_source(s);
+  } else {
+    step(s);
+  }
   return done;
 }
 
 bool kw_snapshot_is_awaited(const kw_store *store) {
   for (const kw_link *link = store->snapshots.next; link != &store->snapshots; link = link->next) {
-    const kw_snapshot *s = KW_CONTAINER_OF(link, kw_snapshot, link);
+    const kw_snapshot *s = snapshot_at(link);
     if (s->is_asked_for && is_done(s)) return true;
   }
   return false;

@@ -3,9 +3,11 @@
  * snapshot: an image of a store in an unnamed temporary file.
  *
  * The image shows the store as it was when the snapshot was opened. A thread of the snapshot writes the file: from a
- * view of the disk, or, for a store in memory, from the records, which the snapshot retains. The store goes on
- * meanwhile. The thread closes the view as soon as the file is complete, however slowly the file is read; the records
- * are released by the next kw_snapshot_is_ready.
+ * view of the disk, or, for a store in memory, from batches of records. The store goes on meanwhile. The thread closes
+ * the view as soon as the file is complete, however slowly the file is read.
+ *
+ * A batch is what one turn gathers: references to records, in the order of the log. Few batches wait for the thread at
+ * a time; the thread rings the bell when it has read one. While a snapshot gathers, compactions remove no records.
  *
  *   open -> the thread writes -> is_ready -> outcome, size, read ... -> close
  *
@@ -21,6 +23,23 @@
 
 typedef struct kw_snapshot kw_snapshot;
 
+/* {====== Gathering ====== */
+
+/* True if a snapshot of a store in memory has not gathered all its records. */
+bool kw_snapshot_is_gathering(const kw_store *store);
+
+/* True if kw_snapshot_step has something to do. */
+bool kw_snapshot_is_due(const kw_store *store);
+
+/* Gathers a batch for each snapshot whose thread can take one. Releases the batches that were read. */
+void kw_snapshot_step(kw_store *store);
+
+/* Gathers all that is left, in one piece: the caller is about to change the history. A snapshot fails if memory is
+ * short for that. */
+void kw_snapshot_gather_all(kw_store *store);
+
+/* }====== */
+
 /* Begins a snapshot of what is durable, and starts its thread. Rows alone may be newer: changes of rows that are not
  * durable yet are included. The caller owns the snapshot, which may outlive the store. Errors: KW_ERR_NO_MEMORY,
  * KW_ERR_STORAGE, KW_ERR_NO_SPACE, KW_ERR_TOO_MANY_SNAPSHOTS. */
@@ -30,7 +49,8 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **snapshot);
 void kw_snapshot_close(kw_snapshot *snapshot);
 
 /* True once the file is complete, or has failed; this call then releases what the thread has read from. If false, the
- * snapshot is awaited from now on. The bell that the store had at kw_snapshot_open rings when the thread is done. */
+ * call has done the work of kw_snapshot_step for this snapshot, which is awaited from now on. The bell that the store
+ * had at kw_snapshot_open rings when the thread is done. */
 bool kw_snapshot_is_ready(kw_snapshot *snapshot);
 
 /* Returns KW_OK, or why the snapshot has failed: an error of kw_image_write. The snapshot must be ready. The file of

@@ -21,6 +21,7 @@
 #include "store/retention.h"
 #include "store/rows.h"
 #include "store/store.h"
+#include "store/surplus.h"
 #include "store/tickets.h"
 
 #define KW_RETRY_MS                                                                                \
@@ -114,6 +115,8 @@ struct kw_store {
   kw_retention_point gap_end; /* the history up to gap_until, once the replica has come there */
 
   kw_revision loading; /* of a durable store: first revision that was not loaded yet */
+
+  kw_surplus surplus; /* memory that has to be given back */
 
   int64_t now; /* time of the last step, or of opening */
   int failure; /* KW_OK, or KW_ERR_STORAGE: the store is read-only until it is opened again */

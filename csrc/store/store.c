@@ -71,6 +71,7 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
                       .compact_revision = -1,
                       .now = now};
   kw_link_init(&store->snapshots);
+  kw_surplus_init(store);
   if (store->options.quota == 0) store->options.quota = KW_DEFAULT_QUOTA;
   int rc = open_parts(store, now, text);
   if (rc == KW_OK) {
@@ -273,17 +274,21 @@ static int64_t earlier(int64_t a, int64_t b) {
 }
 
 int64_t kw_store_deadline(const kw_store *store) {
-  if (kw_log_has_passed(store->log) || kw_store_is_busy(store)) return INT64_MIN;
+  if (kw_log_has_passed(store->log) || kw_store_is_busy(store) || kw_snapshot_is_due(store))
+    return INT64_MIN;
   int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
   int64_t own = earlier(compaction, kw_retention_deadline(store));
+  own = earlier(own, kw_surplus_deadline(store));
   return earlier(own, earlier(kw_lessor_deadline(store), kw_durability_deadline(store)));
 }
 
-bool kw_store_step(kw_store *store, int64_t now) {
+/* Returns true if more is due. */
+static bool step(kw_store *store, int64_t now) {
   kw_work work = kw_work_of_turn();
   store->now = now;
   kw_log_release(store->log);
   kw_log_free_passed(store->log);
+  kw_snapshot_step(store);
   kw_store_go_on(store, &work);
   if (kw_store_is_busy(store) || !kw_work_is_left(&work)) return true;
   bool has_passed = kw_log_has_passed(store->log);
@@ -294,6 +299,14 @@ bool kw_store_step(kw_store *store, int64_t now) {
   kw_retention_step(store, now);
   if (kw_compaction_deadline(store) <= now) more = kw_compaction_step(store) || more;
   kw_store_flush(store);
+  return more;
+}
+
+bool kw_store_step(kw_store *store, int64_t now) {
+  kw_surplus_note(store);
+  bool more = step(store, now);
+  kw_mem_join();
+  kw_surplus_step(store, now);
   return more;
 }
 

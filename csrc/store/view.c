@@ -51,7 +51,8 @@ int kw_view_next(kw_view *view, kw_database_entry *entry) {
   if (rc == MDB_NOTFOUND) return 0;
   if (rc != 0 || key.mv_size != KW_LMDB_RECORD_KEY) return KW_ERR_CORRUPT;
   *entry = kw_lmdb_entry(&key, &value);
-  return 1;
+  return entry->rev.main <=
+         view->meta.revision; /* others are parts of a group that is being written */
 }
 
 /* First the ids that are not negative; then, from the beginning of the table, those that are. */

@@ -46,6 +46,46 @@ describe("a failing disk #slow", function()
   end
 end)
 
+--- A commit group that is written in parts.
+describe("a large delete #slow", function()
+  local KEYS = core.probe and 60 or 30000
+
+  for what, plan in pairs { ["has no room"] = "fail any %d once 28", ["is broken"] = "fail any %d once 5" } do
+    it("happens whole or not at all when the disk " .. what, function()
+      local n, has_struck = 1, true
+      repeat
+        local program = disk:start("large", plan:format(n), tostring(KEYS))
+        assert.equal(0, program:wait(600), program:transcript())
+        assert.matches("done %d+\n", program:stdout())
+        has_struck = not program:stdout():find("not struck\n", 1, true)
+        n = n + (IS_FAST and 7 or 3)
+        disk:remove()
+        disk = fault.new()
+      until not has_struck
+      assert.is_true(n > 7)
+    end)
+  end
+
+  it("is there whole or not at all after the program was killed", function()
+    local random, killed = new_random(tonumber(os.getenv("KW_SEED"))), 0
+    for _ = 1, IS_FAST and 2 or 6 do
+      local program = disk:start("large", ("kill any %d after"):format(random:between(2, 12)), tostring(KEYS))
+      killed = killed + (program:wait(600) == KILLED and 1 or 0)
+      local store = assert(keywatch.open { path = disk.path })
+      local count = store:range("key ", { prefix = true, count_only = true }).count
+      assert.is_true(count == 0 or count == KEYS, count .. " are left")
+      assert.equal(count, assert(store:delete("key ", { prefix = true })).deleted)
+      store:close()
+      store = assert(keywatch.open { path = disk.path })
+      assert.equal(0, store:range("key ", { prefix = true, count_only = true }).count)
+      store:close()
+      disk:remove()
+      disk = fault.new()
+    end
+    assert.is_true(killed > 0)
+  end)
+end)
+
 describe("a full disk #slow", function()
   it("is read, freed and filled again", function()
     local program = disk:start("full")

@@ -8,6 +8,7 @@ local shell = require "spec.support.shell"
 
 local PAGE = 4096
 local SUM = 32
+local MANY = core.probe and 300 or 30000 -- records: of several batches
 local OVERHEAD = 2 * 16 + 17 -- of a page with one record: its header, an element and a key
 
 describe("an image", function()
@@ -112,6 +113,67 @@ describe("an image", function()
       back:close()
       shell.must("rm -rf " .. scratch .. "/data")
     end
+  end)
+
+  describe("that is gathered in turns", function()
+    local store, before
+
+    --- The store has changed much, and its history is about to be removed, since the snapshot was opened.
+    local function open_and_change()
+      store = open { now = 0 }
+      for i = 1, MANY do store:put("k" .. i % (MANY / 2), tostring(i)) end
+      before = store:hash_kv()
+      local snapshot = assert(store:open_snapshot())
+      store:delete("k", { prefix = true })
+      return snapshot
+    end
+
+    local function expect_before(snapshot)
+      assert(image.await(snapshot))
+      local back = restore(image.read(snapshot))
+      snapshot:close()
+      assert.same(before, back:hash_kv())
+    end
+
+    it("is passed by no compaction, which goes on later", function()
+      local snapshot = open_and_change()
+      local size = store:status().db_size
+      assert(store:compact(store:status().revision))
+      for _ = 1, 10 do store:step(0) end
+      expect_before(snapshot)
+      while store:step(0) do end
+      assert.is_true(store:status().db_size < size / 2)
+    end)
+
+    it("is gathered in one piece before a physical compaction", function()
+      local snapshot = open_and_change()
+      local size = store:status().db_size
+      assert(store:compact(store:status().revision, { physical = true }))
+      assert.is_true(store:status().db_size < size / 2)
+      expect_before(snapshot)
+    end)
+
+    it("lets a compaction go on if it is given up", function()
+      local snapshot = open_and_change()
+      local size = store:status().db_size
+      assert(store:compact(store:status().revision))
+      snapshot:close()
+      while store:step(0) do end
+      assert.is_true(store:status().db_size < size / 2)
+    end)
+
+    it("is gathered before a replica has other contents", function()
+      local replica = open { replica = true }
+      local kvs = {}
+      for i = 1, MANY do
+        kvs[i] = { key = ("k%06d"):format(i), value = "v", create_revision = i + 1, mod_revision = i + 1, version = 1 }
+      end
+      assert(replica:load(MANY + 1, kvs))
+      before = replica:hash_kv()
+      local snapshot = assert(replica:open_snapshot())
+      assert(replica:replace(1, {}))
+      expect_before(snapshot)
+    end)
   end)
 
   it("is the same of a store in memory and of a durable one", function()
@@ -357,6 +419,21 @@ if core.probe then
       assert.is_true(image.await(snapshot))
       snapshot:close()
       assert.equal(live, core.probe.live())
+    end)
+
+    it("fails if memory is short while it gathers", function()
+      for i = 1, MANY do store:put("k" .. i, "v") end
+      local live = core.probe.live()
+      local snapshot = assert(store:open_snapshot())
+      core.probe.fail_core(1)
+      local is_ready, err
+      repeat is_ready, err = snapshot:is_ready() until is_ready ~= false
+      core.probe.fail_core(0)
+      assert.is_nil(is_ready)
+      assert.equal("out_of_memory", err.code)
+      snapshot:close()
+      assert.equal(live, core.probe.live())
+      assert.is_true(#image.take(store) > 0)
     end)
 
     it("is not restored, and can be restored later", function()

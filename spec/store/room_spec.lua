@@ -1,23 +1,71 @@
 --- Memory that is no longer needed comes back: a store that has had much, and has lost it again, takes no more than one
--- that never had it. In builds with a probe the bytes of the core are counted.
+-- that never had it. In builds with a probe the bytes of the core are counted; in others, the pages of a server's
+-- process that belong to no file.
 
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
 
 local directory = require "spec.support.directory"
 
-if not probe then
-  describe("a build for use", function()
-    it("does not count its memory", function() assert.is_nil(probe) end)
-  end)
-  return
-end
-
 local is_fast = os.getenv("KW_FAST") == "1"
 
 local KEYS = is_fast and 300 or 1000
 local ROOM = 1.1 -- times the memory of a store that never had the load
 local SLACK = 4096 -- bytes: one block of an arena
+local PATIENCE = 60 -- seconds
+
+if not probe then
+  local memory_of = require("spec.support.proc").anonymous
+  local server = require "spec.support.server"
+
+  local BASE, LOAD, OPS = 20000, is_fast and 50000 or 200000, 128
+  local MIB = 1024 * 1024
+  local PARTS = 1.5 * MIB -- that LMDB keeps for the next commit group
+
+  local function put_all(client, prefix, n)
+    for from = 1, n, OPS do
+      local ops = {}
+      for i = from, math.min(n, from + OPS - 1) do
+        ops[#ops + 1] = { put = ("%s%08d"):format(prefix, i), value = ("v"):rep(100) }
+      end
+      assert(client:txn { success = ops, timeout = 60 })
+    end
+  end
+
+  --- Starts a server with keys that stay, and, if `has_load`, many more that are deleted at once and compacted.
+  local function start(kind, has_load)
+    local peer = server.start { is_in_memory = kind == "in memory" }
+    keywatch.run(function()
+      local client = assert(keywatch.connect(peer.url))
+      put_all(client, "/base/", BASE)
+      if has_load then
+        put_all(client, "/load/", LOAD)
+        assert(client:delete("/load/", { prefix = true, timeout = 60 }))
+      end
+      local last = assert(client:put("/last", ""))
+      assert(client:compact(last.revision, { physical = true, timeout = 60 }))
+      client:close()
+    end)
+    return peer
+  end
+
+  describe("a process #slow", function()
+    for _, kind in ipairs { "in memory", "on a disk" } do
+      it("gives the memory of a store " .. kind .. " back to the system", function()
+        local without, with = start(kind, false), start(kind, true)
+        local end_at = os.time() + PATIENCE
+        local function most() return memory_of(without.pid) * ROOM + PARTS end
+        while memory_of(with.pid) > most() and os.time() < end_at do keywatch.sleep(0.1) end
+        local has, may_have = memory_of(with.pid), most()
+        without:stop()
+        with:stop()
+        assert(has <= may_have, ("%.1f MB, and at most %.1f MB"):format(has / MIB, may_have / MIB))
+      end)
+    end
+  end)
+  return
+end
+
 
 local function key(i) return ("/registry/pods/%06d"):format(i) end
 

@@ -4,6 +4,7 @@
 --                                                    KW_FAST for every third, from the first on that KW_SEED says
 --   fault_program.lua power DIRECTORY CONTROL SEED FROM   steps at random, after the first FROM, until the power fails;
 --                                                         says "done I" when the store has done one
+--   fault_program.lua large DIRECTORY CONTROL PLAN N   N keys, which are deleted at once while the plan holds
 --   fault_program.lua full DIRECTORY CONTROL   until the disk is full, and then until there is room again
 --   fault_program.lua patient DIRECTORY CONTROL   nobody asks for anything while the disk is full
 --   fault_program.lua read DIRECTORY CONTROL   answers that have changed nothing, while the disk takes nothing
@@ -122,6 +123,34 @@ function modes.every()
     local ok, struck = xpcall(try, function(err) return debug.traceback(tostring(err)) end, line)
     if not ok then error(line .. ": " .. struck, 0) end
   until not struck
+  print("done " .. n)
+end
+
+--- Deletes everything at once. If that fails, nothing or everything has happened, and it can be done again.
+function modes.large()
+  local n = tonumber(arg[5])
+  local store = assert(keywatch.open { path = path, now = 0, max_txn_ops = n })
+  local puts = {}
+  for i = 1, n do puts[i] = { put = "key " .. i, value = "" } end
+  assert(store:txn { success = puts })
+  local function count() return assert(store:range("", { prefix = true, count_only = true })).count end
+  plan(arg[4])
+  local deleted, err = store:delete("key ", { prefix = true })
+  plan("")
+  assert(deleted or err.code == "no_space" or err.code == "storage", tostring(err))
+  assert(count() == (deleted and 0 or n), "a part is deleted")
+  print(has_struck() and "struck" or "not struck")
+  store:close()
+  store = assert(keywatch.open { path = path, now = 0 })
+  local left = count()
+  assert(left == 0 or left == n and not deleted, left .. " are left")
+  assert(store:disarm("no_space"))
+  assert(assert(store:delete("key ", { prefix = true })).deleted == left)
+  assert(store:put("last", "1"))
+  store:close()
+  store = assert(keywatch.open { path = path, now = 0 })
+  assert(count() == 1, "a key is there again")
+  store:close()
   print("done " .. n)
 end
 

@@ -41,6 +41,11 @@ function proc.resident(pid)
   return tonumber(assert(text_of(pid, "status"), "no such process"):match("VmRSS:%s*(%d+) kB")) * 1024
 end
 
+--- The memory of a process that belongs to no file, in bytes.
+function proc.anonymous(pid)
+  return tonumber(assert(text_of(pid, "status"), "no such process"):match("RssAnon:%s*(%d+) kB")) * 1024
+end
+
 --- The processor time of a process's first thread, in seconds, to the nanosecond.
 function proc.seconds(pid)
   return tonumber(assert(text_of(pid, "schedstat"), "no such process"):match("^%d+")) / 1e9

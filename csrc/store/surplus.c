@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/surplus.h"
+
+#include "base/mem.h"
+#include "store/state.h"
+
+/* What a key and a lease take in memory, about. */
+#define KEY_BYTES 120
+#define LEASE_BYTES 128
+
+#define LEAST (256 << 10) /* bytes: less is not worth the time */
+#define PORTION (8 << 20) /* bytes that are given back within two milliseconds */
+#define DELAY_MS 1000
+
+static size_t in_use(const kw_store *store) {
+  return kw_log_memory(store->log) + KEY_BYTES * store->index.n +
+         LEASE_BYTES * store->leases.by_id.n;
+}
+
+void kw_surplus_init(kw_store *store) {
+  store->surplus = (kw_surplus){.due_at = KW_NEVER};
+}
+
+void kw_surplus_note(kw_store *store) {
+  size_t n = in_use(store);
+  if (n > store->surplus.most) store->surplus.most = n;
+}
+
+int64_t kw_surplus_deadline(const kw_store *store) {
+  return store->surplus.due_at;
+}
+
+void kw_surplus_step(kw_store *store, int64_t now) {
+  kw_surplus *surplus = &store->surplus;
+  kw_surplus_note(store);
+  size_t n = in_use(store), freed = surplus->most - n;
+  if (freed >= PORTION || now >= surplus->due_at) {
+    kw_mem_trim();
+    *surplus = (kw_surplus){.most = n, .due_at = KW_NEVER};
+    return;
+  }
+  if (freed < LEAST) {
+    surplus->due_at = KW_NEVER;
+  } else if (freed > surplus->freed) {
+    surplus->due_at = now + DELAY_MS;
+  }
+  surplus->freed = freed;
+}
