@@ -110,6 +110,21 @@ bool kw_chain_move(kw_chain *from, size_t n, kw_chain *to) {
   return true;
 }
 
+void kw_chain_append(kw_chain *to, kw_chain *from) {
+  if (from->first == NULL) return;
+  size_t charge = kw_chain_charge(from);
+  kw_account_credit(from->account, charge);
+  kw_account_charge(to->account, charge);
+  if (to->last != NULL) {
+    to->last->next = from->first;
+  } else {
+    to->first = from->first;
+  }
+  to->last = from->last;
+  to->len += from->len;
+  *from = (kw_chain){.account = from->account};
+}
+
 size_t kw_chain_peek(const kw_chain *chain, struct iovec *parts, size_t max) {
   size_t n = 0;
   for (const kw_piece *piece = chain->first; piece != NULL && n < max; piece = piece->next) {
@@ -134,6 +149,14 @@ void kw_chain_skip(kw_chain *chain, size_t n) {
 void kw_chain_drop(kw_chain *chain) {
   while (chain->first != NULL) remove_first(chain);
   *chain = (kw_chain){.account = chain->account};
+}
+
+size_t kw_chain_drop_first(kw_chain *chain) {
+  if (chain->first == NULL) return 0;
+  size_t size = sizeof *chain->first + chain->first->size;
+  chain->len -= chain->first->len;
+  remove_first(chain);
+  return size;
 }
 
 size_t kw_chain_charge(const kw_chain *chain) {

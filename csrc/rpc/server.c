@@ -36,6 +36,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   server->hub = hub;
   server->options = *options;
   server->options.session.budget = &server->budget;
+  server->options.session.discarded = &server->discarded;
   server->budget = (kw_budget){.max = options->connection_quota, .base = KW_CONNECTION_BASE};
   kw_link_init(&server->peers);
   kw_link_init(&server->news);
@@ -56,6 +57,7 @@ void kw_server_close(kw_server *server) {
   server->is_draining = true;
   while (!kw_link_is_alone(&server->peers)) kw_peer_detach(kw_peer_at(server->peers.next));
   kw_write_queue_finish(server);
+  kw_chain_drop(&server->discarded);
   server->store = NULL;
   server->hub = NULL;
 }
@@ -103,6 +105,14 @@ static void make_room(kw_server *server) {
   while (server->n_peers > 0 && kw_budget_is_over(budget)) kw_peer_cut(heaviest(server, INT64_MAX));
 }
 
+/* Frees answers that will not be sent, within the work of a turn. Returns true if there are more. */
+static bool free_discarded(kw_server *server) {
+  kw_work work = kw_work_of_turn();
+  while (server->discarded.first != NULL && kw_work_is_left(&work))
+    kw_work_spend(&work, kw_chain_drop_first(&server->discarded));
+  return server->discarded.first != NULL;
+}
+
 /* Watch streams are woken last, after everything that may fill their outlets. */
 int64_t kw_server_tend(kw_server *server, int64_t now) {
   bool more = false;
@@ -114,6 +124,7 @@ int64_t kw_server_tend(kw_server *server, int64_t now) {
   kw_store_poll(server->store);
   kw_service_tend(server);
   more = kw_kv_tend(server) || more;
+  more = free_discarded(server) || more;
   kw_watch_tend(server);
   make_room(server);
   if (more || kw_hub_deadline(server->hub) == INT64_MIN) return now;
