@@ -34,7 +34,8 @@ typedef struct kw_keyvalue_field {
   bool is_own;  /* only the message will hold the record, see kw_chain_add_own_blob */
 } kw_keyvalue_field;
 
-#define KW_KEYVALUE_LEAST 11 /* bytes of a record of a put as a field of a message: no field is shorter */
+#define KW_KEYVALUE_LEAST                                                                          \
+  11 /* bytes of a record of a put as a field of a message: no field is shorter */
 
 /* Adds a record to a message, as a field. Returns false if memory is short: the message can only be dropped then. */
 bool kw_keyvalue_add(kw_chain *out, kw_keyvalue_field field, kw_blob *record);

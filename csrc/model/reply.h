@@ -21,8 +21,9 @@ typedef struct kw_reply kw_reply;
 struct kw_reply {
   kw_op_kind kind;  /* of the op */
   int64_t revision; /* of the store, after the op */
-  kw_chain *encoded; /* kvs, prev_kv or prev_kvs as fields of the message; NULL: there are none, or they are records */
-  size_t size;       /* of the message, for who encodes it in parts */
+  kw_chain *
+      encoded; /* kvs, prev_kv or prev_kvs as fields of the message; NULL: there are none, or they are records */
+  size_t size; /* of the message, for who encodes it in parts */
   union {
     struct {
       kw_records kvs;

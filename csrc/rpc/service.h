@@ -73,7 +73,8 @@ struct kw_server {
   kw_link ranges; /* range answers that are being made, page by page */
   kw_link writes; /* requests that wait for the end of a long write, oldest first */
   struct kw_write_job *long_write; /* of this server; or NULL */
-  kw_chain discarded; /* answers that will not be sent, to be freed in turns */
+  kw_chain discarded;              /* answers that will not be sent, to be freed in turns */
+  kw_account remaining;            /* of these; it is of the budget, but has no share */
   kw_link undurable; /* streams whose answers wait until their tickets are settled, oldest first */
   kw_ready ready;    /* outlets of watch streams that have something to send */
   kw_stream **compactions; /* streams whose answers wait for the end of a compaction */

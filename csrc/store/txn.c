@@ -295,44 +295,39 @@ static int check_way(const kw_store *store, const kw_txn *txn) {
   return rc;
 }
 
-/* Returns how many keys of a range exist, and are sure to exist when at most `deleted` of all keys were deleted. One key
- * counts as none. */
-static int64_t keys_left(const kw_store *store, const kw_range *range, int64_t deleted) {
-  if (kw_range_is_point(range)) return 0;
-  int64_t left = kw_index_count(&store->index, range) - deleted;
-  return left > 0 ? left : 0;
+/* Returns how many keys of a range exist. One key counts as none: looking it up would take as long as the operation. */
+static int64_t keys_of(const kw_store *store, const kw_range *range) {
+  return kw_range_is_point(range) ? 0 : kw_index_count(&store->index, range);
 }
 
-/* Returns how many kvs the reply of an op has at least. */
-static int64_t least_kvs(const kw_store *store, const kw_op *op, int64_t deleted) {
-  const kw_range_op *range = &op->range;
-  if (op->kind == KW_OP_DELETE)
-    return op->delete.prev_kv ? keys_left(store, &op->delete.range, deleted) : 0;
-  if (op->kind != KW_OP_RANGE || range->revision > 0 || range->count_only) return 0;
-  if (kw_read_is_filtered(range)) return 0;
-  int64_t left = keys_left(store, &range->range, deleted);
-  return range->limit > 0 && range->limit < left ? range->limit : left;
+/* Returns how many kvs a range has at least, when at most `deleted` of all keys were deleted. */
+static int64_t least_kvs(const kw_store *store, const kw_range_op *op, int64_t deleted) {
+  if (op->revision > 0 || op->count_only || kw_read_is_filtered(op)) return 0;
+  int64_t left = keys_of(store, &op->range) - deleted;
+  if (left < 0) left = 0;
+  return op->limit > 0 && op->limit < left ? op->limit : left;
 }
 
-/* Returns how many keys an op deletes at most. */
-static int64_t most_deleted(const kw_store *store, const kw_op *op) {
-  if (op->kind != KW_OP_DELETE) return 0;
-  const kw_range *range = &op->delete.range;
-  return kw_range_is_point(range) ? 1 : kw_index_count(&store->index, range);
-}
-
-/* False if the counts of the index tell already that the reply will be beyond the limit. Operations before an op may
- * delete keys that the index counts, and add others, which do not matter. */
-static bool may_fit(const kw_store *store, const kw_txn *txn) {
-  uint64_t kvs = 0;
-  int64_t deleted = 0;
-  if (txn->limit == SIZE_MAX) return true;
+/* Finds out by the counts of the index, before anything is read, if the reply will be beyond the limit, or the work
+ * beyond that of this turn. Operations before an op may delete keys that the index counts, and add others, which do not
+ * matter. Returns KW_OK if neither is known, KW_ERR_TOO_MANY_REQUESTS or KW_UNFINISHED. */
+static int look_ahead(const kw_store *store, const kw_txn *txn, const kw_work *work) {
+  int64_t kvs = 0, visits = 0, deleted = 0;
+  if (txn->limit == SIZE_MAX) return KW_OK;
   for (const kw_txn_item *item = &txn->first; item != NULL; item = item->next) {
-    kvs += (uint64_t)least_kvs(store, item->op, deleted);
-    if (kvs > txn->limit / KW_KEYVALUE_LEAST) return false;
-    if (item->next != NULL) deleted += most_deleted(store, item->op);
+    const kw_op *op = item->op;
+    int64_t least = 0;
+    if (op->kind == KW_OP_RANGE) least = least_kvs(store, &op->range, deleted);
+    if (op->kind == KW_OP_DELETE) {
+      int64_t keys = keys_of(store, &op->delete.range);
+      least = keys > deleted ? keys - deleted : 0;
+      deleted += kw_range_is_point(&op->delete.range) ? 1 : keys;
+    }
+    visits += least;
+    if (op->kind == KW_OP_RANGE || (op->kind == KW_OP_DELETE && op->delete.prev_kv)) kvs += least;
+    if ((uint64_t)kvs > txn->limit / KW_KEYVALUE_LEAST) return KW_ERR_TOO_MANY_REQUESTS;
   }
-  return true;
+  return visits > work->left && !txn->encodes ? KW_UNFINISHED : KW_OK;
 }
 
 /* Makes the records of a page those of a reply that are not encoded, behind those that it has. */
@@ -496,15 +491,15 @@ static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
   if (txn->phase == KW_TXN_FIND_WAY) {
     rc = find_way(store, txn, work);
     if (rc == KW_OK) rc = check_way(store, txn);
-    if (rc == KW_OK && !may_fit(store, txn)) rc = KW_ERR_TOO_MANY_REQUESTS;
+    if (rc == KW_OK) rc = look_ahead(store, txn, work);
     if (rc != KW_OK) return rc;
     txn->phase = KW_TXN_RUN;
     txn->at = &txn->first;
   } else if (txn->first.op->kind == KW_OP_PUT) {
     rc = check_lease(store, &txn->first.op->put);
     if (rc == KW_OK) rc = check_previous(store, &txn->first.op->put);
-  } else if (!txn->is_inside && !may_fit(store, txn)) {
-    rc = KW_ERR_TOO_MANY_REQUESTS;
+  } else if (!txn->is_inside) {
+    rc = look_ahead(store, txn, work);
   }
   return rc != KW_OK ? rc : run_way(store, txn, work);
 }
