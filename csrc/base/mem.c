@@ -89,6 +89,13 @@ void kw_free_pages(void *p, size_t size) {
 
 #endif
 
+#define JOINING 4096 /* bytes of a block that is large to glibc */
+
+void kw_join_freed(void) {
+  void *volatile p = malloc(JOINING); /* volatile: the compiler would leave out both calls */
+  free(p);
+}
+
 bool kw_reserve(void *items, size_t *cap, size_t need, size_t size) {
   void **vector = items;
   if (need <= *cap) return true;

@@ -62,6 +62,10 @@ static inline void *kw_alloc_zeroed(size_t size) {
   return p;
 }
 
+/* Makes the allocator join small blocks that were freed. For who frees many of them in turns, after each turn: glibc joins
+ * them when it is next asked for a large block, all at once, which takes 30 ms for a million. */
+void kw_join_freed(void);
+
 /* Returns `size` bytes, which go back to the system when they are freed, whatever was allocated meanwhile; or NULL if
  * memory is short. For large blocks with a short life: freed by kw_free they would leave a hole in the heap. */
 void *kw_alloc_pages(size_t size);

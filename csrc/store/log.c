@@ -467,6 +467,7 @@ bool kw_log_has_passed(const kw_log *log) {
 /* Frees records from the end of a chunk, and the chunk once it is empty. */
 void kw_log_free_passed(kw_log *log) {
   kw_work work = kw_work_of_turn();
+  if (log->passed != NULL) kw_join_freed();
   for (chunk *c; (c = log->passed) != NULL;) {
     while (c->n > 0 && kw_work_is_left(&work)) {
       kw_blob *record = c->entries[--c->n].record;

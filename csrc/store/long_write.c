@@ -84,6 +84,7 @@ static bool undo(kw_store *store, kw_long_write *write, kw_work *work) {
 void kw_store_go_on(kw_store *store, kw_work *work) {
   if (store->long_write == NULL) return;
   kw_log_release(store->log);
+  kw_join_freed();
   kw_long_write *write = store->long_write;
   if (!kw_txn_free_discarded(&write->txn, work)) return;
   int rc = write->failure == KW_OK ? run(store, write, work) : write->failure;
