@@ -295,6 +295,7 @@ build = {
         "csrc/rpc/watch_answer.c",
         "csrc/rpc/watch_call.c",
         "csrc/rpc/watch_service.c",
+        "csrc/rpc/write_answer.c",
         "csrc/rpc/write_queue.c",
         "csrc/bind/core.c",
         "csrc/bind/lua_answer.c",

@@ -7,6 +7,15 @@
 #define MOST_ROOM 65536
 #define ROOM_BETWEEN 64 /* after a blob: most likely another blob follows after a few bytes */
 
+/* Large pieces have pages of their own. A chain that is longer than LONG_CHAIN gets such pieces. */
+#ifdef KW_PROBE
+#define LONG_CHAIN 4096
+#define PAGES_ROOM 4096
+#else
+#define LONG_CHAIN (4 << 20)
+#define PAGES_ROOM ((1 << 20) - sizeof(kw_piece))
+#endif
+
 struct kw_piece {
   kw_piece *next;
   kw_blob *blob;     /* retained; NULL: the bytes are in `bytes` */
@@ -19,7 +28,8 @@ struct kw_piece {
 };
 
 static kw_piece *add_piece(kw_chain *chain, size_t room) {
-  kw_piece *piece = kw_alloc(sizeof *piece + room);
+  size_t size = sizeof(kw_piece) + room;
+  kw_piece *piece = room >= PAGES_ROOM ? kw_alloc_pages(size) : kw_alloc(size);
   if (piece == NULL) return NULL;
   *piece = (kw_piece){.size = room, .room = room, .at = piece->bytes};
   kw_account_charge(chain->account, sizeof *piece + room);
@@ -37,8 +47,13 @@ static void remove_first(kw_chain *chain) {
   chain->first = piece->next;
   if (chain->first == NULL) chain->last = NULL;
   if (piece->blob != NULL) kw_blob_release(piece->blob);
-  kw_account_credit(chain->account, sizeof *piece + piece->size);
-  kw_free(piece);
+  size_t size = sizeof *piece + piece->size;
+  kw_account_credit(chain->account, size);
+  if (piece->blob == NULL && piece->size >= PAGES_ROOM) {
+    kw_free_pages(piece, size);
+  } else {
+    kw_free(piece);
+  }
 }
 
 /* Pieces grow with the chain: a short chain takes little memory, and a long one has few pieces. */
@@ -46,6 +61,7 @@ static size_t room_for(const kw_chain *chain, size_t n) {
   bool is_between = chain->last != NULL && chain->last->blob != NULL;
   size_t room = is_between ? ROOM_BETWEEN : kw_min_size(chain->len, MOST_ROOM);
   if (room < LEAST_ROOM && !is_between) room = LEAST_ROOM;
+  if (chain->len > LONG_CHAIN && !is_between) room = PAGES_ROOM;
   return room < n ? n : room;
 }
 
@@ -110,6 +126,21 @@ bool kw_chain_move(kw_chain *from, size_t n, kw_chain *to) {
   return true;
 }
 
+void kw_chain_append(kw_chain *to, kw_chain *from) {
+  if (from->first == NULL) return;
+  size_t charge = kw_chain_charge(from);
+  kw_account_credit(from->account, charge);
+  kw_account_charge(to->account, charge);
+  if (to->last != NULL) {
+    to->last->next = from->first;
+  } else {
+    to->first = from->first;
+  }
+  to->last = from->last;
+  to->len += from->len;
+  *from = (kw_chain){.account = from->account};
+}
+
 size_t kw_chain_peek(const kw_chain *chain, struct iovec *parts, size_t max) {
   size_t n = 0;
   for (const kw_piece *piece = chain->first; piece != NULL && n < max; piece = piece->next) {
@@ -134,6 +165,14 @@ void kw_chain_skip(kw_chain *chain, size_t n) {
 void kw_chain_drop(kw_chain *chain) {
   while (chain->first != NULL) remove_first(chain);
   *chain = (kw_chain){.account = chain->account};
+}
+
+size_t kw_chain_drop_first(kw_chain *chain) {
+  if (chain->first == NULL) return 0;
+  size_t size = sizeof *chain->first + chain->first->size;
+  chain->len -= chain->first->len;
+  remove_first(chain);
+  return size;
 }
 
 size_t kw_chain_charge(const kw_chain *chain) {

@@ -50,6 +50,9 @@ bool kw_chain_add_own_blob(kw_chain *chain, kw_blob *blob, kw_slice part);
  * some of the bytes may then have moved. */
 bool kw_chain_move(kw_chain *from, size_t n, kw_chain *to);
 
+/* Moves all bytes to the end of another chain, without a copy. O(pieces), for the accounts. */
+void kw_chain_append(kw_chain *to, kw_chain *from);
+
 /* Fills in at most `max` parts with the first bytes of the chain. Returns the number of parts. The bytes stay in the
  * chain, and the parts are valid until these bytes are removed. */
 size_t kw_chain_peek(const kw_chain *chain, struct iovec *parts, size_t max);
@@ -59,6 +62,9 @@ void kw_chain_skip(kw_chain *chain, size_t n);
 
 /* Removes all bytes and frees the pieces. The chain is then empty, and ready for use with its account. */
 void kw_chain_drop(kw_chain *chain);
+
+/* Removes the first piece. Returns the memory that it took; 0: the chain is empty, without a piece. */
+size_t kw_chain_drop_first(kw_chain *chain);
 
 /* Returns what the account is charged for the chain. O(pieces). */
 size_t kw_chain_charge(const kw_chain *chain);

@@ -10,7 +10,7 @@
 #ifndef KW_CODEC_KEYVALUE_H
 #define KW_CODEC_KEYVALUE_H
 
-#include "base/blob.h"
+#include "base/chain.h"
 #include "model/kv.h"
 
 /* Returns a new blob with the encoded kv, which the caller owns; or NULL if memory is short. */
@@ -26,6 +26,19 @@ size_t kw_keyvalue_bare_size(const kw_blob *record);
 /* Copies a record without its value to `to`, which has room for kw_keyvalue_bare_size bytes. Returns the end of what
  * was written. */
 uint8_t *kw_keyvalue_put_bare(const kw_blob *record, uint8_t *to);
+
+/* What a record is in a message. */
+typedef struct kw_keyvalue_field {
+  uint8_t number;
+  bool is_bare; /* without its value */
+  bool is_own;  /* only the message will hold the record, see kw_chain_add_own_blob */
+} kw_keyvalue_field;
+
+#define KW_KEYVALUE_LEAST                                                                          \
+  11 /* bytes of a record of a put as a field of a message: no field is shorter */
+
+/* Adds a record to a message, as a field. Returns false if memory is short: the message can only be dropped then. */
+bool kw_keyvalue_add(kw_chain *out, kw_keyvalue_field field, kw_blob *record);
 
 /* True if `bytes`, read from a disk, begin with a key, as every record does. */
 static inline bool kw_keyvalue_has_key(kw_slice bytes) {

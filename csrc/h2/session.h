@@ -56,6 +56,8 @@ typedef struct kw_session_options {
   int64_t ping_min_ms;       /* least time between PINGs of a client with streams; 0: any */
   int64_t ping_idle_min_ms;  /* the same for a client without streams */
   kw_budget *budget;         /* of all sessions together; or NULL */
+  kw_chain
+      *discarded; /* gets large messages that will not be sent: the owner frees them; or NULL */
 } kw_session_options;
 
 /* A header field: of a block that is being received, valid only inside of the hook; or of a request to be sent, where

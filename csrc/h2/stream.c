@@ -5,6 +5,13 @@
 
 #define MAX_RESET_UNSENT 1000 /* each takes about 1 KiB */
 
+/* Bytes above which messages are not freed at once. */
+#ifdef KW_PROBE
+#define DISCARD_BYTES 256
+#else
+#define DISCARD_BYTES (1 << 20)
+#endif
+
 kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   kw_stream *stream = kw_alloc_zeroed(sizeof *stream);
   if (stream == NULL) return NULL;
@@ -123,11 +130,21 @@ void kw_stream_count(kw_stream *stream) {
     set_queued(stream, stream->queued + added);
 }
 
+/* Freeing many bytes takes long: the owner does that in turns. */
+static void discard(kw_stream *stream) {
+  kw_chain *discarded = stream->session->options.discarded;
+  if (discarded != NULL && stream->out.len > DISCARD_BYTES) {
+    kw_chain_append(discarded, &stream->out);
+  } else {
+    kw_chain_drop(&stream->out);
+  }
+}
+
 void kw_stream_forget(kw_stream *stream) {
   set_queued(stream, 0);
   set_sendable(stream, 0);
   stream->counted = 0;
-  kw_chain_drop(&stream->out);
+  discard(stream);
 }
 
 /* Frees the answers at once. The stream itself stays until its RST_STREAM is sent, which may be never. So do the

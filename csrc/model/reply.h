@@ -3,12 +3,12 @@
  * reply: the answer of a store to an op.
  *
  * Records are encoded KeyValues. They are borrowed from the store: kw_store_apply says how long they are valid.
- * Arrays lie in the arena that was passed with the op.
+ * Arrays lie in the arena that was passed with the op. A reply to a long write has no records, but `encoded`.
  */
 #ifndef KW_MODEL_REPLY_H
 #define KW_MODEL_REPLY_H
 
-#include "base/blob.h"
+#include "base/chain.h"
 #include "model/op.h"
 
 typedef struct kw_records {
@@ -21,6 +21,9 @@ typedef struct kw_reply kw_reply;
 struct kw_reply {
   kw_op_kind kind;  /* of the op */
   int64_t revision; /* of the store, after the op */
+  kw_chain *
+      encoded; /* kvs, prev_kv or prev_kvs as fields of the message; NULL: there are none, or they are records */
+  size_t size; /* of the message, for who encodes it in parts */
   union {
     struct {
       kw_records kvs;

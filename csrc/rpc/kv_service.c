@@ -3,13 +3,14 @@
  * kv_service: etcdserverpb.KV.
  *
  * A write is applied, then its answer is made, then it is committed. If the answer cannot be made, the write is rolled
- * back.
+ * back. The records of a long write are encoded while they are read, in turns, and its answer is made of these parts.
  */
 #include "base/mem.h"
 #include "codec/wire.h"
 #include "model/error.h"
 #include "rpc/range_answer.h"
 #include "rpc/service.h"
+#include "rpc/write_answer.h"
 #include "rpc/write_queue.h"
 
 #define SPLICED (64 * 1024) /* bytes above which a range answer refers to the records */
@@ -20,15 +21,22 @@ static const kw_message *const response_messages[] = {[KW_OP_RANGE] = &kw_msg_ra
                                                           &kw_msg_delete_range_response,
                                                       [KW_OP_TXN] = &kw_msg_txn_response};
 
-/* Answers a large range. The records are not copied, but retained until they have been written. */
-static bool splice(kw_server *server, kw_stream *stream, const kw_reply *reply, size_t rest) {
-  size_t head = kw_service_header_size(server, reply->revision);
+/* Begins an answer that is added in parts: its header is followed by `rest` bytes. Returns false if memory is short. */
+static bool begin_parts(kw_server *server, kw_stream *stream, int64_t revision, size_t rest) {
+  size_t head = kw_service_header_size(server, revision);
   kw_chain *out = &stream->out;
   if (!kw_stream_begin_parts(stream, head + rest)) return false;
   uint8_t *to = kw_chain_reserve(out, head);
   if (to == NULL) return false;
-  kw_service_put_header(server, reply->revision, to);
+  kw_service_put_header(server, revision, to);
   kw_chain_commit(out, head);
+  return true;
+}
+
+/* Answers a large range. The records are not copied, but retained until they have been written. */
+static bool splice(kw_server *server, kw_stream *stream, const kw_reply *reply, size_t rest) {
+  kw_chain *out = &stream->out;
+  if (!begin_parts(server, stream, reply->revision, rest)) return false;
   if (!kw_range_answer_add(server, out, &reply->range.kvs)) return false;
   if (!kw_range_answer_add_end(out, reply->range.more, reply->range.count)) return false;
   kw_stream_sent(stream);
@@ -98,9 +106,30 @@ static void finish(kw_server *server, kw_stream *stream, const kw_op *op, const 
   }
 }
 
+/* Makes the answer of a long write, which waits in the stream for the commit. */
+static int make_long(kw_server *server, kw_stream *stream, kw_write_result *result) {
+  kw_reply *reply = &result->reply;
+  size_t rest = kw_write_answer_measure(reply);
+  size_t len = kw_service_header_size(server, reply->revision) + rest;
+  if (len > KW_MAX_ANSWER) result->too_large = len;
+  if (len > KW_MAX_ANSWER || !kw_stream_has_room(stream, len)) return KW_ERR_TOO_MANY_REQUESTS;
+  if (begin_parts(server, stream, reply->revision, rest) &&
+      kw_write_answer_add(&stream->out, reply))
+    return KW_OK;
+  kw_stream_forget(stream);
+  return KW_ERR_NO_MEMORY;
+}
+
 static void finish_long(kw_server *server, kw_stream *stream, const kw_write_result *result,
                         int rc) {
-  finish(server, stream, &result->op, &result->reply, rc);
+  if (rc == KW_OK) {
+    kw_store_commit(server->store);
+    kw_service_send_parts_durable(server, stream);
+  } else if (result->too_large > 0) {
+    kw_service_refuse_size(stream, result->too_large);
+  } else {
+    finish(server, stream, &result->op, &result->reply, rc);
+  }
 }
 
 /* Applies an op and answers it. A write that takes more than a turn becomes a long write. */
@@ -109,7 +138,7 @@ static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
   size_t limit = op->kind == KW_OP_PUT ? SIZE_MAX : kw_write_queue_limit(stream);
   int rc = kw_store_apply_within(server->store, op, limit, &server->work, &server->arena, &reply);
   if (rc == KW_UNFINISHED) {
-    kw_write_queue_begin(server, stream, op->kind, finish_long);
+    kw_write_queue_begin(server, stream, op->kind, make_long, finish_long);
   } else {
     finish(server, stream, op, &reply, rc);
   }

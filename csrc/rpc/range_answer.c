@@ -39,17 +39,9 @@ size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs) {
 }
 
 bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_records *kvs) {
-  bool is_own = kw_store_is_durable(server->store);
+  kw_keyvalue_field field = {.number = KVS, .is_own = kw_store_is_durable(server->store)};
   for (size_t i = 0; i < kvs->n; i++) {
-    kw_blob *record = (kw_blob *)kvs->items[i];
-    uint8_t *start = kw_chain_reserve(out, 1 + 10);
-    if (start == NULL) return false;
-    *start = KW_WIRE_TAG(KVS, KW_WIRE_BYTES);
-    kw_chain_commit(out, (size_t)(kw_wire_put_varint(start + 1, record->len) - start));
-    kw_slice bytes = kw_blob_slice(record);
-    bool ok =
-        is_own ? kw_chain_add_own_blob(out, record, bytes) : kw_chain_add_blob(out, record, bytes);
-    if (!ok) return false;
+    if (!kw_keyvalue_add(out, field, (kw_blob *)kvs->items[i])) return false;
   }
   return true;
 }

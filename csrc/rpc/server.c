@@ -36,6 +36,9 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   server->hub = hub;
   server->options = *options;
   server->options.session.budget = &server->budget;
+  server->options.session.discarded = &server->discarded;
+  server->remaining.budget = &server->budget;
+  server->discarded.account = &server->remaining;
   server->budget = (kw_budget){.max = options->connection_quota, .base = KW_CONNECTION_BASE};
   kw_link_init(&server->peers);
   kw_link_init(&server->news);
@@ -56,6 +59,7 @@ void kw_server_close(kw_server *server) {
   server->is_draining = true;
   while (!kw_link_is_alone(&server->peers)) kw_peer_detach(kw_peer_at(server->peers.next));
   kw_write_queue_finish(server);
+  kw_chain_drop(&server->discarded);
   server->store = NULL;
   server->hub = NULL;
 }
@@ -92,7 +96,8 @@ static kw_peer *heaviest(kw_server *server, int64_t since) {
 }
 
 /* Cuts peers to free memory. If memory was refused to one that would have held less than a stuck peer holds, the
- * stuck peer is cut. While all peers together hold too much, the one that holds most is cut. */
+ * stuck peer is cut. While all peers together hold too much, the one that holds most is cut; what it leaves is then
+ * freed at once. */
 static void make_room(kw_server *server) {
   kw_budget *budget = &server->budget;
   if (budget->refused > 0) {
@@ -100,7 +105,19 @@ static void make_room(kw_server *server) {
     if (stuck != NULL && kw_peer_held(stuck) > budget->refused) kw_peer_cut(stuck);
     budget->refused = 0;
   }
-  while (server->n_peers > 0 && kw_budget_is_over(budget)) kw_peer_cut(heaviest(server, INT64_MAX));
+  if (kw_budget_is_over(budget)) kw_chain_drop(&server->discarded);
+  while (server->n_peers > 0 && kw_budget_is_over(budget)) {
+    kw_peer_cut(heaviest(server, INT64_MAX));
+    kw_chain_drop(&server->discarded);
+  }
+}
+
+/* Frees answers that will not be sent, within the work of a turn. Returns true if there are more. */
+static bool free_discarded(kw_server *server) {
+  kw_work work = kw_work_of_turn();
+  while (server->discarded.first != NULL && kw_work_is_left(&work))
+    kw_work_spend(&work, kw_chain_drop_first(&server->discarded));
+  return server->discarded.first != NULL;
 }
 
 /* Watch streams are woken last, after everything that may fill their outlets. */
@@ -114,6 +131,7 @@ int64_t kw_server_tend(kw_server *server, int64_t now) {
   kw_store_poll(server->store);
   kw_service_tend(server);
   more = kw_kv_tend(server) || more;
+  more = free_discarded(server) || more;
   kw_watch_tend(server);
   make_room(server);
   if (more || kw_hub_deadline(server->hub) == INT64_MIN) return now;
@@ -150,7 +168,7 @@ size_t kw_server_count(const kw_server *server) {
 }
 
 size_t kw_server_held(const kw_server *server) {
-  return server->budget.held;
+  return server->budget.held - server->remaining.held;
 }
 
 #ifdef KW_PROBE
@@ -162,7 +180,9 @@ const char *kw_server_fault(kw_server *server) {
     held += kw_peer_held(kw_peer_at(link));
     if (fault == NULL) fault = kw_peer_fault(kw_peer_at(link));
   }
-  if (held != server->budget.held) return "the budget is not what connections hold";
+  if (held != kw_server_held(server)) return "the budget is not what connections hold";
+  if (kw_chain_charge(&server->discarded) != server->remaining.held)
+    return "the budget is not what discarded answers take";
   return fault;
 }
 

@@ -99,6 +99,10 @@ void kw_service_send_durable(kw_server *server, kw_answer_room *room) {
   finish_durable(server, room->stream, KW_OK);
 }
 
+void kw_service_send_parts_durable(kw_server *server, kw_stream *stream) {
+  finish_durable(server, stream, KW_OK);
+}
+
 void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc) {
   finish_durable(server, stream, rc);
 }

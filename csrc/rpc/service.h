@@ -73,6 +73,8 @@ struct kw_server {
   kw_link ranges; /* range answers that are being made, page by page */
   kw_link writes; /* requests that wait for the end of a long write, oldest first */
   struct kw_write_job *long_write; /* of this server; or NULL */
+  kw_chain discarded;              /* answers that will not be sent, to be freed in turns */
+  kw_account remaining;            /* of these; it is of the budget, but has no share */
   kw_link undurable; /* streams whose answers wait until their tickets are settled, oldest first */
   kw_ready ready;    /* outlets of watch streams that have something to send */
   kw_stream **compactions; /* streams whose answers wait for the end of a compaction */
@@ -163,6 +165,9 @@ void kw_service_send(kw_answer_room *room);
 /* Sends the answer of a unary call that has committed something, or has seen what was committed. The answer leaves
  * when the store's current ticket is settled. If the commit group fails, the call ends with that error instead. */
 void kw_service_send_durable(kw_server *server, kw_answer_room *room);
+
+/* Does what kw_service_send_durable does, for an answer whose parts were added to the stream. */
+void kw_service_send_parts_durable(kw_server *server, kw_stream *stream);
 
 /* Ends a unary call with an error, when the store's current ticket is settled. */
 void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc);

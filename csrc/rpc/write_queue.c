@@ -10,13 +10,19 @@ struct kw_write_job {
   kw_server *server;
   kw_stream *stream; /* NULL: closed */
   kw_blob *message;
+  size_t charged;       /* to the connection's account */
+  kw_write_ready ready; /* or NULL */
   kw_write_finish finish;
   kw_arena arena; /* the decoded request, and what its evaluation needs */
   kw_write_result result;
 };
 
-static size_t charge_of(const kw_write_job *job) {
-  return sizeof *job + job->message->len;
+/* Charges what a job holds: the request, and the answer of a long write. */
+static void charge(kw_write_job *job, size_t answer) {
+  kw_account *account = kw_session_account(job->stream->session);
+  size_t size = sizeof *job + job->message->len + answer;
+  kw_account_resize(account, job->charged, size);
+  job->charged = size;
 }
 
 static void free_job(kw_write_job *job) {
@@ -29,7 +35,7 @@ static void free_job(kw_write_job *job) {
 /* Parts a job from its stream. */
 static void leave(kw_write_job *job) {
   if (job->stream == NULL) return;
-  kw_account_credit(kw_session_account(job->stream->session), charge_of(job));
+  kw_account_credit(kw_session_account(job->stream->session), job->charged);
   job->stream->owner = NULL;
   job->stream = NULL;
 }
@@ -53,7 +59,7 @@ static kw_write_job *new_job(kw_server *server, kw_stream *stream, kw_slice mess
   job->stream = stream;
   job->message = copy;
   stream->owner = job;
-  kw_account_charge(account, charge_of(job));
+  charge(job, 0);
   return job;
 }
 
@@ -78,6 +84,9 @@ static void deliver(kw_server *server, kw_write_job *job) {
 }
 
 bool kw_write_queue_tend(kw_server *server) {
+  const kw_store *store = server->store;
+  kw_write_job *under_way = server->long_write;
+  if (under_way != NULL && under_way->stream != NULL) charge(under_way, kw_store_reply_held(store));
   server->work = kw_work_of_turn();
   while (!kw_link_is_alone(&server->writes) && !kw_store_is_busy(server->store)) {
     if (!kw_work_is_left(&server->work)) return true;
@@ -101,6 +110,12 @@ static void on_free(void *ctx) {
   free_job(ctx);
 }
 
+static int on_ready(void *ctx) {
+  kw_write_job *job = ctx;
+  if (job->stream == NULL || job->ready == NULL) return KW_OK;
+  return job->ready(job->server, job->stream, &job->result);
+}
+
 static void on_end(int rc, void *ctx) {
   kw_write_job *job = ctx;
   kw_stream *stream = job->stream;
@@ -116,7 +131,7 @@ static void on_end(int rc, void *ctx) {
 }
 
 static kw_write_owner owner_of(kw_write_job *job) {
-  return (kw_write_owner){.on_end = on_end, .on_free = on_free, .ctx = job};
+  return (kw_write_owner){.on_ready = on_ready, .on_end = on_end, .on_free = on_free, .ctx = job};
 }
 
 static int decode(kw_write_job *job, kw_op_kind kind) {
@@ -156,9 +171,10 @@ static kw_write_job *new_long_write(kw_server *server, kw_stream *stream, kw_wri
 }
 
 void kw_write_queue_begin(kw_server *server, kw_stream *stream, kw_op_kind kind,
-                          kw_write_finish finish) {
+                          kw_write_ready ready, kw_write_finish finish) {
   kw_write_job *job = new_long_write(server, stream, finish);
   if (job == NULL) return;
+  job->ready = ready;
   int rc = decode(job, kind);
   if (rc == KW_OK)
     rc = kw_store_begin(server->store, &job->result.op, kw_write_queue_limit(stream), &job->arena,
@@ -199,14 +215,19 @@ void kw_write_queue_close(kw_server *server, kw_stream *stream) {
   kw_write_job *job = stream->owner;
   if (job == NULL) return;
   leave(job);
-  if (server->long_write != job) free_job(job);
+  if (server->long_write == job) {
+    kw_store_abandon_reply(server->store);
+  } else {
+    free_job(job);
+  }
 }
 
 #ifdef KW_PROBE
 
 size_t kw_write_queue_charge(const kw_stream *stream) {
   const kw_method *method = stream->role;
-  return method != NULL && method->waits && stream->owner != NULL ? charge_of(stream->owner) : 0;
+  bool has_job = method != NULL && method->waits && stream->owner != NULL;
+  return has_job ? ((kw_write_job *)stream->owner)->charged : 0;
 }
 
 #endif

@@ -6,8 +6,8 @@
  * the connection's account. When the store is no longer busy, the requests are delivered in the order in which they
  * came, a turn's work at a time. A request whose stream closes leaves the queue.
  *
- * A long write keeps the message of its request, too. If its stream closes, the write goes on, and is committed
- * without an answer.
+ * A long write keeps the message of its request, too, and the answer as far as it is made; the account is charged for
+ * both. If its stream closes, the write goes on, and is committed without an answer.
  */
 #ifndef KW_RPC_WRITE_QUEUE_H
 #define KW_RPC_WRITE_QUEUE_H
@@ -23,7 +23,12 @@ typedef struct kw_write_result {
   kw_reply reply;      /* to the op */
   kw_lease_info lease; /* of kw_write_queue_begin_time_to_live */
   kw_lease_ids leases; /* of kw_write_queue_begin_leases */
+  size_t too_large;    /* size of an answer that is too large to be sent; or 0 */
 } kw_write_result;
+
+/* Makes the answer of a long write that is evaluated, but not committed. Returns KW_OK; or an error: then the write is
+ * rolled back, and `finish` gets the error. */
+typedef int (*kw_write_ready)(kw_server *server, kw_stream *stream, kw_write_result *result);
 
 /* Answers a long write that has ended with `rc`, and commits it or rolls it back. After an error it was rolled back. */
 typedef void (*kw_write_finish)(kw_server *server, kw_stream *stream, const kw_write_result *result,
@@ -36,9 +41,9 @@ bool kw_write_queue_must_wait(const kw_server *server);
 void kw_write_queue_add(kw_server *server, kw_stream *stream, kw_slice message);
 
 /* Begins a long write for the request that is being delivered: an op of this kind, which is evaluated anew. The call
- * fails if it cannot begin. `finish` is called at the end, unless the stream is closed by then. */
+ * fails if it cannot begin. `ready` and `finish` are called at the end, unless the stream is closed by then. */
 void kw_write_queue_begin(kw_server *server, kw_stream *stream, kw_op_kind kind,
-                          kw_write_finish finish);
+                          kw_write_ready ready, kw_write_finish finish);
 
 /* As kw_write_queue_begin, for the revocation of a lease. */
 void kw_write_queue_begin_revoke(kw_server *server, kw_stream *stream, int64_t id,
@@ -51,7 +56,7 @@ void kw_write_queue_begin_time_to_live(kw_server *server, kw_stream *stream, int
 /* As kw_write_queue_begin, for the ids of all leases. */
 void kw_write_queue_begin_leases(kw_server *server, kw_stream *stream, kw_write_finish finish);
 
-/* Returns how many bytes of records the answer of a write may have. */
+/* Returns how much memory the records in the answer of a write may take, in bytes. */
 size_t kw_write_queue_limit(const kw_stream *stream);
 
 /* Delivers requests that wait, within the work of a turn. Returns true if more could be delivered now. */

@@ -58,21 +58,38 @@ void kw_long_write_fail(kw_store *store, int rc) {
   if (store->long_write != NULL) end(store, rc);
 }
 
+size_t kw_store_reply_held(const kw_store *store) {
+  return store->long_write == NULL ? 0 : store->long_write->txn.account.held;
+}
+
+void kw_store_abandon_reply(kw_store *store) {
+  if (store->long_write != NULL) kw_txn_abandon(&store->long_write->txn);
+}
+
 static int run(kw_store *store, kw_long_write *write, kw_work *work) {
-  write->txn.retains = true; /* the next turn finds the records of the reply */
+  const kw_write_owner *owner = &write->owner;
+  write->txn.encodes = true; /* the next turn would not find borrowed records */
   int rc = kw_txn_run(store, &write->txn, work);
   int failure = kw_log_failure(store->log);
-  return rc >= 0 && failure != KW_OK ? failure : rc;
+  if (rc >= 0 && failure != KW_OK) rc = failure;
+  return rc == KW_OK && owner->on_ready != NULL ? owner->on_ready(owner->ctx) : rc;
+}
+
+/* Rolls back a long write that has failed, and drops its reply. Returns true if that is done. */
+static bool undo(kw_store *store, kw_long_write *write, kw_work *work) {
+  kw_txn_abandon(&write->txn);
+  return kw_write_rollback_within(store, work) && kw_txn_free_discarded(&write->txn, work);
 }
 
 void kw_store_go_on(kw_store *store, kw_work *work) {
   if (store->long_write == NULL) return;
   kw_log_release(store->log);
   kw_long_write *write = store->long_write;
+  if (!kw_txn_free_discarded(&write->txn, work)) return;
   int rc = write->failure == KW_OK ? run(store, write, work) : write->failure;
   if (rc == KW_UNFINISHED) return;
   write->failure = rc;
-  if (rc == KW_OK || kw_write_rollback_within(store, work)) end(store, rc);
+  if (rc == KW_OK || undo(store, write, work)) end(store, rc);
 }
 
 void kw_store_finish(kw_store *store) {

@@ -50,7 +50,7 @@ static kw_kv look(step *s, kw_revision rev) {
 
 /* {====== What an op asks for ====== */
 
-static bool has_filter(const kw_range_op *op) {
+bool kw_read_is_filtered(const kw_range_op *op) {
   return op->min_mod_revision != 0 || op->max_mod_revision != 0 || op->min_create_revision != 0 ||
          op->max_create_revision != 0;
 }
@@ -68,7 +68,7 @@ static bool wants_sort(const kw_range_op *op) {
 /* True if the limit is applied before sorting. For a target without an order etcd does so, although it then sorts.
  * With an order it sorts everything first. */
 static bool limits_early(const kw_range_op *op) {
-  if (has_filter(op)) return false;
+  if (kw_read_is_filtered(op)) return false;
   return op->sort_order == KW_SORT_NONE ||
          (op->sort_order == KW_SORT_ASCEND && op->sort_target == KW_SORT_KEY);
 }
@@ -357,7 +357,7 @@ static int sort(step *s) {
 /* Returns how many kvs are still to come, as far as that is known; or 0. */
 static int64_t kvs_left(const kw_read *read) {
   const kw_range_op *op = &read->op;
-  int64_t all = read->counts_on_the_way || has_filter(op) ? read->n : read->count;
+  int64_t all = read->counts_on_the_way || kw_read_is_filtered(op) ? read->n : read->count;
   if (op->limit > 0 && op->limit < all) all = op->limit;
   return all - read->n;
 }
@@ -446,7 +446,7 @@ static int walk(step *s) {
   kw_read *read = s->read;
   const kw_key_history *history = NULL, *next;
   int64_t most = wanted(&read->op);
-  bool is_filtered = has_filter(&read->op);
+  bool is_filtered = kw_read_is_filtered(&read->op);
   bool is_plain = !wants_sort(&read->op) && !read->op.count_only && read->op.limit <= 0;
   bool is_counted = !is_filtered && !read->counts_on_the_way;
   walker w = walker_of(s, goes_back(&read->op) && !kw_range_is_point(&read->op.range));
@@ -558,7 +558,7 @@ int kw_read_range(kw_store *store, const kw_range_op *op, int64_t current, kw_ar
   if (rc != KW_OK) return rc;
   *reply = (kw_reply){.kind = KW_OP_RANGE, .revision = current};
   reply->range.keys_only = op->keys_only;
-  if (kw_range_is_point(&op->range) && !has_filter(op))
+  if (kw_range_is_point(&op->range) && !kw_read_is_filtered(op))
     return read_point(store, &read, arena, reply);
   rc = kw_read_step_inside(store, &read, arena, &work, &reply->range.kvs);
   reply->range.count = read.count;

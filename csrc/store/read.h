@@ -79,6 +79,9 @@ int kw_read_step_inside(kw_store *store, kw_read *read, kw_arena *arena, kw_work
 int kw_read_range(kw_store *store, const kw_range_op *op, int64_t current, kw_arena *arena,
                   kw_reply *reply);
 
+/* True if the op leaves out keys by their revisions. */
+bool kw_read_is_filtered(const kw_range_op *op);
+
 /* Returns KW_OK if `rev` can be read when `current` is the newest revision, else KW_ERR_FUTURE_REVISION or
  * KW_ERR_COMPACTED. */
 int kw_read_check(const kw_store *store, int64_t rev, int64_t current);

@@ -305,7 +305,7 @@ static bool step(kw_store *store, int64_t now) {
 bool kw_store_step(kw_store *store, int64_t now) {
   kw_surplus_note(store);
   bool more = step(store, now);
-  kw_mem_join();
+  if (more) kw_mem_join();
   kw_surplus_step(store, now);
   return more;
 }

@@ -146,6 +146,9 @@ int kw_store_defragmented(const kw_store *store);
 
 /* The owner of a long write, see kw_store_begin. */
 typedef struct kw_write_owner {
+  /* The write is evaluated. Returns KW_OK; or an error, with which the write then fails, and is rolled back. May be
+   * NULL. */
+  int (*on_ready)(void *ctx);
   /* The write has ended. With KW_OK it is evaluated, and this function commits it or rolls it back. With an error it
    * was rolled back. */
   void (*on_end)(int rc, void *ctx);
@@ -167,14 +170,15 @@ typedef struct kw_write_owner {
  * armed, or if the quota is exceeded, which arms the alarm. */
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
 
-/* Does what kw_store_apply does, within the work of a turn. `limit` bounds the bytes of records in the reply of a
- * write. The store must not be busy, unless the op is a plain range. Returns KW_UNFINISHED, with nothing changed, if a
+/* Does what kw_store_apply does, within the work of a turn. `limit` bounds the memory that records of the reply of a
+ * write take, in bytes. The store must not be busy, unless the op is a plain range. Returns KW_UNFINISHED, with nothing changed, if a
  * write needs more work; KW_ERR_TOO_MANY_REQUESTS also if the reply is beyond the limit. */
 int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_work *work,
                           kw_arena *arena, kw_reply *reply);
 
 /* Begins a long write: the op, which is not a plain range, is evaluated in several turns by kw_store_step. Until its
- * end the store is busy. Op, arena and reply belong to the owner. Errors are those of kw_store_apply_within, also those
+ * end the store is busy. Op, arena and reply belong to the owner. The records of the reply are encoded, see kw_reply;
+ * on_ready takes them (kw_chain_append) before they are freed. Errors are those of kw_store_apply_within, also those
  * that are found later, and the error of a commit group that has failed meanwhile. kw_store_free ends the write without
  * a call of on_end. The store must not be busy. Returns KW_OK, or an error: then nothing was begun.
  *
@@ -185,6 +189,12 @@ int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *are
 
 /* True while a long write is under way. */
 bool kw_store_is_busy(const kw_store *store);
+
+/* Returns the memory that the encoded records of the long write's reply take, in bytes. */
+size_t kw_store_reply_held(const kw_store *store);
+
+/* Drops the records of the long write's reply, those to come included: nobody wants them. The write goes on. */
+void kw_store_abandon_reply(kw_store *store);
 
 /* Goes on with the long write, if there is one. */
 void kw_store_go_on(kw_store *store, kw_work *work);

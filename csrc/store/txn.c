@@ -24,11 +24,28 @@ static int check_previous(const kw_store *store, const kw_put_op *op) {
   return history != NULL && kw_key_history_is_live(history) ? KW_OK : KW_ERR_KEY_NOT_FOUND;
 }
 
-/* Adds a record to the reply of an item. Returns false if the reply has too many bytes. */
-static bool gather(kw_txn *txn, const kw_blob *record, size_t len) {
-  if (txn->retains) kw_blob_retain((kw_blob *)record);
+static const uint8_t record_fields[] = {[KW_OP_RANGE] = 2, [KW_OP_PUT] = 2, [KW_OP_DELETE] = 3};
+
+/* Encodes a record for the reply of an item. Returns false if memory is short. */
+static bool encode(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_blob *record) {
+  const kw_op *op = item->op;
+  kw_keyvalue_field field = {.number = record_fields[op->kind],
+                             .is_bare = op->kind == KW_OP_RANGE && op->range.keys_only,
+                             .is_own = kw_store_is_durable(store)};
+  item->reply->encoded = &item->encoded;
+  item->encoded.account = &txn->account;
+  return kw_keyvalue_add(&item->encoded, field, (kw_blob *)record);
+}
+
+/* Adds a record to the reply of an item: counts the record, and encodes it, if the evaluation does. Returns KW_OK,
+ * KW_ERR_NO_MEMORY, or KW_ERR_TOO_MANY_REQUESTS if the reply is beyond the limit. */
+static int gather(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_blob *record,
+                  size_t len) {
   txn->bytes += len;
-  return txn->bytes <= txn->limit;
+  if (txn->encodes && !txn->is_abandoned && !encode(store, txn, item, record))
+    return KW_ERR_NO_MEMORY;
+  bool is_within = txn->bytes <= txn->limit && txn->account.held <= txn->limit;
+  return is_within ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
 }
 
 static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item) {
@@ -56,21 +73,22 @@ static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item) {
   *reply = (kw_reply){.kind = KW_OP_PUT, .revision = main};
   int rc = kw_write_put(store, main, history, &kv);
   if (rc != KW_OK || previous == NULL || !op->prev_kv) return rc;
-  reply->put.prev_kv = previous;
-  item->is_retained = txn->retains;
-  return gather(txn, previous, previous->len) ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
+  if (!txn->encodes) reply->put.prev_kv = previous;
+  return gather(store, txn, item, previous, previous->len);
 }
 
-static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item) {
+/* Records that are not encoded are those of one turn. */
+static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item,
+                        const kw_work *work) {
   const kw_delete_op *op = &item->op->delete;
   *item->reply = (kw_reply){.kind = KW_OP_DELETE};
   kw_records *prev_kvs = &item->reply->delete.prev_kvs;
-  if (op->prev_kv) {
-    size_t count = (size_t)kw_index_count(&store->index, &op->range);
-    prev_kvs->items = kw_arena_array(txn->arena, count, sizeof *prev_kvs->items);
+  if (op->prev_kv && !txn->encodes) {
+    int64_t count = kw_index_count(&store->index, &op->range);
+    size_t most = (size_t)(count < work->left ? count : work->left);
+    prev_kvs->items = kw_arena_array(txn->arena, most, sizeof *prev_kvs->items);
     if (prev_kvs->items == NULL) return KW_ERR_NO_MEMORY;
   }
-  item->is_retained = txn->retains;
   txn->is_inside = true;
   txn->cursor = kw_index_seek(&store->index, op->range.key);
   return KW_OK;
@@ -79,25 +97,25 @@ static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item) {
 static int delete_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_key_history *history,
                       kw_work *work) {
   size_t len = 0;
-  bool is_within = true;
   if (item->op->delete.prev_kv) {
     const kw_blob *record = kw_read_newest(store, history);
     kw_records *prev_kvs = &item->reply->delete.prev_kvs;
-    prev_kvs->items[prev_kvs->n++] = record;
+    if (!txn->encodes) prev_kvs->items[prev_kvs->n++] = record;
     len = record->len;
-    is_within = gather(txn, record, len);
+    int rc = gather(store, txn, item, record, len);
+    if (rc != KW_OK) return rc;
   }
   int rc = kw_write_delete(store, next_revision(store), history);
   if (rc != KW_OK) return rc;
   item->reply->delete.deleted++;
   kw_work_spend(work, len);
-  return is_within ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
+  return KW_OK;
 }
 
 /* The cursor stays good from turn to turn: until the evaluation ends, no key is added or removed. */
 static int run_delete(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
   kw_key_history *history;
-  int rc = txn->is_inside ? KW_OK : begin_delete(store, txn, item);
+  int rc = txn->is_inside ? KW_OK : begin_delete(store, txn, item, work);
   if (rc != KW_OK) return rc;
   while ((history = kw_index_next_in(&txn->cursor, &item->op->delete.range)) != NULL) {
     if (kw_key_history_is_live(history)) {
@@ -277,28 +295,72 @@ static int check_way(const kw_store *store, const kw_txn *txn) {
   return rc;
 }
 
-/* Adds the records of a page to the reply of a range. */
-static int add_page(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_records *page) {
-  kw_records *kvs = &item->reply->range.kvs;
-  bool has_keys_alone = item->op->range.keys_only && !kw_store_is_durable(store);
+/* Returns how many keys of a range exist. One key counts as none: looking it up would take as long as the operation. */
+static int64_t keys_of(const kw_store *store, const kw_range *range) {
+  return kw_range_is_point(range) ? 0 : kw_index_count(&store->index, range);
+}
+
+/* Returns how many kvs a range has at least, when at most `deleted` of all keys were deleted. */
+static int64_t least_kvs(const kw_store *store, const kw_range_op *op, int64_t deleted) {
+  if (op->revision > 0 || op->count_only || kw_read_is_filtered(op)) return 0;
+  int64_t left = keys_of(store, &op->range) - deleted;
+  if (left < 0) left = 0;
+  return op->limit > 0 && op->limit < left ? op->limit : left;
+}
+
+/* Finds out by the counts of the index, before anything is read, if the reply will be beyond the limit, or the work
+ * beyond that of this turn. Operations before an op may delete keys that the index counts, and add others, which do not
+ * matter. Returns KW_OK if neither is known, KW_ERR_TOO_MANY_REQUESTS or KW_UNFINISHED. */
+static int look_ahead(const kw_store *store, const kw_txn *txn, const kw_work *work) {
+  int64_t kvs = 0, visits = 0, deleted = 0;
+  if (txn->limit == SIZE_MAX) return KW_OK;
+  for (const kw_txn_item *item = &txn->first; item != NULL; item = item->next) {
+    const kw_op *op = item->op;
+    int64_t least = 0;
+    if (op->kind == KW_OP_RANGE) least = least_kvs(store, &op->range, deleted);
+    if (op->kind == KW_OP_DELETE) {
+      int64_t keys = keys_of(store, &op->delete.range);
+      least = keys > deleted ? keys - deleted : 0;
+      deleted += kw_range_is_point(&op->delete.range) ? 1 : keys;
+    }
+    visits += least;
+    if (op->kind == KW_OP_RANGE || (op->kind == KW_OP_DELETE && op->delete.prev_kv)) kvs += least;
+    if ((uint64_t)kvs > txn->limit / KW_KEYVALUE_LEAST) return KW_ERR_TOO_MANY_REQUESTS;
+  }
+  return visits > work->left && !txn->encodes ? KW_UNFINISHED : KW_OK;
+}
+
+/* Makes the records of a page those of a reply that are not encoded, behind those that it has. */
+static bool keep_page(kw_txn *txn, kw_records *kvs, const kw_records *page) {
   if (kvs->n == 0) {
-    kvs->items = page->items;
+    *kvs = *page;
     txn->cap_kvs = page->n;
-  } else if (kvs->n + page->n > txn->cap_kvs) {
+    return true;
+  }
+  if (kvs->n + page->n > txn->cap_kvs) {
     size_t cap = 2 * (kvs->n + page->n);
     const kw_blob **items = kw_arena_array(txn->arena, cap, sizeof *items);
-    if (items == NULL) return KW_ERR_NO_MEMORY;
+    if (items == NULL) return false;
     memcpy(items, kvs->items, kvs->n * sizeof *items);
     kvs->items = items;
     txn->cap_kvs = cap;
   }
-  bool is_within = true;
+  if (page->n > 0) memcpy(kvs->items + kvs->n, page->items, page->n * sizeof *page->items);
+  kvs->n += page->n;
+  return true;
+}
+
+/* Adds the records of a page to the reply of a range. */
+static int add_page(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_records *page) {
+  bool has_keys_alone = item->op->range.keys_only && (txn->encodes || !kw_store_is_durable(store));
+  if (!txn->encodes && !keep_page(txn, &item->reply->range.kvs, page)) return KW_ERR_NO_MEMORY;
   for (size_t i = 0; i < page->n; i++) {
-    const kw_blob *record = kvs->items[kvs->n++] = page->items[i];
+    const kw_blob *record = page->items[i];
     size_t len = has_keys_alone ? kw_keyvalue_key(record).len : record->len;
-    is_within = gather(txn, record, len);
+    int rc = gather(store, txn, item, record, len);
+    if (rc != KW_OK) return rc;
   }
-  return is_within ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
+  return KW_OK;
 }
 
 static int begin_range(kw_store *store, kw_txn *txn, kw_txn_item *item) {
@@ -307,7 +369,6 @@ static int begin_range(kw_store *store, kw_txn *txn, kw_txn_item *item) {
   if (rc != KW_OK) return rc;
   *item->reply = (kw_reply){.kind = KW_OP_RANGE, .revision = current};
   item->reply->range.keys_only = item->op->range.keys_only;
-  item->is_retained = txn->retains;
   txn->is_inside = true;
   return KW_OK;
 }
@@ -320,8 +381,8 @@ static int run_point(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
   kw_work_spend(work, 0);
   if (rc != KW_OK || reply->range.kvs.n == 0) return rc;
   const kw_blob *record = reply->range.kvs.items[0];
-  item->is_retained = txn->retains;
-  return gather(txn, record, record->len) ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
+  if (txn->encodes) reply->range.kvs = (kw_records){0};
+  return gather(store, txn, item, record, record->len);
 }
 
 static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
@@ -329,7 +390,9 @@ static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
   if (kw_range_is_point(&item->op->range.range)) return run_point(store, txn, item, work);
   int rc = txn->is_inside ? KW_OK : begin_range(store, txn, item);
   if (rc != KW_OK) return rc;
-  rc = kw_read_step_inside(store, &txn->read, txn->arena, work, &page);
+  kw_arena *arena = txn->encodes ? &txn->pages : txn->arena;
+  if (txn->encodes) kw_arena_reset(arena);
+  rc = kw_read_step_inside(store, &txn->read, arena, work, &page);
   if (rc < 0) return rc;
   int added = add_page(store, txn, item, &page);
   if (added != KW_OK || rc == KW_UNFINISHED) return added != KW_OK ? added : rc;
@@ -428,12 +491,15 @@ static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
   if (txn->phase == KW_TXN_FIND_WAY) {
     rc = find_way(store, txn, work);
     if (rc == KW_OK) rc = check_way(store, txn);
+    if (rc == KW_OK) rc = look_ahead(store, txn, work);
     if (rc != KW_OK) return rc;
     txn->phase = KW_TXN_RUN;
     txn->at = &txn->first;
   } else if (txn->first.op->kind == KW_OP_PUT) {
     rc = check_lease(store, &txn->first.op->put);
     if (rc == KW_OK) rc = check_previous(store, &txn->first.op->put);
+  } else if (!txn->is_inside) {
+    rc = look_ahead(store, txn, work);
   }
   return rc != KW_OK ? rc : run_way(store, txn, work);
 }
@@ -449,18 +515,27 @@ int kw_txn_run(kw_store *store, kw_txn *txn, kw_work *work) {
   return delete_keys(store, txn, work);
 }
 
-static void release(const kw_records *records) {
-  for (size_t i = 0; i < records->n; i++) kw_blob_release((kw_blob *)records->items[i]);
+void kw_txn_abandon(kw_txn *txn) {
+  txn->is_abandoned = true;
+  txn->discarded.account = &txn->account;
+  for (kw_txn_item *item = &txn->first; item != NULL; item = item->next)
+    kw_chain_append(&txn->discarded, &item->encoded);
+}
+
+bool kw_txn_free_discarded(kw_txn *txn, kw_work *work) {
+  while (txn->discarded.first != NULL) {
+    if (!kw_work_is_left(work)) return false;
+    kw_work_spend(work, kw_chain_drop_first(&txn->discarded));
+  }
+  return true;
 }
 
 void kw_txn_drop(kw_txn *txn) {
   kw_read_drop(&txn->read);
   kw_lease_list_drop(&txn->list);
-  for (kw_txn_item *item = &txn->first; item != NULL; item = item->next) {
-    if (!item->is_retained) continue;
-    const kw_reply *reply = item->reply;
-    if (reply->kind == KW_OP_PUT) kw_blob_release((kw_blob *)reply->put.prev_kv);
-    if (reply->kind == KW_OP_DELETE) release(&reply->delete.prev_kvs);
-    if (reply->kind == KW_OP_RANGE) release(&reply->range.kvs);
-  }
+  if (!txn->encodes) return;
+  kw_arena_drop(&txn->pages);
+  kw_chain_drop(&txn->discarded);
+  for (kw_txn_item *item = &txn->first; item != NULL; item = item->next)
+    kw_chain_drop(&item->encoded);
 }

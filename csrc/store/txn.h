@@ -18,8 +18,8 @@ struct kw_txn_item {
   const kw_op *op;
   kw_reply *reply;
   kw_txn_item *next;
+  kw_chain encoded; /* records of the reply, as fields of its message */
   bool is_end;      /* of a nested transaction: all its operations have run */
-  bool is_retained; /* the evaluation has references to the records of the reply */
 };
 
 typedef enum kw_txn_phase {
@@ -30,13 +30,19 @@ typedef enum kw_txn_phase {
   KW_TXN_DELETE     /* the keys of a lease, in their order; then revokes the lease */
 } kw_txn_phase;
 
-/* An evaluation. The arena and the op outlive it. */
+/* An evaluation. The arena and the op outlive it. The records of the reply are borrowed, which is good until the turn
+ * ends; or they are encoded at once, for an evaluation that takes several turns. */
 typedef struct kw_txn {
   kw_txn_phase phase;
   kw_arena *arena;
-  size_t limit; /* bytes of records in the reply */
-  size_t bytes; /* that the reply has up to now */
-  bool retains; /* the records of the reply are retained, so that the next turn finds them */
+  size_t limit; /* memory that the records of the reply may take, in bytes */
+  size_t bytes; /* of the records up to now */
+
+  bool encodes;       /* the records of the reply */
+  bool is_abandoned;  /* nobody wants the reply: its records are counted and dropped */
+  kw_account account; /* memory of all chains */
+  kw_chain discarded; /* records of a reply that nobody wants, to be freed */
+  kw_arena pages;     /* of a range: arrays of one turn */
 
   kw_txn_item first;
   kw_txn_item *at;
@@ -74,7 +80,14 @@ void kw_txn_begin_list_leases(kw_txn *txn, kw_arena *arena, kw_lease_ids *ids);
  * kw_log_failure: a record that could not be read counted as empty. */
 int kw_txn_run(kw_store *store, kw_txn *txn, kw_work *work);
 
-/* Ends an evaluation. Releases the records of the reply, if they were retained. */
+/* Drops the records of a reply that nobody wants: those that it has, which kw_txn_free_discarded frees, and those to
+ * come. */
+void kw_txn_abandon(kw_txn *txn);
+
+/* Frees dropped records, as many as the work allows. Returns true if all are freed. */
+bool kw_txn_free_discarded(kw_txn *txn, kw_work *work);
+
+/* Ends an evaluation. Frees the encoded records that nobody has taken. */
 void kw_txn_drop(kw_txn *txn);
 
 #endif
