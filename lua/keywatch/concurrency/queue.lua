@@ -9,9 +9,9 @@
 -- reader gives each call its turn that has no older key before it. A reader that leaves appoints the call that is next
 -- in line. So no call waits without a reader, and an error of the watch reaches one call after the other.
 --
--- A call can wait without a task, see `enroll`: thousands of suspended tasks take much memory, and the garbage collector
--- looks at all of them in one step. The reader of such calls is the keeper, a worker that lives as long as the queue. A
--- queue has waiters of one kind.
+-- A call can wait without a task, see `enroll`: thousands of suspended tasks take much memory, and the garbage
+-- collector looks at all of them in one step. The reader of such calls is the keeper, a worker that lives as long as
+-- the queue. A queue has waiters of one kind.
 --
 -- A prefix may have more keys than a process should hold, since a lock may be named like a directory. Therefore a
 -- queue holds the oldest keys only, in proportion to the calls that wait. It reads the next ones when those are gone.
@@ -271,8 +271,8 @@ local function keep(queue)
   if queue.count == 0 then finish(queue) end
 end
 
---- Adds a waiter, a table with the method tell, to the calls of a store that wait until no key below the prefix is older
--- than `created`. Whoever was told, or waits no more, calls `leave`.
+--- Adds a waiter, a table with the method tell, to the calls of a store that wait until no key below the prefix is
+-- older than `created`. A waiter that was told, or waits no more, has to `leave`.
 local function enroll(queues, store, prefix, created, waiter)
   local queue = queue_of(queues, store, prefix)
   add(queue, created, waiter)

@@ -29,8 +29,8 @@
 --
 -- One turn: close what finalizers have left, wake the waiters whose deadlines are over, run the tasks that were ready
 -- at the beginning of the turn, poll all sources, and block if no task is ready. If so many tasks are ready that they
--- take longer than TURN, the others run in the next turns, before those that become ready later: sockets do not wait for
--- all of them.
+-- take longer than TURN, the others run in the next turns, before those that become ready later: sockets do not wait
+-- for all of them.
 --
 -- A host is another event loop that turns this one. It calls `step`, which never blocks, when something has come, and
 -- after at most `timeout` seconds.

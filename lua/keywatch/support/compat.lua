@@ -92,9 +92,9 @@ end
 local PAUSE = 150 -- percent of the memory that is in use, at which the next collection begins
 local STEP_MULTIPLIER = 4 -- the least work of the collector for each byte that is allocated
 
---- Has the garbage collector work in small steps: for a process or a thread that does nothing but serve. The interpreter
--- of Lua 5.4 chooses the generational mode, in which each collection is one step, which takes 30 ms for thousands of
--- calls that wait. A program that serves keeps the mode that it has chosen. LuaJIT's steps are small.
+--- Has the garbage collector work in small steps: for a process or a thread that does nothing but serve. The
+-- interpreter of Lua 5.4 chooses the generational mode, in which each collection is one step, which takes 30 ms while
+-- thousands of calls wait. LuaJIT's steps are small.
 local function collect_in_steps()
   if not rawget(_G, "jit") then collectgarbage("incremental", PAUSE, STEP_MULTIPLIER) end
 end

@@ -46,8 +46,8 @@ local function delete_key(store, key)
   pcall(store.delete, store, key)
 end
 
--- A turn: a call that waits until its key is the oldest. It has no task meanwhile: see `enroll` of concurrency/queue.lua
--- and `defer` of server/call.lua.
+-- A turn: a call that waits until its key is the oldest. The call has no task meanwhile: see `enroll` of
+-- concurrency/queue.lua and `defer` of server/call.lua.
 local turn_methods = { has_turn = false }
 local turn_mt = { __index = turn_methods }
 
