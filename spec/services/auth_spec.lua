@@ -6,7 +6,7 @@ local serving = require "spec.support.serving"
 local shell = require "spec.support.shell"
 
 local AUTH = "/etcdserverpb.Auth/"
-local UNKNOWN, INVALID_ARGUMENT, FAILED_PRECONDITION, UNIMPLEMENTED = 2, 3, 9, 12
+local UNKNOWN, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, UNIMPLEMENTED = 2, 3, 8, 9, 12
 
 describe("Auth", function()
   local peer, client
@@ -411,13 +411,71 @@ describe("Auth", function()
     assert.is_string(answer)
   end)
 
+  --- Calls fn(hold). Until hold.is_over is true, no thread is done that hashes a password. hold.begun counts these.
+  local function while_hashing(fn)
+    local begin, hold = core.begin_hash, { begun = 0, is_over = false }
+    core.begin_hash = function(password)
+      local hashed = core.hash_password(password, 4)
+      hold.begun = hold.begun + 1
+      return { result = function() return hold.is_over and hashed or nil end, close = function() end }
+    end
+    local ok, err = pcall(fn, hold)
+    hold.is_over, core.begin_hash = true, begin
+    if not ok then error(err, 0) end
+  end
+
   it("serves others while a password is hashed, and hashes one after the other", function()
-    local call = client:begin_message(AUTH .. "UserAdd", { name = "hashed", password = "secret" })
-    local other = client:begin_message(AUTH .. "UserAdd", { name = "hashed", password = "another" })
-    assert(ask("UserList"))
-    assert.equal(0, (client:finish(call)))
-    assert.same({ FAILED_PRECONDITION, "etcdserver: user name already exists" }, { client:finish(other) })
+    if serving.is_etcd then return end -- looks inside the server
+    while_hashing(function(hold)
+      local call = client:begin_message(AUTH .. "UserAdd", { name = "hashed", password = "secret" })
+      local other = client:begin_message(AUTH .. "UserAdd", { name = "hashed", password = "another" })
+      client:wait(function() return hold.begun == 1 end)
+      for _ = 1, 10 do
+        assert.same({}, must("UserList").users or {})
+        assert(client:ask("/etcdserverpb.KV/Range", { key = "a" }))
+      end
+      assert.same({ 1, nil, nil }, { hold.begun, call.status, other.status })
+      hold.is_over = true
+      assert.equal(0, (client:finish(call)))
+      assert.same({ FAILED_PRECONDITION, "etcdserver: user name already exists" }, { client:finish(other) })
+      assert.equal(1, hold.begun)
+    end)
     must("UserDelete", { name = "hashed" })
+  end)
+
+  it("hashes in a thread", function()
+    if serving.is_etcd then return end
+    local hash = core.hash_password
+    core.hash_password = function() error("a password is hashed on the loop") end
+    local call = client:begin_message(AUTH .. "UserAdd", { name = "threaded", password = "secret" })
+    local status, text = client:finish(call)
+    core.hash_password = hash
+    assert.same({ 0, "" }, { status, text })
+    must("UserDelete", { name = "threaded" })
+  end)
+
+  it("lets 256 changes wait, refuses more, and makes the changes in the order in which they came", function()
+    if serving.is_etcd then return end -- its changes do not wait
+    local waiting = {}
+    while_hashing(function(hold)
+      local first = client:begin_message(AUTH .. "UserAdd", { name = "first", password = "secret" })
+      client:wait(function() return hold.begun == 1 end)
+      for i = 1, 256 do waiting[i] = client:begin_message(AUTH .. "UserDelete", { name = "first" }) end
+      expect_refusal("too many requests", "UserDelete", { name = "first" }, RESOURCE_EXHAUSTED)
+      assert.is_nil(first.status)
+      client:cancel(waiting[1])
+      local last = client:begin_message(AUTH .. "UserDelete", { name = "first" })
+      client:settle()
+      assert.is_nil(last.status)
+      hold.is_over = true
+      assert.equal(0, (client:finish(first)))
+      assert.equal(0, (client:finish(waiting[2])))
+      for i = 3, 256 do
+        assert.same({ FAILED_PRECONDITION, "etcdserver: user name not found" }, { client:finish(waiting[i]) })
+      end
+      assert.equal(FAILED_PRECONDITION, (client:finish(last)))
+    end)
+    add_user("later")
   end)
 
   it("deletes a role of more users than are read at once", function()

@@ -1,8 +1,10 @@
 --- The queue of a lock or an election: whoever contends, by calls or by transactions of its own, has its turn in the
 -- order in which the keys were created.
 
+local calls = require "keywatch.server.call"
 local contest = require "keywatch.server.services.contest"
 local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
 local keywatch = require "keywatch"
 
 local random = require "spec.support.random"
@@ -314,39 +316,144 @@ describe("the queue of a contest", function()
     assert_nothing_is_left("a/")
   end)
 
-  it("keeps no key of a call that is cancelled as its turn comes", function()
+  --- A server without sockets: `answers` has the answers by call.
+  local function bare_server()
+    local server = { store = store, queues = {}, calls = {}, middleware = {}, answers = {} }
+    server.object = {
+      send = function(_, id, bytes) server.answers[id] = bytes end,
+      finish = function() end,
+    }
+    return server
+  end
+
+  --- Begins a call of a bare server that waits for the turn of a key. Returns what the handler returns.
+  local function begin(server, id, prefix, key, created)
+    local call = { id = id, path = "/a/" .. id, server = server, method = {}, is_over = false }
+    server.calls[id] = call
+    return contest.answer_in_turn(server, call, prefix, key, created, function() return "answer of " .. id end)
+  end
+
+  --- Ends all calls of a bare server, as if their clients had gone.
+  local function end_calls(server)
+    setmetatable({ server = server }, getmetatable(peer.server.dispatcher)):finish_all(1)
+  end
+
+  it("keeps no key of a call that is over as its turn comes", function()
     store:put("turn/held", "")
     local entered = store:put("turn/late", "")
-    local call, server = { is_over = false }, { store = store, queues = {} }
-    keywatch.run(function()
-      local task = keywatch.spawn(contest.wait_for_turn, server, call, "turn/", "turn/late", entered.revision)
-      keywatch.sleep(0)
+    local server, resume, told = bare_server(), calls.resume, 0
+    calls.resume = function(call, ...)
+      resume(call, ...)
+      told = told + 1
+      end_calls(server) -- before the task of the call runs
+    end
+    local ok, err = pcall(keywatch.run, function()
+      begin(server, 1, "turn/", "turn/late", entered.revision)
+      while not server.queues["turn/"].watch do keywatch.sleep(0) end
       store:delete("turn/held")
-      call.is_over = true -- before the task goes on
-      local ok, err = task:join()
-      assert.same({ false, "cancelled" }, { ok, err.code })
+      while count_of("turn/") > 0 do keywatch.sleep(0) end
     end)
-    assert.same({}, server.queues)
-    assert.same({ 0, 0 }, { open_watches(), count_of("turn/") })
+    calls.resume = resume
+    assert(ok, err)
+    assert.same({ 1, {}, {} }, { told, server.answers, server.queues })
+    assert.equal(0, open_watches())
+  end)
+
+  it("keeps no key of a call that was over before the call could wait", function()
+    store:put("over/held", "")
+    local entered = store:put("over/late", "")
+    local server = bare_server()
+    core.store_methods.range = function(...)
+      end_calls(server)
+      return plain.range(...)
+    end
+    assert.has_error(function() begin(server, 1, "over/", "over/late", entered.revision) end)
+    assert.same({ {}, 1 }, { server.queues, count_of("over/") })
+  end)
+
+  it("has no task for a call that waits", function()
+    local _, scheduler = driver.get().inside()
+    local function tasks()
+      local n = 0
+      for _ in pairs(scheduler.tasks) do n = n + 1 end
+      return n
+    end
+    local held = lock("idle")
+    wait_for_lock(held)
+    local before, entries = tasks(), {}
+    for i = 1, 100 do entries[i] = lock("idle") end
+    client:settle()
+    assert.equal(before + 1, tasks()) -- the keeper
+    for _, known in pairs(peer.server.calls) do assert.is_nil(known.task) end
+    store:delete(held.key)
+    for _, entry in ipairs(entries) do
+      wait_for_lock(entry)
+      store:delete(entry.key)
+    end
+    assert_nothing_is_left("idle/")
+    assert.equal(before, tasks())
+  end)
+
+  it("tells one call after the other of an error, and no call twice", function()
+    local held, entries = lock("error"), {}
+    wait_for_lock(held)
+    for i = 1, 20 do entries[i] = lock("error") end
+    client:settle()
+    local failures, next_event = 0, watches[1].next
+    watches[1].next = function(...)
+      if failures == 3 then return next_event(...) end
+      failures = failures + 1
+      return nil, core.new_error("no_memory")
+    end
+    store:put(held.key, "again") -- the keeper reads on
+    store:put(held.key, "and again")
+    for i = 1, 3 do
+      client:wait(function() return entries[i].call.status end)
+      assert.equal(UNKNOWN, entries[i].call.status)
+    end
+    store:delete(held.key)
+    for i = 4, 20 do
+      wait_for_lock(entries[i])
+      store:delete(entries[i].key)
+    end
+    assert_nothing_is_left("error/")
   end)
 
   it("gives nobody a turn for whom older keys may still be told of", function()
-    local server, call = { store = store, queues = {} }, { is_over = false }
+    local server = bare_server()
     store:put("behind/held", "")
     keywatch.run(function()
       local never = store:status().revision + 1000
-      keywatch.spawn(contest.wait_for_turn, server, call, "behind/", "behind/never", never)
-      keywatch.sleep(0)
+      begin(server, "never", "behind/", "behind/never", never)
+      for _ = 1, 3 do keywatch.sleep(0) end
       store:delete("behind/held")
-      keywatch.sleep(0)
+      for _ = 1, 3 do keywatch.sleep(0) end
       assert.equal(0, server.queues["behind/"].keys.count)
       store:put("behind/older", "")
       local entered = store:put("behind/me", "").revision
-      local task = keywatch.spawn(contest.wait_for_turn, server, call, "behind/", "behind/me", entered)
+      begin(server, "me", "behind/", "behind/me", entered)
       for _ = 1, 10 do keywatch.sleep(0) end
-      assert.equal("timeout", select(2, task:join(0)).code)
+      assert.same({}, server.answers)
       store:delete("behind/older")
-      assert.is_true(select(2, task:join()))
+      while not server.answers.me do keywatch.sleep(0) end
+      assert.same({ me = "answer of me" }, server.answers)
+      end_calls(server)
+    end)
+    assert.same({}, server.queues)
+    assert.equal(0, open_watches())
+  end)
+
+  it("is kept when the run ends that its calls have begun in", function()
+    local server = bare_server()
+    store:put("run/held", "")
+    keywatch.run(function()
+      begin(server, "later", "run/", "run/later", store:put("run/later", "").revision)
+      while not server.queues["run/"].watch do keywatch.sleep(0) end
+    end)
+    assert.same({}, server.answers)
+    store:delete("run/held")
+    keywatch.run(function()
+      while not server.answers.later do keywatch.sleep(0) end
     end)
     assert.same({}, server.queues)
     assert.equal(0, open_watches())

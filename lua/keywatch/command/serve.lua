@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- serve: the command `keywatch serve`: opens a store, and serves it until a signal comes.
 
+local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
@@ -87,6 +88,7 @@ end
 --- Serves until a signal comes. Returns the exit status.
 local function run(given)
   uv.raise_limit() -- every connection is a descriptor
+  compat.collect_in_steps()
   local store, err = open_store(given.values)
   local server
   if store then server, err = open_server(store, given.values) end

@@ -9,6 +9,10 @@
 -- reader gives each call its turn that has no older key before it. A reader that leaves appoints the call that is next
 -- in line. So no call waits without a reader, and an error of the watch reaches one call after the other.
 --
+-- A call can wait without a task, see `enroll`: thousands of suspended tasks take much memory, and the garbage
+-- collector looks at all of them in one step. The reader of such calls is the keeper, a worker that lives as long as
+-- the queue. A queue has waiters of one kind.
+--
 -- A prefix may have more keys than a process should hold, since a lock may be named like a directory. Therefore a
 -- queue holds the oldest keys only, in proportion to the calls that wait. It reads the next ones when those are gone.
 --
@@ -19,13 +23,18 @@
 --   next(access, watch)              As watch:next.
 --   wait(access, waiter)             Waits for the waiter's event `woken`. Returns true; or nil and an error.
 --
+-- A waiter has the method tell(waiter, err). The queue calls it when the waiter has its turn, or has become the reader;
+-- for a waiter without a task, once: when the waiter has its turn, or, with an error, when the wait has failed.
+--
 -- Always true while there is a watch: `keys` has the oldest keys below the prefix, as they were at `revision`: all of
 -- them if `is_complete`, else at least one.
 
 local contenders = require "keywatch.concurrency.contenders"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
 local timers = require "keywatch.task.timers"
+local worker = require "keywatch.task.worker"
 
 local FEWEST_KEYS = 100 -- that a queue may hold, whatever the number of calls
 local KEYS_PER_CALL = 2
@@ -114,7 +123,7 @@ local function give_turns(queue)
     local waiter = queue.waiters:due(turn)
     if not waiter then return false end
     waiter.has_turn = true
-    waiter.woken:set()
+    waiter:tell()
   end
   return true
 end
@@ -142,7 +151,11 @@ local function await(queue, waiter, access)
 end
 
 -- A waiter can be selected: ready when the call has its turn, or has become the reader.
-local waiter_mt = {}
+local waiter_methods = {}
+local waiter_mt = { __index = waiter_methods }
+
+--- Has the call look at its state.
+function waiter_methods:tell() self.woken:set() end
 
 waiter_mt.__select = {
   is_ready = function(waiter) return waiter.has_turn or waiter.queue.reader == waiter end,
@@ -151,13 +164,12 @@ waiter_mt.__select = {
   take = function() return true end,
 }
 
---- Returns the queue of a prefix, which is made if there is none, and a new waiter in it. A queue that was inherited by
--- a fork is the parent's.
-local function enter(queues, store, prefix, created)
-  local waiter = setmetatable({ has_turn = false, woken = driver.get().event(), place = nil, queue = nil }, waiter_mt)
+--- Returns the queue of a prefix, which is made if there is none. A queue that was inherited by a fork is the parent's.
+local function queue_of(queues, store, prefix)
   local queue = queues[prefix]
   if not queue or queue.pid ~= core.pid() then
     queue = {
+      queues = queues,
       store = store,
       prefix = prefix,
       pid = core.pid(),
@@ -168,42 +180,105 @@ local function enter(queues, store, prefix, created)
       events = 0,            -- that were applied
       waiters = timers.new(), -- calls that have no turn yet, by create revision
       count = 0,             -- calls, with those that have a turn and have not left
-      reader = nil,          -- the waiter that reads the watch
+      reader = nil,          -- the waiter that reads the watch, or KEEPER
+      keeper = nil,          -- the worker that reads the watch for waiters without tasks
     }
     queues[prefix] = queue
   end
-  waiter.queue, waiter.place = queue, queue.waiters:add(created, waiter)
-  queue.count = queue.count + 1
-  return queue, waiter
+  return queue
 end
 
---- Removes a waiter. Another one reads the watch from now on; or the queue ends.
-local function leave(queues, queue, waiter)
+--- Adds a waiter to a queue.
+local function add(queue, created, waiter)
+  local place = queue.waiters:add(created, waiter)
+  waiter.queue, waiter.place = queue, place
+  queue.count = queue.count + 1
+end
+
+--- Ends a queue that nobody waits in.
+local function finish(queue)
+  local keeper = queue.keeper
+  if queue.queues[queue.prefix] == queue then queue.queues[queue.prefix] = nil end
+  queue.keeper = nil
+  stop(queue)
+  if keeper then keeper:stop(true) end
+end
+
+--- Removes a waiter. Another one reads the watch from now on; or the queue ends. Does nothing if the waiter is in no
+-- queue.
+local function leave(waiter)
+  local queue = waiter.queue
+  if not queue then return end
+  waiter.queue = nil
   queue.waiters:remove(waiter.place)
   queue.count = queue.count - 1
   if queue.reader == waiter then
     queue.reader = queue.waiters:first()
-    if queue.reader then queue.reader.woken:set() end
+    if queue.reader then queue.reader:tell() end
   end
-  if queue.count == 0 then
-    if queues[queue.prefix] == queue then queues[queue.prefix] = nil end
-    stop(queue)
-  end
-end
-
---- Removes the waiter of a caller that was killed.
-local function undo(entry)
-  leave(entry.queues, entry.waiter.queue, entry.waiter)
+  if queue.count == 0 then finish(queue) end
 end
 
 --- Waits until no key of a store or client below the prefix is older than `created`. `queues` has the queues of the
 -- store, by prefix. Returns true; or nil and an error.
 local function wait(queues, store, prefix, created, access)
-  local queue, waiter = enter(queues, store, prefix, created)
-  local ok, has_turn, err = driver.protect(undo, { queues = queues, waiter = waiter }, await, queue, waiter, access)
-  leave(queues, queue, waiter)
+  local waiter = setmetatable({ has_turn = false, woken = driver.get().event(), place = nil, queue = nil }, waiter_mt)
+  local queue = queue_of(queues, store, prefix)
+  add(queue, created, waiter)
+  local ok, has_turn, err = driver.protect(leave, waiter, await, queue, waiter, access)
+  leave(waiter)
   if not ok then error(has_turn, 0) end
   return has_turn, err
+end
+
+-- }======
+
+-- {====== Waiting without a task ======
+
+local KEEPER = { has_turn = false } -- stands for the keeper where a queue names its reader
+
+-- The access of a keeper.
+local ACCESS = {
+  range = function(_, store, key, opts) return store:range(key, opts) end,
+  watch = function(_, store, key, opts) return store:watch(key, opts) end,
+  next = function(_, watch) return watch:next() end,
+}
+
+--- Tells the first waiter that has no turn of an error. Returns false if there is none.
+local function fail_first(queue, err)
+  local waiter = queue.waiters:first()
+  if not waiter then return false end
+  queue.waiters:remove(waiter.place)
+  waiter:tell(err)
+  return true
+end
+
+--- The function of a keeper: reads the watch while calls wait. After an error the next call begins anew.
+local function keep(queue)
+  while queue.count > 0 and queue.pid == core.pid() do
+    local ok, has_read, err = pcall(read, queue, KEEPER, ACCESS)
+    if not ok then err = has_read end
+    if not ok and errors.code_of(err) == "cancelled" then
+      if queue.count == 0 then stop(queue) end
+      error(err, 0)
+    end
+    if not (ok and has_read) then
+      if not fail_first(queue, err) then break end
+      driver.get().sleep(0)
+    end
+  end
+  queue.keeper = nil
+  if queue.count == 0 then finish(queue) end
+end
+
+--- Adds a waiter, a table with the method tell, to the calls of a store that wait until no key below the prefix is
+-- older than `created`. A waiter that was told, or waits no more, has to `leave`.
+local function enroll(queues, store, prefix, created, waiter)
+  local queue = queue_of(queues, store, prefix)
+  add(queue, created, waiter)
+  queues[prefix] = queues[prefix] or queue -- a finalizer may have ended the queue before the waiter was in it
+  if not queue.keeper then queue.reader, queue.keeper = KEEPER, worker.start(keep, queue) end
+  if queue.watch then give_turns(queue) end
 end
 
 -- }======
@@ -223,4 +298,4 @@ local function oldest(queues, prefix)
   return first.key, first.created
 end
 
-return { wait = wait, exists = exists, oldest = oldest }
+return { wait = wait, enroll = enroll, leave = leave, exists = exists, oldest = oldest }

@@ -28,7 +28,9 @@
 --                    %s for the name of the call, that ends with what to do instead; or nil if it may be.
 --
 -- One turn: close what finalizers have left, wake the waiters whose deadlines are over, run the tasks that were ready
--- at the beginning of the turn, poll all sources, and block if no task is ready.
+-- at the beginning of the turn, poll all sources, and block if no task is ready. If so many tasks are ready that they
+-- take longer than TURN, the others run in the next turns, before those that become ready later: sockets do not wait
+-- for all of them.
 --
 -- A host is another event loop that turns this one. It calls `step`, which never blocks, when something has come, and
 -- after at most `timeout` seconds.
@@ -45,7 +47,8 @@ local tasks = require "keywatch.task.task"
 local DEADLOCK = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
   .. "wake one"
 local STEP = 0.001 -- seconds that a step takes, and a little more: its host has other things to do
-local TASKS_AT_ONCE = 16 -- tasks that a step runs between two looks at the clock
+local TURN = 0.002 -- seconds that the tasks of a turn take, and a little more
+local TASKS_AT_ONCE = 16 -- tasks that run between two looks at the clock
 local NO_RESULTS = { n = 0 } -- those of every task that has none
 
 local methods = {}
@@ -251,13 +254,19 @@ local function next_deadline(self)
   return scheduler.sleepers.heap[1] and scheduler:time_left(scheduler.sleepers:next())
 end
 
+--- Returns when the tasks of this turn have to leave the rest to the next one; nil if few tasks are ready.
+local function turn_deadline(self)
+  if self.last - self.first < TASKS_AT_ONCE then return nil end
+  return self.backend.now() + TURN
+end
+
 --- One turn of the loop. It blocks only if no task is ready, finalizers have left nothing, and the caller of the loop
 -- still waits. Sockets are handled in every turn, unless they have just made a task ready. Raises if nothing can ever
 -- wake a task.
 local function turn(self, is_waiting)
   local backend = self.backend
   begin_turn(self)
-  local has_run = self:run_ready()
+  local has_run = self:run_ready(turn_deadline(self))
   local wait, is_bell_awaited = poll_sources(self, next_deadline(self))
   local is_ready = self.first <= self.last or self.forgotten[1] ~= nil or self.is_stale
   if is_ready or not is_waiting() then

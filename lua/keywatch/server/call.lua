@@ -47,11 +47,12 @@ local function open(server, id)
     is_stream = is_stream,
     is_intercepted = is_intercepted,
     method = server.methods[path],
-    task = nil,           -- the task that answers the call
+    task = nil,           -- the task that answers the call; nil while the answer is deferred
+    deferral = nil,       -- see `defer`
     is_streaming = false, -- the handler of a stream has begun
     is_over = false,      -- the client has got the answer, or has cancelled the call
-    arrived = d.event(),  -- set when messages have come
-    has_room = d.event(), -- set when the client takes messages again
+    arrived = d.event(),  -- set when messages have come; nil after the answer was deferred
+    has_room = d.event(), -- set when the client takes messages again; nil after the answer was deferred
   }, call_mt)
 end
 
@@ -181,19 +182,27 @@ local function pass(call)
   return true
 end
 
---- Calls the handler of a unary method, and sends its answer. Returns true; or nil and an error.
-local function answer_unary(call, method)
-  local response, err = method.handler(decode(method.request, take(call)), call)
+local DEFERRED = {} -- the result of a handler that has deferred its answer
+
+--- Sends what the handler of a unary method has returned. Returns true; nil and an error; or nil alone if the answer is
+-- deferred.
+local function respond(call, response, err)
+  if response == DEFERRED then return nil end
   if not response then
     if err == nil then error("the handler of " .. call.path .. " has returned neither an answer nor an error", 0) end
     return nil, err
   end
-  local bytes = encode(method.response, response)
+  local bytes = encode(call.method.response, response)
   if type(bytes) ~= "string" then
     error(("the answer of %s is a %s, and no string"):format(call.path, type(bytes)), 0)
   end
   call.server.object:send(call.id, bytes)
   return true
+end
+
+--- Calls the handler of a unary method. Returns what `respond` returns.
+local function answer_unary(call, method)
+  return respond(call, method.handler(decode(method.request, take(call)), call))
 end
 
 --- Calls the handler of a stream. Returns true; or nil and an error.
@@ -205,7 +214,8 @@ local function answer_stream(call, method)
   return true
 end
 
---- Returns true if the call has been answered; nil and an error if it fails; nil alone if the core answers it.
+--- Returns true if the call has been answered; nil and an error if it fails; nil alone if the core answers it, or the
+-- answer is deferred.
 local function answer(call)
   local ok, err = pass(call)
   if not ok then return nil, err end
@@ -218,9 +228,8 @@ local function answer(call)
   return (method.is_stream and answer_stream or answer_unary)(call, method)
 end
 
---- The function of the call's task: answers the call.
-local function serve(call)
-  local ok, done, err = xpcall(answer, with_traceback, call)
+--- Ends the call, unless it is answered by somebody else. Takes the results of xpcall.
+local function conclude(call, ok, done, err)
   if not ok then
     fail(call, done.err, done.traceback)
   elseif done then
@@ -229,6 +238,40 @@ local function serve(call)
     fail(call, err)
   end
 end
+
+--- The function of the call's task: answers the call.
+local function serve(call)
+  conclude(call, xpcall(answer, with_traceback, call))
+end
+
+-- {====== Deferring ======
+
+--- Defers the answer of a unary call: the handler returns the result of this function, and the call has no task until
+-- `resume`. If the call is over before the task of `resume` runs, the driver calls deferral:give_up(), which must not
+-- wait.
+local function defer(call, deferral)
+  call.deferral, call.task, call.arrived, call.has_room = deferral, nil, nil, nil
+  return DEFERRED
+end
+
+--- Calls fn(...), which returns what a unary handler returns.
+local function answer_late(call, fn, ...)
+  return respond(call, fn(...))
+end
+
+--- The function of the task of a deferred call.
+local function serve_late(call, ...)
+  call.deferral = nil
+  conclude(call, xpcall(answer_late, with_traceback, call, ...))
+end
+
+--- Starts the task that answers a deferred call: fn(...) returns what a unary handler returns.
+local function resume(call, fn, ...)
+  if call.is_over then return end
+  call.task = driver.get().spawn(serve_late, call, fn, ...)
+end
+
+-- }======
 
 --- Calls `after` of all middleware, once the call has ended, also if the core has answered it.
 local function tell_after(call, status)
@@ -242,4 +285,6 @@ end
 
 -- }======
 
-return { open = open, serve = serve, tell_after = tell_after, methods = call_methods }
+return {
+  open = open, serve = serve, defer = defer, resume = resume, tell_after = tell_after, methods = call_methods,
+}

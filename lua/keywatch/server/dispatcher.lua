@@ -3,39 +3,49 @@
 --
 -- The driver polls a dispatcher in every turn. A new call becomes a task. A task that waits for its client, for a
 -- snapshot or for the end of all connections is woken. Notes for the debug log are logged.
+--
+-- However many calls come at once, their tasks begin in the order in which the calls came, CALLS in a turn at most. The
+-- next ones stay in the core until those have begun.
 
 local call = require "keywatch.server.call"
 local driver = require "keywatch.task.driver"
 local notes = require "keywatch.server.notes"
 
-local CALLS = 64 -- calls whose news are passed on in one turn: then other tasks have their turn
+local CALLS = 16 -- calls whose news are passed on in one turn: then sockets and other tasks have their turn
 
 local dispatcher_methods = {}
 local dispatcher_mt = { __index = dispatcher_methods }
 
 --- Starts the task of a new call.
-local function begin(server, id)
+local function begin(self, server, id)
   local opened = call.open(server, id)
   if not opened then return end
   server.calls[id] = opened
   opened.task = driver.get().spawn(call.serve, opened)
+  self.newest = opened.task
 end
 
 --- Ends a call: its client has got the answer, or has cancelled the call. `status` is gRPC's.
 local function finish(server, known, status)
   server.calls[known.id] = nil
   known.is_over = true
-  known.task:cancel()
+  if known.task then known.task:cancel() end
+  local deferral = known.deferral
+  known.deferral = nil
+  if deferral then deferral:give_up() end
   if #server.middleware > 0 then driver.get().spawn(call.tell_after, known, status) end
 end
 
-local function pass_news(server)
-  local n = 0
+--- Passes on what calls have news of.
+local function pass_news(self)
+  local server, newest, n = self.server, self.newest, 0
+  if newest and newest.state == "new" then return end
+  self.newest = nil
   for id, is_new, has_input, has_room, status in server.object.next_news, server.object do
-    if is_new then begin(server, id) end
+    if is_new then begin(self, server, id) end
     local known = server.calls[id]
-    if known and has_input then known.arrived:set() end
-    if known and has_room then known.has_room:set() end
+    if known and has_input and known.arrived then known.arrived:set() end
+    if known and has_room and known.has_room then known.has_room:set() end
     if known and status then finish(server, known, status) end
     n = n + 1
     if n == CALLS then break end
@@ -45,7 +55,7 @@ end
 --- For the driver.
 function dispatcher_methods:poll()
   local server = self.server
-  pass_news(server)
+  pass_news(self)
   notes.drain(server)
   for snapshot, ready in pairs(server.snapshots) do
     if snapshot:is_ready() ~= false then ready:set() end
@@ -60,7 +70,10 @@ end
 
 --- Returns the dispatcher of a server, attached to the driver.
 local function open(server)
-  local dispatcher = setmetatable({ server = server }, dispatcher_mt)
+  local dispatcher = setmetatable({
+    server = server,
+    newest = nil, -- the task of the call that was begun last, until it runs
+  }, dispatcher_mt)
   driver.get().attach(dispatcher)
   return dispatcher
 end

@@ -4,6 +4,7 @@
 -- The thread gets its options as a text. It tells the owner once how the start went: the addresses, or an error. Then
 -- it serves until the owner asks for the end.
 
+local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
@@ -74,6 +75,7 @@ local function main()
   local thread = uv.this_thread()
   local opts = literal.read(thread:text())
   if opts.is_interpreted then jit.off() end
+  compat.collect_in_steps()
   local ok, trouble = xpcall(function()
     driver.get().run(serve, thread, opts)
   end, errors.with_traceback)

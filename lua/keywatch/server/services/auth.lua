@@ -47,32 +47,36 @@ local CHANGES = {
 
 local MAX_WAITING = 256 -- calls of one store that wait for their turn
 
-local turns = setmetatable({}, { __mode = "k" }) -- by store: { is_taken =, waiting = calls, left = event }
-
---- Waits until a turn is left.
-local function await(turn)
-  while turn.is_taken do turn.left:wait() end
-end
+-- By store: { waiting = calls, token = channel }. Who has received the token may change users and roles, and then sends
+-- the token back: the call gets it that has waited longest.
+local turns = setmetatable({}, { __mode = "k" })
 
 local function stop_waiting(turn)
   turn.waiting = turn.waiting - 1
 end
 
 local function leave(turn)
-  turn.is_taken = false
-  turn.left:set()
+  turn.token:send(true)
+end
+
+--- Returns the turn of a store.
+local function turn_of(store)
+  if not turns[store] then
+    local turn = { waiting = 0, token = driver.get().channel(1) }
+    leave(turn)
+    turns[store] = turns[store] or turn
+  end
+  return turns[store]
 end
 
 --- Waits until no other call changes users or roles of the store. Returns the turn; or nil if too many calls wait.
 local function take_turn(store)
-  local turn = turns[store] or { is_taken = false, waiting = 0, left = driver.get().event() }
-  turns[store] = turn
+  local turn = turn_of(store)
   if turn.waiting >= MAX_WAITING then return nil end
   turn.waiting = turn.waiting + 1
-  local ok, err = driver.protect(stop_waiting, turn, await, turn)
+  local ok, err = driver.protect(stop_waiting, turn, turn.token.receive, turn.token)
   stop_waiting(turn)
   if not ok then error(err, 0) end
-  turn.is_taken = true
   return turn
 end
 

@@ -3,7 +3,9 @@
 -- common prefix, bound to its lease. The client whose key is oldest owns the thing. The Lock and Election services are
 -- made of this, as in etcd.
 
+local calls = require "keywatch.server.call"
 local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
 local names = require "keywatch.concurrency.names"
 local queue = require "keywatch.concurrency.queue"
 local refusal = require "keywatch.server.services.refusal"
@@ -23,27 +25,6 @@ local function lease_of(server, request)
   return lease.id
 end
 
--- The access of a call to its queue: the call is a task, which is cancelled when the call is over.
-local ACCESS = {
-  range = function(_, store, key, opts) return store:range(key, opts) end,
-  watch = function(_, store, key, opts) return store:watch(key, opts) end,
-  next = function(_, watch) return watch:next() end,
-  wait = function(_, waiter) return waiter.woken:wait() end,
-}
-
---- Waits until no key below the prefix is older than `created`. Returns true; or nil and an error. If nobody waits yet,
--- a look at the store may do.
-local function wait_for_others(server, prefix, created)
-  if not queue.exists(server.queues, prefix) then
-    local older, err = server.store:range(prefix, {
-      prefix = true, keys_only = true, limit = 1, max_create_revision = created - 1,
-    })
-    if not older then return nil, err end
-    if #older.kvs == 0 then return true end
-  end
-  return queue.wait(server.queues, server.store, prefix, created, ACCESS)
-end
-
 --- Enters the contest. Returns the client's key, its create revision, the kv that the client had there already, or nil,
 -- and the revision of the store. On failure, nil and an error.
 local function enter(store, prefix, lease, value)
@@ -58,16 +39,67 @@ local function enter(store, prefix, lease, value)
   return key, result.responses[1].create_revision, result.responses[1], result.revision
 end
 
---- Waits until the client's key is the oldest. Returns true; or nil and an error. If the wait fails, or the call is
--- cancelled, even as its turn comes, the client's key is deleted.
-local function wait_for_turn(server, call, prefix, key, created)
-  local ok, has_turn, err = pcall(wait_for_others, server, prefix, created)
-  if ok and has_turn and not call.is_over then return true end
-  pcall(server.store.delete, server.store, key) -- raises if the store is closed
-  if not ok then error(has_turn, 0) end
-  if has_turn then error(core.new_error("cancelled"), 0) end
-  return nil, err
+-- {====== Turns ======
+
+--- Deletes the key of a call that has failed, or is over. Raises nothing, also if the store is closed.
+local function delete_key(store, key)
+  pcall(store.delete, store, key)
 end
+
+-- A turn: a call that waits until its key is the oldest. The call has no task meanwhile: see `enroll` of
+-- concurrency/queue.lua and `defer` of server/call.lua.
+local turn_methods = { has_turn = false }
+local turn_mt = { __index = turn_methods }
+
+--- The task of a call that waits no more: answers the call. If the wait has failed, the client's key is deleted.
+local function end_wait(turn, err)
+  queue.leave(turn)
+  if err == nil then return turn.finish() end
+  delete_key(turn.call.server.store, turn.key)
+  return nil, unknown(err)
+end
+
+--- Called by the queue when the turn has come, or the wait has failed.
+function turn_methods:tell(err)
+  calls.resume(self.call, end_wait, self, err)
+end
+
+--- Called when the call is over and was not answered, even if its turn has come: the client's key is deleted.
+function turn_methods:give_up()
+  queue.leave(self)
+  driver.get().spawn_own(delete_key, self.call.server.store, self.key)
+end
+
+--- True if no key below the prefix is older than `created`. False if that is not known: others wait, too. On failure,
+-- nil and an error.
+local function is_oldest(server, prefix, created)
+  if queue.exists(server.queues, prefix) then return false end
+  local older, err = server.store:range(prefix, {
+    prefix = true, keys_only = true, limit = 1, max_create_revision = created - 1,
+  })
+  if not older then return nil, err end
+  return #older.kvs == 0
+end
+
+--- Answers a call as soon as the client's key is the oldest: finish() returns the answer, or nil and a refusal. Returns
+-- what the handler of the call is to return. If the wait fails, or the call is over before its turn, the client's key
+-- is deleted.
+local function answer_in_turn(server, call, prefix, key, created, finish)
+  local ok, has_turn, err = pcall(is_oldest, server, prefix, created)
+  if not ok or has_turn == nil or call.is_over then
+    delete_key(server.store, key)
+    if not ok then error(has_turn, 0) end
+    if has_turn ~= nil then error(core.new_error("cancelled"), 0) end
+    return nil, unknown(err)
+  end
+  if has_turn then return finish() end
+  local turn = setmetatable({ call = call, key = key, finish = finish, place = nil, queue = nil }, turn_mt)
+  local deferred = calls.defer(call, turn)
+  queue.enroll(server.queues, server.store, prefix, created, turn)
+  return deferred
+end
+
+-- }======
 
 --- Returns the kv of the owner, and the revision of the store, if the queue knows the owner. A queue may be behind the
 -- store; but a key that was the oldest stays so until the key is deleted.
@@ -91,6 +123,6 @@ return {
   unknown = unknown,
   lease_of = lease_of,
   enter = enter,
-  wait_for_turn = wait_for_turn,
+  answer_in_turn = answer_in_turn,
   owner = owner,
 }

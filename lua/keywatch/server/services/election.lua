@@ -23,8 +23,8 @@ local function set_value(store, leader, value)
   return result.revision
 end
 
---- Waits until the caller is the leader. The header has the revision at which the caller entered, as in etcd, however
--- long the wait was.
+--- Answers as soon as the caller is the leader. The header has the revision at which the caller entered, as in etcd,
+-- however long the wait was.
 local function campaign(server, request, call)
   local store, prefix, value = server.store, names.prefix_of(request.name or ""), request.value or ""
   local lease, err = contest.lease_of(server, request)
@@ -37,10 +37,9 @@ local function campaign(server, request, call)
     ok, err = set_value(store, leader, value)
     if not ok then return nil, err end
   end
-  local ok
-  ok, err = contest.wait_for_turn(server, call, prefix, key, created)
-  if not ok then return nil, contest.unknown(err) end
-  return { header = header.of(server, revision), leader = leader }
+  return contest.answer_in_turn(server, call, prefix, key, created, function()
+    return { header = header.of(server, revision), leader = leader }
+  end)
 end
 
 --- Changes the value of the leader, if the caller is still the leader.

@@ -6,25 +6,27 @@ local header = require "keywatch.server.services.header"
 local names = require "keywatch.concurrency.names"
 local refusal = require "keywatch.server.services.refusal"
 
---- Waits until the caller has the lock. The caller has lost it if its key was deleted meanwhile, also if another call
--- with the same lease has put the key again: that call has a later place.
-local function lock(server, request, call)
-  local store, prefix = server.store, names.prefix_of(request.name or "")
-  local lease, err = contest.lease_of(server, request)
-  if not lease then return nil, err end
-  local key, created = contest.enter(store, prefix, lease, "")
-  if not key then return nil, contest.unknown(created) end
-  local ok
-  ok, err = contest.wait_for_turn(server, call, prefix, key, created)
-  if not ok then return nil, contest.unknown(err) end
-  local result
-  result, err = store:range(key)
+--- Returns the answer to a call that has the lock; or nil and a refusal. The caller has lost the lock if its key was
+-- deleted while the call waited, also if another call with the same lease has put the key again: that call has a later
+-- place.
+local function answer(server, key, created)
+  local result, err = server.store:range(key)
   if not result then return nil, contest.unknown(err) end
   local kv = result.kvs[1]
   if not kv or kv.create_revision ~= created then
     return nil, refusal.new(refusal.UNKNOWN, "mutex: session is expired")
   end
   return { header = header.of(server, result.revision), key = key }
+end
+
+--- Answers as soon as the caller has the lock.
+local function lock(server, request, call)
+  local store, prefix = server.store, names.prefix_of(request.name or "")
+  local lease, err = contest.lease_of(server, request)
+  if not lease then return nil, err end
+  local key, created = contest.enter(store, prefix, lease, "")
+  if not key then return nil, contest.unknown(created) end
+  return contest.answer_in_turn(server, call, prefix, key, created, function() return answer(server, key, created) end)
 end
 
 --- Deletes the caller's key, and with it the lock.
