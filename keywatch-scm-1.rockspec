@@ -327,6 +327,7 @@ build = {
         "csrc/bind/lua_subscription.c",
         "csrc/bind/lua_value.c",
         "csrc/bind/lua_watch.c",
+        "csrc/bind/lua_write.c",
         "csrc/bind/probe.c",
         "csrc/bind/probe_codec.c",
         "csrc/bind/probe_connection.c",

@@ -23,6 +23,7 @@
 #include "bind/lua_subscription.h"
 #include "bind/lua_value.h"
 #include "bind/lua_watch.h"
+#include "bind/lua_write.h"
 #include "face/module.h"
 #include "model/error.h"
 
@@ -135,6 +136,7 @@ int luaopen_keywatch_core(lua_State *L) {
   kw_bind_add_watch_class(L);
   kw_bind_add_snapshot_class(L);
   kw_bind_add_read_class(L);
+  kw_bind_add_write_class(L);
   kw_bind_add_holder(L);
   kw_bind_add_messages(L);
   for (size_t i = 0; i < KW_LENGTH(fields); i++) {

@@ -7,13 +7,13 @@
  *   store:read_more(list, read, is_whole)
  *                                   adds the next kvs to the list, with is_whole all
  *                                   -> the result, as that of store:range, whose kvs are the list; or false: it is not
- *                                   done. A second value `true` says that the read has begun again, and needs an empty
+ *                                   done. A second value `true`: the read has begun again, and needs an empty
  *                                   list
  *   read:close()                    frees what the read holds
  *
- * All fail with nil and an error. read_more of a closed store fails with the code "closed". Between its turns a read holds
- * nothing of the store: it reads at its revision. If a compaction passes that revision, the read begins again at the
- * newest one, unless its caller has asked for the revision.
+ * All fail with nil and an error. read_more of a closed store fails with the code "closed". Between its turns a read
+ * holds nothing of the store: it reads at its revision. If a compaction passes that revision, the read begins again at
+ * the newest one, unless its caller has asked for the revision.
  */
 #ifndef KW_BIND_LUA_READ_H
 #define KW_BIND_LUA_READ_H

@@ -271,7 +271,8 @@ static const luaL_Reg *const store_methods[] = {key_methods,
                                                 kw_bind_replica_methods,
                                                 kw_bind_watch_methods,
                                                 kw_bind_snapshot_methods,
-                                                kw_bind_content_methods};
+                                                kw_bind_content_methods,
+                                                kw_bind_write_methods};
 
 static const luaL_Reg store_meta[] = {
     {"__gc", l_close}, {"__close", l_close}, {"__tostring", l_tostring}, {NULL, NULL}};

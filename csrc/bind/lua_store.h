@@ -16,6 +16,7 @@
  *   lua_content       the content of a replica in a file
  *   lua_watch         watches
  *   lua_snapshot      snapshots
+ *   lua_write         writes that take several turns
  *
  * A Lua API call that allocates may run a finalizer, and the finalizer may close the store. A method therefore does
  * one of two things. It copies from the store whatever it needs before its first push. Or it calls
@@ -92,6 +93,7 @@ extern const luaL_Reg kw_bind_row_methods[];
 extern const luaL_Reg kw_bind_snapshot_methods[];
 extern const luaL_Reg kw_bind_step_methods[];
 extern const luaL_Reg kw_bind_watch_methods[];
+extern const luaL_Reg kw_bind_write_methods[];
 
 /* The methods of durable stores alone. */
 extern const luaL_Reg kw_bind_durability_methods[];

@@ -108,7 +108,8 @@ local function read_in_turns(opts)
   return function(store)
     local read, err = store:open_read("", opts)
     if not read then return nil, err end
-    local list, result = {}, nil
+    local list = {}
+    local result
     repeat result, err = store:read_more(list, read) until result ~= false
     read:close()
     return result, err

@@ -8,7 +8,6 @@ local hash = require "keywatch.store.hash"
 local keeper = require "keywatch.store.keeper"
 local lease = require "keywatch.store.lease"
 local pages = require "keywatch.store.pages"
-require "keywatch.store.turns"
 
 core.store_methods.each = pages.each
 core.store_methods.exists = exists
