@@ -42,7 +42,10 @@ local internal = {
   lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true,
   open_watch = true, next_ready = true, tend = true, change_rows = true, rows = true, open_snapshot = true,
   feed = true, feed_from = true, announce_feed = true,
-  disarm_own = true, hash_step = true, lease_keeper = true, tag_lease = true, next_ended = true,
+  disarm_own = true, hash_step = true, lease_keeper = true, tag_lease = true, next_ended = true, is_busy = true, try_range = true,
+  open_read = true, read_more = true, is_compacting = true, try_delete = true, try_txn = true, try_lease_revoke = true,
+  try_leases = true, try_lease_time_to_live = true, begin_delete = true, begin_txn = true, begin_lease_revoke = true,
+  begin_leases = true, begin_lease_time_to_live = true, take = true,
   page = true, write_content = true, load_content = true,
   hold_content = true, changed_revision = true,
 }

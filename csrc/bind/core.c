@@ -15,6 +15,7 @@
 #include "bind/lua_message.h"
 #include "bind/lua_password.h"
 #include "bind/lua_peer.h"
+#include "bind/lua_read.h"
 #include "bind/lua_request.h"
 #include "bind/lua_server.h"
 #include "bind/lua_snapshot.h"
@@ -22,6 +23,7 @@
 #include "bind/lua_subscription.h"
 #include "bind/lua_value.h"
 #include "bind/lua_watch.h"
+#include "bind/lua_write.h"
 #include "face/module.h"
 #include "model/error.h"
 
@@ -133,6 +135,8 @@ int luaopen_keywatch_core(lua_State *L) {
   lua_setfield(L, -2, "open");
   kw_bind_add_watch_class(L);
   kw_bind_add_snapshot_class(L);
+  kw_bind_add_read_class(L);
+  kw_bind_add_write_class(L);
   kw_bind_add_holder(L);
   kw_bind_add_messages(L);
   for (size_t i = 0; i < KW_LENGTH(fields); i++) {

@@ -419,9 +419,10 @@ int kw_bind_read_txn_op(lua_State *L, int64_t max_bytes, kw_arena *arena, kw_op 
   txn_reader reader = {.arena = arena, .left = (size_t)max_bytes / LEAST_BYTES};
   luaL_checktype(L, 2, LUA_TTABLE);
   kw_bind_read_times(L, 3, "txn", &reader.times);
-  lua_settop(L, 2);
+  int top = lua_gettop(L);
+  lua_pushvalue(L, 2);
   int rc = read_txn(L, &reader, op);
-  lua_settop(L, 2);
+  lua_settop(L, top);
   kw_bind_keep_times(times, &reader.times);
   return rc;
 }

@@ -276,13 +276,18 @@ static inline kw_slice encoded_at(const kv_list *list, size_t i) {
   return list->records != NULL ? kw_blob_slice(list->records[i]) : list->encoded[i];
 }
 
-static void push_kvs(lua_State *L, const kv_list *list) {
-  push_list(L, list->n);
+/* Adds kvs to the list on top of the stack, which has `first` kvs. */
+static void add_kvs(lua_State *L, const kv_list *list, size_t first) {
   for (size_t i = 0; i < list->n; i++) {
     kw_kv kv = kv_of(encoded_at(list, i));
     push_kv(L, &kv, list->keys_only, 0);
-    lua_rawseti(L, -2, (int)i + 1);
+    lua_rawseti(L, -2, (int)(first + i) + 1);
   }
+}
+
+static void push_kvs(lua_State *L, const kv_list *list) {
+  push_list(L, list->n);
+  add_kvs(L, list, 0);
 }
 
 /* Fills the list of kvs on top of the stack anew. The tables that it has are used again. */
@@ -319,6 +324,13 @@ static bool push_get(lua_State *L, const kv_list *kvs, int key) {
   return true;
 }
 
+/* Sets the fields of a range in the table below the list of its kvs, which is on top of the stack and is popped. */
+static void set_range(lua_State *L, int64_t count, bool more) {
+  lua_setfield(L, -2, "kvs");
+  kw_bind_set_int(L, "count", count);
+  kw_bind_set_bool(L, "more", more);
+}
+
 /* `used` is the index of a list of kvs to be used again, or 0. */
 static void push_range(lua_State *L, const result *range, int used) {
   kw_bind_push_revision(L, range->revision, 3);
@@ -328,9 +340,20 @@ static void push_range(lua_State *L, const result *range, int used) {
     lua_pushvalue(L, used);
     refill_kvs(L, &range->range.kvs);
   }
-  lua_setfield(L, -2, "kvs");
-  kw_bind_set_int(L, "count", range->range.count);
-  kw_bind_set_bool(L, "more", range->range.more);
+  set_range(L, range->range.count, range->range.more);
+}
+
+void kw_bind_add_kvs(lua_State *L, const kw_reply *reply, int list, size_t first) {
+  kv_list kvs = list_of_records(&reply->range.kvs, reply->range.keys_only);
+  lua_pushvalue(L, list);
+  add_kvs(L, &kvs, first);
+  lua_pop(L, 1);
+}
+
+void kw_bind_push_range_of(lua_State *L, const kw_reply *reply, int list) {
+  kw_bind_push_revision(L, reply->revision, 3);
+  lua_pushvalue(L, list);
+  set_range(L, reply->range.count, reply->range.more);
 }
 
 static void push_put(lua_State *L, const result *put) {

@@ -64,6 +64,12 @@ void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply);
  * list are used again. */
 void kw_bind_push_page(lua_State *L, const kw_op *op, const kw_reply *reply, int used);
 
+/* Adds the kvs of the reply to a range to the list at index `list`, which has `first` kvs. */
+void kw_bind_add_kvs(lua_State *L, const kw_reply *reply, int list, size_t first);
+
+/* Pushes the reply to a range, as kw_bind_push_reply does. Its kvs are those of the list at index `list`. */
+void kw_bind_push_range_of(lua_State *L, const kw_reply *reply, int list);
+
 #define KW_BIND_MAX_USED 256 /* tables of events that are kept to be used again */
 
 /* Pushes an event, the i-th of its list: { type = "put" or "delete", the fields of its kv, prev }. A delete has only a

@@ -59,11 +59,21 @@ int kw_bind_give_revision(lua_State *L, const kw_lua_store *self) {
 
 /* {====== Answers ====== */
 
+static void push_kvs(lua_State *L, const kw_lua_store *self) {
+  kw_bind_add_kvs(L, &self->reply, 2, self->first);
+  if (self->is_last) {
+    kw_bind_push_range_of(L, &self->reply, 2);
+  } else {
+    lua_pushboolean(L, false);
+  }
+}
+
 int kw_bind_push_answer(lua_State *L) {
   const kw_lua_store *self = lua_touserdata(L, 1);
   switch (self->answer) {
     case KW_ANSWER_REPLY: kw_bind_push_reply(L, &self->op, &self->reply); break;
     case KW_ANSWER_PAGE: kw_bind_push_page(L, &self->op, &self->reply, 2); break;
+    case KW_ANSWER_KVS: push_kvs(L, self); break;
     case KW_ANSWER_GET: kw_bind_push_get(L, &self->reply, 2); break;
     case KW_ANSWER_IDS: kw_bind_push_ids(L, self->leases.ids, self->leases.n); break;
     case KW_ANSWER_LEASE: kw_bind_push_lease(L, &self->lease); break;
@@ -75,7 +85,7 @@ int kw_bind_push_answer(lua_State *L) {
 
 /* True for a plain read. It sees only what is durable. */
 static bool is_read(const kw_lua_store *self, kw_answer kind) {
-  return kind == KW_ANSWER_GET || kind == KW_ANSWER_PAGE ||
+  return kind == KW_ANSWER_GET || kind == KW_ANSWER_PAGE || kind == KW_ANSWER_KVS ||
          (kind == KW_ANSWER_REPLY && self->op.kind == KW_OP_RANGE);
 }
 

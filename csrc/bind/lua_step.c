@@ -103,8 +103,13 @@ static int l_is_busy(lua_State *L) {
   return 1;
 }
 
-const luaL_Reg kw_bind_step_methods[] = {{"deadline", l_deadline},
-                                         {"step", l_step},
-                                         {"tend", l_tend},
-                                         {"is_busy", l_is_busy},
-                                         {NULL, NULL}};
+/* is_compacting(): true until the compactions that were asked for are done. */
+static int l_is_compacting(lua_State *L) {
+  const kw_lua_store *self = kw_bind_to_store(L, 1);
+  lua_pushboolean(L, self->store != NULL && kw_store_is_compacting(self->store));
+  return 1;
+}
+
+const luaL_Reg kw_bind_step_methods[] = {
+    {"deadline", l_deadline},           {"step", l_step}, {"tend", l_tend}, {"is_busy", l_is_busy},
+    {"is_compacting", l_is_compacting}, {NULL, NULL}};

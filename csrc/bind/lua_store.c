@@ -262,10 +262,17 @@ static const luaL_Reg key_methods[] = {{"get", l_get},     {"range", l_range},  
                                        {"put", l_put},     {"delete", l_delete}, {"txn", l_txn},
                                        {"close", l_close}, {NULL, NULL}};
 
-static const luaL_Reg *const store_methods[] = {
-    key_methods,           kw_bind_lease_methods,    kw_bind_maintenance_methods,
-    kw_bind_row_methods,   kw_bind_step_methods,     kw_bind_replica_methods,
-    kw_bind_watch_methods, kw_bind_snapshot_methods, kw_bind_content_methods};
+static const luaL_Reg *const store_methods[] = {key_methods,
+                                                kw_bind_read_methods,
+                                                kw_bind_lease_methods,
+                                                kw_bind_maintenance_methods,
+                                                kw_bind_row_methods,
+                                                kw_bind_step_methods,
+                                                kw_bind_replica_methods,
+                                                kw_bind_watch_methods,
+                                                kw_bind_snapshot_methods,
+                                                kw_bind_content_methods,
+                                                kw_bind_write_methods};
 
 static const luaL_Reg store_meta[] = {
     {"__gc", l_close}, {"__close", l_close}, {"__tostring", l_tostring}, {NULL, NULL}};

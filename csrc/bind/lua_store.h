@@ -5,6 +5,7 @@
  * This header is private to the files that give the object its methods:
  *
  *   lua_store         opening, closing, reading and writing keys; the tables of methods
+ *   lua_read          ranges that are read in several turns
  *   lua_result        how a method ends: its values, its error, its ticket
  *   lua_step          time, and the work that is due
  *   lua_lease         leases
@@ -15,6 +16,7 @@
  *   lua_content       the content of a replica in a file
  *   lua_watch         watches
  *   lua_snapshot      snapshots
+ *   lua_write         writes that take several turns
  *
  * A Lua API call that allocates may run a finalizer, and the finalizer may close the store. A method therefore does
  * one of two things. It copies from the store whatever it needs before its first push. Or it calls
@@ -34,6 +36,7 @@
 typedef enum kw_answer {
   KW_ANSWER_REPLY, /* `reply`, the reply to `op` */
   KW_ANSWER_PAGE, /* as KW_ANSWER_REPLY, of a range; the tables of the list at index 2 are used again */
+  KW_ANSWER_KVS, /* false, after the kvs of `reply` were added to the list at index 2; or `reply`, with that list */
   KW_ANSWER_GET,   /* the kv of `reply`, or nil */
   KW_ANSWER_IDS,   /* `ids`, a list of leases */
   KW_ANSWER_LEASE, /* `lease` */
@@ -66,6 +69,8 @@ typedef struct kw_lua_store {
   kw_answer answer;
   kw_op op;
   kw_reply reply;
+  size_t first; /* of KW_ANSWER_KVS: the kvs that the list has already */
+  bool is_last; /* and no kvs will follow */
   kw_lease_ids leases;
   kw_lease_info lease;
   const kw_rows *rows;
@@ -82,11 +87,13 @@ void kw_bind_push_store(lua_State *L);
 extern const luaL_Reg kw_bind_content_methods[];
 extern const luaL_Reg kw_bind_lease_methods[];
 extern const luaL_Reg kw_bind_maintenance_methods[];
+extern const luaL_Reg kw_bind_read_methods[];
 extern const luaL_Reg kw_bind_replica_methods[];
 extern const luaL_Reg kw_bind_row_methods[];
 extern const luaL_Reg kw_bind_snapshot_methods[];
 extern const luaL_Reg kw_bind_step_methods[];
 extern const luaL_Reg kw_bind_watch_methods[];
+extern const luaL_Reg kw_bind_write_methods[];
 
 /* The methods of durable stores alone. */
 extern const luaL_Reg kw_bind_durability_methods[];

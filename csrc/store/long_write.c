@@ -45,11 +45,16 @@ bool kw_store_is_busy(const kw_store *store) {
   return store->long_write != NULL;
 }
 
+static void keep_records(kw_txn *txn) {
+  for (kw_txn_item *item = &txn->first; item != NULL; item = item->next) item->is_retained = false;
+}
+
 /* The owner of the write commits or rolls back in on_end: the store is no longer busy then. */
 static void end(kw_store *store, int rc) {
   kw_long_write *write = store->long_write;
   store->long_write = NULL;
   if (rc != KW_OK) kw_store_rollback(store);
+  if (rc == KW_OK && write->owner.keeps_records) keep_records(&write->txn);
   write->owner.on_end(rc, write->owner.ctx);
   free_long_write(write);
 }

@@ -155,6 +155,8 @@ typedef struct kw_write_owner {
   /* The last call: op, arena and reply are needed no more. May be NULL. */
   void (*on_free)(void *ctx);
   void *ctx;
+  /* After on_end with KW_OK the references to the records of the reply are the owner's. */
+  bool keeps_records;
 } kw_write_owner;
 
 /* Evaluates an op. A plain range sees the visible state, and needs no commit, but may have one. All other ops see the

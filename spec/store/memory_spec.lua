@@ -103,6 +103,19 @@ local events = {
   { type = "delete", key = "none" },
 }
 
+--- Returns a function that reads a range in turns, as a task does.
+local function read_in_turns(opts)
+  return function(store)
+    local read, err = store:open_read("", opts)
+    if not read then return nil, err end
+    local list = {}
+    local result
+    repeat result, err = store:read_more(list, read) until result ~= false
+    read:close()
+    return result, err
+  end
+end
+
 local requests = {
   { "a put of a new key", call("put", "new", "value") },
   { "a put of a key that is there", call("put", "often", "value") },
@@ -120,6 +133,8 @@ local requests = {
   { "a range of the past", call("range", "", { prefix = true, revision = 20 }), least = 8 },
   { "a sorted range", call("range", "", { prefix = true, sort_target = "value", sort_order = "descend" }) },
   { "a filtered range", call("range", "", { prefix = true, min_mod_revision = 5, limit = 3 }) },
+  { "a range in turns", read_in_turns(everything) },
+  { "a sorted range in turns", read_in_turns { prefix = true, sort_target = "value", sort_order = "descend" } },
   { "a loop in pages", each { prefix = true, page = 3 } },
   { "the grant of a lease", grant(20, { id = "-9223372036854775808" }) },
   { "the revocation of a lease with keys", lease_call("revoke", 2) },

@@ -18,7 +18,8 @@ local haunt = {}
 local OBJECTS = {
   ["keywatch.store"] = "store", ["keywatch.core.watch"] = "watch", ["keywatch.core.subscription"] = "subscription",
   ["keywatch.core.server"] = "server", ["keywatch.core.peer"] = "peer", ["keywatch.core.client"] = "client",
-  ["keywatch.core.snapshot"] = "snapshot", ["keywatch.core.feed_state"] = "feed_state",
+  ["keywatch.core.snapshot"] = "snapshot", ["keywatch.core.read"] = "read",
+  ["keywatch.core.write"] = "write", ["keywatch.core.feed_state"] = "feed_state",
   ["keywatch.core.content_writer"] = "content_writer",
   ["keywatch.core.hashing"] = "hashing",
   ["keywatch.uv.loop"] = "loop", ["keywatch.uv.listener"] = "listener",

@@ -37,6 +37,24 @@ case("store:get", of("store", "k1"))
 case("store:get", of("store", "k1", { revision = 1 }))
 case("store:range", function(w) return w.store, "k", { prefix = true } end)
 case("store:range", function(w) return w.store, "k", { prefix = true, revision = 1 } end)
+case("store:try_range", function(w) return w.store, "k", { prefix = true } end)
+case("store:try_range", function(w) return w.store, "k", { prefix = true, revision = 1 } end)
+case("store:try_range", of("store", "k1"))
+case("store:open_read", function(w) return w.store, "k", { prefix = true } end)
+case("store:open_read", function(w) return w.store, "k", { prefix = true, revision = 1 } end)
+local function reading(opts, is_whole)
+  return function(w)
+    return w.store, {}, assert(w.store:open_read("k", opts)), is_whole
+  end
+end
+case("store:read_more", reading { prefix = true })
+case("store:read_more", reading({ prefix = true, sort_target = "value" }, true))
+case("store:read_more", function(w)
+  local read = assert(w.store:open_read("k", { prefix = true }))
+  w.store:compact(w.store:put("k1", "v").revision)
+  return w.store, {}, read
+end)
+case("read:close", function(w) return (assert(w.store:open_read("k", { prefix = true }))) end)
 case("store:page", function(w) return w.store, "k", { prefix = true }, {} end)
 case("store:page", function(w) return w.store, "k", { prefix = true, limit = 2 }, { {}, {}, {} } end)
 case("store:page", function(w) return w.store, "k", { prefix = true, revision = 1 }, {} end)
@@ -61,6 +79,29 @@ case("store:lease_grant", of("store", 100))
 case("store:lease_grant", of("store", 100, { id = 7 }))
 case("store:lease_revoke", of("store", 7))
 case("store:lease_revoke", of("store", 99))
+local TXN = { success = { { put = "k1", value = LONG .. "1", prev_kv = true }, { range = "k", prefix = true } } }
+local long_calls = {
+  delete = { "k", { prefix = true, prev_kv = true } }, txn = { TXN }, lease_revoke = { 7 }, leases = {},
+  lease_time_to_live = { 7, { keys = true } },
+}
+for name, arguments in pairs(long_calls) do
+  local begin = "begin_" .. name
+  case("store:try_" .. name, of("store", unpack(arguments)))
+  case("store:" .. begin, of("store", unpack(arguments)))
+  case("store:" .. begin, function(w) -- busy
+    rawset(w, "write", assert(w.store:begin_txn(TXN)))
+    return w.store, unpack(arguments)
+  end)
+  case("store:take", function(w)
+    local write = assert(w.store[begin](w.store, unpack(arguments)))
+    while not write:has_ended() do w.store:tend() end
+    return w.store, write
+  end)
+end
+case("store:begin_lease_revoke", of("store", 99))
+case("store:take", function(w) return w.store, (assert(w.store:begin_txn(TXN))) end)
+case("write:has_ended", function(w) return (assert(w.store:begin_txn(TXN))) end)
+case("store:is_compacting", of "store")
 case("store:lease_keepalive", of("store", 7))
 case("store:lease_keepalive", of("store", 99))
 case("store:lease_time_to_live", of("store", 7, { keys = true }))

@@ -223,7 +223,6 @@ local function answer(call)
     call.server.object:proceed(call.id)
     return nil
   end
-  while call.server.store:is_busy() do driver.get().sleep(0) end -- a handler that writes would end it in one piece
   local method = call.method
   return (method.is_stream and answer_stream or answer_unary)(call, method)
 end

@@ -17,6 +17,7 @@ local log = require "keywatch.support.log"
 local methods = require "keywatch.server.methods"
 local notes = require "keywatch.server.notes"
 local options = require "keywatch.server.options"
+local turns = require "keywatch.store.turns"
 
 local RAFT_TERM = 2   -- of a new etcd with one member
 local STALL_SECONDS = 60 -- without progress of its reader, after which a snapshot is given up
@@ -105,6 +106,7 @@ end
 
 --- Returns the server object of the core; or nil and an error.
 local function open_object(opts, ids)
+  turns.expect_long_writes()
   return core.serve(opts.store, {
     cluster_id = ids.cluster_id,
     member_id = ids.member_id,

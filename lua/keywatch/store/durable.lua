@@ -10,9 +10,9 @@ local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local source = require "keywatch.store.source"
+local turns = require "keywatch.store.turns"
 
 local methods = core.durable_methods
-local is_busy = core.store_methods.is_busy
 
 local RECORDS_AT_ONCE = 50000 -- read from the disk between two calls of on_progress, fewer if they are large
 
@@ -156,22 +156,14 @@ local function finish(store, is_read, result, err, ticket)
   return result, err
 end
 
---- In a task, waits while the store does a long write of a server's client. Elsewhere the core does it in one piece.
-local function await_idle(store)
-  while store:is_busy() and driver.can_park() do driver.get().sleep(0) end
-end
-
 local READS = { lease_time_to_live = true, leases = true, rows = true }
 
 for _, name in ipairs {
   "put", "delete", "txn", "compact", "lease_grant", "lease_revoke", "lease_time_to_live", "leases", "arm", "disarm",
   "disarm_own", "defragment", "change_rows", "rows",
 } do
-  local method, is_read = core.store_methods[name], READS[name]
-  methods[name] = function(store, ...)
-    if check.call(name, is_busy, store) then await_idle(store) end
-    return finish(store, is_read, check.call(name, method, store, ...))
-  end
+  local method, is_read = turns[name] or core.store_methods[name], READS[name]
+  methods[name] = function(store, ...) return finish(store, is_read, method(store, ...)) end
 end
 
 local compact, defragment = methods.compact, methods.defragment -- as made above; both do more here

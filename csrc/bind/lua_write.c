@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: MIT */
+#include "bind/lua_write.h"
+
+#include "base/mem.h"
+#include "bind/lua_op.h"
+#include "bind/lua_reply.h"
+#include "bind/lua_result.h"
+#include "bind/lua_step.h"
+#include "bind/lua_store.h"
+#include "face/module.h"
+
+#define WRITE_NAME "keywatch.core.write"
+#define WRITE_VISITS (KW_WORK_TURN / 4) /* as in lua_read.c */
+
+typedef enum write_kind {
+  WRITE_DELETE,
+  WRITE_TXN,
+  WRITE_REVOKE,
+  WRITE_LEASES,
+  WRITE_TIME_TO_LIVE
+} write_kind;
+
+/* A write that the store does. Held by the object, and by the store until the write has ended. */
+typedef struct write_job {
+  int references;
+  write_kind kind;
+  kw_store *store; /* NULL: closed, or the write has ended */
+  bool is_durable;
+  bool has_ended;
+  int rc; /* once it has ended */
+  kw_arena arena;
+  kw_op op;
+  kw_reply reply; /* after KW_OK its records are retained */
+  kw_lease_info lease;
+  kw_lease_ids leases;
+  int64_t revision; /* after a revocation */
+} write_job;
+
+typedef struct lua_write {
+  write_job *job;
+} lua_write;
+
+/* {====== The op, copied ====== */
+
+static bool copy_bytes(kw_arena *arena, kw_slice *bytes) {
+  uint8_t *copy = bytes->len == 0 ? NULL : kw_arena_alloc(arena, bytes->len);
+  if (bytes->len == 0) return true;
+  if (copy == NULL) return false;
+  memcpy(copy, bytes->data, bytes->len);
+  *bytes = kw_slice_of(copy, bytes->len);
+  return true;
+}
+
+static bool copy_range(kw_arena *arena, kw_range *range) {
+  return copy_bytes(arena, &range->key) && copy_bytes(arena, &range->end);
+}
+
+static bool copy_op(kw_arena *arena, kw_op *op);
+
+static bool copy_ops(kw_arena *arena, const kw_op **ops, size_t n) {
+  kw_op *copy = kw_arena_array(arena, n, sizeof *copy);
+  if (copy == NULL) return n == 0;
+  for (size_t i = 0; i < n; i++) {
+    copy[i] = (*ops)[i];
+    if (!copy_op(arena, &copy[i])) return false;
+  }
+  *ops = copy;
+  return true;
+}
+
+static bool copy_compares(kw_arena *arena, kw_txn_op *txn) {
+  kw_compare *copy = kw_arena_array(arena, txn->n_compares, sizeof *copy);
+  if (copy == NULL) return txn->n_compares == 0;
+  for (size_t i = 0; i < txn->n_compares; i++) {
+    copy[i] = txn->compares[i];
+    if (!copy_range(arena, &copy[i].range) || !copy_bytes(arena, &copy[i].value)) return false;
+  }
+  txn->compares = copy;
+  return true;
+}
+
+/* Replaces all that an op borrows by copies in the arena. Returns false if memory is short. */
+static bool copy_op(kw_arena *arena, kw_op *op) {
+  switch (op->kind) {
+    case KW_OP_RANGE: return copy_range(arena, &op->range.range);
+    case KW_OP_PUT: return copy_bytes(arena, &op->put.key) && copy_bytes(arena, &op->put.value);
+    case KW_OP_DELETE: return copy_range(arena, &op->delete.range);
+    case KW_OP_TXN:
+      return copy_compares(arena, &op->txn) &&
+             copy_ops(arena, &op->txn.success, op->txn.n_success) &&
+             copy_ops(arena, &op->txn.failure, op->txn.n_failure);
+    case KW_OP_NONE: break;
+  }
+  return true;
+}
+
+/* }====== */
+
+/* {====== Jobs ====== */
+
+static void release_all(const kw_records *records) {
+  for (size_t i = 0; i < records->n; i++) kw_blob_release((kw_blob *)records->items[i]);
+}
+
+static void release_reply(const kw_reply *reply) {
+  if (reply->kind == KW_OP_RANGE) release_all(&reply->range.kvs);
+  if (reply->kind == KW_OP_DELETE) release_all(&reply->delete.prev_kvs);
+  if (reply->kind == KW_OP_PUT && reply->put.prev_kv != NULL)
+    kw_blob_release((kw_blob *)reply->put.prev_kv);
+  for (size_t i = 0; reply->kind == KW_OP_TXN && i < reply->txn.n; i++)
+    release_reply(&reply->txn.responses[i]);
+}
+
+static void release_job(write_job *job) {
+  if (--job->references > 0) return;
+  if (job->has_ended && job->rc == KW_OK) release_reply(&job->reply);
+  kw_arena_drop(&job->arena);
+  kw_free(job);
+}
+
+/* Copies the keys of a lease, which are the store's. */
+static int copy_keys(write_job *job) {
+  kw_lease_info *lease = &job->lease;
+  kw_slice *keys = kw_arena_array(&job->arena, lease->n_keys, sizeof *keys);
+  if (keys == NULL) return lease->n_keys == 0 ? KW_OK : KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < lease->n_keys; i++) {
+    keys[i] = lease->keys[i];
+    if (!copy_bytes(&job->arena, &keys[i])) return KW_ERR_NO_MEMORY;
+  }
+  lease->keys = keys;
+  return KW_OK;
+}
+
+static void on_end(int rc, void *ctx) {
+  write_job *job = ctx;
+  if (rc == KW_OK) kw_store_commit(job->store);
+  if (rc == KW_OK && job->kind == WRITE_TIME_TO_LIVE) rc = copy_keys(job);
+  job->revision = kw_store_applied(job->store);
+  job->rc = rc;
+  job->has_ended = true;
+}
+
+static void on_free(void *ctx) {
+  write_job *job = ctx;
+  job->store = NULL;
+  release_job(job);
+}
+
+/* }====== */
+
+/* {====== Arguments ====== */
+
+/* Reads the arguments of a method, into the op of the store or into *lease. */
+static int read_arguments(lua_State *L, kw_lua_store *self, write_kind kind,
+                          kw_lease_message *lease) {
+  switch (kind) {
+    case WRITE_DELETE: return kw_bind_read_delete_op(L, &self->arena, &self->op, NULL);
+    case WRITE_TXN:
+      return kw_bind_read_txn_op(L, self->max_request_bytes, &self->arena, &self->op, NULL);
+    case WRITE_REVOKE: kw_bind_read_lease(L, "revoke", lease, NULL); break;
+    case WRITE_LEASES: kw_bind_read_times(L, 2, "leases", NULL); break;
+    case WRITE_TIME_TO_LIVE: kw_bind_read_time_to_live(L, lease, NULL); break;
+  }
+  return KW_OK;
+}
+
+/* }====== */
+
+/* {====== Trying ====== */
+
+static int give_false(lua_State *L) {
+  lua_pushboolean(L, false);
+  return 1;
+}
+
+static int try_revoke(lua_State *L, kw_lua_store *self, int64_t id, kw_work *work) {
+  kw_bind_push_revision(L, 0, 0);
+  kw_bind_check_open(L); /* again: finalizers may have run */
+  if (kw_store_is_busy(self->store)) return give_false(L);
+  int rc = kw_store_revoke_within(self->store, id, work);
+  if (rc == KW_UNFINISHED) return give_false(L);
+  if (rc != KW_OK) return kw_bind_fail_write(L, self, rc);
+  kw_store_commit(self->store);
+  return kw_bind_give_revision(L, self);
+}
+
+static int try_call(lua_State *L, write_kind kind) {
+  static const kw_answer answers[] = {[WRITE_DELETE] = KW_ANSWER_REPLY,
+                                      [WRITE_TXN] = KW_ANSWER_REPLY,
+                                      [WRITE_LEASES] = KW_ANSWER_IDS,
+                                      [WRITE_TIME_TO_LIVE] = KW_ANSWER_LEASE};
+  kw_lease_message lease = {0};
+  kw_work work = {.left = WRITE_VISITS};
+  kw_lua_store *self = kw_bind_enter(L);
+  luaL_checkstack(L, 6, "answer");
+  int rc = read_arguments(L, self, kind, &lease);
+  lua_settop(L, 3);
+  if (kw_store_is_busy(self->store)) return give_false(L);
+  if (kind == WRITE_REVOKE) return try_revoke(L, self, lease.id, &work);
+  if (rc == KW_OK && kind == WRITE_LEASES)
+    rc = kw_store_leases_within(self->store, &work, &self->arena, &self->leases);
+  if (rc == KW_OK && kind == WRITE_TIME_TO_LIVE) {
+    rc = kw_store_time_to_live_within(self->store, kw_bind_now(self), lease.id, lease.wants_keys,
+                                      &work, &self->arena, &self->lease);
+    if (rc == KW_OK && self->lease.ttl < 0) rc = KW_ERR_LEASE_NOT_FOUND;
+  }
+  if (rc == KW_OK && (kind == WRITE_DELETE || kind == WRITE_TXN))
+    rc = kw_store_apply_within(self->store, &self->op, SIZE_MAX, &work, &self->arena, &self->reply);
+  return rc == KW_UNFINISHED ? give_false(L) : kw_bind_answer(L, self, rc, answers[kind]);
+}
+
+/* }====== */
+
+/* {====== Beginning ====== */
+
+static int begin(kw_lua_store *self, write_job *job, const kw_lease_message *lease) {
+  kw_write_owner owner = {.on_end = on_end, .on_free = on_free, .ctx = job, .keeps_records = true};
+  job->store = self->store;
+  job->is_durable = kw_store_is_durable(self->store);
+  switch (job->kind) {
+    case WRITE_DELETE:
+    case WRITE_TXN:
+      job->op = self->op;
+      if (!copy_op(&job->arena, &job->op)) return KW_ERR_NO_MEMORY;
+      return kw_store_begin(self->store, &job->op, SIZE_MAX, &job->arena, &job->reply, owner);
+    case WRITE_REVOKE: return kw_store_begin_revoke(self->store, lease->id, owner);
+    case WRITE_LEASES: return kw_store_begin_leases(self->store, &job->arena, &job->leases, owner);
+    case WRITE_TIME_TO_LIVE:
+      return kw_store_begin_time_to_live(self->store, kw_bind_now(self), lease->id, &job->arena,
+                                         &job->lease, owner);
+  }
+  return KW_OK;
+}
+
+static int begin_call(lua_State *L, write_kind kind) {
+  kw_lease_message lease = {0};
+  kw_bind_check_open(L);
+  lua_settop(L, 3);
+  lua_write *write = lua_newuserdatauv(L, sizeof *write, 0);
+  *write = (lua_write){0};
+  luaL_getmetatable(L, WRITE_NAME);
+  lua_setmetatable(L, -2);
+  kw_lua_store *self = kw_bind_enter(L); /* again: finalizers may have run */
+  int rc = read_arguments(L, self, kind, &lease);
+  if (kw_store_is_busy(self->store)) return give_false(L);
+  write_job *job = rc == KW_OK ? kw_alloc_zeroed(sizeof *job) : NULL;
+  if (job == NULL) return kw_bind_fail_write(L, self, rc == KW_OK ? KW_ERR_NO_MEMORY : rc);
+  write->job = job;
+  job->kind = kind;
+  job->references = 1;
+  rc = begin(self, job, &lease);
+  if (rc != KW_OK) return kw_bind_fail_write(L, self, rc);
+  job->references++; /* the store's */
+  lua_settop(L, 4);
+  return 1;
+}
+
+/* }====== */
+
+/* {====== Ending ====== */
+
+static int push_result(lua_State *L, const write_job *job) {
+  switch (job->kind) {
+    case WRITE_DELETE:
+    case WRITE_TXN: kw_bind_push_reply(L, &job->op, &job->reply); break;
+    case WRITE_REVOKE: kw_bind_push_revision(L, job->revision, 0); break;
+    case WRITE_LEASES: kw_bind_push_ids(L, job->leases.ids, job->leases.n); break;
+    case WRITE_TIME_TO_LIVE: kw_bind_push_lease(L, &job->lease); break;
+  }
+  return 1;
+}
+
+static lua_write *check_write(lua_State *L, int arg) {
+  return luaL_checkudata(L, arg, WRITE_NAME);
+}
+
+static int l_take(lua_State *L) {
+  lua_write *write = check_write(L, 2);
+  luaL_argcheck(L, write->job != NULL, 2, "the write was taken");
+  const write_job *job = write->job;
+  const kw_lua_store *self = kw_bind_to_store(L, 1);
+  bool is_closed = self->store == NULL;
+  luaL_checkstack(L, 10, "answer");
+  if (!job->has_ended && job->store != NULL) return give_false(L);
+  if (is_closed && (!job->has_ended || job->is_durable || job->rc != KW_OK))
+    return kw_bind_fail(L, self, KW_ERR_CLOSED);
+  if (job->rc != KW_OK) return kw_bind_fail_write(L, self, job->rc);
+  uint64_t ticket = is_closed ? 0 : kw_bind_open_ticket(self);
+  push_result(L, job);
+  release_job(write->job); /* no finalizer runs any more */
+  write->job = NULL;
+  return kw_bind_give(L, ticket, 1);
+}
+
+static int l_has_ended(lua_State *L) {
+  const lua_write *write = check_write(L, 1);
+  lua_pushboolean(L, write->job == NULL || write->job->store == NULL || write->job->has_ended);
+  return 1;
+}
+
+static int l_drop(lua_State *L) {
+  lua_write *write = check_write(L, 1);
+  if (write->job != NULL) release_job(write->job);
+  write->job = NULL;
+  return 0;
+}
+
+/* }====== */
+
+static int l_try_delete(lua_State *L) {
+  return try_call(L, WRITE_DELETE);
+}
+
+static int l_try_txn(lua_State *L) {
+  return try_call(L, WRITE_TXN);
+}
+
+static int l_try_lease_revoke(lua_State *L) {
+  return try_call(L, WRITE_REVOKE);
+}
+
+static int l_try_leases(lua_State *L) {
+  return try_call(L, WRITE_LEASES);
+}
+
+static int l_try_lease_time_to_live(lua_State *L) {
+  return try_call(L, WRITE_TIME_TO_LIVE);
+}
+
+static int l_begin_delete(lua_State *L) {
+  return begin_call(L, WRITE_DELETE);
+}
+
+static int l_begin_txn(lua_State *L) {
+  return begin_call(L, WRITE_TXN);
+}
+
+static int l_begin_lease_revoke(lua_State *L) {
+  return begin_call(L, WRITE_REVOKE);
+}
+
+static int l_begin_leases(lua_State *L) {
+  return begin_call(L, WRITE_LEASES);
+}
+
+static int l_begin_lease_time_to_live(lua_State *L) {
+  return begin_call(L, WRITE_TIME_TO_LIVE);
+}
+
+const luaL_Reg kw_bind_write_methods[] = {{"try_delete", l_try_delete},
+                                          {"try_txn", l_try_txn},
+                                          {"try_lease_revoke", l_try_lease_revoke},
+                                          {"try_leases", l_try_leases},
+                                          {"try_lease_time_to_live", l_try_lease_time_to_live},
+                                          {"begin_delete", l_begin_delete},
+                                          {"begin_txn", l_begin_txn},
+                                          {"begin_lease_revoke", l_begin_lease_revoke},
+                                          {"begin_leases", l_begin_leases},
+                                          {"begin_lease_time_to_live", l_begin_lease_time_to_live},
+                                          {"take", l_take},
+                                          {NULL, NULL}};
+
+static const luaL_Reg methods[] = {{"has_ended", l_has_ended}, {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__gc", l_drop}, {NULL, NULL}};
+
+void kw_bind_add_write_class(lua_State *L) {
+  kw_add_class(L, WRITE_NAME, meta, methods);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_write: writes that take several turns, for tasks: see lua/keywatch/store/turns.lua. Their kinds are "delete",
+ * "txn", "lease_revoke", "leases" and "lease_time_to_live". The last two change nothing, but the store is busy
+ * meanwhile, too. For each kind there are two methods:
+ *
+ *   store:try_delete(...)     -> as store:delete(...); or false if the store is busy, or if the call needs more than
+ *                             the work of a turn
+ *   store:begin_delete(...)   -> a write, which the steps of the store go on with; or nil and an error; or false if
+ *                             the store is busy
+ *
+ *   store:take(write)         -> the results of the method; or false: the write has not ended. Ended by a close of the
+ *                             store, the write fails with the code "closed"
+ *   write:has_ended()         -> whether the write has ended
+ *
+ * A write that has begun goes on until its end, also if its object is collected: then it is committed, and its result
+ * is dropped.
+ */
+#ifndef KW_BIND_LUA_WRITE_H
+#define KW_BIND_LUA_WRITE_H
+
+#include "face/compat.h"
+
+/* Makes the class of writes. */
+void kw_bind_add_write_class(lua_State *L);
+
+#endif

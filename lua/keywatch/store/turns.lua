@@ -1,0 +1,254 @@
+-- SPDX-License-Identifier: MIT
+--- turns: calls of a store that would take long. In a task such a call is made in turns, between which other tasks,
+-- servers and watches go on. Outside of a task it is made in one piece.
+--
+-- A call is tried first with the work of one turn, which is enough for nearly every call. A range that needs more is
+-- read at one revision, whatever is written meanwhile. A write that needs more keeps the store busy: reads see the
+-- state before it, and the writes of other tasks wait in the order of their calls. A long write goes on if its task is
+-- cancelled: it is committed, unless it fails or the store is closed before its end.
+--
+-- `queue` is a source, attached to the driver while a task waits or a long write of a task goes on: its polls step the
+-- store.
+
+local check = require "keywatch.support.check"
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local source = require "keywatch.store.source"
+
+local MAX_RESTARTS = 3 -- of a read whose revision was compacted: then it is read in one piece
+
+local methods = core.store_methods
+local try_range, open_read, read_more = methods.try_range, methods.open_read, methods.read_more
+local range_in_one_piece = methods.range
+local is_busy, take = methods.is_busy, methods.take
+
+-- {====== Long ranges ======
+
+--- Reads to the end, and lets others run before each part. Returns the result, or nil and an error.
+local function read_all(store, read)
+  local list, restarts = {}, 0
+  local result, err
+  repeat
+    local is_whole = restarts > MAX_RESTARTS
+    if not is_whole then driver.get().sleep(0) end
+    result, err = read_more(store, list, read, is_whole)
+    if result == false and err then list, restarts = {}, restarts + 1 end
+  until result ~= false
+  return result, err
+end
+
+--- Reads a range in turns. Returns its result, or nil and an error.
+local function range_in_turns(store, key, opts)
+  local read, why = open_read(store, key, opts)
+  if not read then return nil, why end
+  local ok, result, err = pcall(read_all, store, read)
+  read:close() -- if the task was cancelled, or the store has failed
+  if not ok then error(result, 0) end
+  return result, err
+end
+
+--- Reads a range. Returns its result, or nil and an error.
+function methods.range(store, key, opts)
+  local ok, result, err = pcall(try_range, store, key, opts)
+  if not ok then check.raise_again(result, "range") end
+  if result ~= false then return result, err end
+  if driver.can_park() then
+    result, err = range_in_turns(store, key, opts)
+  else
+    result, err = check.call("range", range_in_one_piece, store, key, opts)
+  end
+  return result, err
+end
+
+-- }======
+
+-- {====== Waiting ======
+
+local queue_methods = {}
+local queue_mt = { __index = queue_methods }
+
+local waiting = setmetatable({}, { __mode = "k" }) -- by store: the queue, while a task waits for its turn
+
+local get_queue = source.of_stores(function(store)
+  return setmetatable({
+    store = store,
+    waiters = {}, -- from index first to last, with holes: { queue =, place =, event = }
+    first = 1,
+    last = 0,
+    owners = {},  -- tasks whose long writes have not ended, or did since the last poll: { write =, event = }
+  }, queue_mt)
+end)
+
+--- Forgets what belongs to the parent process.
+function queue_methods:after_fork()
+  self.waiters, self.first, self.last, self.owners, self.count = {}, 1, 0, {}, 0
+  waiting[self.store] = nil
+  driver.get().detach(self)
+end
+
+--- Steps the store, and wakes the tasks that can go on.
+function queue_methods:poll()
+  local store, owners = self.store, self.owners
+  local seconds, is_pending = store:tend()
+  for i = #owners, 1, -1 do
+    local owner = owners[i]
+    if owner.write:has_ended() then
+      table.remove(owners, i)
+      source.leave(self)
+      owner.event:set()
+    end
+  end
+  if seconds and is_busy(store) then return 0, is_pending end
+  for i = self.first, self.last do
+    if self.waiters[i] then self.waiters[i].event:set() end
+  end
+  return seconds or nil, is_pending
+end
+
+--- Removes a waiter from its queue.
+local function leave(waiter)
+  local self = waiter.queue
+  if self.waiters[waiter.place] ~= waiter then return end -- after a fork
+  self.waiters[waiter.place] = nil
+  while self.first <= self.last and not self.waiters[self.first] do self.first = self.first + 1 end
+  if self.first > self.last then waiting[self.store] = nil end
+  source.leave(self)
+end
+
+--- Waits until a waiter is the first one, and the store is not busy.
+local function await_first(self, waiter)
+  while self.first ~= waiter.place or is_busy(self.store) do waiter.event:wait() end
+end
+
+--- Waits for the turn of this task. Returns false if the store is closed.
+function queue_methods:wait()
+  local waiter = { queue = self, event = driver.get().event(), place = nil }
+  source.enter(self)
+  self.last = self.last + 1
+  self.waiters[self.last], waiter.place, waiting[self.store] = waiter, self.last, self
+  local ok, err = driver.protect(leave, waiter, await_first, self, waiter)
+  leave(waiter)
+  if not ok then error(err, 0) end
+  return self.store:tend() ~= false
+end
+
+--- In a task, waits while a long write goes on, and while other tasks wait for that. Returns false if the store is
+-- closed meanwhile.
+local function await_turn(store)
+  if not waiting[store] and not is_busy(store) or not driver.can_park() then return true end
+  return get_queue(store):wait()
+end
+
+-- }======
+
+-- {====== Long writes ======
+
+local CHANGES = { delete = true, txn = true, lease_revoke = true } -- other long calls only read
+
+local function await_end(owner)
+  while not owner.write:has_ended() do owner.event:wait() end
+end
+
+--- Waits for the end of a long write. Returns its results. If the task is cancelled, the write goes on.
+function queue_methods:await_end(write, changes)
+  local owner = { write = write, event = driver.get().event() }
+  source.enter(self)
+  self.owners[#self.owners + 1] = owner
+  local ok, err = pcall(await_end, owner)
+  if ok then return take(self.store, write) end
+  if changes and type(err) == "table" then err.maybe_done = true end
+  error(err, 0)
+end
+
+--- Returns a method that waits for its turn, and then does what the method of the core does, which is never long.
+local function waiting_method(name)
+  local method = methods[name]
+  return function(store, ...)
+    if check.call(name, is_busy, store) or waiting[store] then
+      if not await_turn(store) then return nil, core.new_error("closed") end
+    end
+    return check.call(name, method, store, ...)
+  end
+end
+
+local put = waiting_method "put"
+
+--- Lets puts of stores in memory wait for long writes, too. Called before the first long write, and before what may
+-- cause one: a server, or a lease, which may expire. Until then a put is the core's, and costs no more.
+local function expect_long_writes()
+  methods.put = put
+end
+
+--- Makes a long call of a task in turns. With `is_tried` it was tried, and the store is not busy.
+local function call_in_turns(name, is_tried, store, ...)
+  local try, begin = methods["try_" .. name], methods["begin_" .. name]
+  while true do
+    if not is_tried then
+      if not await_turn(store) then return nil, core.new_error("closed") end
+      local result, err, ticket = try(store, ...)
+      if result ~= false then return result, err, ticket end
+    end
+    expect_long_writes()
+    local write, err, ticket = begin(store, ...)
+    if write then return get_queue(store):await_end(write, CHANGES[name]) end
+    if write == nil then return nil, err, ticket end
+    is_tried = false
+  end
+end
+
+--- Installs a method whose calls may be long.
+local function install_long(name)
+  local in_one_piece, try = methods[name], methods["try_" .. name]
+  methods[name] = function(store, ...)
+    local is_tried = false
+    if not waiting[store] then
+      local ok, result, err, ticket = pcall(try, store, ...)
+      if not ok then check.raise_again(result, name) end
+      if result ~= false then return result, err, ticket end
+      is_tried = not is_busy(store)
+    end
+    if not driver.can_park() then return check.call(name, in_one_piece, store, ...) end
+    return check.call(name, call_in_turns, name, is_tried, store, ...)
+  end
+end
+
+for _, name in ipairs { "delete", "txn", "lease_revoke", "leases", "lease_time_to_live" } do install_long(name) end
+for _, name in ipairs { "arm", "disarm", "disarm_own", "change_rows", "rows", "lease_grant", "defragment" } do
+  methods[name] = waiting_method(name)
+end
+
+local grant = methods.lease_grant
+
+function methods.lease_grant(store, ttl, opts)
+  expect_long_writes()
+  return grant(store, ttl, opts)
+end
+
+-- }======
+
+-- {====== Compaction ======
+
+local compact = waiting_method "compact"
+
+--- Returns a copy of the options of `compact`, without `physical`.
+local function without_physical(opts)
+  local copy = {}
+  for name, value in pairs(opts) do copy[name] = value end
+  copy.physical = nil
+  return copy
+end
+
+--- Compacts the history. With `physical`, all records that it removes are gone.
+function methods.compact(store, revision, opts)
+  local is_long = type(opts) == "table" and opts.physical == true and driver.can_park()
+  local result, err, ticket = compact(store, revision, is_long and without_physical(opts) or opts)
+  while is_long and not ticket and store:is_compacting() do
+    driver.get().sleep(0)
+    store:tend()
+  end
+  return result, err, ticket
+end
+
+-- }======
+
+return { put = put, compact = compact, expect_long_writes = expect_long_writes }

@@ -1,0 +1,229 @@
+--- Writes of tasks that take more than one turn: others run in between, writes wait, and nobody sees a half. Those of a
+-- server's clients are in spec/server/long_write_spec.lua.
+
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+local probe = core.probe
+
+local directory = require "spec.support.directory"
+
+local MANY = probe and 300 or 50000 -- keys: more than one turn visits
+
+local function name(i) return ("k%06d"):format(i) end
+
+local function fill(store)
+  store:lease(1000, { id = 7 })
+  local ops = {}
+  for i = 1, MANY do
+    ops[#ops + 1] = { put = name(i), value = "old", lease = 7 }
+    if #ops == 100 or i == MANY then
+      assert(store:txn { success = ops })
+      ops = {}
+    end
+  end
+end
+
+--- As assert.same, which would take long.
+local function is_same(a, b)
+  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
+  for key, value in pairs(a) do
+    if not is_same(value, b[key]) then return false end
+  end
+  for key in pairs(b) do
+    if a[key] == nil then return false end
+  end
+  return true
+end
+
+local KINDS = {
+  memory = function() return keywatch.open() end,
+  disk = function() return keywatch.open { path = directory.new() } end,
+}
+
+local LONG = {
+  delete = function(store) return store:delete("k", { prefix = true, prev_kv = true }) end,
+  txn = function(store)
+    return store:txn {
+      compare = { { key = "k", prefix = true, version = 1 } },
+      success = {
+        { put = "other", value = "new", prev_kv = true }, { range = "k", prefix = true }, { get = name(1) },
+        { txn = { success = { { delete = "k", prefix = true, prev_kv = true }, { get = name(1) } } } },
+      },
+    }
+  end,
+  lease_revoke = function(store) return store:lease_revoke(7) end,
+  lease_time_to_live = function(store) return store:lease_time_to_live(7, { keys = true }) end,
+}
+
+for kind, open in pairs(KINDS) do
+  describe("a long write, of a store: " .. kind, function()
+    local store
+
+    before_each(function()
+      store = open()
+      fill(store)
+    end)
+
+    after_each(function()
+      if probe and tostring(store) ~= "keywatch.store<closed>" then probe.check(store) end
+      store:close()
+      directory.remove_all()
+    end)
+
+    --- Begins a long call in a task. Returns that: task.results = { result, err } once it is done.
+    local function begin(call)
+      local task = keywatch.spawn(LONG[call], store)
+      while not store:is_busy() do keywatch.sleep(0) end
+      return task
+    end
+
+    local function count() return store:range("k", { prefix = true, count_only = true }).count end
+
+    for call, long in pairs(LONG) do
+      it("is what it is in one piece, and lets reads in between: " .. call, function()
+        local twin = open()
+        fill(twin)
+        local whole = assert(long(twin))
+        twin:close()
+        local revision, between, result = store:status().revision, 0, nil
+        keywatch.run(function()
+          local task = begin(call)
+          while store:is_busy() do
+            local kv = store:get(name(MANY))
+            if store:is_busy() then -- else that was the last step of the write
+              assert.equal("old", kv.value)
+              between = between + 1
+            end
+            local counted = store:range("k", { prefix = true, count_only = true })
+            if counted.revision == revision then assert.equal(MANY, counted.count) end
+            keywatch.sleep(0)
+          end
+          local _
+          local err
+          _, result, err = task:join()
+          assert.is_nil(err)
+        end)
+        assert.is_true(between > 0)
+        if call == "lease_time_to_live" then whole.ttl, result.ttl = nil, nil end
+        assert.is_true(is_same(whole, result))
+      end)
+    end
+
+    it("lets writes of other tasks wait, in their order", function()
+      local revisions = {}
+      local revision = store:status().revision
+      keywatch.run(function()
+        local tasks = { begin "delete" }
+        for i = 1, 5 do
+          tasks[#tasks + 1] = keywatch.spawn(function()
+            local result
+            if i % 2 == 0 then result = store:delete(name(i)) else result = store:put("new", tostring(i)) end
+            revisions[i] = result.revision
+          end)
+        end
+        keywatch.sleep(0)
+        assert.is_true(store:is_busy())
+        assert(keywatch.join(tasks))
+      end)
+      local r = revision + 2 -- of the first put; the deletes find nothing
+      assert.same({ r, r, r + 1, r + 1, r + 2 }, revisions)
+      assert.equal("5", store:get("new").value)
+      assert.equal(0, count())
+    end)
+
+    it("lets long writes wait for each other", function()
+      keywatch.run(function()
+        local first, second = begin "delete", keywatch.spawn(LONG.lease_revoke, store)
+        local third = keywatch.spawn(LONG.lease_time_to_live, store)
+        local _, deleted = first:join()
+        assert.equal(MANY, deleted.deleted)
+        local _, revoked = second:join()
+        assert.is_true(revoked.revision >= deleted.revision)
+        local _, none, err = third:join()
+        assert.is_nil(none)
+        assert.equal("lease_not_found", err.code)
+      end)
+    end)
+
+    it("goes on if its task is cancelled", function()
+      keywatch.run(function()
+        local task = begin "delete"
+        task:cancel()
+        local _, err = task:join()
+        assert.equal("cancelled", err.code)
+        assert.is_true(err.maybe_done)
+        while store:is_busy() do keywatch.sleep(0) end
+        assert(store:put("other", ""))
+      end)
+      assert.equal(0, count())
+    end)
+
+    it("does not wait for a task that is cancelled while it waits", function()
+      keywatch.run(function()
+        local delete = begin "delete"
+        local put, other = keywatch.spawn(store.put, store, "a", ""), keywatch.spawn(store.put, store, "b", "")
+        keywatch.sleep(0)
+        put:cancel()
+        assert.is_false((put:join()))
+        assert(other:join())
+        assert(delete:join())
+      end)
+      assert.is_nil(store:get("a"))
+      assert.is_not_nil(store:get("b"))
+    end)
+
+    it("is done in one piece before a write outside of a task", function()
+      local task
+      keywatch.run(function() task = begin "delete" end) -- the task is cancelled
+      assert.is_true(store:is_busy())
+      assert(store:put("other", ""))
+      assert.is_false(store:is_busy())
+      assert.equal(0, count())
+      assert.is_false((task:join()))
+    end)
+
+    it("ends with its store, and so do those that wait", function()
+      keywatch.run(function()
+        local delete, put = begin "delete", keywatch.spawn(store.put, store, "a", "")
+        local list = keywatch.spawn(LONG.lease_time_to_live, store)
+        keywatch.sleep(0)
+        store:close()
+        for _, task in ipairs { delete, put, list } do
+          local _, result, err = task:join()
+          assert.is_nil(result)
+          assert.equal("closed", err.code)
+        end
+      end)
+    end)
+
+    it("fails as a whole", function()
+      local revision = store:status().revision
+      keywatch.run(function()
+        local result, err = store:txn { success = {
+          { delete = "k", prefix = true }, { range = "a", revision = revision + 1 },
+        } }
+        assert.is_nil(result)
+        assert.equal("future_revision", err.code)
+      end)
+      assert.equal(revision, store:status().revision)
+      assert.equal(MANY, count())
+    end)
+
+    it("does all steps of a physical compaction", function()
+      local turns, is_done = 0, false
+      keywatch.run(function()
+        keywatch.spawn(function()
+          while not is_done do
+            turns = turns + 1
+            keywatch.sleep(0)
+          end
+        end)
+        for _ = 1, 2 do LONG.delete(store) end
+        assert(store:compact(store:status().revision, { physical = true }))
+        is_done = true
+      end)
+      assert.is_false(store:is_compacting())
+      assert.is_true(turns > 1)
+    end)
+  end)
+end
