@@ -45,16 +45,12 @@ bool kw_store_is_busy(const kw_store *store) {
   return store->long_write != NULL;
 }
 
-static void keep_records(kw_txn *txn) {
-  for (kw_txn_item *item = &txn->first; item != NULL; item = item->next) item->is_retained = false;
-}
-
 /* The owner of the write commits or rolls back in on_end: the store is no longer busy then. */
 static void end(kw_store *store, int rc) {
   kw_long_write *write = store->long_write;
   store->long_write = NULL;
   if (rc != KW_OK) kw_store_rollback(store);
-  if (rc == KW_OK && write->owner.keeps_records) keep_records(&write->txn);
+  if (rc == KW_OK && write->owner.keeps_records) kw_txn_give(&write->txn);
   write->owner.on_end(rc, write->owner.ctx);
   free_long_write(write);
 }
@@ -73,7 +69,8 @@ void kw_store_abandon_reply(kw_store *store) {
 
 static int run(kw_store *store, kw_long_write *write, kw_work *work) {
   const kw_write_owner *owner = &write->owner;
-  write->txn.encodes = true; /* the next turn would not find borrowed records */
+  write->txn.retains = owner->keeps_records; /* the next turn would not find borrowed records */
+  write->txn.encodes = !owner->keeps_records;
   int rc = kw_txn_run(store, &write->txn, work);
   int failure = kw_log_failure(store->log);
   if (rc >= 0 && failure != KW_OK) rc = failure;

@@ -42,6 +42,8 @@ static bool encode(const kw_store *store, kw_txn *txn, kw_txn_item *item, const 
 static int gather(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_blob *record,
                   size_t len) {
   txn->bytes += len;
+  if (txn->retains) kw_blob_retain((kw_blob *)record);
+  item->is_retained = txn->retains;
   if (txn->encodes && !txn->is_abandoned && !encode(store, txn, item, record))
     return KW_ERR_NO_MEMORY;
   bool is_within = txn->bytes <= txn->limit && txn->account.held <= txn->limit;
@@ -77,7 +79,7 @@ static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item) {
   return gather(store, txn, item, previous, previous->len);
 }
 
-/* Records that are not encoded are those of one turn. */
+/* Borrowed records are those of one turn. */
 static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item,
                         const kw_work *work) {
   const kw_delete_op *op = &item->op->delete;
@@ -85,7 +87,7 @@ static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item,
   kw_records *prev_kvs = &item->reply->delete.prev_kvs;
   if (op->prev_kv && !txn->encodes) {
     int64_t count = kw_index_count(&store->index, &op->range);
-    size_t most = (size_t)(count < work->left ? count : work->left);
+    size_t most = (size_t)(count < work->left || txn->retains ? count : work->left);
     prev_kvs->items = kw_arena_array(txn->arena, most, sizeof *prev_kvs->items);
     if (prev_kvs->items == NULL) return KW_ERR_NO_MEMORY;
   }
@@ -369,7 +371,7 @@ static int begin_range(kw_store *store, kw_txn *txn, kw_txn_item *item) {
   if (rc != KW_OK) return rc;
   *item->reply = (kw_reply){.kind = KW_OP_RANGE, .revision = current};
   item->reply->range.keys_only = item->op->range.keys_only;
-  txn->is_inside = true;
+  txn->is_inside = txn->is_reading = true;
   return KW_OK;
 }
 
@@ -399,7 +401,7 @@ static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
   item->reply->range.count = txn->read.count;
   item->reply->range.more = txn->read.more;
   kw_read_drop(&txn->read);
-  txn->is_inside = false;
+  txn->is_inside = txn->is_reading = false;
   return KW_OK;
 }
 
@@ -466,24 +468,41 @@ static int list_leases(const kw_store *store, kw_txn *txn, kw_work *work) {
 
 /* }====== */
 
+static void clear(kw_txn *txn) {
+  memset(txn, 0, offsetof(kw_txn, read));
+}
+
 void kw_txn_begin(kw_txn *txn, const kw_op *op, size_t limit, kw_arena *arena, kw_reply *reply) {
-  *txn = (kw_txn){.phase = op->kind == KW_OP_TXN ? KW_TXN_FIND_WAY : KW_TXN_RUN,
-                  .arena = arena,
-                  .limit = limit,
-                  .first = {.op = op, .reply = reply}};
+  clear(txn);
+  txn->phase = op->kind == KW_OP_TXN ? KW_TXN_FIND_WAY : KW_TXN_RUN;
+  txn->arena = arena;
+  txn->limit = limit;
+  txn->first.op = op;
+  txn->first.reply = reply;
   txn->at = &txn->first;
 }
 
+static void begin_list(kw_txn *txn, kw_txn_phase phase, kw_arena *arena) {
+  clear(txn);
+  txn->phase = phase;
+  txn->arena = arena;
+  txn->list = (kw_lease_list){0};
+}
+
 void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease) {
-  *txn = (kw_txn){.phase = KW_TXN_LIST_KEYS, .lease = lease};
+  begin_list(txn, KW_TXN_LIST_KEYS, NULL);
+  txn->lease = lease;
 }
 
 void kw_txn_begin_list_keys(kw_txn *txn, kw_lease *lease, kw_arena *arena, kw_lease_info *info) {
-  *txn = (kw_txn){.phase = KW_TXN_LIST_KEYS, .arena = arena, .lease = lease, .info = info};
+  begin_list(txn, KW_TXN_LIST_KEYS, arena);
+  txn->lease = lease;
+  txn->info = info;
 }
 
 void kw_txn_begin_list_leases(kw_txn *txn, kw_arena *arena, kw_lease_ids *ids) {
-  *txn = (kw_txn){.phase = KW_TXN_LIST_LEASES, .arena = arena, .ids = ids};
+  begin_list(txn, KW_TXN_LIST_LEASES, arena);
+  txn->ids = ids;
 }
 
 static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
@@ -530,12 +549,34 @@ bool kw_txn_free_discarded(kw_txn *txn, kw_work *work) {
   return true;
 }
 
-void kw_txn_drop(kw_txn *txn) {
-  kw_read_drop(&txn->read);
-  kw_lease_list_drop(&txn->list);
-  if (!txn->encodes) return;
+void kw_txn_give(kw_txn *txn) {
+  for (kw_txn_item *item = &txn->first; item != NULL; item = item->next) item->is_retained = false;
+}
+
+static void release_all(const kw_records *records) {
+  for (size_t i = 0; i < records->n; i++) kw_blob_release((kw_blob *)records->items[i]);
+}
+
+static void release_records(kw_txn *txn) {
+  for (kw_txn_item *item = &txn->first; item != NULL; item = item->next) {
+    const kw_reply *reply = item->reply;
+    if (!item->is_retained) continue;
+    if (reply->kind == KW_OP_PUT) kw_blob_release((kw_blob *)reply->put.prev_kv);
+    if (reply->kind == KW_OP_DELETE) release_all(&reply->delete.prev_kvs);
+    if (reply->kind == KW_OP_RANGE) release_all(&reply->range.kvs);
+  }
+}
+
+static void drop_encoded(kw_txn *txn) {
   kw_arena_drop(&txn->pages);
   kw_chain_drop(&txn->discarded);
   for (kw_txn_item *item = &txn->first; item != NULL; item = item->next)
     kw_chain_drop(&item->encoded);
+}
+
+void kw_txn_drop(kw_txn *txn) {
+  if (txn->is_reading) kw_read_drop(&txn->read);
+  if (txn->phase >= KW_TXN_LIST_LEASES) kw_lease_list_drop(&txn->list);
+  if (txn->retains) release_records(txn);
+  if (txn->encodes) drop_encoded(txn);
 }

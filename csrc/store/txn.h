@@ -20,6 +20,7 @@ struct kw_txn_item {
   kw_txn_item *next;
   kw_chain encoded; /* records of the reply, as fields of its message */
   bool is_end;      /* of a nested transaction: all its operations have run */
+  bool is_retained; /* the evaluation has references to the records of the reply */
 };
 
 typedef enum kw_txn_phase {
@@ -31,7 +32,7 @@ typedef enum kw_txn_phase {
 } kw_txn_phase;
 
 /* An evaluation. The arena and the op outlive it. The records of the reply are borrowed, which is good until the turn
- * ends; or they are encoded at once, for an evaluation that takes several turns. */
+ * ends; or, for an evaluation that takes several turns, they are encoded at once, or retained. */
 typedef struct kw_txn {
   kw_txn_phase phase;
   kw_arena *arena;
@@ -39,10 +40,10 @@ typedef struct kw_txn {
   size_t bytes; /* of the records up to now */
 
   bool encodes;       /* the records of the reply */
+  bool retains;       /* the records of the reply; kw_txn_give gives them away */
   bool is_abandoned;  /* nobody wants the reply: its records are counted and dropped */
   kw_account account; /* memory of all chains */
   kw_chain discarded; /* records of a reply that nobody wants, to be freed */
-  kw_arena pages;     /* of a range: arrays of one turn */
 
   kw_txn_item first;
   kw_txn_item *at;
@@ -52,14 +53,18 @@ typedef struct kw_txn {
   bool is_inside;
   bool is_empty; /* no key of the compare exists */
   kw_index_cursor cursor;
-  kw_read read;   /* of a range that has begun */
-  size_t cap_kvs; /* records that its reply has room for */
+  bool is_reading; /* the range has begun */
+  size_t cap_kvs;  /* records that its reply has room for */
 
   kw_lease *lease;     /* to be revoked, or whose keys are listed */
-  kw_lease_list list;  /* of its keys, or of all leases */
   size_t n_deleted;    /* keys of the list */
   kw_lease_info *info; /* gets the list of keys; NULL: the lease is revoked */
   kw_lease_ids *ids;   /* get the list of leases */
+
+  /* Set only if they are needed: most writes are short. */
+  kw_read read;       /* of a range, if it is_reading */
+  kw_arena pages;     /* of a range: arrays of one turn, if the records are encoded */
+  kw_lease_list list; /* of the keys of a lease, or of all leases, from KW_TXN_LIST_LEASES on */
 } kw_txn;
 
 /* Begins to evaluate an op other than a plain range, that kw_check_op has found well-formed. */
@@ -86,6 +91,9 @@ void kw_txn_abandon(kw_txn *txn);
 
 /* Frees dropped records, as many as the work allows. Returns true if all are freed. */
 bool kw_txn_free_discarded(kw_txn *txn, kw_work *work);
+
+/* Gives the references to the retained records of the reply to the caller. */
+void kw_txn_give(kw_txn *txn);
 
 /* Ends an evaluation. Frees the encoded records that nobody has taken. */
 void kw_txn_drop(kw_txn *txn);
