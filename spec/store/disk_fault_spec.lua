@@ -62,7 +62,7 @@ describe("a large delete #slow", function()
         disk:remove()
         disk = fault.new()
       until not has_struck
-      assert.is_true(n > 7)
+      assert.is_true(n > 8)
     end)
   end
 
