@@ -17,8 +17,10 @@ static uint32_t extend(uint32_t crc, const kw_log_entry *entry) {
   return kw_crc32c(crc, entry->bytes);
 }
 
-/* True if any key exists at `rev`. */
+/* True if any key exists at `rev`. Before the first compaction the answer has no effect. */
 static bool has_live(const kw_store *store, int64_t rev) {
+  if (store->compact_revision < 0) return true;
+  if (rev == store->applied && !kw_store_is_busy(store)) return store->index.live > 0;
   kw_index_cursor cursor = kw_index_seek(&store->index, kw_slice_of("", 0));
   const kw_key_history *history;
   while ((history = kw_index_next(&cursor)) != NULL) {

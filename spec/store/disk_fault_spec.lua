@@ -52,17 +52,17 @@ describe("a large delete #slow", function()
 
   for what, plan in pairs { ["has no room"] = "fail any %d once 28", ["is broken"] = "fail any %d once 5" } do
     it("happens whole or not at all when the disk " .. what, function()
-      local n, has_struck = 1, true
+      local n = 1
       repeat
         local program = disk:start("large", plan:format(n), tostring(KEYS))
         assert.equal(0, program:wait(600), program:transcript())
         assert.matches("done %d+\n", program:stdout())
-        has_struck = not program:stdout():find("not struck\n", 1, true)
+        local has_struck = not program:stdout():find("not struck\n", 1, true)
         n = n + (IS_FAST and 7 or 3)
         disk:remove()
         disk = fault.new()
       until not has_struck
-      assert.is_true(n > 7)
+      assert.is_true(n > 8)
     end)
   end
 
