@@ -29,12 +29,12 @@ static const uint8_t record_fields[] = {[KW_OP_RANGE] = 2, [KW_OP_PUT] = 2, [KW_
 /* Encodes a record for the reply of an item. Returns false if memory is short. */
 static bool encode(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_blob *record) {
   const kw_op *op = item->op;
-  kw_keyvalue_field field = {.number = record_fields[op->kind],
-                             .is_bare = op->kind == KW_OP_RANGE && op->range.keys_only,
-                             .is_own = kw_store_is_durable(store)};
+  uint8_t number = record_fields[op->kind];
   item->reply->encoded = &item->encoded;
   item->encoded.account = &txn->account;
-  return kw_keyvalue_add(&item->encoded, field, (kw_blob *)record);
+  if (op->kind == KW_OP_RANGE && op->range.keys_only)
+    return kw_keyvalue_add_bare(&item->encoded, number, record);
+  return kw_keyvalue_add(&item->encoded, number, (kw_blob *)record, kw_store_is_durable(store));
 }
 
 /* Adds a record to the reply of an item: counts the record, and encodes it, if the evaluation does. Returns KW_OK,
@@ -102,6 +102,7 @@ static int delete_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_key_hi
     kw_records *prev_kvs = &item->reply->delete.prev_kvs;
     if (!txn->encodes) prev_kvs->items[prev_kvs->n++] = record;
     len = record->len;
+    kw_work_spend(work, 0);
     int rc = gather(store, txn, item, record, len);
     if (rc != KW_OK) return rc;
   }
