@@ -62,8 +62,9 @@ static inline void *kw_alloc_zeroed(size_t size) {
   return p;
 }
 
-/* Makes the allocator join small blocks that were freed. For who frees many of them in turns, after each turn: glibc joins
- * them when it is next asked for a large block, all at once, which takes 30 ms for a million. */
+/* Makes the allocator join small blocks that were freed. A caller that frees many of them in turns calls this function
+ * in each turn: otherwise glibc joins all of them when it next allocates or frees a large block, which takes 30 ms for a
+ * million. */
 void kw_join_freed(void);
 
 /* Returns `size` bytes, which go back to the system when they are freed, whatever was allocated meanwhile; or NULL if

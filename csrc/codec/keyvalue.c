@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "codec/keyvalue.h"
 
-#include "codec/wire.h"
-
 enum { KEY = 1, CREATE_REVISION, MOD_REVISION, VERSION, VALUE, LEASE };
 
 static size_t size_of(const kw_kv *kv) {

@@ -171,8 +171,8 @@ typedef struct kw_write_owner {
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
 
 /* Does what kw_store_apply does, within the work of a turn. `limit` bounds the memory that records of the reply of a
- * write take, in bytes. The store must not be busy, unless the op is a plain range. Returns KW_UNFINISHED, with nothing changed, if a
- * write needs more work; KW_ERR_TOO_MANY_REQUESTS also if the reply is beyond the limit. */
+ * write take, in bytes. The store must not be busy, unless the op is a plain range. Returns KW_UNFINISHED, with nothing
+ * changed, if a write needs more work; KW_ERR_TOO_MANY_REQUESTS also if the reply is beyond the limit. */
 int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_work *work,
                           kw_arena *arena, kw_reply *reply);
 
