@@ -63,7 +63,7 @@ static inline void *kw_alloc_zeroed(size_t size) {
 }
 
 /* Makes the allocator join small blocks that were freed. A caller that frees many of them in turns calls this function
- * in each turn: otherwise glibc joins all of them when it next allocates or frees a large block, which takes 30 ms for a
+ * in each turn: otherwise glibc joins all of them when it next allocates or frees a large block: 30 ms for a
  * million. */
 void kw_join_freed(void);
 
