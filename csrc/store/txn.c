@@ -37,6 +37,13 @@ static bool encode(const kw_store *store, kw_txn *txn, kw_txn_item *item, const 
   return kw_keyvalue_add(&item->encoded, number, (kw_blob *)record, kw_store_is_durable(store));
 }
 
+/* Retains a record that is in the reply of an item, if the evaluation does that. */
+static void retain(const kw_txn *txn, kw_txn_item *item, const kw_blob *record) {
+  if (!txn->retains) return;
+  item->is_retained = true;
+  kw_blob_retain((kw_blob *)record);
+}
+
 /* Adds a record to the reply of an item: counts the record, and encodes it, if the evaluation does. Returns KW_OK,
  * KW_ERR_NO_MEMORY, or KW_ERR_TOO_MANY_REQUESTS if the reply is beyond the limit. */
 static int gather(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_blob *record,
@@ -74,10 +81,11 @@ static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item) {
   int rc = kw_write_put(store, main, history, &kv);
   if (rc != KW_OK || previous == NULL || !op->prev_kv) return rc;
   if (!txn->encodes) reply->put.prev_kv = previous;
+  retain(txn, item, previous);
   return gather(store, txn, item, previous, previous->len);
 }
 
-/* Records that are not encoded are those of one turn. */
+/* Records that are neither encoded nor retained are those of one turn. */
 static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item,
                         const kw_work *work) {
   const kw_delete_op *op = &item->op->delete;
@@ -85,7 +93,7 @@ static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item,
   kw_records *prev_kvs = &item->reply->delete.prev_kvs;
   if (op->prev_kv && !txn->encodes) {
     int64_t count = kw_index_count(&store->index, &op->range);
-    size_t most = (size_t)(count < work->left ? count : work->left);
+    size_t most = (size_t)(count < work->left || txn->retains ? count : work->left);
     prev_kvs->items = kw_arena_array(txn->arena, most, sizeof *prev_kvs->items);
     if (prev_kvs->items == NULL) return KW_ERR_NO_MEMORY;
   }
@@ -101,6 +109,7 @@ static int delete_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_key_hi
     const kw_blob *record = kw_read_newest(store, history);
     kw_records *prev_kvs = &item->reply->delete.prev_kvs;
     if (!txn->encodes) prev_kvs->items[prev_kvs->n++] = record;
+    retain(txn, item, record);
     len = record->len;
     kw_work_spend(work, 0);
     int rc = gather(store, txn, item, record, len);
@@ -328,7 +337,8 @@ static int look_ahead(const kw_store *store, const kw_txn *txn, const kw_work *w
     if (op->kind == KW_OP_RANGE || (op->kind == KW_OP_DELETE && op->delete.prev_kv)) kvs += least;
     if ((uint64_t)kvs > txn->limit / KW_KEYVALUE_LEAST) return KW_ERR_TOO_MANY_REQUESTS;
   }
-  return visits > work->left && !txn->encodes ? KW_UNFINISHED : KW_OK;
+  bool is_of_one_turn = !txn->encodes && !txn->retains;
+  return visits > work->left && is_of_one_turn ? KW_UNFINISHED : KW_OK;
 }
 
 /* Makes the records of a page those of a reply that are not encoded, behind those that it has. */
@@ -355,6 +365,7 @@ static bool keep_page(kw_txn *txn, kw_records *kvs, const kw_records *page) {
 static int add_page(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_records *page) {
   bool has_keys_alone = item->op->range.keys_only && (txn->encodes || !kw_store_is_durable(store));
   if (!txn->encodes && !keep_page(txn, &item->reply->range.kvs, page)) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < page->n; i++) retain(txn, item, page->items[i]);
   for (size_t i = 0; i < page->n; i++) {
     const kw_blob *record = page->items[i];
     size_t len = has_keys_alone ? kw_keyvalue_key(record).len : record->len;
@@ -383,6 +394,7 @@ static int run_point(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
   if (rc != KW_OK || reply->range.kvs.n == 0) return rc;
   const kw_blob *record = reply->range.kvs.items[0];
   if (txn->encodes) reply->range.kvs = (kw_records){0};
+  retain(txn, item, record);
   return gather(store, txn, item, record, record->len);
 }
 
@@ -531,9 +543,23 @@ bool kw_txn_free_discarded(kw_txn *txn, kw_work *work) {
   return true;
 }
 
+static void release_all(const kw_records *records) {
+  for (size_t i = 0; i < records->n; i++) kw_blob_release((kw_blob *)records->items[i]);
+}
+
+static void release(const kw_txn_item *item) {
+  const kw_reply *reply = item->reply;
+  if (!item->is_retained) return;
+  if (reply->kind == KW_OP_PUT) kw_blob_release((kw_blob *)reply->put.prev_kv);
+  if (reply->kind == KW_OP_DELETE) release_all(&reply->delete.prev_kvs);
+  if (reply->kind == KW_OP_RANGE) release_all(&reply->range.kvs);
+}
+
 void kw_txn_drop(kw_txn *txn) {
   kw_read_drop(&txn->read);
   kw_lease_list_drop(&txn->list);
+  for (const kw_txn_item *item = &txn->first; txn->retains && item != NULL; item = item->next)
+    release(item);
   if (!txn->encodes) return;
   kw_arena_drop(&txn->pages);
   kw_chain_drop(&txn->discarded);

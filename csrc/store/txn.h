@@ -20,6 +20,7 @@ struct kw_txn_item {
   kw_txn_item *next;
   kw_chain encoded; /* records of the reply, as fields of its message */
   bool is_end;      /* of a nested transaction: all its operations have run */
+  bool is_retained; /* the evaluation has references to the records of the reply */
 };
 
 typedef enum kw_txn_phase {
@@ -31,14 +32,16 @@ typedef enum kw_txn_phase {
 } kw_txn_phase;
 
 /* An evaluation. The arena and the op outlive it. The records of the reply are borrowed, which is good until the turn
- * ends; or they are encoded at once, for an evaluation that takes several turns. */
+ * ends; or they are encoded at once, or retained, for an evaluation that takes several turns. */
 typedef struct kw_txn {
   kw_txn_phase phase;
   kw_arena *arena;
   size_t limit; /* memory that the records of the reply may take, in bytes */
   size_t bytes; /* of the records up to now */
 
-  bool encodes;       /* the records of the reply */
+  bool encodes; /* the records of the reply */
+  bool
+      retains; /* the records of the reply, for an evaluation of several turns that does not encode them */
   bool is_abandoned;  /* nobody wants the reply: its records are counted and dropped */
   kw_account account; /* memory of all chains */
   kw_chain discarded; /* records of a reply that nobody wants, to be freed */
