@@ -202,7 +202,7 @@ describe("an answer of a long write", function()
       local short, turns = ask {}
       close()
       local long, more = ask { { key = "k", range_end = "l", target = "VERSION", version = 1 } }
-      assert.is_true(more > turns)
+      if kind == "memory" then assert.is_true(more > turns) end -- with a disk both wait for the commit
       assert.equal(short, long)
     end)
   end
