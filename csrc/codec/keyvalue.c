@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "codec/keyvalue.h"
 
-#include "codec/wire.h"
-
 enum { KEY = 1, CREATE_REVISION, MOD_REVISION, VERSION, VALUE, LEASE };
 
 static size_t size_of(const kw_kv *kv) {
@@ -74,23 +72,12 @@ uint8_t *kw_keyvalue_put_bare(const kw_blob *record, uint8_t *to) {
   return to + before + after;
 }
 
-static bool add_bare(kw_chain *out, kw_keyvalue_field field, const kw_blob *record) {
+bool kw_keyvalue_add_bare(kw_chain *out, uint8_t number, const kw_blob *record) {
   size_t len = kw_keyvalue_bare_size(record);
   uint8_t *start = kw_chain_reserve(out, 1 + 10 + len);
   if (start == NULL) return false;
-  *start = KW_WIRE_TAG(field.number, KW_WIRE_BYTES);
+  *start = KW_WIRE_TAG(number, KW_WIRE_BYTES);
   uint8_t *to = kw_keyvalue_put_bare(record, kw_wire_put_varint(start + 1, len));
   kw_chain_commit(out, (size_t)(to - start));
   return true;
-}
-
-bool kw_keyvalue_add(kw_chain *out, kw_keyvalue_field field, kw_blob *record) {
-  if (field.is_bare) return add_bare(out, field, record);
-  uint8_t *start = kw_chain_reserve(out, 1 + 10);
-  if (start == NULL) return false;
-  *start = KW_WIRE_TAG(field.number, KW_WIRE_BYTES);
-  kw_chain_commit(out, (size_t)(kw_wire_put_varint(start + 1, record->len) - start));
-  kw_slice bytes = kw_blob_slice(record);
-  return field.is_own ? kw_chain_add_own_blob(out, record, bytes)
-                      : kw_chain_add_blob(out, record, bytes);
 }

@@ -11,6 +11,7 @@
 #define KW_CODEC_KEYVALUE_H
 
 #include "base/chain.h"
+#include "codec/wire.h"
 #include "model/kv.h"
 
 /* Returns a new blob with the encoded kv, which the caller owns; or NULL if memory is short. */
@@ -27,18 +28,22 @@ size_t kw_keyvalue_bare_size(const kw_blob *record);
  * was written. */
 uint8_t *kw_keyvalue_put_bare(const kw_blob *record, uint8_t *to);
 
-/* What a record is in a message. */
-typedef struct kw_keyvalue_field {
-  uint8_t number;
-  bool is_bare; /* without its value */
-  bool is_own;  /* only the message will hold the record, see kw_chain_add_own_blob */
-} kw_keyvalue_field;
+/* Least bytes that the record of a put takes as a field of a message. */
+#define KW_KEYVALUE_LEAST 11
 
-#define KW_KEYVALUE_LEAST                                                                          \
-  11 /* bytes of a record of a put as a field of a message: no field is shorter */
+/* Adds a record to a message, as field `number`. A record that `is_own` is held by the message alone, see
+ * kw_chain_add_own_blob. Returns false if memory is short: then the message can only be dropped. */
+static inline bool kw_keyvalue_add(kw_chain *out, uint8_t number, kw_blob *record, bool is_own) {
+  uint8_t *start = kw_chain_reserve(out, 1 + 10);
+  if (start == NULL) return false;
+  *start = KW_WIRE_TAG(number, KW_WIRE_BYTES);
+  kw_chain_commit(out, (size_t)(kw_wire_put_varint(start + 1, record->len) - start));
+  kw_slice bytes = kw_blob_slice(record);
+  return is_own ? kw_chain_add_own_blob(out, record, bytes) : kw_chain_add_blob(out, record, bytes);
+}
 
-/* Adds a record to a message, as a field. Returns false if memory is short: the message can only be dropped then. */
-bool kw_keyvalue_add(kw_chain *out, kw_keyvalue_field field, kw_blob *record);
+/* Does what kw_keyvalue_add does, for a record without its value. */
+bool kw_keyvalue_add_bare(kw_chain *out, uint8_t number, const kw_blob *record);
 
 /* True if `bytes`, read from a disk, begin with a key, as every record does. */
 static inline bool kw_keyvalue_has_key(kw_slice bytes) {

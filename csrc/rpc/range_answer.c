@@ -39,9 +39,9 @@ size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs) {
 }
 
 bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_records *kvs) {
-  kw_keyvalue_field field = {.number = KVS, .is_own = kw_store_is_durable(server->store)};
+  bool is_own = kw_store_is_durable(server->store);
   for (size_t i = 0; i < kvs->n; i++) {
-    if (!kw_keyvalue_add(out, field, (kw_blob *)kvs->items[i])) return false;
+    if (!kw_keyvalue_add(out, KVS, (kw_blob *)kvs->items[i], is_own)) return false;
   }
   return true;
 }

@@ -69,8 +69,8 @@ void kw_store_abandon_reply(kw_store *store) {
 
 static int run(kw_store *store, kw_long_write *write, kw_work *work) {
   const kw_write_owner *owner = &write->owner;
-  write->txn.retains = owner->keeps_records; /* the next turn would not find borrowed records */
-  write->txn.encodes = !owner->keeps_records;
+  write->txn.encodes = owner->on_ready != NULL; /* the next turn would not find borrowed records */
+  write->txn.retains = owner->on_ready == NULL;
   int rc = kw_txn_run(store, &write->txn, work);
   int failure = kw_log_failure(store->log);
   if (rc >= 0 && failure != KW_OK) rc = failure;

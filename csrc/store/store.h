@@ -173,14 +173,15 @@ typedef struct kw_write_owner {
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
 
 /* Does what kw_store_apply does, within the work of a turn. `limit` bounds the memory that records of the reply of a
- * write take, in bytes. The store must not be busy, unless the op is a plain range. Returns KW_UNFINISHED, with nothing changed, if a
- * write needs more work; KW_ERR_TOO_MANY_REQUESTS also if the reply is beyond the limit. */
+ * write take, in bytes. The store must not be busy, unless the op is a plain range. Returns KW_UNFINISHED, with nothing
+ * changed, if a write needs more work; KW_ERR_TOO_MANY_REQUESTS also if the reply is beyond the limit. */
 int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_work *work,
                           kw_arena *arena, kw_reply *reply);
 
 /* Begins a long write: the op, which is not a plain range, is evaluated in several turns by kw_store_step. Until its
- * end the store is busy. Op, arena and reply belong to the owner. The records of the reply are encoded, see kw_reply;
- * on_ready takes them (kw_chain_append) before they are freed. Errors are those of kw_store_apply_within, also those
+ * end the store is busy. Op, arena and reply belong to the owner. If the owner has on_ready, the records of the
+ * reply are encoded, see kw_reply, and on_ready takes them (kw_chain_append). Without on_ready the reply has records,
+ * which are valid until on_free. Errors are those of kw_store_apply_within, also those
  * that are found later, and the error of a commit group that has failed meanwhile. kw_store_free ends the write without
  * a call of on_end. The store must not be busy. Returns KW_OK, or an error: then nothing was begun.
  *

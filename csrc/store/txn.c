@@ -29,12 +29,19 @@ static const uint8_t record_fields[] = {[KW_OP_RANGE] = 2, [KW_OP_PUT] = 2, [KW_
 /* Encodes a record for the reply of an item. Returns false if memory is short. */
 static bool encode(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_blob *record) {
   const kw_op *op = item->op;
-  kw_keyvalue_field field = {.number = record_fields[op->kind],
-                             .is_bare = op->kind == KW_OP_RANGE && op->range.keys_only,
-                             .is_own = kw_store_is_durable(store)};
+  uint8_t number = record_fields[op->kind];
   item->reply->encoded = &item->encoded;
   item->encoded.account = &txn->account;
-  return kw_keyvalue_add(&item->encoded, field, (kw_blob *)record);
+  if (op->kind == KW_OP_RANGE && op->range.keys_only)
+    return kw_keyvalue_add_bare(&item->encoded, number, record);
+  return kw_keyvalue_add(&item->encoded, number, (kw_blob *)record, kw_store_is_durable(store));
+}
+
+/* Retains a record that is in the reply of an item, if the evaluation does that. */
+static void retain(const kw_txn *txn, kw_txn_item *item, const kw_blob *record) {
+  if (!txn->retains) return;
+  item->is_retained = true;
+  kw_blob_retain((kw_blob *)record);
 }
 
 /* Adds a record to the reply of an item: counts the record, and encodes it, if the evaluation does. Returns KW_OK,
@@ -42,8 +49,6 @@ static bool encode(const kw_store *store, kw_txn *txn, kw_txn_item *item, const 
 static int gather(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_blob *record,
                   size_t len) {
   txn->bytes += len;
-  if (txn->retains) kw_blob_retain((kw_blob *)record);
-  item->is_retained = txn->retains;
   if (txn->encodes && !txn->is_abandoned && !encode(store, txn, item, record))
     return KW_ERR_NO_MEMORY;
   bool is_within = txn->bytes <= txn->limit && txn->account.held <= txn->limit;
@@ -76,6 +81,7 @@ static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item) {
   int rc = kw_write_put(store, main, history, &kv);
   if (rc != KW_OK || previous == NULL || !op->prev_kv) return rc;
   if (!txn->encodes) reply->put.prev_kv = previous;
+  retain(txn, item, previous);
   return gather(store, txn, item, previous, previous->len);
 }
 
@@ -103,7 +109,9 @@ static int delete_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_key_hi
     const kw_blob *record = kw_read_newest(store, history);
     kw_records *prev_kvs = &item->reply->delete.prev_kvs;
     if (!txn->encodes) prev_kvs->items[prev_kvs->n++] = record;
+    retain(txn, item, record);
     len = record->len;
+    kw_work_spend(work, 0);
     int rc = gather(store, txn, item, record, len);
     if (rc != KW_OK) return rc;
   }
@@ -329,7 +337,8 @@ static int look_ahead(const kw_store *store, const kw_txn *txn, const kw_work *w
     if (op->kind == KW_OP_RANGE || (op->kind == KW_OP_DELETE && op->delete.prev_kv)) kvs += least;
     if ((uint64_t)kvs > txn->limit / KW_KEYVALUE_LEAST) return KW_ERR_TOO_MANY_REQUESTS;
   }
-  return visits > work->left && !txn->encodes ? KW_UNFINISHED : KW_OK;
+  bool is_of_one_turn = !txn->encodes && !txn->retains;
+  return visits > work->left && is_of_one_turn ? KW_UNFINISHED : KW_OK;
 }
 
 /* Makes the records of a page those of a reply that are not encoded, behind those that it has. */
@@ -356,6 +365,7 @@ static bool keep_page(kw_txn *txn, kw_records *kvs, const kw_records *page) {
 static int add_page(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_records *page) {
   bool has_keys_alone = item->op->range.keys_only && (txn->encodes || !kw_store_is_durable(store));
   if (!txn->encodes && !keep_page(txn, &item->reply->range.kvs, page)) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < page->n; i++) retain(txn, item, page->items[i]);
   for (size_t i = 0; i < page->n; i++) {
     const kw_blob *record = page->items[i];
     size_t len = has_keys_alone ? kw_keyvalue_key(record).len : record->len;
@@ -384,6 +394,7 @@ static int run_point(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
   if (rc != KW_OK || reply->range.kvs.n == 0) return rc;
   const kw_blob *record = reply->range.kvs.items[0];
   if (txn->encodes) reply->range.kvs = (kw_records){0};
+  retain(txn, item, record);
   return gather(store, txn, item, record, record->len);
 }
 

@@ -40,11 +40,11 @@ local function fill(store, value)
   for i = 1, MANY do assert(store:put(("k%06d"):format(i), value)) end
 end
 
-local host, store, client, other
+local host, store, client
 
 local function open(value, path, options)
   host = pair.host({ path = path }, options or { quota_connection_bytes = QUOTA })
-  store, client, other = host.store, host:client(), host:client()
+  store, client = host.store, host:client()
   fill(store, value)
   host:pump()
 end
@@ -156,7 +156,7 @@ describe("an answer of a long write that is too large", function()
     if probe then
       it("never takes more memory than the connection may hold, in " .. kind, function()
         open("", path())
-        local room = QUOTA / 2 + 2 * 16 * KIB
+        local room = QUOTA / 2 + 16 * KIB
         -- The filter lets all keys pass, which nothing tells before.
         local txn = begin(client, "Txn", txn_of { request_range = with { min_mod_revision = 1 } })
         collectgarbage()
@@ -202,7 +202,7 @@ describe("an answer of a long write", function()
       local short, turns = ask {}
       close()
       local long, more = ask { { key = "k", range_end = "l", target = "VERSION", version = 1 } }
-      assert.is_true(more > turns)
+      if kind == "memory" then assert.is_true(more > turns) end -- with a disk both wait for the commit
       assert.equal(short, long)
     end)
   end
