@@ -7,11 +7,21 @@ local directory = require "spec.support.directory"
 local luv = require "spec.support.luv"
 local turning = require "spec.support.process"
 local rpc = require "spec.support.rpc"
+local server_process = require "spec.support.server"
 local shell = require "spec.support.shell"
 local socket = require "spec.support.socket"
 local urls_of = require "keywatch.support.url"
 
 local HTTP = "http://127.0.0.1:0"
+
+-- Has a program tell how its garbage collector is set.
+local TELL_COLLECTOR = [[
+local plain = collectgarbage
+function collectgarbage(mode, ...)
+  if mode == "incremental" or mode == "generational" then io.stderr:write("collector: ", mode, "\n") end
+  return plain(mode, ...)
+end
+]]
 
 local function run_in(variables, ...)
   local process = command.start_in(variables, ...)
@@ -159,6 +169,14 @@ describe("keywatch serve", function()
     process:signal("sigterm")
     assert.equal(0, process:wait())
     assert.matches("^[^\n]+\n$", process:stderr())
+  end)
+
+  it("has the garbage collector of Lua 5.4 work in steps", function()
+    if rawget(_G, "jit") or server_process.is_etcd then return end
+    local peer = server_process.start { is_in_memory = true, before = TELL_COLLECTOR }
+    local said = peer.process:stderr()
+    peer:stop()
+    assert.matches("^collector: incremental\n[^\n]+ready", said)
   end)
 
   it("listens on all addresses of a name, with one port", function()
