@@ -222,7 +222,7 @@ describe("an answer of a long write", function()
     --- Turns until the memory is that of before, with some room. Returns how many turns there were.
     local function turns_until(before)
       local turns = 0
-      while probe.bytes() > before + 10 * KIB do
+      while probe.bytes() > before + 16 * KIB do
         host.server:tend(host.now)
         check()
         turns = turns + 1
