@@ -66,13 +66,15 @@ int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records) {
   kw_log_release(store->log); /* a failure of an earlier reader is none of this one's */
   kw_log_cursor cursor = kw_log_seek(store->log, walk->next);
   kw_log_entry entry;
-  for (; records > 0; records--) {
+  kw_work work = {.left = (int64_t)records};
+  while (kw_work_is_left(&work)) {
     bool is_there = kw_log_next(store->log, &cursor, &entry);
     if (!is_there && kw_log_failure(store->log) != KW_OK) return kw_log_failure(store->log);
     walk->is_done = !is_there || entry.rev.main > walk->hash.hash_revision;
     if (walk->is_done) return KW_OK;
     if (counts(store, &entry, walk->newest_at)) walk->hash.hash = extend(walk->hash.hash, &entry);
     walk->next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
+    kw_work_spend(&work, entry.bytes.len);
   }
   return KW_OK;
 }

@@ -274,8 +274,8 @@ static int64_t earlier(int64_t a, int64_t b) {
 }
 
 int64_t kw_store_deadline(const kw_store *store) {
-  if (kw_log_has_passed(store->log) || kw_store_is_busy(store) || kw_snapshot_is_due(store))
-    return INT64_MIN;
+  if (kw_log_has_passed(store->log) || kw_store_is_busy(store)) return INT64_MIN;
+  if (!kw_link_is_alone(&store->snapshots) && kw_snapshot_is_due(store)) return INT64_MIN;
   int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
   int64_t own = earlier(compaction, kw_retention_deadline(store));
   own = earlier(own, kw_surplus_deadline(store));

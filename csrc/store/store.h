@@ -415,9 +415,9 @@ typedef struct kw_hash_walk {
   kw_revision next;
 } kw_hash_walk;
 
-/* Hashes up to `records` more records. Writes may happen between two calls; a compaction makes the walk begin again.
- * The caller repeats the call until walk->is_done. Borrowed records are released. Returns KW_OK, KW_ERR_COMPACTED,
- * KW_ERR_FUTURE_REVISION, or the error of a record that cannot be read. */
+/* Hashes up to `records` more records, fewer if they are large. Writes may happen between two calls; a compaction makes
+ * the walk begin again. The caller repeats the call until walk->is_done. Borrowed records are released. Returns KW_OK,
+ * KW_ERR_COMPACTED, KW_ERR_FUTURE_REVISION, or the error of a record that cannot be read. */
 int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records);
 
 /* }====== */

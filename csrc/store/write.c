@@ -27,7 +27,7 @@ static bool reserve_undo(kw_undo_list *undo) {
 }
 
 static void shrink_undo(kw_undo_list *undo) {
-  kw_shrink(&undo->steps, &undo->cap, undo->n, sizeof *undo->steps);
+  if (undo->cap > KW_KEEP) kw_shrink(&undo->steps, &undo->cap, undo->n, sizeof *undo->steps);
 }
 
 /* Makes room for a change everywhere but in the log. */
