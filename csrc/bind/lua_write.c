@@ -34,6 +34,7 @@ typedef struct write_job {
   kw_lease_info lease;
   kw_lease_ids leases;
   int64_t revision; /* after a revocation */
+  uint64_t ticket;  /* of the commit group that has the write, and what the write has seen */
 } write_job;
 
 typedef struct lua_write {
@@ -136,6 +137,7 @@ static void on_end(int rc, void *ctx) {
   if (rc == KW_OK) kw_store_commit(job->store);
   if (rc == KW_OK && job->kind == WRITE_TIME_TO_LIVE) rc = copy_keys(job);
   job->revision = kw_store_applied(job->store);
+  job->ticket = kw_store_ticket(job->store);
   job->rc = rc;
   job->has_ended = true;
 }
@@ -274,6 +276,12 @@ static lua_write *check_write(lua_State *L, int arg) {
   return luaL_checkudata(L, arg, WRITE_NAME);
 }
 
+/* Returns the ticket that the caller has to wait for: also one whose group has failed. 0: there is none. */
+static uint64_t ticket_of(const kw_lua_store *self, const write_job *job) {
+  if (self->store == NULL || kw_store_outcome(self->store, job->ticket) == KW_OK) return 0;
+  return job->ticket;
+}
+
 static int l_take(lua_State *L) {
   lua_write *write = check_write(L, 2);
   luaL_argcheck(L, write->job != NULL, 2, "the write was taken");
@@ -284,8 +292,8 @@ static int l_take(lua_State *L) {
   if (!job->has_ended && job->store != NULL) return give_false(L);
   if (is_closed && (!job->has_ended || job->is_durable || job->rc != KW_OK))
     return kw_bind_fail(L, self, KW_ERR_CLOSED);
-  if (job->rc != KW_OK) return kw_bind_fail_write(L, self, job->rc);
-  uint64_t ticket = is_closed ? 0 : kw_bind_open_ticket(self);
+  uint64_t ticket = ticket_of(self, job);
+  if (job->rc != KW_OK) return kw_bind_give(L, ticket, kw_bind_fail(L, self, job->rc));
   push_result(L, job);
   release_job(write->job); /* no finalizer runs any more */
   write->job = NULL;

@@ -95,11 +95,15 @@ static kw_peer *heaviest(kw_server *server, int64_t since) {
   return found;
 }
 
-/* Cuts peers to free memory. If memory was refused to one that would have held less than a stuck peer holds, the
- * stuck peer is cut. While all peers together hold too much, the one that holds most is cut; what it leaves is then
- * freed at once. */
+/* Frees memory: answers that will not be sent; or else peers are cut. If memory was refused to one that would have
+ * held less than a stuck peer holds, the stuck peer is cut. While all peers together hold too much, the one that holds
+ * most is cut; what it leaves is then freed at once. */
 static void make_room(kw_server *server) {
   kw_budget *budget = &server->budget;
+  if (budget->refused > 0 && server->discarded.first != NULL) {
+    kw_chain_drop(&server->discarded);
+    budget->refused = 0;
+  }
   if (budget->refused > 0) {
     kw_peer *stuck = heaviest(server, server->now - KW_STUCK_MS);
     if (stuck != NULL && kw_peer_held(stuck) > budget->refused) kw_peer_cut(stuck);

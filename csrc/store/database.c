@@ -126,6 +126,7 @@ static void close_file(kw_database *db) {
 /* Removes what a crash has left of a commit group that was written in parts. */
 static int finish(kw_database *db) {
   if (!kw_lmdb_is_unfinished(db->file, db->reading)) return 0;
+  mdb_txn_reset(db->reading); /* it would keep the pages that a removal frees */
   int rc = kw_lmdb_remove_unfinished(db->file);
   if (rc == 0 && kw_database_renew(db) != KW_OK) rc = EIO;
   return rc;

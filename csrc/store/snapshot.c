@@ -133,7 +133,10 @@ static int take_batch(kw_snapshot *s) {
   while (s->first == NULL && !s->is_complete && !s->must_end)
     pthread_cond_wait(&s->changed, &s->mutex);
   int rc = s->must_end ? KW_ERR_CANCELLED : s->gathering_error;
-  if (rc == KW_OK && (s->reading = s->first) != NULL) s->first = s->first->next;
+  if (rc == KW_OK && (s->reading = s->first) != NULL) {
+    s->first = s->reading->next;
+    s->reading->next = NULL; /* whoever releases the one does not release the others */
+  }
   pthread_mutex_unlock(&s->mutex);
   s->next_record = 0;
   return rc != KW_OK ? rc : s->reading != NULL;
@@ -239,15 +242,26 @@ static void release_batches(batch *b) {
   }
 }
 
-/* True if the thread can take a batch, or needs none any more. */
+/* True if the thread can take a batch, or needs none any more; or if a compaction waits for the last batch. */
 static bool has_room(kw_snapshot *s) {
+  const kw_store *store = s->store;
+  bool is_waited_for = store->compact_next.main <= store->compact_revision;
   pthread_mutex_lock(&s->mutex);
-  bool has_room = s->n_batches < BATCHES || s->is_done;
+  bool has_room = is_waited_for || s->n_batches < BATCHES || s->is_done;
   pthread_mutex_unlock(&s->mutex);
   return has_room;
 }
 
+/* True in a child process, which has not inherited the thread. The mutex may stay locked there for ever. */
+static bool is_inherited(const kw_snapshot *s) {
+  return s->pid != kw_process_id();
+}
+
 static void step(kw_snapshot *s) {
+  if (is_inherited(s)) {
+    s->is_gathering = false;
+    return;
+  }
   pthread_mutex_lock(&s->mutex);
   batch *read = s->read;
   s->read = NULL;
@@ -276,7 +290,8 @@ bool kw_snapshot_is_gathering(const kw_store *store) {
 bool kw_snapshot_is_due(const kw_store *store) {
   const kw_link *all = &store->snapshots;
   for (const kw_link *link = all->next; link != all; link = link->next) {
-    if (snapshot_at(link)->is_gathering && has_room(snapshot_at(link))) return true;
+    kw_snapshot *s = snapshot_at(link);
+    if (s->is_gathering && (is_inherited(s) || has_room(s))) return true;
   }
   return false;
 }
@@ -289,7 +304,8 @@ void kw_snapshot_step(kw_store *store) {
 void kw_snapshot_gather_all(kw_store *store) {
   const kw_link *all = &store->snapshots;
   for (const kw_link *link = all->next; link != all; link = link->next) {
-    while (snapshot_at(link)->is_gathering) gather(snapshot_at(link));
+    kw_snapshot *s = snapshot_at(link);
+    while (s->is_gathering && !is_inherited(s)) gather(s);
   }
 }
 
@@ -415,7 +431,7 @@ static void release_source(kw_snapshot *s) {
 
 /* After a fork the child has no thread, and the view belongs to the parent. */
 static void stop(kw_snapshot *s) {
-  if (s->pid != kw_process_id()) {
+  if (is_inherited(s)) {
     s->has_thread = false;
     s->view = NULL;
     release_source(s);

@@ -9,11 +9,13 @@
 #define LEASE_BYTES 128
 
 #define LEAST (256 << 10) /* bytes: less is not worth the time */
-#define PORTION (8 << 20) /* bytes that are given back within two milliseconds */
+#define PORTION (8 << 20) /* bytes that are given back at once, at least */
+#define SHARE 8           /* part of all memory that is given back at once, at least */
 #define DELAY_MS 1000
 
+/* Records that wait for the disk come and go all the time. */
 static size_t in_use(const kw_store *store) {
-  return kw_log_memory(store->log) + KEY_BYTES * store->index.n +
+  return kw_log_memory(store->log) - kw_log_pending_bytes(store->log) + KEY_BYTES * store->index.n +
          LEASE_BYTES * store->leases.by_id.n;
 }
 
@@ -34,7 +36,8 @@ void kw_surplus_step(kw_store *store, int64_t now) {
   kw_surplus *surplus = &store->surplus;
   kw_surplus_note(store);
   size_t n = in_use(store), freed = surplus->most - n;
-  if (freed >= PORTION || now >= surplus->due_at) {
+  bool is_portion = freed >= PORTION && freed >= surplus->most / SHARE;
+  if (is_portion || now >= surplus->due_at) {
     kw_mem_trim();
     *surplus = (kw_surplus){.most = n, .due_at = KW_NEVER};
     return;

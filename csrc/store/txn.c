@@ -34,7 +34,8 @@ static bool encode(const kw_store *store, kw_txn *txn, kw_txn_item *item, const 
   item->encoded.account = &txn->account;
   if (op->kind == KW_OP_RANGE && op->range.keys_only)
     return kw_keyvalue_add_bare(&item->encoded, number, record);
-  return kw_keyvalue_add(&item->encoded, number, (kw_blob *)record, kw_store_is_durable(store));
+  bool is_own = op->kind != KW_OP_RANGE || kw_store_is_durable(store); /* a replaced record goes */
+  return kw_keyvalue_add(&item->encoded, number, (kw_blob *)record, is_own);
 }
 
 /* Retains a record that is in the reply of an item, if the evaluation does that. */
@@ -324,7 +325,8 @@ static int64_t least_kvs(const kw_store *store, const kw_range_op *op, int64_t d
 static int look_ahead(const kw_store *store, const kw_txn *txn, const kw_work *work) {
   int64_t kvs = 0, visits = 0, deleted = 0;
   if (txn->limit == SIZE_MAX) return KW_OK;
-  for (const kw_txn_item *item = &txn->first; item != NULL; item = item->next) {
+  const kw_txn_item *item = txn->phase == KW_TXN_RUN ? txn->at : &txn->first;
+  for (; item != NULL; item = item->next) {
     const kw_op *op = item->op;
     int64_t least = 0;
     if (op->kind == KW_OP_RANGE) least = least_kvs(store, &op->range, deleted);

@@ -162,6 +162,17 @@ describe("an image", function()
       assert.is_true(store:status().db_size < size / 2)
     end)
 
+    it("is given up at any time, and so are its waiting records", function()
+      for tries = 1, 20 do
+        local snapshot = open_and_change()
+        for _ = 1, tries % 4 do snapshot:is_ready() end
+        if tries % 2 == 0 then assert(store:compact(store:status().revision, { physical = true })) end
+        snapshot:close()
+        assert.is_truthy(store:hash_kv())
+        store:close()
+      end
+    end)
+
     it("is gathered before a replica has other contents", function()
       local replica = open { replica = true }
       local kvs = {}

@@ -77,6 +77,25 @@ for kind, open in pairs(KINDS) do
       return task
     end
 
+    if probe and kind == "disk" then
+      it("fails with its commit group, whoever has waited for that", function()
+        local put_error, result, err
+        keywatch.run(function()
+          probe.fail_disk(store, "no_space")
+          local task = begin("delete")
+          table.sort({ 2, 1 }, function(a, b) -- where no task can be parked
+            if not put_error then put_error = select(2, store:put("x", "1")) end
+            return a < b
+          end)
+          local _
+          _, result, err = task:join()
+        end)
+        assert.same({ "no_space", "no_space" }, { put_error.code, err and err.code })
+        assert.is_nil(result)
+        assert.equal("old", store:get(name(1)).value)
+      end)
+    end
+
     local function count() return store:range("k", { prefix = true, count_only = true }).count end
 
     for call, long in pairs(LONG) do

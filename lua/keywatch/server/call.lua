@@ -11,6 +11,7 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
+local worker = require "keywatch.task.worker"
 
 local call_methods = {}
 local call_mt = { __name = "keywatch.call", __index = call_methods }
@@ -47,7 +48,9 @@ local function open(server, id)
     is_stream = is_stream,
     is_intercepted = is_intercepted,
     method = server.methods[path],
-    task = nil,           -- the task that answers the call; nil while the answer is deferred
+    task = nil,           -- the task that answers the call; nil after the answer was deferred
+    worker = nil,         -- answers a call whose answer was deferred, by
+    get_answer = nil,     -- what `resume` was given
     deferral = nil,       -- see `defer`
     is_streaming = false, -- the handler of a stream has begun
     is_over = false,      -- the client has got the answer, or has cancelled the call
@@ -246,28 +249,29 @@ end
 -- {====== Deferring ======
 
 --- Defers the answer of a unary call: the handler returns the result of this function, and the call has no task until
--- `resume`. If the call is over before the task of `resume` runs, the driver calls deferral:give_up(), which must not
--- wait.
+-- `resume`. If the call is over before the worker of `resume` runs, the dispatcher calls deferral:give_up(), which must
+-- not wait.
 local function defer(call, deferral)
   call.deferral, call.task, call.arrived, call.has_room = deferral, nil, nil, nil
   return DEFERRED
 end
 
---- Calls fn(...), which returns what a unary handler returns.
-local function answer_late(call, fn, ...)
-  return respond(call, fn(...))
+--- Sends what the function of `resume` returns.
+local function answer_late(call)
+  return respond(call, call.get_answer())
 end
 
---- The function of the task of a deferred call.
-local function serve_late(call, ...)
+--- The function of the worker of a deferred call.
+local function serve_late(call)
   call.deferral = nil
-  conclude(call, xpcall(answer_late, with_traceback, call, ...))
+  conclude(call, xpcall(answer_late, with_traceback, call))
 end
 
---- Starts the task that answers a deferred call: fn(...) returns what a unary handler returns.
-local function resume(call, fn, ...)
+--- Has a worker answer a deferred call: get_answer() returns what a unary handler returns.
+local function resume(call, get_answer)
   if call.is_over then return end
-  call.task = driver.get().spawn(serve_late, call, fn, ...)
+  call.get_answer = get_answer
+  call.worker = worker.start(serve_late, call)
 end
 
 -- }======

@@ -30,16 +30,17 @@ local function finish(server, known, status)
   server.calls[known.id] = nil
   known.is_over = true
   if known.task then known.task:cancel() end
+  if known.worker then known.worker:stop(true) end
   local deferral = known.deferral
   known.deferral = nil
   if deferral then deferral:give_up() end
   if #server.middleware > 0 then driver.get().spawn(call.tell_after, known, status) end
 end
 
---- Passes on what calls have news of.
+--- Passes on what calls have news of. Returns true if there may be more news.
 local function pass_news(self)
   local server, newest, n = self.server, self.newest, 0
-  if newest and newest.state == "new" then return end
+  if newest and newest.state == "new" then return false end
   self.newest = nil
   for id, is_new, has_input, has_room, status in server.object.next_news, server.object do
     if is_new then begin(self, server, id) end
@@ -48,19 +49,21 @@ local function pass_news(self)
     if known and has_room and known.has_room then known.has_room:set() end
     if known and status then finish(server, known, status) end
     n = n + 1
-    if n == CALLS then break end
+    if n == CALLS then return true end
   end
+  return false
 end
 
 --- For the driver.
 function dispatcher_methods:poll()
   local server = self.server
-  pass_news(self)
+  local has_more = pass_news(self)
   notes.drain(server)
   for snapshot, ready in pairs(server.snapshots) do
     if snapshot:is_ready() ~= false then ready:set() end
   end
   if server.gone and not driver.get().hosts(server.object) then server.gone:set() end
+  return has_more and 0 or nil
 end
 
 --- Ends every call of a server that closes.

@@ -13,9 +13,12 @@
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
 local source = require "keywatch.store.source"
 
 local MAX_RESTARTS = 3 -- of a read whose revision was compacted: then it is read in one piece
+
+local PAUSE = 0.01     -- seconds between two looks at a compaction that waits for something else
 
 local methods = core.store_methods
 local try_range, open_read, read_more = methods.try_range, methods.open_read, methods.read_more
@@ -86,6 +89,12 @@ function queue_methods:after_fork()
   driver.get().detach(self)
 end
 
+--- Wakes the task that is the first one to wait. It wakes the next one when it leaves.
+local function wake_first(self)
+  local first = self.waiters[self.first]
+  if first then first.event:set() end
+end
+
 --- Steps the store, and wakes the tasks that can go on.
 function queue_methods:poll()
   local store, owners = self.store, self.owners
@@ -99,9 +108,7 @@ function queue_methods:poll()
     end
   end
   if seconds and is_busy(store) then return 0, is_pending end
-  for i = self.first, self.last do
-    if self.waiters[i] then self.waiters[i].event:set() end
-  end
+  wake_first(self)
   return seconds or nil, is_pending
 end
 
@@ -112,24 +119,32 @@ local function leave(waiter)
   self.waiters[waiter.place] = nil
   while self.first <= self.last and not self.waiters[self.first] do self.first = self.first + 1 end
   if self.first > self.last then waiting[self.store] = nil end
+  wake_first(self)
   source.leave(self)
 end
 
---- Waits until a waiter is the first one, and the store is not busy.
+--- Waits until a waiter is the first one, and the store is not busy, or closed.
 local function await_first(self, waiter)
-  while self.first ~= waiter.place or is_busy(self.store) do waiter.event:wait() end
+  local store = self.store
+  while true do
+    if self.first == waiter.place then
+      waiter.is_closed = store:tend() == false
+      if waiter.is_closed or not is_busy(store) then return end
+    end
+    waiter.event:wait()
+  end
 end
 
 --- Waits for the turn of this task. Returns false if the store is closed.
 function queue_methods:wait()
-  local waiter = { queue = self, event = driver.get().event(), place = nil }
+  local waiter = { queue = self, event = driver.get().event(), place = nil, is_closed = false }
   source.enter(self)
   self.last = self.last + 1
   self.waiters[self.last], waiter.place, waiting[self.store] = waiter, self.last, self
   local ok, err = driver.protect(leave, waiter, await_first, self, waiter)
   leave(waiter)
   if not ok then error(err, 0) end
-  return self.store:tend() ~= false
+  return not waiter.is_closed
 end
 
 --- In a task, waits while a long write goes on, and while other tasks wait for that. Returns false if the store is
@@ -145,8 +160,10 @@ end
 
 local CHANGES = { delete = true, txn = true, lease_revoke = true } -- other long calls only read
 
-local function await_end(owner)
+--- Waits for the end of a long write. Returns its results.
+local function finish_write(store, owner)
   while not owner.write:has_ended() do owner.event:wait() end
+  return take(store, owner.write)
 end
 
 --- Waits for the end of a long write. Returns its results. If the task is cancelled, the write goes on.
@@ -154,10 +171,12 @@ function queue_methods:await_end(write, changes)
   local owner = { write = write, event = driver.get().event() }
   source.enter(self)
   self.owners[#self.owners + 1] = owner
-  local ok, err = pcall(await_end, owner)
-  if ok then return take(self.store, write) end
-  if changes and type(err) == "table" then err.maybe_done = true end
-  error(err, 0)
+  local ok, result, err, ticket = pcall(finish_write, self.store, owner)
+  local failure = ok and err or not ok and result
+  local is_in_doubt = not ok or result == nil and errors.code_of(err) == "closed"
+  if changes and is_in_doubt and type(failure) == "table" then failure.maybe_done = true end
+  if not ok then error(result, 0) end
+  return result, err, ticket
 end
 
 --- Returns a method that waits for its turn, and then does what the method of the core does, which is never long.
@@ -243,8 +262,9 @@ function methods.compact(store, revision, opts)
   local is_long = type(opts) == "table" and opts.physical == true and driver.can_park()
   local result, err, ticket = compact(store, revision, is_long and without_physical(opts) or opts)
   while is_long and not ticket and store:is_compacting() do
-    driver.get().sleep(0)
-    store:tend()
+    local seconds = store:tend()
+    if seconds == false then return nil, core.new_error("closed") end
+    driver.get().sleep(seconds == 0 and 0 or math.min(seconds or PAUSE, PAUSE))
   end
   return result, err, ticket
 end

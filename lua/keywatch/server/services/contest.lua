@@ -5,10 +5,10 @@
 
 local calls = require "keywatch.server.call"
 local core = require "keywatch.core"
-local driver = require "keywatch.task.driver"
 local names = require "keywatch.concurrency.names"
 local queue = require "keywatch.concurrency.queue"
 local refusal = require "keywatch.server.services.refusal"
+local worker = require "keywatch.task.worker"
 
 local DEFAULT_TTL = 60 -- seconds, of the lease that a client without one gets
 
@@ -51,7 +51,12 @@ end
 local turn_methods = { has_turn = false }
 local turn_mt = { __index = turn_methods }
 
---- The task of a call that waits no more: answers the call. If the wait has failed, the client's key is deleted.
+--- The function of a worker: deletes the key of a call that is over.
+local function delete_key_of(turn)
+  delete_key(turn.call.server.store, turn.key)
+end
+
+--- The worker of a call that waits no more: answers the call. If the wait has failed, the client's key is deleted.
 local function end_wait(turn, err)
   queue.leave(turn)
   if err == nil then return turn.finish() end
@@ -61,13 +66,13 @@ end
 
 --- Called by the queue when the turn has come, or the wait has failed.
 function turn_methods:tell(err)
-  calls.resume(self.call, end_wait, self, err)
+  calls.resume(self.call, function() return end_wait(self, err) end)
 end
 
 --- Called when the call is over and was not answered, even if its turn has come: the client's key is deleted.
 function turn_methods:give_up()
   queue.leave(self)
-  driver.get().spawn_own(delete_key, self.call.server.store, self.key)
+  worker.start(delete_key_of, self)
 end
 
 --- True if no key below the prefix is older than `created`. False if that is not known: others wait, too. On failure,
