@@ -263,7 +263,6 @@ local function keep(queue)
       error(err, 0)
     end
     if not (ok and has_read) then
-      stop(queue)
       if not fail_first(queue, err) then break end
       driver.get().sleep(0)
     end

@@ -183,7 +183,8 @@ end
 local function waiting_method(name)
   local method = methods[name]
   return function(store, ...)
-    if check.call(name, is_busy, store) or waiting[store] then
+    local is_store, must_wait = pcall(is_busy, store) -- what is no store is refused by the method
+    if is_store and (must_wait or waiting[store]) then
       if not await_turn(store) then return nil, core.new_error("closed") end
     end
     return check.call(name, method, store, ...)
