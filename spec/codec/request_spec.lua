@@ -203,7 +203,7 @@ describe("misuse", function()
   before_each(function() store = keywatch.open { now = 0 } end)
   after_each(function() store:close() end)
 
-  --- Returns what a method of the store, or the request of the same name, raises at this line. A method may be given nil
+  --- Returns what a method of the store, or the request of its name, raises at this line. A method may be given nil
   -- where nothing was given.
   local function raised(verb, method, ...)
     local ok, err = pcall(check.call, verb, method, store, ...)
