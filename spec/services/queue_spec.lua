@@ -253,6 +253,7 @@ describe("the queue of a contest", function()
     client:settle()
     local last = lock("dir")
     client:settle()
+    client:wait(function() return peer.server.queues["dir/"].keys end)
     assert.is_true(peer.server.queues["dir/"].keys.count <= 104)
     for i = 250, 1, -1 do
       assert.is_nil(first.call.status)
@@ -277,6 +278,7 @@ describe("the queue of a contest", function()
       store:put("later/" .. i .. "/x", "")
       if i % 50 == 0 then client:settle() end
     end
+    client:wait(function() return peer.server.queues["later/"].keys end)
     assert.is_true(peer.server.queues["later/"].keys.count <= 102)
     store:delete(held.key)
     wait_for_lock(waiting)

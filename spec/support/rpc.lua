@@ -100,7 +100,7 @@ end
 
 --- Turns often enough for all that can come by itself to have come.
 function client_methods:settle()
-  for _ = 1, 20 do self:turn() end
+  for _ = 1, 40 do self:turn() end
 end
 
 --- Reads no more from the connection, or does again.
