@@ -140,11 +140,14 @@ describe("a commit group with more revisions than a step tells", function()
   local function after_group(fn)
     keywatch.run(function()
       probe.hold_disk(store, true)
-      local tasks = {}
+      local tasks, begun = {}, 0
       for i = 1, REVISIONS + 1 do -- the first put is a group of its own
-        tasks[i] = keywatch.spawn(function() assert(store:put("k", tostring(i))) end)
+        tasks[i] = keywatch.spawn(function()
+          begun = begun + 1
+          assert(store:put("k", tostring(i)))
+        end)
       end
-      keywatch.sleep(0)
+      repeat keywatch.sleep(0) until begun == REVISIONS + 1
       probe.hold_disk(store, false)
       repeat keywatch.sleep(0) until store:status().revision > 3
       assert.equal(REVISIONS + 3, store:status().revision)
