@@ -141,11 +141,15 @@ describe("a commit group with more revisions than a step tells", function()
     keywatch.run(function()
       probe.hold_disk(store, true)
       local tasks, begun = {}, 0
-      for i = 1, REVISIONS + 1 do -- the first put is a group of its own
+      for i = 1, REVISIONS + 1 do
         tasks[i] = keywatch.spawn(function()
           begun = begun + 1
           assert(store:put("k", tostring(i)))
         end)
+        if i == 1 then -- which is a group of its own
+          repeat keywatch.sleep(0) until begun == 1
+          probe.flush_disk(store)
+        end
       end
       repeat keywatch.sleep(0) until begun == REVISIONS + 1
       probe.hold_disk(store, false)
