@@ -253,7 +253,7 @@ local function fail_first(queue, err)
   return true
 end
 
---- The function of a keeper: reads the watch while calls wait. After an error the next call begins anew.
+--- The function of a keeper: reads the watch while calls wait. Each error is told to one call, the first that waits.
 local function keep(queue)
   while queue.count > 0 and queue.pid == core.pid() do
     local ok, has_read, err = pcall(read, queue, KEEPER, ACCESS)

@@ -17,7 +17,6 @@ local errors = require "keywatch.support.errors"
 local source = require "keywatch.store.source"
 
 local MAX_RESTARTS = 3 -- of a read whose revision was compacted: then it is read in one piece
-
 local PAUSE = 0.01     -- seconds between two looks at a compaction that waits for something else
 
 local methods = core.store_methods
@@ -75,7 +74,7 @@ local waiting = setmetatable({}, { __mode = "k" }) -- by store: the queue, while
 local get_queue = source.of_stores(function(store)
   return setmetatable({
     store = store,
-    waiters = {}, -- from index first to last, with holes: { queue =, place =, event = }
+    waiters = {}, -- from index first to last, with holes: { queue =, place =, event =, is_closed = }
     first = 1,
     last = 0,
     owners = {},  -- tasks whose long writes have not ended, or did since the last poll: { write =, event = }
@@ -89,7 +88,7 @@ function queue_methods:after_fork()
   driver.get().detach(self)
 end
 
---- Wakes the task that is the first one to wait. It wakes the next one when it leaves.
+--- Wakes the task that is the first one to wait. That task wakes the next one when it leaves the queue.
 local function wake_first(self)
   local first = self.waiters[self.first]
   if first then first.event:set() end

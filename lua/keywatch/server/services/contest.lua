@@ -56,7 +56,8 @@ local function delete_key_of(turn)
   delete_key(turn.call.server.store, turn.key)
 end
 
---- The worker of a call that waits no more: answers the call. If the wait has failed, the client's key is deleted.
+--- Returns the answer to a call that waits no more, or nil and a refusal. If the wait has failed, the client's key is
+-- deleted.
 local function end_wait(turn, err)
   queue.leave(turn)
   if err == nil then return turn.finish() end
