@@ -13,11 +13,11 @@
 
 #define KW_UNFINISHED 2 /* a result above 0, like KW_UNSETTLED: neither KW_OK nor an error */
 
-/* Visits of one turn: about two milliseconds. */
+/* Visits of one turn: about a millisecond. */
 #ifdef KW_PROBE
 #define KW_WORK_TURN 16 /* small, so that tests meet every place where work stops */
 #else
-#define KW_WORK_TURN 10000
+#define KW_WORK_TURN 5000
 #endif
 
 #define KW_WORK_BYTES 1024 /* that count as a visit */
