@@ -88,6 +88,27 @@ void kw_commit_group_undo(kw_commit_group *group) {
 
 /* }====== */
 
+size_t kw_commit_group_bytes(const kw_commit_group *group) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < group->n; i++) {
+    const kw_commit_change *c = &group->changes[i];
+    if (c->kind == KW_COMMIT_PUT) bytes += c->record->len;
+    if (c->kind == KW_COMMIT_PUT_ROW) bytes += c->name->len + c->row->len;
+  }
+  return bytes;
+}
+
+void kw_commit_group_move(kw_commit_group *group, kw_commit_group *to) {
+  assert(to->cap - to->n >= group->n);
+  if (group->n > 0)
+    memcpy(to->changes + to->n, group->changes, group->n * sizeof *group->changes);
+  to->n += group->n;
+  to->n_rows += group->n_rows;
+  to->meta = group->meta;
+  group->n = group->n_rows = 0;
+  shrink(group);
+}
+
 /* {====== Removals ====== */
 
 static void filter_removals(kw_commit_group *group) {

@@ -16,6 +16,7 @@ typedef struct kw_commit_meta {
   int64_t compact_revision; /* -1 before the first compaction */
   int64_t compacted_until;  /* first revision that the compaction has still to visit */
   int64_t alarms;           /* bits, see kw_store.alarms in state.h */
+  int64_t sequence;         /* of the commit group: each durable group has the next number; 0 before the first */
 } kw_commit_meta;
 
 typedef enum kw_commit_kind {
@@ -82,6 +83,12 @@ bool kw_commit_group_remove_row(kw_commit_group *group, kw_blob *name);
 
 /* Takes back the last change, which must not be one of a row. */
 void kw_commit_group_undo(kw_commit_group *group);
+
+/* Returns the bytes of the records and rows of the group. */
+size_t kw_commit_group_bytes(const kw_commit_group *group);
+
+/* Appends all changes to those of `to`, which has room for them and gets the group's meta. The group becomes empty. */
+void kw_commit_group_move(kw_commit_group *group, kw_commit_group *to);
 
 /* Keeps only the changes that remove a record, and appends those of `newer`, which becomes empty. Returns
  * KW_ERR_NO_MEMORY if the removals of `newer` were lost. */

@@ -2,245 +2,289 @@
 #include "store/committer.h"
 
 #include "base/mem.h"
-#include "base/thread.h"
 #include "model/error.h"
 
-typedef enum work { IDLE, SUBMITTED, DONE } work;
+/* Groups with as many bytes of records, or as many changes, are direct: a transaction of the database takes them as
+ * fast as the journal, and they are written once. */
+#ifdef KW_PROBE
+#define BULK_BYTES 2048 /* small, so that tests go both ways */
+#define BULK_CHANGES 32
+#define CHECKPOINT_BYTES 4096
+#else
+#define BULK_BYTES (256 << 10)
+#define BULK_CHANGES 4096
+#define CHECKPOINT_BYTES (2 << 20) /* of pending records: a checkpoint begins */
+#endif
+
+typedef enum place { NOWHERE, IN_JOURNAL, WAITING, IN_DATABASE, DONE } place;
 
 struct kw_committer {
   kw_database *database;
+  kw_journal *journal; /* NULL: there is none */
+  kw_checkpointer *checkpointer;
   kw_commit_group gathering;
-  kw_commit_group submitted; /* the thread's, while the work is SUBMITTED */
-  bool must_copy;            /* after the submitted group, for a defragmentation */
-  int defragmented;          /* outcome of the last defragmentation */
+  kw_commit_group submitted;
+  place place;       /* of the submitted group; WAITING: for the checkpointer */
+  int rc;            /* of the submitted group, if it is DONE */
+  size_t bytes;      /* of its records */
+  size_t need;       /* of the database for it, at most */
+  bool must_copy;    /* after it, for a defragmentation */
+  int64_t sequence;  /* of the newest durable group */
+  int failure;       /* KW_OK; or KW_ERR_STORAGE: it is unknown what a thread has written */
+  int defragmented;  /* outcome of the last defragmentation */
 
-  pthread_t thread;
-  bool has_thread;
-  pthread_mutex_t mutex; /* guards what follows */
-  pthread_cond_t changed;
-  work work;
-  int rc;          /* outcome of the submitted group */
-  int copy_rc;     /* outcome of the copy */
-  bool must_close; /* the file that a defragmentation has replaced */
-  bool must_end;   /* the thread, once nothing is submitted */
-  kw_bell bell;
-#ifdef KW_PROBE
-  bool is_held;
-  int next_failure;
-#endif
+  /* The commit thread's, while it is working. */
+  kw_worker worker;
+  size_t need_of_all; /* groups that the database lacks, the submitted one included */
+  int appended;       /* outcome of the submitted group */
+  bool is_redirected; /* the submitted group has to be direct: the journal, or the database, has no room ahead */
 };
 
-/* {====== The thread ====== */
+/* {====== The commit thread ====== */
 
-#ifdef KW_PROBE
-
-static bool is_held(const kw_committer *committer) {
-  return committer->is_held;
+/* Room for the group is reserved in the database before the group is durable. */
+static void append(void *ctx) {
+  kw_committer *c = ctx;
+  c->is_redirected = false;
+  c->appended = kw_checkpointer_take_failure(c->checkpointer);
+  if (c->appended != KW_OK) return;
+  c->appended = kw_database_reserve(c->database, &c->submitted, c->need_of_all);
+  if (c->appended == KW_OK) c->appended = kw_journal_append(c->journal, &c->submitted);
+  c->is_redirected = c->appended == KW_ERR_NO_SPACE;
 }
 
-static int take_failure(kw_committer *committer) {
-  pthread_mutex_lock(&committer->mutex);
-  int rc = committer->next_failure;
-  committer->next_failure = KW_OK;
-  pthread_mutex_unlock(&committer->mutex);
+static int start(kw_committer *c) {
+  int rc = kw_checkpointer_start(c->database, c->journal, &c->checkpointer);
+  if (rc != KW_OK || c->journal == NULL) return rc;
+  return kw_worker_start(&c->worker, append, c) ? KW_OK : KW_ERR_STORAGE;
+}
+
+int kw_committer_start(kw_database *database, kw_journal *journal, kw_committer **result) {
+  kw_committer *c = kw_alloc_zeroed(sizeof *c);
+  if (c == NULL) {
+    if (journal != NULL) kw_journal_close(journal);
+    return KW_ERR_NO_MEMORY;
+  }
+  c->database = database;
+  c->journal = journal;
+  c->sequence = kw_database_get_meta(database).sequence;
+  int rc = start(c);
+  if (rc == KW_OK) {
+    *result = c;
+  } else {
+    kw_committer_close(c);
+  }
   return rc;
 }
 
-void kw_committer_hold(kw_committer *committer, bool hold) {
-  pthread_mutex_lock(&committer->mutex);
-  committer->is_held = hold;
-  pthread_cond_broadcast(&committer->changed);
-  pthread_mutex_unlock(&committer->mutex);
-}
-
-void kw_committer_fail_next(kw_committer *committer, int rc) {
-  pthread_mutex_lock(&committer->mutex);
-  committer->next_failure = rc;
-  pthread_mutex_unlock(&committer->mutex);
-}
-
-#else
-
-static bool is_held(const kw_committer *committer) {
-  (void)committer;
-  return false;
-}
-
-static int take_failure(kw_committer *committer) {
-  (void)committer;
-  return KW_OK;
-}
-
-#endif
-
-/* The mutex is locked. */
-static bool has_work(const kw_committer *committer) {
-  if (committer->must_close || committer->must_end) return true;
-  return committer->work == SUBMITTED && !is_held(committer);
-}
-
-/* Closes the file that was replaced, before the next group can replace another one. The mutex is locked. */
-static void close_replaced(kw_committer *committer) {
-  committer->must_close = false;
-  pthread_mutex_unlock(&committer->mutex);
-  kw_database_close_replaced(committer->database);
-  pthread_mutex_lock(&committer->mutex);
-}
-
-static void *run(void *ctx) {
-  kw_committer *committer = ctx;
-  pthread_mutex_lock(&committer->mutex);
-  while (true) {
-    while (!has_work(committer)) pthread_cond_wait(&committer->changed, &committer->mutex);
-    if (committer->must_close) {
-      close_replaced(committer);
-      continue;
-    }
-    if (committer->work != SUBMITTED) break;
-    pthread_mutex_unlock(&committer->mutex);
-    int rc = take_failure(committer), copy_rc = KW_OK;
-    if (rc == KW_OK) rc = kw_database_write(committer->database, &committer->submitted);
-    if (rc == KW_OK && committer->must_copy) copy_rc = kw_database_copy(committer->database);
-    pthread_mutex_lock(&committer->mutex);
-    committer->rc = rc;
-    committer->copy_rc = copy_rc;
-    committer->work = DONE;
-    pthread_cond_broadcast(&committer->changed);
-    kw_bell_ring(&committer->bell);
-  }
-  pthread_mutex_unlock(&committer->mutex);
-  return NULL;
-}
-
-int kw_committer_start(kw_database *database, kw_committer **result) {
-  kw_committer *committer = kw_alloc_zeroed(sizeof *committer);
-  if (committer == NULL) return KW_ERR_NO_MEMORY;
-  committer->database = database;
-  pthread_mutex_init(&committer->mutex, NULL);
-  pthread_cond_init(&committer->changed, NULL);
-  committer->has_thread = kw_thread_start(&committer->thread, run, committer);
-  if (!committer->has_thread) {
-    kw_committer_close(committer);
-    return KW_ERR_STORAGE;
-  }
-  *result = committer;
-  return KW_OK;
-}
-
-static void end_thread(kw_committer *committer) {
-  if (!committer->has_thread) return;
-  pthread_mutex_lock(&committer->mutex);
-  committer->must_end = true;
-  pthread_cond_broadcast(&committer->changed);
-  pthread_mutex_unlock(&committer->mutex);
-  pthread_join(committer->thread, NULL);
-}
-
-/* After a fork the child's copy of the mutex may stay locked for ever. */
-static void end(kw_committer *committer) {
-  if (kw_database_is_inherited(committer->database)) return;
-  end_thread(committer);
-  kw_committer_set_bell(committer, (kw_bell){0});
-  pthread_cond_destroy(&committer->changed);
-  pthread_mutex_destroy(&committer->mutex);
-}
-
-void kw_committer_close(kw_committer *committer) {
-  end(committer);
-  kw_commit_group_drop(&committer->gathering);
-  kw_commit_group_drop(&committer->submitted);
-  kw_free(committer);
-}
-
-void kw_committer_set_bell(kw_committer *committer, kw_bell bell) {
-  pthread_mutex_lock(&committer->mutex);
-  kw_bell before = committer->bell;
-  committer->bell = bell;
-  pthread_mutex_unlock(&committer->mutex);
-  kw_bell_release(&before);
+void kw_committer_set_bell(kw_committer *c, kw_bell bell) {
+  if (c->journal != NULL) kw_worker_set_bell(&c->worker, kw_bell_retain(&bell));
+  kw_checkpointer_set_bell(c->checkpointer, bell);
 }
 
 /* }====== */
 
 /* {====== Groups ====== */
 
-kw_commit_group *kw_committer_group(kw_committer *committer) {
-  return &committer->gathering;
+kw_commit_group *kw_committer_group(kw_committer *c) {
+  return &c->gathering;
 }
 
-bool kw_committer_is_idle(const kw_committer *committer) {
-  pthread_mutex_t *mutex = (pthread_mutex_t *)&committer->mutex;
-  pthread_mutex_lock(mutex);
-  bool is_idle = committer->work == IDLE;
-  pthread_mutex_unlock(mutex);
-  return is_idle;
+bool kw_committer_is_idle(const kw_committer *c) {
+  return c->place == NOWHERE;
+}
+
+static void finish(kw_committer *c, int rc) {
+  c->place = DONE;
+  c->rc = rc;
+}
+
+/* Begins to write the submitted group to the database, if it waits and the checkpointer is idle. A checkpoint that has
+ * failed is repeated first. */
+static void begin_direct(kw_committer *c) {
+  if (c->place != WAITING || !kw_checkpointer_is_idle(c->checkpointer)) return;
+  bool must_repeat = kw_checkpointer_must_repeat(c->checkpointer);
+  if (c->failure != KW_OK) {
+    finish(c, c->failure);
+  } else if (must_repeat) {
+    kw_checkpointer_begin(c->checkpointer, NULL, false, 0);
+  } else if (kw_checkpointer_begin(c->checkpointer, &c->submitted, c->must_copy, 0)) {
+    c->place = IN_DATABASE;
+  } else {
+    finish(c, KW_ERR_NO_MEMORY);
+  }
+}
+
+static bool is_direct(kw_committer *c) {
+  if (c->journal == NULL || c->bytes >= BULK_BYTES || c->submitted.n >= BULK_CHANGES) return true;
+  return !kw_checkpointer_reserve(c->checkpointer, c->submitted.n);
 }
 
 /* The memory of the group that was taken last is used again. */
-void kw_committer_submit(kw_committer *committer, const kw_commit_meta *meta, bool defragment) {
-  kw_commit_group gathering = committer->submitted;
-  committer->submitted = committer->gathering;
-  committer->submitted.meta = *meta;
-  committer->gathering = gathering;
-  committer->must_copy = defragment;
-  pthread_mutex_lock(&committer->mutex);
-  committer->work = SUBMITTED;
-  pthread_cond_broadcast(&committer->changed);
-  pthread_mutex_unlock(&committer->mutex);
-}
-
-static void close_later(kw_committer *committer) {
-  pthread_mutex_lock(&committer->mutex);
-  committer->must_close = true;
-  pthread_cond_broadcast(&committer->changed);
-  pthread_mutex_unlock(&committer->mutex);
-}
-
-/* Replaces the database by its copy, or else moves its reader on. A replacement that a crash could undo ends all
- * writing: it fails with KW_ERR_STORAGE. */
-static int move_on(kw_committer *committer) {
-  bool is_swapped = false;
-  if (committer->must_copy) {
-    committer->defragmented = committer->copy_rc;
-    if (committer->copy_rc == KW_OK)
-      committer->defragmented = kw_database_swap(committer->database, &is_swapped);
+void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_how how) {
+  kw_commit_group gathering = c->submitted;
+  c->submitted = c->gathering;
+  c->submitted.meta = *meta;
+  c->submitted.meta.sequence = c->sequence + 1;
+  c->gathering = gathering;
+  c->bytes = kw_commit_group_bytes(&c->submitted);
+  c->must_copy = how == KW_COMMIT_WITH_DEFRAGMENTATION;
+  if (how != KW_COMMIT_ALONE || c->failure != KW_OK || is_direct(c)) {
+    c->place = WAITING;
+    begin_direct(c);
+    return;
   }
-  if (is_swapped) close_later(committer);
-  if (is_swapped) return committer->defragmented == KW_OK ? KW_OK : KW_ERR_STORAGE;
-  return kw_database_renew(committer->database);
+  c->need = kw_database_need(c->database, &c->submitted);
+  c->need_of_all = kw_checkpointer_need(c->checkpointer) + c->need;
+  c->place = IN_JOURNAL;
+  kw_worker_begin(&c->worker);
 }
 
-static bool take_done(kw_committer *committer, bool wait) {
-  pthread_mutex_lock(&committer->mutex);
-  while (wait && committer->work == SUBMITTED)
-    pthread_cond_wait(&committer->changed, &committer->mutex);
-  bool is_done = committer->work == DONE;
-  if (is_done) committer->work = IDLE;
-  pthread_mutex_unlock(&committer->mutex);
-  return is_done;
+/* Takes what the commit thread has done. */
+static void take_appended(kw_committer *c, bool wait) {
+  if (!kw_worker_take(&c->worker, wait)) return;
+  if (c->is_redirected) {
+    c->place = WAITING;
+    return;
+  }
+  finish(c, c->appended);
+  if (c->appended != KW_OK) return;
+  kw_commit_meta meta = c->submitted.meta;
+  kw_checkpointer_add(c->checkpointer, &c->submitted, c->bytes, c->need);
+  c->submitted.meta = meta;
 }
 
-bool kw_committer_take(kw_committer *committer, bool wait, kw_commit_meta *meta, int *rc) {
-  if (!take_done(committer, wait)) return false;
-  *meta = committer->submitted.meta;
-  *rc = committer->rc;
-  if (committer->rc == KW_OK) *rc = move_on(committer);
-  if (committer->rc == KW_ERR_NO_SPACE && kw_database_renew(committer->database) != KW_OK)
-    *rc = KW_ERR_STORAGE; /* removals may have been written: the reader must leave their pages */
-  if (*rc == KW_OK) kw_commit_group_clear(&committer->submitted);
+/* Takes what the checkpointer has done. A group that waits fails with the checkpoint before it. */
+static void take_checkpoint(kw_committer *c, bool wait) {
+  kw_checkpoint done;
+  if (!kw_checkpointer_take(c->checkpointer, wait, &done)) return;
+  if (done.rc == KW_ERR_STORAGE) c->failure = KW_ERR_STORAGE;
+  if (c->place == IN_DATABASE && done.is_direct) {
+    if (done.direct_rc == KW_OK && c->must_copy) c->defragmented = done.copy_rc;
+    finish(c, done.direct_rc);
+  } else if (c->place == WAITING && done.rc != KW_OK) {
+    finish(c, done.rc);
+  }
+}
+
+static void advance(kw_committer *c, bool wait) {
+  if (c->place == IN_JOURNAL) take_appended(c, wait);
+  take_checkpoint(c, wait && (c->place == WAITING || c->place == IN_DATABASE));
+  begin_direct(c);
+}
+
+bool kw_committer_take(kw_committer *c, bool wait, kw_commit_meta *meta, int *rc) {
+  do {
+    advance(c, wait);
+  } while (wait && c->place != DONE && c->place != NOWHERE);
+  if (c->place != DONE) return false;
+  c->place = NOWHERE;
+  *meta = c->submitted.meta;
+  *rc = c->rc;
+  if (c->rc == KW_ERR_STORAGE) c->failure = KW_ERR_STORAGE;
+  if (c->rc != KW_OK) return true;
+  c->sequence = meta->sequence;
+  kw_commit_group_clear(&c->submitted);
   return true;
 }
 
-int kw_committer_forget(kw_committer *committer) {
-  kw_commit_group newer = committer->gathering;
-  int rc = kw_commit_group_keep_removals(&committer->submitted, &newer);
-  committer->gathering = committer->submitted;
-  committer->submitted = newer;
+int kw_committer_forget(kw_committer *c) {
+  kw_commit_group newer = c->gathering;
+  int rc = kw_commit_group_keep_removals(&c->submitted, &newer);
+  c->gathering = c->submitted;
+  c->submitted = newer;
   return rc;
 }
 
-int kw_committer_defragmented(const kw_committer *committer) {
-  return committer->defragmented;
+int kw_committer_defragmented(const kw_committer *c) {
+  return c->defragmented;
 }
 
 /* }====== */
+
+/* {====== Checkpoints ====== */
+
+bool kw_committer_is_behind(const kw_committer *c) {
+  return kw_checkpointer_is_behind(c->checkpointer);
+}
+
+bool kw_committer_is_checkpointing(const kw_committer *c) {
+  return !kw_checkpointer_is_idle(c->checkpointer);
+}
+
+bool kw_committer_is_full(const kw_committer *c) {
+  return kw_checkpointer_pending_bytes(c->checkpointer) >= CHECKPOINT_BYTES ||
+         (c->journal != NULL && kw_journal_is_filling(c->journal));
+}
+
+bool kw_committer_must_repeat(const kw_committer *c) {
+  return kw_checkpointer_must_repeat(c->checkpointer);
+}
+
+void kw_committer_checkpoint(kw_committer *c) {
+  if (c->failure != KW_OK || kw_committer_is_checkpointing(c)) return;
+  kw_checkpointer_begin(c->checkpointer, NULL, false, c->place == IN_JOURNAL ? c->submitted.n : 0);
+}
+
+const kw_commit_meta *kw_committer_applied(const kw_committer *c) {
+  return kw_checkpointer_applied(c->checkpointer);
+}
+
+const kw_commit_group *kw_committer_lacking(const kw_committer *c, int which) {
+  return kw_checkpointer_lacking(c->checkpointer, which);
+}
+
+/* }====== */
+
+/* {====== Closing ====== */
+
+/* Makes the submitted group durable, and then a checkpoint. What fails here is in the journal. */
+static void settle(kw_committer *c) {
+  kw_commit_meta meta;
+  int rc;
+  kw_committer_take(c, true, &meta, &rc);
+  take_checkpoint(c, true);
+  if (!kw_committer_is_behind(c)) return;
+  kw_committer_checkpoint(c);
+  take_checkpoint(c, true);
+}
+
+/* After a fork the child's copies of mutexes may stay locked for ever. */
+static void end(kw_committer *c) {
+  if (kw_database_is_inherited(c->database)) return;
+  if (c->checkpointer != NULL && (c->journal == NULL || c->worker.has_thread)) settle(c);
+  if (c->worker.job != NULL) kw_worker_end(&c->worker);
+}
+
+void kw_committer_close(kw_committer *c) {
+  end(c);
+  if (c->checkpointer != NULL) kw_checkpointer_close(c->checkpointer);
+  if (c->journal != NULL) kw_journal_close(c->journal);
+  kw_commit_group_drop(&c->gathering);
+  kw_commit_group_drop(&c->submitted);
+  kw_free(c);
+}
+
+/* }====== */
+
+#ifdef KW_PROBE
+
+void kw_committer_hold(kw_committer *c, bool hold) {
+  if (c->journal != NULL) kw_worker_hold(&c->worker, hold);
+  kw_checkpointer_hold(c->checkpointer, hold);
+}
+
+void kw_committer_fail_next(kw_committer *c, int rc) {
+  kw_checkpointer_fail_next(c->checkpointer, rc);
+}
+
+const char *kw_committer_check(const kw_committer *c) {
+  bool is_idle = kw_checkpointer_is_idle(c->checkpointer);
+  if (c->place == IN_DATABASE && is_idle) return "a group is in the database, and no thread writes it";
+  if (c->place == WAITING && is_idle) return "a group waits for nothing";
+  if (c->place == IN_JOURNAL && kw_worker_is_idle(&c->worker))
+    return "a group is in the journal, and no thread appends it";
+  return kw_checkpointer_check(c->checkpointer);
+}
+
+#endif

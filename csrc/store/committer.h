@@ -1,51 +1,61 @@
 /* SPDX-License-Identifier: MIT
  *
- * committer: the commit thread of a durable store. It writes commit groups to the database, one after the other.
+ * committer: makes the commit groups of a durable store durable, one after the other.
  *
- *   gathering group   the caller's: changes are added to it
- *        | submit, while the thread is idle
- *   submitted group   the thread's: it is written and flushed, then the bell rings
+ *   gathering group   changes are added to it
+ *        | submit
+ *   submitted group   the commit thread appends it to the journal, and flushes once; or, if it is a *direct* group,
+ *        |            the checkpointer writes it to the database after all that is before it
  *        | take
- *   outcome           the caller learns it, and the database's reader moves on
+ *   outcome           the caller learns it
+ *        |
+ *   pending group     durable in the journal, until a checkpoint has written it to the database
  *
- * There is one submitted group at most; meanwhile the next one gathers. The thread only writes, copies and rings the
- * bell: everything else happens in the caller's thread.
+ * There is one submitted group at most; meanwhile the next one gathers. Groups are direct that are large, that have a
+ * checkpoint or a defragmentation with them, or that the journal has no room for; and all of them if there is no
+ * journal. The threads only write, copy and ring the bell: everything else happens in the caller's thread.
  */
 #ifndef KW_STORE_COMMITTER_H
 #define KW_STORE_COMMITTER_H
 
-#include "base/bell.h"
-#include "store/commit_group.h"
-#include "store/database.h"
+#include "store/checkpointer.h"
 
 typedef struct kw_committer kw_committer;
 
-/* Starts a commit thread for a database, which has to stay open until the committer is closed. Returns KW_OK,
- * KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if no thread can be started. */
-int kw_committer_start(kw_database *database, kw_committer **committer);
+/* What a submitted group comes with. */
+typedef enum kw_commit_how {
+  KW_COMMIT_ALONE,
+  KW_COMMIT_WITH_CHECKPOINT,     /* the database has the group, and all before it, when the group is taken */
+  KW_COMMIT_WITH_DEFRAGMENTATION /* the same, and then the database is copied to a file without gaps, which takes its
+                                  * place when the group is taken */
+} kw_commit_how;
 
-/* Waits until the submitted group is written, then ends the thread and frees the committer. In a child process, which
- * has inherited no thread, it only frees memory. */
+/* Starts the threads for a database, which has to stay open until the committer is closed. Takes the journal, even
+ * after an error; NULL: there is none. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if no thread can be
+ * started. */
+int kw_committer_start(kw_database *database, kw_journal *journal, kw_committer **committer);
+
+/* Waits until the submitted group is durable, and the database has all that is; then ends the threads and frees the
+ * committer. In a child process, which has inherited no thread, it only frees memory. */
 void kw_committer_close(kw_committer *committer);
 
-/* Sets the bell that rings after each group. The committer takes the caller's reference. */
+/* Sets the bell that rings after each group, and after each checkpoint. The committer takes the caller's reference. */
 void kw_committer_set_bell(kw_committer *committer, kw_bell bell);
 
 /* Returns the gathering group. The pointer is good until the committer is closed. */
 kw_commit_group *kw_committer_group(kw_committer *committer);
 
-/* True if a group can be submitted: no group is being written, and none waits to be taken. */
+/* True if a group can be submitted: none is on its way to the disk, and none waits to be taken. */
 bool kw_committer_is_idle(const kw_committer *committer);
 
-/* Hands the gathering group, which becomes durable with `meta`, to the idle thread. Another group gathers from now
- * on. With `defragment`, the thread copies the database to a file without gaps once the group is written; this file
- * takes the database's place when the group is taken. */
-void kw_committer_submit(kw_committer *committer, const kw_commit_meta *meta, bool defragment);
+/* Submits the gathering group, which becomes durable with `meta` and the next sequence. Another group gathers from now
+ * on. The committer is idle. */
+void kw_committer_submit(kw_committer *committer, const kw_commit_meta *meta, kw_commit_how how);
 
 /* Takes the submitted group if it is done; with `wait`, waits until it is. Returns false if there is none. *meta
  * becomes the group's, and *rc its outcome: KW_OK; KW_ERR_NO_SPACE or KW_ERR_NO_MEMORY if the group was not written
- * (after KW_ERR_NO_SPACE some of its removals may be); KW_ERR_STORAGE if it is unknown what was written. The
- * database's reader has moved on: what it read before is no longer valid. */
+ * (after KW_ERR_NO_SPACE some of its removals may be); KW_ERR_STORAGE if it is unknown what was written. A checkpoint
+ * that is done is taken, too, and the database's reader may have moved on: what it read before is no longer valid. */
 bool kw_committer_take(kw_committer *committer, bool wait, kw_commit_meta *meta, int *rc);
 
 /* Called after a failure was taken, before the next submit. Forgets the failed group and the gathering one, but keeps
@@ -57,12 +67,40 @@ int kw_committer_forget(kw_committer *committer);
  * KW_ERR_NO_MEMORY or KW_ERR_STORAGE; KW_OK if there was none. After each of them the data are complete. */
 int kw_committer_defragmented(const kw_committer *committer);
 
+/* {====== Checkpoints ====== */
+
+/* True if there are durable groups that the database lacks. */
+bool kw_committer_is_behind(const kw_committer *committer);
+
+/* True if a checkpoint is being made, or waits to be taken. */
+bool kw_committer_is_checkpointing(const kw_committer *committer);
+
+/* True if the pending groups, or the journal, are large enough for a checkpoint. */
+bool kw_committer_is_full(const kw_committer *committer);
+
+/* True if the last checkpoint has found no room, or no memory. */
+bool kw_committer_must_repeat(const kw_committer *committer);
+
+/* Begins a checkpoint, unless one is being made. If memory is short, it does nothing. */
+void kw_committer_checkpoint(kw_committer *committer);
+
+/* Returns the numbers of the newest group that the database has, and that its reader sees. */
+const kw_commit_meta *kw_committer_applied(const kw_committer *committer);
+
+/* Returns the durable groups that the database lacks, in their order; `which` is 0, then 1. */
+const kw_commit_group *kw_committer_lacking(const kw_committer *committer, int which);
+
+/* }====== */
+
 #ifdef KW_PROBE
-/* While `hold` is true, the thread begins no group. */
+/* While `hold` is true, the threads begin nothing. */
 void kw_committer_hold(kw_committer *committer, bool hold);
 
 /* Makes the next group fail with `rc` instead of being written. KW_OK: it is written. */
 void kw_committer_fail_next(kw_committer *committer, int rc);
+
+/* Returns NULL if every invariant holds, else the text of one that does not. */
+const char *kw_committer_check(const kw_committer *committer);
 #endif
 
 #endif

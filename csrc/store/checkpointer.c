@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/checkpointer.h"
+
+#include "base/mem.h"
+#include "model/error.h"
+
+/* Groups that the database lacks, as one. */
+typedef struct batch {
+  kw_commit_group group; /* its meta is that of the newest */
+  size_t bytes;          /* of records */
+  size_t need;           /* of the database, at most */
+} batch;
+
+struct kw_checkpointer {
+  kw_database *database;
+  kw_journal *journal; /* NULL: there is none */
+  batch pending;
+  batch applying;
+  bool has_failed;  /* it is not known what the database has */
+  bool must_repeat; /* the last checkpoint has failed, and `applying` is what it was to apply */
+  kw_commit_meta applied;
+
+  /* The thread's, while it is working. */
+  kw_worker worker;
+  const kw_commit_group *direct; /* NULL: there is none */
+  bool must_copy;
+  bool must_close; /* the file that a defragmentation has replaced */
+  kw_checkpoint outcome;
+};
+
+/* {====== The thread ====== */
+
+static bool has_groups(const batch *b) {
+  return b->group.meta.sequence > 0;
+}
+
+/* Writes what the checkpoint is about. Afterwards, when nobody waits for it, the journal prepares its next segment. */
+static void write(void *ctx) {
+  kw_checkpointer *c = ctx;
+  kw_checkpoint *outcome = &c->outcome;
+  *outcome = (kw_checkpoint){.is_direct = c->direct != NULL};
+  if (c->must_close) kw_database_close_replaced(c->database);
+  if (has_groups(&c->applying))
+    outcome->rc = kw_database_write(c->database, &c->applying.group);
+  if (c->direct != NULL) {
+    outcome->direct_rc =
+        outcome->rc == KW_OK ? kw_database_write(c->database, c->direct) : outcome->rc;
+    if (outcome->direct_rc == KW_OK && c->must_copy)
+      outcome->copy_rc = kw_database_copy(c->database);
+  }
+  if (c->journal != NULL && outcome->rc == KW_OK && c->direct == NULL) kw_journal_prepare(c->journal);
+}
+
+int kw_checkpointer_start(kw_database *database, kw_journal *journal, kw_checkpointer **result) {
+  kw_checkpointer *c = kw_alloc_zeroed(sizeof *c);
+  if (c == NULL) return KW_ERR_NO_MEMORY;
+  c->database = database;
+  c->journal = journal;
+  c->applied = kw_database_get_meta(database);
+  if (!kw_worker_start(&c->worker, write, c)) {
+    kw_checkpointer_close(c);
+    return KW_ERR_STORAGE;
+  }
+  *result = c;
+  return KW_OK;
+}
+
+/* After a fork the child's copy of the mutex may stay locked for ever. */
+void kw_checkpointer_close(kw_checkpointer *c) {
+  if (!kw_database_is_inherited(c->database)) kw_worker_end(&c->worker);
+  kw_commit_group_drop(&c->pending.group);
+  kw_commit_group_drop(&c->applying.group);
+  kw_free(c);
+}
+
+void kw_checkpointer_set_bell(kw_checkpointer *c, kw_bell bell) {
+  kw_worker_set_bell(&c->worker, bell);
+}
+
+/* }====== */
+
+/* {====== Pending groups ====== */
+
+bool kw_checkpointer_reserve(kw_checkpointer *c, size_t n) {
+  return kw_commit_group_reserve(&c->pending.group, n);
+}
+
+void kw_checkpointer_add(kw_checkpointer *c, kw_commit_group *group, size_t bytes, size_t need) {
+  c->pending.bytes += bytes;
+  c->pending.need += need;
+  kw_commit_group_move(group, &c->pending.group);
+}
+
+bool kw_checkpointer_is_behind(const kw_checkpointer *c) {
+  return has_groups(&c->applying) || has_groups(&c->pending);
+}
+
+size_t kw_checkpointer_pending_bytes(const kw_checkpointer *c) {
+  return c->pending.bytes;
+}
+
+size_t kw_checkpointer_need(const kw_checkpointer *c) {
+  return c->applying.need + c->pending.need;
+}
+
+const kw_commit_group *kw_checkpointer_lacking(const kw_checkpointer *c, int which) {
+  return which == 0 ? &c->applying.group : &c->pending.group;
+}
+
+/* }====== */
+
+/* {====== Checkpoints ====== */
+
+bool kw_checkpointer_is_idle(const kw_checkpointer *c) {
+  return kw_worker_is_idle(&c->worker);
+}
+
+bool kw_checkpointer_must_repeat(const kw_checkpointer *c) {
+  return c->must_repeat;
+}
+
+/* Makes the pending groups those that are applied. Memory of the ones that were applied last is used again. */
+static bool move_on(kw_checkpointer *c, size_t n) {
+  if (!kw_commit_group_reserve(&c->applying.group, n)) return false;
+  batch pending = c->applying;
+  c->applying = c->pending;
+  c->pending = pending;
+  return true;
+}
+
+bool kw_checkpointer_begin(kw_checkpointer *c, const kw_commit_group *direct, bool defragment,
+                           size_t n) {
+  if (!c->must_repeat && !move_on(c, n)) return false;
+  c->direct = direct;
+  c->must_copy = defragment;
+  kw_worker_begin(&c->worker);
+  return true;
+}
+
+static void clear(batch *b) {
+  kw_commit_group_clear(&b->group);
+  *b = (batch){.group = {.changes = b->group.changes, .cap = b->group.cap}};
+}
+
+/* Notes what the database has, and gives the journal's room back. */
+static void note_applied(kw_checkpointer *c) {
+  const kw_checkpoint *outcome = &c->outcome;
+  c->must_repeat = outcome->rc == KW_ERR_NO_SPACE || outcome->rc == KW_ERR_NO_MEMORY;
+  if (outcome->rc != KW_OK) return;
+  if (has_groups(&c->applying)) c->applied = c->applying.group.meta;
+  if (c->direct != NULL && outcome->direct_rc == KW_OK) c->applied = c->direct->meta;
+  clear(&c->applying);
+  if (c->journal != NULL) kw_journal_release(c->journal, c->applied.sequence);
+}
+
+/* Replaces the database by its copy. Returns false if there is no copy, or if it cannot take the database's place. A
+ * replacement that a crash could undo ends all writing: KW_ERR_STORAGE. */
+static bool swap(kw_checkpointer *c) {
+  kw_checkpoint *outcome = &c->outcome;
+  bool is_swapped = false;
+  if (!c->must_copy || outcome->direct_rc != KW_OK || outcome->copy_rc != KW_OK) return false;
+  outcome->copy_rc = kw_database_swap(c->database, &is_swapped);
+  if (is_swapped && outcome->copy_rc != KW_OK) outcome->direct_rc = KW_ERR_STORAGE;
+  c->must_close = is_swapped;
+  return is_swapped;
+}
+
+/* Removals may have been written even by what has failed: the reader must leave their pages. */
+bool kw_checkpointer_take(kw_checkpointer *c, bool wait, kw_checkpoint *outcome) {
+  if (!kw_worker_take(&c->worker, wait)) return false;
+  c->must_close = false;
+  note_applied(c);
+  if (!swap(c) && kw_database_renew(c->database) != KW_OK)
+    c->outcome.rc = c->outcome.direct_rc = KW_ERR_STORAGE;
+  c->direct = NULL;
+  c->must_copy = false;
+  *outcome = c->outcome;
+  if (outcome->rc == KW_ERR_STORAGE || outcome->direct_rc == KW_ERR_STORAGE) c->has_failed = true;
+  if (c->must_close) kw_worker_begin(&c->worker);
+  return true;
+}
+
+const kw_commit_meta *kw_checkpointer_applied(const kw_checkpointer *c) {
+  return &c->applied;
+}
+
+/* }====== */
+
+#ifdef KW_PROBE
+
+void kw_checkpointer_hold(kw_checkpointer *c, bool hold) {
+  kw_worker_hold(&c->worker, hold);
+}
+
+const char *kw_checkpointer_check(const kw_checkpointer *c) {
+  bool is_idle = kw_checkpointer_is_idle(c);
+  if (is_idle && has_groups(&c->applying) && !c->must_repeat && !c->has_failed)
+    return "groups are being applied, and no thread applies them";
+  if (c->must_repeat && !has_groups(&c->applying)) return "a checkpoint of nothing is repeated";
+  if (has_groups(&c->pending) && c->pending.group.meta.sequence <= c->applied.sequence)
+    return "a pending group is in the database";
+  return NULL;
+}
+
+#endif
