@@ -9,6 +9,7 @@
  *   store:wait(ticket)        -> the same, after blocking the thread until the ticket is settled
  *   store:go_on()             -> does a step of the due work: whether a compaction is running; nil; and a ticket.
  *                                Or nil and an error: memory was short for the compaction, which goes on later
+ *   store:checkpoint()        -> true; and a ticket: when that is settled, the database has all that was durable before
  *   store:defragmented()      -> true, or nil and the error of the last defragmentation
  *   store:set_bell(bell)      -> the commit thread rings this bell whenever it has finished something
  */
@@ -67,6 +68,11 @@ static int l_go_on(lua_State *L) {
   return kw_bind_give(L, kw_bind_open_ticket(self), 1);
 }
 
+static int l_checkpoint(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter(L);
+  return kw_bind_end_write(L, self, kw_store_checkpoint(self->store));
+}
+
 static int l_defragmented(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
   return kw_bind_end(L, self, kw_store_defragmented(self->store));
@@ -84,4 +90,5 @@ const luaL_Reg kw_bind_durability_methods[] = {
     {"read_on", l_read_on},   {"settled", l_settled},
     {"outcome", l_outcome},   {"wait", l_wait},
     {"go_on", l_go_on},       {"defragmented", l_defragmented},
-    {"set_bell", l_set_bell}, {NULL, NULL}};
+    {"set_bell", l_set_bell}, {"checkpoint", l_checkpoint},
+    {NULL, NULL}};

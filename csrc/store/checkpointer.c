@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <stdatomic.h>
+
 #include "store/checkpointer.h"
 
 #include "base/mem.h"
@@ -26,16 +28,38 @@ struct kw_checkpointer {
   bool must_copy;
   bool must_close; /* the file that a defragmentation has replaced */
   kw_checkpoint outcome;
+#ifdef KW_PROBE
+  atomic_int next_failure;
+#endif
 };
 
 /* {====== The thread ====== */
+
+#ifdef KW_PROBE
+
+int kw_checkpointer_take_failure(kw_checkpointer *c) {
+  return atomic_exchange(&c->next_failure, KW_OK);
+}
+
+void kw_checkpointer_fail_next(kw_checkpointer *c, int rc) {
+  atomic_store(&c->next_failure, rc);
+}
+
+#else
+
+int kw_checkpointer_take_failure(kw_checkpointer *c) {
+  (void)c;
+  return KW_OK;
+}
+
+#endif
 
 static bool has_groups(const batch *b) {
   return b->group.meta.sequence > 0;
 }
 
 /* Writes what the checkpoint is about. Afterwards, when nobody waits for it, the journal prepares its next segment. */
-static void write(void *ctx) {
+static void apply(void *ctx) {
   kw_checkpointer *c = ctx;
   kw_checkpoint *outcome = &c->outcome;
   *outcome = (kw_checkpoint){.is_direct = c->direct != NULL};
@@ -43,8 +67,9 @@ static void write(void *ctx) {
   if (has_groups(&c->applying))
     outcome->rc = kw_database_write(c->database, &c->applying.group);
   if (c->direct != NULL) {
-    outcome->direct_rc =
-        outcome->rc == KW_OK ? kw_database_write(c->database, c->direct) : outcome->rc;
+    outcome->direct_rc = outcome->rc == KW_OK ? kw_checkpointer_take_failure(c) : outcome->rc;
+    if (outcome->direct_rc == KW_OK)
+      outcome->direct_rc = kw_database_write(c->database, c->direct);
     if (outcome->direct_rc == KW_OK && c->must_copy)
       outcome->copy_rc = kw_database_copy(c->database);
   }
@@ -57,7 +82,7 @@ int kw_checkpointer_start(kw_database *database, kw_journal *journal, kw_checkpo
   c->database = database;
   c->journal = journal;
   c->applied = kw_database_get_meta(database);
-  if (!kw_worker_start(&c->worker, write, c)) {
+  if (!kw_worker_start(&c->worker, apply, c)) {
     kw_checkpointer_close(c);
     return KW_ERR_STORAGE;
   }

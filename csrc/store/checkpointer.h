@@ -19,6 +19,7 @@
 #ifndef KW_STORE_CHECKPOINTER_H
 #define KW_STORE_CHECKPOINTER_H
 
+#include "store/database.h"
 #include "store/journal.h"
 #include "store/worker.h"
 
@@ -89,7 +90,14 @@ const kw_commit_meta *kw_checkpointer_applied(const kw_checkpointer *c);
 
 /* }====== */
 
+/* Returns the failure that kw_checkpointer_fail_next has set, and forgets it; KW_OK if there is none. The thread that
+ * is about to write the submitted group calls this function. */
+int kw_checkpointer_take_failure(kw_checkpointer *c);
+
 #ifdef KW_PROBE
+/* Makes the next submitted group fail with `rc` instead of being written. */
+void kw_checkpointer_fail_next(kw_checkpointer *c, int rc);
+
 /* While `hold` is true, the thread begins no checkpoint. */
 void kw_checkpointer_hold(kw_checkpointer *c, bool hold);
 

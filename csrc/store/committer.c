@@ -13,8 +13,10 @@
 #else
 #define BULK_BYTES (256 << 10)
 #define BULK_CHANGES 4096
-#define CHECKPOINT_BYTES (2 << 20) /* of pending records: a checkpoint begins */
+#define CHECKPOINT_BYTES (2 << 20)   /* of pending records: a checkpoint begins */
 #endif
+
+#define CHECKPOINT_FRAMES (32 << 20) /* of frames in the journal: the same */
 
 typedef enum place { NOWHERE, IN_JOURNAL, WAITING, IN_DATABASE, DONE } place;
 
@@ -214,7 +216,7 @@ bool kw_committer_is_checkpointing(const kw_committer *c) {
 
 bool kw_committer_is_full(const kw_committer *c) {
   return kw_checkpointer_pending_bytes(c->checkpointer) >= CHECKPOINT_BYTES ||
-         (c->journal != NULL && kw_journal_is_filling(c->journal));
+         (c->journal != NULL && kw_journal_unreleased(c->journal) >= CHECKPOINT_FRAMES);
 }
 
 bool kw_committer_must_repeat(const kw_committer *c) {
@@ -238,6 +240,16 @@ const kw_commit_group *kw_committer_lacking(const kw_committer *c, int which) {
 
 /* {====== Closing ====== */
 
+/* Ends a hold, which the threads would never leave. */
+static void let_go(kw_committer *c) {
+#ifdef KW_PROBE
+  if (c->checkpointer != NULL && (c->journal == NULL || c->worker.has_thread))
+    kw_committer_hold(c, false);
+#else
+  (void)c;
+#endif
+}
+
 /* Makes the submitted group durable, and then a checkpoint. What fails here is in the journal. */
 static void settle(kw_committer *c) {
   kw_commit_meta meta;
@@ -252,6 +264,7 @@ static void settle(kw_committer *c) {
 /* After a fork the child's copies of mutexes may stay locked for ever. */
 static void end(kw_committer *c) {
   if (kw_database_is_inherited(c->database)) return;
+  let_go(c);
   if (c->checkpointer != NULL && (c->journal == NULL || c->worker.has_thread)) settle(c);
   if (c->worker.job != NULL) kw_worker_end(&c->worker);
 }

@@ -39,8 +39,14 @@ static bool is_running(const kw_store *store) {
   return store->compact_next.main <= store->compact_revision && !store->compact_is_stuck;
 }
 
+bool kw_compaction_is_waiting(const kw_store *store) {
+  return store->database != NULL && is_running(store) &&
+         kw_log_on_disk(store->log) < store->compact_revision;
+}
+
 int64_t kw_compaction_deadline(const kw_store *store) {
   if (!is_running(store) || kw_snapshot_is_gathering(store)) return KW_NEVER;
+  if (kw_compaction_is_waiting(store)) return KW_NEVER;
   if (!kw_log_may_remove(store->log, (size_t)store->options.step_records)) return KW_NEVER;
   return store->compact_is_delayed ? store->compact_retry_at : INT64_MIN;
 }

@@ -123,6 +123,10 @@ static void close_file(kw_database *db) {
   if (db->file != NULL) kw_lmdb_file_release(db->file);
 }
 
+static bool is_known(int64_t format) {
+  return format == KW_LMDB_FORMAT || format == KW_LMDB_FORMAT_JOURNAL;
+}
+
 /* Removes what a crash has left of a commit group that was written in parts. */
 static int finish(kw_database *db) {
   if (!kw_lmdb_is_unfinished(db->file, db->reading)) return 0;
@@ -140,9 +144,9 @@ static int open_directory(kw_database *db, char *text) {
   if (rc == 0) rc = sync_names(db);
   if (rc == 0) rc = kw_lmdb_file_check(db->path, DATA);
   if (rc == 0) rc = open_file(db, DATA, LOCK_OF_DATA, &format);
-  if (rc == 0 && format == KW_LMDB_FORMAT) rc = finish(db);
+  if (rc == 0 && is_known(format)) rc = finish(db);
   if (rc == ENOMEM && db->file == NULL) return KW_ERR_NO_MEMORY;
-  if (format != KW_LMDB_FORMAT)
+  if (!is_known(format))
     return kw_database_refuse(text, db->path, "its format is not one of this keywatch");
   if (rc == KW_LMDB_INCOMPLETE)
     return kw_database_refuse(text, db->path, "its database has lost its end");
@@ -191,6 +195,29 @@ kw_commit_meta kw_database_get_meta(const kw_database *db) {
   return db->opened;
 }
 
+kw_database_identity kw_database_get_identity(const kw_database *db) {
+  return kw_lmdb_get_identity(db->file, db->reading);
+}
+
+int kw_database_begin_epoch(kw_database *db, kw_database_identity *identity) {
+  kw_database_identity next = kw_database_get_identity(db);
+  while (next.id == 0) {
+    if (getentropy(&next.id, sizeof next.id) < 0) return KW_ERR_STORAGE;
+  }
+  next.epoch++;
+  int rc = kw_lmdb_error(kw_lmdb_write_identity(db->file, next));
+  if (rc == KW_OK) rc = kw_database_renew(db);
+  *identity = next;
+  return rc;
+}
+
+int kw_database_recover(kw_database *db, const kw_commit_group *group) {
+  int rc = kw_database_write(db, group);
+  if (rc == KW_OK) rc = kw_database_renew(db);
+  if (rc == KW_OK) db->opened = kw_lmdb_get_meta(db->file, db->reading);
+  return rc;
+}
+
 const char *kw_database_path(const kw_database *db) {
   return db->path;
 }
@@ -203,6 +230,14 @@ kw_lmdb_file *kw_database_file(const kw_database *db) {
 
 int kw_database_write(const kw_database *db, const kw_commit_group *group) {
   return kw_lmdb_write(db->file, mdb_txn_id(db->reading), group);
+}
+
+size_t kw_database_need(const kw_database *db, const kw_commit_group *group) {
+  return kw_lmdb_need(db->file, db->reading, group);
+}
+
+int kw_database_reserve(const kw_database *db, const kw_commit_group *group, size_t need) {
+  return kw_lmdb_error(kw_lmdb_reserve(db->file, group, need));
 }
 
 /* {====== Reading ====== */
@@ -278,19 +313,9 @@ bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, 
 }
 
 bool kw_database_next_row(kw_database *db, kw_slice *name, kw_slice *bytes) {
-  MDB_cursor *cursor;
-  MDB_val key = {name->len, (void *)name->data}, value = {0};
-  int rc = mdb_cursor_open(db->reading, db->file->rows, &cursor);
-  if (rc == 0) {
-    rc = mdb_cursor_get(cursor, &key, &value, name->len == 0 ? MDB_FIRST : MDB_SET_RANGE);
-    if (rc == 0 && kw_slice_equal(*name, kw_slice_of(key.mv_data, key.mv_size)))
-      rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
-    mdb_cursor_close(cursor);
-  }
-  if (!has_found(db, rc, &key, key.mv_size, true)) return false;
-  *name = kw_slice_of(key.mv_data, key.mv_size);
-  *bytes = kw_slice_of(value.mv_data, value.mv_size);
-  return true;
+  int rc = kw_lmdb_next_row(db->file, db->reading, name, bytes);
+  MDB_val key = {name->len, (void *)name->data};
+  return has_found(db, rc, &key, key.mv_size, true);
 }
 
 int64_t kw_database_get_size(const kw_database *db, int64_t *in_use) {

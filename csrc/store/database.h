@@ -8,7 +8,7 @@
  *
  * The directory has the files "lock", which names the process that has it open, data.mdb, and copy.mdb, which is not
  * finished and of no use after a crash; and LMDB's own lock files of these two. lmdb_file.h has the tables of
- * data.mdb.
+ * data.mdb. A journal may lie beside them, see store/journal.h.
  */
 #ifndef KW_STORE_DATABASE_H
 #define KW_STORE_DATABASE_H
@@ -24,6 +24,12 @@ typedef struct kw_database_entry {
   bool tombstone;
   kw_slice record; /* good until the reader moves on */
 } kw_database_entry;
+
+/* Tells which journal belongs to the database. */
+typedef struct kw_database_identity {
+  uint64_t id;    /* of the store, random; 0: the store never had a journal */
+  uint64_t epoch; /* of the journal: rises whenever a journal is opened */
+} kw_database_identity;
 
 /* {====== Opening ====== */
 
@@ -48,6 +54,17 @@ bool kw_database_is_inherited(const kw_database *db);
 /* Returns the numbers that were durable when the database was opened. */
 kw_commit_meta kw_database_get_meta(const kw_database *db);
 
+/* Returns which journal belongs to the database. */
+kw_database_identity kw_database_get_identity(const kw_database *db);
+
+/* Begins the next epoch of the journal, durably; a store that never had a journal gets an id. *identity becomes the new
+ * one. Returns KW_OK; KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. Called before any other thread is. */
+int kw_database_begin_epoch(kw_database *db, kw_database_identity *identity);
+
+/* Writes a group that the journal has beyond the database, and moves the reader on: the database was opened with it.
+ * Returns what kw_database_write returns. */
+int kw_database_recover(kw_database *db, const kw_commit_group *group);
+
 /* Returns the path of the directory, valid until the database is closed. */
 const char *kw_database_path(const kw_database *db);
 
@@ -62,6 +79,14 @@ struct kw_lmdb_file *kw_database_file(const kw_database *db);
  * records that the group removes, so that the next write has more room; or KW_ERR_STORAGE if it is unknown what was
  * written. */
 int kw_database_write(const kw_database *db, const kw_commit_group *group);
+
+/* Returns the bytes that a group may need in the database. */
+size_t kw_database_need(const kw_database *db, const kw_commit_group *group);
+
+/* Makes room for groups that need `need` bytes, `group` the last of them: writing them together will not fail for want
+ * of room. May run in a third thread, beside kw_database_write. Returns KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or
+ * KW_ERR_STORAGE. */
+int kw_database_reserve(const kw_database *db, const kw_commit_group *group, size_t need);
 
 /* {====== Reading ====== */
 

@@ -8,9 +8,12 @@
 #include "store/long_write.h"
 #include "store/write.h"
 
+#define CHECKPOINT_MS 1000 /* that a durable group is in the journal alone */
+
 void kw_durability_init(kw_store *store) {
   kw_durability *d = &store->durability;
   kw_tickets_init(&d->tickets);
+  d->checkpoint_at = KW_NEVER;
   if (store->database != NULL) d->submitted = d->durable = kw_database_get_meta(store->database);
 }
 
@@ -32,7 +35,13 @@ static bool is_same(const kw_commit_meta *a, const kw_commit_meta *b) {
 static bool has_more(const kw_store *store, const kw_commit_meta *meta) {
   const kw_durability *d = &store->durability;
   size_t open = store->undo.n - store->undo.committed; /* changes of the open write */
-  return store->group->n > open || d->must_defragment || !is_same(meta, &d->submitted);
+  return store->group->n > open || d->must_checkpoint || d->must_defragment ||
+         !is_same(meta, &d->submitted);
+}
+
+static kw_commit_how how_of(const kw_durability *d) {
+  if (d->must_defragment) return KW_COMMIT_WITH_DEFRAGMENTATION;
+  return d->must_checkpoint ? KW_COMMIT_WITH_CHECKPOINT : KW_COMMIT_ALONE;
 }
 
 void kw_store_flush(kw_store *store) {
@@ -41,14 +50,44 @@ void kw_store_flush(kw_store *store) {
   if (d->is_delayed && !d->is_requested) return;
   kw_commit_meta meta = meta_of(store);
   if (!has_more(store, &meta) || !kw_committer_is_idle(store->committer)) return;
-  kw_committer_submit(store->committer, &meta, d->must_defragment);
+  kw_committer_submit(store->committer, &meta, how_of(d));
   store->undo.submitted = store->undo.committed;
   d->submitted = meta;
-  d->must_defragment = false;
+  d->must_checkpoint = d->must_defragment = false;
   if (d->is_requested) d->requested_ticket = d->tickets.gathering;
   d->is_submitted_requested = d->is_requested;
   d->is_requested = false;
   kw_tickets_submit(&d->tickets);
+}
+
+/* }====== */
+
+/* {====== Checkpoints ====== */
+
+/* Begins a checkpoint if it is time. Otherwise, if the database lacks something, a time is set. */
+static void checkpoint(kw_store *store) {
+  kw_durability *d = &store->durability;
+  kw_committer *committer = store->committer;
+  if (store->failure != KW_OK || kw_committer_is_checkpointing(committer)) return;
+  if (!kw_committer_is_behind(committer)) {
+    d->checkpoint_at = KW_NEVER;
+    return;
+  }
+  bool must_repeat = kw_committer_must_repeat(committer);
+  if (d->checkpoint_at == KW_NEVER)
+    d->checkpoint_at = store->now + (must_repeat ? KW_RETRY_MS : CHECKPOINT_MS);
+  bool is_wanted = kw_committer_is_full(committer) || kw_compaction_is_waiting(store);
+  if ((is_wanted && !must_repeat) || store->now >= d->checkpoint_at) {
+    kw_committer_checkpoint(committer);
+    d->checkpoint_at = KW_NEVER;
+  }
+}
+
+int kw_store_checkpoint(kw_store *store) {
+  if (store->failure != KW_OK) return store->failure;
+  store->durability.is_requested = true;
+  store->durability.must_checkpoint = store->database != NULL;
+  return KW_OK;
 }
 
 /* }====== */
@@ -66,7 +105,15 @@ static void succeed(kw_store *store, const kw_commit_meta *meta) {
   if (meta->compact_revision > store->compact_revision)
     kw_compaction_start(store, meta->compact_revision);
   kw_store_set_visible(store, meta->revision);
-  kw_log_move_to_disk(store->log, meta->revision);
+}
+
+/* Reads the rows of the durable state: those of the database, and what the groups that it lacks have changed. */
+static int read_rows(kw_store *store) {
+  kw_rows_drop(&store->rows);
+  int rc = kw_load_rows(store);
+  for (int which = 0; which < 2 && rc == KW_OK; which++)
+    rc = kw_rows_apply_group(&store->rows, kw_committer_lacking(store->committer, which));
+  return rc;
 }
 
 /* Goes back to the durable state. Returns false if the store now lacks rows, which could not be read, or if removals
@@ -74,15 +121,14 @@ static void succeed(kw_store *store, const kw_commit_meta *meta) {
 static bool undo_all(kw_store *store) {
   kw_durability *d = &store->durability;
   d->submitted = d->durable;
-  kw_log_forget_tail(store->log);
+  kw_log_forget_after(store->log, d->durable.revision);
   bool ok = kw_committer_forget(store->committer) == KW_OK;
   kw_write_undo_all(store);
   store->applied = store->revision;
   store->rewrites++;
   store->compact_requested = store->compact_revision;
   store->alarms = (unsigned)d->durable.alarms;
-  kw_rows_drop(&store->rows);
-  return kw_load_rows(store) == KW_OK && ok;
+  return read_rows(store) == KW_OK && ok;
 }
 
 static void fail(kw_store *store, int rc) {
@@ -99,17 +145,18 @@ static void fail(kw_store *store, int rc) {
   kw_long_write_fail(store, rc);
 }
 
+/* Returns true if the outcome of a group was taken. Records that a checkpoint has written leave the memory. */
 static bool take(kw_store *store, bool wait) {
   kw_commit_meta meta;
   int rc;
-  if (store->database == NULL || !kw_committer_take(store->committer, wait, &meta, &rc))
-    return false;
-  if (rc == KW_OK) {
-    succeed(store, &meta);
-  } else {
-    fail(store, rc);
-  }
-  return true;
+  if (store->database == NULL) return false;
+  bool any = kw_committer_take(store->committer, wait, &meta, &rc);
+  if (any && rc == KW_OK) succeed(store, &meta);
+  if (any && rc != KW_OK) fail(store, rc);
+  int64_t applied = kw_committer_applied(store->committer)->revision;
+  if (applied > kw_log_on_disk(store->log)) kw_log_move_to_disk(store->log, applied);
+  checkpoint(store);
+  return any;
 }
 
 bool kw_store_poll(kw_store *store) {
@@ -150,6 +197,7 @@ uint64_t kw_store_ticket(const kw_store *store) {
 void kw_store_include_background(kw_store *store) {
   store->durability.is_requested = true;
   store->compact_is_delayed = false;
+  if (kw_compaction_is_waiting(store)) store->durability.must_checkpoint = true;
 }
 
 bool kw_store_is_settled(const kw_store *store, uint64_t ticket) {
@@ -192,11 +240,18 @@ void kw_store_set_bell(kw_store *store, kw_bell bell) {
   if (store->committer != NULL) kw_committer_set_bell(store->committer, kw_bell_retain(&bell));
 }
 
+/* While a checkpoint is being made, the bell tells its end. */
 int64_t kw_durability_deadline(const kw_store *store) {
-  bool must_retry = store->durability.is_delayed && store->failure == KW_OK;
-  return must_retry ? store->durability.retry_at : KW_NEVER;
+  const kw_durability *d = &store->durability;
+  if (store->database == NULL || store->failure != KW_OK) return KW_NEVER;
+  int64_t retry_at = d->is_delayed ? d->retry_at : KW_NEVER;
+  int64_t checkpoint_at =
+      kw_committer_is_checkpointing(store->committer) ? KW_NEVER : d->checkpoint_at;
+  return retry_at < checkpoint_at ? retry_at : checkpoint_at;
 }
 
 void kw_durability_step(kw_store *store, int64_t now) {
+  if (store->database == NULL) return;
   if (now >= store->durability.retry_at) store->durability.is_delayed = false;
+  checkpoint(store);
 }

@@ -2,8 +2,8 @@
  *
  * durability: from committed to durable. For the files of this folder only; store.h has the public part.
  *
- * A flush submits the gathering commit group to the commit thread. A poll takes the outcome. After success the
- * group's revisions become visible. After a failure the store goes back to its durable state: the group is undone,
+ * A flush submits the gathering commit group to the committer. A poll takes the outcome. After success the group's
+ * revisions become visible. The journal has the group then; a checkpoint writes it to the database later. After a failure the store goes back to its durable state: the group is undone,
  * and with it everything that was committed later.
  *
  *   no room      the alarm is raised
@@ -18,10 +18,11 @@
 /* Initializes store->durability. Called once, after the database of a durable store was opened. */
 void kw_durability_init(kw_store *store);
 
-/* Returns the time at which a failed group of background changes is tried again, or KW_NEVER. */
+/* Returns the time at which a failed group of background changes is tried again, or a checkpoint is due; or KW_NEVER. */
 int64_t kw_durability_deadline(const kw_store *store);
 
-/* Ends the delay of a failed group of background changes if its time has come: the next flush submits it. */
+/* Ends the delay of a failed group of background changes if its time has come: the next flush submits it. Begins a
+ * checkpoint that is due. */
 void kw_durability_step(kw_store *store, int64_t now);
 
 #endif

@@ -92,6 +92,19 @@ int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_met
   if (rc == 0) rc = put_number(txn, file->meta, "compact_revision", meta->compact_revision);
   if (rc == 0) rc = put_number(txn, file->meta, "compacted_until", meta->compacted_until);
   if (rc == 0) rc = put_number(txn, file->meta, "alarms", meta->alarms);
+  if (rc == 0) rc = put_number(txn, file->meta, "sequence", meta->sequence);
+  return rc;
+}
+
+kw_database_identity kw_lmdb_get_identity(const kw_lmdb_file *file, MDB_txn *txn) {
+  return (kw_database_identity){.id = (uint64_t)get_number(txn, file->meta, "id", 0),
+                                .epoch = (uint64_t)get_number(txn, file->meta, "epoch", 0)};
+}
+
+int kw_lmdb_put_identity(const kw_lmdb_file *file, MDB_txn *txn, kw_database_identity identity) {
+  int rc = put_number(txn, file->meta, "id", (int64_t)identity.id);
+  if (rc == 0) rc = put_number(txn, file->meta, "epoch", (int64_t)identity.epoch);
+  if (rc == 0) rc = put_number(txn, file->meta, "format", KW_LMDB_FORMAT_JOURNAL);
   return rc;
 }
 
@@ -110,10 +123,26 @@ kw_commit_meta kw_lmdb_get_meta(const kw_lmdb_file *file, MDB_txn *txn) {
   return (kw_commit_meta){.revision = get_number(txn, file->meta, "revision", 1),
                           .compact_revision = get_number(txn, file->meta, "compact_revision", -1),
                           .compacted_until = get_number(txn, file->meta, "compacted_until", 0),
-                          .alarms = get_number(txn, file->meta, "alarms", 0)};
+                          .alarms = get_number(txn, file->meta, "alarms", 0),
+                          .sequence = get_number(txn, file->meta, "sequence", 0)};
 }
 
 /* }====== */
+
+int kw_lmdb_next_row(const kw_lmdb_file *file, MDB_txn *txn, kw_slice *name, kw_slice *bytes) {
+  MDB_cursor *cursor;
+  MDB_val key = {name->len, (void *)name->data}, value = {0};
+  int rc = mdb_cursor_open(txn, file->rows, &cursor);
+  if (rc != 0) return rc;
+  rc = mdb_cursor_get(cursor, &key, &value, name->len == 0 ? MDB_FIRST : MDB_SET_RANGE);
+  if (rc == 0 && kw_slice_equal(*name, kw_slice_of(key.mv_data, key.mv_size)))
+    rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
+  mdb_cursor_close(cursor);
+  if (rc != 0) return rc;
+  *name = kw_slice_of(key.mv_data, key.mv_size);
+  *bytes = kw_slice_of(value.mv_data, value.mv_size);
+  return 0;
+}
 
 /* {====== Making ====== */
 

@@ -24,7 +24,11 @@
 /* The file has lost its end. This is neither an errno nor an error of LMDB. */
 #define KW_LMDB_INCOMPLETE (-1)
 
-#define KW_LMDB_FORMAT 1      /* of the tables */
+/* Formats of the tables. A store has the second one from the first time on that it is opened with a journal: a version
+ * of keywatch that knows no journal must not open it. */
+#define KW_LMDB_FORMAT 1
+#define KW_LMDB_FORMAT_JOURNAL 2
+
 #define KW_LMDB_FREE 0        /* LMDB's own table of free pages */
 #define KW_LMDB_RECORD_KEY 13 /* bytes */
 
@@ -118,6 +122,16 @@ static inline MDB_val kw_lmdb_lease_key(uint8_t bytes[8], int64_t id) {
 static inline int64_t kw_lmdb_lease_id(const MDB_val *key) {
   return (int64_t)(kw_big_endian_get64(key->mv_data) ^ UINT64_C(1) << 63);
 }
+
+/* Reads who the store is; all zero if it never had a journal. */
+kw_database_identity kw_lmdb_get_identity(const kw_lmdb_file *file, MDB_txn *txn);
+
+/* Writes who the store is, and that it may have a journal. */
+int kw_lmdb_put_identity(const kw_lmdb_file *file, MDB_txn *txn, kw_database_identity identity);
+
+/* Reads the first row whose name is above *name; *name becomes the name of that row. A walk begins with an empty name.
+ * Returns 0, MDB_NOTFOUND at the end, or another error. */
+int kw_lmdb_next_row(const kw_lmdb_file *file, MDB_txn *txn, kw_slice *name, kw_slice *bytes);
 
 /* Writes the numbers of a commit group. */
 int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_meta *meta);

@@ -72,18 +72,27 @@ static size_t part_bytes(const kw_lmdb_file *file, const kw_commit_change *c) {
   return RECORD_OVERHEAD + (len < file->page / 2 ? len : 0);
 }
 
+/* Returns the number of parts that so many bytes are written in at most, the last transaction included. */
+static size_t parts_of(size_t bytes) {
+  return bytes / PART_BYTES + 1;
+}
+
 /* Returns the number of parts that a group is written in, the last transaction included. */
 static size_t count_parts(const kw_lmdb_file *file, const kw_commit_group *group) {
   size_t bytes = 0;
   for (size_t i = 0; i < group->n; i++) {
     if (group->changes[i].kind == KW_COMMIT_PUT) bytes += part_bytes(file, &group->changes[i]);
   }
-  return bytes / PART_BYTES + 1;
+  return parts_of(bytes);
 }
 
-/* Returns the bytes that a group may need at most. Records are appended: they fill new pages at least by half. Each
- * other change may touch a page, but all of them no more pages than there are. */
-static size_t most_bytes(const kw_lmdb_file *file, const kw_commit_group *group, size_t leaves) {
+static size_t count_leaves(const kw_lmdb_file *file, MDB_txn *txn) {
+  return leaves_of(txn, file->records) + leaves_of(txn, file->leases) + leaves_of(txn, file->rows);
+}
+
+/* Records are appended: they fill new pages at least by half. Each other change may touch a page, but all of them no
+ * more pages than there are. */
+size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_group *group) {
   size_t appended = 0, others = 0;
   for (size_t i = 0; i < group->n; i++) {
     const kw_commit_change *c = &group->changes[i];
@@ -94,8 +103,13 @@ static size_t most_bytes(const kw_lmdb_file *file, const kw_commit_group *group,
     }
     if (c->kind == KW_COMMIT_PUT_ROW) appended += 2 * (size_t)c->row->len;
   }
-  size_t per_part = KW_LMDB_PAGES_PER_WRITE * count_parts(file, group);
-  return appended + (per_part + 2 * kw_min_size(others, leaves)) * file->page;
+  size_t leaves = others == 0 ? 0 : count_leaves(file, txn);
+  return appended + 2 * kw_min_size(others, leaves) * file->page;
+}
+
+/* Returns the bytes that transactions need beside their changes. */
+static size_t bytes_beside(const kw_lmdb_file *file, size_t parts) {
+  return KW_LMDB_PAGES_PER_WRITE * parts * file->page;
 }
 
 /* Returns the number of pages that a group has to leave free. */
@@ -156,21 +170,34 @@ static off_t room_of(const writing *w, off_t size) {
   return (ahead > 0 ? ahead : 0) + free_bytes(w);
 }
 
+/* Allocates `least` bytes after the used ones, and more if there is room; *size becomes the size of the file before. */
+static int grow(const kw_lmdb_file *file, off_t least, off_t *size) {
+  struct stat st;
+  int fd = kw_lmdb_file_fd(file);
+  if (fstat(fd, &st) < 0) return errno;
+  *size = st.st_size;
+  off_t end = kw_lmdb_file_used(file) + least;
+  if (st.st_size >= end) return 0;
+  int rc = kw_lmdb_allocate(fd, st.st_size, end + (off_t)(GROWN_AHEAD * file->page));
+  return kw_lmdb_is_no_room(rc) ? kw_lmdb_allocate(fd, st.st_size, end) : rc;
+}
+
+int kw_lmdb_reserve(const kw_lmdb_file *file, const kw_commit_group *group, size_t need) {
+  off_t size;
+  size_t beside = bytes_beside(file, parts_of(need) + 1) + pages_to_leave(group) * file->page;
+  return grow(file, (off_t)(need + beside), &size);
+}
+
 /* Allocates all bytes that the write may need, so that a full disk is met here, where nothing has happened yet. On a
  * full disk free pages may do. A write that has to leave no pages tries them in any case: whether they do is found
  * out by the commit. */
 static int grow_ahead(writing *w) {
-  size_t page = w->file->page, to_leave = pages_to_leave(w->group);
-  struct stat st;
-  int fd = kw_lmdb_file_fd(w->file);
-  if (fstat(fd, &st) < 0) return errno;
-  off_t used = kw_lmdb_file_used(w->file), least = w->most + (off_t)(to_leave * page);
-  if (st.st_size >= used + least) return 0;
-  int rc = kw_lmdb_allocate(fd, st.st_size, used + least + (off_t)(GROWN_AHEAD * page));
-  if (kw_lmdb_is_no_room(rc)) rc = kw_lmdb_allocate(fd, st.st_size, used + least);
+  size_t to_leave = pages_to_leave(w->group);
+  off_t size, least = w->most + (off_t)(to_leave * w->file->page);
+  int rc = grow(w->file, least, &size);
   if (!kw_lmdb_is_no_room(rc)) return rc;
   w->is_short = true;
-  return to_leave == 0 || room_of(w, st.st_size) >= least ? 0 : rc;
+  return to_leave == 0 || room_of(w, size) >= least ? 0 : rc;
 }
 
 /* True if the file system has less room than the write may need. */
@@ -257,9 +284,8 @@ static int write_all(writing *w) {
   const kw_lmdb_file *file = w->file;
   int rc = begin(w);
   if (rc != 0) return kw_lmdb_error(rc);
-  size_t leaves = leaves_of(w->txn, file->records) + leaves_of(w->txn, file->leases) +
-                  leaves_of(w->txn, file->rows);
-  w->most = (off_t)most_bytes(file, w->group, leaves);
+  w->most = (off_t)(kw_lmdb_need(file, w->txn, w->group) +
+                    bytes_beside(file, count_parts(file, w->group)));
   rc = grow_ahead(w);
   if (rc != 0) {
     mdb_txn_abort(w->txn);
@@ -267,6 +293,18 @@ static int write_all(writing *w) {
   }
   rc = write_parts(w);
   return rc == KW_OK ? write_last(w) : rc;
+}
+
+int kw_lmdb_write_identity(const kw_lmdb_file *file, kw_database_identity identity) {
+  const kw_commit_group nothing = {0};
+  MDB_txn *txn;
+  int rc = kw_lmdb_reserve(file, &nothing, 0);
+  if (rc == 0) rc = mdb_txn_begin(file->env, NULL, 0, &txn);
+  if (rc != 0) return rc;
+  rc = kw_lmdb_put_identity(file, txn, identity);
+  if (rc == 0) return mdb_txn_commit(txn);
+  mdb_txn_abort(txn);
+  return rc;
 }
 
 /* {====== Unfinished groups ====== */

@@ -22,6 +22,16 @@
  * pages that were freed later are not free yet. */
 int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group);
 
+/* Returns the bytes that a group may need at most, without what every transaction needs. `txn` sees the tables. */
+size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_group *group);
+
+/* Allocates room for groups that may need `need` bytes, and that are going to be written together. `group` is one of
+ * them: it leaves pages to what frees space, see above. Returns 0 or an errno. Any thread, beside kw_lmdb_write. */
+int kw_lmdb_reserve(const kw_lmdb_file *file, const kw_commit_group *group, size_t need);
+
+/* Writes who the store is, in a transaction of its own. Returns 0, an errno, or an error of LMDB. */
+int kw_lmdb_write_identity(const kw_lmdb_file *file, kw_database_identity identity);
+
 /* Removes the records of a group that was not written to its end, if there are any. Returns 0, an errno, or an error of
  * LMDB. */
 int kw_lmdb_remove_unfinished(const kw_lmdb_file *file);

@@ -486,9 +486,9 @@ void kw_log_free_passed(kw_log *log) {
   }
 }
 
-/* Takes the first `n` chunks out of the directory; their records are freed later. */
-static void pass_chunks(kw_log *log, size_t n) {
-  for (size_t i = 0; i < n; i++) {
+/* Takes `n` chunks out of the directory; their records are freed later. */
+static void pass_chunks(kw_log *log, size_t from, size_t n) {
+  for (size_t i = from; i < from + n; i++) {
     chunk *c = log->places[i].chunk;
     log->tail_bytes -= c->bytes;
     log->passed_bytes += c->bytes;
@@ -496,7 +496,8 @@ static void pass_chunks(kw_log *log, size_t n) {
     log->passed = c;
   }
   log->n -= n;
-  if (n > 0) memmove(log->places, log->places + n, log->n * sizeof log->places[0]);
+  if (n > 0)
+    memmove(log->places + from, log->places + from + n, (log->n - from) * sizeof log->places[0]);
 }
 
 /* Drops the entries up to `rev` of the first chunk. */
@@ -521,7 +522,7 @@ static size_t chunks_until(const kw_log *log, int64_t rev) {
 
 void kw_log_move_to_disk(kw_log *log, int64_t rev) {
   size_t count = log->count, bytes = log->bytes;
-  pass_chunks(log, chunks_until(log, rev));
+  pass_chunks(log, 0, chunks_until(log, rev));
   if (log->n > 0) drop_first(log, rev);
   log->count = count; /* the database has them */
   log->bytes = bytes;
@@ -529,13 +530,32 @@ void kw_log_move_to_disk(kw_log *log, int64_t rev) {
   kw_log_free_passed(log);
 }
 
-void kw_log_forget_tail(kw_log *log) {
-  for (size_t i = 0; i < log->n; i++) {
+int64_t kw_log_on_disk(const kw_log *log) {
+  return log->on_disk;
+}
+
+/* Drops the entries after `rev` of the last chunk. */
+static void drop_last(kw_log *log, int64_t rev) {
+  chunk *c = log->places[log->n - 1].chunk;
+  while (c->n > 0 && c->entries[c->n - 1].main > rev) {
+    entry *e = &c->entries[--c->n];
+    if (e->record == NULL) {
+      c->holes--;
+    } else {
+      release_entry(log, c, e);
+    }
+  }
+}
+
+void kw_log_forget_after(kw_log *log, int64_t rev) {
+  size_t n = places_until(log, (kw_revision){.main = rev, .sub = UINT32_MAX});
+  for (size_t i = n; i < log->n; i++) {
     const chunk *c = log->places[i].chunk;
     log->count -= c->n - c->holes;
     log->bytes -= c->bytes;
   }
-  pass_chunks(log, log->n);
+  pass_chunks(log, n, log->n - n);
+  if (log->n > 0) drop_last(log, rev);
   kw_log_free_passed(log);
 }
 

@@ -4,7 +4,7 @@
  *
  * A record is appended, and can be undone as long as it is the newest. Reads find one revision, or scan from one.
  * The log of a store in memory holds all records. The log of a durable store holds the tail only: the records that
- * are not in the database yet. It reads all others from the database: a walk shows their bytes in LMDB's map, and
+ * are not in the database yet, durable in the journal or not. It reads all others from the database: a walk shows their bytes in LMDB's map, and
  * kw_log_read lends copies of them.
  *
  *   directory   [ first revision, chunk ] ...      searched by revision
@@ -127,9 +127,12 @@ void kw_log_found(kw_log *log, const kw_database_entry *entry);
  * them as a turn may, the others in kw_log_free_passed. */
 void kw_log_move_to_disk(kw_log *log, int64_t rev);
 
-/* Forgets all records that the database does not have. Leaves the commit group alone. Frees as many of them as a turn
- * may, the others in kw_log_free_passed. */
-void kw_log_forget_tail(kw_log *log);
+/* Returns the revision up to which records are read from the database. */
+int64_t kw_log_on_disk(const kw_log *log);
+
+/* Forgets all records after `rev`, which the database does not have. Leaves the commit group alone. Frees as many of
+ * them as a turn may, the others in kw_log_free_passed. */
+void kw_log_forget_after(kw_log *log, int64_t rev);
 
 /* True if dropped records still take memory. */
 bool kw_log_has_passed(const kw_log *log);

@@ -85,6 +85,18 @@ int kw_rows_apply(kw_rows *rows, const kw_row_change *change) {
   return KW_OK;
 }
 
+int kw_rows_apply_group(kw_rows *rows, const kw_commit_group *group) {
+  int rc = KW_OK;
+  for (size_t i = 0; i < group->n && group->n_rows > 0 && rc == KW_OK; i++) {
+    const kw_commit_change *c = &group->changes[i];
+    if (c->kind != KW_COMMIT_PUT_ROW && c->kind != KW_COMMIT_REMOVE_ROW) continue;
+    kw_row_change change = {.name = kw_blob_slice(c->name), .is_erased = c->row == NULL};
+    if (c->row != NULL) change.bytes = kw_blob_slice(c->row);
+    rc = kw_rows_apply(rows, &change);
+  }
+  return rc;
+}
+
 bool kw_rows_copy(const kw_rows *rows, kw_rows *copy) {
   *copy = (kw_rows){.bytes = rows->bytes};
   if (!kw_reserve(&copy->items, &copy->cap, rows->n + 1, sizeof *copy->items)) return false;

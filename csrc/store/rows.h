@@ -13,6 +13,7 @@
 
 #include "base/arena.h"
 #include "base/blob.h"
+#include "store/commit_group.h"
 
 #define KW_ROW_NAME_BYTES 511    /* length of the longest name: LMDB's limit for a key */
 #define KW_ROWS_BYTES (16 << 20) /* limit of the memory that all rows take, with their names */
@@ -46,6 +47,9 @@ bool kw_rows_name(kw_arena *arena, kw_slice table, kw_slice key, kw_slice *name)
  * changed. Returns KW_OK, KW_ERR_REQUEST_TOO_LARGE for a name that is too long, KW_ERR_NO_SPACE if all rows would
  * take too much, or KW_ERR_NO_MEMORY. */
 int kw_rows_apply(kw_rows *rows, const kw_row_change *change);
+
+/* Makes the changes of rows of a commit group. Returns what kw_rows_apply returns; after an error some were made. */
+int kw_rows_apply_group(kw_rows *rows, const kw_commit_group *group);
 
 /* Makes a copy, which shares the blobs of the rows. *copy is overwritten, and dropped by the caller. Returns false,
  * with an empty copy, if memory is short. */

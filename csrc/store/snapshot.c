@@ -111,6 +111,17 @@ static int next_of_view(void *ctx, kw_database_entry *entry) {
   return rc > 0 ? check_room(s, entry->record.len) : rc;
 }
 
+/* Reads the rows of the view. */
+static int read_rows(kw_snapshot *s) {
+  kw_row_change row = {0};
+  int rc;
+  while ((rc = kw_view_next_row(s->view, &row.name, &row.bytes)) > 0) {
+    rc = kw_rows_apply(&s->rows, &row);
+    if (rc != KW_OK) break;
+  }
+  return rc;
+}
+
 static int next_lease_of_view(void *ctx, int64_t *id, int64_t *ttl) {
   return kw_view_next_lease(((kw_snapshot *)ctx)->view, id, ttl);
 }
@@ -172,7 +183,9 @@ static int next_held_lease(void *ctx, int64_t *id, int64_t *ttl) {
 static void *run(void *ctx) {
   kw_snapshot *s = ctx;
   int64_t size = 0;
-  int rc = is_full(s->fd) ? KW_ERR_NO_SPACE : kw_image_write(s->fd, &s->source, &size);
+  int rc = is_full(s->fd) ? KW_ERR_NO_SPACE : KW_OK;
+  if (rc == KW_OK && s->view != NULL) rc = read_rows(s);
+  if (rc == KW_OK) rc = kw_image_write(s->fd, &s->source, &size);
   if (s->view != NULL) kw_view_close(s->view);
   s->view = NULL;
   if (rc != KW_OK && ftruncate(s->fd, 0) < 0) rc = KW_ERR_STORAGE;
@@ -358,7 +371,8 @@ static int hold(kw_snapshot *s) {
   s->revision = s->store->revision;
   s->is_gathering = true;
   gather(s);
-  return s->gathering_error == KW_OK ? hold_leases(s) : s->gathering_error;
+  if (s->gathering_error != KW_OK) return s->gathering_error;
+  return kw_rows_copy(&s->store->rows, &s->rows) ? hold_leases(s) : KW_ERR_NO_MEMORY;
 }
 
 static int open_view(kw_snapshot *s) {
@@ -372,7 +386,6 @@ static int open_view(kw_snapshot *s) {
 static int begin(kw_snapshot *s) {
   int rc = open_file(s);
   if (rc == KW_OK) rc = s->store->database != NULL ? open_view(s) : hold(s);
-  if (rc == KW_OK && !kw_rows_copy(&s->store->rows, &s->rows)) rc = KW_ERR_NO_MEMORY;
   if (rc != KW_OK) return rc;
   s->source.must_end = must_end;
   s->source.rows = &s->rows;

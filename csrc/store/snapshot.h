@@ -40,8 +40,8 @@ void kw_snapshot_gather_all(kw_store *store);
 
 /* }====== */
 
-/* Begins a snapshot of what is durable, and starts its thread. Rows alone may be newer: changes of rows that are not
- * durable yet are included. The caller owns the snapshot, which may outlive the store. Errors: KW_ERR_NO_MEMORY,
+/* Begins a snapshot, and starts its thread: of what the database has, so that a durable store makes a checkpoint first;
+ * of everything, if the store is in memory. The caller owns the snapshot, which may outlive the store. Errors: KW_ERR_NO_MEMORY,
  * KW_ERR_STORAGE, KW_ERR_NO_SPACE, KW_ERR_TOO_MANY_SNAPSHOTS. */
 int kw_snapshot_open(kw_store *store, kw_snapshot **snapshot);
 

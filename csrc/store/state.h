@@ -66,7 +66,9 @@ typedef struct kw_durability {
   kw_commit_meta submitted; /* of the commit group that was submitted last */
   kw_commit_meta durable;   /* of the one that became durable last */
   uint64_t commits;         /* groups that became durable since the store was opened */
-  bool must_defragment;     /* with the next group */
+  bool must_checkpoint;     /* with the next group */
+  bool must_defragment;     /* the same */
+  int64_t checkpoint_at;    /* time of the next checkpoint; KW_NEVER: the database lacks nothing that waits for one */
 
   bool is_requested;           /* the gathering group has a requested change */
   bool is_submitted_requested; /* the submitted group has one */
@@ -78,7 +80,7 @@ typedef struct kw_durability {
 struct kw_store {
   kw_store_options options;
   kw_database *database;   /* NULL, like the next two, if the store is in memory */
-  kw_committer *committer; /* the commit thread */
+  kw_committer *committer; /* the commit thread and the checkpointer */
   kw_commit_group *group;  /* the committer's gathering commit group */
   kw_durability durability;
   kw_index index;

@@ -11,6 +11,7 @@
 #include "store/long_write.h"
 #include "store/quota.h"
 #include "store/read.h"
+#include "store/recovery.h"
 #include "store/snapshot.h"
 #include "store/txn.h"
 #include "store/write.h"
@@ -28,6 +29,7 @@ kw_store_options kw_store_defaults(void) {
                             .max_txn_ops = KW_DEFAULT_MAX_TXN_OPS,
                             .min_lease_ttl = KW_DEFAULT_MIN_LEASE_TTL_S,
                             .step_records = KW_DEFAULT_STEP_RECORDS,
+                            .journal_segment_bytes = KW_JOURNAL_MOST_BYTES,
                             .history_bytes = KW_DEFAULT_HISTORY_BYTES,
                             .history_revisions = INT64_MAX,
                             .history_age_ms = KW_NEVER};
@@ -45,7 +47,10 @@ static int open_database(kw_store *store, char text[KW_REASON_ROOM]) {
   const char *path = store->options.path;
   int rc = kw_database_open(path, map_bytes(&store->options), &store->database, text);
   if (rc != KW_OK) return rc;
-  rc = kw_committer_start(store->database, &store->committer);
+  kw_journal *journal;
+  rc = kw_recovery_run(store->database, store->options.journal_segment_bytes, &journal, text);
+  if (rc != KW_OK) return rc;
+  rc = kw_committer_start(store->database, journal, &store->committer);
   if (rc == KW_OK) store->group = kw_committer_group(store->committer);
   return rc == KW_ERR_STORAGE ? kw_database_refuse(text, path, "no thread can be started") : rc;
 }

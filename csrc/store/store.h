@@ -37,6 +37,8 @@
 #define KW_DEFAULT_MIN_LEASE_TTL_S 2
 #define KW_LEASE_MAX_TTL INT64_C(9000000000) /* seconds; etcd's limit */
 #define KW_DEFAULT_STEP_RECORDS 1000         /* etcd's batch: about a millisecond of work */
+#define KW_MIN_JOURNAL_SEGMENT_BYTES (64 << 10)
+#define KW_MAX_JOURNAL_SEGMENT_BYTES (1 << 30)
 #define KW_DEFAULT_HISTORY_BYTES (INT64_C(64) << 20)
 
 typedef struct kw_store kw_store;
@@ -50,6 +52,7 @@ typedef struct kw_store_options {
   int64_t quota;             /* bytes; 0: the default, negative: none */
   int64_t min_lease_ttl;     /* seconds */
   int64_t step_records;      /* records that one step of compaction visits */
+  int64_t journal_segment_bytes; /* size of the largest segments of the journal; 0: there is no journal */
   bool replica;          /* revisions come from upstream, see store/replica.h; then path is NULL */
   int64_t history_bytes; /* of a replica: bound of its history, in bytes of memory */
   int64_t history_revisions; /* of a replica: bound of its history, in revisions with events */
@@ -131,6 +134,10 @@ bool kw_store_is_pending(const kw_store *store);
 
 /* True if the store has a directory. */
 bool kw_store_is_durable(const kw_store *store);
+
+/* Makes the database have everything that is durable, and the next commit group with it. Does nothing in memory. The
+ * next ticket includes it. Returns KW_OK, or KW_ERR_STORAGE if the storage has failed. */
+int kw_store_checkpoint(kw_store *store);
 
 /* Gives unused space of the database back to the file system, with the next commit group. Does nothing in memory.
  * Returns KW_OK, or KW_ERR_STORAGE once the storage has failed. kw_store_defragmented tells the outcome. */

@@ -55,6 +55,12 @@ int kw_view_next(kw_view *view, kw_database_entry *entry) {
          view->meta.revision; /* others are parts of a group that is being written */
 }
 
+int kw_view_next_row(kw_view *view, kw_slice *name, kw_slice *bytes) {
+  int rc = kw_lmdb_next_row(view->file, view->txn, name, bytes);
+  if (rc == MDB_NOTFOUND) return 0;
+  return rc == 0 ? 1 : KW_ERR_CORRUPT;
+}
+
 /* First the ids that are not negative; then, from the beginning of the table, those that are. */
 int kw_view_next_lease(kw_view *view, int64_t *id, int64_t *ttl) {
   uint8_t bytes[8];

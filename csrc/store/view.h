@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * view: all records and leases of a database as they were durable when the view was opened, whatever is written
+ * view: all records, leases and rows of a database as they were durable when the view was opened, whatever is written
  * later.
  *
  * A view may be read in any thread, by one thread at a time. It has to be closed before its database is closed. A
@@ -26,6 +26,10 @@ kw_commit_meta kw_view_meta(const kw_view *view);
 /* Reads the next record, in the order of revisions. Returns 1, 0 at the end, or KW_ERR_CORRUPT. The bytes are
  * valid until the view is closed. */
 int kw_view_next(kw_view *view, kw_database_entry *entry);
+
+/* Reads the first row whose name is above *name, which is empty at first; *name becomes the name of that row. Returns
+ * 1, 0 at the end, or KW_ERR_CORRUPT. The bytes are valid until the view is closed. */
+int kw_view_next_row(kw_view *view, kw_slice *name, kw_slice *bytes);
 
 /* Reads the next lease, in the order of ids as unsigned numbers. `ttl` is in seconds. Returns 1, 0 at the end, or
  * KW_ERR_CORRUPT. */

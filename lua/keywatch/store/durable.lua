@@ -168,11 +168,10 @@ end
 
 local compact, defragment = methods.compact, methods.defragment -- as made above; both do more here
 
---- Opens a snapshot. Reads the rows of auth first, since that waits until they are durable: a snapshot has the rows as
--- they are now.
+--- Opens a snapshot. Makes a checkpoint first: a snapshot shows what the database has.
 function methods.open_snapshot(store)
-  local rows, err = store:rows("auth")
-  if not rows then return nil, err end
+  local ok, err = finish(store, false, store:checkpoint())
+  if not ok then return nil, err end
   return core.store_methods.open_snapshot(store)
 end
 

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+
+#include "store/recovery.h"
+
+#include "model/error.h"
+
+/* Writes the sentence of an error that has none yet. */
+static int refuse(const kw_database *db, int rc, const char *why, char *text) {
+  if (rc == KW_ERR_NO_MEMORY) return rc;
+  kw_database_refuse(text, kw_database_path(db), why);
+  return rc;
+}
+
+static int replay(kw_database *db, kw_database_identity identity, char *text) {
+  kw_journal_recovered found;
+  char why[KW_JOURNAL_WHY_ROOM];
+  int rc = kw_journal_recover(kw_database_path(db), identity.id, kw_database_get_meta(db).sequence,
+                              identity.epoch, &found, why);
+  if (rc != KW_OK) return refuse(db, rc, why, text);
+  if (!found.is_empty) rc = kw_database_recover(db, &found.group);
+  kw_journal_recovered_drop(&found);
+  if (rc == KW_ERR_NO_SPACE) return refuse(db, rc, strerror(ENOSPC), text);
+  return rc == KW_OK ? rc : refuse(db, rc, "its journal cannot be written to its database", text);
+}
+
+/* Without room the store goes on without a journal. */
+static int start(kw_database *db, int64_t segment_bytes, kw_journal **journal, char *text) {
+  kw_database_identity identity;
+  int rc = kw_database_begin_epoch(db, &identity);
+  if (rc == KW_ERR_NO_SPACE) return KW_OK;
+  if (rc != KW_OK) return refuse(db, rc, "its database cannot be written", text);
+  bool is_small = segment_bytes < KW_JOURNAL_FIRST_BYTES;
+  kw_journal_options options = {.store_id = identity.id,
+                                .epoch = identity.epoch,
+                                .first_bytes = is_small ? segment_bytes : KW_JOURNAL_FIRST_BYTES,
+                                .most_bytes = segment_bytes};
+  rc = kw_journal_open(kw_database_path(db), &options, journal);
+  return rc == KW_OK ? rc : refuse(db, rc, "its journal cannot be opened", text);
+}
+
+int kw_recovery_run(kw_database *db, int64_t segment_bytes, kw_journal **journal,
+                    char text[KW_REASON_ROOM]) {
+  kw_database_identity identity = kw_database_get_identity(db);
+  *journal = NULL;
+  int rc = identity.id == 0 ? KW_OK : replay(db, identity, text);
+  if (rc != KW_OK || segment_bytes == 0) return rc;
+  return start(db, segment_bytes, journal, text);
+}
