@@ -15,8 +15,9 @@
  *   { "remove_lease", id }, { "put_row", name, bytes }, { "remove_row", name }
  *
  *   open(path, options)    a journal. Options: store_id, epoch, first_bytes, most_bytes
- *   recover(path, options) what the journal has: is_empty, groups, repaired_bits, last_segment_number, sequence, revision,
- *                          compact_revision, compacted_until, alarms and changes. Options: store_id, epoch, applied
+ *   recover(path, options) what the journal has: is_empty, groups, repaired_bits, last_segment_number, sequence,
+ *                          revision, compact_revision, compacted_until, alarms and changes. Options: store_id, epoch,
+ *                          applied
  *   skip_flush(skip)       while true, journals leave out the flush
  *   repair(bytes, crc)     the bytes and the checksum, with one wrong bit corrected; or nothing
  *

@@ -37,6 +37,11 @@ static int refuse(const recovery *r, const kw_journal_segment *segment, const ch
 static int refuse_loss(const recovery *r, const kw_journal_segment *segment, int64_t first,
                        int64_t last) {
   char text[128];
+  if (first == last) {
+    snprintf(text, sizeof text, "has group %lld, but group %lld before it is lost",
+             (long long)last + 1, (long long)last);
+    return refuse(r, segment, text);
+  }
   snprintf(text, sizeof text, "has group %lld, but the groups %lld to %lld before it are lost",
            (long long)last + 1, (long long)first, (long long)last);
   return refuse(r, segment, text);
