@@ -11,6 +11,7 @@
 #include "bind/probe_codec.h"
 #include "bind/probe_connection.h"
 #include "bind/probe_disk.h"
+#include "bind/probe_journal.h"
 #include "bind/probe_stream.h"
 
 static _Thread_local lua_Alloc lua_alloc; /* the allocator of the Lua state, which ours calls */
@@ -149,6 +150,8 @@ void kw_bind_push_probe(lua_State *L) {
   kw_bind_add_probe_codec(L);
   kw_bind_add_probe_connection(L);
   kw_bind_add_probe_disk(L);
+  kw_bind_push_probe_journal(L);
+  lua_setfield(L, -2, "journal");
   kw_bind_push_probe_stream(L);
   lua_setfield(L, -2, "stream");
 }

@@ -12,8 +12,8 @@
  *   | header   | header   | frame  | frame            | frame  | unused                                 |
  *   | copy 0   | copy 1   | 4 KiB  | 12 KiB           | 4 KiB  | zeros, or bytes of an earlier use      | size
  *
- *   - A segment is used again when all its frames are released. Each use has a number, which rises, and a salt, which is
- *     random. The number orders the segments; the slot says nothing.
+ *   - A segment is used again when all its frames are released. Each use has a number, which rises, and a random salt.
+ *     The number orders the segments; the slot says nothing.
  *   - A header is rewritten copy by copy, each with its own flush, and the copy that may be bad first. So one copy is
  *     good at every moment. If only the header of the earlier use can be read after a torn write, the later use
  *     has no frame yet, and the frames of the earlier use are released. Two bad copies are damage.
@@ -30,8 +30,8 @@
  * Recovery reads all frames of the epoch in order. What it finds at a place where a frame should be:
  *
  *   a frame with one wrong bit         the bit is corrected, in memory
- *   no frame, or a damaged one, and    the end of the journal: a torn write, which was never acknowledged. Damage of more
- *     no frame header behind it        than one bit in the very last frame cannot be told from a torn write
+ *   no frame, or a damaged one, and    the end of the journal: a torn write, which was never acknowledged. Damage of
+ *     no frame header behind it        more than one bit in the very last frame cannot be told from a torn write
  *   the same, with a later frame       nothing, if all groups up to the later frame are applied; else damage, refused
  *   a frame beyond applied + 1, where  a gap, refused
  *     the frame before is missing
@@ -60,7 +60,8 @@ typedef struct kw_journal_recovered {
   kw_commit_group group; /* all changes of these groups, in order; meta is that of the last group */
   int64_t groups;        /* number of these groups */
   int64_t repaired_bits; /* bits that were corrected */
-  kw_blob **records;     /* those that the changes borrow; owned */
+  int64_t last_segment_number; /* of the newest segment; 0: there is none */
+  kw_blob **records;           /* those that the changes borrow; owned */
   size_t n_records;
   size_t cap_records;
 } kw_journal_recovered;
@@ -88,9 +89,9 @@ typedef struct kw_journal_options {
   int64_t most_bytes;  /* size of the largest segments; 0: KW_JOURNAL_MOST_BYTES */
 } kw_journal_options;
 
-/* Opens the journal of a directory for a new epoch. Comes after recovery, when LMDB has all groups and, durably, the new
- * epoch: the segments of the directory are used again, whatever they hold. Makes no segment: kw_journal_prepare does, or
- * the first append. Returns KW_OK, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. */
+/* Opens the journal of a directory for a new epoch. Comes after recovery, when LMDB has all groups and, durably, the
+ * new epoch: the segments of the directory are used again, whatever they hold. Makes no segment: kw_journal_prepare
+ * does, or the first append. Returns KW_OK, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. */
 int kw_journal_open(const char *directory, const kw_journal_options *options, kw_journal **journal);
 
 /* Closes the files, and frees the journal. No other call may be running. A child of a fork may call this function, and

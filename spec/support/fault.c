@@ -11,12 +11,13 @@
  *   short KIND N once|on          it writes half of its bytes
  *   kill KIND N before|after      the process is killed
  *   cut KIND N before|after SEED  the power fails: before means in the middle of it
+ *   tear KIND N before|after SEED the same, and some sectors are torn: one part of such a sector is new, the other old
  *   delay MS                      every sync takes that long
  *   room BYTES ERRNO              files can grow by so many bytes in all; a write that would need more is short, and
  *                                 one that would need all of it fails
  *
- * A kind is any, open, write, sync, size or name. A write may also be a sync, by its descriptor, or a size, beyond the
- * end.
+ * A kind is any, open, write, sync, size or name. A write may also be a sync, by its descriptor or by RWF_DSYNC, or a
+ * size, beyond the end.
  *
  * Nothing is synced in truth, since only the process dies. What a disk may have lost is known from a journal: for each
  * file, what was written and what was there before, since the last sync of the file; and the names that were made since
@@ -59,6 +60,7 @@ typedef struct plan {
   long nth;
   bool goes_on;
   bool is_after;
+  bool tears; /* sectors */
   long value; /* an errno, a seed, or milliseconds */
   long room;  /* bytes that are left */
   long calls;
@@ -148,6 +150,8 @@ static plan parse(const char *line) {
   for (int i = 1; i < 7; i++) {
     if (strcmp(what, actions[i]) == 0) p.action = (action)i;
   }
+  p.tears = strcmp(what, "tear") == 0;
+  if (p.tears) p.action = CUT;
   p.kind = kind_of(kind);
   p.goes_on = strcmp(how, "on") == 0;
   p.is_after = strcmp(how, "after") == 0;
@@ -304,6 +308,15 @@ static void restore(const file *f, int fd) {
 /* Which of the writes that were not synced come: none, all, whole ones, or sectors of them. */
 typedef enum mercy { NONE, ALL, SOME, SECTORS } mercy;
 
+/* Writes a sector, or a part of it, if it is to be torn. */
+static void write_sector(const op *o, int fd, off_t at, size_t len) {
+  const char *bytes = o->bytes + (at - o->at);
+  bool is_torn = now.tears && !o->is_durable && draw(4) == 0;
+  size_t from = is_torn && draw(2) == 0 ? draw(len) : 0;
+  size_t to = is_torn && from == 0 ? draw(len) : len;
+  real_pwrite(fd, bytes + from, to - from, at + (off_t)from);
+}
+
 static void write_sectors(const op *o, int fd, mercy m, off_t size) {
   off_t end = o->at + (off_t)o->len;
   bool comes = m == ALL || (m == SOME && draw(2) == 0);
@@ -312,7 +325,7 @@ static void write_sectors(const op *o, int fd, mercy m, off_t size) {
     off_t next = (at / SECTOR + 1) * SECTOR;
     if (next > end) next = end;
     if (o->is_durable || comes || (m == SECTORS && draw(2) == 0))
-      real_pwrite(fd, o->bytes + (at - o->at), (size_t)(next - at), at);
+      write_sector(o, fd, at, (size_t)(next - at));
     at = next;
   }
 }
@@ -390,11 +403,12 @@ static off_t take_room(off_t more) {
   return more;
 }
 
-static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at) {
+/* `syncs`: what is written is durable at the end of the call. */
+static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at, bool syncs) {
   file *f = fds[fd].file;
   off_t more = at + (off_t)len - size_of(fd);
   bool grows = more > 0;
-  action a = judge(WRITE | (fds[fd].syncs ? SYNC : 0) | (grows ? SIZE : 0));
+  action a = judge(WRITE | (syncs ? SYNC : 0) | (grows ? SIZE : 0));
   if (a == FAIL || a == KILL) {
     if (strike_before(a)) return -1;
   }
@@ -410,7 +424,7 @@ static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at) {
   op *o = note(f, fd, bytes, len, at, at + (off_t)len);
   ssize_t n = real_pwrite(fd, bytes, len, at);
   if (a == CUT && !now.is_after) cut();
-  o->is_durable = fds[fd].syncs && a != SHORT;
+  o->is_durable = syncs && a != SHORT;
   strike_after(a);
   return n;
 }
@@ -419,23 +433,35 @@ static bool is_ours(int fd) {
   return fd >= 0 && fd < FDS && fds[fd].file != NULL;
 }
 
-ssize_t pwrite(int fd, const void *bytes, size_t len, off_t at) {
-  if (!is_ours(fd)) return real_pwrite(fd, bytes, len, at);
+static ssize_t write_at(int fd, const void *bytes, size_t len, off_t at, bool syncs) {
   pthread_mutex_lock(&mutex);
-  ssize_t n = write_file(fd, bytes, len, at);
+  ssize_t n = write_file(fd, bytes, len, at, syncs || fds[fd].syncs);
   pthread_mutex_unlock(&mutex);
+  return n;
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t len, off_t at) {
+  return is_ours(fd) ? write_at(fd, bytes, len, at, false) : real_pwrite(fd, bytes, len, at);
+}
+
+static ssize_t gather_at(int fd, const struct iovec *iov, int count, off_t at, bool syncs) {
+  size_t len = 0;
+  for (int i = 0; i < count; i++) len += iov[i].iov_len;
+  char *bytes = malloc(len + 1), *to = bytes;
+  for (int i = 0; i < count; i++) to = mempcpy(to, iov[i].iov_base, iov[i].iov_len);
+  ssize_t n = write_at(fd, bytes, len, at, syncs);
+  free(bytes);
   return n;
 }
 
 ssize_t pwritev(int fd, const struct iovec *iov, int count, off_t at) {
   if (!is_ours(fd)) return syscall(SYS_pwritev, fd, iov, count, at, 0);
-  size_t len = 0;
-  for (int i = 0; i < count; i++) len += iov[i].iov_len;
-  char *bytes = malloc(len + 1), *to = bytes;
-  for (int i = 0; i < count; i++) to = mempcpy(to, iov[i].iov_base, iov[i].iov_len);
-  ssize_t n = pwrite(fd, bytes, len, at);
-  free(bytes);
-  return n;
+  return gather_at(fd, iov, count, at, false);
+}
+
+ssize_t pwritev2(int fd, const struct iovec *iov, int count, off_t at, int flags) {
+  if (!is_ours(fd)) return syscall(SYS_pwritev2, fd, iov, count, at, 0, flags);
+  return gather_at(fd, iov, count, at, (flags & (RWF_DSYNC | RWF_SYNC)) != 0);
 }
 
 /* From where the descriptor is. */

@@ -40,10 +40,15 @@ function methods:environment()
   }, shell.must("pwd") .. "/" .. LIBRARY)
 end
 
+--- Starts a program in the place of fault_program.lua: a mode, and what comes after directory and control.
+function methods:start_program(file, mode, ...)
+  local argv = { vm.interpreter, file, mode, self.directory, self.control, ... }
+  return process.start(argv, { env = self:environment() })
+end
+
 --- Starts the program: a mode, and what comes after directory and control.
 function methods:start(mode, ...)
-  local argv = { vm.interpreter, "spec/support/fault_program.lua", mode, self.directory, self.control, ... }
-  return process.start(argv, { env = self:environment() })
+  return self:start_program("spec/support/fault_program.lua", mode, ...)
 end
 
 --- Starts the program on a file system of so many bytes, which ends with it.

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "store/journal_segment.h"
+
+#include "base/big_endian.h"
+#include "base/crc32c.h"
+#include "base/directory.h"
+#include "base/mem.h"
+#include "model/error.h"
+
+#define MAGIC "kwjourn"
+#define MAGIC_BYTES (sizeof MAGIC - 1)
+#define VERSION 1
+#define UNFINISHED "journal.new"
+#define ZEROED_AT_ONCE                                                                             \
+  (128 << 10) /* bytes: small writes do not delay the flushes of others for long */
+
+enum { STORE_ID = 8, NUMBER = 16, SALT = 24, EPOCH = 32, SIZE = 40, CRC = 48, HEADER = 52 };
+
+const char *kw_journal_segment_name(int slot, char name[KW_JOURNAL_NAME_ROOM]) {
+  snprintf(name, KW_JOURNAL_NAME_ROOM, "journal-%d", slot & 0xff);
+  return name;
+}
+
+static const char *path_of(const char *directory, int slot, char path[KW_NAME_ROOM]) {
+  char name[KW_JOURNAL_NAME_ROOM];
+  return kw_directory_name(directory, kw_journal_segment_name(slot, name), path);
+}
+
+/* {====== Durable writes ====== */
+
+static atomic_bool lacks_dsync; /* the kernel or the file system has no RWF_DSYNC */
+
+#ifdef KW_PROBE
+
+static atomic_bool skips_flush;
+
+void kw_journal_segment_skip_flush(bool skip) {
+  skips_flush = skip;
+}
+
+static bool must_flush(void) {
+  return !skips_flush;
+}
+
+#else
+
+static bool must_flush(void) {
+  return true;
+}
+
+#endif
+
+static bool is_unsupported(int number) {
+  return number == EOPNOTSUPP || number == ENOSYS || number == EINVAL;
+}
+
+/* Writes some of the bytes. *needs_flush becomes true if they are not flushed. The flush of a short write may have been
+ * left out. */
+static ssize_t write_some(int fd, const uint8_t *bytes, size_t len, off_t at, bool *needs_flush) {
+  struct iovec all = {.iov_base = (void *)bytes, .iov_len = len};
+  if (must_flush() && !lacks_dsync) {
+    ssize_t n = pwritev2(fd, &all, 1, at, RWF_DSYNC);
+    if (n >= 0 && (size_t)n < len) *needs_flush = true;
+    if (n >= 0 || !is_unsupported(errno)) return n;
+    lacks_dsync = true;
+  }
+  *needs_flush = true;
+  return pwrite(fd, bytes, len, at);
+}
+
+int kw_journal_segment_write(const kw_journal_segment *segment, const void *bytes, size_t len,
+                             int64_t at) {
+  const uint8_t *next = bytes;
+  bool needs_flush = false;
+  while (len > 0) {
+    ssize_t n = write_some(segment->fd, next, len, (off_t)at, &needs_flush);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n < 0 ? errno : EIO;
+    next += n;
+    at += n;
+    len -= (size_t)n;
+  }
+  return needs_flush && must_flush() && fdatasync(segment->fd) < 0 ? errno : 0;
+}
+
+/* }====== */
+
+/* {====== Header ====== */
+
+static bool draw_salt(uint64_t *salt) {
+  uint8_t bytes[8];
+  ssize_t n;
+  do n = getrandom(bytes, sizeof bytes, 0);
+  while (n < 0 && errno == EINTR);
+  *salt = kw_big_endian_get64(bytes);
+  return n == (ssize_t)sizeof bytes;
+}
+
+static void put_header(uint8_t block[KW_JOURNAL_BLOCK], const kw_journal_segment *segment) {
+  memset(block, 0, KW_JOURNAL_BLOCK);
+  memcpy(block, MAGIC, MAGIC_BYTES);
+  block[MAGIC_BYTES] = VERSION;
+  kw_big_endian_put64(block + STORE_ID, segment->store_id);
+  kw_big_endian_put64(block + NUMBER, (uint64_t)segment->number);
+  kw_big_endian_put64(block + SALT, segment->salt);
+  kw_big_endian_put64(block + EPOCH, segment->epoch);
+  kw_big_endian_put64(block + SIZE, (uint64_t)segment->size);
+  kw_big_endian_put32(block + CRC, kw_crc32c(0, kw_slice_of(block, CRC)));
+}
+
+/* A copy of the header, as it was read. */
+typedef struct copy {
+  bool is_good;
+  bool is_repaired;
+  uint8_t version;
+  kw_journal_segment fields;
+} copy;
+
+static void get_fields(const uint8_t *header, kw_journal_segment *fields) {
+  fields->store_id = kw_big_endian_get64(header + STORE_ID);
+  fields->number = (int64_t)kw_big_endian_get64(header + NUMBER);
+  fields->salt = kw_big_endian_get64(header + SALT);
+  fields->epoch = kw_big_endian_get64(header + EPOCH);
+  fields->size = (int64_t)kw_big_endian_get64(header + SIZE);
+}
+
+/* Numbers and sizes of a later version are not judged. */
+static bool is_sound(const copy *c) {
+  const kw_journal_segment *f = &c->fields;
+  if (c->version > VERSION) return true;
+  return c->version == VERSION && f->number > 0 && f->number <= KW_MAX_REVISION &&
+         f->size > KW_JOURNAL_FRAMES && f->size <= KW_JOURNAL_MAX_BYTES &&
+         f->size % KW_JOURNAL_BLOCK == 0;
+}
+
+static copy read_copy(uint8_t header[HEADER]) {
+  copy c = {0};
+  uint32_t crc = kw_big_endian_get32(header + CRC);
+  bool is_right = kw_crc32c(0, kw_slice_of(header, CRC)) == crc;
+  if (!is_right && !kw_crc32c_repair(header, CRC, &crc)) return c;
+  if (memcmp(header, MAGIC, MAGIC_BYTES) != 0) return c;
+  c.version = header[MAGIC_BYTES];
+  get_fields(header, &c.fields);
+  c.is_repaired = !is_right;
+  c.is_good = is_sound(&c);
+  return c;
+}
+
+static bool is_newer(const copy *c) {
+  return c->is_good && c->version > VERSION;
+}
+
+/* True if copy `a` counts, and not `b`. One of a newer version counts above all. A copy that had to be corrected counts
+ * only if the other one is bad, too: the other one may be older, but then the later use has no frame. */
+static bool is_better(const copy *a, const copy *b) {
+  if (a->is_good != b->is_good) return a->is_good;
+  if (is_newer(a) != is_newer(b)) return is_newer(a);
+  if (a->is_repaired != b->is_repaired) return !a->is_repaired;
+  return a->fields.number >= b->fields.number;
+}
+
+/* Reads what there is of a copy of the header. Returns false if reading fails. A copy beyond the end of the file is all
+ * zero. */
+static bool load_copy(int fd, int which, uint8_t header[HEADER]) {
+  memset(header, 0, HEADER);
+  errno = 0;
+  return kw_file_read(fd, header, HEADER, (int64_t)which * KW_JOURNAL_BLOCK) || errno == 0;
+}
+
+/* }====== */
+
+/* {====== Opening ====== */
+
+static int refuse(const kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM], int rc,
+                  const char *text) {
+  char name[KW_JOURNAL_NAME_ROOM];
+  snprintf(why, KW_JOURNAL_WHY_ROOM, "%s %s", kw_journal_segment_name(segment->slot, name), text);
+  return rc;
+}
+
+static int refuse_by_errno(const kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM]) {
+  char text[KW_JOURNAL_WHY_ROOM / 2];
+  snprintf(text, sizeof text, "cannot be read: %s", strerror(errno));
+  return refuse(segment, why, KW_ERR_STORAGE, text);
+}
+
+static int read_header(kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM]) {
+  uint8_t header[HEADER];
+  copy copies[2];
+  for (int i = 0; i < 2; i++) {
+    if (!load_copy(segment->fd, i, header)) return refuse_by_errno(segment, why);
+    copies[i] = read_copy(header);
+  }
+  int best = is_better(&copies[0], &copies[1]) ? 0 : 1;
+  kw_journal_segment fields = copies[best].fields;
+  if (!copies[best].is_good) return refuse(segment, why, KW_ERR_CORRUPT, "has a damaged header");
+  if (is_newer(&copies[best]))
+    return refuse(segment, why, KW_ERR_CORRUPT, "was written by a newer version of keywatch");
+  fields.fd = segment->fd;
+  fields.slot = segment->slot;
+  fields.first_copy = 1 - best;
+  *segment = fields;
+  return KW_OK;
+}
+
+static int read_file(kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM]) {
+  struct stat st;
+  if (fstat(segment->fd, &st) < 0) return refuse_by_errno(segment, why);
+  if (!S_ISREG(st.st_mode)) return refuse(segment, why, KW_ERR_CORRUPT, "is not a regular file");
+  int rc = read_header(segment, why);
+  if (rc == KW_OK && st.st_size < segment->size)
+    rc = refuse(segment, why, KW_ERR_CORRUPT, "has lost its end");
+  return rc;
+}
+
+/* A named pipe does not block an open that does not wait (O_NONBLOCK). */
+int kw_journal_segment_open(const char *directory, int slot, bool for_reading,
+                            kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM]) {
+  char path[KW_NAME_ROOM];
+  int flags = (for_reading ? O_RDONLY : O_RDWR) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  *segment = (kw_journal_segment){.slot = slot};
+  segment->fd = open(path_of(directory, slot, path), flags);
+  if (segment->fd < 0) return errno == ENOENT ? KW_ERR_NOT_FOUND : refuse_by_errno(segment, why);
+  int rc = read_file(segment, why);
+  if (rc != KW_OK) kw_journal_segment_close(segment);
+  return rc;
+}
+
+void kw_journal_segment_close(kw_journal_segment *segment) {
+  if (segment->fd >= 0) close(segment->fd);
+  segment->fd = -1;
+}
+
+void kw_journal_segment_remove(const char *directory, int slot) {
+  char path[KW_NAME_ROOM];
+  unlink(path_of(directory, slot, path));
+}
+
+void kw_journal_segment_remove_unfinished(const char *directory) {
+  char path[KW_NAME_ROOM];
+  unlink(kw_directory_name(directory, UNFINISHED, path));
+}
+
+/* }====== */
+
+/* {====== Making ====== */
+
+static int write_zeros(const kw_journal_segment *segment) {
+  uint8_t *zeros = kw_alloc_zeroed(ZEROED_AT_ONCE);
+  int number = zeros == NULL ? ENOMEM : 0;
+  for (int64_t at = KW_JOURNAL_FRAMES; number == 0 && at < segment->size; at += ZEROED_AT_ONCE) {
+    int64_t rest = segment->size - at;
+    number = kw_file_write(segment->fd, zeros, kw_min_size(ZEROED_AT_ONCE, (size_t)rest), at);
+  }
+  kw_free(zeros);
+  return number;
+}
+
+static int write_file(const kw_journal_segment *segment) {
+  uint8_t block[KW_JOURNAL_BLOCK];
+  put_header(block, segment);
+  int number = 0;
+  for (int i = 0; number == 0 && i < 2; i++)
+    number = kw_file_write(segment->fd, block, sizeof block, (int64_t)i * KW_JOURNAL_BLOCK);
+  if (number == 0) number = write_zeros(segment);
+  return number == 0 && fsync(segment->fd) < 0 ? errno : number;
+}
+
+/* Gives the finished file its name. Without a synced name a crash could lose the frames of the segment. */
+static int give_name(const char *directory, const char *unfinished, int slot) {
+  char path[KW_NAME_ROOM];
+  if (rename(unfinished, path_of(directory, slot, path)) < 0) return errno;
+  int number = kw_directory_sync(directory);
+  if (number != 0) unlink(path);
+  return number;
+}
+
+static int error_of(int number) {
+  return number == 0 ? KW_OK : number == ENOMEM ? KW_ERR_NO_MEMORY : kw_error_of_errno(number);
+}
+
+int kw_journal_segment_make(const char *directory, kw_journal_segment *segment) {
+  char path[KW_NAME_ROOM];
+  kw_directory_name(directory, UNFINISHED, path);
+  segment->first_copy = 0;
+  segment->fd = -1;
+  if (!draw_salt(&segment->salt)) return KW_ERR_STORAGE;
+  segment->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (segment->fd < 0) return error_of(errno);
+  int number = write_file(segment);
+  if (number == 0) number = give_name(directory, path, segment->slot);
+  if (number == 0) return KW_OK;
+  kw_journal_segment_close(segment);
+  unlink(path);
+  return error_of(number);
+}
+
+/* One copy is good at every moment. */
+int kw_journal_segment_renew(kw_journal_segment *segment, uint64_t store_id, int64_t number,
+                             uint64_t epoch) {
+  uint8_t block[KW_JOURNAL_BLOCK];
+  kw_journal_segment next = *segment;
+  next.store_id = store_id;
+  next.number = number;
+  next.epoch = epoch;
+  if (!draw_salt(&next.salt)) return KW_ERR_STORAGE;
+  put_header(block, &next);
+  for (int i = 0; i < 2; i++) {
+    int which = segment->first_copy ^ i;
+    int rc =
+        kw_journal_segment_write(&next, block, sizeof block, (int64_t)which * KW_JOURNAL_BLOCK);
+    if (rc == 0) continue;
+    segment->first_copy = which;
+    return kw_error_of_errno(rc);
+  }
+  *segment = next;
+  return KW_OK;
+}
+
+/* }====== */

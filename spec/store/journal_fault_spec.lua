@@ -1,0 +1,132 @@
+--- A journal whose disk fails: see spec/support/fault.c. Every group that was acknowledged is recovered, and at most
+-- one more, which was being written. spec/support/journal_program.lua has the journal.
+
+local core = require "keywatch.core"
+
+local directory = require "spec.support.directory"
+local fault = require "spec.support.fault"
+local new_random = require("spec.support.random").new
+local occurrences = require "spec.support.occurrences"
+
+if not core.probe then
+  describe("a journal whose disk fails", function()
+    it("cannot be looked at without a probe", function()
+      assert.is_nil(core.probe)
+    end)
+  end)
+  return
+end
+
+local groups = require "spec.support.journal_groups"
+
+local PROGRAM = "spec/support/journal_program.lua"
+local KILLED = 128 + 9
+local IS_FAST = os.getenv("KW_FAST") ~= nil
+local POWER = tonumber(os.getenv("KW_POWER")) or IS_FAST and 8 or 20 -- times that it fails
+local LIVES = 2 -- of one directory
+local LAST = 36 -- group of a life
+
+local disk
+
+before_each(function() disk = fault.new() end)
+after_each(function()
+  disk:remove()
+  directory.remove_all()
+end)
+
+local function renew_disk()
+  disk:remove()
+  disk = fault.new()
+end
+
+--- Appends groups after the first `from` in an epoch, until a plan strikes or the groups are at an end. Returns the
+-- last group that was acknowledged, the last one that LMDB has, and whether the plan has struck.
+local function live(plan, epoch, from, flush)
+  disk:plan(plan)
+  local program = disk:start_program(PROGRAM, "power", tostring(epoch), tostring(from + 1), tostring(from + LAST),
+    flush or "flush")
+  local status = program:wait()
+  assert(status == KILLED or status == 0, program:transcript())
+  local done, applied = from, from
+  for n in program:stdout():gmatch("done (%d+)\n") do done = tonumber(n) end
+  for n in program:stdout():gmatch("applied (%d+)\n") do applied = tonumber(n) end
+  return done, math.max(applied, from), status == KILLED
+end
+
+--- Whether all acknowledged groups are recovered. Returns the last one, and whether there was a strike; or nil and what
+-- is wrong.
+local function survive(plan, epoch, from, flush)
+  local done, applied, has_struck = live(plan, epoch, from, flush)
+  local last, err = groups.recover(disk.directory, epoch, applied)
+  if not last then return nil, tostring(err) end
+  if last ~= done and last ~= done + 1 then return nil, ("%d groups, and not %d"):format(last, done) end
+  return last, has_struck
+end
+
+local function must_survive(plan, epoch, from)
+  local last, result = survive(plan, epoch, from)
+  if not last then error(("epoch %d from %d, %s: %s"):format(epoch, from, plan, result), 0) end
+  return last, result
+end
+
+describe("a journal that leaves out its flush #slow", function()
+  it("is caught by a power cut", function()
+    local random = new_random(tonumber(os.getenv("KW_SEED")))
+    occurrences.await({ "caught" }, 1, function()
+      local plan = ("cut write %d after %d"):format(random:between(20, 60), random:next())
+      local last = survive(plan, 1, 0, "no flush")
+      renew_disk()
+      return last and "survived" or "caught"
+    end)
+  end)
+end)
+
+describe("a journal whose power fails #slow", function()
+  it("has every acknowledged group, at whichever call of a life it does", function()
+    local random = new_random(tonumber(os.getenv("KW_SEED")))
+    local step = IS_FAST and 5 or 1
+    local n = random:between(1, step)
+    repeat
+      local what, when = random:pick { "cut", "tear" }, random:pick { "before", "after" }
+      local _, has_struck = must_survive(("%s any %d %s %d"):format(what, n, when, random:next()), 1, 0)
+      renew_disk()
+      n = n + step
+    until not has_struck
+    assert.is_true(n > 80, n)
+  end)
+
+  it("has every acknowledged group over several lives, whatever the disk has lost", function()
+    local random = new_random(tonumber(os.getenv("KW_SEED")))
+    for _ = 1, POWER do
+      local last = 0
+      for epoch = 1, LIVES do
+        local what, kind = random:pick { "cut", "tear" }, random:pick { "any", "write", "sync", "name" }
+        local n = random:between(1, kind == "name" and 6 or 60)
+        last = must_survive(("%s %s %d %s %d"):format(what, kind, n, random:pick { "before", "after" }, random:next()),
+          epoch, last)
+      end
+      renew_disk()
+    end
+  end)
+end)
+
+describe("a journal whose disk fails #slow", function()
+  local plans = {
+    ["has no room"] = "fail any %d once 28",
+    ["has no room from then on"] = "fail any %d on 28",
+    ["has no room for its owner"] = "fail any %d once 122",
+    ["is broken"] = "fail any %d once 5",
+    ["is broken from then on"] = "fail any %d on 5",
+    ["is interrupted"] = "fail write %d once 4",
+    ["writes half"] = "short write %d once",
+    ["writes halves from then on"] = "short write %d on",
+    ["knows no flush with a write"] = "fail sync %d once 95",
+  }
+  for what, plan in pairs(plans) do
+    it("loses no acknowledged group when it " .. what .. ", whichever call it is", function()
+      local program = disk:start_program(PROGRAM, "every", plan)
+      assert.equal(0, program:wait(600), program:transcript())
+      assert.matches("done %d+\n", program:stdout())
+    end)
+  end
+end)

@@ -1,0 +1,119 @@
+--- A program with a journal that the disk fails: spec/support/fault.c is preloaded into it.
+--
+--   journal_program.lua power DIRECTORY CONTROL EPOCH FROM TO FLUSH   appends the groups FROM to TO in a new epoch.
+--                       Says "done I" when a group is durable, and "applied I" before it releases groups. FLUSH is
+--                       "flush", or "no flush" for a journal that leaves out its flush
+--   journal_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a life in turn; with
+--                       KW_FAST for every third, from the first on that KW_SEED says
+
+local probe = require("keywatch.core").probe.journal
+
+local directory = require "spec.support.directory"
+local groups = require "spec.support.journal_groups"
+
+local mode, path, control = arg[1], arg[2], arg[3]
+
+local LAST = 36 -- group of a life: segments have been made, filled, and used again
+
+local function plan(line)
+  local file = assert(io.open(control .. ".next", "w"))
+  file:write(line, "\n")
+  file:close()
+  assert(os.rename(control .. ".next", control))
+end
+
+local function has_struck()
+  return os.remove(control .. ".struck") ~= nil
+end
+
+local modes = {}
+
+function modes.power()
+  local epoch, from, to = tonumber(arg[4]), tonumber(arg[5]), tonumber(arg[6])
+  probe.skip_flush(arg[7] == "no flush")
+  io.stdout:setvbuf("no")
+  local journal = assert(groups.open(path, epoch))
+  for n = from, to do
+    assert(groups.append(journal, n))
+    print("done " .. n)
+    if n % 4 == 0 then
+      print("applied " .. n - 3)
+      journal:release(n - 3)
+      assert(journal:prepare())
+    end
+  end
+  journal:close()
+end
+
+local CODES = { storage = true, no_space = true }
+
+--- Appends until that fails for good. Returns the last group that is durable, and the last one that LMDB has.
+local function work(journal, is_full)
+  local done, applied = 0, 0
+  while done < LAST do
+    local ok, err = groups.append(journal, done + 1)
+    if ok then
+      done = done + 1
+    elseif err.code == "no_space" then
+      assert(is_full, "there is room")
+      plan("")
+      assert(groups.recover(path, 1, applied) == done, "a group that was refused is there")
+    else
+      assert(err.code == "storage", tostring(err))
+      plan("")
+      local _, again = groups.append(journal, done + 2)
+      assert(again and again.code == "storage", "it goes on")
+      return done, applied, true
+    end
+    if done % 4 == 0 and done > 0 then
+      applied = done - 3
+      journal:release(applied)
+      local prepared, trouble = journal:prepare()
+      assert(prepared or CODES[trouble.code], tostring(trouble))
+    end
+  end
+  return done, applied
+end
+
+--- One life, the n-th call of which fails.
+local function try(line)
+  for _, name in ipairs(directory.list(path)) do os.remove(path .. "/" .. name) end
+  local is_full = line:find(" 28$") ~= nil or line:find(" 122$") ~= nil
+  local done, applied, may_be_more = 0, 0, false
+  plan(line)
+  local journal, err = groups.open(path, 1)
+  if journal then
+    done, applied, may_be_more = work(journal, is_full)
+    journal:close()
+  else
+    assert(err.code == "storage", tostring(err))
+  end
+  local last, why = groups.recover(path, 1, applied)
+  local struck = has_struck()
+  plan("")
+  if not last then
+    assert(type(why) == "table" and why.code == "storage" and why.message:find("^journal"), tostring(why))
+    last, why = groups.recover(path, 1, applied)
+  end
+  assert(last, tostring(why))
+  assert(last == done or may_be_more and last == done + 1, ("%d groups, and not %d"):format(last, done))
+  journal = assert(groups.open(path, 2))
+  assert(groups.append(journal, last + 1))
+  journal:close()
+  assert(groups.recover(path, 2, last) == last + 1)
+  return struck
+end
+
+function modes.every()
+  local step = os.getenv("KW_FAST") and 3 or 1
+  local n = 1 + (tonumber(os.getenv("KW_SEED")) or 0) % step - step
+  repeat
+    n = n + step
+    local line = arg[4]:format(n)
+    local ok, struck = xpcall(try, function(err) return debug.traceback(tostring(err)) end, line)
+    if not ok then error(line .. ": " .. struck, 0) end
+  until not struck
+  print("done " .. n)
+end
+
+modes[mode]()
