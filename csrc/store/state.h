@@ -30,15 +30,31 @@
 
 typedef enum kw_undo_kind { KW_UNDO_CHANGE, KW_UNDO_GRANT, KW_UNDO_REVOKE } kw_undo_kind;
 
-/* How to undo one step of a write. Each step is one change of the commit group, too. */
+/* How to undo one step of a write. Each step is one change of the commit group, too. A large delete has a million
+ * steps, so the kind of a step takes no room of its own. */
 typedef struct kw_undo {
-  kw_undo_kind kind;
-  union {
-    kw_key_history *history; /* of the changed key */
-    kw_lease *lease;         /* granted; or revoked, and owned by this step */
-  };
+  uintptr_t target;    /* the history of the changed key; the granted lease; or the revoked one, which the step owns. The
+                        * kind of the step is in the lowest bits. */
   kw_key_state before; /* of the key */
 } kw_undo;
+
+#define KW_UNDO_KINDS ((uintptr_t)3) /* bits */
+
+static inline kw_undo kw_undo_of(kw_undo_kind kind, const void *target, kw_key_state before) {
+  return (kw_undo){.target = (uintptr_t)target | (uintptr_t)kind, .before = before};
+}
+
+static inline kw_undo_kind kw_undo_kind_of(const kw_undo *step) {
+  return (kw_undo_kind)(step->target & KW_UNDO_KINDS);
+}
+
+static inline kw_key_history *kw_undo_history(const kw_undo *step) {
+  return (kw_key_history *)(step->target & ~KW_UNDO_KINDS);
+}
+
+static inline kw_lease *kw_undo_lease(const kw_undo *step) {
+  return (kw_lease *)(step->target & ~KW_UNDO_KINDS);
+}
 
 /* All steps that can be undone, the oldest first: those of the submitted commit group, of the gathering one, and of
  * the open write. */

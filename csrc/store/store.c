@@ -328,9 +328,10 @@ static const char *check_revoked(const kw_store *store) {
   size_t ids = 0;
   for (size_t i = 0; i < store->undo.n; i++) {
     const kw_undo *step = &store->undo.steps[i];
-    if (step->kind != KW_UNDO_REVOKE) continue;
-    if (!kw_leases_has_revoked(&store->leases, step->lease)) return "a revoked lease is not found";
-    if (step->lease->newer == NULL) ids++;
+    if (kw_undo_kind_of(step) != KW_UNDO_REVOKE) continue;
+    const kw_lease *lease = kw_undo_lease(step);
+    if (!kw_leases_has_revoked(&store->leases, lease)) return "a revoked lease is not found";
+    if (lease->newer == NULL) ids++;
   }
   return ids == store->leases.revoked.n ? NULL : "a revoked lease too many";
 }

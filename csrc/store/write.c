@@ -52,7 +52,7 @@ static int add_change(kw_store *store, kw_key_history *history, kw_change change
   open->main = change.main;
   open->n++;
   store->undo.steps[store->undo.n++] =
-      (kw_undo){.kind = KW_UNDO_CHANGE, .history = history, .before = history->state};
+      kw_undo_of(KW_UNDO_CHANGE, history, history->state);
   kw_key_history_push(history, change);
   set_state(store, history, state);
   return KW_OK;
@@ -98,7 +98,7 @@ int kw_write_grant(kw_store *store, int64_t now, int64_t id, int64_t ttl) {
     if (group != NULL) kw_commit_group_undo(group);
     return KW_ERR_NO_MEMORY;
   }
-  store->undo.steps[store->undo.n++] = (kw_undo){.kind = KW_UNDO_GRANT, .lease = lease};
+  store->undo.steps[store->undo.n++] = kw_undo_of(KW_UNDO_GRANT, lease, (kw_key_state){0});
   return KW_OK;
 }
 
@@ -110,7 +110,7 @@ int kw_write_revoke(kw_store *store, kw_lease *lease) {
     if (group != NULL) kw_commit_group_undo(group);
     return KW_ERR_NO_MEMORY;
   }
-  store->undo.steps[store->undo.n++] = (kw_undo){.kind = KW_UNDO_REVOKE, .lease = lease};
+  store->undo.steps[store->undo.n++] = kw_undo_of(KW_UNDO_REVOKE, lease, (kw_key_state){0});
   return KW_OK;
 }
 
@@ -119,16 +119,17 @@ int kw_write_revoke(kw_store *store, kw_lease *lease) {
 /* {====== Undoing ====== */
 
 static void undo_change(kw_store *store, const kw_undo *step) {
-  kw_key_history_pop(step->history);
-  set_state(store, step->history, step->before);
-  if (kw_key_history_is_empty(step->history)) kw_index_remove(&store->index, step->history);
+  kw_key_history *history = kw_undo_history(step);
+  kw_key_history_pop(history);
+  set_state(store, history, step->before);
+  if (kw_key_history_is_empty(history)) kw_index_remove(&store->index, history);
 }
 
 static void undo_step(kw_store *store, const kw_undo *step) {
-  switch (step->kind) {
+  switch (kw_undo_kind_of(step)) {
     case KW_UNDO_CHANGE: undo_change(store, step); break;
-    case KW_UNDO_GRANT: kw_leases_remove(&store->leases, step->lease); break;
-    case KW_UNDO_REVOKE: kw_leases_put_back(&store->leases, step->lease); break;
+    case KW_UNDO_GRANT: kw_leases_remove(&store->leases, kw_undo_lease(step)); break;
+    case KW_UNDO_REVOKE: kw_leases_put_back(&store->leases, kw_undo_lease(step)); break;
   }
 }
 
@@ -143,7 +144,7 @@ bool kw_write_rollback_within(kw_store *store, kw_work *work) {
     if (!kw_work_is_left(work)) return false;
     kw_work_spend(work, 0);
     const kw_undo *step = &undo->steps[--undo->n];
-    if (step->kind == KW_UNDO_CHANGE) {
+    if (kw_undo_kind_of(step) == KW_UNDO_CHANGE) {
       kw_log_undo(store->log);
     } else if (store->group != NULL) {
       kw_commit_group_undo(store->group);
@@ -175,8 +176,9 @@ static void forget_detached(kw_store *store, const kw_undo *step, uint64_t numbe
 }
 
 static void forget_step(kw_store *store, const kw_undo *step, uint64_t number) {
-  if (step->kind == KW_UNDO_REVOKE) kw_leases_end(&store->leases, step->lease);
-  if (step->kind == KW_UNDO_CHANGE && step->before.lease != 0) forget_detached(store, step, number);
+  kw_undo_kind kind = kw_undo_kind_of(step);
+  if (kind == KW_UNDO_REVOKE) kw_leases_end(&store->leases, kw_undo_lease(step));
+  if (kind == KW_UNDO_CHANGE && step->before.lease != 0) forget_detached(store, step, number);
 }
 
 void kw_write_forget_undo(kw_store *store, size_t n) {
