@@ -302,7 +302,10 @@ static bool step(kw_store *store, int64_t now) {
   bool more = kw_lessor_step(store, now) || has_passed;
   if (kw_store_is_busy(store)) return true;
   kw_retention_step(store, now);
-  if (kw_compaction_deadline(store) <= now) more = kw_compaction_step(store) || more;
+  if (kw_compaction_deadline(store) <= now) {
+    more = kw_compaction_step(store) || more;
+    kw_mem_join(); /* histories have shrunk, also if the next step comes later */
+  }
   kw_store_flush(store);
   return more;
 }

@@ -36,7 +36,6 @@ void kw_surplus_step(kw_store *store, int64_t now) {
   kw_surplus *surplus = &store->surplus;
   kw_surplus_note(store);
   size_t n = in_use(store), freed = surplus->most - n;
-  if (freed > surplus->freed) kw_mem_join();
   bool is_portion = freed >= PORTION && freed >= surplus->most / SHARE;
   if (is_portion || now >= surplus->due_at) {
     kw_mem_trim();
