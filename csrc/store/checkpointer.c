@@ -6,11 +6,21 @@
 #include "base/mem.h"
 #include "model/error.h"
 
+/* Pending records, and pending changes, that are enough for a checkpoint. */
+#ifdef KW_PROBE
+#define FULL_BYTES 4096 /* small, so that tests make checkpoints */
+#define FULL_CHANGES 32
+#else
+#define FULL_BYTES (2 << 20)
+#define FULL_CHANGES 16384
+#endif
+
 /* Groups that the database lacks, as one. */
 typedef struct batch {
   kw_commit_group group; /* its meta is that of the newest */
   size_t bytes;          /* of records */
   size_t need;           /* of the database, at most */
+  bool has_removals;     /* of records */
 } batch;
 
 struct kw_checkpointer {
@@ -113,6 +123,7 @@ bool kw_checkpointer_reserve(kw_checkpointer *c, size_t n) {
 void kw_checkpointer_add(kw_checkpointer *c, kw_commit_group *group, size_t bytes, size_t need) {
   c->pending.bytes += bytes;
   c->pending.need += need;
+  if (kw_commit_group_has_removals(group)) c->pending.has_removals = true;
   kw_commit_group_move(group, &c->pending.group);
 }
 
@@ -120,8 +131,16 @@ bool kw_checkpointer_is_behind(const kw_checkpointer *c) {
   return has_groups(&c->applying) || has_groups(&c->pending);
 }
 
-size_t kw_checkpointer_pending_bytes(const kw_checkpointer *c) {
-  return c->pending.bytes;
+bool kw_checkpointer_is_full(const kw_checkpointer *c) {
+  return c->pending.bytes >= FULL_BYTES || c->pending.group.n >= FULL_CHANGES;
+}
+
+bool kw_checkpointer_has_removals(const kw_checkpointer *c) {
+  return c->pending.has_removals;
+}
+
+size_t kw_checkpointer_bytes(const kw_checkpointer *c) {
+  return c->applying.bytes + c->pending.bytes;
 }
 
 size_t kw_checkpointer_need(const kw_checkpointer *c) {
@@ -190,17 +209,27 @@ static bool swap(kw_checkpointer *c) {
   return is_swapped;
 }
 
-/* Removals may have been written even by what has failed: the reader must leave their pages. */
-bool kw_checkpointer_take(kw_checkpointer *c, bool wait, kw_checkpoint *outcome) {
-  if (!kw_worker_take(&c->worker, wait)) return false;
-  c->must_close = false;
+static bool is_unknown(const kw_checkpoint *outcome) {
+  return outcome->rc == KW_ERR_STORAGE || outcome->direct_rc == KW_ERR_STORAGE;
+}
+
+/* Moves the reader on. Removals may have been written even by what has found no room: the reader must leave their
+ * pages. */
+static void move_reader(kw_checkpointer *c) {
   note_applied(c);
   if (!swap(c) && kw_database_renew(c->database) != KW_OK)
     c->outcome.rc = c->outcome.direct_rc = KW_ERR_STORAGE;
+}
+
+/* If it is unknown what was written, the reader stays where it is, and the memory has all that it does not see. */
+bool kw_checkpointer_take(kw_checkpointer *c, bool wait, kw_checkpoint *outcome) {
+  if (!kw_worker_take(&c->worker, wait)) return false;
+  c->must_close = false;
+  if (!is_unknown(&c->outcome)) move_reader(c);
+  c->has_failed = is_unknown(&c->outcome);
   c->direct = NULL;
   c->must_copy = false;
   *outcome = c->outcome;
-  if (outcome->rc == KW_ERR_STORAGE || outcome->direct_rc == KW_ERR_STORAGE) c->has_failed = true;
   if (c->must_close) kw_worker_begin(&c->worker);
   return true;
 }

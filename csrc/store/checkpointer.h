@@ -48,8 +48,14 @@ void kw_checkpointer_add(kw_checkpointer *c, kw_commit_group *group, size_t byte
 /* True if there are groups that the database lacks. */
 bool kw_checkpointer_is_behind(const kw_checkpointer *c);
 
-/* Returns the bytes of the records of the pending groups, without those that are being applied. */
-size_t kw_checkpointer_pending_bytes(const kw_checkpointer *c);
+/* True if the pending groups are large enough for a checkpoint. */
+bool kw_checkpointer_is_full(const kw_checkpointer *c);
+
+/* True if a pending group removes records: a checkpoint would free their pages. */
+bool kw_checkpointer_has_removals(const kw_checkpointer *c);
+
+/* Returns the bytes of the records of all groups that the database lacks. */
+size_t kw_checkpointer_bytes(const kw_checkpointer *c);
 
 /* Returns the bytes that the database may need for all groups that it lacks. */
 size_t kw_checkpointer_need(const kw_checkpointer *c);

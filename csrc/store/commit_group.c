@@ -98,6 +98,13 @@ size_t kw_commit_group_bytes(const kw_commit_group *group) {
   return bytes;
 }
 
+bool kw_commit_group_has_removals(const kw_commit_group *group) {
+  for (size_t i = 0; i < group->n; i++) {
+    if (group->changes[i].kind == KW_COMMIT_REMOVE) return true;
+  }
+  return false;
+}
+
 void kw_commit_group_move(kw_commit_group *group, kw_commit_group *to) {
   assert(to->cap - to->n >= group->n);
   if (group->n > 0)

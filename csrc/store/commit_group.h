@@ -87,6 +87,9 @@ void kw_commit_group_undo(kw_commit_group *group);
 /* Returns the bytes of the records and rows of the group. */
 size_t kw_commit_group_bytes(const kw_commit_group *group);
 
+/* True if the group removes records. */
+bool kw_commit_group_has_removals(const kw_commit_group *group);
+
 /* Appends all changes to those of `to`, which has room for them and gets the group's meta. The group becomes empty. */
 void kw_commit_group_move(kw_commit_group *group, kw_commit_group *to);
 

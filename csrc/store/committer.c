@@ -9,14 +9,12 @@
 #ifdef KW_PROBE
 #define BULK_BYTES 2048 /* small, so that tests go both ways */
 #define BULK_CHANGES 32
-#define CHECKPOINT_BYTES 4096
 #else
 #define BULK_BYTES (256 << 10)
 #define BULK_CHANGES 4096
-#define CHECKPOINT_BYTES (2 << 20)   /* of pending records: a checkpoint begins */
 #endif
 
-#define CHECKPOINT_FRAMES (32 << 20) /* of frames in the journal: the same */
+#define FULL_FRAMES (32 << 20) /* bytes of the journal that are enough for a checkpoint */
 
 typedef enum place { NOWHERE, IN_JOURNAL, WAITING, IN_DATABASE, DONE } place;
 
@@ -160,7 +158,7 @@ static void take_appended(kw_committer *c, bool wait) {
 static void take_checkpoint(kw_committer *c, bool wait) {
   kw_checkpoint done;
   if (!kw_checkpointer_take(c->checkpointer, wait, &done)) return;
-  if (done.rc == KW_ERR_STORAGE) c->failure = KW_ERR_STORAGE;
+  if (done.rc == KW_ERR_STORAGE || done.direct_rc == KW_ERR_STORAGE) c->failure = KW_ERR_STORAGE;
   if (c->place == IN_DATABASE && done.is_direct) {
     if (done.direct_rc == KW_OK && c->must_copy) c->defragmented = done.copy_rc;
     finish(c, done.direct_rc);
@@ -215,8 +213,16 @@ bool kw_committer_is_checkpointing(const kw_committer *c) {
 }
 
 bool kw_committer_is_full(const kw_committer *c) {
-  return kw_checkpointer_pending_bytes(c->checkpointer) >= CHECKPOINT_BYTES ||
-         (c->journal != NULL && kw_journal_unreleased(c->journal) >= CHECKPOINT_FRAMES);
+  return kw_checkpointer_is_full(c->checkpointer) ||
+         (c->journal != NULL && kw_journal_unreleased(c->journal) >= FULL_FRAMES);
+}
+
+bool kw_committer_has_removals(const kw_committer *c) {
+  return kw_checkpointer_has_removals(c->checkpointer);
+}
+
+size_t kw_committer_lacking_bytes(const kw_committer *c) {
+  return kw_checkpointer_bytes(c->checkpointer);
 }
 
 bool kw_committer_must_repeat(const kw_committer *c) {

@@ -78,6 +78,12 @@ bool kw_committer_is_checkpointing(const kw_committer *committer);
 /* True if the pending groups, or the journal, are large enough for a checkpoint. */
 bool kw_committer_is_full(const kw_committer *committer);
 
+/* True if a pending group removes records. */
+bool kw_committer_has_removals(const kw_committer *committer);
+
+/* Returns the bytes of the records that are durable, and that the database lacks. */
+size_t kw_committer_lacking_bytes(const kw_committer *committer);
+
 /* True if the last checkpoint has found no room, or no memory. */
 bool kw_committer_must_repeat(const kw_committer *committer);
 

@@ -64,7 +64,8 @@ void kw_store_flush(kw_store *store) {
 
 /* {====== Checkpoints ====== */
 
-/* Begins a checkpoint if it is time. Otherwise, if the database lacks something, a time is set. */
+/* Begins a checkpoint if it is time; also for a compaction that waits for it, and after the last step of one, which
+ * frees pages. Otherwise, if the database lacks something, a time is set. */
 static void checkpoint(kw_store *store) {
   kw_durability *d = &store->durability;
   kw_committer *committer = store->committer;
@@ -76,7 +77,8 @@ static void checkpoint(kw_store *store) {
   bool must_repeat = kw_committer_must_repeat(committer);
   if (d->checkpoint_at == KW_NEVER)
     d->checkpoint_at = store->now + (must_repeat ? KW_RETRY_MS : CHECKPOINT_MS);
-  bool is_wanted = kw_committer_is_full(committer) || kw_compaction_is_waiting(store);
+  bool is_wanted = kw_committer_is_full(committer) || kw_compaction_is_waiting(store) ||
+                   (kw_committer_has_removals(committer) && !kw_store_is_compacting(store));
   if ((is_wanted && !must_repeat) || store->now >= d->checkpoint_at) {
     kw_committer_checkpoint(committer);
     d->checkpoint_at = KW_NEVER;

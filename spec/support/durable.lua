@@ -9,7 +9,8 @@ local new_model = require("spec.support.model").new
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
-local FILES = { "data.mdb", "copy.mdb", "copy.mdb-lock", "lock", "data.mdb-lock" }
+local FILES = { "data.mdb", "copy.mdb", "copy.mdb-lock", "lock", "data.mdb-lock", "journal.new" }
+local SEGMENTS = 16 -- of a journal, more than a spec makes
 
 local methods = {}
 local meta = { __index = methods }
@@ -125,6 +126,7 @@ end
 --- Removes the directory.
 local function remove(path)
   for _, name in ipairs(FILES) do os.remove(path .. "/" .. name) end
+  for i = 0, SEGMENTS - 1 do os.remove(path .. "/journal-" .. i) end
   os.remove(path)
 end
 

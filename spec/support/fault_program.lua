@@ -58,7 +58,7 @@ local function expect_read_only(subject)
   local store = subject.store
   local _, err = store:put("more", "")
   assert(err and err.code == "storage" and err.grpc_status == 14, "not refused: " .. tostring(err))
-  assert(store:range("", { prefix = true }).revision == subject.model.revision, "another revision")
+  assert(assert(store:range("", { prefix = true })).revision == subject.model.revision, "another revision")
   assert(store:status().revision == subject.model.revision, "another revision")
 end
 

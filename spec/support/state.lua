@@ -39,7 +39,7 @@ local function of(store)
     leases = leases_of(store),
     alarms = store:alarms(),
     kept = store:rows("t"), -- the table of the specs
-    deadline = store:deadline(),
+    deadline = store.wait == nil and store:deadline() or nil, -- a durable one has times of its own, for checkpoints
   }
 end
 

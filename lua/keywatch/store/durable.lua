@@ -198,9 +198,12 @@ function methods.compact(store, revision, opts)
     local goes_on, why = finish(store, false, store:go_on())
     if goes_on == nil and why.code == "no_space" then return result, err end -- the other steps come later
     if goes_on == nil then return nil, incomplete(result, why) end
-    if not goes_on then return result, err end
+    if not goes_on then break end
   end
-  return nil, incomplete(result, core.new_error("closed"))
+  if is_closed(store) then return nil, incomplete(result, core.new_error("closed")) end
+  local ok, why = finish(store, false, store:checkpoint()) -- the space of what was removed is free after that
+  if not ok and why.code ~= "no_space" then return nil, incomplete(result, why) end
+  return result, err
 end
 
 return { open = open }
