@@ -106,7 +106,8 @@ static bool draw_salt(uint64_t *salt) {
   return n == (ssize_t)sizeof bytes;
 }
 
-static void put_header(uint8_t block[KW_JOURNAL_BLOCK], const kw_journal_segment *segment) {
+void kw_journal_segment_put_header(uint8_t block[KW_JOURNAL_BLOCK],
+                                   const kw_journal_segment *segment) {
   memset(block, 0, KW_JOURNAL_BLOCK);
   memcpy(block, MAGIC, MAGIC_BYTES);
   block[MAGIC_BYTES] = VERSION;
@@ -268,7 +269,7 @@ static int write_zeros(const kw_journal_segment *segment) {
 
 static int write_file(const kw_journal_segment *segment) {
   uint8_t block[KW_JOURNAL_BLOCK];
-  put_header(block, segment);
+  kw_journal_segment_put_header(block, segment);
   int number = 0;
   for (int i = 0; number == 0 && i < 2; i++)
     number = kw_file_write(segment->fd, block, sizeof block, (int64_t)i * KW_JOURNAL_BLOCK);
@@ -314,7 +315,7 @@ int kw_journal_segment_renew(kw_journal_segment *segment, uint64_t store_id, int
   next.number = number;
   next.epoch = epoch;
   if (!draw_salt(&next.salt)) return KW_ERR_STORAGE;
-  put_header(block, &next);
+  kw_journal_segment_put_header(block, &next);
   for (int i = 0; i < 2; i++) {
     int which = segment->first_copy ^ i;
     int rc =

@@ -42,6 +42,10 @@ typedef struct kw_journal_segment {
 /* Writes the name of the file of a slot to `name`, and returns `name`. */
 const char *kw_journal_segment_name(int slot, char name[KW_JOURNAL_NAME_ROOM]);
 
+/* Writes one copy of the header: a block. */
+void kw_journal_segment_put_header(uint8_t block[KW_JOURNAL_BLOCK],
+                                   const kw_journal_segment *segment);
+
 /* Makes the file of a segment, durably. The caller has set slot, size, store_id, number and epoch; sets the rest. A
  * file that has the slot is replaced. Returns KW_OK; or KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE, and then
  * there is no new file. */

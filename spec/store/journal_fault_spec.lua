@@ -5,6 +5,7 @@ local core = require "keywatch.core"
 
 local directory = require "spec.support.directory"
 local fault = require "spec.support.fault"
+local files = require "spec.support.files"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
 
@@ -93,6 +94,23 @@ describe("a journal whose power fails #slow", function()
       n = n + step
     until not has_struck
     assert.is_true(n > 80, n)
+  end)
+
+  it("has every acknowledged group where a header is torn whose other copy was damaged before", function()
+    local random = new_random(tonumber(os.getenv("KW_SEED")))
+    for copy = 0, 1 do
+      for n = 1, 2 do
+        local last = must_survive("", 1, 0)
+        for _, name in ipairs(directory.list(disk.directory)) do
+          local path = disk.directory .. "/" .. name
+          local bytes = files.read(path)
+          files.write(path, bytes:sub(1, copy * 4096) .. ("?"):rep(512) .. bytes:sub(copy * 4096 + 513))
+        end
+        last = must_survive(("tear write %d before %d"):format(n, random:next()), 2, last)
+        must_survive("", 3, last)
+        renew_disk()
+      end
+    end
   end)
 
   it("has every acknowledged group over several lives, whatever the disk has lost", function()
