@@ -306,9 +306,9 @@ describe("a journal", function()
     assert(journal:prepare())
     append(journal, 3, 3, 5 * SMALL)
     append(journal, 4, 4, 5 * SMALL)
-    append(journal, 5, 40)
+    append(journal, 5, 100)
     journal:close()
-    expect_groups(1, 40)
+    expect_groups(1, 100)
   end)
 
   it("removes large segments when they are no longer needed", function()
@@ -484,7 +484,13 @@ describe("a damaged journal", function()
       local journal = open { epoch = EPOCH + 1, first_bytes = SMALL, most_bytes = SMALL }
       append(journal, 4, 6)
       journal:close()
-      expect_groups(4, 6, { epoch = EPOCH + 1, applied = 3 })
+      for again = 0, 1 do
+        local first, second = files.read(segment(0)), files.read(segment(1))
+        for slot = 0, 1 do damage(slot, again * BLOCK, 40) end
+        expect_groups(4, 6, { epoch = EPOCH + 1, applied = 3 })
+        files.write(segment(0), first)
+        files.write(segment(1), second)
+      end
       directory.remove_all()
       path = directory.new()
     end
