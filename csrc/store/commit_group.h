@@ -16,7 +16,7 @@ typedef struct kw_commit_meta {
   int64_t compact_revision; /* -1 before the first compaction */
   int64_t compacted_until;  /* first revision that the compaction has still to visit */
   int64_t alarms;           /* bits, see kw_store.alarms in state.h */
-  int64_t sequence;         /* number of the group, from 1, without gaps; 0 where there is no journal */
+  int64_t sequence;         /* number of the group, without gaps, from 1; 0 without a journal */
 } kw_commit_meta;
 
 typedef enum kw_commit_kind {

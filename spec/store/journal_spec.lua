@@ -124,7 +124,7 @@ local function damage(slot, at, n)
 end
 
 describe("the repair of a checksum", function()
-  it("finds the wrong bit, be it of the bytes or of the checksum", function()
+  it("finds the wrong bit, be it of the bytes or of the checksum #slow", function()
     local random = new_random(tonumber(os.getenv("KW_SEED")))
     for _, len in ipairs { 0, 1, 2, 7, 8, 9, 100, 1000 } do
       local letters = {}
@@ -584,7 +584,7 @@ describe("a damaged journal", function()
     expect_groups(1, 3) -- names do not matter
   end)
 
-  it("is recovered, or refused with a sentence, wherever a segment is cut off", function()
+  it("is recovered, or refused with a sentence, wherever a segment is cut off #slow", function()
     local random = new_random(tonumber(os.getenv("KW_SEED")))
     for slot = 0, 1 do
       local bytes = ({ make() })[slot + 1]

@@ -4,7 +4,7 @@
 --                       Says "done I" when a group is durable, and "applied I" before it releases groups. FLUSH is
 --                       "flush", or "no flush" for a journal that leaves out its flush
 --   journal_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a life in turn; with
---                       KW_FAST for every third, from the first on that KW_SEED says
+--                       KW_FAST for every fifth, from the first on that KW_SEED says
 
 local probe = require("keywatch.core").probe.journal
 
@@ -105,7 +105,7 @@ local function try(line)
 end
 
 function modes.every()
-  local step = os.getenv("KW_FAST") and 3 or 1
+  local step = os.getenv("KW_FAST") and 5 or 1
   local n = 1 + (tonumber(os.getenv("KW_SEED")) or 0) % step - step
   repeat
     n = n + step
