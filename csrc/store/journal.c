@@ -177,6 +177,12 @@ static int64_t bytes_of_files(const kw_journal *journal) {
   return sum;
 }
 
+/* Returns the size of the smallest segment that has room for a frame of `need` bytes. */
+static int64_t least_size(const kw_journal *journal, int64_t need) {
+  int64_t size = need + KW_JOURNAL_FRAMES;
+  return size > journal->first_bytes ? size : journal->first_bytes;
+}
+
 /* Returns the size of the next new segment: twice the largest one, and enough for a frame of `need` bytes. */
 static int64_t next_size(const kw_journal *journal, int64_t need) {
   int64_t size = journal->first_bytes;
@@ -193,8 +199,9 @@ static void end_busy(kw_journal *journal, slot *s, slot_state state) {
   pthread_cond_broadcast(&journal->changed);
 }
 
-/* Makes the file of an empty slot. */
+/* Makes the file of an empty slot. Where there is no room for a large one, a small one has to do. */
 static int make(kw_journal *journal, slot *s, int64_t need) {
+  int64_t least = least_size(journal, need);
   kw_journal_segment made = {.slot = (int)(s - journal->slots),
                              .size = next_size(journal, need),
                              .store_id = journal->store_id,
@@ -203,6 +210,10 @@ static int make(kw_journal *journal, slot *s, int64_t need) {
   s->state = SLOT_BUSY;
   unlock(journal);
   int rc = kw_journal_segment_make(journal->directory, &made);
+  if (rc == KW_ERR_NO_SPACE && made.size > least) {
+    made.size = least;
+    rc = kw_journal_segment_make(journal->directory, &made);
+  }
   lock(journal);
   if (rc == KW_OK) s->segment = made;
   end_busy(journal, s, rc == KW_OK ? SLOT_READY : SLOT_EMPTY);

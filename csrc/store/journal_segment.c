@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -21,8 +22,7 @@
 #define MAGIC_BYTES (sizeof MAGIC - 1)
 #define VERSION 1
 #define UNFINISHED "journal.new"
-#define ZEROED_AT_ONCE                                                                             \
-  (128 << 10) /* bytes: small writes do not delay the flushes of others for long */
+#define ZEROED_AT_ONCE (128 << 10) /* bytes */
 
 enum { STORE_ID = 8, NUMBER = 16, SALT = 24, EPOCH = 32, SIZE = 40, CRC = 48, HEADER = 52 };
 
@@ -256,12 +256,29 @@ void kw_journal_segment_remove_unfinished(const char *directory) {
 
 /* {====== Making ====== */
 
+/* True if the file system has room for the segment, and for as much again: LMDB needs room, too, and must not lack it
+ * while a segment is tried. */
+static bool has_room(const char *directory, int64_t size) {
+  struct statvfs fs;
+  return statvfs(directory, &fs) < 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= 2 * (uint64_t)size;
+}
+
+/* Has the disk take over written bytes, which a flush then does not wait for. Returns 0; or an errno, which the later
+ * flush would not report any more. */
+static int write_back(int fd, int64_t at, size_t len) {
+  unsigned how = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  if (sync_file_range(fd, (off_t)at, (off_t)len, how) == 0) return 0;
+  return errno == EIO || kw_is_no_room(errno) ? errno : 0;
+}
+
+/* Writes little at a time: the flush of a frame waits for what lies in the disk's queue before it. */
 static int write_zeros(const kw_journal_segment *segment) {
   uint8_t *zeros = kw_alloc_zeroed(ZEROED_AT_ONCE);
   int number = zeros == NULL ? ENOMEM : 0;
   for (int64_t at = KW_JOURNAL_FRAMES; number == 0 && at < segment->size; at += ZEROED_AT_ONCE) {
-    int64_t rest = segment->size - at;
-    number = kw_file_write(segment->fd, zeros, kw_min_size(ZEROED_AT_ONCE, (size_t)rest), at);
+    size_t len = kw_min_size(ZEROED_AT_ONCE, (size_t)(segment->size - at));
+    number = kw_file_write(segment->fd, zeros, len, at);
+    if (number == 0) number = write_back(segment->fd, at, len);
   }
   kw_free(zeros);
   return number;
@@ -295,6 +312,7 @@ int kw_journal_segment_make(const char *directory, kw_journal_segment *segment) 
   kw_directory_name(directory, UNFINISHED, path);
   segment->first_copy = 0;
   segment->fd = -1;
+  if (!has_room(directory, segment->size)) return KW_ERR_NO_SPACE;
   if (!draw_salt(&segment->salt)) return KW_ERR_STORAGE;
   segment->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (segment->fd < 0) return error_of(errno);

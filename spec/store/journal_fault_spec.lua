@@ -166,4 +166,10 @@ describe("a journal whose disk fails #slow", function()
       assert.matches("done %d+\n", program:stdout())
     end)
   end
+
+  it("goes on with small segments on a disk that is almost full, and leaves some room", function()
+    local program = disk:start_small_program(PROGRAM, 300000, "small")
+    assert.equal(0, program:wait(), program:transcript())
+    assert.matches("done %d+\n", program:stdout())
+  end)
 end)
