@@ -137,7 +137,7 @@ check: $(PROBES) build/fault.so build/go/peer fuzz           ## sanitizers, valg
 	@spec/run $(foreach how,valgrind check gc fin,$(VMS:%=$(how)-%))
 
 # Fuzzing: the core without Lua, and an arena of its own.
-FUZZERS := split decode serve client image content tls tls_peer
+FUZZERS := split decode serve client image content journal tls tls_peer
 FUZZED := $(filter-out csrc/base/arena.c csrc/face/% csrc/bind/%,$(CORE)) \
   $(filter-out csrc/tls/lua_% csrc/tls/probe.c csrc/tls/tls.c,$(wildcard csrc/tls/*.c)) csrc/uv/tls_peer.c \
   $(filter-out $(FUZZERS:%=fuzz/%.c),$(wildcard fuzz/*.c))

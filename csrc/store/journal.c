@@ -95,7 +95,8 @@ static int adopt(kw_journal *journal, int i) {
   slot *s = &journal->slots[i];
   int rc = kw_journal_segment_open(journal->directory, i, false, &s->segment, why);
   if (rc == KW_ERR_CORRUPT) kw_journal_segment_remove(journal->directory, i);
-  if (rc != KW_OK) return rc == KW_ERR_STORAGE ? rc : KW_OK;
+  if (rc == KW_ERR_CORRUPT || rc == KW_ERR_NOT_FOUND) return KW_OK;
+  if (rc != KW_OK) return rc;
   s->state = SLOT_FREE;
   if (s->segment.number > journal->number) journal->number = s->segment.number;
   return KW_OK;
@@ -177,6 +178,12 @@ static int64_t bytes_of_files(const kw_journal *journal) {
   return sum;
 }
 
+/* Returns the size of the smallest segment that has room for a frame of `need` bytes. */
+static int64_t least_size(const kw_journal *journal, int64_t need) {
+  int64_t size = need + KW_JOURNAL_FRAMES;
+  return size > journal->first_bytes ? size : journal->first_bytes;
+}
+
 /* Returns the size of the next new segment: twice the largest one, and enough for a frame of `need` bytes. */
 static int64_t next_size(const kw_journal *journal, int64_t need) {
   int64_t size = journal->first_bytes;
@@ -193,8 +200,9 @@ static void end_busy(kw_journal *journal, slot *s, slot_state state) {
   pthread_cond_broadcast(&journal->changed);
 }
 
-/* Makes the file of an empty slot. */
+/* Makes the file of an empty slot. Where there is no room for a large one, a small one has to do. */
 static int make(kw_journal *journal, slot *s, int64_t need) {
+  int64_t least = least_size(journal, need);
   kw_journal_segment made = {.slot = (int)(s - journal->slots),
                              .size = next_size(journal, need),
                              .store_id = journal->store_id,
@@ -203,6 +211,10 @@ static int make(kw_journal *journal, slot *s, int64_t need) {
   s->state = SLOT_BUSY;
   unlock(journal);
   int rc = kw_journal_segment_make(journal->directory, &made);
+  if (rc == KW_ERR_NO_SPACE && made.size > least) {
+    made.size = least;
+    rc = kw_journal_segment_make(journal->directory, &made);
+  }
   lock(journal);
   if (rc == KW_OK) s->segment = made;
   end_busy(journal, s, rc == KW_OK ? SLOT_READY : SLOT_EMPTY);
@@ -329,17 +341,27 @@ static void note(kw_journal *journal, const kw_journal_frame *frame, int64_t byt
 }
 
 /* A failed write may be durable, or a part of it: nothing is written after it. */
+/* True if a write has found no room before it wrote anything. The write begins with the header of the frame, which is
+ * not in the file then. A file system that copies what is written again may lack room for it. */
+static bool is_refused(const slot *s, const uint8_t *frame, int number) {
+  uint8_t found[KW_JOURNAL_SECTOR];
+  return kw_is_no_room(number) && kw_file_read(s->segment.fd, found, sizeof found, s->next) &&
+         memcmp(found, frame, sizeof found) != 0;
+}
+
 static int write_frame(kw_journal *journal, const kw_commit_group *group, int64_t bytes) {
   const slot *s = journal->current;
   kw_journal_frame frame = {
       .salt = s->segment.salt, .epoch = journal->epoch, .before = journal->last_crc};
   kw_journal_frame_encode(journal->buffer, group, &frame);
   int number = kw_journal_segment_write(&s->segment, journal->buffer, (size_t)bytes, s->next);
+  bool has_no_room = is_refused(s, journal->buffer, number);
   lock(journal);
   journal->is_writing = false;
   if (number == 0) note(journal, &frame, bytes);
-  if (number != 0) journal->is_failed = true;
+  if (number != 0 && !has_no_room) journal->is_failed = true;
   unlock(journal);
+  if (has_no_room) return KW_ERR_NO_SPACE;
   return number == 0 ? KW_OK : KW_ERR_STORAGE;
 }
 

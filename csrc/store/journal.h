@@ -91,7 +91,7 @@ typedef struct kw_journal_options {
 
 /* Opens the journal of a directory for a new epoch. Comes after recovery, when LMDB has all groups and, durably, the
  * new epoch: the segments of the directory are used again, whatever they hold. Makes no segment: kw_journal_prepare
- * does, or the first append. Returns KW_OK, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. */
+ * does, or the first append. Returns KW_OK, KW_ERR_NO_MEMORY, KW_ERR_NO_SPACE or KW_ERR_STORAGE. */
 int kw_journal_open(const char *directory, const kw_journal_options *options, kw_journal **journal);
 
 /* Closes the files, and frees the journal. No other call may be running. A child of a fork may call this function, and
@@ -100,7 +100,7 @@ void kw_journal_close(kw_journal *journal);
 
 /* Makes a group durable. meta.sequence is above that of the last group. Called by one thread at a time, the commit
  * thread. Returns KW_OK. Or, and nothing has happened: KW_ERR_NO_MEMORY; KW_ERR_NO_SPACE if there is no room for a new
- * segment, if too many frames are not released, or if the frame is larger than kw_journal_max_frame. Or KW_ERR_STORAGE,
+ * segment, or for the frame, if too many frames are not released, or if the frame is larger than kw_journal_max_frame. Or KW_ERR_STORAGE,
  * and it is unknown whether the group is durable; then every later append returns KW_ERR_STORAGE. */
 int kw_journal_append(kw_journal *journal, const kw_commit_group *group);
 

@@ -115,17 +115,22 @@ static void put_header(uint8_t *to, kw_journal_frame *frame) {
   kw_big_endian_put32(to, frame->crc);
 }
 
+void kw_journal_frame_seal(uint8_t *to, kw_journal_frame *frame) {
+  size_t end = KW_JOURNAL_FRAME_HEADER + (size_t)frame->payload_bytes;
+  kw_slice payload = kw_slice_of(to + KW_JOURNAL_FRAME_HEADER, (size_t)frame->payload_bytes);
+  memset(to + end, 0, kw_journal_frame_size(frame->payload_bytes) - end);
+  frame->payload_digest = digest_of(payload);
+  frame->payload_crc = kw_crc32c(0, payload);
+  put_header(to, frame);
+}
+
 void kw_journal_frame_encode(uint8_t *to, const kw_commit_group *group, kw_journal_frame *frame) {
   uint8_t *payload = to + KW_JOURNAL_FRAME_HEADER, *end = payload;
   for (size_t i = 0; i < group->n; i++) end = put_change(end, &group->changes[i]);
-  kw_slice bytes = kw_slice_of(payload, (size_t)(end - payload));
-  memset(end, 0, kw_journal_frame_size(bytes.len) - (size_t)(end - to));
   frame->meta = group->meta;
-  frame->payload_bytes = bytes.len;
-  frame->payload_digest = digest_of(bytes);
-  frame->payload_crc = kw_crc32c(0, bytes);
+  frame->payload_bytes = (uint64_t)(end - payload);
   frame->changes = (uint32_t)group->n;
-  put_header(to, frame);
+  kw_journal_frame_seal(to, frame);
 }
 
 /* }====== */

@@ -60,6 +60,10 @@ size_t kw_journal_frame_size(uint64_t payload_bytes);
  * `before`; the other fields are set. */
 void kw_journal_frame_encode(uint8_t *to, const kw_commit_group *group, kw_journal_frame *frame);
 
+/* Writes the header before a payload that is in its place, and the zeros behind it. `frame` gives salt, epoch,
+ * `before`, meta, payload_bytes and changes; the checksums are set. */
+void kw_journal_frame_seal(uint8_t *to, kw_journal_frame *frame);
+
 /* Reads a frame header with this salt and epoch from a block of a segment, of which `room` bytes are left. Corrects one
  * wrong bit in place, and adds it to *repaired_bits. Returns false if the block is not the beginning of a frame that
  * fits. */

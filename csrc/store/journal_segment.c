@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -21,8 +22,7 @@
 #define MAGIC_BYTES (sizeof MAGIC - 1)
 #define VERSION 1
 #define UNFINISHED "journal.new"
-#define ZEROED_AT_ONCE                                                                             \
-  (128 << 10) /* bytes: small writes do not delay the flushes of others for long */
+#define ZEROED_AT_ONCE (128 << 10) /* bytes */
 
 enum { STORE_ID = 8, NUMBER = 16, SALT = 24, EPOCH = 32, SIZE = 40, CRC = 48, HEADER = 52 };
 
@@ -106,7 +106,8 @@ static bool draw_salt(uint64_t *salt) {
   return n == (ssize_t)sizeof bytes;
 }
 
-static void put_header(uint8_t block[KW_JOURNAL_BLOCK], const kw_journal_segment *segment) {
+void kw_journal_segment_put_header(uint8_t block[KW_JOURNAL_BLOCK],
+                                   const kw_journal_segment *segment) {
   memset(block, 0, KW_JOURNAL_BLOCK);
   memcpy(block, MAGIC, MAGIC_BYTES);
   block[MAGIC_BYTES] = VERSION;
@@ -190,8 +191,9 @@ static int refuse(const kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROO
 
 static int refuse_by_errno(const kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM]) {
   char text[KW_JOURNAL_WHY_ROOM / 2];
+  int rc = kw_error_of_errno(errno);
   snprintf(text, sizeof text, "cannot be read: %s", strerror(errno));
-  return refuse(segment, why, KW_ERR_STORAGE, text);
+  return refuse(segment, why, rc, text);
 }
 
 static int read_header(kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM]) {
@@ -255,12 +257,29 @@ void kw_journal_segment_remove_unfinished(const char *directory) {
 
 /* {====== Making ====== */
 
+/* True if the file system has room for the segment, and for as much again: LMDB needs room, too, and must not lack it
+ * while a segment is tried. */
+static bool has_room(const char *directory, int64_t size) {
+  struct statvfs fs;
+  return statvfs(directory, &fs) < 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= 2 * (uint64_t)size;
+}
+
+/* Has the disk take over written bytes, which a flush then does not wait for. Returns 0; or an errno, which the later
+ * flush would not report any more. */
+static int write_back(int fd, int64_t at, size_t len) {
+  unsigned how = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  if (sync_file_range(fd, (off_t)at, (off_t)len, how) == 0) return 0;
+  return errno == EIO || kw_is_no_room(errno) ? errno : 0;
+}
+
+/* Writes little at a time: the flush of a frame waits for what lies in the disk's queue before it. */
 static int write_zeros(const kw_journal_segment *segment) {
   uint8_t *zeros = kw_alloc_zeroed(ZEROED_AT_ONCE);
   int number = zeros == NULL ? ENOMEM : 0;
   for (int64_t at = KW_JOURNAL_FRAMES; number == 0 && at < segment->size; at += ZEROED_AT_ONCE) {
-    int64_t rest = segment->size - at;
-    number = kw_file_write(segment->fd, zeros, kw_min_size(ZEROED_AT_ONCE, (size_t)rest), at);
+    size_t len = kw_min_size(ZEROED_AT_ONCE, (size_t)(segment->size - at));
+    number = kw_file_write(segment->fd, zeros, len, at);
+    if (number == 0) number = write_back(segment->fd, at, len);
   }
   kw_free(zeros);
   return number;
@@ -268,7 +287,7 @@ static int write_zeros(const kw_journal_segment *segment) {
 
 static int write_file(const kw_journal_segment *segment) {
   uint8_t block[KW_JOURNAL_BLOCK];
-  put_header(block, segment);
+  kw_journal_segment_put_header(block, segment);
   int number = 0;
   for (int i = 0; number == 0 && i < 2; i++)
     number = kw_file_write(segment->fd, block, sizeof block, (int64_t)i * KW_JOURNAL_BLOCK);
@@ -294,6 +313,7 @@ int kw_journal_segment_make(const char *directory, kw_journal_segment *segment) 
   kw_directory_name(directory, UNFINISHED, path);
   segment->first_copy = 0;
   segment->fd = -1;
+  if (!has_room(directory, segment->size)) return KW_ERR_NO_SPACE;
   if (!draw_salt(&segment->salt)) return KW_ERR_STORAGE;
   segment->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (segment->fd < 0) return error_of(errno);
@@ -314,7 +334,7 @@ int kw_journal_segment_renew(kw_journal_segment *segment, uint64_t store_id, int
   next.number = number;
   next.epoch = epoch;
   if (!draw_salt(&next.salt)) return KW_ERR_STORAGE;
-  put_header(block, &next);
+  kw_journal_segment_put_header(block, &next);
   for (int i = 0; i < 2; i++) {
     int which = segment->first_copy ^ i;
     int rc =

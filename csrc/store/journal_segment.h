@@ -42,9 +42,13 @@ typedef struct kw_journal_segment {
 /* Writes the name of the file of a slot to `name`, and returns `name`. */
 const char *kw_journal_segment_name(int slot, char name[KW_JOURNAL_NAME_ROOM]);
 
+/* Writes one copy of the header: a block. */
+void kw_journal_segment_put_header(uint8_t block[KW_JOURNAL_BLOCK],
+                                   const kw_journal_segment *segment);
+
 /* Makes the file of a segment, durably. The caller has set slot, size, store_id, number and epoch; sets the rest. A
- * file that has the slot is replaced. Returns KW_OK; or KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE, and then
- * there is no new file. */
+ * file that has the slot is replaced. Returns KW_OK; or KW_ERR_NO_MEMORY, KW_ERR_STORAGE, or KW_ERR_NO_SPACE if the
+ * file system has less room than for two such segments, and then there is no new file. */
 int kw_journal_segment_make(const char *directory, kw_journal_segment *segment);
 
 /* Rewrites the header, durably, for a new use with this number and epoch, and a new salt. All frames of the segment are

@@ -36,6 +36,7 @@ static int start(kw_database *db, int64_t segment_bytes, kw_journal **journal, c
                                 .first_bytes = is_small ? segment_bytes : KW_JOURNAL_FIRST_BYTES,
                                 .most_bytes = segment_bytes};
   rc = kw_journal_open(kw_database_path(db), &options, journal);
+  if (rc == KW_ERR_NO_SPACE) return KW_OK;
   return rc == KW_OK ? rc : refuse(db, rc, "its journal cannot be opened", text);
 }
 

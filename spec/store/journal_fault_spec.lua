@@ -5,6 +5,7 @@ local core = require "keywatch.core"
 
 local directory = require "spec.support.directory"
 local fault = require "spec.support.fault"
+local files = require "spec.support.files"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
 
@@ -110,6 +111,42 @@ describe("a journal whose power fails #slow", function()
   end)
 end)
 
+describe("a journal that is killed #slow", function()
+  local BLOCK = 4096
+
+  --- The copies of the headers of all segments, by name and copy.
+  local function headers()
+    local found = {}
+    for _, name in ipairs(directory.list(disk.directory)) do
+      local bytes = files.read(disk.directory .. "/" .. name)
+      for copy = 0, 1 do found[name .. copy] = bytes:sub(copy * BLOCK + 1, (copy + 1) * BLOCK) end
+    end
+    return found
+  end
+
+  it("has one good copy of each header, also where the other one was damaged before", function()
+    for copy = 0, 1 do
+      local last = must_survive("", 1, 0)
+      for _, name in ipairs(directory.list(disk.directory)) do
+        local path = disk.directory .. "/" .. name
+        local bytes = files.read(path)
+        files.write(path, bytes:sub(1, copy * BLOCK) .. ("?"):rep(BLOCK) .. bytes:sub((copy + 1) * BLOCK + 1))
+      end
+      local before, changed = headers(), 0
+      assert.equal(last, must_survive("kill write 2 before", 2, last))
+      for name, bytes in pairs(headers()) do
+        if bytes ~= before[name] then
+          assert.equal(tostring(copy), name:sub(-1))
+          changed = changed + 1
+        end
+      end
+      assert.equal(1, changed)
+      must_survive("", 3, last)
+      renew_disk()
+    end
+  end)
+end)
+
 describe("a journal whose disk fails #slow", function()
   local plans = {
     ["has no room"] = "fail any %d once 28",
@@ -129,4 +166,10 @@ describe("a journal whose disk fails #slow", function()
       assert.matches("done %d+\n", program:stdout())
     end)
   end
+
+  it("goes on with small segments on a disk that is almost full, and leaves some room", function()
+    local program = disk:start_small_program(PROGRAM, 300000, "small")
+    assert.equal(0, program:wait(), program:transcript())
+    assert.matches("done %d+\n", program:stdout())
+  end)
 end)

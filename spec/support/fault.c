@@ -11,7 +11,8 @@
  *   short KIND N once|on          it writes half of its bytes
  *   kill KIND N before|after      the process is killed
  *   cut KIND N before|after SEED  the power fails: before means in the middle of it
- *   tear KIND N before|after SEED the same, and some sectors are torn: one part of such a sector is new, the other old
+ *   tear KIND N before|after SEED the same, and some sectors are torn: one part of such a sector is new, the other old.
+ *                                 Until then some of the writes that are also syncs are short, and no syncs
  *   delay MS                      every sync takes that long
  *   room BYTES ERRNO              files can grow by so many bytes in all; a write that would need more is short, and
  *                                 one that would need all of it fails
@@ -64,6 +65,7 @@ typedef struct plan {
   long value; /* an errno, a seed, or milliseconds */
   long room;  /* bytes that are left */
   long calls;
+  long syncing; /* writes that are also syncs */
 } plan;
 
 /* Bytes that were written, or a new size. */
@@ -412,6 +414,7 @@ static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at, bool 
   if (a == FAIL || a == KILL) {
     if (strike_before(a)) return -1;
   }
+  if (a == NOTHING && now.tears && syncs && ++now.syncing % 5 == now.value % 5) a = SHORT;
   if (a == SHORT) len /= 2;
   if (grows) {
     off_t lacking = more - take_room(more);

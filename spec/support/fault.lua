@@ -51,12 +51,17 @@ function methods:start(mode, ...)
   return self:start_program("spec/support/fault_program.lua", mode, ...)
 end
 
---- Starts the program on a file system of so many bytes, which ends with it.
-function methods:start_small(bytes, mode, ...)
+--- Starts a program in the place of fault_program.lua on a file system of so many bytes, which ends with it.
+function methods:start_small_program(file, bytes, mode, ...)
   local argv = { "unshare", "--map-root-user", "--mount", "sh", "-c",
     ('mount -t tmpfs -o size=%d tmpfs %s && exec "$@"'):format(bytes, self.directory), "sh", vm.interpreter,
-    "spec/support/fault_program.lua", mode, self.directory, self.control, ... }
+    file, mode, self.directory, self.control, ... }
   return process.start(argv, { env = vm.environment() })
+end
+
+--- Starts the program on a file system of so many bytes, which ends with it.
+function methods:start_small(bytes, mode, ...)
+  return self:start_small_program("spec/support/fault_program.lua", bytes, mode, ...)
 end
 
 function methods:remove()

@@ -4,7 +4,8 @@
 --                       Says "done I" when a group is durable, and "applied I" before it releases groups. FLUSH is
 --                       "flush", or "no flush" for a journal that leaves out its flush
 --   journal_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a life in turn; with
---                       KW_FAST for every third, from the first on that KW_SEED says
+--                       KW_FAST for every fifth, from the first on that KW_SEED says
+--   journal_program.lua small DIRECTORY CONTROL   until the disk is full, and again when all groups are released
 
 local probe = require("keywatch.core").probe.journal
 
@@ -105,7 +106,7 @@ local function try(line)
 end
 
 function modes.every()
-  local step = os.getenv("KW_FAST") and 3 or 1
+  local step = os.getenv("KW_FAST") and 5 or 1
   local n = 1 + (tonumber(os.getenv("KW_SEED")) or 0) % step - step
   repeat
     n = n + step
@@ -114,6 +115,32 @@ function modes.every()
     if not ok then error(line .. ": " .. struck, 0) end
   until not struck
   print("done " .. n)
+end
+
+--- Until a small disk is full.
+function modes.small()
+  local SMALLEST = 16384 -- bytes of a segment. A journal leaves as many free
+  local journal = assert(groups.open(path, 1))
+  local done = 0
+  local function fill()
+    repeat
+      local ok, err = groups.append(journal, done + 1)
+      if ok then done = done + 1 end
+      assert(ok or err.code == "no_space", tostring(err))
+    until not ok
+  end
+  fill()
+  local first = done
+  assert(journal:size() > 250000, "there is room for small segments")
+  local spare = assert(io.open(path .. "/spare", "wb"))
+  assert(spare:write(("x"):rep(SMALLEST)) and spare:close(), "the journal has left no room")
+  assert(groups.recover(path, 1, 0) == done)
+  journal:release(done)
+  fill()
+  assert(done > first + 10, "nothing has become free")
+  assert(groups.recover(path, 1, first) == done)
+  journal:close()
+  print("done " .. done)
 end
 
 modes[mode]()
