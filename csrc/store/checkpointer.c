@@ -86,11 +86,10 @@ static void apply(void *ctx) {
   if (c->journal != NULL && outcome->rc == KW_OK && c->direct == NULL) kw_journal_prepare(c->journal);
 }
 
-int kw_checkpointer_start(kw_database *database, kw_journal *journal, kw_checkpointer **result) {
+int kw_checkpointer_start(kw_database *database, kw_checkpointer **result) {
   kw_checkpointer *c = kw_alloc_zeroed(sizeof *c);
   if (c == NULL) return KW_ERR_NO_MEMORY;
   c->database = database;
-  c->journal = journal;
   c->applied = kw_database_get_meta(database);
   if (!kw_worker_start(&c->worker, apply, c)) {
     kw_checkpointer_close(c);
@@ -98,6 +97,10 @@ int kw_checkpointer_start(kw_database *database, kw_journal *journal, kw_checkpo
   }
   *result = c;
   return KW_OK;
+}
+
+void kw_checkpointer_set_journal(kw_checkpointer *c, kw_journal *journal) {
+  c->journal = journal;
 }
 
 /* After a fork the child's copy of the mutex may stay locked for ever. */

@@ -25,9 +25,12 @@
 
 typedef struct kw_checkpointer kw_checkpointer;
 
-/* Starts the thread. The database, and the journal, which may be NULL, have to outlive the checkpointer. Returns KW_OK,
- * KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if no thread can be started. */
-int kw_checkpointer_start(kw_database *database, kw_journal *journal, kw_checkpointer **result);
+/* Starts the thread. The database has to outlive the checkpointer. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if
+ * no thread can be started. */
+int kw_checkpointer_start(kw_database *database, kw_checkpointer **result);
+
+/* Sets the journal, which has to outlive the checkpointer. No checkpoint has begun yet. */
+void kw_checkpointer_set_journal(kw_checkpointer *c, kw_journal *journal);
 
 /* Waits for the thread, ends it, and frees the checkpointer. In a child process, which has inherited no thread, it only
  * frees memory. */

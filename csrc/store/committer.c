@@ -53,28 +53,24 @@ static void append(void *ctx) {
   c->is_redirected = c->appended == KW_ERR_NO_SPACE;
 }
 
-static int start(kw_committer *c) {
-  int rc = kw_checkpointer_start(c->database, c->journal, &c->checkpointer);
-  if (rc != KW_OK || c->journal == NULL) return rc;
-  return kw_worker_start(&c->worker, append, c) ? KW_OK : KW_ERR_STORAGE;
-}
-
-int kw_committer_start(kw_database *database, kw_journal *journal, kw_committer **result) {
+int kw_committer_start(kw_database *database, kw_committer **result) {
   kw_committer *c = kw_alloc_zeroed(sizeof *c);
-  if (c == NULL) {
-    if (journal != NULL) kw_journal_close(journal);
-    return KW_ERR_NO_MEMORY;
-  }
+  if (c == NULL) return KW_ERR_NO_MEMORY;
   c->database = database;
-  c->journal = journal;
   c->sequence = kw_database_get_meta(database).sequence;
-  int rc = start(c);
+  int rc = kw_checkpointer_start(c->database, &c->checkpointer);
   if (rc == KW_OK) {
     *result = c;
   } else {
     kw_committer_close(c);
   }
   return rc;
+}
+
+int kw_committer_set_journal(kw_committer *c, kw_journal *journal) {
+  c->journal = journal;
+  kw_checkpointer_set_journal(c->checkpointer, journal);
+  return kw_worker_start(&c->worker, append, c) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
 void kw_committer_set_bell(kw_committer *c, kw_bell bell) {
@@ -246,11 +242,15 @@ const kw_commit_group *kw_committer_lacking(const kw_committer *c, int which) {
 
 /* {====== Closing ====== */
 
+/* True if all threads could be started. */
+static bool is_complete(const kw_committer *c) {
+  return c->checkpointer != NULL && (c->journal == NULL || c->worker.has_thread);
+}
+
 /* Ends a hold, which the threads would never leave. */
 static void let_go(kw_committer *c) {
 #ifdef KW_PROBE
-  if (c->checkpointer != NULL && (c->journal == NULL || c->worker.has_thread))
-    kw_committer_hold(c, false);
+  if (is_complete(c)) kw_committer_hold(c, false);
 #else
   (void)c;
 #endif
@@ -271,7 +271,7 @@ static void settle(kw_committer *c) {
 static void end(kw_committer *c) {
   if (kw_database_is_inherited(c->database)) return;
   let_go(c);
-  if (c->checkpointer != NULL && (c->journal == NULL || c->worker.has_thread)) settle(c);
+  if (is_complete(c)) settle(c);
   if (c->worker.job != NULL) kw_worker_end(&c->worker);
 }
 

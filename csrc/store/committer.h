@@ -30,10 +30,13 @@ typedef enum kw_commit_how {
                                   * place when the group is taken */
 } kw_commit_how;
 
-/* Starts the threads for a database, which has to stay open until the committer is closed. Takes the journal, even
- * after an error; NULL: there is none. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if no thread can be
- * started. */
-int kw_committer_start(kw_database *database, kw_journal *journal, kw_committer **committer);
+/* Makes a committer for a database, which has to stay open until the committer is closed. It has no journal. Returns
+ * KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if no thread can be started. */
+int kw_committer_start(kw_database *database, kw_committer **committer);
+
+/* Gives the committer a journal, which it takes even after an error. No group was submitted yet. Returns KW_OK, or
+ * KW_ERR_NO_MEMORY if no thread can be started. */
+int kw_committer_set_journal(kw_committer *committer, kw_journal *journal);
 
 /* Waits until the submitted group is durable, and the database has all that is; then ends the threads and frees the
  * committer. In a child process, which has inherited no thread, it only frees memory. */

@@ -8,6 +8,7 @@
 #include "model/error.h"
 #include "store/journal_segment.h"
 
+#define HEADER_READ 64 /* bytes of a frame that no other frame begins with */
 #define LEAST_BYTES (KW_JOURNAL_FRAMES + 2 * KW_JOURNAL_BLOCK) /* of a segment */
 #define MOST_SEGMENTS 4 /* unreleased frames take at most as many segments of the largest size */
 #define KEPT_BUFFER (1 << 20) /* bytes that the buffer of frames keeps */
@@ -344,7 +345,7 @@ static void note(kw_journal *journal, const kw_journal_frame *frame, int64_t byt
 /* True if a write has found no room before it wrote anything. The write begins with the header of the frame, which is
  * not in the file then. A file system that copies what is written again may lack room for it. */
 static bool is_refused(const slot *s, const uint8_t *frame, int number) {
-  uint8_t found[KW_JOURNAL_SECTOR];
+  uint8_t found[HEADER_READ];
   return kw_is_no_room(number) && kw_file_read(s->segment.fd, found, sizeof found, s->next) &&
          memcmp(found, frame, sizeof found) != 0;
 }

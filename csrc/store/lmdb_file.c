@@ -250,7 +250,8 @@ static int check_heads(int fd, size_t size) {
   if (page < sizeof one || other.tables[0].page_bytes != page) return MDB_CORRUPTED;
   if (last->last_page >= size / page) return KW_LMDB_INCOMPLETE;
   bool ok = is_page(last, last->tables[0].root) && is_page(last, last->tables[1].root);
-  return ok ? 0 : MDB_CORRUPTED;
+  unsigned flags = last->tables[0].flags[0] | last->tables[1].flags[0];
+  return ok && !(flags & MDB_DUPSORT) ? 0 : MDB_CORRUPTED;
 }
 
 int kw_lmdb_file_check(const char *directory, const char *file_name) {

@@ -12,9 +12,11 @@ static int refuse(const kw_database *db, int rc, const char *why, char *text) {
   return rc;
 }
 
-static int replay(kw_database *db, kw_database_identity identity, char *text) {
+int kw_recovery_replay(kw_database *db, char text[KW_REASON_ROOM]) {
+  kw_database_identity identity = kw_database_get_identity(db);
   kw_journal_recovered found;
   char why[KW_JOURNAL_WHY_ROOM];
+  if (identity.id == 0) return KW_OK;
   int rc = kw_journal_recover(kw_database_path(db), identity.id, kw_database_get_meta(db).sequence,
                               identity.epoch, &found, why);
   if (rc != KW_OK) return refuse(db, rc, why, text);
@@ -25,8 +27,10 @@ static int replay(kw_database *db, kw_database_identity identity, char *text) {
 }
 
 /* Without room the store goes on without a journal. */
-static int start(kw_database *db, int64_t segment_bytes, kw_journal **journal, char *text) {
+int kw_recovery_begin(kw_database *db, int64_t segment_bytes, kw_journal **journal,
+                      char text[KW_REASON_ROOM]) {
   kw_database_identity identity;
+  *journal = NULL;
   int rc = kw_database_begin_epoch(db, &identity);
   if (rc == KW_ERR_NO_SPACE) return KW_OK;
   if (rc != KW_OK) return refuse(db, rc, "its database cannot be written", text);
@@ -38,13 +42,4 @@ static int start(kw_database *db, int64_t segment_bytes, kw_journal **journal, c
   rc = kw_journal_open(kw_database_path(db), &options, journal);
   if (rc == KW_ERR_NO_SPACE) return KW_OK;
   return rc == KW_OK ? rc : refuse(db, rc, "its journal cannot be opened", text);
-}
-
-int kw_recovery_run(kw_database *db, int64_t segment_bytes, kw_journal **journal,
-                    char text[KW_REASON_ROOM]) {
-  kw_database_identity identity = kw_database_get_identity(db);
-  *journal = NULL;
-  int rc = identity.id == 0 ? KW_OK : replay(db, identity, text);
-  if (rc != KW_OK || segment_bytes == 0) return rc;
-  return start(db, segment_bytes, journal, text);
 }

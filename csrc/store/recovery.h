@@ -2,9 +2,11 @@
  *
  * recovery: brings the database of a store that is being opened up to its journal, and opens the journal anew.
  *
- *   read the journal beyond the sequence that the database has, and write that to the database, in one transaction
- *   write the next epoch to the database: from now on the frames in the journal are old
- *   open the journal for that epoch
+ *   replay          read the journal beyond the sequence that the database has, and write that to the database, in one
+ *                   transaction
+ *   the caller loads the records: a store that is damaged, and a store without a journal, are not written
+ *   begin           write the next epoch to the database: from now on the frames in the journal are old; open the
+ *                   journal for that epoch
  *
  * A crash between two of these steps repeats them: groups that the database has are skipped.
  */
@@ -14,10 +16,13 @@
 #include "store/database.h"
 #include "store/journal.h"
 
-/* Does that. `segment_bytes` is the size of the largest segments; with 0 the journal is read, and not opened.
- * *journal becomes NULL then, and where the disk has no room for a journal. Returns KW_OK, KW_ERR_NO_MEMORY; or
- * KW_ERR_CORRUPT, KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a sentence in `text`. */
-int kw_recovery_run(kw_database *database, int64_t segment_bytes, kw_journal **journal,
-                    char text[KW_REASON_ROOM]);
+/* Brings the database up to its journal. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_CORRUPT, KW_ERR_STORAGE or
+ * KW_ERR_NO_SPACE, with a sentence in `text`. */
+int kw_recovery_replay(kw_database *database, char text[KW_REASON_ROOM]);
+
+/* Opens the journal. `segment_bytes` is the size of the largest segments. *journal becomes NULL where the disk has no
+ * room for a journal. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_STORAGE, with a sentence in `text`. */
+int kw_recovery_begin(kw_database *database, int64_t segment_bytes, kw_journal **journal,
+                      char text[KW_REASON_ROOM]);
 
 #endif

@@ -47,10 +47,9 @@ static int open_database(kw_store *store, char text[KW_REASON_ROOM]) {
   const char *path = store->options.path;
   int rc = kw_database_open(path, map_bytes(&store->options), &store->database, text);
   if (rc != KW_OK) return rc;
-  kw_journal *journal;
-  rc = kw_recovery_run(store->database, store->options.journal_segment_bytes, &journal, text);
+  rc = kw_recovery_replay(store->database, text);
   if (rc != KW_OK) return rc;
-  rc = kw_committer_start(store->database, journal, &store->committer);
+  rc = kw_committer_start(store->database, &store->committer);
   if (rc == KW_OK) store->group = kw_committer_group(store->committer);
   return rc == KW_ERR_STORAGE ? kw_database_refuse(text, path, "no thread can be started") : rc;
 }

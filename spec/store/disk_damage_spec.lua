@@ -129,7 +129,7 @@ describe("a damaged store #slow", function()
   end)
 
   it("is refused when its format is another one", function()
-    expect_refused(replacing("format\0\0\0\0\0\0\0\1", "format\0\0\0\0\0\0\0\2"),
+    expect_refused(replacing("format\0\0\0\0\0\0\0\2", "format\0\0\0\0\0\0\0\3"),
       "its format is not one of this keywatch")
   end)
 

@@ -39,6 +39,15 @@ local function history_of(key, revision, options)
   return words, code
 end
 
+--- The names of files that are no segments of the journal.
+local function without_journal(names)
+  local others = {}
+  for _, name in ipairs(names) do
+    if not name:match("^journal%-%d+$") then others[#others + 1] = name end
+  end
+  return others
+end
+
 before_each(function()
   path = directory.new()
   open()
@@ -350,7 +359,7 @@ describe("a store that is defragmented", function()
     assert.is_true(after.db_size_in_use <= after.db_size)
     assert.is_true(directory.size(file("data.mdb")) < bytes)
     assert.same({ hash, 50 }, { store:hash_kv(), after.keys })
-    assert.same({ "data.mdb", "data.mdb-lock", "journal-0", "lock" }, directory.list(path))
+    assert.same({ "data.mdb", "data.mdb-lock", "lock" }, without_journal(directory.list(path)))
   end)
 
   it("is what it was, also when it is opened again", function()
@@ -422,7 +431,7 @@ describe("a store that is defragmented", function()
       for i = 1, 5 do tasks[i] = keywatch.spawn(function() return store:defragment() end) end
       for _, task in ipairs(tasks) do assert.same({ true, true }, { task:join() }) end
     end)
-    assert.same({ "data.mdb", "data.mdb-lock", "journal-0", "lock" }, directory.list(path))
+    assert.same({ "data.mdb", "data.mdb-lock", "lock" }, without_journal(directory.list(path)))
   end)
 
   it("does not mind a copy that somebody has left unfinished", function()
@@ -434,7 +443,7 @@ describe("a store that is defragmented", function()
       left:close()
     end
     open()
-    assert.same({ "data.mdb", "data.mdb-lock", "journal-0", "lock" }, directory.list(path))
+    assert.same({ "data.mdb", "data.mdb-lock", "lock" }, without_journal(directory.list(path)))
     assert.is_true(store:defragment())
     assert.equal("1", store:get("a").value)
   end)
