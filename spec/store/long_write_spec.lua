@@ -2,12 +2,14 @@
 -- server's clients are in spec/server/long_write_spec.lua.
 
 local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
 local keywatch = require "keywatch"
 local probe = core.probe
 
 local directory = require "spec.support.directory"
 
 local MANY = probe and 300 or 50000 -- keys: more than one turn visits
+local SECONDS = 30 -- for what is certain to come
 
 local function name(i) return ("k%06d"):format(i) end
 
@@ -189,6 +191,25 @@ for kind, open in pairs(KINDS) do
       end)
       assert.is_nil(store:get("a"))
       assert.is_not_nil(store:get("b"))
+    end)
+
+    it("does not wait for a task that was left behind while it waits", function()
+      keywatch.run(function()
+        local _, scheduler = driver.get().inside()
+        local delete = begin "delete"
+        local puts = {}
+        for i, key in ipairs { "a", "b", "c" } do puts[i] = keywatch.spawn(store.put, store, key, "") end
+        keywatch.sleep(0)
+        for i = 1, 2 do -- as at the end of a run
+          scheduler.driver.give_up(puts[i])
+          scheduler:abandon(puts[i])
+        end
+        assert(puts[3]:join(SECONDS))
+        assert(delete:join())
+        assert(store:put("d", ""))
+      end)
+      assert.same({}, { store:get("a"), store:get("b") })
+      assert.is_not_nil(store:get("c"))
     end)
 
     it("is done in one piece before a write outside of a task", function()

@@ -74,7 +74,7 @@ local waiting = setmetatable({}, { __mode = "k" }) -- by store: the queue, while
 local get_queue = source.of_stores(function(store)
   return setmetatable({
     store = store,
-    waiters = {}, -- from index first to last, with holes: { queue =, place =, event =, is_closed = }
+    waiters = {}, -- from index first to last, with holes: { queue =, place =, task =, event =, is_closed = }
     first = 1,
     last = 0,
     owners = {},  -- tasks whose long writes have not ended, or did since the last poll: { write =, event = }
@@ -88,10 +88,31 @@ function queue_methods:after_fork()
   driver.get().detach(self)
 end
 
---- Wakes the task that is the first one to wait. That task wakes the next one when it leaves the queue.
+--- Removes a waiter from its queue. Returns false if the waiter is not there any more.
+local function remove(waiter)
+  local self = waiter.queue
+  if self.waiters[waiter.place] ~= waiter then return false end -- after a fork
+  self.waiters[waiter.place] = nil
+  while self.first <= self.last and not self.waiters[self.first] do self.first = self.first + 1 end
+  if self.first > self.last then waiting[self.store] = nil end
+  source.leave(self)
+  return true
+end
+
+--- Wakes the task that is the first one to wait. That task wakes the next one when it leaves the queue. A task that is
+-- done cannot leave the queue, if its code never runs again: its waiter is removed.
 local function wake_first(self)
   local first = self.waiters[self.first]
+  while first and first.task.state == "done" do
+    remove(first)
+    first = self.waiters[self.first]
+  end
   if first then first.event:set() end
+end
+
+--- Removes a waiter from its queue, and wakes the next one.
+local function leave(waiter)
+  if remove(waiter) then wake_first(waiter.queue) end
 end
 
 --- Steps the store, and wakes the tasks that can go on.
@@ -111,17 +132,6 @@ function queue_methods:poll()
   return seconds or nil, is_pending
 end
 
---- Removes a waiter from its queue.
-local function leave(waiter)
-  local self = waiter.queue
-  if self.waiters[waiter.place] ~= waiter then return end -- after a fork
-  self.waiters[waiter.place] = nil
-  while self.first <= self.last and not self.waiters[self.first] do self.first = self.first + 1 end
-  if self.first > self.last then waiting[self.store] = nil end
-  wake_first(self)
-  source.leave(self)
-end
-
 --- Waits until a waiter is the first one, and the store is not busy, or closed.
 local function await_first(self, waiter)
   local store = self.store
@@ -136,7 +146,8 @@ end
 
 --- Waits for the turn of this task. Returns false if the store is closed.
 function queue_methods:wait()
-  local waiter = { queue = self, event = driver.get().event(), place = nil, is_closed = false }
+  local d = driver.get()
+  local waiter = { queue = self, place = nil, task = d.current(), event = d.event(), is_closed = false }
   source.enter(self)
   self.last = self.last + 1
   self.waiters[self.last], waiter.place, waiting[self.store] = waiter, self.last, self
