@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
+
 #include "bind/lua_write.h"
 
 #include "base/mem.h"
 #include "bind/lua_op.h"
 #include "bind/lua_reply.h"
 #include "bind/lua_result.h"
+#include "bind/lua_server.h"
 #include "bind/lua_step.h"
 #include "bind/lua_store.h"
 #include "face/module.h"
@@ -315,6 +318,42 @@ static int l_drop(lua_State *L) {
 
 /* }====== */
 
+/* {====== The line ====== */
+
+static int l_take_number(lua_State *L) {
+  const kw_lua_store *self = kw_bind_to_store(L, 1);
+  uint64_t number = self->store == NULL ? 0 : kw_store_take_number(self->store);
+  lua_pushnumber(L, (lua_Number)number);
+  return 1;
+}
+
+/* True if a request of a client waits that has a lower number. */
+static bool has_request_before(const kw_lua_store *self, lua_Number number) {
+  for (const kw_lua_server *one = self->servers; one != NULL; one = one->next) {
+    uint64_t first = kw_server_first_request(one->server);
+    if (first != 0 && (lua_Number)first < number) return true;
+  }
+  return false;
+}
+
+static int l_must_wait(lua_State *L) {
+  const kw_lua_store *self = kw_bind_to_store(L, 1);
+  lua_Number number = luaL_optnumber(L, 2, HUGE_VAL);
+  bool is_open = self->store != NULL;
+  lua_pushboolean(L,
+                  is_open && (kw_store_is_busy(self->store) || has_request_before(self, number)));
+  return 1;
+}
+
+static int l_set_first_task(lua_State *L) {
+  const kw_lua_store *self = kw_bind_to_store(L, 1);
+  uint64_t number = (uint64_t)luaL_optnumber(L, 2, 0);
+  if (self->store != NULL) kw_store_set_first_task(self->store, number);
+  return 0;
+}
+
+/* }====== */
+
 static int l_try_delete(lua_State *L) {
   return try_call(L, WRITE_DELETE);
 }
@@ -366,6 +405,9 @@ const luaL_Reg kw_bind_write_methods[] = {{"try_delete", l_try_delete},
                                           {"begin_leases", l_begin_leases},
                                           {"begin_lease_time_to_live", l_begin_lease_time_to_live},
                                           {"take", l_take},
+                                          {"take_number", l_take_number},
+                                          {"must_wait", l_must_wait},
+                                          {"set_first_task", l_set_first_task},
                                           {NULL, NULL}};
 
 static const luaL_Reg methods[] = {{"has_ended", l_has_ended}, {NULL, NULL}};

@@ -45,6 +45,18 @@ bool kw_store_is_busy(const kw_store *store) {
   return store->long_write != NULL;
 }
 
+uint64_t kw_store_take_number(kw_store *store) {
+  return ++store->last_number;
+}
+
+void kw_store_set_first_task(kw_store *store, uint64_t number) {
+  store->first_task = number;
+}
+
+bool kw_store_has_task_before(const kw_store *store, uint64_t number) {
+  return store->first_task != 0 && store->first_task < number;
+}
+
 /* The owner of the write commits or rolls back in on_end: the store is no longer busy then. */
 static void end(kw_store *store, int rc) {
   kw_long_write *write = store->long_write;

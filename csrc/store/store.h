@@ -205,6 +205,16 @@ void kw_store_go_on(kw_store *store, kw_work *work);
 /* Does what is left of the long write, if there is one, in one piece. */
 void kw_store_finish(kw_store *store);
 
+/* Writes that wait for the end of a long write stand in one line: requests of clients, see rpc/write_queue.h, and calls
+ * of tasks, which wait in Lua. Each takes a number when it comes. The lowest number goes first. */
+uint64_t kw_store_take_number(kw_store *store);
+
+/* Sets the lowest number of a task that waits; 0: none waits. */
+void kw_store_set_first_task(kw_store *store, uint64_t number);
+
+/* True if a task waits that has a lower number than this one. */
+bool kw_store_has_task_before(const kw_store *store, uint64_t number);
+
 /* Makes the open write final. */
 void kw_store_commit(kw_store *store);
 

@@ -233,6 +233,59 @@ describe("a long write", function()
     finish(delete)
   end)
 
+  local LIST = { ID = 7, keys = true } -- is long, and changes nothing
+
+  it("is followed by the write of a task that came before other requests", function()
+    keywatch.run(function()
+      local calls = { begin(client, "LeaseTimeToLive", LIST), begin(other, "LeaseTimeToLive", LIST) }
+      local order = {}
+      local task = keywatch.spawn(function()
+        assert(store:put("task", ""))
+        order[#order + 1] = "task"
+      end)
+      keywatch.sleep(0)
+      calls[3], calls[4] = begin(client, "LeaseTimeToLive", LIST), begin(other, "Put", { key = "a", value = "" })
+      for i, call in ipairs(calls) do call.place = i end
+      while #calls > 0 do
+        turn()
+        while calls[1] and look(calls[1]) ~= nil do order[#order + 1] = table.remove(calls, 1).place end
+        if not store:is_busy() then keywatch.sleep(0) end
+      end
+      assert(task:join())
+      assert.same({ 1, 2, "task", 3, 4 }, order)
+    end)
+  end)
+
+  it("of a task is followed by a request that came before other tasks", function()
+    keywatch.run(function()
+      local order, tasks = {}, {}
+      local function spawn_lists(from, to)
+        for i = from, to do
+          tasks[i] = keywatch.spawn(function()
+            assert(store:lease_time_to_live(7, { keys = true }))
+            order[#order + 1] = i
+          end)
+        end
+        keywatch.sleep(0)
+      end
+      spawn_lists(1, 2)
+      assert.is_true(store:is_busy())
+      local put = begin(client, "Put", { key = "a", value = "" })
+      spawn_lists(3, 4)
+      assert(tasks[2]:join())
+      for _ = 1, 3 do keywatch.sleep(0) end
+      assert.is_false(store:is_busy())
+      assert.same({ 1, 2 }, order)
+      assert.is_nil((look(put)))
+      local list = keywatch.spawn(store.lease_time_to_live, store, 7, { keys = true }) -- comes last
+      keywatch.sleep(0)
+      turn()
+      assert.is_not_nil(look(put))
+      assert(keywatch.join { tasks[3], tasks[4], list })
+      assert.same({ 1, 2, 3, 4 }, order)
+    end)
+  end)
+
   it("is committed without an answer if its connection closes", function()
     begin(client, "DeleteRange", ALL)
     turn()
