@@ -336,12 +336,25 @@ static bool has_request_before(const kw_lua_store *self, lua_Number number) {
   return false;
 }
 
-static int l_must_wait(lua_State *L) {
-  const kw_lua_store *self = kw_bind_to_store(L, 1);
+/* True if a write with the number at index 2 has to wait. */
+static bool must_wait(lua_State *L, const kw_lua_store *self) {
   lua_Number number = luaL_optnumber(L, 2, HUGE_VAL);
-  bool is_open = self->store != NULL;
-  lua_pushboolean(L,
-                  is_open && (kw_store_is_busy(self->store) || has_request_before(self, number)));
+  if (self->store == NULL) return false;
+  return kw_store_is_busy(self->store) || has_request_before(self, number);
+}
+
+static int l_must_wait(lua_State *L) {
+  lua_pushboolean(L, must_wait(L, kw_bind_to_store(L, 1)));
+  return 1;
+}
+
+static int l_prepare(lua_State *L) {
+  kw_lua_store *self = kw_bind_to_store(L, 1);
+  bool is_usable = self->store != NULL && !self->is_busy && !kw_store_is_inherited(self->store);
+  if (is_usable) kw_bind_step_if_due(self);
+  bool has_to_wait = must_wait(L, self);
+  self->has_stepped = is_usable && !has_to_wait;
+  lua_pushboolean(L, has_to_wait);
   return 1;
 }
 
@@ -407,6 +420,7 @@ const luaL_Reg kw_bind_write_methods[] = {{"try_delete", l_try_delete},
                                           {"take", l_take},
                                           {"take_number", l_take_number},
                                           {"must_wait", l_must_wait},
+                                          {"prepare", l_prepare},
                                           {"set_first_task", l_set_first_task},
                                           {NULL, NULL}};
 

@@ -57,6 +57,54 @@ local LONG = {
   lease_time_to_live = function(store) return store:lease_time_to_live(7, { keys = true }) end,
 }
 
+local LEASES_PER_STEP = 500 -- that expire at most, see lessor.c
+
+describe("the expiry of a lease with many keys", function()
+  --- Returns a store whose next step begins that expiry: the last step could not do more.
+  local function open()
+    local store = keywatch.open { now = 0 }
+    for _ = 1, LEASES_PER_STEP do assert(store:lease(10)) end
+    store:lease(20, { id = 7 })
+    for i = 1, MANY do assert(store:put(name(i), "old", { lease = 7 })) end
+    assert.is_true(store:step(30))
+    assert.is_false(store:is_busy())
+    return store
+  end
+
+  for call, write in pairs {
+    put = function(store) return store:put("other", "") end,
+    lease = function(store) return store:lease(10) end,
+    compact = function(store) return store:compact(2) end,
+  } do
+    it("takes several turns if the call of a task begins it: " .. call, function()
+      local store, turns = open(), 0
+      keywatch.run(function()
+        local task = keywatch.spawn(write, store)
+        keywatch.sleep(0)
+        while store:is_busy() do
+          local kv = store:get(name(1))
+          if store:is_busy() then assert.equal("old", kv.value) end -- else that was the last step
+          turns = turns + 1
+          keywatch.sleep(0)
+        end
+        local _, result, err = task:join()
+        assert(result, err)
+      end)
+      assert.is_true(turns > 2)
+      assert.is_nil(store:get(name(1)))
+      store:close()
+    end)
+
+    it("is done in one piece before a call outside of a task: " .. call, function()
+      local store = open()
+      assert(write(store))
+      assert.is_false(store:is_busy())
+      assert.is_nil(store:get(name(1)))
+      store:close()
+    end)
+  end
+end)
+
 for kind, open in pairs(KINDS) do
   describe("a long write, of a store: " .. kind, function()
     local store

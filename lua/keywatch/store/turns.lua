@@ -24,7 +24,7 @@ local methods = core.store_methods
 local try_range, open_read, read_more = methods.try_range, methods.open_read, methods.read_more
 local range_in_one_piece = methods.range
 local is_busy, take, must_wait = methods.is_busy, methods.take, methods.must_wait
-local take_number, set_first_task = methods.take_number, methods.set_first_task
+local take_number, set_first_task, prepare = methods.take_number, methods.set_first_task, methods.prepare
 
 -- {====== Long ranges ======
 
@@ -155,7 +155,7 @@ local function await_first(self, waiter)
   end
 end
 
---- Waits for the turn of this task. Returns false if the store is closed.
+--- Waits for the turn of this task. Returns the number that the task had in the line; or false if the store is closed.
 function queue_methods:wait()
   local d = driver.get()
   local waiter = { queue = self, place = nil, number = 0, task = d.current(), event = d.event(), is_closed = false }
@@ -167,7 +167,7 @@ function queue_methods:wait()
   local ok, err = driver.protect(leave, waiter, await_first, self, waiter)
   leave(waiter)
   if not ok then error(err, 0) end
-  return not waiter.is_closed
+  return not waiter.is_closed and waiter.number
 end
 
 --- In a task, waits while a long write goes on, and while others wait for that. Returns false if the store is closed
@@ -202,13 +202,25 @@ function queue_methods:await_end(write, changes)
   return result, err, ticket
 end
 
+--- Waits for the turn of this task, until the step before its call has begun no long write. Returns false if the store
+-- is closed.
+local function await_prepared(store)
+  repeat
+    local number = get_queue(store):wait()
+    if not number then return false end
+  until not prepare(store, number)
+  return true
+end
+
 --- Returns a method that waits for its turn, and then does what the method of the core does, which is never long.
 local function waiting_method(name)
   local method = methods[name]
   return function(store, ...)
-    local is_store, has_to_wait = pcall(must_wait, store) -- what is no store is refused by the method
-    if is_store and (has_to_wait or waiting[store]) then
-      if not await_turn(store) then return nil, core.new_error("closed") end
+    local is_store, has_to_wait = true, true
+    if not waiting[store] then is_store, has_to_wait = pcall(prepare, store) end
+    -- What is no store is refused by the method.
+    if is_store and has_to_wait and driver.can_park() and not await_prepared(store) then
+      return nil, core.new_error("closed")
     end
     return check.call(name, method, store, ...)
   end
