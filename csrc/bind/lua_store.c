@@ -11,6 +11,7 @@
 #include "bind/lua_result.h"
 #include "bind/lua_server.h"
 #include "bind/lua_step.h"
+#include "bind/lua_write.h"
 
 #define MIN_PROGRESS_MS 100  /* etcd's */
 #define MAX_HISTORY_AGE 1e10 /* seconds: longer ones are as good as none */
@@ -321,6 +322,7 @@ void kw_bind_push_store(lua_State *L) {
   add_functions(L, durable, kw_bind_durability_methods, push);
   for (size_t i = 0; i < KW_LENGTH(store_methods); i++)
     add_functions(L, methods, store_methods[i], push);
+  kw_bind_add_write_calls(L, methods, push);
   kw_bind_push_upvalues(L, push);
   lua_pushcclosure(L, l_open, KW_UP_COUNT);
   lua_replace(L, open);

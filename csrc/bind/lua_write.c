@@ -23,6 +23,18 @@ typedef enum write_kind {
   WRITE_TIME_TO_LIVE
 } write_kind;
 
+static const char *const kinds[] = {[WRITE_DELETE] = "delete",
+                                    [WRITE_TXN] = "txn",
+                                    [WRITE_REVOKE] = "lease_revoke",
+                                    [WRITE_LEASES] = "leases",
+                                    [WRITE_TIME_TO_LIVE] = "lease_time_to_live"};
+
+#define UP_KIND (KW_UP_COUNT + 1) /* the kind: an upvalue behind those of all methods */
+
+static write_kind kind_of(lua_State *L) {
+  return (write_kind)lua_tointeger(L, lua_upvalueindex(UP_KIND));
+}
+
 /* A write that the store does. Held by the object, and by the store until the write has ended. */
 typedef struct write_job {
   int references;
@@ -219,7 +231,8 @@ static int try_call(lua_State *L, write_kind kind) {
 /* {====== Beginning ====== */
 
 static int begin(kw_lua_store *self, write_job *job, const kw_lease_message *lease) {
-  kw_write_owner owner = {.on_end = on_end, .on_free = on_free, .ctx = job, .keeps_records = true};
+  kw_write_owner owner = {
+      .records = KW_RECORDS_RETAINED, .on_end = on_end, .on_free = on_free, .ctx = job};
   job->store = self->store;
   job->is_durable = kw_store_is_durable(self->store);
   switch (job->kind) {
@@ -367,62 +380,36 @@ static int l_set_first_task(lua_State *L) {
 
 /* }====== */
 
-static int l_try_delete(lua_State *L) {
-  return try_call(L, WRITE_DELETE);
+/* {====== The tables of methods ====== */
+
+static int l_try(lua_State *L) {
+  return try_call(L, kind_of(L));
 }
 
-static int l_try_txn(lua_State *L) {
-  return try_call(L, WRITE_TXN);
+static int l_begin(lua_State *L) {
+  return begin_call(L, kind_of(L));
 }
 
-static int l_try_lease_revoke(lua_State *L) {
-  return try_call(L, WRITE_REVOKE);
+const luaL_Reg kw_bind_write_methods[] = {
+    {"take", l_take},       {"take_number", l_take_number},       {"must_wait", l_must_wait},
+    {"prepare", l_prepare}, {"set_first_task", l_set_first_task}, {NULL, NULL}};
+
+/* Adds the method of a kind, "<verb>_<kind>", to the table at `methods`. */
+static void add_call(lua_State *L, int methods, int push, const char *verb, write_kind kind,
+                     lua_CFunction call) {
+  lua_pushfstring(L, "%s_%s", verb, kinds[kind]);
+  kw_bind_push_upvalues(L, push);
+  lua_pushinteger(L, kind);
+  lua_pushcclosure(L, call, UP_KIND);
+  lua_rawset(L, methods);
 }
 
-static int l_try_leases(lua_State *L) {
-  return try_call(L, WRITE_LEASES);
+void kw_bind_add_write_calls(lua_State *L, int methods, int push) {
+  for (size_t kind = 0; kind < KW_LENGTH(kinds); kind++) {
+    add_call(L, methods, push, "try", (write_kind)kind, l_try);
+    add_call(L, methods, push, "begin", (write_kind)kind, l_begin);
+  }
 }
-
-static int l_try_lease_time_to_live(lua_State *L) {
-  return try_call(L, WRITE_TIME_TO_LIVE);
-}
-
-static int l_begin_delete(lua_State *L) {
-  return begin_call(L, WRITE_DELETE);
-}
-
-static int l_begin_txn(lua_State *L) {
-  return begin_call(L, WRITE_TXN);
-}
-
-static int l_begin_lease_revoke(lua_State *L) {
-  return begin_call(L, WRITE_REVOKE);
-}
-
-static int l_begin_leases(lua_State *L) {
-  return begin_call(L, WRITE_LEASES);
-}
-
-static int l_begin_lease_time_to_live(lua_State *L) {
-  return begin_call(L, WRITE_TIME_TO_LIVE);
-}
-
-const luaL_Reg kw_bind_write_methods[] = {{"try_delete", l_try_delete},
-                                          {"try_txn", l_try_txn},
-                                          {"try_lease_revoke", l_try_lease_revoke},
-                                          {"try_leases", l_try_leases},
-                                          {"try_lease_time_to_live", l_try_lease_time_to_live},
-                                          {"begin_delete", l_begin_delete},
-                                          {"begin_txn", l_begin_txn},
-                                          {"begin_lease_revoke", l_begin_lease_revoke},
-                                          {"begin_leases", l_begin_leases},
-                                          {"begin_lease_time_to_live", l_begin_lease_time_to_live},
-                                          {"take", l_take},
-                                          {"take_number", l_take_number},
-                                          {"must_wait", l_must_wait},
-                                          {"prepare", l_prepare},
-                                          {"set_first_task", l_set_first_task},
-                                          {NULL, NULL}};
 
 static const luaL_Reg methods[] = {{"has_ended", l_has_ended}, {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_drop}, {NULL, NULL}};
@@ -430,3 +417,5 @@ static const luaL_Reg meta[] = {{"__gc", l_drop}, {NULL, NULL}};
 void kw_bind_add_write_class(lua_State *L) {
   kw_add_class(L, WRITE_NAME, meta, methods);
 }
+
+/* }====== */

@@ -32,6 +32,10 @@
 
 #include "face/compat.h"
 
+/* Adds the methods of all kinds to the table of a store's methods at the index `methods`. Their upvalues are those of
+ * kw_bind_push_upvalues, with the value at index `push`, and their kind. */
+void kw_bind_add_write_calls(lua_State *L, int methods, int push);
+
 /* Makes the class of writes. */
 void kw_bind_add_write_class(lua_State *L);
 

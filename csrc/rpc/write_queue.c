@@ -147,7 +147,11 @@ static void on_end(int rc, void *ctx) {
 }
 
 static kw_write_owner owner_of(kw_write_job *job) {
-  return (kw_write_owner){.on_ready = on_ready, .on_end = on_end, .on_free = on_free, .ctx = job};
+  return (kw_write_owner){.records = KW_RECORDS_ENCODED,
+                          .on_ready = on_ready,
+                          .on_end = on_end,
+                          .on_free = on_free,
+                          .ctx = job};
 }
 
 static int decode(kw_write_job *job, kw_op_kind kind) {

@@ -62,7 +62,7 @@ static void end(kw_store *store, int rc) {
   kw_long_write *write = store->long_write;
   store->long_write = NULL;
   if (rc != KW_OK) kw_store_rollback(store);
-  if (rc == KW_OK && write->owner.keeps_records) kw_txn_give(&write->txn);
+  if (rc == KW_OK && write->owner.records == KW_RECORDS_RETAINED) kw_txn_give(&write->txn);
   write->owner.on_end(rc, write->owner.ctx);
   free_long_write(write);
 }
@@ -81,8 +81,7 @@ void kw_store_abandon_reply(kw_store *store) {
 
 static int run(kw_store *store, kw_long_write *write, kw_work *work) {
   const kw_write_owner *owner = &write->owner;
-  write->txn.encodes = owner->on_ready != NULL; /* the next turn would not find borrowed records */
-  write->txn.retains = owner->on_ready == NULL;
+  write->txn.records = owner->records; /* the next turn would not find borrowed records */
   int rc = kw_txn_run(store, &write->txn, work);
   int failure = kw_log_failure(store->log);
   if (rc >= 0 && failure != KW_OK) rc = failure;
