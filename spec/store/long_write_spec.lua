@@ -7,22 +7,16 @@ local keywatch = require "keywatch"
 local probe = core.probe
 
 local directory = require "spec.support.directory"
+local many_keys = require "spec.support.many_keys"
 
 local MANY = probe and 300 or 50000 -- keys: more than one turn visits
 local SECONDS = 30 -- for what is certain to come
 
-local function name(i) return ("k%06d"):format(i) end
+local name = many_keys.name
 
 local function fill(store)
   store:lease(1000, { id = 7 })
-  local ops = {}
-  for i = 1, MANY do
-    ops[#ops + 1] = { put = name(i), value = "old", lease = 7 }
-    if #ops == 100 or i == MANY then
-      assert(store:txn { success = ops })
-      ops = {}
-    end
-  end
+  many_keys.fill(store, MANY, 7)
 end
 
 --- As assert.same, which would take long.
@@ -36,11 +30,6 @@ local function is_same(a, b)
   end
   return true
 end
-
-local KINDS = {
-  memory = function() return keywatch.open() end,
-  disk = function() return keywatch.open { path = directory.new() } end,
-}
 
 local LONG = {
   delete = function(store) return store:delete("k", { prefix = true, prev_kv = true }) end,
@@ -65,7 +54,7 @@ describe("the expiry of a lease with many keys", function()
     local store = keywatch.open { now = 0 }
     for _ = 1, LEASES_PER_STEP do assert(store:lease(10)) end
     store:lease(20, { id = 7 })
-    for i = 1, MANY do assert(store:put(name(i), "old", { lease = 7 })) end
+    many_keys.fill(store, MANY, 7)
     assert.is_true(store:step(30))
     assert.is_false(store:is_busy())
     return store
@@ -105,7 +94,7 @@ describe("the expiry of a lease with many keys", function()
   end
 end)
 
-for kind, open in pairs(KINDS) do
+for kind, open in pairs(many_keys.kinds) do
   describe("a long write, of a store: " .. kind, function()
     local store
 
