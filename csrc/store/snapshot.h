@@ -32,7 +32,8 @@ bool kw_snapshot_is_gathering(const kw_store *store);
 /* True if kw_snapshot_step has something to do. */
 bool kw_snapshot_is_due(const kw_store *store);
 
-/* Gathers leases, or a batch of records, for each snapshot whose thread can take one. Releases the batches that were read. */
+/* Gathers leases, or a batch of records, for each snapshot whose thread can take one. Releases the batches that were
+ * read. */
 void kw_snapshot_step(kw_store *store);
 
 /* Gathers all that is left, in one piece: the caller is about to change the history. A snapshot fails if memory is

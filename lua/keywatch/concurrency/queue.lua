@@ -11,8 +11,8 @@
 --
 -- A call can wait without a task, see `enroll`: thousands of suspended tasks take much memory, and the garbage
 -- collector looks at all of them in one step. The reader of such calls is the keeper, a worker that lives as long as
--- the queue. A queue has waiters of one kind. The keeper opens another watch after an error. An error that stays reaches
--- all calls.
+-- the queue. A queue has waiters of one kind. The keeper opens another watch after an error. An error that stays
+-- reaches all calls.
 --
 -- A prefix may have more keys than a process should hold, since a lock may be named like a directory. Therefore a
 -- queue holds the oldest keys only, in proportion to the calls that wait. It reads the next ones when those are gone.
@@ -259,8 +259,8 @@ local function fail_all(queue, err)
   return count > 0
 end
 
---- The function of a keeper: reads the watch while calls wait. After an error of the watch the queue begins anew. If that
--- fails, or the new watch fails before it has given an event, all calls that wait are told of the error.
+--- The function of a keeper: reads the watch while calls wait. After an error of the watch the queue begins anew. If
+-- that fails, or the new watch fails before it has given an event, all calls that wait are told of the error.
 local function keep(queue)
   local events = -1 -- that were applied before the last error
   while queue.count > 0 and queue.pid == core.pid() do

@@ -4,9 +4,9 @@
 --
 -- A call is tried first with the work of one turn, which is enough for nearly every call. A range that needs more is
 -- read at one revision, whatever is written meanwhile. A write that needs more keeps the store busy: reads see the
--- state before it, and the writes of other tasks wait in the order of their calls. Requests of clients that have to wait
--- stand in the same line, see lua_write.h: whoever came first goes first. A long write goes on if its task is cancelled:
--- it is committed, unless it fails or the store is closed before its end.
+-- state before it, and the writes of other tasks wait in the order of their calls. Requests of clients that have to
+-- wait stand in the same line, see csrc/bind/lua_write.h: the write that came first goes first. A long write goes on if
+-- its task is cancelled: it is committed, unless it fails or the store is closed before its end.
 --
 -- `queue` is a source, attached to the driver while a task waits or a long write of a task goes on: its polls step the
 -- store.
