@@ -8,6 +8,7 @@
 #include "model/error.h"
 #include "store/journal_segment.h"
 
+#define MUCH (INT64_C(32) << 20) /* bytes of frames that are not released */
 #define HEADER_READ 64 /* bytes of a frame that no other frame begins with */
 #define LEAST_BYTES (KW_JOURNAL_FRAMES + 2 * KW_JOURNAL_BLOCK) /* of a segment */
 #define KEPT_BUFFER (1 << 20) /* bytes that the buffer of frames keeps */
@@ -130,6 +131,10 @@ int kw_journal_open(const char *directory, const kw_journal_options *options, kw
 }
 
 /* After a fork the child's copy of the mutex may stay locked for ever. */
+void kw_journal_remove(const char *directory) {
+  for (int i = 0; i < KW_JOURNAL_SLOTS; i++) kw_journal_segment_remove(directory, i);
+}
+
 void kw_journal_close(kw_journal *journal) {
   for (int i = 0; i < KW_JOURNAL_SLOTS; i++) kw_journal_segment_close(&journal->slots[i].segment);
   if (journal->pid == kw_process_id()) {
@@ -368,7 +373,6 @@ static void note(kw_journal *journal, const kw_journal_frame *frame, int64_t byt
   if (journal->unreleased > journal->peak) journal->peak = journal->unreleased;
 }
 
-/* A failed write may be durable, or a part of it: nothing is written after it. */
 /* True if a write has found no room before it wrote anything. The write begins with the header of the frame, which is
  * not in the file then. A file system that copies what is written again may lack room for it. */
 static bool is_refused(const slot *s, const uint8_t *frame, int number) {
@@ -377,6 +381,7 @@ static bool is_refused(const slot *s, const uint8_t *frame, int number) {
          memcmp(found, frame, sizeof found) != 0;
 }
 
+/* A failed write may be durable, or a part of it: nothing is written after it. */
 static int write_frame(kw_journal *journal, const kw_commit_group *group, int64_t bytes) {
   const slot *s = journal->current;
   kw_journal_frame frame = {
@@ -484,6 +489,11 @@ int64_t kw_journal_unreleased(const kw_journal *journal) {
   int64_t bytes = journal->unreleased;
   unlock(journal);
   return bytes;
+}
+
+bool kw_journal_is_filling(const kw_journal *journal) {
+  int64_t unreleased = kw_journal_unreleased(journal);
+  return unreleased >= MUCH || unreleased >= MOST_SEGMENTS * journal->most_bytes / 2;
 }
 
 int64_t kw_journal_size(const kw_journal *journal) {

@@ -84,7 +84,7 @@ typedef struct kw_durability {
   uint64_t commits;         /* groups that became durable since the store was opened */
   bool must_checkpoint;     /* with the next group */
   bool must_defragment;     /* the same */
-  int64_t checkpoint_at;    /* time of the next checkpoint; KW_NEVER: the database lacks nothing that waits for one */
+  int64_t checkpoint_at;    /* time of the next checkpoint; INT64_MIN: the next step sets it; KW_NEVER: there is none */
 
   bool is_requested;           /* the gathering group has a requested change */
   bool is_submitted_requested; /* the submitted group has one */
