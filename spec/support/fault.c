@@ -19,6 +19,9 @@
  *   room BYTES ERRNO              files can grow by so many bytes in all; a write that would need more is short, and
  *                                 one that would need all of it fails
  *
+ * A plan of fail, short, kill, stop, cut or tear may end in NAME: then only calls for files whose names begin so are
+ * counted.
+ *
  * A kind is any, open, write, sync, size or name. A write may also be a sync, by its descriptor or by RWF_DSYNC, or a
  * size, beyond the end.
  *
@@ -68,6 +71,7 @@ typedef struct plan {
   long room;  /* bytes that are left */
   long calls;
   long syncing; /* writes with RWF_DSYNC */
+  char name[32]; /* that the names of the files begin with */
 } plan;
 
 /* Bytes that were written, or a new size. */
@@ -152,7 +156,7 @@ static plan parse(const char *line) {
   static const char *const actions[] = {"", "fail", "short", "kill", "cut", "delay", "room", "stop"};
   char what[16] = "", kind[16] = "", how[16] = "";
   plan p = {0};
-  sscanf(line, "%15s %15s %ld %15s %ld", what, kind, &p.nth, how, &p.value);
+  sscanf(line, "%15s %15s %ld %15s %ld %31s", what, kind, &p.nth, how, &p.value, p.name);
   for (int i = 1; i < 8; i++) {
     if (strcmp(what, actions[i]) == 0) p.action = (action)i;
   }
@@ -198,6 +202,12 @@ static void tell_that_it_struck(void) {
   real_rename(made, path);
 }
 
+/* True if the plan is about files with such names. */
+static bool is_meant(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return strncmp(slash == NULL ? path : slash + 1, now.name, strlen(now.name)) == 0;
+}
+
 /* What is to happen to a call. Counts it. `at` is -1 for a call that is no write. */
 static action judge(int kinds, const char *path, off_t at) {
   judged_path = path;
@@ -210,6 +220,7 @@ static action judge(int kinds, const char *path, off_t at) {
   }
   if (now.action == NOTHING || now.action == DELAY || now.action == ROOM || !(now.kind & kinds))
     return NOTHING;
+  if (!is_meant(path)) return NOTHING;
   now.calls++;
   if (now.calls < now.nth || (now.calls > now.nth && !now.goes_on)) return NOTHING;
   if (now.action == SHORT && !(kinds & WRITE)) return NOTHING;
