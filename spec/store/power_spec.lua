@@ -18,6 +18,7 @@ local PROGRAM = "spec/support/power_program.lua"
 local KILLED = 128 + 9
 local IS_FAST = os.getenv("KW_FAST") ~= nil
 local POWER = tonumber(os.getenv("KW_POWER")) or IS_FAST and 4 or 12 -- directories whose power fails, several times
+local SMALL_JOURNAL = 65536
 local FRAMES = 8192 -- offset of the first frame of a segment
 
 --- Where plans strike: the step that they wait for, or "start" for none; the kind of call; the number of such calls, at
@@ -204,6 +205,23 @@ describe("a store whose power fails #slow", function()
     end)
   end)
 end)
+
+if core.probe then
+  describe("a store whose journal leaves out its flush #slow", function()
+    it("is caught when the power fails", function()
+      local random = new_random(tonumber(os.getenv("KW_SEED")))
+      occurrences.await({ "caught" }, 1, function()
+        local seed = random:next()
+        local plan = ("cut write %d after %d journal-"):format(random:between(6, 20), random:next())
+        local heard = live { seed = seed, from = 0, segment_bytes = SMALL_JOURNAL, target = "start", plan = plan,
+          flush = "no flush" }
+        local ok = pcall(check, seed, heard.done, SMALL_JOURNAL)
+        renew_disk()
+        return ok and "survived" or "caught"
+      end)
+    end)
+  end)
+end
 
 describe("a store that is killed #slow", function()
   it("has every acknowledged step, and each step whole", function()

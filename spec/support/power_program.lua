@@ -5,7 +5,8 @@
 --                     the first step on whose name is TARGET; or from the beginning, if TARGET is "start". FLUSH is
 --                     "flush", or "no flush" for a journal that leaves out its flush
 --   power_program.lua open DIRECTORY CONTROL BYTES   opens the store and closes it
---   power_program.lua hold DIRECTORY CONTROL BYTES N   opens the store, puts N keys, and waits
+--   power_program.lua put DIRECTORY CONTROL BYTES   opens the store, puts the key "new" as step 1, and closes the store
+--   power_program.lua hold DIRECTORY CONTROL BYTES N   opens the store, puts N keys, says "holding", and waits
 --
 -- The program says what it does, a line each: "opening", "open"; "at I NAME" before the step I, "done I" after it. An
 -- image of the store after the step I is restored in DIRECTORY/restored-I. The store lies in DIRECTORY/store.
@@ -94,6 +95,13 @@ end
 
 function modes.open()
   open(tonumber(arg[4])).store:close()
+end
+
+function modes.put()
+  local store = open(tonumber(arg[4])).store
+  assert(store:put("new", "value"))
+  print("done 1")
+  store:close()
 end
 
 function modes.hold()
