@@ -54,6 +54,7 @@ local function await_stop(program)
   assert(event:start(disk.base, {}, function() end))
   assert(process.turn_until(function() return uv.fs_stat(struck) or program.status end), program:transcript())
   event:close()
+  uv.run("nowait") -- closes it
   return os.remove(struck) ~= nil
 end
 

@@ -93,7 +93,7 @@ local function look(store, alarms)
   local seen = { revision = status.revision, compact_revision = status.compact_revision, keys = status.keys,
     leases = leases_of(store), alarms = alarms, at = {} }
   for revision = math.max(status.compact_revision, 1), status.revision do
-    seen.at[revision] = store:range("", { prefix = true, revision = revision }).kvs
+    seen.at[revision] = assert(store:range("", { prefix = true, revision = revision })).kvs
   end
   return seen
 end

@@ -5,7 +5,7 @@ local files = require "spec.support.files"
 local uv = require "spec.support.luv"
 
 local PAGE = 4096
-local ZEROS = ("\0"):rep(PAGE)
+local LAST_PAGE = 136 -- offset of that number in a meta page, little-endian
 
 local store_files = {}
 
@@ -13,11 +13,16 @@ local function is_taken(name)
   return name == "data.mdb" or name:find("^journal") ~= nil
 end
 
---- Returns the bytes without the pages of zeros at their end: a database has many, for its growth.
+--- Returns the number of the last page that a meta page of LMDB knows.
+local function last_page(bytes, meta_page)
+  local at, number = meta_page * PAGE + LAST_PAGE, 0
+  for i = 8, 1, -1 do number = number * 256 + bytes:byte(at + i) end
+  return number
+end
+
+--- Returns the bytes of a database without what was allocated for its growth.
 local function trim(bytes)
-  local n = #bytes
-  while n >= PAGE and bytes:sub(n - PAGE + 1, n) == ZEROS do n = n - PAGE end
-  return bytes:sub(1, n)
+  return bytes:sub(1, (math.max(last_page(bytes, 0), last_page(bytes, 1)) + 1) * PAGE)
 end
 
 --- Returns the bytes of the database and of the journal, by name.
