@@ -341,7 +341,6 @@ static void note(kw_journal *journal, const kw_journal_frame *frame, int64_t byt
   if (journal->unreleased > journal->peak) journal->peak = journal->unreleased;
 }
 
-/* A failed write may be durable, or a part of it: nothing is written after it. */
 /* True if a write has found no room before it wrote anything. The write begins with the header of the frame, which is
  * not in the file then. A file system that copies what is written again may lack room for it. */
 static bool is_refused(const slot *s, const uint8_t *frame, int number) {
@@ -350,6 +349,7 @@ static bool is_refused(const slot *s, const uint8_t *frame, int number) {
          memcmp(found, frame, sizeof found) != 0;
 }
 
+/* A failed write may be durable, or a part of it: nothing is written after it. */
 static int write_frame(kw_journal *journal, const kw_commit_group *group, int64_t bytes) {
   const slot *s = journal->current;
   kw_journal_frame frame = {
