@@ -1,10 +1,11 @@
 -- SPDX-License-Identifier: MIT
---- What durable writes of a store in process cost, with a journal and without one: flushes, bytes that go to the disk,
+--- What durable writes of a store in process cost, with a journal and without one: flushes, bytes that are written,
 --- and how long a put waits.
 --
 --   lua5.4 bench/durable.lua [part]
 --
--- The data are on the disk that this tree is on. Flushes are counted by strace, in a run of their own.
+-- The data are on the disk that this tree is on. Flushes and bytes are counted by strace, in runs of their
+-- own.
 
 package.path = arg[0]:match("^(.-)[^/]*$") .. "?.lua;" .. package.path
 
@@ -66,40 +67,44 @@ local function put_groups(path, column)
   return commits
 end
 
---- The bytes that this process has sent to disks.
-local function bytes_written()
-  local file = assert(io.open("/proc/self/io"))
-  local bytes = file:read("*a"):match("\nwrite_bytes: (%d+)")
-  file:close()
-  return tonumber(bytes)
-end
+local TRACE = "strace -f --seccomp-bpf -qq -o %s -e trace=openat,fsync,fdatasync,pwrite64,pwritev2,writev "
 
---- The flushes in a trace of strace: calls that flush, and writes that do so by their descriptor or a flag.
-local function count_flushes(path)
-  local n, is_flushed = 0, {}
+--- What a trace of strace has: flushes, which are calls that flush, and writes that do so by their descriptor or by a
+-- flag; and the bytes of all writes. The kernel's own counter, write_bytes of /proc, counts whole folios, of which a
+-- write may fill a small part.
+local function read_trace(path)
+  local found, is_flushed = { flushes = 0, bytes = 0 }, {}
   for line in io.lines(path) do
-    local opened, written = line:match("openat%(.* = (%d+)$"), line:match("pwrite64%((%d+),")
+    local opened, fd = line:match("openat%(.* = (%d+)$"), line:match("pwrite64%((%d+),")
     if opened then is_flushed[opened] = line:find("O_D?SYNC") ~= nil end
-    if line:find("%d +f%l*sync%(") or line:find("RWF_D?SYNC") or is_flushed[written] then n = n + 1 end
+    if line:find("%d +f%l*sync%(") or line:find("RWF_D?SYNC") or is_flushed[fd] then
+      found.flushes = found.flushes + 1
+    end
+    if line:find("^%d+ +%l*write") or line:find("write%w+ resumed") then
+      found.bytes = found.bytes + (tonumber(line:match("= (%d+)$")) or 0)
+    end
   end
-  return n
+  return found
 end
 
-local TRACE = "strace -f --seccomp-bpf -qq -o %s/trace -e trace=openat,fsync,fdatasync,pwrite64,pwritev2 %s %s groups %d %s"
+--- Puts groups in a process of its own, which is traced.
+local function trace_groups(path, i)
+  local trace = path .. "/trace"
+  local commits = capture(TRACE:format(trace) .. ("%s %s groups %d %s/data"):format(arg[-1], arg[0], i, path))
+  local found = read_trace(trace)
+  found.commits = tonumber(commits)
+  return found
+end
 
---- Measures the groups of a column: once for the bytes of a new store, once for time and bytes when the journal has its
--- files, and once for flushes.
+--- Measures the groups of a column: once for what it takes to make the files of the journal, once for what it takes
+-- when they are there, and once for time.
 local function measure_groups_of(i, column)
   with_directory(function(path)
-    local at_first = bytes_written()
-    put_groups(path .. "/data", column)
-    column.first_bytes = bytes_written() - at_first
-    local before, start = bytes_written(), keywatch.now()
+    column.new = trace_groups(path, i)
+    column.old = trace_groups(path, i)
+    local start = keywatch.now()
     column.commits = put_groups(path .. "/data", column)
     column.seconds = keywatch.now() - start
-    column.bytes = bytes_written() - before
-    column.traced_commits = tonumber(capture(TRACE:format(path, arg[-1], arg[0], i, path .. "/traced")))
-    column.flushes = count_flushes(path .. "/trace")
   end)
 end
 
@@ -108,12 +113,12 @@ local function measure_groups()
   for i, column in ipairs(COLUMNS) do measure_groups_of(i, column) end
   row("puts in a group", "puts", COLUMNS, function(column) return GROUPS * GROUP / column.commits end)
   row("groups", "groups/s", COLUMNS, function(column) return column.commits / column.seconds end)
-  row("flushes for a group, checkpoints included", "flushes", COLUMNS, function(column)
-    return column.flushes / column.traced_commits
-  end)
-  for _, case in ipairs { { "first_bytes", ", in a new store" }, { "bytes", "" } } do
-    row(("bytes on the disk for a byte of records%s"):format(case[2]), "bytes", COLUMNS, function(column)
-      return column[case[1]] / (GROUPS * GROUP * RECORD_BYTES)
+  for _, case in ipairs { { "new", "a new store" }, { "old", "a store with files" } } do
+    row(("flushes for a group, with checkpoints, %s"):format(case[2]), "flushes", COLUMNS, function(column)
+      return column[case[1]].flushes / column[case[1]].commits
+    end)
+    row(("bytes written for a byte of records, %s"):format(case[2]), "bytes", COLUMNS, function(column)
+      return column[case[1]].bytes / (GROUPS * GROUP * RECORD_BYTES)
     end)
   end
 end
