@@ -164,8 +164,9 @@ LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 \
 run: build/lua5.4/built     ## serve on 127.0.0.1:2379, with durable data in ./keywatch.data
 	@exec $(LUA54) bin/keywatch serve
 
-bench: build build/node/installed build/go/peer build/go/handshakes build/bench/load build/fault.so   ## speed and memory of the store, of watching, of tasks, of locks, of leases, of caches, of nginx, of TLS, beside etcd, other clients and attackers
+bench: build build/node/installed build/go/peer build/go/handshakes build/bench/load build/fault.so   ## speed and memory of the store, of durable writes, of watching, of tasks, of locks, of leases, of caches, of nginx, of TLS, beside etcd, other clients and attackers
 	@$(LUA54) bench/store.lua
+	@$(LUA54) bench/durable.lua
 	@$(LUA54) bench/watch.lua
 	@$(LUA54) bench/object_watch.lua
 	@$(LUA54) bench/tasks.lua

@@ -280,6 +280,20 @@ describe("keywatch serve", function()
     end
   end)
 
+  it("has a journal with files of the size that it is told, or none", function()
+    for bytes, expected in pairs { [0] = false, [65536] = 65536 } do
+      local process, cwd = start_in({}, "--listen-client-urls", HTTP, "--journal-segment-bytes=" .. bytes)
+      local client = keywatch.connect(command.wait_until_ready(process)[1])
+      assert(client:put("a", "1"))
+      client:close()
+      process:signal("sigterm")
+      assert.equal(0, process:wait())
+      local path = cwd .. "/keywatch.data"
+      local has_journal = table.concat(directory.list(path), " "):find("journal-", 1, true) ~= nil
+      assert.equal(expected, has_journal and directory.size(path .. "/journal-0"))
+    end
+  end)
+
   it("says what keeps it from its data", function()
     local path = scratch .. "/data"
     command.wait_until_ready(start("--listen-client-urls", HTTP, "--data-dir", path))
@@ -317,6 +331,11 @@ describe("keywatch serve", function()
     expect_misuse("%-%-max%-txn%-ops must be a whole number", "serve", "--max-txn-ops", "many")
     expect_misuse("%-%-max%-request%-bytes must be a whole number", "serve", "--max-request-bytes=-1")
     expect_misuse("%-%-quota%-backend%-bytes must be a whole number", "serve", "--quota-backend-bytes", "2G")
+    expect_misuse("%-%-journal%-segment%-bytes must be a whole number", "serve", "--journal-segment-bytes=-1")
+    for _, bytes in ipairs { 1, 65535, 1073741825 } do
+      expect_misuse("%-%-journal%-segment%-bytes must be 0, or from 65536 to 1073741824\n", "serve",
+        "--journal-segment-bytes=" .. bytes)
+    end
     for _, text in ipairs { "5", "s", "5x", "", "-5s", "1m30" } do
       expect_misuse("must be a duration", "serve", "--grpc-keepalive-min-time=" .. text)
     end

@@ -571,9 +571,11 @@ describe("the options #slow of", function()
     return message:find(("there is no option '%s'"):format(name), 1, true) or message:find("has two verbs", 1, true)
   end
 
-  --- Opens a store, which if it has a path is not there but in a directory that goes again.
+  --- Opens a store, which if it has a path is not there but in a directory that goes again. Segments of the journal
+  -- have a least size.
   local function open(opts)
     if type(opts.path) == "string" then opts.path = directory.new() end
+    if opts.journal_segment_bytes == 1 then opts.journal_segment_bytes = 65536 end
     local opened = keywatch.open(opts)
     opened:close()
     directory.remove_all()

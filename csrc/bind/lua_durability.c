@@ -11,7 +11,7 @@
  *                                Or nil and an error: memory was short for the compaction, which goes on later
  *   store:checkpoint()        -> true; and a ticket: when that is settled, the database has all that was durable before
  *   store:defragmented()      -> true, or nil and the error of the last defragmentation
- *   store:set_bell(bell)      -> the commit thread rings this bell whenever it has finished something
+ *   store:set_bell(bell)      -> the threads that write ring this bell whenever they have finished something
  */
 #include "face/engine.h"
 #include "bind/lua_error.h"

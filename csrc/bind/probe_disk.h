@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * probe_disk: holds the commit thread of a durable store, or makes it fail, for tests in probe builds.
+ * probe_disk: holds the threads that write for a durable store, or makes them fail, for tests in probe builds.
  */
 #ifndef KW_BIND_PROBE_DISK_H
 #define KW_BIND_PROBE_DISK_H

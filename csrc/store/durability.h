@@ -3,8 +3,9 @@
  * durability: from committed to durable. For the files of this folder only; store.h has the public part.
  *
  * A flush submits the gathering commit group to the committer. A poll takes the outcome. After success the group's
- * revisions become visible. The journal has the group then; a checkpoint writes it to the database later. After a failure the store goes back to its durable state: the group is undone,
- * and with it everything that was committed later.
+ * revisions become visible. The journal has the group then; a checkpoint writes it to the database later. After a
+ * failure the store goes back to its durable state: the group is undone, and with it everything that was committed
+ * later.
  *
  *   no room      the alarm is raised
  *   no memory    callers get the error, and may try again

@@ -4,8 +4,8 @@
  *
  * A record is appended, and can be undone as long as it is the newest. Reads find one revision, or scan from one.
  * The log of a store in memory holds all records. The log of a durable store holds the tail only: the records that
- * are not in the database yet, durable in the journal or not. It reads all others from the database: a walk shows their bytes in LMDB's map, and
- * kw_log_read lends copies of them.
+ * are not in the database yet, durable in the journal or not. It reads all others from the database: a walk shows
+ * their bytes in LMDB's map, and kw_log_read lends copies of them.
  *
  *   directory   [ first revision, chunk ] ...      searched by revision
  *   chunk       up to KW_LOG_CHUNK entries { revision, tombstone, record }, some of them holes

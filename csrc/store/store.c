@@ -90,7 +90,7 @@ bool kw_store_is_inherited(const kw_store *store) {
   return store->database != NULL && kw_database_is_inherited(store->database);
 }
 
-/* The commit thread ends before the records are freed that it may be writing. */
+/* The threads that write end before the records are freed that they may be writing. */
 void kw_store_free(kw_store *store) {
   kw_snapshot_end_all(store);
   kw_long_write_free(store);

@@ -7,7 +7,7 @@
  * answer in between, and fail. No other function may be called between the two moves.
  *
  * A store in memory makes a write visible when it is committed. A durable store makes it visible when it is durable;
- * its commit thread does the I/O. Only these functions block on the disk: opening, kw_store_wait, kw_store_free, and
+ * its threads, see store/committer.h, do the I/O. Only these functions block on the disk: opening, kw_store_wait, kw_store_free, and
  * a kw_store_poll that takes a defragmentation.
  *
  * Every function that runs out of memory returns KW_ERR_NO_MEMORY and leaves the store as it was.
@@ -95,7 +95,7 @@ bool kw_store_is_inherited(const kw_store *store);
  * fail with KW_ERR_STORAGE until the store is opened again, and the durable state can be read.
  */
 
-/* Submits the committed writes as a commit group, if there are any and the commit thread is idle. Does nothing in
+/* Submits the committed writes as a commit group, if there are any and the committer is idle. Does nothing in
  * memory. After a failure, background changes alone are submitted after a delay. */
 void kw_store_flush(kw_store *store);
 
@@ -476,7 +476,7 @@ bool kw_store_step(kw_store *store, int64_t now);
 /* }====== */
 
 #ifdef KW_PROBE
-/* Returns the commit thread, or NULL if the store is in memory. */
+/* Returns the committer, or NULL if the store is in memory. */
 kw_committer *kw_store_committer(const kw_store *store);
 
 /* Returns NULL if every invariant of the store holds, else the text of one that does not. */

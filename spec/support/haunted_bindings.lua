@@ -211,6 +211,7 @@ for _, part in ipairs { "durable", "broken" } do
   case("store:disarm", of(part, "corrupt"))
   case("store:disarm_own", of(part, "corrupt"))
   case("store:defragment", of(part))
+  case("durable:checkpoint", of(part))
   case("store:change_rows", function(w) return w[part], { { "t", "k1", LONG } } end)
 end
 

@@ -53,6 +53,7 @@ local function open_store(values)
     max_request_bytes = values["max-request-bytes"],
     max_txn_ops = values["max-txn-ops"],
     quota_backend_bytes = quota ~= 0 and quota or nil, -- 0 is the default, as in etcd
+    journal_segment_bytes = values["journal-segment-bytes"],
     progress_interval = values["watch-progress-notify-interval"]
       or values["experimental-watch-progress-notify-interval"],
   }

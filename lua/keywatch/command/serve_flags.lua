@@ -10,6 +10,7 @@ local tls_flags = require "keywatch.command.tls_flags"
 local url = require "keywatch.support.url"
 
 local HOUR = 3600 -- seconds
+local MIN_SEGMENT, MAX_SEGMENT = 65536, 1073741824 -- bytes, those of the option journal_segment_bytes of open
 
 local HELP = [[
 keywatch serve [flags]
@@ -43,6 +44,8 @@ Data
   --memory                             store nothing on disk (default: false)
   --quota-backend-bytes N              size of the data at which writes are refused; negative: no limit
                                        (default: 2147483648)
+  --journal-segment-bytes N            size of the largest files of the journal, 65536 to 1073741824; 0: no journal
+                                       (default: 67108864)
   --auto-compaction-retention R        how much history to keep: a number of hours, or a duration such as 5m; 0: all
                                        (default: 0)
   --auto-compaction-mode MODE          periodic, or revision: then the retention is a number of revisions
@@ -98,6 +101,7 @@ local FLAGS = {
   ["max-request-bytes"] = "count",
   ["max-txn-ops"] = "count",
   ["quota-backend-bytes"] = "integer",
+  ["journal-segment-bytes"] = "count",
   ["max-concurrent-streams"] = "count",
   ["grpc-keepalive-min-time"] = "duration",
   ["grpc-keepalive-interval"] = "duration",
@@ -210,6 +214,11 @@ checks["listen-client-urls"] = function(urls)
     if why then return nil, (": %s %s"):format(text, why) end
   end
   return urls
+end
+
+checks["journal-segment-bytes"] = function(bytes)
+  if bytes == 0 or (bytes >= MIN_SEGMENT and bytes <= MAX_SEGMENT) then return bytes end
+  return nil, (" must be 0, or from %d to %d"):format(MIN_SEGMENT, MAX_SEGMENT)
 end
 
 checks["auto-compaction-mode"] = function(text)

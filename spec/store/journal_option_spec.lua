@@ -1,0 +1,119 @@
+--- The option journal_segment_bytes of a durable store: how large the files of its journal are, and whether there are
+-- any. spec/store/journal_spec.lua has the journal itself; spec/store/misuse_spec.lua has what is refused.
+
+local keywatch = require "keywatch"
+
+local directory = require "spec.support.directory"
+local program = require "spec.support.program"
+
+local KIB, MIB = 1024, 1024 * 1024
+local SEGMENT = 64 * KIB -- the smallest size
+local FIRST = MIB -- of the first file, if larger ones are allowed
+
+local store, path
+
+local function open(options) store = directory.open(path, options) end
+
+local function reopen(options)
+  store:close()
+  open(options)
+end
+
+before_each(function() path = directory.new() end)
+
+after_each(function()
+  store:close()
+  directory.remove_all()
+end)
+
+--- The sizes of the files of the journal, the largest first.
+local function segments()
+  local sizes = {}
+  for _, name in ipairs(directory.list(path)) do
+    if name:find("^journal") then sizes[#sizes + 1] = directory.size(path .. "/" .. name) end
+  end
+  table.sort(sizes, function(a, b) return a > b end)
+  return sizes
+end
+
+--- Puts one key so many times, each time with a commit group of its own.
+local function put(n)
+  for i = 1, n do assert(store:put("a", tostring(i))) end
+end
+
+describe("the size of the journal's files", function()
+  it("is that of the first file, at first", function()
+    open()
+    assert.same({}, segments())
+    put(1)
+    assert.same({ FIRST }, segments())
+  end)
+
+  it("is never above the option", function()
+    open { journal_segment_bytes = SEGMENT }
+    put(5 * SEGMENT / (4 * KIB)) -- a group takes at least 4 KiB, so that these need several files, or the same ones again
+    local sizes = segments()
+    assert(#sizes > 0)
+    for _, size in ipairs(sizes) do assert.equal(SEGMENT, size) end
+    reopen()
+    assert.same({ "80", 81 }, { store:get("a").value, store:status().revision })
+  end)
+
+  it("may be another one the next time", function()
+    open { journal_segment_bytes = SEGMENT }
+    put(1)
+    for _, bytes in ipairs { 1024 * MIB, SEGMENT, 100001 } do
+      reopen { journal_segment_bytes = bytes }
+      put(1)
+    end
+    assert.equal(5, store:status().revision)
+    assert.equal(SEGMENT, segments()[1]) -- the one file is used again
+  end)
+end)
+
+describe("a size of 0", function()
+  it("makes no journal", function()
+    open { journal_segment_bytes = 0 }
+    put(3)
+    reopen { journal_segment_bytes = 0 }
+    put(3)
+    assert.same({}, segments())
+    assert.equal(7, store:status().revision)
+  end)
+
+  it("may be followed by a journal, and the other way round", function()
+    open { journal_segment_bytes = 0 }
+    local revision = 1
+    for i = 1, 6 do
+      reopen { journal_segment_bytes = i % 2 * SEGMENT }
+      assert.equal(revision, store:status().revision)
+      put(3)
+      revision = revision + 3
+    end
+    assert.equal("3", store:get("a").value)
+  end)
+
+  it("loses nothing that only the journal has", function()
+    local status, printed = program.run(([[
+      local store = assert(require("keywatch").open { path = %q })
+      for i = 1, 5 do assert(store:put("a", tostring(i))) end
+      io.stdout:write(store:status().revision, "\n")
+      io.stdout:flush()
+      os.exit(0, false)
+    ]]):format(path))
+    assert.same({ 0, "6\n" }, { status, printed })
+    open { journal_segment_bytes = 0 }
+    assert.same({ "5", 6 }, { store:get("a").value, store:status().revision })
+  end)
+end)
+
+describe("a store in memory", function()
+  it("has no journal, whatever size is asked for", function()
+    for _, bytes in ipairs { 0, SEGMENT, 1024 * MIB } do
+      store = keywatch.open { now = 0, journal_segment_bytes = bytes }
+      put(1)
+      assert.equal(2, store:status().revision)
+      store:close()
+    end
+  end)
+end)
