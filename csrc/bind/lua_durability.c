@@ -87,8 +87,6 @@ static int l_set_bell(lua_State *L) {
 }
 
 const luaL_Reg kw_bind_durability_methods[] = {
-    {"read_on", l_read_on},   {"settled", l_settled},
-    {"outcome", l_outcome},   {"wait", l_wait},
-    {"go_on", l_go_on},       {"defragmented", l_defragmented},
-    {"set_bell", l_set_bell}, {"checkpoint", l_checkpoint},
-    {NULL, NULL}};
+    {"read_on", l_read_on},   {"settled", l_settled},       {"outcome", l_outcome},
+    {"wait", l_wait},         {"go_on", l_go_on},           {"defragmented", l_defragmented},
+    {"set_bell", l_set_bell}, {"checkpoint", l_checkpoint}, {NULL, NULL}};

@@ -28,8 +28,8 @@ struct kw_checkpointer {
   kw_journal *journal; /* NULL: there is none */
   batch pending;
   batch applying;
-  bool has_failed;  /* it is not known what the database has */
-  int repeats;      /* KW_OK; or why the last checkpoint has failed: `applying` is what it was to apply */
+  bool has_failed; /* it is not known what the database has */
+  int repeats; /* KW_OK; or why the last checkpoint has failed: `applying` is what it was to apply */
   kw_commit_meta applied;
 
   bool is_closing;
@@ -93,8 +93,7 @@ static void apply(void *ctx) {
   }
   if (c->direct != NULL) {
     outcome->direct_rc = outcome->rc == KW_OK ? kw_checkpointer_take_failure(c) : outcome->rc;
-    if (outcome->direct_rc == KW_OK)
-      outcome->direct_rc = kw_database_write(c->database, c->direct);
+    if (outcome->direct_rc == KW_OK) outcome->direct_rc = kw_database_write(c->database, c->direct);
     if (outcome->direct_rc == KW_OK) release(c, c->direct);
     if (outcome->direct_rc == KW_OK && c->must_copy)
       outcome->copy_rc = kw_database_copy(c->database);
@@ -283,7 +282,8 @@ const char *kw_checkpointer_check(const kw_checkpointer *c) {
   bool is_idle = kw_checkpointer_is_idle(c);
   if (is_idle && has_groups(&c->applying) && c->repeats == KW_OK && !c->has_failed)
     return "groups are being applied, and no thread applies them";
-  if (c->repeats != KW_OK && !has_groups(&c->applying)) return "a checkpoint of nothing is repeated";
+  if (c->repeats != KW_OK && !has_groups(&c->applying))
+    return "a checkpoint of nothing is repeated";
   if (has_groups(&c->pending) && c->pending.group.meta.sequence <= c->applied.sequence)
     return "a pending group is in the database";
   return NULL;

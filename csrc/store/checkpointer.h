@@ -25,8 +25,8 @@
 
 typedef struct kw_checkpointer kw_checkpointer;
 
-/* Starts the thread. The database has to outlive the checkpointer. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if
- * no thread can be started. */
+/* Starts the thread. The database has to outlive the checkpointer. Returns KW_OK, KW_ERR_NO_MEMORY, or
+ * KW_ERR_STORAGE if no thread can be started. */
 int kw_checkpointer_start(kw_database *database, kw_checkpointer **result);
 
 /* Sets the journal, which has to outlive the checkpointer. No checkpoint has begun yet. A second thread makes the
@@ -73,10 +73,10 @@ const kw_commit_group *kw_checkpointer_lacking(const kw_checkpointer *c, int whi
 /* {====== Checkpoints ====== */
 
 typedef struct kw_checkpoint {
-  int rc;         /* of the pending groups: KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE */
+  int rc; /* of the pending groups: KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE */
   bool is_direct; /* there was a direct group */
   int direct_rc;  /* of the direct group, as from kw_database_write */
-  int copy_rc;    /* of the defragmentation that was asked for, or KW_OK; the data are complete after each error */
+  int copy_rc; /* of the defragmentation that was asked for, or KW_OK; the data are complete after each error */
 } kw_checkpoint;
 
 /* True if a checkpoint can begin. */

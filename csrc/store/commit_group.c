@@ -107,8 +107,7 @@ bool kw_commit_group_has_removals(const kw_commit_group *group) {
 
 void kw_commit_group_move(kw_commit_group *group, kw_commit_group *to) {
   assert(to->cap - to->n >= group->n);
-  if (group->n > 0)
-    memcpy(to->changes + to->n, group->changes, group->n * sizeof *group->changes);
+  if (group->n > 0) memcpy(to->changes + to->n, group->changes, group->n * sizeof *group->changes);
   to->n += group->n;
   to->n_rows += group->n_rows;
   to->meta = group->meta;

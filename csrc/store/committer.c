@@ -36,7 +36,8 @@ struct kw_committer {
   kw_worker worker;
   size_t need_of_all; /* groups that the database lacks, the submitted one included */
   int appended;       /* outcome of the submitted group */
-  bool is_redirected; /* the submitted group has to be direct: the journal, or the database, has no room ahead */
+  bool
+      is_redirected; /* the submitted group has to be direct: the journal, or the database, has no room ahead */
 };
 
 /* {====== The commit thread ====== */
@@ -309,7 +310,8 @@ void kw_committer_fail_next(kw_committer *c, int rc) {
 
 const char *kw_committer_check(const kw_committer *c) {
   bool is_idle = kw_checkpointer_is_idle(c->checkpointer);
-  if (c->place == IN_DATABASE && is_idle) return "a group is in the database, and no thread writes it";
+  if (c->place == IN_DATABASE && is_idle)
+    return "a group is in the database, and no thread writes it";
   if (c->place == WAITING && is_idle) return "a group waits for nothing";
   if (c->place == IN_JOURNAL && kw_worker_is_idle(&c->worker))
     return "a group is in the journal, and no thread appends it";

@@ -25,7 +25,7 @@ typedef struct kw_committer kw_committer;
 /* What a submitted group comes with. */
 typedef enum kw_commit_how {
   KW_COMMIT_ALONE,
-  KW_COMMIT_WITH_CHECKPOINT,     /* the database has the group, and all before it, when the group is taken */
+  KW_COMMIT_WITH_CHECKPOINT, /* the database has the group, and all before it, when the group is taken */
   KW_COMMIT_WITH_DEFRAGMENTATION /* the same, and then the database is copied to a file without gaps, which takes its
                                   * place when the group is taken */
 } kw_commit_how;

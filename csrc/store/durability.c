@@ -64,8 +64,8 @@ void kw_store_flush(kw_store *store) {
 
 /* {====== Checkpoints ====== */
 
-/* True if a checkpoint should not wait for its time: also for a compaction that waits for it, and after the last step of
- * one, which frees pages. */
+/* True if a checkpoint should not wait for its time: also for a compaction that waits for it, and after the last step
+ * of one, which frees pages. */
 static bool is_wanted(const kw_store *store) {
   const kw_committer *committer = store->committer;
   return kw_committer_is_full(committer) || kw_compaction_is_waiting(store) ||
@@ -163,7 +163,8 @@ static bool has_failed(const kw_store *store) {
          kw_committer_is_idle(store->committer);
 }
 
-/* Returns true if the outcome of a group was taken, or all groups to come have failed. Records that a checkpoint has written leave the memory. */
+/* Returns true if the outcome of a group was taken, or all groups to come have failed. Records that a checkpoint has
+ * written leave the memory. */
 static bool take(kw_store *store, bool wait) {
   kw_commit_meta meta;
   int rc;

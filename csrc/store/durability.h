@@ -19,7 +19,8 @@
 /* Initializes store->durability. Called once, after the database of a durable store was opened. */
 void kw_durability_init(kw_store *store);
 
-/* Returns the time at which a failed group of background changes is tried again, or a checkpoint is due; or KW_NEVER. */
+/* Returns the time at which a failed group of background changes is tried again, or a checkpoint is due; or
+ * KW_NEVER. */
 int64_t kw_durability_deadline(const kw_store *store);
 
 /* Ends the delay of a failed group of background changes if its time has come: the next flush submits it. Begins a

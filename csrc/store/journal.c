@@ -9,7 +9,7 @@
 #include "store/journal_segment.h"
 
 #define MUCH (INT64_C(32) << 20) /* bytes of frames that are not released */
-#define HEADER_READ 64 /* bytes of a frame that no other frame begins with */
+#define HEADER_READ 64           /* bytes of a frame that no other frame begins with */
 #define LEAST_BYTES (KW_JOURNAL_FRAMES + 2 * KW_JOURNAL_BLOCK) /* of a segment */
 #define KEPT_BUFFER (1 << 20) /* bytes that the buffer of frames keeps */
 

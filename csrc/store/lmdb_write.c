@@ -187,8 +187,8 @@ static int grow(const kw_lmdb_file *file, off_t least, off_t *size) {
 /* What was grown is synced: after a crash the room is still there. */
 int kw_lmdb_reserve(const kw_lmdb_file *file, const kw_commit_group *group, size_t need) {
   off_t size, used = kw_lmdb_file_used(file);
-  off_t least = (off_t)(need + bytes_beside(file, parts_of(need) + 1) +
-                        pages_to_leave(group) * file->page);
+  off_t least =
+      (off_t)(need + bytes_beside(file, parts_of(need) + 1) + pages_to_leave(group) * file->page);
   if (used + least > kw_lmdb_file_limit(file)) return MDB_MAP_FULL;
   int rc = grow(file, least, &size);
   if (rc != 0 || size >= used + least) return rc;

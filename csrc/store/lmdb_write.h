@@ -19,8 +19,8 @@
 #include "store/lmdb_file.h"
 
 /* Writes a group; see kw_database_write for the results. `seen` is the transaction that the database's reader sees:
- * pages that were freed later are not free yet. `is_durable`: the group is in the journal, its room was reserved, and it
- * leaves no pages to others. */
+ * pages that were freed later are not free yet. `is_durable`: the group is in the journal, its room was reserved, and
+ * it leaves no pages to others. */
 int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group,
                   bool is_durable);
 

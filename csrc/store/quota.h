@@ -7,8 +7,8 @@
 
 #include "store/state.h"
 
-/* Returns the bytes of the store, in the database or in memory; *in_use becomes the part of them that holds data. Records
- * that the journal alone has are counted as if the database had them. */
+/* Returns the bytes of the store, in the database or in memory; *in_use becomes the part of them that holds data.
+ * Records that the journal alone has are counted as if the database had them. */
 int64_t kw_quota_size(const kw_store *store, int64_t *in_use);
 
 /* Returns KW_OK if a write of this cost fits. Otherwise arms the alarm KW_ALARM_NO_SPACE and returns

@@ -19,8 +19,8 @@ int kw_recovery_replay(kw_database *db, char text[KW_REASON_ROOM]) {
   int64_t applied = kw_database_get_meta(db).sequence;
   if (applied < 0 || applied > KW_MAX_REVISION || identity.epoch > KW_MAX_REVISION)
     return refuse(db, KW_ERR_CORRUPT, "its numbers are damaged", text);
-  int rc = kw_journal_recover(kw_database_path(db), identity.id, applied, identity.epoch, &found,
-                              why);
+  int rc =
+      kw_journal_recover(kw_database_path(db), identity.id, applied, identity.epoch, &found, why);
   if (rc != KW_OK) return refuse(db, rc, why, text);
   if (!found.is_empty) rc = kw_database_recover(db, &found.group);
   kw_journal_recovered_drop(&found);

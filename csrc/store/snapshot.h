@@ -43,8 +43,8 @@ void kw_snapshot_gather_all(kw_store *store);
 /* }====== */
 
 /* Begins a snapshot, and starts its thread: of what the database has, so that a durable store makes a checkpoint first;
- * of everything, if the store is in memory. The caller owns the snapshot, which may outlive the store. Errors: KW_ERR_NO_MEMORY,
- * KW_ERR_STORAGE, KW_ERR_NO_SPACE, KW_ERR_TOO_MANY_SNAPSHOTS. */
+ * of everything, if the store is in memory. The caller owns the snapshot, which may outlive the store. Errors:
+ * KW_ERR_NO_MEMORY, KW_ERR_STORAGE, KW_ERR_NO_SPACE, KW_ERR_TOO_MANY_SNAPSHOTS. */
 int kw_snapshot_open(kw_store *store, kw_snapshot **snapshot);
 
 /* Ends the thread, closes the file and frees the snapshot. Waits for the thread, which gives up soon. */

@@ -33,7 +33,8 @@ typedef enum kw_undo_kind { KW_UNDO_CHANGE, KW_UNDO_GRANT, KW_UNDO_REVOKE } kw_u
 /* How to undo one step of a write. Each step is one change of the commit group, too. A large delete has a million
  * steps, so the kind of a step takes no room of its own. */
 typedef struct kw_undo {
-  uintptr_t target;    /* the history of the changed key; the granted lease; or the revoked one, which the step owns. The
+  uintptr_t
+      target; /* the history of the changed key; the granted lease; or the revoked one, which the step owns. The
                         * kind of the step is in the lowest bits. */
   kw_key_state before; /* of the key */
 } kw_undo;
@@ -84,7 +85,8 @@ typedef struct kw_durability {
   uint64_t commits;         /* groups that became durable since the store was opened */
   bool must_checkpoint;     /* with the next group */
   bool must_defragment;     /* the same */
-  int64_t checkpoint_at;    /* time of the next checkpoint; INT64_MIN: the next step sets it; KW_NEVER: there is none */
+  int64_t
+      checkpoint_at; /* time of the next checkpoint; INT64_MIN: the next step sets it; KW_NEVER: there is none */
 
   bool is_requested;           /* the gathering group has a requested change */
   bool is_submitted_requested; /* the submitted group has one */

@@ -52,7 +52,8 @@ typedef struct kw_store_options {
   int64_t quota;             /* bytes; 0: the default, negative: none */
   int64_t min_lease_ttl;     /* seconds */
   int64_t step_records;      /* records that one step of compaction visits */
-  int64_t journal_segment_bytes; /* size of the largest segments of the journal; 0: there is no journal */
+  int64_t
+      journal_segment_bytes; /* size of the largest segments of the journal; 0: there is no journal */
   bool replica;          /* revisions come from upstream, see store/replica.h; then path is NULL */
   int64_t history_bytes; /* of a replica: bound of its history, in bytes of memory */
   int64_t history_revisions; /* of a replica: bound of its history, in revisions with events */

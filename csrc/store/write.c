@@ -51,8 +51,7 @@ static int add_change(kw_store *store, kw_key_history *history, kw_change change
   }
   open->main = change.main;
   open->n++;
-  store->undo.steps[store->undo.n++] =
-      kw_undo_of(KW_UNDO_CHANGE, history, history->state);
+  store->undo.steps[store->undo.n++] = kw_undo_of(KW_UNDO_CHANGE, history, history->state);
   kw_key_history_push(history, change);
   set_state(store, history, state);
   return KW_OK;

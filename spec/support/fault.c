@@ -70,7 +70,7 @@ typedef struct plan {
   long value; /* an errno, a seed, or milliseconds */
   long room;  /* bytes that are left */
   long calls;
-  long syncing; /* writes with RWF_DSYNC */
+  long syncing;  /* writes with RWF_DSYNC */
   char name[32]; /* that the names of the files begin with */
 } plan;
 
@@ -153,7 +153,8 @@ static int kind_of(const char *text) {
 }
 
 static plan parse(const char *line) {
-  static const char *const actions[] = {"", "fail", "short", "kill", "cut", "delay", "room", "stop"};
+  static const char *const actions[] = {"",    "fail",  "short", "kill",
+                                        "cut", "delay", "room",  "stop"};
   char what[16] = "", kind[16] = "", how[16] = "";
   plan p = {0};
   sscanf(line, "%15s %15s %ld %15s %ld %31s", what, kind, &p.nth, how, &p.value, p.name);
