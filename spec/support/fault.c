@@ -13,8 +13,8 @@
  *   kill KIND N before|after      the process is killed
  *   stop KIND N                   the process stops before the call, until it is sent SIGCONT
  *   cut KIND N before|after SEED  the power fails: before means in the middle of it
- *   tear KIND N before|after SEED the same, and some sectors of journals are torn: one part of such a sector is new, the
- *                                 other old. LMDB relies on disks that write whole sectors, a journal does not.
+ *   tear KIND N before|after SEED the same, and some sectors of journals are torn: one part of such a sector is new,
+ *                                 the other old. LMDB relies on disks that write whole sectors, a journal does not.
  *                                 Until then some of the writes with RWF_DSYNC are short, and no syncs
  *   delay MS                      every sync takes that long
  *   room BYTES ERRNO              files can grow by so many bytes in all; a write that would need more is short, and
@@ -71,7 +71,7 @@ typedef struct plan {
   long value; /* an errno, a seed, or milliseconds */
   long room;  /* bytes that are left */
   long calls;
-  long syncing; /* writes with RWF_DSYNC */
+  long syncing;  /* writes with RWF_DSYNC */
   char name[32]; /* that the names of the files begin with */
 } plan;
 
@@ -154,7 +154,8 @@ static int kind_of(const char *text) {
 }
 
 static plan parse(const char *line) {
-  static const char *const actions[] = {"", "fail", "short", "kill", "cut", "delay", "room", "stop"};
+  static const char *const actions[] = {"",    "fail",  "short", "kill",
+                                        "cut", "delay", "room",  "stop"};
   char what[16] = "", kind[16] = "", how[16] = "";
   plan p = {0};
   sscanf(line, "%15s %15s %ld %15s %ld %31s", what, kind, &p.nth, how, &p.value, p.name);
