@@ -88,8 +88,8 @@ local function hear(text, from)
   return heard
 end
 
---- Takes the steps after the first `life.from` until a plan strikes. Returns what the program has said, and `kind`, that
--- of the write that was struck.
+--- Takes the steps after the first `life.from` until a plan strikes. Returns what the program has said, and `kind`,
+-- that of the write that was struck.
 local function live(life)
   disk:plan("")
   local program = disk:start_program(PROGRAM, "steps", tostring(life.seed), tostring(life.from),
