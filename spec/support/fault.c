@@ -26,6 +26,9 @@
  * A kind is any, open, write, sync, size or name. A write may also be a sync, by its descriptor or by RWF_DSYNC, or a
  * size, beyond the end.
  *
+ * KW_FAULT_SLOW, if it is set, is the number of milliseconds that a sync of data.mdb waits before it begins. Other calls
+ * go on meanwhile.
+ *
  * Nothing is synced in truth, since only the process dies. What a disk may have lost is known from a journal: for each
  * file, what was written and what was there before, since the last sync of the file; and the names that were made since
  * the last sync of their directory. When the power fails every file goes back to what was synced, and of each later
@@ -510,7 +513,16 @@ ssize_t writev(int fd, const struct iovec *iov, int count) {
   return advance(fd, pwritev(fd, iov, count, lseek(fd, 0, SEEK_CUR)));
 }
 
+/* Waits before a sync of a slow file. */
+static void wait_for_disk(int fd) {
+  const char *ms = getenv("KW_FAULT_SLOW");
+  if (ms == NULL || !has_name(fds[fd].file->path, "data.mdb")) return;
+  struct timespec ts = {0, atol(ms) * 1000000};
+  nanosleep(&ts, NULL);
+}
+
 static int sync_file(int fd) {
+  wait_for_disk(fd);
   pthread_mutex_lock(&mutex);
   action a = judge(SYNC, fds[fd].file->path, -1);
   bool fails = strike_before(a);
