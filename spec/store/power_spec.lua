@@ -88,8 +88,8 @@ local function hear(text, from)
   return heard
 end
 
---- Takes the steps after the first `life.from` until a plan strikes. Returns what the program has said, and `kind`, that
--- of the write that was struck.
+--- Takes the steps after the first `life.from` until a plan strikes. Returns what the program has said, and `kind`,
+-- that of the write that was struck.
 local function live(life)
   disk:plan("")
   local program = disk:start_program(PROGRAM, "steps", tostring(life.seed), tostring(life.from),
@@ -203,6 +203,32 @@ describe("a store whose power fails #slow", function()
       renew_disk()
       return counts
     end)
+  end)
+end)
+
+describe("a store whose power fails while a checkpoint is slow #slow", function()
+  local SLOW_MS = 60
+  local FULL = 28 -- frames that fill two segments, all of them written while one checkpoint lasts
+
+  --- Puts until the power fails. Returns "round" if the journal has gone round since the last checkpoint, else "short".
+  local function rush(random)
+    disk.slow_ms = SLOW_MS
+    local plan = ("cut sync %d before %d data.mdb"):format(random:between(1, 6), random:next())
+    local program = disk:start_program(PROGRAM, "rush", tostring(SMALL_JOURNAL), plan)
+    assert.equal(KILLED, program:wait(), program:transcript())
+    local done = hear(program:stdout(), 0).done
+    local store = directory.open(disk.path)
+    local found = tonumber(store:get("key").value)
+    assert(found == done or found == done + 1, ("%s: %d steps, and not %d"):format(plan, found, done))
+    assert.equal(found + 1, store:status().revision)
+    store:close()
+    renew_disk()
+    return done > FULL and "round" or "short"
+  end
+
+  it("has every acknowledged step, though the journal has used segments again", function()
+    local random = new_random(tonumber(os.getenv("KW_SEED")))
+    occurrences.await({ "round" }, POWER, function() return rush(random) end)
   end)
 end)
 

@@ -1,5 +1,5 @@
---- A store of the version that knew no journal, which is opened with a journal for the first time, while its power fails
--- or it is killed: see spec/support/fault.c. It can be opened with a journal and without one afterwards, and has
+--- A store of the version that knew no journal, which is opened with a journal for the first time, while its power
+-- fails or it is killed: see spec/support/fault.c. It can be opened with a journal and without one afterwards, and has
 -- everything.
 
 local directory = require "spec.support.directory"

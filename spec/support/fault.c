@@ -13,7 +13,8 @@
  *   kill KIND N before|after      the process is killed
  *   stop KIND N                   the process stops before the call, until it is sent SIGCONT
  *   cut KIND N before|after SEED  the power fails: before means in the middle of it
- *   tear KIND N before|after SEED the same, and some sectors are torn: one part of such a sector is new, the other old.
+ *   tear KIND N before|after SEED the same, and some sectors of journals are torn: one part of such a sector is new,
+ *                                 the other old. LMDB relies on disks that write whole sectors, a journal does not.
  *                                 Until then some of the writes with RWF_DSYNC are short, and no syncs
  *   delay MS                      every sync takes that long
  *   room BYTES ERRNO              files can grow by so many bytes in all; a write that would need more is short, and
@@ -24,6 +25,9 @@
  *
  * A kind is any, open, write, sync, size or name. A write may also be a sync, by its descriptor or by RWF_DSYNC, or a
  * size, beyond the end.
+ *
+ * KW_FAULT_SLOW, if it is set, is the number of milliseconds that a sync of data.mdb waits before it begins. Other calls
+ * go on meanwhile.
  *
  * Nothing is synced in truth, since only the process dies. What a disk may have lost is known from a journal: for each
  * file, what was written and what was there before, since the last sync of the file; and the names that were made since
@@ -203,10 +207,10 @@ static void tell_that_it_struck(void) {
   real_rename(made, path);
 }
 
-/* True if the plan is about files with such names. */
-static bool is_meant(const char *path) {
+/* True if the last part of a path begins so. */
+static bool has_name(const char *path, const char *beginning) {
   const char *slash = strrchr(path, '/');
-  return strncmp(slash == NULL ? path : slash + 1, now.name, strlen(now.name)) == 0;
+  return strncmp(slash == NULL ? path : slash + 1, beginning, strlen(beginning)) == 0;
 }
 
 /* What is to happen to a call. Counts it. `at` is -1 for a call that is no write. */
@@ -221,7 +225,7 @@ static action judge(int kinds, const char *path, off_t at) {
   }
   if (now.action == NOTHING || now.action == DELAY || now.action == ROOM || !(now.kind & kinds))
     return NOTHING;
-  if (!is_meant(path)) return NOTHING;
+  if (!has_name(path, now.name)) return NOTHING;
   now.calls++;
   if (now.calls < now.nth || (now.calls > now.nth && !now.goes_on)) return NOTHING;
   if (now.action == SHORT && !(kinds & WRITE)) return NOTHING;
@@ -335,15 +339,15 @@ static void restore(const file *f, int fd) {
 typedef enum mercy { NONE, ALL, SOME, SECTORS } mercy;
 
 /* Writes a sector, or a part of it, if it is to be torn. */
-static void write_sector(const op *o, int fd, off_t at, size_t len) {
+static void write_sector(const op *o, int fd, bool may_tear, off_t at, size_t len) {
   const char *bytes = o->bytes + (at - o->at);
-  bool is_torn = now.tears && !o->is_durable && draw(4) == 0;
+  bool is_torn = may_tear && !o->is_durable && draw(4) == 0;
   size_t from = is_torn && draw(2) == 0 ? draw(len) : 0;
   size_t to = is_torn && from == 0 ? draw(len) : len;
   real_pwrite(fd, bytes + from, to - from, at + (off_t)from);
 }
 
-static void write_sectors(const op *o, int fd, mercy m, off_t size) {
+static void write_sectors(const op *o, int fd, bool may_tear, mercy m, off_t size) {
   off_t end = o->at + (off_t)o->len;
   bool comes = m == ALL || (m == SOME && draw(2) == 0);
   if (end > size) end = size;
@@ -351,13 +355,14 @@ static void write_sectors(const op *o, int fd, mercy m, off_t size) {
     off_t next = (at / SECTOR + 1) * SECTOR;
     if (next > end) next = end;
     if (o->is_durable || comes || (m == SECTORS && draw(2) == 0))
-      write_sector(o, fd, at, (size_t)(next - at));
+      write_sector(o, fd, may_tear, at, (size_t)(next - at));
     at = next;
   }
 }
 
 static void lose_writes(const file *f) {
   mercy m = (mercy)draw(4);
+  bool may_tear = now.tears && has_name(f->path, "journal");
   int fd = real_open(f->path, O_RDWR | O_CLOEXEC, 0);
   if (fd < 0) return;
   off_t size = f->first->old_size;
@@ -365,7 +370,7 @@ static void lose_writes(const file *f) {
   for (const op *o = f->first; o != NULL; o = o->next) {
     bool grows = o->is_durable || m == ALL || (m != NONE && draw(2) == 0);
     if (o->new_size > size && grows) real_truncate(fd, size = o->new_size);
-    write_sectors(o, fd, m, size);
+    write_sectors(o, fd, may_tear, m, size);
   }
   close(fd);
 }
@@ -508,7 +513,16 @@ ssize_t writev(int fd, const struct iovec *iov, int count) {
   return advance(fd, pwritev(fd, iov, count, lseek(fd, 0, SEEK_CUR)));
 }
 
+/* Waits before a sync of a slow file. */
+static void wait_for_disk(int fd) {
+  const char *ms = getenv("KW_FAULT_SLOW");
+  if (ms == NULL || !has_name(fds[fd].file->path, "data.mdb")) return;
+  struct timespec ts = {0, atol(ms) * 1000000};
+  nanosleep(&ts, NULL);
+}
+
 static int sync_file(int fd) {
+  wait_for_disk(fd);
   pthread_mutex_lock(&mutex);
   action a = judge(SYNC, fds[fd].file->path, -1);
   bool fails = strike_before(a);

@@ -21,6 +21,7 @@ local function new()
     directory = base .. "/disk",
     path = base .. "/disk/store",
     control = base .. "/control",
+    slow_ms = nil, -- that a sync of a database takes
   }, meta)
 end
 
@@ -37,6 +38,7 @@ function methods:environment()
   return vm.environment({
     KW_FAULT_DIR = self.directory,
     KW_FAULT_CONTROL = self.control,
+    KW_FAULT_SLOW = self.slow_ms and tostring(self.slow_ms),
   }, shell.must("pwd") .. "/" .. LIBRARY)
 end
 

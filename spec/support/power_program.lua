@@ -6,6 +6,8 @@
 --                     "flush", or "no flush" for a journal that leaves out its flush
 --   power_program.lua open DIRECTORY CONTROL BYTES   opens the store and closes it
 --   power_program.lua put DIRECTORY CONTROL BYTES   opens the store, puts the key "new" as step 1, and closes the store
+--   power_program.lua rush DIRECTORY CONTROL BYTES PLAN   puts one key again and again as step 1, 2, 3, ..., with a
+--                     checkpoint now and then, until the plan strikes
 --   power_program.lua hold DIRECTORY CONTROL BYTES N   opens the store, puts N keys, says "holding", and waits
 --
 -- The program says what it does, a line each: "opening", "open"; "at I NAME" before the step I, "done I" after it. An
@@ -22,6 +24,8 @@ local mode, directory, control = arg[1], arg[2], arg[3]
 local path = directory .. "/store"
 
 local PAST_CHECKPOINT = 2 -- seconds after which a group is not in the journal alone
+
+local CHECKPOINT_STEPS = 16 -- of a rush
 
 io.stdout:setvbuf("no")
 
@@ -102,6 +106,16 @@ function modes.put()
   assert(store:put("new", "value"))
   print("done 1")
   store:close()
+end
+
+function modes.rush()
+  local life = open(tonumber(arg[4]))
+  plan(arg[5])
+  for i = 1, math.huge do
+    assert(life.store:put("key", tostring(i)))
+    print("done " .. i)
+    if i % CHECKPOINT_STEPS == 0 then neutral.pass(life) end
+  end
 end
 
 function modes.hold()
