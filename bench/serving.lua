@@ -59,8 +59,8 @@ local kinds = {
         .. "--advertise-client-urls %s --listen-peer-urls %s --initial-advertise-peer-urls %s "
         .. "--initial-cluster default=%s %s"):format(server.dir, client, client, peer, peer, peer, tls_flags(server))
     end,
-    slow = function(_, command)
-      return ("ETCD_UNSUPPORTED_ARCH=arm64 strace -f --seccomp-bpf -qq -o /dev/null -e trace=fsync,fdatasync "
+    slow = function(_, command) -- with -I 2 strace hands SIGTERM on, which it would ignore
+      return ("ETCD_UNSUPPORTED_ARCH=arm64 strace -f -I 2 --seccomp-bpf -qq -o /dev/null -e trace=fsync,fdatasync "
         .. "-e inject=fsync,fdatasync:delay_exit=%d %s"):format(SLOW_MS * 1000, command:match("etcd .*"))
     end,
   },
