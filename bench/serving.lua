@@ -149,8 +149,8 @@ local function run_with(fn, list, disk, tls)
   if not ok then error(err, 0) end
 end
 
---- Gives fn fresh servers, and leaves nothing of them behind. Where writes are durable, the last one is a keywatch without
---- a journal.
+--- Gives fn fresh servers, and leaves nothing of them behind. Where writes are durable, the last one is a keywatch
+--- without a journal.
 local function with_servers(fn, disk)
   run_with(fn, { kinds[1], kinds[2], disk and without_journal or nil }, disk)
 end
