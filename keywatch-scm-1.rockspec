@@ -83,6 +83,7 @@ build = {
     ["keywatch.command.serve"] = "lua/keywatch/command/serve.lua",
     ["keywatch.command.serve_flags"] = "lua/keywatch/command/serve_flags.lua",
     ["keywatch.command.settings"] = "lua/keywatch/command/settings.lua",
+    ["keywatch.command.start"] = "lua/keywatch/command/start.lua",
     ["keywatch.command.tls_flags"] = "lua/keywatch/command/tls_flags.lua",
     ["keywatch.concurrency.claims"] = "lua/keywatch/concurrency/claims.lua",
     ["keywatch.concurrency.contenders"] = "lua/keywatch/concurrency/contenders.lua",

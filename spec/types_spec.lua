@@ -46,6 +46,7 @@ local internal = {
   try_range = true, open_read = true, read_more = true, is_compacting = true, try_delete = true, try_txn = true,
   try_lease_revoke = true, try_leases = true, try_lease_time_to_live = true, begin_delete = true, begin_txn = true,
   begin_lease_revoke = true, begin_leases = true, begin_lease_time_to_live = true, take = true,
+  take_number = true, must_wait = true, prepare = true, set_first_task = true,
   page = true, write_content = true, load_content = true,
   hold_content = true, changed_revision = true,
 }

@@ -11,6 +11,7 @@
 #include "bind/lua_result.h"
 #include "bind/lua_server.h"
 #include "bind/lua_step.h"
+#include "bind/lua_write.h"
 
 #define MIN_PROGRESS_MS 100  /* etcd's */
 #define MAX_HISTORY_AGE 1e10 /* seconds: longer ones are as good as none */
@@ -52,6 +53,7 @@ void kw_bind_check_process(lua_State *L, const kw_lua_store *self) {
 
 kw_lua_store *kw_bind_check_open(lua_State *L) {
   kw_lua_store *self = check_self(L);
+  self->has_stepped = false;
   if (self->store == NULL) luaL_error(L, "the store is closed");
   kw_bind_check_process(L, self);
   kw_bind_check_idle(L, self);
@@ -60,8 +62,9 @@ kw_lua_store *kw_bind_check_open(lua_State *L) {
 }
 
 kw_lua_store *kw_bind_enter(lua_State *L) {
+  bool has_stepped = check_self(L)->has_stepped;
   kw_lua_store *self = kw_bind_check_open(L);
-  kw_bind_step_if_due(self);
+  if (!has_stepped) kw_bind_step_if_due(self);
   return self;
 }
 
@@ -328,6 +331,7 @@ void kw_bind_push_store(lua_State *L) {
   add_functions(L, durable, kw_bind_durability_methods, push);
   for (size_t i = 0; i < KW_LENGTH(store_methods); i++)
     add_functions(L, methods, store_methods[i], push);
+  kw_bind_add_write_calls(L, methods, push);
   kw_bind_push_upvalues(L, push);
   lua_pushcclosure(L, l_open, KW_UP_COUNT);
   lua_replace(L, open);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
+
 #include "bind/lua_write.h"
 
 #include "base/mem.h"
 #include "bind/lua_op.h"
 #include "bind/lua_reply.h"
 #include "bind/lua_result.h"
+#include "bind/lua_server.h"
 #include "bind/lua_step.h"
 #include "bind/lua_store.h"
 #include "face/module.h"
@@ -19,6 +22,18 @@ typedef enum write_kind {
   WRITE_LEASES,
   WRITE_TIME_TO_LIVE
 } write_kind;
+
+static const char *const kinds[] = {[WRITE_DELETE] = "delete",
+                                    [WRITE_TXN] = "txn",
+                                    [WRITE_REVOKE] = "lease_revoke",
+                                    [WRITE_LEASES] = "leases",
+                                    [WRITE_TIME_TO_LIVE] = "lease_time_to_live"};
+
+#define UP_KIND (KW_UP_COUNT + 1) /* the kind: an upvalue behind those of all methods */
+
+static write_kind kind_of(lua_State *L) {
+  return (write_kind)lua_tointeger(L, lua_upvalueindex(UP_KIND));
+}
 
 /* A write that the store does. Held by the object, and by the store until the write has ended. */
 typedef struct write_job {
@@ -216,7 +231,8 @@ static int try_call(lua_State *L, write_kind kind) {
 /* {====== Beginning ====== */
 
 static int begin(kw_lua_store *self, write_job *job, const kw_lease_message *lease) {
-  kw_write_owner owner = {.on_end = on_end, .on_free = on_free, .ctx = job, .keeps_records = true};
+  kw_write_owner owner = {
+      .records = KW_RECORDS_RETAINED, .on_end = on_end, .on_free = on_free, .ctx = job};
   job->store = self->store;
   job->is_durable = kw_store_is_durable(self->store);
   switch (job->kind) {
@@ -315,58 +331,85 @@ static int l_drop(lua_State *L) {
 
 /* }====== */
 
-static int l_try_delete(lua_State *L) {
-  return try_call(L, WRITE_DELETE);
+/* {====== The line ====== */
+
+static int l_take_number(lua_State *L) {
+  const kw_lua_store *self = kw_bind_to_store(L, 1);
+  uint64_t number = self->store == NULL ? 0 : kw_store_take_number(self->store);
+  lua_pushnumber(L, (lua_Number)number);
+  return 1;
 }
 
-static int l_try_txn(lua_State *L) {
-  return try_call(L, WRITE_TXN);
+/* True if a request of a client waits that has a lower number. */
+static bool has_request_before(const kw_lua_store *self, lua_Number number) {
+  for (const kw_lua_server *one = self->servers; one != NULL; one = one->next) {
+    uint64_t first = kw_server_first_request(one->server);
+    if (first != 0 && (lua_Number)first < number) return true;
+  }
+  return false;
 }
 
-static int l_try_lease_revoke(lua_State *L) {
-  return try_call(L, WRITE_REVOKE);
+/* True if a write with the number at index 2 has to wait. */
+static bool must_wait(lua_State *L, const kw_lua_store *self) {
+  lua_Number number = luaL_optnumber(L, 2, HUGE_VAL);
+  if (self->store == NULL) return false;
+  return kw_store_is_busy(self->store) || has_request_before(self, number);
 }
 
-static int l_try_leases(lua_State *L) {
-  return try_call(L, WRITE_LEASES);
+static int l_must_wait(lua_State *L) {
+  lua_pushboolean(L, must_wait(L, kw_bind_to_store(L, 1)));
+  return 1;
 }
 
-static int l_try_lease_time_to_live(lua_State *L) {
-  return try_call(L, WRITE_TIME_TO_LIVE);
+static int l_prepare(lua_State *L) {
+  kw_lua_store *self = kw_bind_to_store(L, 1);
+  bool is_usable = self->store != NULL && !self->is_busy && !kw_store_is_inherited(self->store);
+  if (is_usable) kw_bind_step_if_due(self);
+  bool has_to_wait = must_wait(L, self);
+  self->has_stepped = is_usable && !has_to_wait;
+  lua_pushboolean(L, has_to_wait);
+  return 1;
 }
 
-static int l_begin_delete(lua_State *L) {
-  return begin_call(L, WRITE_DELETE);
+static int l_set_first_task(lua_State *L) {
+  const kw_lua_store *self = kw_bind_to_store(L, 1);
+  uint64_t number = (uint64_t)luaL_optnumber(L, 2, 0);
+  if (self->store != NULL) kw_store_set_first_task(self->store, number);
+  return 0;
 }
 
-static int l_begin_txn(lua_State *L) {
-  return begin_call(L, WRITE_TXN);
+/* }====== */
+
+/* {====== The tables of methods ====== */
+
+static int l_try(lua_State *L) {
+  return try_call(L, kind_of(L));
 }
 
-static int l_begin_lease_revoke(lua_State *L) {
-  return begin_call(L, WRITE_REVOKE);
+static int l_begin(lua_State *L) {
+  return begin_call(L, kind_of(L));
 }
 
-static int l_begin_leases(lua_State *L) {
-  return begin_call(L, WRITE_LEASES);
+const luaL_Reg kw_bind_write_methods[] = {
+    {"take", l_take},       {"take_number", l_take_number},       {"must_wait", l_must_wait},
+    {"prepare", l_prepare}, {"set_first_task", l_set_first_task}, {NULL, NULL}};
+
+/* Adds the method of a kind, "<verb>_<kind>", to the table at `methods`. */
+static void add_call(lua_State *L, int methods, int push, const char *verb, write_kind kind,
+                     lua_CFunction call) {
+  lua_pushfstring(L, "%s_%s", verb, kinds[kind]);
+  kw_bind_push_upvalues(L, push);
+  lua_pushinteger(L, kind);
+  lua_pushcclosure(L, call, UP_KIND);
+  lua_rawset(L, methods);
 }
 
-static int l_begin_lease_time_to_live(lua_State *L) {
-  return begin_call(L, WRITE_TIME_TO_LIVE);
+void kw_bind_add_write_calls(lua_State *L, int methods, int push) {
+  for (size_t kind = 0; kind < KW_LENGTH(kinds); kind++) {
+    add_call(L, methods, push, "try", (write_kind)kind, l_try);
+    add_call(L, methods, push, "begin", (write_kind)kind, l_begin);
+  }
 }
-
-const luaL_Reg kw_bind_write_methods[] = {{"try_delete", l_try_delete},
-                                          {"try_txn", l_try_txn},
-                                          {"try_lease_revoke", l_try_lease_revoke},
-                                          {"try_leases", l_try_leases},
-                                          {"try_lease_time_to_live", l_try_lease_time_to_live},
-                                          {"begin_delete", l_begin_delete},
-                                          {"begin_txn", l_begin_txn},
-                                          {"begin_lease_revoke", l_begin_lease_revoke},
-                                          {"begin_leases", l_begin_leases},
-                                          {"begin_lease_time_to_live", l_begin_lease_time_to_live},
-                                          {"take", l_take},
-                                          {NULL, NULL}};
 
 static const luaL_Reg methods[] = {{"has_ended", l_has_ended}, {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_drop}, {NULL, NULL}};
@@ -374,3 +417,5 @@ static const luaL_Reg meta[] = {{"__gc", l_drop}, {NULL, NULL}};
 void kw_bind_add_write_class(lua_State *L) {
   kw_add_class(L, WRITE_NAME, meta, methods);
 }
+
+/* }====== */

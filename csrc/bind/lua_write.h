@@ -13,13 +13,28 @@
  *                             store, the write fails with the code "closed"
  *   write:has_ended()         -> whether the write has ended
  *
- * A write that has begun goes on until its end, also if its object is collected: then it is committed, and its result
- * is dropped.
+ * Writes that have to wait stand in one line with the requests of clients, see kw_store_take_number:
+ *
+ *   store:take_number()         -> a number
+ *   store:must_wait(number)     -> true if the store is busy, or a request of a client waits that has a lower number.
+ *                               Without a number any request that waits counts
+ *   store:prepare(number)       does one step of the work that is due, with which the next method would begin; that
+ *                               method begins without it. Then returns what must_wait returns: the step may have begun
+ *                               a long write, the expiry of a lease with many keys
+ *   store:set_first_task(number)
+ *                               the lowest number of a task that waits; nil: none waits
+ *
+ * A closed store lets nobody wait. A write that has begun goes on until its end, also if its object is collected: then
+ * it is committed, and its result is dropped.
  */
 #ifndef KW_BIND_LUA_WRITE_H
 #define KW_BIND_LUA_WRITE_H
 
 #include "face/compat.h"
+
+/* Adds the methods of all kinds to the table of a store's methods at the index `methods`. Their upvalues are those of
+ * kw_bind_push_upvalues, with the value at index `push`, and their kind. */
+void kw_bind_add_write_calls(lua_State *L, int methods, int push);
 
 /* Makes the class of writes. */
 void kw_bind_add_write_class(lua_State *L);

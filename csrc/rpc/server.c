@@ -2,6 +2,7 @@
 #include "rpc/server.h"
 
 #include "base/mem.h"
+#include "base/process.h"
 #include "codec/wire.h"
 #include "rpc/call.h"
 #include "rpc/method.h"
@@ -35,6 +36,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   server->store = store;
   server->hub = hub;
   server->options = *options;
+  server->pid = kw_process_id();
   server->options.session.budget = &server->budget;
   server->options.session.discarded = &server->discarded;
   server->remaining.budget = &server->budget;

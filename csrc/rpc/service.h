@@ -53,6 +53,7 @@ struct kw_server {
   kw_store *store; /* NULL: closed */
   kw_hub *hub;
   kw_server_options options;
+  pid_t pid;        /* the process that opened the server */
   kw_arena arena;   /* emptied after each request */
   kw_slice message; /* of the request that is being delivered */
   kw_work work;     /* that may be done for it in this turn */

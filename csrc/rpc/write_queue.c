@@ -2,6 +2,7 @@
 #include "rpc/write_queue.h"
 
 #include "base/mem.h"
+#include "base/process.h"
 #include "model/error.h"
 #include "rpc/method.h"
 
@@ -9,6 +10,7 @@ struct kw_write_job {
   kw_link link; /* in the server's queue; alone if it is a long write */
   kw_server *server;
   kw_stream *stream; /* NULL: closed */
+  uint64_t number;   /* of a request that waits, see kw_store_take_number */
   kw_blob *message;
   size_t charged;       /* to the connection's account */
   kw_write_ready ready; /* or NULL */
@@ -66,12 +68,26 @@ static kw_write_job *new_job(kw_server *server, kw_stream *stream, kw_slice mess
 /* {====== Waiting ====== */
 
 bool kw_write_queue_must_wait(const kw_server *server) {
-  return kw_store_is_busy(server->store) || !kw_link_is_alone(&server->writes);
+  return kw_store_is_busy(server->store) || !kw_link_is_alone(&server->writes) ||
+         kw_store_has_task_before(server->store, UINT64_MAX);
 }
 
 void kw_write_queue_add(kw_server *server, kw_stream *stream, kw_slice message) {
   kw_write_job *job = new_job(server, stream, message);
-  if (job != NULL) kw_link_add(&server->writes, &job->link);
+  if (job == NULL) return;
+  job->number = kw_store_take_number(server->store);
+  kw_link_add(&server->writes, &job->link);
+}
+
+/* Returns the oldest request that waits, or NULL. */
+static kw_write_job *first_job(const kw_server *server) {
+  if (kw_link_is_alone(&server->writes)) return NULL;
+  return KW_CONTAINER_OF(server->writes.next, kw_write_job, link);
+}
+
+uint64_t kw_server_first_request(const kw_server *server) {
+  const kw_write_job *job = server->pid == kw_process_id() ? first_job(server) : NULL;
+  return job == NULL ? 0 : job->number;
 }
 
 /* The stream may have been reset, but is not closed: then it would have left the queue. */
@@ -85,17 +101,17 @@ static void deliver(kw_server *server, kw_write_job *job) {
 
 bool kw_write_queue_tend(kw_server *server) {
   const kw_store *store = server->store;
-  kw_write_job *under_way = server->long_write;
+  kw_write_job *job, *under_way = server->long_write;
   if (under_way != NULL && under_way->stream != NULL) charge(under_way, kw_store_reply_held(store));
   server->work = kw_work_of_turn();
-  while (!kw_link_is_alone(&server->writes) && !kw_store_is_busy(server->store)) {
+  while ((job = first_job(server)) != NULL && !kw_store_is_busy(store)) {
     if (!kw_work_is_left(&server->work)) return true;
-    kw_write_job *job = KW_CONTAINER_OF(server->writes.next, kw_write_job, link);
+    if (kw_store_has_task_before(store, job->number)) return true;
     kw_link_remove(&job->link);
     kw_work_spend(&server->work, job->message->len);
     deliver(server, job);
   }
-  return kw_store_is_busy(server->store);
+  return kw_store_is_busy(store);
 }
 
 /* }====== */
@@ -131,7 +147,11 @@ static void on_end(int rc, void *ctx) {
 }
 
 static kw_write_owner owner_of(kw_write_job *job) {
-  return (kw_write_owner){.on_ready = on_ready, .on_end = on_end, .on_free = on_free, .ctx = job};
+  return (kw_write_owner){.records = KW_RECORDS_ENCODED,
+                          .on_ready = on_ready,
+                          .on_end = on_end,
+                          .on_free = on_free,
+                          .ctx = job};
 }
 
 static int decode(kw_write_job *job, kw_op_kind kind) {

@@ -4,7 +4,8 @@
  *
  * While the store does a long write, a request of a method that `waits` is queued: its message is kept, and charged to
  * the connection's account. When the store is no longer busy, the requests are delivered in the order in which they
- * came, a turn's work at a time. A request whose stream closes leaves the queue.
+ * came, a turn's work at a time. A request whose stream closes leaves the queue. A request is not delivered before a
+ * write of a task that came earlier, see kw_store_take_number.
  *
  * A long write keeps the message of its request, too, and the answer as far as it is made; the account is charged for
  * both. If its stream closes, the write goes on, and is committed without an answer.
@@ -59,7 +60,7 @@ void kw_write_queue_begin_leases(kw_server *server, kw_stream *stream, kw_write_
 /* Returns how much memory the records in the answer of a write may take, in bytes. */
 size_t kw_write_queue_limit(const kw_stream *stream);
 
-/* Delivers requests that wait, within the work of a turn. Returns true if more could be delivered now. */
+/* Delivers requests that wait, within the work of a turn. Returns true if more requests wait, or the store is busy. */
 bool kw_write_queue_tend(kw_server *server);
 
 /* The on_close of methods that wait. */

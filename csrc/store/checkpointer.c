@@ -29,9 +29,12 @@ struct kw_checkpointer {
   batch pending;
   batch applying;
   bool has_failed;  /* it is not known what the database has */
-  bool must_repeat; /* the last checkpoint has failed, and `applying` is what it was to apply */
+  int repeats;      /* KW_OK; or why the last checkpoint has failed: `applying` is what it was to apply */
   kw_commit_meta applied;
 
+  bool is_closing;
+
+  kw_worker preparer; /* of segments, if there is a journal */
   /* The thread's, while it is working. */
   kw_worker worker;
   const kw_commit_group *direct; /* NULL: there is none */
@@ -68,22 +71,34 @@ static bool has_groups(const batch *b) {
   return b->group.meta.sequence > 0;
 }
 
-/* Writes what the checkpoint is about. Afterwards, when nobody waits for it, the journal prepares its next segment. */
+/* Makes the next segment of the journal, which may take long: nobody waits for this thread. */
+static void prepare(void *ctx) {
+  kw_journal_prepare(((kw_checkpointer *)ctx)->journal);
+}
+
+/* Gives the room back that the journal needs for the groups up to this one. */
+static void release(kw_checkpointer *c, const kw_commit_group *group) {
+  if (c->journal != NULL) kw_journal_release(c->journal, group->meta.sequence);
+}
+
+/* Writes what the checkpoint is about. */
 static void apply(void *ctx) {
   kw_checkpointer *c = ctx;
   kw_checkpoint *outcome = &c->outcome;
   *outcome = (kw_checkpoint){.is_direct = c->direct != NULL};
   if (c->must_close) kw_database_close_replaced(c->database);
-  if (has_groups(&c->applying))
-    outcome->rc = kw_database_write(c->database, &c->applying.group);
+  if (has_groups(&c->applying)) {
+    outcome->rc = kw_database_apply(c->database, &c->applying.group);
+    if (outcome->rc == KW_OK) release(c, &c->applying.group);
+  }
   if (c->direct != NULL) {
     outcome->direct_rc = outcome->rc == KW_OK ? kw_checkpointer_take_failure(c) : outcome->rc;
     if (outcome->direct_rc == KW_OK)
       outcome->direct_rc = kw_database_write(c->database, c->direct);
+    if (outcome->direct_rc == KW_OK) release(c, c->direct);
     if (outcome->direct_rc == KW_OK && c->must_copy)
       outcome->copy_rc = kw_database_copy(c->database);
   }
-  if (c->journal != NULL && outcome->rc == KW_OK && c->direct == NULL) kw_journal_prepare(c->journal);
 }
 
 int kw_checkpointer_start(kw_database *database, kw_checkpointer **result) {
@@ -99,13 +114,17 @@ int kw_checkpointer_start(kw_database *database, kw_checkpointer **result) {
   return KW_OK;
 }
 
-void kw_checkpointer_set_journal(kw_checkpointer *c, kw_journal *journal) {
+bool kw_checkpointer_set_journal(kw_checkpointer *c, kw_journal *journal) {
   c->journal = journal;
+  return kw_worker_start(&c->preparer, prepare, c);
 }
 
 /* After a fork the child's copy of the mutex may stay locked for ever. */
 void kw_checkpointer_close(kw_checkpointer *c) {
-  if (!kw_database_is_inherited(c->database)) kw_worker_end(&c->worker);
+  if (!kw_database_is_inherited(c->database)) {
+    kw_worker_end(&c->worker);
+    if (c->journal != NULL) kw_worker_end(&c->preparer);
+  }
   kw_commit_group_drop(&c->pending.group);
   kw_commit_group_drop(&c->applying.group);
   kw_free(c);
@@ -162,8 +181,8 @@ bool kw_checkpointer_is_idle(const kw_checkpointer *c) {
   return kw_worker_is_idle(&c->worker);
 }
 
-bool kw_checkpointer_must_repeat(const kw_checkpointer *c) {
-  return c->must_repeat;
+int kw_checkpointer_repeats(const kw_checkpointer *c) {
+  return c->repeats;
 }
 
 /* Makes the pending groups those that are applied. Memory of the ones that were applied last is used again. */
@@ -177,7 +196,7 @@ static bool move_on(kw_checkpointer *c, size_t n) {
 
 bool kw_checkpointer_begin(kw_checkpointer *c, const kw_commit_group *direct, bool defragment,
                            size_t n) {
-  if (!c->must_repeat && !move_on(c, n)) return false;
+  if (c->repeats == KW_OK && !move_on(c, n)) return false;
   c->direct = direct;
   c->must_copy = defragment;
   kw_worker_begin(&c->worker);
@@ -189,15 +208,22 @@ static void clear(batch *b) {
   *b = (batch){.group = {.changes = b->group.changes, .cap = b->group.cap}};
 }
 
-/* Notes what the database has, and gives the journal's room back. */
+/* Begins to prepare the journal, if there is one and nothing is being prepared. */
+static void begin_preparing(kw_checkpointer *c) {
+  if (c->journal == NULL) return;
+  kw_worker_take(&c->preparer, false);
+  if (kw_worker_is_idle(&c->preparer)) kw_worker_begin(&c->preparer);
+}
+
+/* Notes what the database has. */
 static void note_applied(kw_checkpointer *c) {
   const kw_checkpoint *outcome = &c->outcome;
-  c->must_repeat = outcome->rc == KW_ERR_NO_SPACE || outcome->rc == KW_ERR_NO_MEMORY;
+  c->repeats = outcome->rc;
   if (outcome->rc != KW_OK) return;
+  if (!c->is_closing && has_groups(&c->applying)) begin_preparing(c);
   if (has_groups(&c->applying)) c->applied = c->applying.group.meta;
   if (c->direct != NULL && outcome->direct_rc == KW_OK) c->applied = c->direct->meta;
   clear(&c->applying);
-  if (c->journal != NULL) kw_journal_release(c->journal, c->applied.sequence);
 }
 
 /* Replaces the database by its copy. Returns false if there is no copy, or if it cannot take the database's place. A
@@ -237,6 +263,10 @@ bool kw_checkpointer_take(kw_checkpointer *c, bool wait, kw_checkpoint *outcome)
   return true;
 }
 
+void kw_checkpointer_is_last(kw_checkpointer *c) {
+  c->is_closing = true;
+}
+
 const kw_commit_meta *kw_checkpointer_applied(const kw_checkpointer *c) {
   return &c->applied;
 }
@@ -251,9 +281,9 @@ void kw_checkpointer_hold(kw_checkpointer *c, bool hold) {
 
 const char *kw_checkpointer_check(const kw_checkpointer *c) {
   bool is_idle = kw_checkpointer_is_idle(c);
-  if (is_idle && has_groups(&c->applying) && !c->must_repeat && !c->has_failed)
+  if (is_idle && has_groups(&c->applying) && c->repeats == KW_OK && !c->has_failed)
     return "groups are being applied, and no thread applies them";
-  if (c->must_repeat && !has_groups(&c->applying)) return "a checkpoint of nothing is repeated";
+  if (c->repeats != KW_OK && !has_groups(&c->applying)) return "a checkpoint of nothing is repeated";
   if (has_groups(&c->pending) && c->pending.group.meta.sequence <= c->applied.sequence)
     return "a pending group is in the database";
   return NULL;

@@ -29,8 +29,10 @@ typedef struct kw_checkpointer kw_checkpointer;
  * no thread can be started. */
 int kw_checkpointer_start(kw_database *database, kw_checkpointer **result);
 
-/* Sets the journal, which has to outlive the checkpointer. No checkpoint has begun yet. */
-void kw_checkpointer_set_journal(kw_checkpointer *c, kw_journal *journal);
+/* Sets the journal, which has to outlive the checkpointer. No checkpoint has begun yet. A second thread makes the
+ * segments of the journal ahead of need. Returns false if it cannot be started; the checkpointer can then only be
+ * closed. */
+bool kw_checkpointer_set_journal(kw_checkpointer *c, kw_journal *journal);
 
 /* Waits for the thread, ends it, and frees the checkpointer. In a child process, which has inherited no thread, it only
  * frees memory. */
@@ -80,8 +82,12 @@ typedef struct kw_checkpoint {
 /* True if a checkpoint can begin. */
 bool kw_checkpointer_is_idle(const kw_checkpointer *c);
 
-/* True if the next checkpoint has to repeat one that has failed: it takes no direct group. */
-bool kw_checkpointer_must_repeat(const kw_checkpointer *c);
+/* Returns why the next checkpoint has to repeat the last one: KW_ERR_NO_SPACE or KW_ERR_NO_MEMORY. It then takes no
+ * direct group. Returns KW_OK if it has not. */
+int kw_checkpointer_repeats(const kw_checkpointer *c);
+
+/* Says that the next checkpoint is the last one: no segment of the journal is made any more. */
+void kw_checkpointer_is_last(kw_checkpointer *c);
 
 /* Begins a checkpoint. `direct` is NULL or a direct group, which is the thread's until the outcome is taken. With
  * `defragment` the thread then copies the database to a file without gaps, which takes the database's place when the

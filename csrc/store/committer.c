@@ -14,8 +14,6 @@
 #define BULK_CHANGES 4096
 #endif
 
-#define FULL_FRAMES (32 << 20) /* bytes of the journal that are enough for a checkpoint */
-
 typedef enum place { NOWHERE, IN_JOURNAL, WAITING, IN_DATABASE, DONE } place;
 
 struct kw_committer {
@@ -30,6 +28,7 @@ struct kw_committer {
   size_t need;       /* of the database for it, at most */
   bool must_copy;    /* after it, for a defragmentation */
   int64_t sequence;  /* of the newest durable group */
+  bool has_appended; /* a group to the journal */
   int failure;       /* KW_OK; or KW_ERR_STORAGE: it is unknown what a thread has written */
   int defragmented;  /* outcome of the last defragmentation */
 
@@ -69,8 +68,8 @@ int kw_committer_start(kw_database *database, kw_committer **result) {
 
 int kw_committer_set_journal(kw_committer *c, kw_journal *journal) {
   c->journal = journal;
-  kw_checkpointer_set_journal(c->checkpointer, journal);
-  return kw_worker_start(&c->worker, append, c) ? KW_OK : KW_ERR_NO_MEMORY;
+  bool ok = kw_checkpointer_set_journal(c->checkpointer, journal);
+  return ok && kw_worker_start(&c->worker, append, c) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
 void kw_committer_set_bell(kw_committer *c, kw_bell bell) {
@@ -99,10 +98,9 @@ static void finish(kw_committer *c, int rc) {
  * failed is repeated first. */
 static void begin_direct(kw_committer *c) {
   if (c->place != WAITING || !kw_checkpointer_is_idle(c->checkpointer)) return;
-  bool must_repeat = kw_checkpointer_must_repeat(c->checkpointer);
   if (c->failure != KW_OK) {
     finish(c, c->failure);
-  } else if (must_repeat) {
+  } else if (kw_checkpointer_repeats(c->checkpointer) != KW_OK) {
     kw_checkpointer_begin(c->checkpointer, NULL, false, 0);
   } else if (kw_checkpointer_begin(c->checkpointer, &c->submitted, c->must_copy, 0)) {
     c->place = IN_DATABASE;
@@ -145,6 +143,7 @@ static void take_appended(kw_committer *c, bool wait) {
   }
   finish(c, c->appended);
   if (c->appended != KW_OK) return;
+  c->has_appended = true;
   kw_commit_meta meta = c->submitted.meta;
   kw_checkpointer_add(c->checkpointer, &c->submitted, c->bytes, c->need);
   c->submitted.meta = meta;
@@ -210,7 +209,7 @@ bool kw_committer_is_checkpointing(const kw_committer *c) {
 
 bool kw_committer_is_full(const kw_committer *c) {
   return kw_checkpointer_is_full(c->checkpointer) ||
-         (c->journal != NULL && kw_journal_unreleased(c->journal) >= FULL_FRAMES);
+         (c->journal != NULL && kw_journal_is_filling(c->journal));
 }
 
 bool kw_committer_has_removals(const kw_committer *c) {
@@ -221,8 +220,12 @@ size_t kw_committer_lacking_bytes(const kw_committer *c) {
   return kw_checkpointer_bytes(c->checkpointer);
 }
 
-bool kw_committer_must_repeat(const kw_committer *c) {
-  return kw_checkpointer_must_repeat(c->checkpointer);
+int kw_committer_repeats(const kw_committer *c) {
+  return kw_checkpointer_repeats(c->checkpointer);
+}
+
+int kw_committer_failure(const kw_committer *c) {
+  return c->failure;
 }
 
 void kw_committer_checkpoint(kw_committer *c) {
@@ -256,15 +259,22 @@ static void let_go(kw_committer *c) {
 #endif
 }
 
+/* Begins another epoch: the next opening need not read the journal, since all its frames are old. */
+static void age(const kw_committer *c) {
+  kw_database_identity identity;
+  kw_database_begin_epoch(c->database, &identity);
+}
+
 /* Makes the submitted group durable, and then a checkpoint. What fails here is in the journal. */
 static void settle(kw_committer *c) {
   kw_commit_meta meta;
   int rc;
   kw_committer_take(c, true, &meta, &rc);
   take_checkpoint(c, true);
-  if (!kw_committer_is_behind(c)) return;
-  kw_committer_checkpoint(c);
+  kw_checkpointer_is_last(c->checkpointer);
+  if (kw_committer_is_behind(c)) kw_committer_checkpoint(c);
   take_checkpoint(c, true);
+  if (c->has_appended && c->failure == KW_OK && !kw_committer_is_behind(c)) age(c);
 }
 
 /* After a fork the child's copies of mutexes may stay locked for ever. */

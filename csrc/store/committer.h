@@ -87,8 +87,11 @@ bool kw_committer_has_removals(const kw_committer *committer);
 /* Returns the bytes of the records that are durable, and that the database lacks. */
 size_t kw_committer_lacking_bytes(const kw_committer *committer);
 
-/* True if the last checkpoint has found no room, or no memory. */
-bool kw_committer_must_repeat(const kw_committer *committer);
+/* Returns why the last checkpoint has to be repeated: KW_ERR_NO_SPACE or KW_ERR_NO_MEMORY; KW_OK if it has not. */
+int kw_committer_repeats(const kw_committer *committer);
+
+/* Returns KW_OK, or KW_ERR_STORAGE if it is unknown what was written: every later group fails. */
+int kw_committer_failure(const kw_committer *committer);
 
 /* Begins a checkpoint, unless one is being made. If memory is short, it does nothing. */
 void kw_committer_checkpoint(kw_committer *committer);

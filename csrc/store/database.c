@@ -212,7 +212,7 @@ int kw_database_begin_epoch(kw_database *db, kw_database_identity *identity) {
 }
 
 int kw_database_recover(kw_database *db, const kw_commit_group *group) {
-  int rc = kw_database_write(db, group);
+  int rc = kw_database_apply(db, group);
   if (rc == KW_OK) rc = kw_database_renew(db);
   if (rc == KW_OK) db->opened = kw_lmdb_get_meta(db->file, db->reading);
   return rc;
@@ -229,7 +229,11 @@ kw_lmdb_file *kw_database_file(const kw_database *db) {
 /* }====== */
 
 int kw_database_write(const kw_database *db, const kw_commit_group *group) {
-  return kw_lmdb_write(db->file, mdb_txn_id(db->reading), group);
+  return kw_lmdb_write(db->file, mdb_txn_id(db->reading), group, false);
+}
+
+int kw_database_apply(const kw_database *db, const kw_commit_group *group) {
+  return kw_lmdb_write(db->file, mdb_txn_id(db->reading), group, true);
 }
 
 size_t kw_database_need(const kw_database *db, const kw_commit_group *group) {

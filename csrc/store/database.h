@@ -80,6 +80,9 @@ struct kw_lmdb_file *kw_database_file(const kw_database *db);
  * written. */
 int kw_database_write(const kw_database *db, const kw_commit_group *group);
 
+/* The same for groups that the journal has, and whose room was reserved: they leave none to others. */
+int kw_database_apply(const kw_database *db, const kw_commit_group *group);
+
 /* Returns the bytes that a group may need in the database. */
 size_t kw_database_need(const kw_database *db, const kw_commit_group *group);
 

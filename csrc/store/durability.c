@@ -64,9 +64,17 @@ void kw_store_flush(kw_store *store) {
 
 /* {====== Checkpoints ====== */
 
-/* Begins a checkpoint if it is time; also for a compaction that waits for it, and after the last step of one, which
- * frees pages. Otherwise, if the database lacks something, a time is set. */
-static void checkpoint(kw_store *store) {
+/* True if a checkpoint should not wait for its time: also for a compaction that waits for it, and after the last step of
+ * one, which frees pages. */
+static bool is_wanted(const kw_store *store) {
+  const kw_committer *committer = store->committer;
+  return kw_committer_is_full(committer) || kw_compaction_is_waiting(store) ||
+         (kw_committer_has_removals(committer) && !kw_store_is_compacting(store));
+}
+
+/* Begins a checkpoint if the database lacks something, and it is time or wanted. Only a step knows the time: without it
+ * the next step is due at once. */
+static void checkpoint(kw_store *store, bool knows_time) {
   kw_durability *d = &store->durability;
   kw_committer *committer = store->committer;
   if (store->failure != KW_OK || kw_committer_is_checkpointing(committer)) return;
@@ -74,15 +82,17 @@ static void checkpoint(kw_store *store) {
     d->checkpoint_at = KW_NEVER;
     return;
   }
-  bool must_repeat = kw_committer_must_repeat(committer);
-  if (d->checkpoint_at == KW_NEVER)
-    d->checkpoint_at = store->now + (must_repeat ? KW_RETRY_MS : CHECKPOINT_MS);
-  bool is_wanted = kw_committer_is_full(committer) || kw_compaction_is_waiting(store) ||
-                   (kw_committer_has_removals(committer) && !kw_store_is_compacting(store));
-  if ((is_wanted && !must_repeat) || store->now >= d->checkpoint_at) {
-    kw_committer_checkpoint(committer);
-    d->checkpoint_at = KW_NEVER;
+  int repeats = kw_committer_repeats(committer);
+  if (d->checkpoint_at == KW_NEVER) {
+    d->checkpoint_at = INT64_MIN;
+    if (repeats == KW_ERR_NO_SPACE) kw_alarm_raise_by_disk(store, KW_ALARM_NO_SPACE);
   }
+  if (d->checkpoint_at == INT64_MIN && knows_time)
+    d->checkpoint_at = store->now + (repeats == KW_OK ? CHECKPOINT_MS : KW_RETRY_MS);
+  bool is_time = knows_time && store->now >= d->checkpoint_at;
+  if (!is_time && (repeats != KW_OK || !is_wanted(store))) return;
+  kw_committer_checkpoint(committer);
+  d->checkpoint_at = KW_NEVER;
 }
 
 int kw_store_checkpoint(kw_store *store) {
@@ -147,7 +157,13 @@ static void fail(kw_store *store, int rc) {
   kw_long_write_fail(store, rc);
 }
 
-/* Returns true if the outcome of a group was taken. Records that a checkpoint has written leave the memory. */
+/* True if a checkpoint has failed, and the store does not know that yet. */
+static bool has_failed(const kw_store *store) {
+  return store->failure == KW_OK && kw_committer_failure(store->committer) != KW_OK &&
+         kw_committer_is_idle(store->committer);
+}
+
+/* Returns true if the outcome of a group was taken, or all groups to come have failed. Records that a checkpoint has written leave the memory. */
 static bool take(kw_store *store, bool wait) {
   kw_commit_meta meta;
   int rc;
@@ -155,9 +171,13 @@ static bool take(kw_store *store, bool wait) {
   bool any = kw_committer_take(store->committer, wait, &meta, &rc);
   if (any && rc == KW_OK) succeed(store, &meta);
   if (any && rc != KW_OK) fail(store, rc);
+  if (!any && has_failed(store)) {
+    fail(store, KW_ERR_STORAGE);
+    any = true;
+  }
   int64_t applied = kw_committer_applied(store->committer)->revision;
   if (applied > kw_log_on_disk(store->log)) kw_log_move_to_disk(store->log, applied);
-  checkpoint(store);
+  checkpoint(store, false);
   return any;
 }
 
@@ -255,5 +275,5 @@ int64_t kw_durability_deadline(const kw_store *store) {
 void kw_durability_step(kw_store *store, int64_t now) {
   if (store->database == NULL) return;
   if (now >= store->durability.retry_at) store->durability.is_delayed = false;
-  checkpoint(store);
+  checkpoint(store, true);
 }

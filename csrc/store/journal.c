@@ -8,14 +8,19 @@
 #include "model/error.h"
 #include "store/journal_segment.h"
 
+#define MUCH (INT64_C(32) << 20) /* bytes of frames that are not released */
 #define HEADER_READ 64 /* bytes of a frame that no other frame begins with */
 #define LEAST_BYTES (KW_JOURNAL_FRAMES + 2 * KW_JOURNAL_BLOCK) /* of a segment */
-#define MOST_SEGMENTS 4 /* unreleased frames take at most as many segments of the largest size */
 #define KEPT_BUFFER (1 << 20) /* bytes that the buffer of frames keeps */
-#define KEPT_FILES                                                                                 \
-  2 /* segments that are not removed: one is filled while the other one is released */
-#define CALM_CALLS                                                                                 \
-  4 /* of kw_journal_prepare, in a row, after which a segment that is not needed is removed */
+
+/* Frames that are not released take at most as many bytes as so many of the largest segments have. */
+#define MOST_SEGMENTS 4
+
+/* Segments that are not removed: one is filled while the other one is released. */
+#define KEPT_FILES 2
+
+/* Calls of kw_journal_prepare in a row that have to find a segment too much, before it is removed. */
+#define CALM_CALLS 4
 
 /* The life of a slot. One thread owns a slot while it is busy, and does I/O without the mutex. */
 typedef enum slot_state {
@@ -126,6 +131,10 @@ int kw_journal_open(const char *directory, const kw_journal_options *options, kw
 }
 
 /* After a fork the child's copy of the mutex may stay locked for ever. */
+void kw_journal_remove(const char *directory) {
+  for (int i = 0; i < KW_JOURNAL_SLOTS; i++) kw_journal_segment_remove(directory, i);
+}
+
 void kw_journal_close(kw_journal *journal) {
   for (int i = 0; i < KW_JOURNAL_SLOTS; i++) kw_journal_segment_close(&journal->slots[i].segment);
   if (journal->pid == kw_process_id()) {
@@ -236,11 +245,34 @@ static int renew(kw_journal *journal, slot *s) {
   return rc;
 }
 
+/* Removes the file of a slot that has no frame which is needed. */
+static void remove_file(kw_journal *journal, slot *s) {
+  kw_journal_segment gone = s->segment;
+  s->state = SLOT_BUSY;
+  s->segment.fd = -1;
+  unlock(journal);
+  kw_journal_segment_remove(journal->directory, gone.slot);
+  kw_journal_segment_close(&gone);
+  lock(journal);
+  end_busy(journal, s, SLOT_EMPTY);
+}
+
+/* Returns an empty slot. If there is none, the smallest file without a frame makes way. Returns NULL if all files have
+ * frames. */
+static slot *find_empty(kw_journal *journal) {
+  slot *s = find(journal, SLOT_EMPTY, 0, true);
+  if (s != NULL) return s;
+  s = find(journal, SLOT_FREE, 0, false);
+  if (s == NULL) s = find(journal, SLOT_READY, 0, false);
+  if (s != NULL) remove_file(journal, s);
+  return s;
+}
+
 /* Makes a segment ready that has room for `need` bytes. */
 static int make_ready(kw_journal *journal, int64_t need, bool is_largest) {
   slot *s = find(journal, SLOT_FREE, need, is_largest);
   if (s != NULL) return renew(journal, s);
-  s = find(journal, SLOT_EMPTY, need, true);
+  s = find_empty(journal);
   return s != NULL ? make(journal, s, need) : KW_ERR_NO_SPACE;
 }
 
@@ -425,15 +457,7 @@ static void give_up_current(kw_journal *journal) {
 /* Removes the largest segment that has no frame. */
 static void remove_largest(kw_journal *journal) {
   slot *s = find(journal, SLOT_FREE, 0, true);
-  if (s == NULL) return;
-  kw_journal_segment gone = s->segment;
-  s->state = SLOT_BUSY;
-  s->segment.fd = -1;
-  unlock(journal);
-  kw_journal_segment_remove(journal->directory, gone.slot);
-  kw_journal_segment_close(&gone);
-  lock(journal);
-  end_busy(journal, s, SLOT_EMPTY);
+  if (s != NULL) remove_file(journal, s);
 }
 
 /* True if the current segment will soon be full. */
@@ -465,6 +489,11 @@ int64_t kw_journal_unreleased(const kw_journal *journal) {
   int64_t bytes = journal->unreleased;
   unlock(journal);
   return bytes;
+}
+
+bool kw_journal_is_filling(const kw_journal *journal) {
+  int64_t unreleased = kw_journal_unreleased(journal);
+  return unreleased >= MUCH || unreleased >= MOST_SEGMENTS * journal->most_bytes / 2;
 }
 
 int64_t kw_journal_size(const kw_journal *journal) {

@@ -94,6 +94,9 @@ typedef struct kw_journal_options {
  * does, or the first append. Returns KW_OK, KW_ERR_NO_MEMORY, KW_ERR_NO_SPACE or KW_ERR_STORAGE. */
 int kw_journal_open(const char *directory, const kw_journal_options *options, kw_journal **journal);
 
+/* Removes the journal of a directory: the caller has all its groups elsewhere, durably. */
+void kw_journal_remove(const char *directory);
+
 /* Closes the files, and frees the journal. No other call may be running. A child of a fork may call this function, and
  * no other one. */
 void kw_journal_close(kw_journal *journal);
@@ -115,6 +118,10 @@ int kw_journal_prepare(kw_journal *journal);
 
 /* Returns the bytes of the frames that are not released. Any thread. */
 int64_t kw_journal_unreleased(const kw_journal *journal);
+
+/* True if it is time for a checkpoint: the frames that are not released take half of what they may take, or much. Any
+ * thread. */
+bool kw_journal_is_filling(const kw_journal *journal);
 
 /* Returns the bytes of all files. Any thread. */
 int64_t kw_journal_size(const kw_journal *journal);

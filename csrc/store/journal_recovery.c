@@ -153,13 +153,15 @@ static int open_segments(recovery *r) {
 
 /* Segments of earlier epochs are not read: LMDB has their groups. */
 static int read_segments(recovery *r) {
+  int64_t last = 0; /* number of the last segment that was read */
   int rc = KW_OK;
   for (int i = 0; rc == KW_OK && i < r->n; i++) {
     const kw_journal_segment *segment = &r->segments[i];
-    if (i > 0 && segment->number == r->segments[i - 1].number)
-      return refuse(r, segment, "is a copy of another segment");
     r->result->last_segment_number = segment->number;
-    if (segment->epoch >= r->epoch) rc = read_frames(r, segment);
+    if (segment->epoch < r->epoch) continue;
+    if (segment->number == last) return refuse(r, segment, "is a copy of another segment");
+    last = segment->number;
+    rc = read_frames(r, segment);
   }
   return rc;
 }

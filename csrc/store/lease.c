@@ -17,6 +17,12 @@ static void free_lease(kw_lease *lease) {
   kw_free(lease);
 }
 
+void kw_leases_init(kw_leases *leases, uint64_t seed) {
+  *leases = (kw_leases){.seed = seed};
+  kw_link_init(&leases->all);
+  kw_link_init(&leases->cursors);
+}
+
 void kw_leases_drop(kw_leases *leases) {
   kw_lease *lease;
   size_t at = 0;
@@ -49,7 +55,12 @@ kw_lease *kw_leases_add(kw_leases *leases, int64_t id, int64_t ttl, int64_t now)
   if (!kw_map_reserve(&leases->by_id) || !kw_heap_reserve(&leases->due)) return NULL;
   kw_lease *lease = kw_alloc(sizeof *lease);
   if (lease == NULL) return NULL;
-  *lease = (kw_lease){.id = id, .ttl = ttl, .due = {.when = end_of(ttl, now), .rank = id}};
+  *lease = (kw_lease){.id = id,
+                      .number = ++leases->last_number,
+                      .ttl = ttl,
+                      .due = {.when = end_of(ttl, now), .rank = id}};
+  kw_link_add(&leases->all, &lease->link);
+  leases->n_all++;
   kw_map_put(&leases->by_id, (uint64_t)id, lease);
   kw_heap_add(&leases->due, &lease->due);
   return lease;
@@ -61,9 +72,55 @@ static void take_out(kw_leases *leases, kw_lease *lease) {
   kw_heap_remove(&leases->due, &lease->due);
 }
 
+/* {====== Cursors ====== */
+
+static kw_lease *lease_at(const kw_link *link) {
+  return KW_CONTAINER_OF(link, kw_lease, link);
+}
+
+void kw_lease_cursor_init(kw_lease_cursor *cursor, kw_leases *leases) {
+  cursor->next = leases->all.next;
+  cursor->last = leases->last_number;
+  kw_link_init(&cursor->link);
+  kw_link_add(&leases->cursors, &cursor->link);
+}
+
+/* Returns the lease that comes next, or NULL. */
+static const kw_lease *look(const kw_lease_cursor *cursor, const kw_leases *leases) {
+  if (cursor->next == &leases->all) return NULL;
+  const kw_lease *lease = lease_at(cursor->next);
+  return lease->number > cursor->last ? NULL : lease;
+}
+
+const kw_lease *kw_lease_cursor_next(kw_lease_cursor *cursor, const kw_leases *leases) {
+  const kw_lease *lease = look(cursor, leases);
+  if (lease != NULL) cursor->next = cursor->next->next;
+  return lease;
+}
+
+void kw_lease_cursor_drop(kw_lease_cursor *cursor) {
+  kw_link_remove(&cursor->link);
+}
+
+/* Tells the cursors that have not come to a lease of its end. */
+static void tell_cursors(const kw_leases *leases, const kw_lease *lease) {
+  for (kw_link *link = leases->cursors.next; link != &leases->cursors; link = link->next) {
+    kw_lease_cursor *cursor = KW_CONTAINER_OF(link, kw_lease_cursor, link);
+    const kw_lease *next = look(cursor, leases);
+    if (next == NULL || lease->number < next->number || lease->number > cursor->last) continue;
+    if (next == lease) cursor->next = cursor->next->next;
+    cursor->on_end(lease, cursor->ctx);
+  }
+}
+
+/* }====== */
+
 /* Frees a lease that is in no table, or keeps it until its end is announced. The tables keep room for all leases that
  * may be put back. */
 static void end(kw_leases *leases, kw_lease *lease) {
+  tell_cursors(leases, lease);
+  kw_link_remove(&lease->link);
+  leases->n_all--;
   kw_map_shrink(&leases->by_id, leases->revoked.n);
   kw_heap_shrink(&leases->due, leases->revoked.n);
   if (lease->tag == 0) {

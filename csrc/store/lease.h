@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/heap.h"
+#include "base/link.h"
 #include "base/map.h"
 #include "base/sorter.h"
 #include "store/key_history.h"
@@ -17,6 +18,8 @@
 
 typedef struct kw_lease {
   int64_t id;
+  uint64_t number;  /* of leases in the order in which they were added */
+  kw_link link;     /* among all leases that have not ended, in that order */
   int64_t ttl;      /* seconds, as granted */
   kw_heap_node due; /* time of expiry; a revoked lease keeps it */
   kw_map keys;      /* of kw_key_history, by address */
@@ -28,15 +31,28 @@ typedef struct kw_lease {
   struct kw_lease *older, *newer; /* leases of the same id, all revoked */
 } kw_lease;
 
-/* All zero but the seed, the table is empty. */
 typedef struct kw_leases {
   kw_map by_id;
-  kw_heap due;    /* the soonest to expire first */
+  kw_link all;          /* leases that have not ended: those of by_id, and the revoked ones */
+  size_t n_all;         /* leases of that list */
+  uint64_t last_number; /* of a lease */
+  kw_link cursors;      /* list of kw_lease_cursor */
+  kw_heap due;          /* the soonest to expire first */
   kw_map revoked; /* leases whose revocation may be undone, by id; of those of one id, the newest */
   uint64_t seed;  /* of the ids that the table chooses */
   kw_lease *first_ended,
       *last_ended; /* leases with tags that have ended, and were not announced yet; in order */
 } kw_leases;
+
+/* Walks over the leases that were there when it began, in the order in which they were added. Leases may be added,
+ * renewed and revoked meanwhile. A lease that ends before the cursor has come to it is given to on_end. */
+typedef struct kw_lease_cursor {
+  kw_link link;  /* among the cursors of the table */
+  kw_link *next; /* link of the next lease, or the list of all */
+  uint64_t last; /* number of the last lease */
+  void (*on_end)(const kw_lease *lease, void *ctx);
+  void *ctx;
+} kw_lease_cursor;
 
 /* A list of keys or leases that is made in steps. All zero it is empty. */
 typedef struct kw_lease_list {
@@ -45,7 +61,10 @@ typedef struct kw_lease_list {
   kw_sorter sorter;
 } kw_lease_list;
 
-/* Frees all leases that are in the table, and those whose end was not announced. */
+/* Makes an empty table. `seed` is that of the ids that the table chooses. */
+void kw_leases_init(kw_leases *leases, uint64_t seed);
+
+/* Frees all leases that are in the table, and those whose end was not announced. There must be no cursor. */
 void kw_leases_drop(kw_leases *leases);
 
 /* Returns the lease of an id, or NULL. */
@@ -84,6 +103,15 @@ void kw_leases_renew(kw_leases *leases, kw_lease *lease, int64_t now);
 
 /* Returns the lease that expires first, or NULL. */
 kw_lease *kw_leases_first(const kw_leases *leases);
+
+/* Begins a walk. The caller sets on_end and ctx before. kw_lease_cursor_drop has to follow. */
+void kw_lease_cursor_init(kw_lease_cursor *cursor, kw_leases *leases);
+
+/* Returns the next lease, or NULL at the end. */
+const kw_lease *kw_lease_cursor_next(kw_lease_cursor *cursor, const kw_leases *leases);
+
+/* Ends a walk, before the table is dropped. */
+void kw_lease_cursor_drop(kw_lease_cursor *cursor);
 
 /* Lists all leases, the soonest to expire first, or goes on with that. Leases may be renewed between two calls, but
  * not added or removed. Returns KW_OK if the list is complete, KW_UNFINISHED if the work is used up, or

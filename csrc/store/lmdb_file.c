@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE /* fallocate */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,12 +28,13 @@ int kw_lmdb_error(int rc) {
   return rc == ENOMEM ? KW_ERR_NO_MEMORY : kw_error_of_errno(rc);
 }
 
+/* Where a file system cannot allocate, posix_fallocate writes zeros, also over what another thread writes meanwhile. */
 int kw_lmdb_allocate(int fd, off_t from, off_t until) {
   int rc;
   do {
-    rc = posix_fallocate(fd, from, until - from);
+    rc = fallocate(fd, 0, from, until - from) < 0 ? errno : 0;
   } while (rc == EINTR);
-  return rc == EOPNOTSUPP || rc == EINVAL ? 0 : rc;
+  return rc == EOPNOTSUPP || rc == ENOSYS || rc == EINVAL ? 0 : rc;
 }
 
 int kw_lmdb_file_fd(const kw_lmdb_file *file) {
@@ -45,6 +47,12 @@ off_t kw_lmdb_file_used(const kw_lmdb_file *file) {
   MDB_envinfo info;
   mdb_env_info(file->env, &info);
   return (off_t)((info.me_last_pgno + 1) * file->page);
+}
+
+off_t kw_lmdb_file_limit(const kw_lmdb_file *file) {
+  MDB_envinfo info;
+  mdb_env_info(file->env, &info);
+  return (off_t)info.me_mapsize;
 }
 
 /* Linux reads no more for one call than its read-ahead of a file, which is 128 KiB by default. A system that does not

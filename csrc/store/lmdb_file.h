@@ -84,6 +84,9 @@ int kw_lmdb_file_fd(const kw_lmdb_file *file);
 /* Returns the bytes of the file up to the last page that was ever in use. */
 off_t kw_lmdb_file_used(const kw_lmdb_file *file);
 
+/* Returns the bytes that the file can have at most: those of its map. */
+off_t kw_lmdb_file_limit(const kw_lmdb_file *file);
+
 /* Returns the bytes of the pages that a transaction sees in use. */
 int64_t kw_lmdb_file_in_use(const kw_lmdb_file *file, MDB_txn *txn);
 

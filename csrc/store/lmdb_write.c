@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "store/lmdb_write.h"
 
@@ -129,7 +130,8 @@ static size_t pages_to_leave(const kw_commit_group *group) {
 typedef struct writing {
   const kw_lmdb_file *file;
   const kw_commit_group *group;
-  size_t seen; /* transaction of the database's reader */
+  size_t seen;     /* transaction of the database's reader */
+  bool is_durable; /* the journal has the group */
   MDB_txn *txn;
   size_t parted; /* changes up to this one: their records are in parts that are committed */
   off_t most;    /* bytes that the write may need */
@@ -182,17 +184,22 @@ static int grow(const kw_lmdb_file *file, off_t least, off_t *size) {
   return kw_lmdb_is_no_room(rc) ? kw_lmdb_allocate(fd, st.st_size, end) : rc;
 }
 
+/* What was grown is synced: after a crash the room is still there. */
 int kw_lmdb_reserve(const kw_lmdb_file *file, const kw_commit_group *group, size_t need) {
-  off_t size;
-  size_t beside = bytes_beside(file, parts_of(need) + 1) + pages_to_leave(group) * file->page;
-  return grow(file, (off_t)(need + beside), &size);
+  off_t size, used = kw_lmdb_file_used(file);
+  off_t least = (off_t)(need + bytes_beside(file, parts_of(need) + 1) +
+                        pages_to_leave(group) * file->page);
+  if (used + least > kw_lmdb_file_limit(file)) return MDB_MAP_FULL;
+  int rc = grow(file, least, &size);
+  if (rc != 0 || size >= used + least) return rc;
+  return fdatasync(kw_lmdb_file_fd(file)) < 0 ? errno : 0;
 }
 
 /* Allocates all bytes that the write may need, so that a full disk is met here, where nothing has happened yet. On a
  * full disk free pages may do. A write that has to leave no pages tries them in any case: whether they do is found
  * out by the commit. */
 static int grow_ahead(writing *w) {
-  size_t to_leave = pages_to_leave(w->group);
+  size_t to_leave = w->is_durable ? 0 : pages_to_leave(w->group);
   off_t size, least = w->most + (off_t)(to_leave * w->file->page);
   int rc = grow(w->file, least, &size);
   if (!kw_lmdb_is_no_room(rc)) return rc;
@@ -383,8 +390,9 @@ static int make_room(writing *w) {
 
 /* }====== */
 
-int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group) {
-  writing w = {.file = file, .group = group, .seen = seen};
+int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group,
+                  bool is_durable) {
+  writing w = {.file = file, .group = group, .seen = seen, .is_durable = is_durable};
   int rc = write_all(&w);
   if (rc != KW_OK && w.parted > 0 && kw_lmdb_remove_unfinished(file) != 0)
     return KW_ERR_STORAGE; /* opening the store again removes the parts */

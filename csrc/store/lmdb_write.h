@@ -19,14 +19,17 @@
 #include "store/lmdb_file.h"
 
 /* Writes a group; see kw_database_write for the results. `seen` is the transaction that the database's reader sees:
- * pages that were freed later are not free yet. */
-int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group);
+ * pages that were freed later are not free yet. `is_durable`: the group is in the journal, its room was reserved, and it
+ * leaves no pages to others. */
+int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group,
+                  bool is_durable);
 
 /* Returns the bytes that a group may need at most, without what every transaction needs. `txn` sees the tables. */
 size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_group *group);
 
 /* Allocates room for groups that may need `need` bytes, and that are going to be written together. `group` is one of
- * them: it leaves pages to what frees space, see above. Returns 0 or an errno. Any thread, beside kw_lmdb_write. */
+ * them: it leaves pages to what frees space, see above. Returns 0, an errno, or MDB_MAP_FULL. Any thread, beside
+ * kw_lmdb_write. */
 int kw_lmdb_reserve(const kw_lmdb_file *file, const kw_commit_group *group, size_t need);
 
 /* Writes who the store is, in a transaction of its own. Returns 0, an errno, or an error of LMDB. */

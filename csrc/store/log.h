@@ -151,7 +151,7 @@ size_t kw_log_bytes(const kw_log *log);
 /* Returns the bytes that records take in memory, those that are dropped and not freed yet included. */
 size_t kw_log_memory(const kw_log *log);
 
-/* Returns the bytes that the records that are not durable take in memory; 0 for a store in memory. */
+/* Returns the bytes that the records which the database lacks take in memory; 0 for a store in memory. */
 size_t kw_log_pending_bytes(const kw_log *log);
 
 /* Returns what a record of `len` bytes adds to kw_log_bytes. */

@@ -45,12 +45,24 @@ bool kw_store_is_busy(const kw_store *store) {
   return store->long_write != NULL;
 }
 
+uint64_t kw_store_take_number(kw_store *store) {
+  return ++store->last_number;
+}
+
+void kw_store_set_first_task(kw_store *store, uint64_t number) {
+  store->first_task = number;
+}
+
+bool kw_store_has_task_before(const kw_store *store, uint64_t number) {
+  return store->first_task != 0 && store->first_task < number;
+}
+
 /* The owner of the write commits or rolls back in on_end: the store is no longer busy then. */
 static void end(kw_store *store, int rc) {
   kw_long_write *write = store->long_write;
   store->long_write = NULL;
   if (rc != KW_OK) kw_store_rollback(store);
-  if (rc == KW_OK && write->owner.keeps_records) kw_txn_give(&write->txn);
+  if (rc == KW_OK && write->owner.records == KW_RECORDS_RETAINED) kw_txn_give(&write->txn);
   write->owner.on_end(rc, write->owner.ctx);
   free_long_write(write);
 }
@@ -69,8 +81,7 @@ void kw_store_abandon_reply(kw_store *store) {
 
 static int run(kw_store *store, kw_long_write *write, kw_work *work) {
   const kw_write_owner *owner = &write->owner;
-  write->txn.encodes = owner->on_ready != NULL; /* the next turn would not find borrowed records */
-  write->txn.retains = owner->on_ready == NULL;
+  write->txn.records = owner->records; /* the next turn would not find borrowed records */
   int rc = kw_txn_run(store, &write->txn, work);
   int failure = kw_log_failure(store->log);
   if (rc >= 0 && failure != KW_OK) rc = failure;

@@ -16,9 +16,11 @@ int kw_recovery_replay(kw_database *db, char text[KW_REASON_ROOM]) {
   kw_database_identity identity = kw_database_get_identity(db);
   kw_journal_recovered found;
   char why[KW_JOURNAL_WHY_ROOM];
-  if (identity.id == 0) return KW_OK;
-  int rc = kw_journal_recover(kw_database_path(db), identity.id, kw_database_get_meta(db).sequence,
-                              identity.epoch, &found, why);
+  int64_t applied = kw_database_get_meta(db).sequence;
+  if (applied < 0 || applied > KW_MAX_REVISION || identity.epoch > KW_MAX_REVISION)
+    return refuse(db, KW_ERR_CORRUPT, "its numbers are damaged", text);
+  int rc = kw_journal_recover(kw_database_path(db), identity.id, applied, identity.epoch, &found,
+                              why);
   if (rc != KW_OK) return refuse(db, rc, why, text);
   if (!found.is_empty) rc = kw_database_recover(db, &found.group);
   kw_journal_recovered_drop(&found);
@@ -31,6 +33,9 @@ int kw_recovery_begin(kw_database *db, int64_t segment_bytes, kw_journal **journ
                       char text[KW_REASON_ROOM]) {
   kw_database_identity identity;
   *journal = NULL;
+  const kw_commit_group nothing = {0};
+  if (kw_database_reserve(db, &nothing, 0) == KW_ERR_NO_SPACE)
+    kw_journal_remove(kw_database_path(db)); /* the database has all that it held */
   int rc = kw_database_begin_epoch(db, &identity);
   if (rc == KW_ERR_NO_SPACE) return KW_OK;
   if (rc != KW_OK) return refuse(db, rc, "its database cannot be written", text);

@@ -47,12 +47,14 @@ struct kw_snapshot {
   kw_store *store; /* NULL: freed before the snapshot */
   int fd;
   kw_view *view;     /* of a durable store, else NULL */
-  bool is_gathering; /* of a store in memory: from `next` up to `revision` */
+  bool is_gathering; /* of a store in memory: leases, then records from `next` up to `revision` */
   kw_revision next;
   int64_t revision;
-  held_lease *leases;
+  bool has_cursor; /* not all leases were copied */
+  kw_lease_cursor cursor;
+  held_lease *leases; /* the thread reads them after the last batch */
   size_t n_leases;
-  size_t cap_leases;
+  size_t cap_leases; /* room for all of them */
   kw_rows rows;
 
   kw_image_source source;
@@ -210,16 +212,40 @@ static bool is_done(const kw_snapshot *s) {
 
 /* {====== Gathering ====== */
 
-/* Adds records to a batch until the work of a turn is done. Returns false if there are no more. */
-static bool fill(kw_snapshot *s, batch *b) {
-  kw_work work = kw_work_of_turn();
+static void hold_lease(const kw_lease *lease, void *ctx) {
+  kw_snapshot *s = ctx;
+  assert(s->n_leases < s->cap_leases);
+  s->leases[s->n_leases++] = (held_lease){lease->id, lease->ttl};
+}
+
+static void drop_cursor(kw_snapshot *s) {
+  if (s->has_cursor) kw_lease_cursor_drop(&s->cursor);
+  s->has_cursor = false;
+}
+
+/* Copies leases until the work is done. Returns false if there are more. */
+static bool hold_leases(kw_snapshot *s, kw_work *work) {
+  while (s->has_cursor && kw_work_is_left(work)) {
+    const kw_lease *lease = kw_lease_cursor_next(&s->cursor, &s->store->leases);
+    if (lease == NULL) {
+      drop_cursor(s);
+    } else {
+      hold_lease(lease, s);
+      kw_work_spend(work, 0);
+    }
+  }
+  return !s->has_cursor;
+}
+
+/* Adds records to a batch until the work is done. Returns false if there are no more. */
+static bool fill(kw_snapshot *s, batch *b, kw_work *work) {
   kw_log_cursor cursor = kw_log_seek(s->store->log, s->next);
   kw_log_entry entry;
-  while (b->n < BATCH_RECORDS && kw_work_is_left(&work)) {
+  while (b->n < BATCH_RECORDS && kw_work_is_left(work)) {
     if (!kw_log_next(s->store->log, &cursor, &entry) || entry.rev.main > s->revision) return false;
     b->records[b->n++] = (held_record){entry.rev, entry.tombstone, kw_blob_retain(entry.blob)};
     s->next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
-    kw_work_spend(&work, entry.bytes.len);
+    kw_work_spend(work, entry.bytes.len);
   }
   return true;
 }
@@ -239,11 +265,13 @@ static void hand_over(kw_snapshot *s, batch *b) {
   pthread_mutex_unlock(&s->mutex);
 }
 
-/* Gathers one batch. */
+/* Gathers leases and one batch, within the work of a turn. */
 static void gather(kw_snapshot *s) {
+  kw_work work = kw_work_of_turn();
+  if (!hold_leases(s, &work)) return;
   batch *b = kw_alloc(sizeof *b);
   if (b != NULL) b->next = NULL, b->n = 0;
-  s->is_gathering = b != NULL && fill(s, b);
+  s->is_gathering = b != NULL && fill(s, b, &work);
   hand_over(s, b);
 }
 
@@ -352,13 +380,15 @@ static int open_file(kw_snapshot *s) {
   return kw_error_of_errno(errno);
 }
 
-static int hold_leases(kw_snapshot *s) {
-  const kw_map *all = &s->store->leases.by_id;
-  const kw_lease *lease;
-  size_t at = 0;
-  if (!kw_reserve(&s->leases, &s->cap_leases, all->n, sizeof *s->leases)) return KW_ERR_NO_MEMORY;
-  while ((lease = kw_map_next(all, &at)) != NULL)
-    s->leases[s->n_leases++] = (held_lease){lease->id, lease->ttl};
+/* Begins to copy the leases, those included that the open write has revoked. */
+static int begin_leases(kw_snapshot *s) {
+  kw_leases *all = &s->store->leases;
+  if (!kw_reserve(&s->leases, &s->cap_leases, all->n_all, sizeof *s->leases))
+    return KW_ERR_NO_MEMORY;
+  s->cursor.on_end = hold_lease;
+  s->cursor.ctx = s;
+  kw_lease_cursor_init(&s->cursor, all);
+  s->has_cursor = true;
   return KW_OK;
 }
 
@@ -369,10 +399,12 @@ static int hold(kw_snapshot *s) {
                                          .compact_revision = s->store->compact_revision,
                                          .compacted_until = s->store->compact_next.main}};
   s->revision = s->store->revision;
+  int rc = begin_leases(s);
+  if (rc != KW_OK) return rc;
   s->is_gathering = true;
   gather(s);
   if (s->gathering_error != KW_OK) return s->gathering_error;
-  return kw_rows_copy(&s->store->rows, &s->rows) ? hold_leases(s) : KW_ERR_NO_MEMORY;
+  return kw_rows_copy(&s->store->rows, &s->rows) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
 static int open_view(kw_snapshot *s) {
@@ -437,6 +469,7 @@ static void release_source(kw_snapshot *s) {
   release_batches(s->first);
   release_batches(s->read);
   s->reading = s->first = s->read = NULL;
+  drop_cursor(s);
   kw_rows_drop(&s->rows);
   kw_free(s->leases);
   s->leases = NULL;

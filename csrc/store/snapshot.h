@@ -7,7 +7,8 @@
  * the view as soon as the file is complete, however slowly the file is read.
  *
  * A batch is what one turn gathers: references to records, in the order of the log. Few batches wait for the thread at
- * a time; the thread rings the bell when it has read one. While a snapshot gathers, compactions remove no records.
+ * a time; the thread rings the bell when it has read one. While a snapshot gathers, compactions remove no records. The
+ * leases are copied in turns before that.
  *
  *   open -> the thread writes -> is_ready -> outcome, size, read ... -> close
  *
@@ -25,13 +26,14 @@ typedef struct kw_snapshot kw_snapshot;
 
 /* {====== Gathering ====== */
 
-/* True if a snapshot of a store in memory has not gathered all its records. */
+/* True if a snapshot of a store in memory has not gathered all its leases and records. */
 bool kw_snapshot_is_gathering(const kw_store *store);
 
 /* True if kw_snapshot_step has something to do. */
 bool kw_snapshot_is_due(const kw_store *store);
 
-/* Gathers a batch for each snapshot whose thread can take one. Releases the batches that were read. */
+/* Gathers leases, or a batch of records, for each snapshot whose thread can take one. Releases the batches that were
+ * read. */
 void kw_snapshot_step(kw_store *store);
 
 /* Gathers all that is left, in one piece: the caller is about to change the history. A snapshot fails if memory is

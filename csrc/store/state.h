@@ -84,7 +84,7 @@ typedef struct kw_durability {
   uint64_t commits;         /* groups that became durable since the store was opened */
   bool must_checkpoint;     /* with the next group */
   bool must_defragment;     /* the same */
-  int64_t checkpoint_at;    /* time of the next checkpoint; KW_NEVER: the database lacks nothing that waits for one */
+  int64_t checkpoint_at;    /* time of the next checkpoint; INT64_MIN: the next step sets it; KW_NEVER: there is none */
 
   bool is_requested;           /* the gathering group has a requested change */
   bool is_submitted_requested; /* the submitted group has one */
@@ -116,8 +116,10 @@ struct kw_store {
   kw_open_write open;
   int64_t live_before; /* while the store is busy: live keys without the open write */
   kw_long_write
-      *long_write;  /* the open write is evaluated in several turns; NULL: the store is not busy */
-  int64_t expiring; /* id of the lease that the long write revokes because its time is over */
+      *long_write; /* the open write is evaluated in several turns; NULL: the store is not busy */
+  uint64_t last_number; /* that was taken, see kw_store_take_number */
+  uint64_t first_task;  /* lowest number of a task that waits; 0: none waits */
+  int64_t expiring;     /* id of the lease that the long write revokes because its time is over */
   kw_undo_list undo;
 
   int64_t compact_requested; /* becomes compact_revision when it is durable */

@@ -68,12 +68,12 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
   kw_store *store = kw_alloc(sizeof *store);
   if (store == NULL) return KW_ERR_NO_MEMORY;
   *store = (kw_store){.options = *options,
-                      .leases = {.seed = options->seed},
                       .applied = 1,
                       .revision = 1,
                       .compact_requested = -1,
                       .compact_revision = -1,
                       .now = now};
+  kw_leases_init(&store->leases, options->seed);
   kw_link_init(&store->snapshots);
   kw_surplus_init(store);
   if (store->options.quota == 0) store->options.quota = KW_DEFAULT_QUOTA;

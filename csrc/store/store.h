@@ -151,8 +151,16 @@ int kw_store_defragmented(const kw_store *store);
 
 /* {====== Writing: store.c, txn.c, write.c ====== */
 
+/* How the reply of a write has its records. */
+typedef enum kw_reply_records {
+  KW_RECORDS_BORROWED, /* valid until the turn ends: for a write of one turn, or one whose reply has no records */
+  KW_RECORDS_ENCODED, /* as fields of its message, see kw_reply */
+  KW_RECORDS_RETAINED /* with references, which are the owner's after on_end with KW_OK */
+} kw_reply_records;
+
 /* The owner of a long write, see kw_store_begin. */
 typedef struct kw_write_owner {
+  kw_reply_records records;
   /* The write is evaluated. Returns KW_OK; or an error, with which the write then fails, and is rolled back. May be
    * NULL. */
   int (*on_ready)(void *ctx);
@@ -162,8 +170,6 @@ typedef struct kw_write_owner {
   /* The last call: op, arena and reply are needed no more. May be NULL. */
   void (*on_free)(void *ctx);
   void *ctx;
-  /* After on_end with KW_OK the references to the records of the reply are the owner's. */
-  bool keeps_records;
 } kw_write_owner;
 
 /* Evaluates an op. A plain range sees the visible state, and needs no commit, but may have one. All other ops see the
@@ -186,11 +192,10 @@ int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_wor
                           kw_arena *arena, kw_reply *reply);
 
 /* Begins a long write: the op, which is not a plain range, is evaluated in several turns by kw_store_step. Until its
- * end the store is busy. Op, arena and reply belong to the owner. If the owner has on_ready, the records of the
- * reply are encoded, see kw_reply, and on_ready takes them (kw_chain_append). Without on_ready the reply has records,
- * which are valid until on_free. Errors are those of kw_store_apply_within, also those
- * that are found later, and the error of a commit group that has failed meanwhile. kw_store_free ends the write without
- * a call of on_end. The store must not be busy. Returns KW_OK, or an error: then nothing was begun.
+ * end the store is busy. Op, arena and reply belong to the owner. Records that are encoded are taken by on_ready
+ * (kw_chain_append). Errors are those of kw_store_apply_within, also those that are found later, and the error of a
+ * commit group that has failed meanwhile. kw_store_free ends the write without a call of on_end. The store must not be
+ * busy. Returns KW_OK, or an error: then nothing was begun.
  *
  * Every function of the store may be called while it is busy. Those that change the state, and kw_store_wait, first
  * do what is left of the long write, in one piece. kw_store_flush does nothing. */
@@ -211,6 +216,16 @@ void kw_store_go_on(kw_store *store, kw_work *work);
 
 /* Does what is left of the long write, if there is one, in one piece. */
 void kw_store_finish(kw_store *store);
+
+/* Writes that wait for the end of a long write stand in one line: requests of clients, see rpc/write_queue.h, and calls
+ * of tasks, which wait in Lua. Each takes a number when it comes. The lowest number goes first. */
+uint64_t kw_store_take_number(kw_store *store);
+
+/* Sets the lowest number of a task that waits; 0: none waits. */
+void kw_store_set_first_task(kw_store *store, uint64_t number);
+
+/* True if a task waits that has a lower number than this one. */
+bool kw_store_has_task_before(const kw_store *store, uint64_t number);
 
 /* Makes the open write final. */
 void kw_store_commit(kw_store *store);

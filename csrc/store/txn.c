@@ -24,6 +24,14 @@ static int check_previous(const kw_store *store, const kw_put_op *op) {
   return history != NULL && kw_key_history_is_live(history) ? KW_OK : KW_ERR_KEY_NOT_FOUND;
 }
 
+static bool encodes(const kw_txn *txn) {
+  return txn->records == KW_RECORDS_ENCODED;
+}
+
+static bool retains(const kw_txn *txn) {
+  return txn->records == KW_RECORDS_RETAINED;
+}
+
 static const uint8_t record_fields[] = {[KW_OP_RANGE] = 2, [KW_OP_PUT] = 2, [KW_OP_DELETE] = 3};
 
 /* Encodes a record for the reply of an item. Returns false if memory is short. */
@@ -40,7 +48,7 @@ static bool encode(const kw_store *store, kw_txn *txn, kw_txn_item *item, const 
 
 /* Retains a record that is in the reply of an item, if the evaluation does that. */
 static void retain(const kw_txn *txn, kw_txn_item *item, const kw_blob *record) {
-  if (!txn->retains) return;
+  if (!retains(txn)) return;
   item->is_retained = true;
   kw_blob_retain((kw_blob *)record);
 }
@@ -50,7 +58,7 @@ static void retain(const kw_txn *txn, kw_txn_item *item, const kw_blob *record) 
 static int gather(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_blob *record,
                   size_t len) {
   txn->bytes += len;
-  if (txn->encodes && !txn->is_abandoned && !encode(store, txn, item, record))
+  if (encodes(txn) && !txn->is_abandoned && !encode(store, txn, item, record))
     return KW_ERR_NO_MEMORY;
   bool is_within = txn->bytes <= txn->limit && txn->account.held <= txn->limit;
   return is_within ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
@@ -81,7 +89,7 @@ static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item) {
   *reply = (kw_reply){.kind = KW_OP_PUT, .revision = main};
   int rc = kw_write_put(store, main, history, &kv);
   if (rc != KW_OK || previous == NULL || !op->prev_kv) return rc;
-  if (!txn->encodes) reply->put.prev_kv = previous;
+  if (!encodes(txn)) reply->put.prev_kv = previous;
   retain(txn, item, previous);
   return gather(store, txn, item, previous, previous->len);
 }
@@ -92,9 +100,9 @@ static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item,
   const kw_delete_op *op = &item->op->delete;
   *item->reply = (kw_reply){.kind = KW_OP_DELETE};
   kw_records *prev_kvs = &item->reply->delete.prev_kvs;
-  if (op->prev_kv && !txn->encodes) {
+  if (op->prev_kv && !encodes(txn)) {
     int64_t count = kw_index_count(&store->index, &op->range);
-    size_t most = (size_t)(count < work->left || txn->retains ? count : work->left);
+    size_t most = (size_t)(count < work->left || retains(txn) ? count : work->left);
     prev_kvs->items = kw_arena_array(txn->arena, most, sizeof *prev_kvs->items);
     if (prev_kvs->items == NULL) return KW_ERR_NO_MEMORY;
   }
@@ -109,7 +117,7 @@ static int delete_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_key_hi
   if (item->op->delete.prev_kv) {
     const kw_blob *record = kw_read_newest(store, history);
     kw_records *prev_kvs = &item->reply->delete.prev_kvs;
-    if (!txn->encodes) prev_kvs->items[prev_kvs->n++] = record;
+    if (!encodes(txn)) prev_kvs->items[prev_kvs->n++] = record;
     retain(txn, item, record);
     len = record->len;
     kw_work_spend(work, 0);
@@ -339,7 +347,7 @@ static int look_ahead(const kw_store *store, const kw_txn *txn, const kw_work *w
     if (op->kind == KW_OP_RANGE || (op->kind == KW_OP_DELETE && op->delete.prev_kv)) kvs += least;
     if ((uint64_t)kvs > txn->limit / KW_KEYVALUE_LEAST) return KW_ERR_TOO_MANY_REQUESTS;
   }
-  bool is_of_one_turn = !txn->encodes && !txn->retains;
+  bool is_of_one_turn = txn->records == KW_RECORDS_BORROWED;
   return visits > work->left && is_of_one_turn ? KW_UNFINISHED : KW_OK;
 }
 
@@ -365,8 +373,8 @@ static bool keep_page(kw_txn *txn, kw_records *kvs, const kw_records *page) {
 
 /* Adds the records of a page to the reply of a range. */
 static int add_page(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_records *page) {
-  bool has_keys_alone = item->op->range.keys_only && (txn->encodes || !kw_store_is_durable(store));
-  if (!txn->encodes && !keep_page(txn, &item->reply->range.kvs, page)) return KW_ERR_NO_MEMORY;
+  bool has_keys_alone = item->op->range.keys_only && (encodes(txn) || !kw_store_is_durable(store));
+  if (!encodes(txn) && !keep_page(txn, &item->reply->range.kvs, page)) return KW_ERR_NO_MEMORY;
   for (size_t i = 0; i < page->n; i++) retain(txn, item, page->items[i]);
   for (size_t i = 0; i < page->n; i++) {
     const kw_blob *record = page->items[i];
@@ -395,7 +403,7 @@ static int run_point(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
   kw_work_spend(work, 0);
   if (rc != KW_OK || reply->range.kvs.n == 0) return rc;
   const kw_blob *record = reply->range.kvs.items[0];
-  if (txn->encodes) reply->range.kvs = (kw_records){0};
+  if (encodes(txn)) reply->range.kvs = (kw_records){0};
   retain(txn, item, record);
   return gather(store, txn, item, record, record->len);
 }
@@ -405,8 +413,8 @@ static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
   if (kw_range_is_point(&item->op->range.range)) return run_point(store, txn, item, work);
   int rc = txn->is_inside ? KW_OK : begin_range(store, txn, item);
   if (rc != KW_OK) return rc;
-  kw_arena *arena = txn->encodes ? &txn->pages : txn->arena;
-  if (txn->encodes) kw_arena_reset(arena);
+  kw_arena *arena = encodes(txn) ? &txn->pages : txn->arena;
+  if (encodes(txn)) kw_arena_reset(arena);
   rc = kw_read_step_inside(store, &txn->read, arena, work, &page);
   if (rc < 0) return rc;
   int added = add_page(store, txn, item, &page);
@@ -590,6 +598,6 @@ static void drop_encoded(kw_txn *txn) {
 void kw_txn_drop(kw_txn *txn) {
   if (txn->is_reading) kw_read_drop(&txn->read);
   if (txn->phase >= KW_TXN_LIST_LEASES) kw_lease_list_drop(&txn->list);
-  if (txn->retains) release_records(txn);
-  if (txn->encodes) drop_encoded(txn);
+  if (retains(txn)) release_records(txn);
+  if (encodes(txn)) drop_encoded(txn);
 }

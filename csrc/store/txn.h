@@ -39,11 +39,10 @@ typedef struct kw_txn {
   size_t limit; /* memory that the records of the reply may take, in bytes */
   size_t bytes; /* of the records up to now */
 
-  bool encodes;       /* the records of the reply */
-  bool retains;       /* the records of the reply; kw_txn_give gives them away */
-  bool is_abandoned;  /* nobody wants the reply: its records are counted and dropped */
-  kw_account account; /* memory of all chains */
-  kw_chain discarded; /* records of a reply that nobody wants, to be freed */
+  kw_reply_records records; /* those that are retained are given away by kw_txn_give */
+  bool is_abandoned;        /* nobody wants the reply: its records are counted and dropped */
+  kw_account account;       /* memory of all chains */
+  kw_chain discarded;       /* records of a reply that nobody wants, to be freed */
 
   kw_txn_item first;
   kw_txn_item *at;

@@ -44,20 +44,16 @@ describe("a server over a durable store", function()
 
   --- Begins a unary call, and moves all that moves.
   local function begin(who, method, request)
-    local call = { who = who, method = method }
-    call.number = who:start(method, nil, core.encode(pair.request_name(method), request or {}))
-    who.client:half_close(call.number)
+    local call = who:begin(method, request)
     host:pump()
     return call
   end
 
   --- What has come of a call: its answer, or its status and text; nothing, if it waits.
   local function look(call)
-    call.who:take()
-    local back = call.who.returns[call.number]
-    if back.status and back.status ~= 0 then return back.status, back.text end
-    if back.status then return core.decode(pair.response_name(call.method), back[1]) end
-    assert.equal(0, #back)
+    local answer, text = call:look()
+    if answer == nil then assert.equal(0, #call.who.returns[call.number]) end
+    return answer, text
   end
 
   local function hold() probe.hold_disk(store, true) end
@@ -303,16 +299,13 @@ describe("a server over a durable store", function()
 
     it("that nobody waits for any longer", function()
       hold()
-      local request = core.encode("PutRequest", { key = "a", value = "1" })
-      local number = client:start("Put", { ["grpc-timeout"] = "1S" }, request)
-      client.client:half_close(number)
+      local call = client:begin("Put", { key = "a", value = "1" }, { ["grpc-timeout"] = "1S" })
       host:pump()
       host.now = host.now + 2000
       for _, one in ipairs(host.ends) do one.peer:step(host.now) end
       host:pump()
-      local call = { who = client, method = "Put", number = number }
       assert.equal(4, (look(call)))
-      assert.equal(0, #client.returns[number])
+      assert.equal(0, #client.returns[call.number])
       release()
       assert.equal(4, (look(call)))
       assert.equal("1", other:unary("Range", { key = "a" }).kvs[1].value)

@@ -55,24 +55,6 @@ local function close()
   directory.remove_all()
 end
 
---- Sends a unary call. The server does not tend to it yet.
-local function begin(who, method, request)
-  local call = { who = who, method = method }
-  call.number = who:start(method, nil, core.encode(pair.request_name(method), request))
-  who.client:half_close(call.number)
-  who:push()
-  return call
-end
-
---- Returns the answer of a call, and its bytes; or its status; nil if it has none yet.
-local function look(call)
-  call.who:pull()
-  local back = call.who.returns[call.number]
-  if not back.status then return nil end
-  if back.status ~= 0 then return back.status end
-  return core.decode(pair.response_name(call.method), back[1]), back[1]
-end
-
 local function check()
   host:check()
   if probe then probe.check(store) end
@@ -81,19 +63,19 @@ end
 --- Turns until a call has its answer. Returns that, and how many turns there were.
 local function finish(call)
   local turns = 0
-  while look(call) == nil do
+  while call:look() == nil do
     host.server:tend(host.now)
     call.who:push()
     check()
     turns = turns + 1
   end
-  local answer, bytes = look(call)
+  local answer, bytes = call:look()
   return answer, bytes, turns
 end
 
 local function expect_refused(method, request)
   local revision = store:status().revision
-  local status = finish(begin(client, method, request))
+  local status = finish(client:begin(method, request))
   assert.equal(RESOURCE_EXHAUSTED, status)
   assert.equal(revision, store:status().revision)
   assert.equal(MANY, store:range("k", { prefix = true, count_only = true }).count)
@@ -112,7 +94,7 @@ describe("an answer of a long write that is too large", function()
       nested(range),
     } do
       local revision = store:status().revision
-      assert.equal(RESOURCE_EXHAUSTED, look(begin(client, "Txn", txn)))
+      assert.equal(RESOURCE_EXHAUSTED, (client:begin("Txn", txn):look()))
       assert.equal(revision, store:status().revision)
     end
     check()
@@ -132,7 +114,7 @@ describe("an answer of a long write that is too large", function()
       txn_of({ request_delete_range = ALL }, { request_delete_range = with { prev_kv = true } }),
     } do
       open("")
-      local answer = finish(begin(client, "Txn", txn))
+      local answer = finish(client:begin("Txn", txn))
       assert.equal(OPS, #answer.responses)
       close()
     end
@@ -158,15 +140,15 @@ describe("an answer of a long write that is too large", function()
         open("", path())
         local room = QUOTA / 2 + 16 * KIB
         -- The filter lets all keys pass, which nothing tells before.
-        local txn = begin(client, "Txn", txn_of { request_range = with { min_mod_revision = 1 } })
+        local txn = client:begin("Txn", txn_of { request_range = with { min_mod_revision = 1 } })
         collectgarbage()
         local before, most = probe.bytes(), 0
-        while look(txn) == nil do
+        while txn:look() == nil do
           host.server:tend(host.now)
           most = math.max(most, probe.bytes() - before)
           assert.is_true(host.server:held() <= room + 16 * KIB)
         end
-        assert.equal(RESOURCE_EXHAUSTED, look(txn))
+        assert.equal(RESOURCE_EXHAUSTED, txn:look())
         assert.is_true(most > QUOTA / 8 and most < room + 16 * KIB, most)
         assert.is_true(probe.bytes() < before + 8 * KIB)
       end)
@@ -183,7 +165,7 @@ describe("an answer of a long write", function()
         open("", kind == "disk" and directory.new() or nil)
         for i = 1, 4 do assert(store:put("x" .. i, ("v"):rep(i * 3000))) end
         assert(store:put("put", "old"))
-        local txn = begin(client, "Txn", { compare = compares, success = {
+        local txn = client:begin("Txn", { compare = compares, success = {
           { request_put = { key = "put", value = "new", prev_kv = true } },
           { request_put = { key = "put2", value = "new", prev_kv = true } },
           { request_range = { key = "x", range_end = "y", limit = 2 } },
@@ -214,7 +196,7 @@ describe("an answer of a long write", function()
     local function ask()
       open(LARGE, nil, { quota_connection_bytes = 4 * MIB, max_queued = KIB })
       local before = probe.bytes()
-      local txn = begin(client, "Txn", { success = { { request_put = { key = "z", value = "" } },
+      local txn = client:begin("Txn", { success = { { request_put = { key = "z", value = "" } },
         { request_range = ALL } } })
       return txn, before
     end

@@ -53,31 +53,13 @@ describe("a long write", function()
     directory.remove_all()
   end)
 
-  --- Sends a unary call. The server does not tend to it yet.
-  local function begin(who, method, request)
-    local call = { who = who, method = method }
-    call.number = who:start(method, nil, core.encode(pair.request_name(method), request or {}))
-    who.client:half_close(call.number)
-    who:push()
-    return call
-  end
-
-  --- Returns the answer of a call, or its status; nil if it has none yet.
-  local function look(call)
-    call.who:pull()
-    local back = call.who.returns[call.number]
-    if not back.status then return nil end
-    if back.status ~= 0 then return back.status, back.text end
-    return core.decode(pair.response_name(call.method), back[1])
-  end
-
   --- Does one turn of the server.
   local function turn() host.server:tend(host.now) end
 
   --- Turns until a call has its answer. Returns that.
   local function finish(call)
-    while look(call) == nil do turn() end
-    return look(call)
+    while call:look() == nil do turn() end
+    return call:look()
   end
 
   local function check()
@@ -87,36 +69,36 @@ describe("a long write", function()
 
   it("lets reads in between, which see the state before, and makes writes wait", function()
     local revision = store:status().revision
-    local delete = begin(client, "DeleteRange", ALL)
-    local put = begin(other, "Put", { key = "k1", value = "new" })
-    local count = begin(other, "Range", { key = "k", range_end = "l", count_only = true })
+    local delete = client:begin("DeleteRange", ALL)
+    local put = other:begin("Put", { key = "k1", value = "new" })
+    local count = other:begin("Range", { key = "k", range_end = "l", count_only = true })
     local between = 0
-    while look(delete) == nil do
+    while delete:look() == nil do
       check()
-      local answer = look(begin(other, "Range", { key = ("k%06d"):format(1) }))
+      local answer = other:begin("Range", { key = ("k%06d"):format(1) }):look()
       assert.equal("old", answer.kvs[1].value)
       assert.equal(revision, answer.header.revision)
-      assert.is_nil((look(put)))
+      assert.is_nil((put:look()))
       between = between + 1
       turn()
     end
     assert.is_true(between > 1)
     assert.equal(MANY, finish(count).count)
-    assert.equal(revision, look(count).header.revision)
-    assert.equal(MANY, look(delete).deleted)
-    assert.equal(revision + 1, look(delete).header.revision)
+    assert.equal(revision, count:look().header.revision)
+    assert.equal(MANY, delete:look().deleted)
+    assert.equal(revision + 1, delete:look().header.revision)
     assert.equal(revision + 2, finish(put).header.revision)
     assert.equal(1, store:range("k", { prefix = true, count_only = true }).count)
     assert.is_nil(store:get("k000001"))
   end)
 
   it("is counted by nobody before it is done", function()
-    local delete = begin(client, "DeleteRange", ALL)
+    local delete = client:begin("DeleteRange", ALL)
     turn()
-    local count = begin(other, "Range", { key = "k", range_end = "l", count_only = true })
-    local page = begin(other, "Range", { key = "k", range_end = "l", limit = 1 })
+    local count = other:begin("Range", { key = "k", range_end = "l", count_only = true })
+    local page = other:begin("Range", { key = "k", range_end = "l", limit = 1 })
     assert.equal(MANY + 1, store:status().keys)
-    assert.is_nil((look(delete)))
+    assert.is_nil((delete:look()))
     assert.equal(MANY, finish(count).count)
     assert.equal(MANY, finish(page).count)
     assert.is_true(finish(delete).deleted > 0)
@@ -124,7 +106,7 @@ describe("a long write", function()
 
   it("gives what it would give in one piece", function()
     for _, prev in ipairs { false, true } do
-      local delete = finish(begin(client, "DeleteRange", { key = "k", range_end = "k00001", prev_kv = prev }))
+      local delete = finish(client:begin("DeleteRange", { key = "k", range_end = "k00001", prev_kv = prev }))
       local count = prev and 0 or 9
       assert.equal(count, delete.deleted or 0)
     end
@@ -145,8 +127,8 @@ describe("a long write", function()
     twin:close()
     host:close()
     open()
-    local txn = begin(client, "Txn", long_txn())
-    assert.is_nil((look(txn)))
+    local txn = client:begin("Txn", long_txn())
+    assert.is_nil((txn:look()))
     local answer = finish(txn)
     assert.is_true(expected.succeeded and answer.succeeded)
     assert.equal(expected.revision, answer.header.revision)
@@ -167,9 +149,9 @@ describe("a long write", function()
 
   it("revokes a lease with many keys", function()
     local revision = store:status().revision
-    local revoke = begin(client, "LeaseRevoke", { ID = 7 })
-    local keys = begin(other, "LeaseTimeToLive", { ID = 7, keys = true })
-    assert.is_nil((look(revoke)))
+    local revoke = client:begin("LeaseRevoke", { ID = 7 })
+    local keys = other:begin("LeaseTimeToLive", { ID = 7, keys = true })
+    assert.is_nil((revoke:look()))
     assert.equal(revision + 1, finish(revoke).header.revision)
     assert.equal(-1, finish(keys).TTL)
     check()
@@ -186,13 +168,13 @@ describe("a long write", function()
     for i = 1, MANY do store:lease(10 + (i * 7) % 1000, { id = 100 + i }) end
     local revision = store:status().revision
     for method, request in pairs { LeaseTimeToLive = { ID = 7, keys = true }, LeaseLeases = {} } do
-      local call = begin(client, method, request)
-      local put = begin(other, "Put", { key = "other", value = "" })
-      assert.is_nil((look(call)))
+      local call = client:begin(method, request)
+      local put = other:begin("Put", { key = "other", value = "" })
+      assert.is_nil((call:look()))
       local between = 0
-      while look(call) == nil do
+      while call:look() == nil do
         check()
-        assert.equal(1, #look(begin(other, "Range", { key = "k000001" })).kvs)
+        assert.equal(1, #other:begin("Range", { key = "k000001" }):look().kvs)
         between = between + 1
         turn()
       end
@@ -200,10 +182,10 @@ describe("a long write", function()
       assert.is_not_nil(finish(put))
     end
     assert.equal(revision + 2, store:status().revision)
-    local keys = finish(begin(client, "LeaseTimeToLive", { ID = 7, keys = true })).keys
+    local keys = finish(client:begin("LeaseTimeToLive", { ID = 7, keys = true })).keys
     assert.equal(MANY, #keys)
     for i, key in ipairs(keys) do assert.equal(("k%06d"):format(i), key) end
-    local leases = finish(begin(client, "LeaseLeases")).leases
+    local leases = finish(client:begin("LeaseLeases")).leases
     assert.equal(MANY + 1, #leases)
     local before = 0
     for _, lease in ipairs(leases) do
@@ -224,17 +206,70 @@ describe("a long write", function()
 
   it("is done in one piece before another write of the process", function()
     local revision = store:status().revision
-    local delete = begin(client, "DeleteRange", ALL)
-    assert.is_nil((look(delete)))
+    local delete = client:begin("DeleteRange", ALL)
+    assert.is_nil((delete:look()))
     assert.equal(revision + 2, store:put("a", "").revision)
-    assert.equal(MANY, look(delete).deleted)
-    delete = begin(client, "LeaseRevoke", { ID = 7 })
+    assert.equal(MANY, delete:look().deleted)
+    delete = client:begin("LeaseRevoke", { ID = 7 })
     assert.equal(0, #store:leases())
     finish(delete)
   end)
 
+  local LIST = { ID = 7, keys = true } -- is long, and changes nothing
+
+  it("is followed by the write of a task that came before other requests", function()
+    keywatch.run(function()
+      local calls = { client:begin("LeaseTimeToLive", LIST), other:begin("LeaseTimeToLive", LIST) }
+      local order = {}
+      local task = keywatch.spawn(function()
+        assert(store:put("task", ""))
+        order[#order + 1] = "task"
+      end)
+      keywatch.sleep(0)
+      calls[3], calls[4] = client:begin("LeaseTimeToLive", LIST), other:begin("Put", { key = "a", value = "" })
+      for i, call in ipairs(calls) do call.place = i end
+      while #calls > 0 do
+        turn()
+        while calls[1] and calls[1]:look() ~= nil do order[#order + 1] = table.remove(calls, 1).place end
+        if not store:is_busy() then keywatch.sleep(0) end
+      end
+      assert(task:join())
+      assert.same({ 1, 2, "task", 3, 4 }, order)
+    end)
+  end)
+
+  it("of a task is followed by a request that came before other tasks", function()
+    keywatch.run(function()
+      local order, tasks = {}, {}
+      local function spawn_lists(from, to)
+        for i = from, to do
+          tasks[i] = keywatch.spawn(function()
+            assert(store:lease_time_to_live(7, { keys = true }))
+            order[#order + 1] = i
+          end)
+        end
+        keywatch.sleep(0)
+      end
+      spawn_lists(1, 2)
+      assert.is_true(store:is_busy())
+      local put = client:begin("Put", { key = "a", value = "" })
+      spawn_lists(3, 4)
+      assert(tasks[2]:join())
+      for _ = 1, 3 do keywatch.sleep(0) end
+      assert.is_false(store:is_busy())
+      assert.same({ 1, 2 }, order)
+      assert.is_nil((put:look()))
+      local list = keywatch.spawn(store.lease_time_to_live, store, 7, { keys = true }) -- comes last
+      keywatch.sleep(0)
+      turn()
+      assert.is_not_nil(put:look())
+      assert(keywatch.join { tasks[3], tasks[4], list })
+      assert.same({ 1, 2, 3, 4 }, order)
+    end)
+  end)
+
   it("is committed without an answer if its connection closes", function()
-    begin(client, "DeleteRange", ALL)
+    client:begin("DeleteRange", ALL)
     turn()
     table.remove(host.ends, 1):close()
     check()
@@ -243,22 +278,22 @@ describe("a long write", function()
   end)
 
   it("is committed if its server closes", function()
-    begin(client, "DeleteRange", ALL)
+    client:begin("DeleteRange", ALL)
     host.server:close()
     assert.equal(0, store:range("k", { prefix = true, count_only = true }).count)
   end)
 
   it("ends with its store", function()
-    begin(client, "Txn", long_txn())
-    begin(other, "Put", { key = "a", value = "" })
+    client:begin("Txn", long_txn())
+    other:begin("Put", { key = "a", value = "" })
     turn()
     store:close()
   end)
 
   it("makes requests wait, which leave with their streams", function()
-    begin(client, "DeleteRange", ALL)
-    local put = begin(other, "Put", { key = "a", value = "" })
-    local kept = begin(other, "Put", { key = "b", value = "" })
+    client:begin("DeleteRange", ALL)
+    local put = other:begin("Put", { key = "a", value = "" })
+    local kept = other:begin("Put", { key = "b", value = "" })
     other.client:cancel(put.number)
     other:push()
     check()
@@ -269,7 +304,7 @@ describe("a long write", function()
 
   it("fails as a whole", function()
     local revision = store:status().revision
-    local txn = begin(client, "Txn", { success = {
+    local txn = client:begin("Txn", { success = {
       { request_delete_range = ALL }, { request_put = { key = "other", ignore_lease = true, value = "x" } },
       { request_range = { key = "a", revision = revision + 1 } },
     } })
@@ -286,7 +321,7 @@ describe("a long write", function()
       while is_come_to do
         local revision = store:status().revision
         is_come_to = starve.during(probe.fail_core, n, function()
-          begin(client, "Txn", long_txn())
+          client:begin("Txn", long_txn())
           turn()
           turn()
           turn()
@@ -321,27 +356,17 @@ if probe then
       directory.remove_all()
     end)
 
-    local function begin(method, request)
-      local call = client:start(method, nil, core.encode(pair.request_name(method), request))
-      client.client:half_close(call)
-      client:push()
-      return call
-    end
-
     -- A commit that has detached most keys gives their room back, while the revocation lists the others.
     it("finds all keys of a lease, whatever is committed meanwhile", function()
       for i = MANY + 1, 400 do store:put(("k%06d"):format(i), "old", { lease = 7 }) end
       probe.hold_disk(store, true)
-      local delete = begin("DeleteRange", { key = "k", range_end = "k000361" })
+      local delete = client:begin("DeleteRange", { key = "k", range_end = "k000361" })
       for _ = 1, 60 do host.server:tend(host.now) end
-      local revoke = begin("LeaseRevoke", { ID = 7 })
+      local revoke = client:begin("LeaseRevoke", { ID = 7 })
       host.server:tend(host.now)
       probe.hold_disk(store, false)
       uv.sleep(20) -- so that the commit is likely to be done before the next turn
-      repeat
-        host:pump()
-        client:take()
-      until client.returns[delete].status and client.returns[revoke].status
+      repeat host:pump() until delete:look() and revoke:look()
       assert.equal(0, store:range("k", { prefix = true, count_only = true }).count)
       probe.check(store)
     end)
@@ -349,20 +374,17 @@ if probe then
     for _, how in ipairs { "no_space", "no_memory", "none" } do
       it("ends with the commit group before it: " .. how, function()
         probe.hold_disk(store, true)
-        local put = begin("Put", { key = "other", value = "new" })
+        local put = client:begin("Put", { key = "other", value = "new" })
         host.server:tend(host.now)
-        local delete = begin("DeleteRange", { key = "k", range_end = "l", prev_kv = true })
+        local delete = client:begin("DeleteRange", { key = "k", range_end = "l", prev_kv = true })
         host.server:tend(host.now)
         probe.check(store)
         if how ~= "none" then probe.fail_disk(store, how) end
         probe.hold_disk(store, false)
-        repeat
-          host:pump()
-          client:take()
-        until client.returns[put].status and client.returns[delete].status
+        repeat host:pump() until put:look() and delete:look()
         local is_failed = how ~= "none"
-        assert.equal(is_failed, client.returns[put].status ~= 0)
-        assert.equal(is_failed, client.returns[delete].status ~= 0)
+        assert.equal(is_failed, type(put:look()) == "number") -- the status
+        assert.equal(is_failed, type(delete:look()) == "number")
         assert.equal(is_failed and MANY or 0, store:range("k", { prefix = true, count_only = true }).count)
         probe.check(store)
       end)

@@ -396,30 +396,66 @@ describe("the queue of a contest", function()
     assert.equal(before, tasks())
   end)
 
-  it("tells one call after the other of an error, and no call twice", function()
+  --- Has a watch fail at the next call of `next`. Returns the error.
+  local function break_watch(watch)
+    local err = core.new_error("corrupt")
+    watch.next = function() return nil, err end
+    return err
+  end
+
+  it("is followed by another watch after an error, of which no call learns", function()
     local held, entries = lock("error"), {}
     wait_for_lock(held)
     for i = 1, 20 do entries[i] = lock("error") end
     client:settle()
-    local failures, next_event = 0, watches[1].next
-    watches[1].next = function(...)
-      if failures == 3 then return next_event(...) end
-      failures = failures + 1
-      return nil, core.new_error("no_memory")
-    end
-    store:put(held.key, "again") -- the keeper reads on
-    store:put(held.key, "and again")
     for i = 1, 3 do
-      client:wait(function() return entries[i].call.status end)
-      assert.equal(UNKNOWN, entries[i].call.status)
+      break_watch(watches[i])
+      store:put(held.key, "again") -- the keeper reads on
+      client:wait(function() return #watches > i end)
+      store:put(held.key, "and again")
+      client:settle()
     end
+    assert.equal(1, open_watches())
     store:delete(held.key)
-    for i = 4, 20 do
-      wait_for_lock(entries[i])
-      store:delete(entries[i].key)
+    for _, entry in ipairs(entries) do
+      wait_for_lock(entry)
+      store:delete(entry.key)
     end
+    assert.equal(4, #watches)
     assert_nothing_is_left("error/")
   end)
+
+  for _, broken in ipairs { "watch", "range" } do
+    it("tells all calls of an error that stays, and then has new calls: " .. broken, function()
+      local held, entries = lock("error"), {}
+      wait_for_lock(held)
+      for i = 1, 100 do entries[i] = lock("error") end
+      client:settle()
+      local whole = core.store_methods[broken]
+      local err = break_watch(watches[1])
+      core.store_methods[broken] = function(...)
+        if broken == "range" then return nil, err end
+        local watch = whole(...)
+        break_watch(watch)
+        return watch
+      end
+      store:put(held.key, "again")
+      for _, entry in ipairs(entries) do
+        client:wait(function() return entry.call.status end)
+        assert.same({ UNKNOWN, err.message }, { entry.call.status, entry.call.text })
+      end
+      core.store_methods[broken] = whole
+      client:wait(function() return count_of("error/") == 1 end)
+      assert.same({ {}, 0 }, { peer.server.queues, open_watches() })
+      local last = lock("error")
+      client:settle()
+      assert.is_nil(last.call.status)
+      store:delete(held.key)
+      wait_for_lock(last)
+      store:delete(last.key)
+      assert_nothing_is_left("error/")
+    end)
+  end
 
   it("gives nobody a turn for whom older keys may still be told of", function()
     local server = bare_server()

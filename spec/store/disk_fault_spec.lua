@@ -1,22 +1,18 @@
 --- A durable store whose disk fails: see spec/support/fault.c. What was acknowledged is there when it is opened again,
--- and nothing is there by half.
+-- and nothing is there by half. power_spec.lua has the power fail.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local command = require "spec.support.command"
 local directory = require "spec.support.directory"
-local durable = require "spec.support.durable"
 local fault = require "spec.support.fault"
 local process = require "spec.support.process"
 local new_random = require("spec.support.random").new
 local rpc = require "spec.support.rpc"
-local workload = require "spec.support.workload"
 
 local KILLED = 128 + 9
 local IS_FAST = os.getenv("KW_FAST") ~= nil
-local POWER = IS_FAST and 5 or core.probe and 12 or 30 -- times that it fails; a build with sanitizers is slow
-local ROUNDS = 2 -- of one directory
 
 local disk
 
@@ -130,57 +126,6 @@ describe("a full disk #slow", function()
     local program = disk:start_small(12 * 1024 * 1024, "exhaust", "")
     assert.equal(0, program:wait(600), program:transcript())
     assert.matches("done %d+\n", program:stdout())
-  end)
-end)
-
---- What so many steps come to, and the next one, which may have happened.
-local function steps_of(seed, n)
-  local subject = durable.new(disk.path)
-  local steps = workload.at_random(seed)
-  for _ = 1, n do subject:assume(steps()) end
-  subject.doubtful = steps()
-  return subject
-end
-
---- Steps until a plan strikes, then opens what is left. Returns how many were done.
-local function strike(seed, done, plan)
-  disk:plan(plan)
-  local program = disk:start("power", tostring(seed), tostring(done))
-  assert.equal(KILLED, program:wait(), program:transcript())
-  for i in program:stdout():gmatch("done (%d+)") do done = tonumber(i) end
-  local subject = steps_of(seed, done)
-  assert(subject:open())
-  subject:check()
-  subject:close()
-  return subject.doubtful and done or done + 1
-end
-
-describe("a store that is killed #slow", function()
-  it("has every acknowledged step, and each step whole", function()
-    local random = new_random(tonumber(os.getenv("KW_SEED")))
-    local done, seed = 0, random:next()
-    for _ = 1, IS_FAST and 2 or 10 do
-      local kind, when = random:pick { "sync", "write", "any" }, random:pick { "before", "after" }
-      done = strike(seed, done, ("kill %s %d %s"):format(kind, random:between(1, 40), when))
-    end
-  end)
-end)
-
-describe("a store whose power fails #slow", function()
-  it("has every acknowledged step, and each step whole, whatever the disk has lost", function()
-    local random = new_random(tonumber(os.getenv("KW_SEED")))
-    for _ = 1, tonumber(os.getenv("KW_POWER")) or POWER do
-      local seed, done = random:next(), 0
-      for _ = 1, ROUNDS do
-        local when = random:pick { "before", "after" }
-        local plan = ("cut any %d %s %d"):format(random:between(1, 70), when, random:next())
-        local ok, result = pcall(strike, seed, done, plan)
-        if not ok then error(("steps of seed %d after %d, %s: %s"):format(seed, done, plan, tostring(result)), 0) end
-        done = result
-      end
-      disk:remove()
-      disk = fault.new()
-    end
   end)
 end)
 

@@ -423,7 +423,7 @@ describe("a compaction", function()
     local before = store:status().db_size_in_use
     while_held(function()
       local call = begin("compact", 203, { physical = true })
-      assert.equal(before, store:status().db_size_in_use)
+      assert.is_true(store:status().db_size_in_use > before / 2)
       finish(call)
       assert.is_true(store:status().db_size_in_use < before / 2)
     end)

@@ -135,6 +135,49 @@ describe("an image", function()
       assert.same(before, back:hash_kv())
     end
 
+    --- Opens a store with many leases. Some have keys, and some were revoked.
+    local function open_with_leases()
+      store = open { now = 0 }
+      for i = 1, MANY do
+        assert(store:lease(100 + i % 7, { id = i }))
+        if i % 10 == 0 then store:put("k" .. i, "", { lease = i }) end
+      end
+      for i = 1, MANY, 3 do assert(store:lease_revoke(i)) end
+    end
+
+    --- Returns the ttls that were granted, by id.
+    local function ttls_of(one)
+      local ttls = {}
+      for _, id in ipairs(one:leases()) do ttls[id] = one:lease_time_to_live(id).granted_ttl end
+      return ttls
+    end
+
+    it("copies leases in turns", function()
+      open_with_leases()
+      local snapshot, turns = assert(store:open_snapshot()), 0
+      while store:tend() == 0 do turns = turns + 1 end
+      assert.is_true(turns >= (core.probe and 10 or 1))
+      assert(image.await(snapshot))
+      assert.same(ttls_of(store), ttls_of(restore(image.read(snapshot))))
+      snapshot:close()
+    end)
+
+    it("has the leases of the moment, however they change meanwhile", function()
+      open_with_leases()
+      local ttls = ttls_of(store)
+      local snapshot = assert(store:open_snapshot())
+      for n = 1, MANY do -- of the oldest and the newest leases in turn: some were copied, and some were not
+        local i = n % 2 == 0 and n or MANY - n
+        if i % 3 == 2 then store:lease_revoke(i) end
+        if i % 6 == 2 or i % 3 == 1 then store:lease(700, { id = i }) end
+        if n == 3 then store:step(104) end -- leases expire
+      end
+      assert(image.await(snapshot))
+      assert.same(ttls, ttls_of(restore(image.read(snapshot))))
+      snapshot:close()
+      if core.probe then core.probe.check(store) end
+    end)
+
     it("is passed by no compaction, which goes on later", function()
       local snapshot = open_and_change()
       local size = store:status().db_size

@@ -230,6 +230,20 @@ describe("a journal", function()
     assert.equal(10 * SMALL + 2, #found.changes[2][5])
   end)
 
+  it("makes a large segment in the place of a small one where there are as many files as can be", function()
+    local journal = open { first_bytes = SMALL }
+    append(journal, 1, 1)
+    journal:close()
+    for slot = 1, 15 do files.write(segment(slot), files.read(segment(0))) end
+    journal = open { epoch = EPOCH + 1, first_bytes = SMALL }
+    assert.equal(16 * SMALL, journal:size())
+    append(journal, 2, 2, 3 * SMALL)
+    append(journal, 3, 9)
+    assert.equal(16, #directory.list(path))
+    journal:close()
+    expect_groups(2, 9, { epoch = EPOCH + 1, applied = 1 })
+  end)
+
   it("uses segments again whose groups are released", function()
     local journal = open { first_bytes = SMALL, most_bytes = SMALL }
     for n = 1, 50 do

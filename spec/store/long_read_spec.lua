@@ -5,35 +5,20 @@ local keywatch = require "keywatch"
 local probe = core.probe
 
 local directory = require "spec.support.directory"
+local many_keys = require "spec.support.many_keys"
 
 local MANY = probe and 100 or 12000 -- keys: more than one turn visits
 local ALL = { prefix = true }
 
-local function name(i) return ("k%06d"):format(i) end
+local name = many_keys.name
 
-local function fill(store)
-  local ops = {}
-  for i = 1, MANY do
-    ops[#ops + 1] = { put = name(i), value = "old" }
-    if #ops == 100 or i == MANY then
-      assert(store:txn { success = ops })
-      ops = {}
-    end
-  end
-end
-
-local KINDS = {
-  memory = function() return keywatch.open() end,
-  disk = function() return keywatch.open { path = directory.new() } end,
-}
-
-for kind, open in pairs(KINDS) do
+for kind, open in pairs(many_keys.kinds) do
   describe("a long range, of a store: " .. kind, function()
     local store
 
     before_each(function()
       store = open()
-      fill(store)
+      many_keys.fill(store, MANY)
     end)
 
     after_each(function()

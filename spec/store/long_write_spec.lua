@@ -2,25 +2,21 @@
 -- server's clients are in spec/server/long_write_spec.lua.
 
 local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
 local keywatch = require "keywatch"
 local probe = core.probe
 
 local directory = require "spec.support.directory"
+local many_keys = require "spec.support.many_keys"
 
 local MANY = probe and 300 or 50000 -- keys: more than one turn visits
+local SECONDS = 30 -- for what is certain to come
 
-local function name(i) return ("k%06d"):format(i) end
+local name = many_keys.name
 
 local function fill(store)
   store:lease(1000, { id = 7 })
-  local ops = {}
-  for i = 1, MANY do
-    ops[#ops + 1] = { put = name(i), value = "old", lease = 7 }
-    if #ops == 100 or i == MANY then
-      assert(store:txn { success = ops })
-      ops = {}
-    end
-  end
+  many_keys.fill(store, MANY, 7)
 end
 
 --- As assert.same, which would take long.
@@ -34,11 +30,6 @@ local function is_same(a, b)
   end
   return true
 end
-
-local KINDS = {
-  memory = function() return keywatch.open() end,
-  disk = function() return keywatch.open { path = directory.new() } end,
-}
 
 local LONG = {
   delete = function(store) return store:delete("k", { prefix = true, prev_kv = true }) end,
@@ -55,7 +46,55 @@ local LONG = {
   lease_time_to_live = function(store) return store:lease_time_to_live(7, { keys = true }) end,
 }
 
-for kind, open in pairs(KINDS) do
+local LEASES_PER_STEP = 500 -- that expire at most, see lessor.c
+
+describe("the expiry of a lease with many keys", function()
+  --- Returns a store whose next step begins that expiry: the last step could not do more.
+  local function open()
+    local store = keywatch.open { now = 0 }
+    for _ = 1, LEASES_PER_STEP do assert(store:lease(10)) end
+    store:lease(20, { id = 7 })
+    many_keys.fill(store, MANY, 7)
+    assert.is_true(store:step(30))
+    assert.is_false(store:is_busy())
+    return store
+  end
+
+  for call, write in pairs {
+    put = function(store) return store:put("other", "") end,
+    lease = function(store) return store:lease(10) end,
+    compact = function(store) return store:compact(2) end,
+  } do
+    it("takes several turns if the call of a task begins it: " .. call, function()
+      local store, turns = open(), 0
+      keywatch.run(function()
+        local task = keywatch.spawn(write, store)
+        keywatch.sleep(0)
+        while store:is_busy() do
+          local kv = store:get(name(1))
+          if store:is_busy() then assert.equal("old", kv.value) end -- else that was the last step
+          turns = turns + 1
+          keywatch.sleep(0)
+        end
+        local _, result, err = task:join()
+        assert(result, err)
+      end)
+      assert.is_true(turns > 2)
+      assert.is_nil(store:get(name(1)))
+      store:close()
+    end)
+
+    it("is done in one piece before a call outside of a task: " .. call, function()
+      local store = open()
+      assert(write(store))
+      assert.is_false(store:is_busy())
+      assert.is_nil(store:get(name(1)))
+      store:close()
+    end)
+  end
+end)
+
+for kind, open in pairs(many_keys.kinds) do
   describe("a long write, of a store: " .. kind, function()
     local store
 
@@ -189,6 +228,25 @@ for kind, open in pairs(KINDS) do
       end)
       assert.is_nil(store:get("a"))
       assert.is_not_nil(store:get("b"))
+    end)
+
+    it("does not wait for a task that was left behind while it waits", function()
+      keywatch.run(function()
+        local _, scheduler = driver.get().inside()
+        local delete = begin "delete"
+        local puts = {}
+        for i, key in ipairs { "a", "b", "c" } do puts[i] = keywatch.spawn(store.put, store, key, "") end
+        keywatch.sleep(0)
+        for i = 1, 2 do -- as at the end of a run
+          scheduler.driver.give_up(puts[i])
+          scheduler:abandon(puts[i])
+        end
+        assert(puts[3]:join(SECONDS))
+        assert(delete:join())
+        assert(store:put("d", ""))
+      end)
+      assert.same({}, { store:get("a"), store:get("b") })
+      assert.is_not_nil(store:get("c"))
     end)
 
     it("is done in one piece before a write outside of a task", function()

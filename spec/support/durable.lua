@@ -30,13 +30,15 @@ local function act(store, step)
   return fn(store, unpack(step, 2))
 end
 
-local function new(path)
-  return setmetatable({ path = path, model = new_model { now = 0 }, store = nil, doubtful = nil }, meta)
+--- `segment_bytes` are those of the journal: nil for the default, 0 for no journal.
+local function new(path, segment_bytes)
+  return setmetatable({ path = path, segment_bytes = segment_bytes, model = new_model { now = 0 }, store = nil,
+    doubtful = nil }, meta)
 end
 
 function methods:open()
   local err
-  self.store, err = keywatch.open { path = self.path, now = 0 }
+  self.store, err = keywatch.open { path = self.path, now = 0, journal_segment_bytes = self.segment_bytes }
   return self.store, err
 end
 
@@ -91,7 +93,7 @@ local function look(store, alarms)
   local seen = { revision = status.revision, compact_revision = status.compact_revision, keys = status.keys,
     leases = leases_of(store), alarms = alarms, at = {} }
   for revision = math.max(status.compact_revision, 1), status.revision do
-    seen.at[revision] = store:range("", { prefix = true, revision = revision }).kvs
+    seen.at[revision] = assert(store:range("", { prefix = true, revision = revision })).kvs
   end
   return seen
 end

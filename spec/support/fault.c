@@ -5,17 +5,22 @@
  *
  * The file KW_FAULT_CONTROL has the plan, one line. It is read again before the next call whenever another file has
  * taken its place. From then on calls are counted, and all that was written before counts as synced. When the plan
- * strikes, a file with ".struck" after its name appears.
+ * strikes, a file with ".struck" after its name appears. It tells the path of the call's file, and where the call has
+ * begun to write; -1 for a call that is no write.
  *
  *   fail KIND N once|on ERRNO     the N-th call, or all from there on, fails
  *   short KIND N once|on          it writes half of its bytes
  *   kill KIND N before|after      the process is killed
+ *   stop KIND N                   the process stops before the call, until it is sent SIGCONT
  *   cut KIND N before|after SEED  the power fails: before means in the middle of it
  *   tear KIND N before|after SEED the same, and some sectors are torn: one part of such a sector is new, the other old.
- *                                 Until then some of the writes that are also syncs are short, and no syncs
+ *                                 Until then some of the writes with RWF_DSYNC are short, and no syncs
  *   delay MS                      every sync takes that long
  *   room BYTES ERRNO              files can grow by so many bytes in all; a write that would need more is short, and
  *                                 one that would need all of it fails
+ *
+ * A plan of fail, short, kill, stop, cut or tear may end in NAME: then only calls for files whose names begin so are
+ * counted.
  *
  * A kind is any, open, write, sync, size or name. A write may also be a sync, by its descriptor or by RWF_DSYNC, or a
  * size, beyond the end.
@@ -53,7 +58,7 @@
 
 enum { OPEN = 1, WRITE = 2, SYNC = 4, SIZE = 8, NAME = 16, ANY = 31 };
 
-typedef enum action { NOTHING, FAIL, SHORT, KILL, CUT, DELAY, ROOM } action;
+typedef enum action { NOTHING, FAIL, SHORT, KILL, CUT, DELAY, ROOM, STOP } action;
 
 typedef struct plan {
   action action;
@@ -65,7 +70,8 @@ typedef struct plan {
   long value; /* an errno, a seed, or milliseconds */
   long room;  /* bytes that are left */
   long calls;
-  long syncing; /* writes that are also syncs */
+  long syncing; /* writes with RWF_DSYNC */
+  char name[32]; /* that the names of the files begin with */
 } plan;
 
 /* Bytes that were written, or a new size. */
@@ -104,6 +110,8 @@ static int n_files;
 static name *names[NAMES];
 static int n_names;
 static uint64_t random_state;
+static const char *judged_path; /* of the call that was judged last */
+static off_t judged_at;         /* where that call writes, or -1 */
 
 /* {====== What the kernel does ====== */
 
@@ -145,11 +153,11 @@ static int kind_of(const char *text) {
 }
 
 static plan parse(const char *line) {
-  static const char *const actions[] = {"", "fail", "short", "kill", "cut", "delay", "room"};
+  static const char *const actions[] = {"", "fail", "short", "kill", "cut", "delay", "room", "stop"};
   char what[16] = "", kind[16] = "", how[16] = "";
   plan p = {0};
-  sscanf(line, "%15s %15s %ld %15s %ld", what, kind, &p.nth, how, &p.value);
-  for (int i = 1; i < 7; i++) {
+  sscanf(line, "%15s %15s %ld %15s %ld %31s", what, kind, &p.nth, how, &p.value, p.name);
+  for (int i = 1; i < 8; i++) {
     if (strcmp(what, actions[i]) == 0) p.action = (action)i;
   }
   p.tears = strcmp(what, "tear") == 0;
@@ -183,14 +191,27 @@ static void read_plan(void) {
 }
 
 static void tell_that_it_struck(void) {
-  char path[PATH_MAX];
+  char path[PATH_MAX], made[PATH_MAX], text[PATH_MAX + 32];
   snprintf(path, sizeof path, "%s.struck", getenv("KW_FAULT_CONTROL"));
-  int fd = real_open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (fd >= 0) close(fd);
+  snprintf(made, sizeof made, "%s.strikes", getenv("KW_FAULT_CONTROL"));
+  int len = snprintf(text, sizeof text, "%s %lld\n", judged_path, (long long)judged_at);
+  int fd = real_open(made, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return;
+  if (syscall(SYS_write, fd, text, (size_t)len) < 0) abort();
+  close(fd);
+  real_rename(made, path);
 }
 
-/* What is to happen to a call. Counts it. */
-static action judge(int kinds) {
+/* True if the plan is about files with such names. */
+static bool is_meant(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return strncmp(slash == NULL ? path : slash + 1, now.name, strlen(now.name)) == 0;
+}
+
+/* What is to happen to a call. Counts it. `at` is -1 for a call that is no write. */
+static action judge(int kinds, const char *path, off_t at) {
+  judged_path = path;
+  judged_at = at;
   read_plan();
   if (now.action == DELAY && (kinds & SYNC)) {
     struct timespec ts = {now.value / 1000, now.value % 1000 * 1000000};
@@ -199,10 +220,12 @@ static action judge(int kinds) {
   }
   if (now.action == NOTHING || now.action == DELAY || now.action == ROOM || !(now.kind & kinds))
     return NOTHING;
+  if (!is_meant(path)) return NOTHING;
   now.calls++;
   if (now.calls < now.nth || (now.calls > now.nth && !now.goes_on)) return NOTHING;
   if (now.action == SHORT && !(kinds & WRITE)) return NOTHING;
   tell_that_it_struck();
+  if (now.action == STOP) kill(getpid(), SIGSTOP);
   return now.action;
 }
 
@@ -410,11 +433,12 @@ static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at, bool 
   file *f = fds[fd].file;
   off_t more = at + (off_t)len - size_of(fd);
   bool grows = more > 0;
-  action a = judge(WRITE | (syncs ? SYNC : 0) | (grows ? SIZE : 0));
+  action a = judge(WRITE | (syncs ? SYNC : 0) | (grows ? SIZE : 0), f->path, at);
   if (a == FAIL || a == KILL) {
     if (strike_before(a)) return -1;
   }
-  if (a == NOTHING && now.tears && syncs && ++now.syncing % 5 == now.value % 5) a = SHORT;
+  bool is_flagged = syncs && !fds[fd].syncs; /* by RWF_DSYNC */
+  if (a == NOTHING && now.tears && is_flagged && ++now.syncing % 5 == now.value % 5) a = SHORT;
   if (a == SHORT) len /= 2;
   if (grows) {
     off_t lacking = more - take_room(more);
@@ -485,7 +509,7 @@ ssize_t writev(int fd, const struct iovec *iov, int count) {
 
 static int sync_file(int fd) {
   pthread_mutex_lock(&mutex);
-  action a = judge(SYNC);
+  action a = judge(SYNC, fds[fd].file->path, -1);
   bool fails = strike_before(a);
   if (!fails) settle(fds[fd].file);
   strike_after(a);
@@ -505,7 +529,7 @@ int fdatasync(int fd) {
 static int resize(int fd, off_t size, int (*change)(int fd, off_t size)) {
   pthread_mutex_lock(&mutex);
   file *f = fds[fd].file;
-  action a = judge(SIZE);
+  action a = judge(SIZE, f->path, -1);
   bool fails = strike_before(a);
   off_t more = size - size_of(fd);
   if (!fails && now.action == ROOM && more > now.room) {
@@ -547,7 +571,7 @@ int posix_fallocate(int fd, off_t at, off_t len) {
 static int open_file(const char *path, int flags, int mode) {
   pthread_mutex_lock(&mutex);
   bool is_new = (flags & O_CREAT) && access(path, F_OK) < 0;
-  action a = judge(is_new ? OPEN | NAME : OPEN);
+  action a = judge(is_new ? OPEN | NAME : OPEN, path, -1);
   int fd = strike_before(a) ? -1 : real_open(path, flags & ~(O_DSYNC | O_SYNC), mode);
   if (fd >= 0 && fd < FDS) {
     char real[PATH_MAX];
@@ -585,7 +609,7 @@ int close(int fd) {
 int mkdir(const char *path, mode_t mode) {
   if (!is_below(path)) return (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
   pthread_mutex_lock(&mutex);
-  action a = judge(NAME);
+  action a = judge(NAME, path, -1);
   bool fails = strike_before(a);
   int rc = fails ? -1 : (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
   if (rc == 0) note_name(path, "");
@@ -605,7 +629,7 @@ static void move(const char *from, const char *to) {
 int rename(const char *from, const char *to) {
   if (!is_below(from)) return real_rename(from, to);
   pthread_mutex_lock(&mutex);
-  action a = judge(NAME);
+  action a = judge(NAME, to, -1);
   bool fails = strike_before(a);
   int rc = fails ? -1 : real_rename(from, to);
   if (rc == 0) move(from, to);
@@ -631,7 +655,7 @@ static void forget_name(const char *path) {
 int unlink(const char *path) {
   if (!is_below(path)) return real_unlink(path);
   pthread_mutex_lock(&mutex);
-  action a = judge(NAME);
+  action a = judge(NAME, path, -1);
   bool fails = strike_before(a);
   int rc = fails ? -1 : real_unlink(path);
   if (rc == 0) forget_name(path);

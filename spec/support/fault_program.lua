@@ -2,8 +2,6 @@
 --
 --   fault_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a workload in turn; with
 --                                                    KW_FAST for every third, from the first on that KW_SEED says
---   fault_program.lua power DIRECTORY CONTROL SEED FROM   steps at random, after the first FROM, until the power fails;
---                                                         says "done I" when the store has done one
 --   fault_program.lua large DIRECTORY CONTROL PLAN N   N keys, which are deleted at once while the plan holds
 --   fault_program.lua full DIRECTORY CONTROL   until the disk is full, and then until there is room again
 --   fault_program.lua patient DIRECTORY CONTROL   nobody asks for anything while the disk is full
@@ -152,19 +150,6 @@ function modes.large()
   assert(count() == 1, "a key is there again")
   store:close()
   print("done " .. n)
-end
-
-function modes.power()
-  local seed, from = tonumber(arg[4]), tonumber(arg[5])
-  local steps = workload.at_random(seed)
-  for _ = 1, from do steps() end
-  io.stdout:setvbuf("no")
-  local store = assert(keywatch.open { path = path, now = 0 })
-  for i = from + 1, math.huge do
-    local _, err = durable.act(store, steps())
-    if err and err.code ~= "compacted" then error(err) end
-    print("done " .. i)
-  end
 end
 
 local VALUE = ("v"):rep(100000)

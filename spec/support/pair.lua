@@ -157,6 +157,27 @@ function client:start(method, metadata, ...)
   return call
 end
 
+-- A unary call that is under way.
+local unary = {}
+local unary_mt = { __index = unary }
+
+--- Sends a unary call. The server does not tend to it yet.
+function client:begin(method, request, metadata)
+  local number = self:start(method, metadata, core.encode(pair.request_name(method), request or {}))
+  self.client:half_close(number)
+  self:push()
+  return setmetatable({ who = self, method = method, number = number }, unary_mt)
+end
+
+--- The answer of a call, and its bytes; or its status and text; nothing, if it has none yet.
+function unary:look()
+  self.who:pull()
+  local back = self.who.returns[self.number]
+  if not back.status then return nil end
+  if back.status ~= 0 then return back.status, back.text end
+  return core.decode(pair.response_name(self.method), back[1]), back[1]
+end
+
 --- A unary call, to its end: the decoded answer, or nil, the status and its text; and the bytes of the answer.
 function client:unary(method, request, metadata)
   local call = self:start(method, metadata, core.encode(pair.request_name(method), request or {}))

@@ -4,6 +4,8 @@ local new_random = require("spec.support.random").new
 
 local BIG = ("big "):rep(1000)      -- more than a page
 local HUGE = ("huge "):rep(20000)   -- many pages
+local BULK = ("bulk "):rep(60000)   -- more than the journal takes: its group goes to the database directly
+local SMALL_JOURNAL = 65536         -- bytes of a segment, the smallest size
 
 --- Some of everything. "reopen" closes the store and opens it.
 local script = {
@@ -40,9 +42,21 @@ local kinds = {
     return { "txn", { success = success } }
   end },
   { 1, function(random) return { "compact", random:between(0, 5), { physical = random:one_in(2) } } end },
+  { 1, function() return { "put", "bulk", BULK, name = "bulk" } end },
 }
 
---- A function that gives one step after the other, for each seed the same ones.
+local function segment_bytes(random) return random:pick { SMALL_JOURNAL, SMALL_JOURNAL, 1048576, 0 } end
+
+--- Steps that change nothing of what a store has. spec/support/power_program.lua takes them.
+local neutral = {
+  { 3, function() return { "pass", is_neutral = true } end },
+  { 1, function(random) return { "reopen", segment_bytes(random), is_neutral = true } end },
+  { 1, function() return { "defragment", is_neutral = true } end },
+  { 1, function() return { "snapshot", is_neutral = true } end },
+  { 1, function() return { "restore", is_neutral = true } end },
+}
+
+--- A function that gives one step after the other, for each seed the same ones. No lease ends in the time that passes.
 local function at_random(seed)
   local random = new_random(seed)
   local id = 0
@@ -51,14 +65,14 @@ local function at_random(seed)
     if random:one_in(8) then
       id = id + 1
       leases[#leases + 1] = id
-      return { "grant", id, random:between(10, 90) }
+      return { "grant", id, random:between(1000, 9000) }
     end
     if #leases > 0 and random:one_in(12) then return { "revoke", table.remove(leases) } end
     if #leases > 0 and random:one_in(8) then
       return { "put", key(random), "of a lease", { lease = random:pick(leases) } }
     end
-    return random:weighted(kinds)(random)
+    return random:weighted(random:one_in(4) and neutral or kinds)(random)
   end
 end
 
-return { script = script, at_random = at_random }
+return { script = script, at_random = at_random, segment_bytes = segment_bytes }

@@ -45,6 +45,24 @@ describe("after a fork", function()
     assert.equal("before\nchild\nparent\n", printed)
   end)
 
+  it("writes of the child do not wait for requests that wait in the parent", function()
+    local printed = run [[
+      local pair = require "spec.support.pair"
+      local host = pair.host()
+      local store, client = host.store, host:client()
+      store:lease(1000, { id = 7 })
+      for i = 1, require("keywatch.core").probe and 100 or 25000 do store:put("k" .. i, "", { lease = 7 }) end
+      client:begin("LeaseTimeToLive", { ID = 7, keys = true }) -- is long
+      local put = client:begin("Put", { key = "a", value = "" })
+      child(function()
+        keywatch.run(function() print((keywatch.spawn(store.put, store, "b", ""):join(30))) end)
+      end)
+      while put:look() == nil do host.server:tend(host.now) end
+      print(store:get("a") ~= nil, store:get("b"))
+    ]]
+    assert.equal("true\ntrue\tnil\n", printed)
+  end)
+
   it("channels go on in the child, without those who wait in the parent", function()
     local printed = run [[
       local function code(value, err) return err and err.code or value end

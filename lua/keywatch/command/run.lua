@@ -7,8 +7,9 @@ local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
 local managers = require "keywatch.controller.manager"
 local run_flags = require "keywatch.command.run_flags"
+local start = require "keywatch.command.start"
 
-local OK, FAILED, MISUSED = 0, 1, 2 -- exit statuses
+local OK, FAILED = 0, 1 -- exit statuses
 
 local METRICS_INTERVAL = 10 -- seconds
 
@@ -134,18 +135,7 @@ end
 
 --- Runs the command. Returns the exit status.
 local function main(arguments)
-  local given, fault = run_flags.read(arguments)
-  if given and (given.values.help or given.values.h) then
-    io.stdout:write(run_flags.HELP)
-    return OK
-  end
-  fault = fault or run_flags.find_fault(given)
-  if fault then
-    io.stderr:write(("keywatch run: %s\n"):format(fault))
-    return MISUSED
-  end
-  log.set_level(given.values["log-level"])
-  return keywatch.run(run, given)
+  return start.main("run", run_flags, run, arguments)
 end
 
 return { main = main }

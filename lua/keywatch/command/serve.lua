@@ -6,11 +6,11 @@ local driver = require "keywatch.task.driver"
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
 local serve_flags = require "keywatch.command.serve_flags"
-local settings = require "keywatch.command.settings"
+local start = require "keywatch.command.start"
 local tls_flags = require "keywatch.command.tls_flags"
 local uv = require "keywatch.uv"
 
-local OK, FAILED, MISUSED = 0, 1, 2 -- exit statuses
+local OK, FAILED = 0, 1 -- exit statuses
 
 local DATA_DIR = "keywatch.data"
 
@@ -114,18 +114,7 @@ end
 
 --- Runs the command. Returns the exit status.
 local function main(arguments)
-  local given, fault = settings.read(arguments, serve_flags.all(), { "help", "h" })
-  if given and (given.values.help or given.values.h) then
-    io.stdout:write(serve_flags.HELP)
-    return OK
-  end
-  fault = fault or serve_flags.find_fault(given)
-  if fault then
-    io.stderr:write(("keywatch serve: %s\n"):format(fault))
-    return MISUSED
-  end
-  log.set_level(given.values["log-level"])
-  return keywatch.run(run, given)
+  return start.main("serve", serve_flags, run, arguments)
 end
 
 return { main = main }

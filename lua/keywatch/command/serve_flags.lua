@@ -5,6 +5,7 @@
 
 local flags = require "keywatch.command.flags"
 local log = require "keywatch.support.log"
+local settings = require "keywatch.command.settings"
 local tls_flags = require "keywatch.command.tls_flags"
 local url = require "keywatch.support.url"
 
@@ -258,4 +259,9 @@ local function without_effect(given)
   return names
 end
 
-return { HELP = HELP, all = all, find_fault = find_fault, without_effect = without_effect }
+--- Reads the settings of a command line. Returns them; or nil and a sentence that says what is wrong.
+local function read(arguments)
+  return settings.read(arguments, all(), { "help", "h" })
+end
+
+return { HELP = HELP, read = read, find_fault = find_fault, without_effect = without_effect }

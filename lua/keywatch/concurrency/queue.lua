@@ -11,7 +11,8 @@
 --
 -- A call can wait without a task, see `enroll`: thousands of suspended tasks take much memory, and the garbage
 -- collector looks at all of them in one step. The reader of such calls is the keeper, a worker that lives as long as
--- the queue. A queue has waiters of one kind.
+-- the queue. A queue has waiters of one kind. The keeper opens another watch after an error. An error that stays
+-- reaches all calls.
 --
 -- A prefix may have more keys than a process should hold, since a lock may be named like a directory. Therefore a
 -- queue holds the oldest keys only, in proportion to the calls that wait. It reads the next ones when those are gone.
@@ -244,17 +245,24 @@ local ACCESS = {
   next = function(_, watch) return watch:next() end,
 }
 
---- Tells the first waiter that has no turn of an error. Returns false if there is none.
-local function fail_first(queue, err)
-  local waiter = queue.waiters:first()
-  if not waiter then return false end
-  queue.waiters:remove(waiter.place)
-  waiter:tell(err)
-  return true
+--- Tells all waiters that have no turn of an error. Those that come meanwhile are not told. Returns false if there is
+-- none.
+local function fail_all(queue, err)
+  local count = #queue.waiters.heap
+  for i = 1, count do
+    local waiter = queue.waiters:first()
+    if not waiter then break end
+    queue.waiters:remove(waiter.place)
+    waiter:tell(err)
+    if i % WOKEN_PER_TURN == 0 then driver.get().sleep(0) end
+  end
+  return count > 0
 end
 
---- The function of a keeper: reads the watch while calls wait. Each error is told to one call, the first that waits.
+--- The function of a keeper: reads the watch while calls wait. After an error of the watch the queue begins anew. If
+-- that fails, or the new watch fails before it has given an event, all calls that wait are told of the error.
 local function keep(queue)
+  local events = -1 -- that were applied before the last error
   while queue.count > 0 and queue.pid == core.pid() do
     local ok, has_read, err = pcall(read, queue, KEEPER, ACCESS)
     if not ok then err = has_read end
@@ -263,7 +271,10 @@ local function keep(queue)
       error(err, 0)
     end
     if not (ok and has_read) then
-      if not fail_first(queue, err) then break end
+      local can_begin_anew = queue.watch ~= nil and queue.events > events
+      events = queue.events
+      stop(queue)
+      if not can_begin_anew and not fail_all(queue, err) then break end
       driver.get().sleep(0)
     end
   end

@@ -170,7 +170,7 @@ local compact, defragment = methods.compact, methods.defragment -- as made above
 
 --- Opens a snapshot. Makes a checkpoint first: a snapshot shows what the database has.
 function methods.open_snapshot(store)
-  local ok, err = finish(store, false, store:checkpoint())
+  local ok, err = finish(store, true, store:checkpoint())
   if not ok then return nil, err end
   return core.store_methods.open_snapshot(store)
 end

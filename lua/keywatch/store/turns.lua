@@ -4,8 +4,9 @@
 --
 -- A call is tried first with the work of one turn, which is enough for nearly every call. A range that needs more is
 -- read at one revision, whatever is written meanwhile. A write that needs more keeps the store busy: reads see the
--- state before it, and the writes of other tasks wait in the order of their calls. A long write goes on if its task is
--- cancelled: it is committed, unless it fails or the store is closed before its end.
+-- state before it, and the writes of other tasks wait in the order of their calls. Requests of clients that have to
+-- wait stand in the same line, see csrc/bind/lua_write.h: the write that came first goes first. A long write goes on if
+-- its task is cancelled: it is committed, unless it fails or the store is closed before its end.
 --
 -- `queue` is a source, attached to the driver while a task waits or a long write of a task goes on: its polls step the
 -- store.
@@ -22,7 +23,8 @@ local PAUSE = 0.01     -- seconds between two looks at a compaction that waits f
 local methods = core.store_methods
 local try_range, open_read, read_more = methods.try_range, methods.open_read, methods.read_more
 local range_in_one_piece = methods.range
-local is_busy, take = methods.is_busy, methods.take
+local is_busy, take, must_wait = methods.is_busy, methods.take, methods.must_wait
+local take_number, set_first_task, prepare = methods.take_number, methods.set_first_task, methods.prepare
 
 -- {====== Long ranges ======
 
@@ -74,7 +76,7 @@ local waiting = setmetatable({}, { __mode = "k" }) -- by store: the queue, while
 local get_queue = source.of_stores(function(store)
   return setmetatable({
     store = store,
-    waiters = {}, -- from index first to last, with holes: { queue =, place =, event =, is_closed = }
+    waiters = {}, -- from index first to last, with holes: { queue =, place =, number =, task =, event =, is_closed = }
     first = 1,
     last = 0,
     owners = {},  -- tasks whose long writes have not ended, or did since the last poll: { write =, event = }
@@ -85,19 +87,49 @@ end)
 function queue_methods:after_fork()
   self.waiters, self.first, self.last, self.owners, self.count = {}, 1, 0, {}, 0
   waiting[self.store] = nil
+  set_first_task(self.store, nil)
   driver.get().detach(self)
 end
 
---- Wakes the task that is the first one to wait. That task wakes the next one when it leaves the queue.
+--- Returns the number of the first waiter; or 0, which comes before all numbers.
+local function first_number(self)
+  local first = self.waiters[self.first]
+  return first and first.number or 0
+end
+
+--- Removes a waiter from its queue. Returns false if the waiter is not there any more.
+local function remove(waiter)
+  local self = waiter.queue
+  if self.waiters[waiter.place] ~= waiter then return false end -- after a fork
+  self.waiters[waiter.place] = nil
+  while self.first <= self.last and not self.waiters[self.first] do self.first = self.first + 1 end
+  if self.first > self.last then waiting[self.store] = nil end
+  set_first_task(self.store, first_number(self))
+  source.leave(self)
+  return true
+end
+
+--- Wakes the task that is the first one to wait. That task wakes the next one when it leaves the queue. A task that is
+-- done cannot leave the queue, if its code never runs again: its waiter is removed.
 local function wake_first(self)
   local first = self.waiters[self.first]
+  while first and first.task.state == "done" do
+    remove(first)
+    first = self.waiters[self.first]
+  end
   if first then first.event:set() end
+end
+
+--- Removes a waiter from its queue, and wakes the next one.
+local function leave(waiter)
+  if remove(waiter) then wake_first(waiter.queue) end
 end
 
 --- Steps the store, and wakes the tasks that can go on.
 function queue_methods:poll()
   local store, owners = self.store, self.owners
   local seconds, is_pending = store:tend()
+  set_first_task(store, first_number(self)) -- an error may have come between this and a change of the waiters
   for i = #owners, 1, -1 do
     local owner = owners[i]
     if owner.write:has_ended() then
@@ -106,50 +138,42 @@ function queue_methods:poll()
       owner.event:set()
     end
   end
-  if seconds and is_busy(store) then return 0, is_pending end
+  if must_wait(store, first_number(self)) then return 0, is_pending end
   wake_first(self)
   return seconds or nil, is_pending
 end
 
---- Removes a waiter from its queue.
-local function leave(waiter)
-  local self = waiter.queue
-  if self.waiters[waiter.place] ~= waiter then return end -- after a fork
-  self.waiters[waiter.place] = nil
-  while self.first <= self.last and not self.waiters[self.first] do self.first = self.first + 1 end
-  if self.first > self.last then waiting[self.store] = nil end
-  wake_first(self)
-  source.leave(self)
-end
-
---- Waits until a waiter is the first one, and the store is not busy, or closed.
+--- Waits until a waiter is the first one in the line, and the store is not busy, or closed.
 local function await_first(self, waiter)
   local store = self.store
   while true do
     if self.first == waiter.place then
       waiter.is_closed = store:tend() == false
-      if waiter.is_closed or not is_busy(store) then return end
+      if waiter.is_closed or not must_wait(store, waiter.number) then return end
     end
     waiter.event:wait()
   end
 end
 
---- Waits for the turn of this task. Returns false if the store is closed.
+--- Waits for the turn of this task. Returns the number that the task had in the line; or false if the store is closed.
 function queue_methods:wait()
-  local waiter = { queue = self, event = driver.get().event(), place = nil, is_closed = false }
+  local d = driver.get()
+  local waiter = { queue = self, place = nil, number = 0, task = d.current(), event = d.event(), is_closed = false }
   source.enter(self)
   self.last = self.last + 1
   self.waiters[self.last], waiter.place, waiting[self.store] = waiter, self.last, self
+  waiter.number = take_number(self.store)
+  set_first_task(self.store, first_number(self))
   local ok, err = driver.protect(leave, waiter, await_first, self, waiter)
   leave(waiter)
   if not ok then error(err, 0) end
-  return not waiter.is_closed
+  return not waiter.is_closed and waiter.number
 end
 
---- In a task, waits while a long write goes on, and while other tasks wait for that. Returns false if the store is
--- closed meanwhile.
+--- In a task, waits while a long write goes on, and while others wait for that. Returns false if the store is closed
+-- meanwhile.
 local function await_turn(store)
-  if not waiting[store] and not is_busy(store) or not driver.can_park() then return true end
+  if not waiting[store] and not must_wait(store) or not driver.can_park() then return true end
   return get_queue(store):wait()
 end
 
@@ -178,24 +202,45 @@ function queue_methods:await_end(write, changes)
   return result, err, ticket
 end
 
+--- Waits for the turn of this task, until the step before its call has begun no long write. Returns false if the store
+-- is closed.
+local function await_prepared(store)
+  repeat
+    local number = get_queue(store):wait()
+    if not number then return false end
+  until not prepare(store, number)
+  return true
+end
+
 --- Returns a method that waits for its turn, and then does what the method of the core does, which is never long.
 local function waiting_method(name)
   local method = methods[name]
   return function(store, ...)
-    local is_store, must_wait = pcall(is_busy, store) -- what is no store is refused by the method
-    if is_store and (must_wait or waiting[store]) then
-      if not await_turn(store) then return nil, core.new_error("closed") end
+    local is_store, has_to_wait = true, true
+    if not waiting[store] then is_store, has_to_wait = pcall(prepare, store) end
+    -- What is no store is refused by the method.
+    if is_store and has_to_wait and driver.can_park() and not await_prepared(store) then
+      return nil, core.new_error("closed")
     end
     return check.call(name, method, store, ...)
   end
 end
 
 local put = waiting_method "put"
+local are_expected = false -- long writes
 
 --- Lets puts of stores in memory wait for long writes, too. Called before the first long write, and before what may
 -- cause one: a server, or a lease, which may expire. Until then a put is the core's, and costs no more.
 local function expect_long_writes()
-  methods.put = put
+  methods.put, are_expected = put, true
+end
+
+--- True if a call of a store that would be tried has to wait before. What is no store is refused by the call itself.
+local function is_behind(store)
+  if waiting[store] then return true end
+  if not are_expected then return false end
+  local is_store, has_to_wait = pcall(must_wait, store)
+  return is_store and has_to_wait
 end
 
 --- Makes a long call of a task in turns. With `is_tried` it was tried, and the store is not busy.
@@ -220,7 +265,7 @@ local function install_long(name)
   local in_one_piece, try = methods[name], methods["try_" .. name]
   methods[name] = function(store, ...)
     local is_tried = false
-    if not waiting[store] then
+    if not is_behind(store) then
       local ok, result, err, ticket = pcall(try, store, ...)
       if not ok then check.raise_again(result, name) end
       if result ~= false then return result, err, ticket end

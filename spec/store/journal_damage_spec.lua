@@ -1,0 +1,114 @@
+--- A durable store whose journal is damaged: it has exactly what was acknowledged, or is refused with a sentence.
+-- KW_POWER=1000, or more, tries every bit.
+
+local keywatch = require "keywatch"
+
+local directory = require "spec.support.directory"
+local durable = require "spec.support.durable"
+local state = require "spec.support.state"
+local store_files = require "spec.support.store_files"
+
+local IS_FAST = os.getenv("KW_FAST") ~= nil
+local IS_WHOLE = (tonumber(os.getenv("KW_POWER")) or 0) >= 1000
+local STRIDE = IS_WHOLE and 1 or IS_FAST and 1999 or 197 -- bits from one to the next; no multiple of 8
+local SMALL_JOURNAL = 65536
+local BLOCK = 4096
+local JOURNAL = "journal-0"
+
+local STEPS = {
+  { "put", "a", "1" },
+  { "grant", 7, 60 },
+  { "txn", { success = { { put = "b", value = ("x"):rep(500) }, { put = "c", value = "", lease = 7 } } } },
+  { "delete", "a" },
+  { "put", "b", ("y"):rep(1000) },
+  { "arm", "no_space" },
+  { "disarm", "no_space" },
+  { "put", "last", "z" },
+}
+local FRAMES = 2 * BLOCK -- offset of the first frame
+local USED = FRAMES + #STEPS * BLOCK
+
+local files, expected, path
+
+--- Takes the files of a store whose steps are in the journal alone, and what is seen of it.
+setup(function()
+  local original = directory.new()
+  local subject = durable.new(original, SMALL_JOURNAL)
+  assert(subject:open())
+  for _, step in ipairs(STEPS) do assert(subject:ask(step)) end
+  files, expected = store_files.take(original), state.of(subject.store)
+  subject:close()
+  assert.is_nil(files["journal-1"])
+end)
+
+before_each(function() path = directory.new() end)
+after_each(directory.remove_all)
+
+--- Opens a store that has these bytes as its journal. Returns "whole" or "refused".
+local function try(bytes, segment_bytes)
+  store_files.put(path, { ["data.mdb"] = files["data.mdb"], [JOURNAL] = bytes })
+  local store, err = keywatch.open { path = path, now = 0, journal_segment_bytes = segment_bytes }
+  if not store then
+    assert.equal("corrupt", err.code)
+    assert.matches("^keywatch: cannot open " .. path:gsub("%p", "%%%0") .. ": " .. JOURNAL:gsub("%p", "%%%0") .. " %a",
+      err.message)
+    return "refused"
+  end
+  local ok, words = pcall(state.expect, store, expected)
+  store:close()
+  if not ok then error(words, 0) end
+  return "whole"
+end
+
+local function flip(bytes, bit)
+  local at, mask = math.floor(bit / 8) + 1, 2 ^ (bit % 8)
+  local byte = bytes:byte(at)
+  local is_set = math.floor(byte / mask) % 2 == 1
+  return bytes:sub(1, at - 1) .. string.char(is_set and byte - mask or byte + mask) .. bytes:sub(at + 1)
+end
+
+describe("a store", function()
+  it("is whole with the journal as it was, which the database lacks", function()
+    assert.equal("whole", try(files[JOURNAL], SMALL_JOURNAL))
+    assert.equal("whole", try(files[JOURNAL], 0))
+    store_files.put(path, { ["data.mdb"] = files["data.mdb"] })
+    local store = assert(keywatch.open { path = path, now = 0 })
+    assert.equal(1, store:status().revision)
+    store:close()
+  end)
+end)
+
+describe("a store with a flipped bit in its journal #slow", function()
+  it("is whole", function()
+    local n = 0
+    for bit = 0, #files[JOURNAL] * 8 - 1, STRIDE do
+      local ok, result = pcall(try, flip(files[JOURNAL], bit), bit % 2 * SMALL_JOURNAL)
+      if not ok or result ~= "whole" then error(("bit %d: %s"):format(bit, tostring(result)), 0) end
+      n = n + 1
+    end
+    assert.is_true(n > 200, n)
+  end)
+end)
+
+describe("a store whose journal is cut off #slow", function()
+  it("is whole, or is refused", function()
+    local counts = {}
+    for size = 0, #files[JOURNAL], IS_FAST and BLOCK or 512 do
+      for _, more in ipairs { -1, 0, 1 } do
+        local n = math.max(size + more, 0)
+        local ok, result = pcall(try, files[JOURNAL]:sub(1, n), SMALL_JOURNAL)
+        if not ok then error(("%d bytes: %s"):format(n, tostring(result)), 0) end
+        counts[result] = (counts[result] or 0) + 1
+      end
+    end
+    assert.is_true(counts.refused > 10 and counts.whole >= 1)
+  end)
+
+  it("is refused where frames are lost, and the header is not", function()
+    for at = FRAMES, USED - 2 * BLOCK, BLOCK do
+      local bytes = files[JOURNAL]
+      local damaged = bytes:sub(1, at) .. ("\0"):rep(BLOCK) .. bytes:sub(at + BLOCK + 1)
+      assert.equal("refused", try(damaged, SMALL_JOURNAL))
+    end
+  end)
+end)

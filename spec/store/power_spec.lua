@@ -1,0 +1,239 @@
+--- A durable store whose power fails, or which is killed, in the middle of all that it writes: see
+-- spec/support/fault.c. What was acknowledged is there when the store is opened again, and each step whole.
+-- spec/support/power_program.lua has the store. KW_POWER says how often the power fails.
+
+local core = require "keywatch.core"
+
+local directory = require "spec.support.directory"
+local durable = require "spec.support.durable"
+local fault = require "spec.support.fault"
+local new_random = require("spec.support.random").new
+local occurrences = require "spec.support.occurrences"
+local uv = require "spec.support.luv"
+local workload = require "spec.support.workload"
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local PROGRAM = "spec/support/power_program.lua"
+local KILLED = 128 + 9
+local IS_FAST = os.getenv("KW_FAST") ~= nil
+local POWER = tonumber(os.getenv("KW_POWER")) or IS_FAST and 4 or 12 -- directories whose power fails, several times
+local SMALL_JOURNAL = 65536
+local FRAMES = 8192 -- offset of the first frame of a segment
+
+--- Where plans strike: the step that they wait for, or "start" for none; the kind of call; the number of such calls, at
+-- most; and how the names of their files begin, if that matters. First in a new directory, later in one with a journal.
+local FIRST = { { "start", "any", 70 }, { "start", "any", 5, "journal.new" }, { "bulk", "any", 6 },
+  { "start", "write", 30, "journal-" }, { "compact", "any", 8 }, { "snapshot", "write", 4, "store" } }
+local LATER = { { "start", "write", 4, "journal-" }, { "start", "any", 50 }, { "defragment", "any", 15 },
+  { "pass", "any", 6 }, { "restore", "any", 30 } }
+local OPENING = { "any", 6, "data.mdb" }
+
+--- All that a store writes. A strike has to meet each of them.
+local KINDS = { "append", "making", "reuse", "checkpoint", "direct", "compaction", "defragmentation", "snapshot",
+  "restore", "recovery", "recovery twice" }
+
+local disk
+
+before_each(function() disk = fault.new() end)
+after_each(function()
+  disk:remove()
+  directory.remove_all()
+end)
+
+local function renew_disk()
+  disk:remove()
+  disk = fault.new()
+end
+
+-- What was struck -------------------------------------------------------------------------------------------
+
+--- Returns the file of the call that was struck, below the disk, and where the call has written, or -1. Nil if nothing
+-- was struck.
+local function take_strike()
+  local file = io.open(disk.control .. ".struck")
+  if not file then return nil end
+  local path, at = file:read("*a"):match("^(.*) (%-?%d+)\n$")
+  file:close()
+  os.remove(disk.control .. ".struck")
+  return path:sub(#disk.directory + 2), tonumber(at)
+end
+
+local DATABASE = { bulk = "direct", compact = "compaction", defragment = "defragmentation", opening = "opening" }
+
+--- Returns the kind of write that was struck, while the program was at `phase`.
+local function kind_of(path, at, phase)
+  local name = path:match("[^/]*$")
+  if path:find("^restored") then return "restore" end
+  if path == "store" and at >= 0 then return "snapshot" end
+  if name == "journal.new" then return "making" end
+  if name:find("^journal%-") and at >= 0 then return at >= FRAMES and "append" or "reuse" end
+  if name == "data.mdb" then return DATABASE[phase] or "checkpoint" end
+  if name == "copy.mdb" and phase == "defragment" then return "defragmentation" end
+  return "another"
+end
+
+-- Lives -----------------------------------------------------------------------------------------------------
+
+--- Returns what a program has said: `done`, the number of acknowledged steps; `phase`, what it was at; and `restoring`,
+-- the last step that has restored an image.
+local function hear(text, from)
+  local heard = { done = from, phase = "opening" }
+  for line in text:gmatch("[^\n]+") do
+    local i, name = line:match("^at (%d+) (%a+)$")
+    heard.phase = name or line == "opening" and line or heard.phase
+    heard.done = tonumber(line:match("^done (%d+)$")) or heard.done
+    if name == "restore" then heard.restoring = tonumber(i) end
+  end
+  return heard
+end
+
+--- Takes the steps after the first `life.from` until a plan strikes. Returns what the program has said, and `kind`, that
+-- of the write that was struck.
+local function live(life)
+  disk:plan("")
+  local program = disk:start_program(PROGRAM, "steps", tostring(life.seed), tostring(life.from),
+    tostring(life.segment_bytes), life.target, life.plan, life.flush or "flush")
+  assert.equal(KILLED, program:wait(), program:transcript())
+  local heard = hear(program:stdout(), life.from)
+  local path, at = take_strike()
+  heard.kind = kind_of(path, at, heard.phase)
+  return heard
+end
+
+--- Opens the store until a plan strikes. Returns the kind of write that was struck, or nil.
+local function strike_opening(plan, segment_bytes)
+  disk:plan(plan)
+  local program = disk:start_program(PROGRAM, "open", tostring(segment_bytes))
+  local status = program:wait()
+  assert(status == KILLED or status == 0, program:transcript())
+  local path, at = take_strike()
+  if not path then return nil end
+  local kind = kind_of(path, at, hear(program:stdout(), 0).phase)
+  return kind == "opening" and "recovery" or kind
+end
+
+--- The model of the first n steps of a seed; the next step is in doubt.
+local function model_of(seed, n, path, segment_bytes)
+  local subject = durable.new(path, segment_bytes)
+  local steps = workload.at_random(seed)
+  for _ = 1, n do
+    local step = steps()
+    if not step.is_neutral then subject:assume(step) end
+  end
+  local last = steps()
+  subject.doubtful = not last.is_neutral and last or nil
+  return subject, last.is_neutral
+end
+
+--- Checks the store. Returns the number of steps that it has done.
+local function check(seed, done, segment_bytes)
+  local subject, is_neutral = model_of(seed, done, disk.path, segment_bytes)
+  assert(subject:open())
+  subject:check()
+  subject:close()
+  return (subject.doubtful or is_neutral) and done or done + 1
+end
+
+--- Checks what was restored last: it is whole, or is not there, if it was not acknowledged.
+local function check_restored(seed, heard)
+  local i = heard.restoring
+  if not i then return end
+  local path = ("%s/restored-%d"):format(disk.directory, i)
+  if not uv.fs_stat(path) then return assert(i > heard.done, "a store that was restored is lost") end
+  local subject = model_of(seed, i, path)
+  subject.doubtful = nil
+  assert(subject:open())
+  subject:check()
+  subject:close()
+  directory.remove(path) -- a step that was not acknowledged is taken again
+end
+
+--- Adds what has failed to an error.
+local function must(words, fn, ...)
+  local ok, result = pcall(fn, ...)
+  if not ok then error(words .. ": " .. tostring(result), 0) end
+  return result
+end
+
+local function describe_life(life)
+  return ("steps of seed %d after %d, %d bytes, at %s %s"):format(life.seed, life.from, life.segment_bytes,
+    life.target, life.plan)
+end
+
+-- The power -------------------------------------------------------------------------------------------------
+
+--- A plan by which the power fails.
+local function any_cut(random, kind, most, name)
+  return ("%s %s %d %s %d %s"):format(random:pick { "cut", "tear" }, kind, random:between(1, most),
+    random:pick { "before", "after" }, random:next(), name or "")
+end
+
+--- Opens the store twice, each time until the power fails, and counts what that meets.
+local function recover(random, counts)
+  local before
+  for _ = 1, 2 do
+    local plan, segment_bytes = any_cut(random, unpack(OPENING)), workload.segment_bytes(random)
+    local kind = must("opening, " .. plan, strike_opening, plan, segment_bytes) or "nothing"
+    counts[kind] = (counts[kind] or 0) + 1
+    if kind == "recovery" and before == kind then counts["recovery twice"] = 1 end
+    before = kind
+  end
+end
+
+--- One life, until the power fails, and the check of what it has left. Returns the number of steps that are done.
+local function survive(random, seed, from, target, counts)
+  local life = { seed = seed, from = from, segment_bytes = workload.segment_bytes(random), target = target[1],
+    plan = any_cut(random, unpack(target, 2)) }
+  local words = describe_life(life)
+  local heard = must(words, live, life)
+  counts[heard.kind] = (counts[heard.kind] or 0) + 1
+  if random:one_in(2) then recover(random, counts) end
+  must(words, check_restored, seed, heard)
+  return must(words, check, seed, heard.done, workload.segment_bytes(random))
+end
+
+describe("a store whose power fails #slow", function()
+  it("has every acknowledged step, and each step whole, whatever it was writing", function()
+    local random = new_random(tonumber(os.getenv("KW_SEED")))
+    occurrences.await(KINDS, POWER, function(i)
+      local seed, counts = random:next(), {}
+      local done = survive(random, seed, 0, FIRST[i % #FIRST + 1], counts)
+      survive(random, seed, done, LATER[i % #LATER + 1], counts)
+      renew_disk()
+      return counts
+    end)
+  end)
+end)
+
+if core.probe then
+  describe("a store whose journal leaves out its flush #slow", function()
+    it("is caught when the power fails", function()
+      local random = new_random(tonumber(os.getenv("KW_SEED")))
+      occurrences.await({ "caught" }, 1, function()
+        local seed = random:next()
+        local plan = ("cut write %d after %d journal-"):format(random:between(6, 20), random:next())
+        local heard = live { seed = seed, from = 0, segment_bytes = SMALL_JOURNAL, target = "start", plan = plan,
+          flush = "no flush" }
+        local ok = pcall(check, seed, heard.done, SMALL_JOURNAL)
+        renew_disk()
+        return ok and "survived" or "caught"
+      end)
+    end)
+  end)
+end
+
+describe("a store that is killed #slow", function()
+  it("has every acknowledged step, and each step whole", function()
+    local random = new_random(tonumber(os.getenv("KW_SEED")))
+    local done, seed = 0, random:next()
+    for _ = 1, IS_FAST and 2 or 10 do
+      local kind, when = random:pick { "sync", "write", "any" }, random:pick { "before", "after" }
+      local life = { seed = seed, from = done, segment_bytes = workload.segment_bytes(random), target = "start",
+        plan = ("kill %s %d %s"):format(kind, random:between(1, 40), when) }
+      local heard = live(life)
+      check_restored(seed, heard)
+      done = must(describe_life(life), check, seed, heard.done, workload.segment_bytes(random))
+    end
+  end)
+end)

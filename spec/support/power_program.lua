@@ -1,0 +1,115 @@
+--- A program with a durable store whose power fails, or which is killed: spec/support/fault.c is preloaded into it.
+--
+--   power_program.lua steps DIRECTORY CONTROL SEED FROM BYTES TARGET PLAN FLUSH   steps at random, after the first
+--                     FROM, until the program dies. BYTES are those of a segment of the journal. PLAN is the plan from
+--                     the first step on whose name is TARGET; or from the beginning, if TARGET is "start". FLUSH is
+--                     "flush", or "no flush" for a journal that leaves out its flush
+--   power_program.lua open DIRECTORY CONTROL BYTES   opens the store and closes it
+--   power_program.lua put DIRECTORY CONTROL BYTES   opens the store, puts the key "new" as step 1, and closes the store
+--   power_program.lua hold DIRECTORY CONTROL BYTES N   opens the store, puts N keys, says "holding", and waits
+--
+-- The program says what it does, a line each: "opening", "open"; "at I NAME" before the step I, "done I" after it. An
+-- image of the store after the step I is restored in DIRECTORY/restored-I. The store lies in DIRECTORY/store.
+
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+
+local durable = require "spec.support.durable"
+local image = require "spec.support.image"
+local workload = require "spec.support.workload"
+
+local mode, directory, control = arg[1], arg[2], arg[3]
+local path = directory .. "/store"
+
+local PAST_CHECKPOINT = 2 -- seconds after which a group is not in the journal alone
+
+io.stdout:setvbuf("no")
+
+local function plan(line)
+  local file = assert(io.open(control .. ".next", "w"))
+  file:write(line, "\n")
+  file:close()
+  assert(os.rename(control .. ".next", control))
+end
+
+local function open(bytes)
+  print("opening")
+  local store = assert(keywatch.open { path = path, now = 0, journal_segment_bytes = bytes })
+  print("open")
+  return { store = store, now = 0 }
+end
+
+local neutral = {}
+
+function neutral.pass(life)
+  life.now = life.now + PAST_CHECKPOINT
+  life.store:step(life.now)
+end
+
+function neutral.reopen(life, _, bytes)
+  life.store:close()
+  life.store, life.now = open(bytes).store, 0
+end
+
+function neutral.defragment(life)
+  assert(life.store:defragment())
+end
+
+function neutral.snapshot(life)
+  image.take(life.store)
+end
+
+function neutral.restore(life, i)
+  local file = ("%s.image"):format(control)
+  image.write(file, image.take(life.store))
+  assert(core.restore(file, ("%s/restored-%d"):format(directory, i)))
+end
+
+local function take(life, i, step)
+  if step.is_neutral then return neutral[step[1]](life, i, step[2]) end
+  local _, err = durable.act(life.store, step)
+  if err and err.code ~= "compacted" then error(err) end
+end
+
+local modes = {}
+
+function modes.steps()
+  local seed, from, bytes, target, line = tonumber(arg[4]), tonumber(arg[5]), tonumber(arg[6]), arg[7], arg[8]
+  local steps = workload.at_random(seed)
+  for _ = 1, from do steps() end
+  if arg[9] == "no flush" then core.probe.journal.skip_flush(true) end
+  if target == "start" then plan(line) end
+  local life = open(bytes)
+  for i = from + 1, math.huge do
+    local step = steps()
+    local name = step.name or step[1]
+    if name == target then
+      plan(line)
+      target = nil
+    end
+    print(("at %d %s"):format(i, name))
+    take(life, i, step)
+    print("done " .. i)
+  end
+end
+
+function modes.open()
+  open(tonumber(arg[4])).store:close()
+end
+
+function modes.put()
+  local store = open(tonumber(arg[4])).store
+  assert(store:put("new", "value"))
+  print("done 1")
+  store:close()
+end
+
+function modes.hold()
+  local store = open(tonumber(arg[4])).store
+  for i = 1, tonumber(arg[5]) do assert(store:put("key " .. i, "value " .. i)) end
+  print("holding")
+  io.read()
+  store:close()
+end
+
+modes[mode]()
