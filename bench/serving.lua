@@ -59,8 +59,8 @@ local kinds = {
         .. "--advertise-client-urls %s --listen-peer-urls %s --initial-advertise-peer-urls %s "
         .. "--initial-cluster default=%s %s"):format(server.dir, client, client, peer, peer, peer, tls_flags(server))
     end,
-    slow = function(_, command)
-      return ("ETCD_UNSUPPORTED_ARCH=arm64 strace -f --seccomp-bpf -qq -o /dev/null -e trace=fsync,fdatasync "
+    slow = function(_, command) -- with -I 2 strace hands SIGTERM on, which it would ignore
+      return ("ETCD_UNSUPPORTED_ARCH=arm64 strace -f -I 2 --seccomp-bpf -qq -o /dev/null -e trace=fsync,fdatasync "
         .. "-e inject=fsync,fdatasync:delay_exit=%d %s"):format(SLOW_MS * 1000, command:match("etcd .*"))
     end,
   },
@@ -149,8 +149,8 @@ local function run_with(fn, list, disk, tls)
   if not ok then error(err, 0) end
 end
 
---- Gives fn fresh servers, and leaves nothing of them behind. Where writes are durable, the last one is a keywatch without
---- a journal.
+--- Gives fn fresh servers, and leaves nothing of them behind. Where writes are durable, the last one is a keywatch
+--- without a journal.
 local function with_servers(fn, disk)
   run_with(fn, { kinds[1], kinds[2], disk and without_journal or nil }, disk)
 end

@@ -51,7 +51,7 @@ describe("the size of the journal's files", function()
 
   it("is never above the option", function()
     open { journal_segment_bytes = SEGMENT }
-    put(5 * SEGMENT / (4 * KIB)) -- a group takes at least 4 KiB, so that these need several files, or the same ones again
+    put(5 * SEGMENT / (4 * KIB)) -- a group takes at least 4 KiB: these need several files, or some of them twice
     local sizes = segments()
     assert(#sizes > 0)
     for _, size in ipairs(sizes) do assert.equal(SEGMENT, size) end
