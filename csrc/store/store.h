@@ -7,8 +7,8 @@
  * answer in between, and fail. No other function may be called between the two moves.
  *
  * A store in memory makes a write visible when it is committed. A durable store makes it visible when it is durable;
- * its threads, see store/committer.h, do the I/O. Only these functions block on the disk: opening, kw_store_wait, kw_store_free, and
- * a kw_store_poll that takes a defragmentation.
+ * its threads, see store/committer.h, do the I/O. Only these functions block on the disk: opening, kw_store_wait,
+ * kw_store_free, and a kw_store_poll that takes a defragmentation.
  *
  * Every function that runs out of memory returns KW_ERR_NO_MEMORY and leaves the store as it was.
  *
