@@ -282,7 +282,7 @@ describe("where memory runs out #starved,", function()
         compact(store)
         probe.check(store)
         assert.equal(100, store:status().compact_revision)
-        assert(store:status().db_size_in_use < before / 2, n)
+        assert(store:status().db_size_in_use < before / 2, n .. ': ' .. store:status().db_size_in_use .. ' of ' .. before)
         store:close()
         if not reached then return end
       end
@@ -294,6 +294,7 @@ describe("where memory runs out #starved,", function()
     local path = directory.new()
     local store = keywatch.open { now = 0, path = path }
     for _ = 1, 100 do store:put("often", long) end
+    assert.is_true(store:defragment()) -- the compaction need not wait for a checkpoint
     local before = store:status().db_size_in_use
     store:compact(100)
     assert.equal(0, store:deadline())

@@ -16,6 +16,7 @@ local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local PROGRAM = "spec/support/power_program.lua"
 local KILLED = 128 + 9
+local BUS = 128 + 7 -- a thread has read from its map, while the file lost what the power cut takes
 local IS_FAST = os.getenv("KW_FAST") ~= nil
 local POWER = tonumber(os.getenv("KW_POWER")) or IS_FAST and 4 or 12 -- directories whose power fails, several times
 local SMALL_JOURNAL = 65536
@@ -88,13 +89,19 @@ local function hear(text, from)
   return heard
 end
 
+--- Waits for a program whose power fails. Returns true if it was killed.
+local function has_died(program)
+  local status = program:wait()
+  return status == KILLED or status == BUS
+end
+
 --- Takes the steps after the first `life.from` until a plan strikes. Returns what the program has said, and `kind`,
 -- that of the write that was struck.
 local function live(life)
   disk:plan("")
   local program = disk:start_program(PROGRAM, "steps", tostring(life.seed), tostring(life.from),
     tostring(life.segment_bytes), life.target, life.plan, life.flush or "flush")
-  assert.equal(KILLED, program:wait(), program:transcript())
+  assert(has_died(program), program:transcript())
   local heard = hear(program:stdout(), life.from)
   local path, at = take_strike()
   heard.kind = kind_of(path, at, heard.phase)
@@ -106,7 +113,7 @@ local function strike_opening(plan, segment_bytes)
   disk:plan(plan)
   local program = disk:start_program(PROGRAM, "open", tostring(segment_bytes))
   local status = program:wait()
-  assert(status == KILLED or status == 0, program:transcript())
+  assert(status == KILLED or status == BUS or status == 0, program:transcript())
   local path, at = take_strike()
   if not path then return nil end
   local kind = kind_of(path, at, hear(program:stdout(), 0).phase)
@@ -215,7 +222,7 @@ describe("a store whose power fails while a checkpoint is slow #slow", function(
     disk.slow_ms = SLOW_MS
     local plan = ("cut sync %d before %d data.mdb"):format(random:between(1, 6), random:next())
     local program = disk:start_program(PROGRAM, "rush", tostring(SMALL_JOURNAL), plan)
-    assert.equal(KILLED, program:wait(), program:transcript())
+    assert(has_died(program), program:transcript())
     local done = hear(program:stdout(), 0).done
     local store = directory.open(disk.path)
     local found = tonumber(store:get("key").value)

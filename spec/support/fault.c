@@ -26,7 +26,7 @@
  * A kind is any, open, write, sync, size or name. A write may also be a sync, by its descriptor or by RWF_DSYNC, or a
  * size, beyond the end.
  *
- * KW_FAULT_SLOW, if it is set, is the number of milliseconds that a sync of data.mdb waits before it begins. Other calls
+ * KW_FAULT_SLOW, if it is set, is the number of milliseconds that a sync of data.mdb waits before it begins. Others
  * go on meanwhile.
  *
  * Nothing is synced in truth, since only the process dies. What a disk may have lost is known from a journal: for each
