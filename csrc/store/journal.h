@@ -68,8 +68,9 @@ typedef struct kw_journal_recovered {
 
 /* Reads the journal of a directory: all groups of the epoch beyond the sequence `applied`. Removes the unfinished
  * segment that a crash has left, and changes nothing else. A directory without a journal is an empty journal. Returns
- * KW_OK; KW_ERR_NO_MEMORY; KW_ERR_STORAGE if a file cannot be read; or KW_ERR_CORRUPT if the journal is damaged, or is
- * not the one of this store and epoch. After an error *result is all zero, and `why` says why, without the path. */
+ * KW_OK; KW_ERR_NO_MEMORY; KW_ERR_STORAGE if a file cannot be read, or KW_ERR_NO_SPACE if the system gives that as the
+ * reason; or KW_ERR_CORRUPT if the journal is damaged, or is not the one of this store and epoch. After an error
+ * *result is all zero, and `why` says why, without the path. */
 int kw_journal_recover(const char *directory, uint64_t store_id, int64_t applied, uint64_t epoch,
                        kw_journal_recovered *result, char why[KW_JOURNAL_WHY_ROOM]);
 

@@ -99,7 +99,8 @@ typedef struct file {
 
 typedef struct name {
   char path[PATH_MAX];
-  char from[PATH_MAX]; /* of what was renamed, or empty */
+  char from[PATH_MAX];  /* of what was renamed, or empty */
+  char saved[PATH_MAX]; /* where the file is that had the name before, or empty */
 } name;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -286,9 +287,15 @@ static void note_name(const char *path, const char *from) {
   names[n_names++] = n;
 }
 
+/* The name is durable: the file that had it before is gone. */
+static void free_name(name *n) {
+  if (n->saved[0] != 0) real_unlink(n->saved);
+  free(n);
+}
+
 static void forget_all(void) {
   for (int i = 0; i < n_files; i++) forget_ops(files[i]);
-  while (n_names > 0) free(names[--n_names]);
+  while (n_names > 0) free_name(names[--n_names]);
 }
 
 static bool is_in(const char *path, const char *dir) {
@@ -304,7 +311,7 @@ static void settle(file *f) {
   forget_ops(f);
   for (int i = 0; i < n_names; i++) {
     if (is_in(names[i]->path, f->path)) {
-      free(names[i]);
+      free_name(names[i]);
     } else {
       names[kept++] = names[i];
     }
@@ -393,6 +400,7 @@ static void lose_names(void) {
   for (int i = n_names - 1; i >= kept; i--) {
     if (names[i]->from[0] != 0) {
       real_rename(names[i]->path, names[i]->from);
+      if (names[i]->saved[0] != 0) real_rename(names[i]->saved, names[i]->path);
     } else {
       remove_all(names[i]->path);
     }
@@ -633,12 +641,22 @@ int mkdir(const char *path, mode_t mode) {
   return rc;
 }
 
-static void move(const char *from, const char *to) {
+static void move(const char *from, const char *to, const char *saved) {
   file *gone = find_file(to), *f = find_file(from);
   forget_ops(gone);
   snprintf(gone->path, PATH_MAX, "%s", from);
   snprintf(f->path, PATH_MAX, "%s", to);
   note_name(to, from);
+  snprintf(names[n_names - 1]->saved, PATH_MAX, "%s", saved);
+}
+
+/* Gives a file that is about to be replaced another name, beside the control file. `saved` stays empty if there is no
+ * such file. */
+static void save(const char *path, char saved[PATH_MAX]) {
+  static int n;
+  snprintf(saved, PATH_MAX, "%s.replaced-%d", getenv("KW_FAULT_CONTROL"), n++);
+  real_unlink(saved);
+  if (link(path, saved) < 0) saved[0] = 0;
 }
 
 int rename(const char *from, const char *to) {
@@ -646,8 +664,11 @@ int rename(const char *from, const char *to) {
   pthread_mutex_lock(&mutex);
   action a = judge(NAME, to, -1);
   bool fails = strike_before(a);
+  char saved[PATH_MAX];
+  save(to, saved);
   int rc = fails ? -1 : real_rename(from, to);
-  if (rc == 0) move(from, to);
+  if (rc == 0) move(from, to, saved);
+  if (rc != 0 && saved[0] != 0) real_unlink(saved);
   strike_after(a);
   pthread_mutex_unlock(&mutex);
   return rc;
@@ -661,7 +682,7 @@ static void forget_name(const char *path) {
     if (strcmp(names[i]->path, path) != 0) {
       names[kept++] = names[i];
     } else {
-      free(names[i]);
+      free_name(names[i]);
     }
   }
   n_names = kept;

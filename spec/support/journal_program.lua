@@ -93,8 +93,8 @@ local function try(line)
   local struck = has_struck()
   plan("")
   if not last then
-    local is_told = type(why) == "table" and why.message:find("^journal")
-    assert(is_told and (why.code == "storage" or is_full and why.code == "no_space"), tostring(why))
+    assert(type(why) == "table" and why.message:find("^journal"), tostring(why))
+    assert(why.code == "storage" or is_full and why.code == "no_space", tostring(why))
     last, why = groups.recover(path, 1, applied)
   end
   assert(last, tostring(why))

@@ -6,8 +6,8 @@
 --                     "flush", or "no flush" for a journal that leaves out its flush
 --   power_program.lua open DIRECTORY CONTROL BYTES   opens the store and closes it
 --   power_program.lua put DIRECTORY CONTROL BYTES   opens the store, puts the key "new" as step 1, and closes the store
---   power_program.lua rush DIRECTORY CONTROL BYTES PLAN   puts one key again and again as step 1, 2, 3, ..., with a
---                     checkpoint now and then, until the plan strikes
+--   power_program.lua rush DIRECTORY CONTROL BYTES PLAN FROM   puts one key again and again, as the steps after FROM,
+--                     with a checkpoint now and then, until the plan strikes
 --   power_program.lua hold DIRECTORY CONTROL BYTES N   opens the store, puts N keys, says "holding", and waits
 --
 -- The program says what it does, a line each: "opening", "open"; "at I NAME" before the step I, "done I" after it. An
@@ -111,7 +111,7 @@ end
 function modes.rush()
   local life = open(tonumber(arg[4]))
   plan(arg[5])
-  for i = 1, math.huge do
+  for i = tonumber(arg[6]) + 1, math.huge do
     assert(life.store:put("key", tostring(i)))
     print("done " .. i)
     if i % CHECKPOINT_STEPS == 0 then neutral.pass(life) end
