@@ -25,7 +25,7 @@ typedef struct batch {
 
 struct kw_checkpointer {
   kw_database *database;
-  kw_journal *journal; /* NULL: there is none */
+  kw_journal *journal; /* NULL: there is none yet */
   batch pending;
   batch applying;
   bool has_failed; /* it is not known what the database has */
@@ -37,6 +37,7 @@ struct kw_checkpointer {
   kw_worker preparer; /* of segments, if there is a journal */
   /* The thread's, while it is working. */
   kw_worker worker;
+  kw_journal *released;          /* the journal, or NULL */
   const kw_commit_group *direct; /* NULL: there is none */
   bool must_copy;
   bool must_close; /* the file that a defragmentation has replaced */
@@ -78,7 +79,7 @@ static void prepare(void *ctx) {
 
 /* Gives the room back that the journal needs for the groups up to this one. */
 static void release(kw_checkpointer *c, const kw_commit_group *group) {
-  if (c->journal != NULL) kw_journal_release(c->journal, group->meta.sequence);
+  if (c->released != NULL) kw_journal_release(c->released, group->meta.sequence);
 }
 
 /* Writes what the checkpoint is about. */
@@ -100,12 +101,14 @@ static void apply(void *ctx) {
   }
 }
 
-int kw_checkpointer_start(kw_database *database, kw_checkpointer **result) {
+int kw_checkpointer_start(kw_database *database, bool has_journal, kw_checkpointer **result) {
   kw_checkpointer *c = kw_alloc_zeroed(sizeof *c);
   if (c == NULL) return KW_ERR_NO_MEMORY;
   c->database = database;
   c->applied = kw_database_get_meta(database);
-  if (!kw_worker_start(&c->worker, apply, c)) {
+  bool ok = kw_worker_start(&c->worker, apply, c);
+  if (has_journal) ok = kw_worker_start(&c->preparer, prepare, c) && ok;
+  if (!ok) {
     kw_checkpointer_close(c);
     return KW_ERR_STORAGE;
   }
@@ -113,16 +116,11 @@ int kw_checkpointer_start(kw_database *database, kw_checkpointer **result) {
   return KW_OK;
 }
 
-bool kw_checkpointer_set_journal(kw_checkpointer *c, kw_journal *journal) {
-  c->journal = journal;
-  return kw_worker_start(&c->preparer, prepare, c);
-}
-
 /* After a fork the child's copy of the mutex may stay locked for ever. */
 void kw_checkpointer_close(kw_checkpointer *c) {
   if (!kw_database_is_inherited(c->database)) {
     kw_worker_end(&c->worker);
-    if (c->journal != NULL) kw_worker_end(&c->preparer);
+    if (c->preparer.job != NULL) kw_worker_end(&c->preparer);
   }
   kw_commit_group_drop(&c->pending.group);
   kw_commit_group_drop(&c->applying.group);
@@ -141,7 +139,9 @@ bool kw_checkpointer_reserve(kw_checkpointer *c, size_t n) {
   return kw_commit_group_reserve(&c->pending.group, n);
 }
 
-void kw_checkpointer_add(kw_checkpointer *c, kw_commit_group *group, size_t bytes, size_t need) {
+void kw_checkpointer_add(kw_checkpointer *c, kw_journal *journal, kw_commit_group *group,
+                         size_t bytes, size_t need) {
+  c->journal = journal;
   c->pending.bytes += bytes;
   c->pending.need += need;
   if (kw_commit_group_has_removals(group)) c->pending.has_removals = true;
@@ -196,6 +196,7 @@ static bool move_on(kw_checkpointer *c, size_t n) {
 bool kw_checkpointer_begin(kw_checkpointer *c, const kw_commit_group *direct, bool defragment,
                            size_t n) {
   if (c->repeats == KW_OK && !move_on(c, n)) return false;
+  c->released = c->journal;
   c->direct = direct;
   c->must_copy = defragment;
   kw_worker_begin(&c->worker);
@@ -262,7 +263,7 @@ bool kw_checkpointer_take(kw_checkpointer *c, bool wait, kw_checkpoint *outcome)
   return true;
 }
 
-void kw_checkpointer_is_last(kw_checkpointer *c) {
+void kw_checkpointer_set_last(kw_checkpointer *c) {
   c->is_closing = true;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * checkpointer: the thread that alone writes the database of a durable store.
+ * checkpointer: the thread that writes the database of a durable store.
  *
  * A *pending* group is durable in the journal, and not yet in the database. A checkpoint writes the pending groups to
  * the database in one transaction, fully synced; the journal can then use their room again. A *direct* group is in no
@@ -25,14 +25,10 @@
 
 typedef struct kw_checkpointer kw_checkpointer;
 
-/* Starts the thread. The database has to outlive the checkpointer. Returns KW_OK, KW_ERR_NO_MEMORY, or
+/* Starts the thread; and, if there will be a journal, another one, which makes the segments of the journal ahead of
+ * need. The database has to outlive the checkpointer. Returns KW_OK, KW_ERR_NO_MEMORY, or
  * KW_ERR_STORAGE if no thread can be started. */
-int kw_checkpointer_start(kw_database *database, kw_checkpointer **result);
-
-/* Sets the journal, which has to outlive the checkpointer. No checkpoint has begun yet. A second thread makes the
- * segments of the journal ahead of need. Returns false if it cannot be started; the checkpointer can then only be
- * closed. */
-bool kw_checkpointer_set_journal(kw_checkpointer *c, kw_journal *journal);
+int kw_checkpointer_start(kw_database *database, bool has_journal, kw_checkpointer **result);
 
 /* Waits for the thread, ends it, and frees the checkpointer. In a child process, which has inherited no thread, it only
  * frees memory. */
@@ -46,9 +42,10 @@ void kw_checkpointer_set_bell(kw_checkpointer *c, kw_bell bell);
 /* Makes room for a group of `n` changes. Returns false if memory is short. */
 bool kw_checkpointer_reserve(kw_checkpointer *c, size_t n);
 
-/* Adds a group that the journal has. There is room for its changes. `bytes` are those of its records, `need` those that
+/* Adds a group that the journal has, which is the same in all calls and has to outlive the checkpointer. There is room for its changes. `bytes` are those of its records, `need` those that
  * the database may need for it. The group becomes empty. */
-void kw_checkpointer_add(kw_checkpointer *c, kw_commit_group *group, size_t bytes, size_t need);
+void kw_checkpointer_add(kw_checkpointer *c, kw_journal *journal, kw_commit_group *group,
+                         size_t bytes, size_t need);
 
 /* True if there are groups that the database lacks. */
 bool kw_checkpointer_is_behind(const kw_checkpointer *c);
@@ -87,7 +84,7 @@ bool kw_checkpointer_is_idle(const kw_checkpointer *c);
 int kw_checkpointer_repeats(const kw_checkpointer *c);
 
 /* Says that the next checkpoint is the last one: no segment of the journal is made any more. */
-void kw_checkpointer_is_last(kw_checkpointer *c);
+void kw_checkpointer_set_last(kw_checkpointer *c);
 
 /* Begins a checkpoint. `direct` is NULL or a direct group, which is the thread's until the outcome is taken. With
  * `defragment` the thread then copies the database to a file without gaps, which takes the database's place when the

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "model/error.h"
+#include "store/recovery.h"
 
 /* Groups with as many bytes of records, or as many changes, are direct: a transaction of the database takes them as
  * fast as the journal, and they are written once. */
@@ -18,7 +19,8 @@ typedef enum place { NOWHERE, IN_JOURNAL, WAITING, IN_DATABASE, DONE } place;
 
 struct kw_committer {
   kw_database *database;
-  kw_journal *journal; /* NULL: there is none */
+  int64_t segment_bytes; /* of the journal; 0: there is none */
+  kw_journal *journal;   /* NULL: it was not opened yet */
   kw_checkpointer *checkpointer;
   kw_commit_group gathering;
   kw_commit_group submitted;
@@ -35,6 +37,7 @@ struct kw_committer {
   /* The commit thread's, while it is working. */
   kw_worker worker;
   size_t need_of_all; /* groups that the database lacks, the submitted one included */
+  kw_journal *opened; /* the journal */
   int appended;       /* outcome of the submitted group */
   bool
       is_redirected; /* the submitted group has to be direct: the journal, or the database, has no room ahead */
@@ -42,23 +45,32 @@ struct kw_committer {
 
 /* {====== The commit thread ====== */
 
+static int open_journal(kw_committer *c) {
+  return c->opened != NULL ? KW_OK : kw_recovery_begin(c->database, c->segment_bytes, &c->opened);
+}
+
 /* Room for the group is reserved in the database before the group is durable. */
 static void append(void *ctx) {
   kw_committer *c = ctx;
   c->is_redirected = false;
   c->appended = kw_checkpointer_take_failure(c->checkpointer);
   if (c->appended != KW_OK) return;
-  c->appended = kw_database_reserve(c->database, &c->submitted, c->need_of_all);
-  if (c->appended == KW_OK) c->appended = kw_journal_append(c->journal, &c->submitted);
+  c->appended = open_journal(c);
+  if (c->appended == KW_OK)
+    c->appended = kw_database_reserve(c->database, &c->submitted, c->need_of_all);
+  if (c->appended == KW_OK) c->appended = kw_journal_append(c->opened, &c->submitted);
   c->is_redirected = c->appended == KW_ERR_NO_SPACE;
 }
 
-int kw_committer_start(kw_database *database, kw_committer **result) {
+int kw_committer_start(kw_database *database, int64_t segment_bytes, kw_committer **result) {
   kw_committer *c = kw_alloc_zeroed(sizeof *c);
   if (c == NULL) return KW_ERR_NO_MEMORY;
   c->database = database;
+  c->segment_bytes = segment_bytes;
   c->sequence = kw_database_get_meta(database).sequence;
-  int rc = kw_checkpointer_start(c->database, &c->checkpointer);
+  int rc = kw_checkpointer_start(database, segment_bytes > 0, &c->checkpointer);
+  if (rc == KW_OK && segment_bytes > 0 && !kw_worker_start(&c->worker, append, c))
+    rc = KW_ERR_STORAGE;
   if (rc == KW_OK) {
     *result = c;
   } else {
@@ -67,14 +79,8 @@ int kw_committer_start(kw_database *database, kw_committer **result) {
   return rc;
 }
 
-int kw_committer_set_journal(kw_committer *c, kw_journal *journal) {
-  c->journal = journal;
-  bool ok = kw_checkpointer_set_journal(c->checkpointer, journal);
-  return ok && kw_worker_start(&c->worker, append, c) ? KW_OK : KW_ERR_NO_MEMORY;
-}
-
 void kw_committer_set_bell(kw_committer *c, kw_bell bell) {
-  if (c->journal != NULL) kw_worker_set_bell(&c->worker, kw_bell_retain(&bell));
+  if (c->segment_bytes > 0) kw_worker_set_bell(&c->worker, kw_bell_retain(&bell));
   kw_checkpointer_set_bell(c->checkpointer, bell);
 }
 
@@ -111,7 +117,8 @@ static void begin_direct(kw_committer *c) {
 }
 
 static bool is_direct(kw_committer *c) {
-  if (c->journal == NULL || c->bytes >= BULK_BYTES || c->submitted.n >= BULK_CHANGES) return true;
+  if (c->segment_bytes == 0 || c->bytes >= BULK_BYTES || c->submitted.n >= BULK_CHANGES)
+    return true;
   return !kw_checkpointer_reserve(c->checkpointer, c->submitted.n);
 }
 
@@ -138,6 +145,7 @@ void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_
 /* Takes what the commit thread has done. */
 static void take_appended(kw_committer *c, bool wait) {
   if (!kw_worker_take(&c->worker, wait)) return;
+  c->journal = c->opened;
   if (c->is_redirected) {
     c->place = WAITING;
     return;
@@ -146,7 +154,7 @@ static void take_appended(kw_committer *c, bool wait) {
   if (c->appended != KW_OK) return;
   c->has_appended = true;
   kw_commit_meta meta = c->submitted.meta;
-  kw_checkpointer_add(c->checkpointer, &c->submitted, c->bytes, c->need);
+  kw_checkpointer_add(c->checkpointer, c->journal, &c->submitted, c->bytes, c->need);
   c->submitted.meta = meta;
 }
 
@@ -248,7 +256,7 @@ const kw_commit_group *kw_committer_lacking(const kw_committer *c, int which) {
 
 /* True if all threads could be started. */
 static bool is_complete(const kw_committer *c) {
-  return c->checkpointer != NULL && (c->journal == NULL || c->worker.has_thread);
+  return c->checkpointer != NULL && (c->segment_bytes == 0 || c->worker.has_thread);
 }
 
 /* Ends a hold, which the threads would never leave. */
@@ -272,7 +280,7 @@ static void settle(kw_committer *c) {
   int rc;
   kw_committer_take(c, true, &meta, &rc);
   take_checkpoint(c, true);
-  kw_checkpointer_is_last(c->checkpointer);
+  kw_checkpointer_set_last(c->checkpointer);
   if (kw_committer_is_behind(c)) kw_committer_checkpoint(c);
   take_checkpoint(c, true);
   if (c->has_appended && c->failure == KW_OK && !kw_committer_is_behind(c)) age(c);
@@ -289,7 +297,7 @@ static void end(kw_committer *c) {
 void kw_committer_close(kw_committer *c) {
   end(c);
   if (c->checkpointer != NULL) kw_checkpointer_close(c->checkpointer);
-  if (c->journal != NULL) kw_journal_close(c->journal);
+  if (c->opened != NULL) kw_journal_close(c->opened);
   kw_commit_group_drop(&c->gathering);
   kw_commit_group_drop(&c->submitted);
   kw_free(c);
@@ -300,7 +308,7 @@ void kw_committer_close(kw_committer *c) {
 #ifdef KW_PROBE
 
 void kw_committer_hold(kw_committer *c, bool hold) {
-  if (c->journal != NULL) kw_worker_hold(&c->worker, hold);
+  if (c->segment_bytes > 0) kw_worker_hold(&c->worker, hold);
   kw_checkpointer_hold(c->checkpointer, hold);
 }
 

@@ -11,9 +11,9 @@
  *        |
  *   pending group     durable in the journal, until a checkpoint has written it to the database
  *
- * There is one submitted group at most; meanwhile the next one gathers. Groups are direct that are large, that have a
- * checkpoint or a defragmentation with them, or that the journal has no room for; and all of them if there is no
- * journal. The threads only write, copy and ring the bell: everything else happens in the caller's thread.
+ * There is one submitted group at most; meanwhile the next one gathers. A group is direct if it is large, if it comes
+ * with a checkpoint or a defragmentation, if the journal has no room for it, or if there is no journal. The threads only
+ * write, copy and ring the bell: everything else happens in the caller's thread.
  */
 #ifndef KW_STORE_COMMITTER_H
 #define KW_STORE_COMMITTER_H
@@ -30,13 +30,10 @@ typedef enum kw_commit_how {
                                   * place when the group is taken */
 } kw_commit_how;
 
-/* Makes a committer for a database, which has to stay open until the committer is closed. It has no journal. Returns
- * KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if no thread can be started. */
-int kw_committer_start(kw_database *database, kw_committer **committer);
-
-/* Gives the committer a journal, which it takes even after an error. No group was submitted yet. Returns KW_OK, or
- * KW_ERR_NO_MEMORY if no thread can be started. */
-int kw_committer_set_journal(kw_committer *committer, kw_journal *journal);
+/* Starts the threads for a database, which has to stay open until the committer is closed. `segment_bytes` is the size
+ * of the largest segments of the journal, which is opened for the first group that is not direct; 0: there is none.
+ * Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if no thread can be started. */
+int kw_committer_start(kw_database *database, int64_t segment_bytes, kw_committer **committer);
 
 /* Waits until the submitted group is durable, and the database has all that is; then ends the threads and frees the
  * committer. In a child process, which has inherited no thread, it only frees memory. */

@@ -38,6 +38,7 @@ struct kw_database {
   int64_t in_use;
   int walk_failure;      /* see kw_database_walk_failure */
   kw_commit_meta opened; /* numbers that were durable when the database was opened */
+  kw_database_identity identity;
 };
 
 /* {====== Opening ====== */
@@ -104,6 +105,7 @@ static int begin_reading(kw_database *db) {
   if (rc != 0) return rc;
   measure(db);
   db->opened = kw_lmdb_get_meta(db->file, db->reading);
+  db->identity = kw_lmdb_get_identity(db->file, db->reading);
   return 0;
 }
 
@@ -196,7 +198,7 @@ kw_commit_meta kw_database_get_meta(const kw_database *db) {
 }
 
 kw_database_identity kw_database_get_identity(const kw_database *db) {
-  return kw_lmdb_get_identity(db->file, db->reading);
+  return db->identity;
 }
 
 int kw_database_begin_epoch(kw_database *db, kw_database_identity *identity) {
@@ -206,8 +208,7 @@ int kw_database_begin_epoch(kw_database *db, kw_database_identity *identity) {
   }
   next.epoch++;
   int rc = kw_lmdb_error(kw_lmdb_write_identity(db->file, next));
-  if (rc == KW_OK) rc = kw_database_renew(db);
-  *identity = next;
+  if (rc == KW_OK) db->identity = *identity = next;
   return rc;
 }
 

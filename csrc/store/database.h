@@ -54,11 +54,12 @@ bool kw_database_is_inherited(const kw_database *db);
 /* Returns the numbers that were durable when the database was opened. */
 kw_commit_meta kw_database_get_meta(const kw_database *db);
 
-/* Returns which journal belongs to the database. */
+/* Returns which journal belongs to the database. Not beside kw_database_begin_epoch. */
 kw_database_identity kw_database_get_identity(const kw_database *db);
 
 /* Begins the next epoch of the journal, durably; a store that never had a journal gets an id. *identity becomes the new
- * one. Returns KW_OK; KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. Called before any other thread is. */
+ * one. May run in another thread, beside kw_database_write. Returns KW_OK; KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or
+ * KW_ERR_STORAGE. */
 int kw_database_begin_epoch(kw_database *db, kw_database_identity *identity);
 
 /* Writes a group that the journal has beyond the database, and moves the reader on: the database was opened with it.

@@ -130,11 +130,11 @@ int kw_journal_open(const char *directory, const kw_journal_options *options, kw
   return rc;
 }
 
-/* After a fork the child's copy of the mutex may stay locked for ever. */
 void kw_journal_remove(const char *directory) {
   for (int i = 0; i < KW_JOURNAL_SLOTS; i++) kw_journal_segment_remove(directory, i);
 }
 
+/* After a fork the child's copy of the mutex may stay locked for ever. */
 void kw_journal_close(kw_journal *journal) {
   for (int i = 0; i < KW_JOURNAL_SLOTS; i++) kw_journal_segment_close(&journal->slots[i].segment);
   if (journal->pid == kw_process_id()) {

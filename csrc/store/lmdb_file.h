@@ -126,10 +126,10 @@ static inline int64_t kw_lmdb_lease_id(const MDB_val *key) {
   return (int64_t)(kw_big_endian_get64(key->mv_data) ^ UINT64_C(1) << 63);
 }
 
-/* Reads who the store is; all zero if it never had a journal. */
+/* Reads the identity of the store; all zero if it never had a journal. */
 kw_database_identity kw_lmdb_get_identity(const kw_lmdb_file *file, MDB_txn *txn);
 
-/* Writes who the store is, and that it may have a journal. */
+/* Writes the identity of the store, and that it may have a journal. */
 int kw_lmdb_put_identity(const kw_lmdb_file *file, MDB_txn *txn, kw_database_identity identity);
 
 /* Reads the first row whose name is above *name; *name becomes the name of that row. A walk begins with an empty name.

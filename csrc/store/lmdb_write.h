@@ -32,7 +32,7 @@ size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_grou
  * kw_lmdb_write. */
 int kw_lmdb_reserve(const kw_lmdb_file *file, const kw_commit_group *group, size_t need);
 
-/* Writes who the store is, in a transaction of its own. Returns 0, an errno, or an error of LMDB. */
+/* Writes the identity of the store, in a transaction of its own. Returns 0, an errno, or an error of LMDB. */
 int kw_lmdb_write_identity(const kw_lmdb_file *file, kw_database_identity identity);
 
 /* Removes the records of a group that was not written to its end, if there are any. Returns 0, an errno, or an error of

@@ -5,7 +5,6 @@
 
 #include "codec/keyvalue.h"
 #include "store/lessor.h"
-#include "store/recovery.h"
 #include "store/write.h"
 
 #define CALL_BYTES (16 << 20)  /* of records: a call stops after these */
@@ -86,17 +85,6 @@ static void read_ahead(kw_store *store) {
   kw_database_read_ahead(store->database, AHEAD_BYTES + 2 * (int64_t)kw_log_bytes(store->log));
 }
 
-/* Opens the journal, once everything is loaded. */
-static int open_journal(kw_store *store, char text[KW_REASON_ROOM]) {
-  int64_t segment_bytes = store->options.journal_segment_bytes;
-  kw_journal *journal;
-  if (segment_bytes == 0 || store->is_loaded) return KW_OK;
-  int rc = kw_recovery_begin(store->database, segment_bytes, &journal, text);
-  if (rc != KW_OK) return rc;
-  store->is_loaded = true;
-  return journal == NULL ? KW_OK : kw_committer_set_journal(store->committer, journal);
-}
-
 int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total,
                   char text[KW_REASON_ROOM]) {
   kw_database_entry entry;
@@ -112,9 +100,7 @@ int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total,
     rc = load_record(store, &entry);
     store->loading = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
   }
-  if (rc == KW_ERR_CORRUPT) return refuse_damaged(store, text);
-  if (rc != KW_OK || *done < *total || store->database == NULL) return rc;
-  return open_journal(store, text);
+  return rc == KW_ERR_CORRUPT ? refuse_damaged(store, text) : rc;
 }
 
 /* }====== */

@@ -28,23 +28,18 @@ int kw_recovery_replay(kw_database *db, char text[KW_REASON_ROOM]) {
   return rc == KW_OK ? rc : refuse(db, rc, "its journal cannot be written to its database", text);
 }
 
-/* Without room the store goes on without a journal. */
-int kw_recovery_begin(kw_database *db, int64_t segment_bytes, kw_journal **journal,
-                      char text[KW_REASON_ROOM]) {
+int kw_recovery_begin(kw_database *db, int64_t segment_bytes, kw_journal **journal) {
+  const kw_commit_group nothing = {0};
   kw_database_identity identity;
   *journal = NULL;
-  const kw_commit_group nothing = {0};
   if (kw_database_reserve(db, &nothing, 0) == KW_ERR_NO_SPACE)
     kw_journal_remove(kw_database_path(db)); /* the database has all that it held */
   int rc = kw_database_begin_epoch(db, &identity);
-  if (rc == KW_ERR_NO_SPACE) return KW_OK;
-  if (rc != KW_OK) return refuse(db, rc, "its database cannot be written", text);
+  if (rc != KW_OK) return rc;
   bool is_small = segment_bytes < KW_JOURNAL_FIRST_BYTES;
   kw_journal_options options = {.store_id = identity.id,
                                 .epoch = identity.epoch,
                                 .first_bytes = is_small ? segment_bytes : KW_JOURNAL_FIRST_BYTES,
                                 .most_bytes = segment_bytes};
-  rc = kw_journal_open(kw_database_path(db), &options, journal);
-  if (rc == KW_ERR_NO_SPACE) return KW_OK;
-  return rc == KW_OK ? rc : refuse(db, rc, "its journal cannot be opened", text);
+  return kw_journal_open(kw_database_path(db), &options, journal);
 }

@@ -2,11 +2,10 @@
  *
  * recovery: brings the database of a store that is being opened up to its journal, and opens the journal anew.
  *
- *   replay          read the journal beyond the sequence that the database has, and write that to the database, in one
- *                   transaction
- *   the caller loads the records: a store that is damaged, and a store without a journal, are not written
- *   begin           write the next epoch to the database: from now on the frames in the journal are old; open the
- *                   journal for that epoch
+ *   replay   read the journal beyond the sequence that the database has, and write that to the database, in one
+ *            transaction
+ *   begin    before the first append: write the next epoch to the database, from when on the frames in the journal are
+ *            old, and open the journal for that epoch. A store that is only read is not written
  *
  * A crash between two of these steps repeats them: groups that the database has are skipped.
  */
@@ -20,9 +19,9 @@
  * KW_ERR_NO_SPACE, with a sentence in `text`. */
 int kw_recovery_replay(kw_database *database, char text[KW_REASON_ROOM]);
 
-/* Opens the journal. `segment_bytes` is the size of the largest segments. *journal becomes NULL where the disk has no
- * room for a journal. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_STORAGE, with a sentence in `text`. */
-int kw_recovery_begin(kw_database *database, int64_t segment_bytes, kw_journal **journal,
-                      char text[KW_REASON_ROOM]);
+/* Opens the journal. `segment_bytes` is the size of the largest segments. May run in another thread, as
+ * kw_database_begin_epoch. Returns KW_OK; or, and *journal is then NULL, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or
+ * KW_ERR_STORAGE. */
+int kw_recovery_begin(kw_database *database, int64_t segment_bytes, kw_journal **journal);
 
 #endif

@@ -137,7 +137,6 @@ struct kw_store {
   kw_retention_point gap_end; /* the history up to gap_until, once the replica has come there */
 
   kw_revision loading; /* of a durable store: first revision that was not loaded yet */
-  bool is_loaded;      /* and everything is */
 
   kw_surplus surplus; /* memory that has to be given back */
 

@@ -49,7 +49,7 @@ static int open_database(kw_store *store, char text[KW_REASON_ROOM]) {
   if (rc != KW_OK) return rc;
   rc = kw_recovery_replay(store->database, text);
   if (rc != KW_OK) return rc;
-  rc = kw_committer_start(store->database, &store->committer);
+  rc = kw_committer_start(store->database, store->options.journal_segment_bytes, &store->committer);
   if (rc == KW_OK) store->group = kw_committer_group(store->committer);
   return rc == KW_ERR_STORAGE ? kw_database_refuse(text, path, "no thread can be started") : rc;
 }

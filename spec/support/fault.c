@@ -650,6 +650,13 @@ static void move(const char *from, const char *to, const char *saved) {
   snprintf(names[n_names - 1]->saved, PATH_MAX, "%s", saved);
 }
 
+/* Leaves errno alone. */
+static void free_saved(const char *saved) {
+  int number = errno;
+  if (saved[0] != 0) real_unlink(saved);
+  errno = number;
+}
+
 /* Gives a file that is about to be replaced another name, beside the control file. `saved` stays empty if there is no
  * such file. */
 static void save(const char *path, char saved[PATH_MAX]) {
@@ -664,11 +671,11 @@ int rename(const char *from, const char *to) {
   pthread_mutex_lock(&mutex);
   action a = judge(NAME, to, -1);
   bool fails = strike_before(a);
-  char saved[PATH_MAX];
-  save(to, saved);
+  char saved[PATH_MAX] = "";
+  if (!fails) save(to, saved);
   int rc = fails ? -1 : real_rename(from, to);
   if (rc == 0) move(from, to, saved);
-  if (rc != 0 && saved[0] != 0) real_unlink(saved);
+  if (rc != 0) free_saved(saved);
   strike_after(a);
   pthread_mutex_unlock(&mutex);
   return rc;

@@ -245,8 +245,8 @@ local ACCESS = {
   next = function(_, watch) return watch:next() end,
 }
 
---- Tells all waiters that have no turn of an error. Those that come meanwhile are not told. Returns false if there is
--- none.
+--- Tells as many waiters as there are now of an error, the oldest first. If others come meanwhile, some are left, and
+-- learn of the next error. Returns false if there is none.
 local function fail_all(queue, err)
   local count = #queue.waiters.heap
   for i = 1, count do

@@ -156,13 +156,15 @@ local function await_first(self, waiter)
 end
 
 --- Waits for the turn of this task. Returns the number that the task had in the line; or false if the store is closed.
-function queue_methods:wait()
+-- With that number a task that has just had its turn goes back to the front.
+function queue_methods:wait(number)
   local d = driver.get()
   local waiter = { queue = self, place = nil, number = 0, task = d.current(), event = d.event(), is_closed = false }
   source.enter(self)
-  self.last = self.last + 1
-  self.waiters[self.last], waiter.place, waiting[self.store] = waiter, self.last, self
-  waiter.number = take_number(self.store)
+  if number then self.first = self.first - 1 else self.last = self.last + 1 end
+  waiter.place = number and self.first or self.last
+  self.waiters[waiter.place], waiting[self.store] = waiter, self
+  waiter.number = number or take_number(self.store)
   set_first_task(self.store, first_number(self))
   local ok, err = driver.protect(leave, waiter, await_first, self, waiter)
   leave(waiter)
@@ -205,8 +207,9 @@ end
 --- Waits for the turn of this task, until the step before its call has begun no long write. Returns false if the store
 -- is closed.
 local function await_prepared(store)
+  local number
   repeat
-    local number = get_queue(store):wait()
+    number = get_queue(store):wait(number)
     if not number then return false end
   until not prepare(store, number)
   return true
