@@ -42,8 +42,9 @@ void kw_checkpointer_set_bell(kw_checkpointer *c, kw_bell bell);
 /* Makes room for a group of `n` changes. Returns false if memory is short. */
 bool kw_checkpointer_reserve(kw_checkpointer *c, size_t n);
 
-/* Adds a group that the journal has, which is the same in all calls and has to outlive the checkpointer. There is room for its changes. `bytes` are those of its records, `need` those that
- * the database may need for it. The group becomes empty. */
+/* Adds a group that the journal has. The journal is the same in all calls, and outlives the checkpointer. There is room
+ * for the changes of the group. `bytes` are those of its records, `need` those that the database may need for it. The
+ * group becomes empty. */
 void kw_checkpointer_add(kw_checkpointer *c, kw_journal *journal, kw_commit_group *group,
                          size_t bytes, size_t need);
 

@@ -12,8 +12,8 @@
  *   pending group     durable in the journal, until a checkpoint has written it to the database
  *
  * There is one submitted group at most; meanwhile the next one gathers. A group is direct if it is large, if it comes
- * with a checkpoint or a defragmentation, if the journal has no room for it, or if there is no journal. The threads only
- * write, copy and ring the bell: everything else happens in the caller's thread.
+ * with a checkpoint or a defragmentation, if the journal has no room for it, or if there is no journal. The threads
+ * only write, copy and ring the bell: everything else happens in the caller's thread.
  */
 #ifndef KW_STORE_COMMITTER_H
 #define KW_STORE_COMMITTER_H
