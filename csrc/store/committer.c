@@ -117,8 +117,9 @@ static void begin_direct(kw_committer *c) {
 }
 
 static bool is_direct(kw_committer *c) {
-  if (c->segment_bytes == 0 || c->bytes >= BULK_BYTES || c->submitted.n >= BULK_CHANGES)
-    return true;
+  if (c->segment_bytes == 0 || c->submitted.n >= BULK_CHANGES) return true;
+  c->bytes = kw_commit_group_bytes(&c->submitted);
+  if (c->bytes >= BULK_BYTES) return true;
   return !kw_checkpointer_reserve(c->checkpointer, c->submitted.n);
 }
 
@@ -129,7 +130,6 @@ void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_
   c->submitted.meta = *meta;
   c->submitted.meta.sequence = c->sequence + 1;
   c->gathering = gathering;
-  c->bytes = kw_commit_group_bytes(&c->submitted);
   c->must_copy = how == KW_COMMIT_WITH_DEFRAGMENTATION;
   if (how != KW_COMMIT_ALONE || c->failure != KW_OK || is_direct(c)) {
     c->place = WAITING;
@@ -278,9 +278,9 @@ static void age(const kw_committer *c) {
 static void settle(kw_committer *c) {
   kw_commit_meta meta;
   int rc;
+  kw_checkpointer_set_last(c->checkpointer);
   kw_committer_take(c, true, &meta, &rc);
   take_checkpoint(c, true);
-  kw_checkpointer_set_last(c->checkpointer);
   if (kw_committer_is_behind(c)) kw_committer_checkpoint(c);
   take_checkpoint(c, true);
   if (c->has_appended && c->failure == KW_OK && !kw_committer_is_behind(c)) age(c);

@@ -172,7 +172,7 @@ static bool take(kw_store *store, bool wait) {
   bool any = kw_committer_take(store->committer, wait, &meta, &rc);
   if (any && rc == KW_OK) succeed(store, &meta);
   if (any && rc != KW_OK) fail(store, rc);
-  if (!any && has_failed(store)) {
+  if (has_failed(store)) {
     fail(store, KW_ERR_STORAGE);
     any = true;
   }

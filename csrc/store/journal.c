@@ -339,6 +339,8 @@ static int choose_current(kw_journal *journal, int64_t need) {
       set_current(journal, s);
     } else if (s != NULL) {
       rc = renew(journal, s);
+    } else if ((s = find(journal, SLOT_FREE, need, true)) != NULL) {
+      rc = renew(journal, s);
     } else if (is_any_busy(journal)) {
       pthread_cond_wait(&journal->changed, &journal->mutex);
     } else {

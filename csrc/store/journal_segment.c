@@ -60,8 +60,9 @@ static bool must_flush(void) {
 
 #endif
 
+/* A filter of system calls that does not know pwritev2 may say EPERM. */
 static bool is_unsupported(int number) {
-  return number == EOPNOTSUPP || number == ENOSYS || number == EINVAL;
+  return number == EOPNOTSUPP || number == ENOSYS || number == EINVAL || number == EPERM;
 }
 
 /* Writes some of the bytes. *needs_flush becomes true if they are not flushed. The flush of a short write may have been

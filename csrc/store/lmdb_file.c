@@ -290,15 +290,23 @@ static int open_tables(kw_lmdb_file *file, int64_t *format) {
   return rc;
 }
 
+static int open_descriptor(kw_lmdb_file *file, const char *directory, const char *file_name) {
+  char name[KW_NAME_ROOM];
+  file->fd = open(kw_directory_name(directory, file_name, name), O_RDWR | O_CLOEXEC);
+  return file->fd < 0 ? errno : 0;
+}
+
 int kw_lmdb_file_open(const char *directory, const char *name, const char *lock_name,
                       size_t map_bytes, kw_lmdb_file **result, int64_t *format) {
   MDB_stat stat;
   kw_lmdb_file *file = *result = kw_alloc_zeroed(sizeof *file);
   if (file == NULL) return ENOMEM;
   file->refs = 1;
+  file->fd = -1;
   int rc = make_lock_file(directory, lock_name);
   if (rc == 0) rc = open_env(directory, name, map_bytes, MDB_NOTLS | MDB_NORDAHEAD, &file->env);
   if (rc == 0) rc = open_tables(file, format);
+  if (rc == 0) rc = open_descriptor(file, directory, name);
   if (rc != 0) return rc;
   mdb_env_stat(file->env, &stat);
   file->page = stat.ms_psize;
@@ -313,6 +321,7 @@ kw_lmdb_file *kw_lmdb_file_retain(kw_lmdb_file *file) {
 void kw_lmdb_file_release(kw_lmdb_file *file) {
   if (__atomic_sub_fetch(&file->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
   if (file->env != NULL) mdb_env_close(file->env);
+  if (file->fd >= 0) close(file->fd);
   kw_free(file);
 }
 

@@ -43,7 +43,8 @@ typedef struct kw_lmdb_file {
   MDB_dbi rows;
   MDB_dbi meta;
   size_t page; /* bytes of one page */
-  int refs;    /* atomic */
+  int fd; /* another descriptor of the data file, for growing: a failed sync is told to LMDB's own, too */
+  int refs; /* atomic */
 } kw_lmdb_file;
 
 /* Returns KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE for any other error. */

@@ -91,8 +91,8 @@ static size_t count_leaves(const kw_lmdb_file *file, MDB_txn *txn) {
   return leaves_of(txn, file->records) + leaves_of(txn, file->leases) + leaves_of(txn, file->rows);
 }
 
-/* Records are appended: they fill new pages at least by half. Each other change may touch a page, but all of them no
- * more pages than there are. */
+/* What is new fills new pages at least by half. Each change but a put of a record may touch a page, too, but all of them
+ * no more pages than there are. */
 size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_group *group) {
   size_t appended = 0, others = 0;
   for (size_t i = 0; i < group->n; i++) {
@@ -102,7 +102,9 @@ size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_grou
     } else {
       others++;
     }
-    if (c->kind == KW_COMMIT_PUT_ROW) appended += 2 * (size_t)c->row->len;
+    if (c->kind == KW_COMMIT_PUT_LEASE) appended += 2 * RECORD_OVERHEAD;
+    if (c->kind == KW_COMMIT_PUT_ROW)
+      appended += 2 * (RECORD_OVERHEAD + (size_t)c->name->len + (size_t)c->row->len);
   }
   size_t leaves = others == 0 ? 0 : count_leaves(file, txn);
   return appended + 2 * kw_min_size(others, leaves) * file->page;
@@ -175,13 +177,18 @@ static off_t room_of(const writing *w, off_t size) {
 /* Allocates `least` bytes after the used ones, and more if there is room; *size becomes the size of the file before. */
 static int grow(const kw_lmdb_file *file, off_t least, off_t *size) {
   struct stat st;
-  int fd = kw_lmdb_file_fd(file);
-  if (fstat(fd, &st) < 0) return errno;
+  if (fstat(file->fd, &st) < 0) return errno;
   *size = st.st_size;
   off_t end = kw_lmdb_file_used(file) + least;
   if (st.st_size >= end) return 0;
-  int rc = kw_lmdb_allocate(fd, st.st_size, end + (off_t)(GROWN_AHEAD * file->page));
-  return kw_lmdb_is_no_room(rc) ? kw_lmdb_allocate(fd, st.st_size, end) : rc;
+  int rc = kw_lmdb_allocate(file->fd, st.st_size, end + (off_t)(GROWN_AHEAD * file->page));
+  return kw_lmdb_is_no_room(rc) ? kw_lmdb_allocate(file->fd, st.st_size, end) : rc;
+}
+
+/* True if the file has more bytes than that. */
+static bool has_grown(const kw_lmdb_file *file, off_t size) {
+  struct stat st;
+  return fstat(file->fd, &st) == 0 && st.st_size > size;
 }
 
 /* What was grown is synced: after a crash the room is still there. */
@@ -191,8 +198,8 @@ int kw_lmdb_reserve(const kw_lmdb_file *file, const kw_commit_group *group, size
       (off_t)(need + bytes_beside(file, parts_of(need) + 1) + pages_to_leave(group) * file->page);
   if (used + least > kw_lmdb_file_limit(file)) return MDB_MAP_FULL;
   int rc = grow(file, least, &size);
-  if (rc != 0 || size >= used + least) return rc;
-  return fdatasync(kw_lmdb_file_fd(file)) < 0 ? errno : 0;
+  if (rc != 0 || size >= used + least || !has_grown(file, size)) return rc;
+  return fdatasync(file->fd) < 0 ? errno : 0;
 }
 
 /* Allocates all bytes that the write may need, so that a full disk is met here, where nothing has happened yet. On a
