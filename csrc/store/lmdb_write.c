@@ -91,8 +91,8 @@ static size_t count_leaves(const kw_lmdb_file *file, MDB_txn *txn) {
   return leaves_of(txn, file->records) + leaves_of(txn, file->leases) + leaves_of(txn, file->rows);
 }
 
-/* What is new fills new pages at least by half. Each change but a put of a record may touch a page, too, but all of them
- * no more pages than there are. */
+/* What is new fills new pages at least by half. Each change but a put of a record may touch a page, too, but all of
+ * them no more pages than there are. */
 size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_group *group) {
   size_t appended = 0, others = 0;
   for (size_t i = 0; i < group->n; i++) {
