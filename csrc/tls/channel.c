@@ -280,12 +280,14 @@ static void begin(kw_tls_channel *channel) {
 
 static bool has_work(const kw_tls_channel *channel) {
   if (is_done(channel) || channel->is_open) return false;
-  bool begins = !channel->has_begun && !kw_tls_context_is_server(channel->remote.context);
+  bool can_begin = channel->is_recognized || channel->in.len == 0; /* not before unclear input */
+  bool begins =
+      can_begin && !channel->has_begun && !kw_tls_context_is_server(channel->remote.context);
   size_t known = channel->is_recognized ? 0 : channel->looked_at;
   return begins || channel->in.len > known || channel->got_eof;
 }
 
-/* A client begins to speak before it is looked at what the server says. */
+/* A client begins to speak at once, unless the server has said something before: that is looked at first. */
 static void step(kw_tls_channel *channel) {
   if (!has_work(channel)) return;
   bool has_input = channel->in.len > 0 || channel->got_eof;
