@@ -229,13 +229,21 @@ static void on_compact(kw_server *server, kw_stream *stream, const void *request
   }
 }
 
+/* True if a physical compaction that is waited for has become durable. */
+static bool has_compacted(const kw_server *server) {
+  for (size_t i = 0; i < server->n_compactions; i++) {
+    if (kw_store_outcome(server->store, server->compactions[i]->ticket) >= 0) return true;
+  }
+  return false;
+}
+
 /* Answers the calls of physical compactions that have ended. kw_store_include_background makes the answers wait until
  * the writes of the compaction itself are durable, too; and kw_store_checkpoint, until the space of what was removed is
  * free. */
 static void tend_compactions(kw_server *server) {
   if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
   kw_store_include_background(server->store);
-  kw_store_checkpoint(server->store);
+  if (has_compacted(server)) kw_store_checkpoint(server->store);
   while (server->n_compactions > 0) {
     kw_stream *stream = server->compactions[--server->n_compactions];
     int rc = kw_store_outcome(server->store, stream->ticket);
