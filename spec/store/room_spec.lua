@@ -11,7 +11,7 @@ local is_fast = os.getenv("KW_FAST") == "1"
 
 local KEYS = is_fast and 300 or 1000
 local ROOM = 1.1 -- times the memory of a store that never had the load
-local SLACK = 4096 -- bytes: one block of an arena
+local SLACK = 16384 -- bytes: a block of an arena, and buffers of the threads of a disk
 local PATIENCE = 60 -- seconds
 
 if not probe then
