@@ -39,8 +39,7 @@ struct kw_committer {
   size_t need_of_all; /* groups that the database lacks, the submitted one included */
   kw_journal *opened; /* the journal */
   int appended;       /* outcome of the submitted group */
-  bool
-      is_redirected; /* the submitted group has to be direct: the journal, or the database, has no room ahead */
+  bool is_redirected; /* the submitted group has to be direct: there is no room ahead */
 };
 
 /* {====== The commit thread ====== */

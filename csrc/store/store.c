@@ -369,6 +369,8 @@ const char *kw_store_check(const kw_store *store) {
   if (changes != kw_log_count(store->log)) return "a record without change";
   if ((fault = kw_retention_check(store)) != NULL) return fault;
   if ((fault = check_revoked(store)) != NULL) return fault;
+  if (store->committer != NULL && (fault = kw_committer_check(store->committer)) != NULL)
+    return fault;
   bool is_open = store->undo.n > store->undo.committed;
   return is_open && store->long_write == NULL ? "an open write" : NULL;
 }
