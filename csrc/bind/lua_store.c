@@ -53,6 +53,7 @@ void kw_bind_check_process(lua_State *L, const kw_lua_store *self) {
 
 kw_lua_store *kw_bind_check_open(lua_State *L) {
   kw_lua_store *self = check_self(L);
+  self->has_stepped = false;
   if (self->store == NULL) luaL_error(L, "the store is closed");
   kw_bind_check_process(L, self);
   kw_bind_check_idle(L, self);
@@ -61,8 +62,9 @@ kw_lua_store *kw_bind_check_open(lua_State *L) {
 }
 
 kw_lua_store *kw_bind_enter(lua_State *L) {
+  bool has_stepped = check_self(L)->has_stepped;
   kw_lua_store *self = kw_bind_check_open(L);
-  kw_bind_step_if_due(self);
+  if (!has_stepped) kw_bind_step_if_due(self);
   return self;
 }
 

@@ -57,7 +57,8 @@ typedef struct kw_lua_store {
   int64_t max_request_bytes; /* the limit on one request */
   uint64_t seed;             /* of lease ids and of the hub's hashes */
   uint64_t last_tag;         /* the tag of the newest watch of this object */
-  kw_lua_server *servers;    /* the open servers of this store */
+  bool has_stepped;       /* the next method begins without a step, see `prepare` of lua_write.h */
+  kw_lua_server *servers; /* the open servers of this store */
 
   kw_feed feed;          /* of a replica, see lua_replica */
   bool is_followed;      /* Lua is told of whatever the feed brings */

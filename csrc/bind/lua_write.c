@@ -365,7 +365,9 @@ static int l_prepare(lua_State *L) {
   kw_lua_store *self = kw_bind_to_store(L, 1);
   bool is_usable = self->store != NULL && !self->is_busy && !kw_store_is_inherited(self->store);
   if (is_usable) kw_bind_step_if_due(self);
-  lua_pushboolean(L, must_wait(L, self));
+  bool has_to_wait = must_wait(L, self);
+  self->has_stepped = is_usable && !has_to_wait;
+  lua_pushboolean(L, has_to_wait);
   return 1;
 }
 

@@ -18,9 +18,9 @@
  *   store:take_number()         -> a number
  *   store:must_wait(number)     -> true if the store is busy, or a request of a client waits that has a lower number.
  *                               Without a number any request that waits counts
- *   store:prepare(number)       does one step of the work that is due, with which the next method would begin. Then
- *                               returns what must_wait returns: the step may have begun a long write, the expiry of a
- *                               lease with many keys
+ *   store:prepare(number)       does one step of the work that is due, with which the next method would begin; that
+ *                               method begins without it. Then returns what must_wait returns: the step may have begun
+ *                               a long write, the expiry of a lease with many keys
  *   store:set_first_task(number)
  *                               the lowest number of a task that waits; nil: none waits
  *
