@@ -9,7 +9,6 @@
 #include "store/journal_segment.h"
 
 #define MUCH (INT64_C(32) << 20) /* bytes of frames that are not released */
-#define HEADER_READ 64           /* bytes of a frame that no other frame begins with */
 #define LEAST_BYTES (KW_JOURNAL_FRAMES + 2 * KW_JOURNAL_BLOCK) /* of a segment */
 #define KEPT_BUFFER (1 << 20) /* bytes that the buffer of frames keeps */
 
@@ -52,7 +51,7 @@ struct kw_journal {
   int64_t most_bytes;
 
   /* Of append alone. */
-  uint8_t *buffer; /* the frame */
+  uint8_t *buffer; /* has the frame, which begins at a multiple of a block in memory, too */
   size_t buffer_cap;
   uint32_t last_crc; /* of the header of the last frame */
 
@@ -375,12 +374,22 @@ static void note(kw_journal *journal, const kw_journal_frame *frame, int64_t byt
   if (journal->unreleased > journal->peak) journal->peak = journal->unreleased;
 }
 
+/* Returns where the frame is in the buffer. */
+static uint8_t *frame_of(const kw_journal *journal) {
+  uintptr_t start = (uintptr_t)journal->buffer;
+  return journal->buffer + (KW_JOURNAL_BLOCK - start % KW_JOURNAL_BLOCK) % KW_JOURNAL_BLOCK;
+}
+
 /* True if a write has found no room before it wrote anything. The write begins with the header of the frame, which is
- * not in the file then. A file system that copies what is written again may lack room for it. */
-static bool is_refused(const slot *s, const uint8_t *frame, int number) {
-  uint8_t found[HEADER_READ];
-  return kw_is_no_room(number) && kw_file_read(s->segment.fd, found, sizeof found, s->next) &&
-         memcmp(found, frame, sizeof found) != 0;
+ * not in the file then. A file system that copies what is written again may lack room for it. The buffer loses its
+ * first block. */
+static bool is_refused(const kw_journal *journal, int number) {
+  uint8_t header[KW_JOURNAL_FRAME_HEADER], *block = frame_of(journal);
+  const slot *s = journal->current;
+  if (!kw_is_no_room(number)) return false;
+  memcpy(header, block, sizeof header);
+  return kw_file_read(s->segment.fd, block, KW_JOURNAL_BLOCK, s->next) &&
+         memcmp(block, header, sizeof header) != 0;
 }
 
 /* A failed write may be durable, or a part of it: nothing is written after it. */
@@ -388,9 +397,9 @@ static int write_frame(kw_journal *journal, const kw_commit_group *group, int64_
   const slot *s = journal->current;
   kw_journal_frame frame = {
       .salt = s->segment.salt, .epoch = journal->epoch, .before = journal->last_crc};
-  kw_journal_frame_encode(journal->buffer, group, &frame);
-  int number = kw_journal_segment_write(&s->segment, journal->buffer, (size_t)bytes, s->next);
-  bool has_no_room = is_refused(s, journal->buffer, number);
+  kw_journal_frame_encode(frame_of(journal), group, &frame);
+  int number = kw_journal_segment_write(&s->segment, frame_of(journal), (size_t)bytes, s->next);
+  bool has_no_room = is_refused(journal, number);
   lock(journal);
   journal->is_writing = false;
   if (number == 0) note(journal, &frame, bytes);
@@ -411,7 +420,8 @@ int kw_journal_append(kw_journal *journal, const kw_commit_group *group) {
   size_t bytes = kw_journal_frame_bytes(group);
   assert(group->meta.sequence > journal->appended);
   if (bytes > kw_journal_max_frame(journal)) return KW_ERR_NO_SPACE;
-  if (!kw_reserve(&journal->buffer, &journal->buffer_cap, bytes, 1)) return KW_ERR_NO_MEMORY;
+  if (!kw_reserve(&journal->buffer, &journal->buffer_cap, bytes + KW_JOURNAL_BLOCK, 1))
+    return KW_ERR_NO_MEMORY;
   lock(journal);
   int rc = begin(journal, (int64_t)bytes);
   unlock(journal);

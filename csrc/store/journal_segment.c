@@ -40,6 +40,18 @@ static const char *path_of(const char *directory, int slot, char path[KW_NAME_RO
 
 static atomic_bool lacks_dsync; /* the kernel or the file system has no RWF_DSYNC */
 
+/* Has writes go past the page cache, where the file system can: that saves a copy, and the search for dirty pages. */
+static void begin_direct(int fd) {
+  int flags = fcntl(fd, F_GETFL);
+  if (flags >= 0) fcntl(fd, F_SETFL, flags | O_DIRECT);
+}
+
+/* Has writes go through the page cache. Returns false if they did already. */
+static bool leave_direct(int fd) {
+  int flags = fcntl(fd, F_GETFL);
+  return flags >= 0 && (flags & O_DIRECT) != 0 && fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
 #ifdef KW_PROBE
 
 static atomic_bool skips_flush;
@@ -66,17 +78,22 @@ static bool is_unsupported(int number) {
 }
 
 /* Writes some of the bytes. *needs_flush becomes true if they are not flushed. The flush of a short write may have been
- * left out. */
+ * left out. Where the file system cannot write past the page cache, or not from where a short write has ended, writes
+ * go through it from now on. */
 static ssize_t write_some(int fd, const uint8_t *bytes, size_t len, off_t at, bool *needs_flush) {
   struct iovec all = {.iov_base = (void *)bytes, .iov_len = len};
+  ssize_t n;
   if (must_flush() && !lacks_dsync) {
-    ssize_t n = pwritev2(fd, &all, 1, at, RWF_DSYNC);
+    do n = pwritev2(fd, &all, 1, at, RWF_DSYNC);
+    while (n < 0 && errno == EINVAL && leave_direct(fd));
     if (n >= 0 && (size_t)n < len) *needs_flush = true;
     if (n >= 0 || !is_unsupported(errno)) return n;
     lacks_dsync = true;
   }
   *needs_flush = true;
-  return pwrite(fd, bytes, len, at);
+  do n = pwrite(fd, bytes, len, at);
+  while (n < 0 && errno == EINVAL && leave_direct(fd));
+  return n;
 }
 
 int kw_journal_segment_write(const kw_journal_segment *segment, const void *bytes, size_t len,
@@ -235,6 +252,7 @@ int kw_journal_segment_open(const char *directory, int slot, bool for_reading,
   segment->fd = open(path_of(directory, slot, path), flags);
   if (segment->fd < 0) return errno == ENOENT ? KW_ERR_NOT_FOUND : refuse_by_errno(segment, why);
   int rc = read_file(segment, why);
+  if (rc == KW_OK && !for_reading) begin_direct(segment->fd);
   if (rc != KW_OK) kw_journal_segment_close(segment);
   return rc;
 }
@@ -320,7 +338,10 @@ int kw_journal_segment_make(const char *directory, kw_journal_segment *segment) 
   if (segment->fd < 0) return error_of(errno);
   int number = write_file(segment);
   if (number == 0) number = give_name(directory, path, segment->slot);
-  if (number == 0) return KW_OK;
+  if (number == 0) {
+    begin_direct(segment->fd);
+    return KW_OK;
+  }
   kw_journal_segment_close(segment);
   unlink(path);
   return error_of(number);
@@ -329,7 +350,7 @@ int kw_journal_segment_make(const char *directory, kw_journal_segment *segment) 
 /* One copy is good at every moment. */
 int kw_journal_segment_renew(kw_journal_segment *segment, uint64_t store_id, int64_t number,
                              uint64_t epoch) {
-  uint8_t block[KW_JOURNAL_BLOCK];
+  _Alignas(KW_JOURNAL_BLOCK) uint8_t block[KW_JOURNAL_BLOCK];
   kw_journal_segment next = *segment;
   next.store_id = store_id;
   next.number = number;

@@ -66,7 +66,8 @@ int kw_journal_segment_open(const char *directory, int slot, bool for_reading,
 /* Closes the file, if it is open. */
 void kw_journal_segment_close(kw_journal_segment *segment);
 
-/* Writes bytes at an offset, and flushes them. Returns 0, or an errno: it is then unknown what is durable. */
+/* Writes bytes at an offset, and flushes them. Where `bytes` is aligned to a block, as `len` and `at` are, the write
+ * goes past the page cache. Returns 0, or an errno: it is then unknown what is durable. */
 int kw_journal_segment_write(const kw_journal_segment *segment, const void *bytes, size_t len,
                              int64_t at);
 
