@@ -253,6 +253,7 @@ build = {
         "csrc/store/load.c",
         "csrc/store/log.c",
         "csrc/store/long_write.c",
+        "csrc/store/pause.c",
         "csrc/store/quota.c",
         "csrc/store/read.c",
         "csrc/store/recovery.c",

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include <math.h>
-#include <time.h>
 
 #include "bind/lua_peer.h"
 
+#include "base/clock.h"
 #include "face/module.h"
 
 #define MAX_PARTS 64
@@ -11,9 +11,7 @@
 #define HOLDER_NAME "keywatch.core.holder"
 
 int64_t kw_bind_clock_ms(void) {
-  struct timespec ts;
-  clock_gettime(CLOCK_MONOTONIC, &ts);
-  return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+  return kw_clock_ns() / 1000000;
 }
 
 int64_t kw_bind_opt_now(lua_State *L, int arg) {

@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/committer.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "model/error.h"
 #include "store/recovery.h"
 
-/* Groups with as many bytes of records, or as many changes, are direct: a transaction of the database takes them as
- * fast as the journal, and they are written once. */
+/* Groups with as many bytes of records, or as many changes, are direct: they are written once, and a transaction of the
+ * database takes them as fast as the journal. Where a flush takes long, groups are larger before that is so, since a
+ * transaction has more than one. */
 #ifdef KW_PROBE
 #define BULK_BYTES 2048 /* small, so that tests go both ways */
+#define SLOW_BULK_BYTES 2048
 #define BULK_CHANGES 32
 #else
-#define BULK_BYTES (256 << 10)
+#define BULK_BYTES (128 << 10)
+#define SLOW_BULK_BYTES (1 << 20)
 #define BULK_CHANGES 4096
 #endif
+
+#define SLOW_NS 500000          /* of a flush that takes long */
+#define SMALL_BYTES (64 << 10) /* of a group whose append takes as long as its flush */
 
 typedef enum place { NOWHERE, IN_JOURNAL, WAITING, IN_DATABASE, DONE } place;
 
@@ -31,6 +38,7 @@ struct kw_committer {
   bool must_copy;    /* after it, for a defragmentation */
   int64_t sequence;  /* of the newest durable group */
   bool has_appended; /* a group to the journal */
+  bool is_appended;  /* the group that was taken last is in the journal */
   int failure;       /* KW_OK; or KW_ERR_STORAGE: it is unknown what a thread has written */
   int defragmented;  /* outcome of the last defragmentation */
 
@@ -39,6 +47,7 @@ struct kw_committer {
   size_t need_of_all; /* groups that the database lacks, the submitted one included */
   kw_journal *opened; /* the journal */
   int appended;       /* outcome of the submitted group */
+  int64_t flush_ns;   /* that the last append of a small group took */
   bool is_redirected; /* the submitted group has to be direct: there is no room ahead */
 };
 
@@ -57,7 +66,9 @@ static void append(void *ctx) {
   c->appended = open_journal(c);
   if (c->appended == KW_OK)
     c->appended = kw_database_reserve(c->database, &c->submitted, c->need_of_all);
+  int64_t start = kw_clock_ns();
   if (c->appended == KW_OK) c->appended = kw_journal_append(c->opened, &c->submitted);
+  if (c->bytes <= SMALL_BYTES) c->flush_ns = kw_clock_ns() - start;
   c->is_redirected = c->appended == KW_ERR_NO_SPACE;
 }
 
@@ -118,7 +129,7 @@ static void begin_direct(kw_committer *c) {
 static bool is_direct(kw_committer *c) {
   if (c->segment_bytes == 0 || c->submitted.n >= BULK_CHANGES) return true;
   c->bytes = kw_commit_group_bytes(&c->submitted);
-  if (c->bytes >= BULK_BYTES) return true;
+  if (c->bytes >= (c->flush_ns < SLOW_NS ? BULK_BYTES : SLOW_BULK_BYTES)) return true;
   return !kw_checkpointer_reserve(c->checkpointer, c->submitted.n);
 }
 
@@ -130,6 +141,7 @@ void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_
   c->submitted.meta.sequence = c->sequence + 1;
   c->gathering = gathering;
   c->must_copy = how == KW_COMMIT_WITH_DEFRAGMENTATION;
+  c->is_appended = false;
   if (how != KW_COMMIT_ALONE || c->failure != KW_OK || is_direct(c)) {
     c->place = WAITING;
     begin_direct(c);
@@ -151,7 +163,7 @@ static void take_appended(kw_committer *c, bool wait) {
   }
   finish(c, c->appended);
   if (c->appended != KW_OK) return;
-  c->has_appended = true;
+  c->has_appended = c->is_appended = true;
   kw_commit_meta meta = c->submitted.meta;
   kw_checkpointer_add(c->checkpointer, c->journal, &c->submitted, c->bytes, c->need);
   c->submitted.meta = meta;
@@ -189,6 +201,14 @@ bool kw_committer_take(kw_committer *c, bool wait, kw_commit_meta *meta, int *rc
   c->sequence = meta->sequence;
   kw_commit_group_clear(&c->submitted);
   return true;
+}
+
+int64_t kw_committer_flush_ns(const kw_committer *c) {
+  return c->is_appended ? c->flush_ns : 0;
+}
+
+void kw_committer_ring_at(kw_committer *c, int64_t when) {
+  kw_worker_ring_at(&c->worker, when);
 }
 
 int kw_committer_forget(kw_committer *c) {

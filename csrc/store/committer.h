@@ -58,6 +58,12 @@ void kw_committer_submit(kw_committer *committer, const kw_commit_meta *meta, kw
  * that is done is taken, too, and the database's reader may have moved on: what it read before is no longer valid. */
 bool kw_committer_take(kw_committer *committer, bool wait, kw_commit_meta *meta, int *rc);
 
+/* Returns about how many nanoseconds a flush takes; 0 if the group that was taken last was a direct one. */
+int64_t kw_committer_flush_ns(const kw_committer *committer);
+
+/* Has the bell ring at a time of kw_clock_ns, unless a group is appended before. Comes after such an append. */
+void kw_committer_ring_at(kw_committer *committer, int64_t when);
+
 /* Called after a failure was taken, before the next submit. Forgets the failed group and the gathering one, but keeps
  * the removals of both for the next group. A removal may be repeated, and may happen later: removals are in an order
  * in which a tombstone outlasts the records that it hides. Returns KW_ERR_NO_MEMORY if removals were lost. */

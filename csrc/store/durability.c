@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/durability.h"
 
+#include "base/clock.h"
 #include "store/alarm.h"
 #include "store/compaction.h"
 #include "store/lessor.h"
@@ -44,12 +45,28 @@ static kw_commit_how how_of(const kw_durability *d) {
   return d->must_checkpoint ? KW_COMMIT_WITH_CHECKPOINT : KW_COMMIT_ALONE;
 }
 
+/* True while a pause lasts. */
+static bool is_pausing(kw_store *store) {
+  kw_pause *pause = &store->durability.pause;
+  return pause->until != 0 && kw_pause_lasts(pause, kw_clock_ns(), store->applied);
+}
+
+/* Begins a pause after a group of so many writes, if it is worth while. */
+static void pause_after(kw_store *store, int64_t writes) {
+  int64_t now = kw_clock_ns();
+  int64_t flush_ns = kw_committer_flush_ns(store->committer);
+  int64_t ns = kw_pause_begin(&store->durability.pause, now, flush_ns, writes, store->applied);
+  if (ns > 0) kw_committer_ring_at(store->committer, now + ns);
+}
+
 void kw_store_flush(kw_store *store) {
   kw_durability *d = &store->durability;
   if (store->database == NULL || store->failure != KW_OK || kw_store_is_busy(store)) return;
   if (d->is_delayed && !d->is_requested) return;
   kw_commit_meta meta = meta_of(store);
   if (!has_more(store, &meta) || !kw_committer_is_idle(store->committer)) return;
+  if (is_pausing(store)) return;
+  kw_pause_end(&d->pause);
   kw_committer_submit(store->committer, &meta, how_of(d));
   store->undo.submitted = store->undo.committed;
   d->submitted = meta;
@@ -111,6 +128,7 @@ static void succeed(kw_store *store, const kw_commit_meta *meta) {
   kw_durability *d = &store->durability;
   kw_tickets_succeed(&d->tickets);
   d->commits++;
+  pause_after(store, meta->revision - d->durable.revision);
   d->durable = *meta;
   d->is_delayed = false;
   kw_write_forget_undo(store, store->undo.submitted);
@@ -146,6 +164,7 @@ static bool undo_all(kw_store *store) {
 static void fail(kw_store *store, int rc) {
   kw_durability *d = &store->durability;
   kw_tickets_fail(&d->tickets, rc);
+  kw_pause_end(&d->pause);
   if (!undo_all(store)) rc = KW_ERR_STORAGE;
   if (rc == KW_ERR_NO_SPACE) kw_alarm_raise_by_disk(store, KW_ALARM_NO_SPACE);
   if (store->compact_is_stuck) kw_alarm_raise(store, KW_ALARM_CORRUPT);
@@ -185,7 +204,7 @@ static bool take(kw_store *store, bool wait) {
 bool kw_store_poll(kw_store *store) {
   kw_log_release(store->log);
   bool any = take(store, false);
-  if (any) kw_store_flush(store);
+  if (any || store->durability.pause.until != 0) kw_store_flush(store);
   return any;
 }
 
@@ -193,6 +212,7 @@ int kw_store_wait(kw_store *store, uint64_t ticket) {
   kw_store_finish(store);
   while (!kw_store_is_settled(store, ticket)) {
     store->durability.is_requested = true;
+    kw_pause_end(&store->durability.pause);
     kw_store_flush(store);
     if (!take(store, true)) return KW_ERR_STORAGE;
   }

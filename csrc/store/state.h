@@ -18,6 +18,7 @@
 #include "store/index.h"
 #include "store/lease.h"
 #include "store/log.h"
+#include "store/pause.h"
 #include "store/retention.h"
 #include "store/rows.h"
 #include "store/store.h"
@@ -88,6 +89,7 @@ typedef struct kw_durability {
   int64_t
       checkpoint_at; /* time of the next checkpoint; INT64_MIN: the next step sets it; KW_NEVER: there is none */
 
+  kw_pause pause;              /* of submitting */
   bool is_requested;           /* the gathering group has a requested change */
   bool is_submitted_requested; /* the submitted group has one */
   uint64_t requested_ticket;   /* of the last submitted group that has one; 0 after a failure */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/worker.h"
 
+#include "base/clock.h"
+
 #ifdef KW_PROBE
 
 static bool is_held(const kw_worker *worker) {
@@ -28,12 +30,25 @@ static bool has_job(const kw_worker *worker) {
   return worker->state == KW_WORKER_WORKING && (worker->must_end || !is_held(worker));
 }
 
+/* Waits for a change, or rings the bell if its time has come. The mutex is locked. */
+static void wait_for_change(kw_worker *worker) {
+  int64_t when = worker->ring_at;
+  if (when == 0) {
+    pthread_cond_wait(&worker->changed, &worker->mutex);
+  } else if (kw_clock_ns() < when) {
+    struct timespec until = {.tv_sec = when / 1000000000, .tv_nsec = when % 1000000000};
+    pthread_cond_timedwait(&worker->changed, &worker->mutex, &until);
+  } else {
+    worker->ring_at = 0;
+    kw_bell_ring(&worker->bell);
+  }
+}
+
 static void *run(void *ctx) {
   kw_worker *worker = ctx;
   pthread_mutex_lock(&worker->mutex);
   while (true) {
-    while (!has_job(worker) && !worker->must_end)
-      pthread_cond_wait(&worker->changed, &worker->mutex);
+    while (!has_job(worker) && !worker->must_end) wait_for_change(worker);
     if (!has_job(worker)) break;
     pthread_mutex_unlock(&worker->mutex);
     worker->job(worker->ctx);
@@ -46,10 +61,19 @@ static void *run(void *ctx) {
   return NULL;
 }
 
+/* Waits with a time are waits by the monotonic clock. */
+static void init_condition(pthread_cond_t *condition) {
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(condition, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+}
+
 bool kw_worker_start(kw_worker *worker, void (*job)(void *ctx), void *ctx) {
   *worker = (kw_worker){.job = job, .ctx = ctx};
   pthread_mutex_init(&worker->mutex, NULL);
-  pthread_cond_init(&worker->changed, NULL);
+  init_condition(&worker->changed);
   worker->has_thread = kw_thread_start(&worker->thread, run, worker);
   return worker->has_thread;
 }
@@ -84,6 +108,14 @@ bool kw_worker_is_idle(const kw_worker *worker) {
 void kw_worker_begin(kw_worker *worker) {
   pthread_mutex_lock(&worker->mutex);
   worker->state = KW_WORKER_WORKING;
+  worker->ring_at = 0;
+  pthread_cond_broadcast(&worker->changed);
+  pthread_mutex_unlock(&worker->mutex);
+}
+
+void kw_worker_ring_at(kw_worker *worker, int64_t when) {
+  pthread_mutex_lock(&worker->mutex);
+  worker->ring_at = when;
   pthread_cond_broadcast(&worker->changed);
   pthread_mutex_unlock(&worker->mutex);
 }

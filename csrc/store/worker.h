@@ -22,6 +22,7 @@ typedef struct kw_worker {
   pthread_mutex_t mutex; /* guards what follows */
   pthread_cond_t changed;
   kw_worker_state state;
+  int64_t ring_at; /* 0: the bell does not ring without a job */
   bool must_end;
   kw_bell bell;
 #ifdef KW_PROBE
@@ -44,6 +45,9 @@ bool kw_worker_is_idle(const kw_worker *worker);
 
 /* Begins a job. The worker is idle. */
 void kw_worker_begin(kw_worker *worker);
+
+/* Has the bell ring at a time of kw_clock_ns, unless a job begins before. */
+void kw_worker_ring_at(kw_worker *worker, int64_t when);
 
 /* Takes a job that is done; with `wait`, waits until it is. Returns false if there is none. */
 bool kw_worker_take(kw_worker *worker, bool wait);

@@ -6,6 +6,7 @@
 
 #include "uv/connection.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "uv/address.h"
 #include "uv/loop_client.h"
@@ -32,12 +33,12 @@ static void on_deadline(void *ctx, int64_t when) {
 }
 
 static void begin_turn(kw_loop *loop) {
-  loop->turn_until = kw_loop_clock_ns() + TURN_NS;
+  loop->turn_until = kw_clock_ns() + TURN_NS;
 }
 
 static bool is_turn_over(void *ctx) {
   kw_connection *connection = ctx;
-  return kw_loop_clock_ns() >= connection->loop->turn_until;
+  return kw_clock_ns() >= connection->loop->turn_until;
 }
 
 /* }====== */

@@ -9,6 +9,7 @@
 
 #include "uv/loop.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/process.h"
 #include "uv/connection.h"
@@ -22,14 +23,8 @@
 
 /* {====== Time ====== */
 
-int64_t kw_loop_clock_ns(void) {
-  struct timespec ts;
-  clock_gettime(CLOCK_MONOTONIC, &ts);
-  return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 int64_t kw_loop_now(kw_loop *loop) {
-  if (loop->is_now_stale) loop->now = kw_loop_clock_ns() / 1000000;
+  if (loop->is_now_stale) loop->now = kw_clock_ns() / 1000000;
   loop->is_now_stale = false;
   return loop->now;
 }
@@ -183,10 +178,10 @@ static void decrypt(kw_loop *loop) {
 /* Works on handshakes, the longest waiting first, until the time is over. The others wait for the next iteration. */
 static void work(kw_loop *loop) {
   if (kw_link_is_alone(&loop->working)) return;
-  int64_t until = kw_loop_clock_ns() + WORK_NS;
+  int64_t until = kw_clock_ns() + WORK_NS;
   do {
     work_for_first(&loop->working);
-  } while (!kw_link_is_alone(&loop->working) && kw_loop_clock_ns() < until);
+  } while (!kw_link_is_alone(&loop->working) && kw_clock_ns() < until);
 }
 
 /* Returns true if a connection was flushed. */

@@ -148,9 +148,6 @@ kw_waker *kw_loop_share_waker(kw_loop *loop);
 /* Returns milliseconds of CLOCK_MONOTONIC, the same all through an iteration. */
 int64_t kw_loop_now(kw_loop *loop);
 
-/* Returns nanoseconds of CLOCK_MONOTONIC. */
-int64_t kw_loop_clock_ns(void);
-
 /* {====== Timers ====== */
 
 /* Adds a timer, without a time. Its on_timer must be set. Returns 0 or UV_ENOMEM. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "uv/tls_peer.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 #define PIECES 64 /* of the inner peer that are gathered in one record at most */
@@ -39,7 +40,7 @@ static bool has_failed_with(const kw_tls_peer *peer, kw_tls_fault fault) {
 /* {====== Reading ====== */
 
 static bool is_turn_over(const kw_tls_peer *peer) {
-  return kw_loop_clock_ns() >= peer->loop->turn_until;
+  return kw_clock_ns() >= peer->loop->turn_until;
 }
 
 /* Decrypts what waits and then the input, and feeds the inner peer, until that takes no more, nothing is left, or the

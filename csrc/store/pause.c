@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/pause.h"
+
+#define PART 6          /* of the time of a flush */
+#define MOST_SKIPPED 64 /* groups without a pause */
+
+/* Times are in nanoseconds. */
+#ifdef KW_PROBE
+#define SLOW 1 /* small, so that tests pause, and long */
+#define SHORTEST 20000000
+#define LONGEST 20000000
+#define SEVERAL 2
+#else
+#define SLOW 500000
+#define SHORTEST 0
+#define LONGEST 1000000
+#define SEVERAL 8 /* writes of a group */
+#endif
+
+static int64_t length_of(int64_t flush_ns) {
+  int64_t ns = flush_ns / PART;
+  if (ns < SHORTEST) ns = SHORTEST;
+  return ns < LONGEST ? ns : LONGEST;
+}
+
+int64_t kw_pause_begin(kw_pause *pause, int64_t now, int64_t flush_ns, int64_t writes,
+                       int64_t newest) {
+  kw_pause_end(pause);
+  if (flush_ns < SLOW || writes < SEVERAL) return 0;
+  if (pause->left > 0) {
+    pause->left--;
+    return 0;
+  }
+  int64_t ns = length_of(flush_ns);
+  pause->until = now + ns;
+  pause->from = newest;
+  pause->expected = newest + writes;
+  return ns;
+}
+
+/* After each pause that brings little, twice as many groups go without one. */
+static void learn(kw_pause *pause, int64_t newest) {
+  bool is_little = newest - pause->from < (pause->expected - pause->from) / 2;
+  int skipped = pause->skipped == 0 ? 1 : 2 * pause->skipped;
+  pause->skipped = !is_little ? 0 : skipped < MOST_SKIPPED ? skipped : MOST_SKIPPED;
+  pause->left = pause->skipped;
+}
+
+bool kw_pause_lasts(kw_pause *pause, int64_t now, int64_t newest) {
+  if (pause->until == 0) return false;
+  if (newest < pause->expected && now < pause->until) return true;
+  learn(pause, newest);
+  kw_pause_end(pause);
+  return false;
+}

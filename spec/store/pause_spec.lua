@@ -1,0 +1,67 @@
+--- The pause before a commit group is submitted: writers who have just got their answers come along. In the build of
+-- this spec every flush is slow, and a pause is long.
+
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+
+local directory = require "spec.support.directory"
+
+local probe = core.probe
+if not probe then return end
+
+local WRITERS = 4
+
+describe("the pause before a commit group", function()
+  local store
+
+  before_each(function() store = directory.open(directory.new()) end)
+
+  after_each(function()
+    store:close()
+    directory.remove_all()
+  end)
+
+  local function spawn_writers(name, times)
+    local tasks = {}
+    for i = 1, WRITERS do
+      tasks[i] = keywatch.spawn(function()
+        for j = 1, times do assert(store:put(name .. i, tostring(j))) end
+      end)
+    end
+    return tasks
+  end
+
+  local function join_all(tasks)
+    for _, task in ipairs(tasks) do assert(task:join()) end
+  end
+
+  --- Writers of a group that is on its way to the disk, and of the next one, which gathers.
+  local function spawn_both(times)
+    probe.hold_disk(store, true)
+    local first = spawn_writers("a", times)
+    keywatch.sleep(0)
+    local second = spawn_writers("b", times)
+    keywatch.sleep(0)
+    probe.hold_disk(store, false)
+    join_all(first)
+    join_all(second)
+  end
+
+  it("lets those come along who write again", function()
+    keywatch.run(spawn_both, 2)
+    -- The first writers, then all, then the second ones; without the pause the first ones would be alone again.
+    assert.equal(3, store:status().commits)
+  end)
+
+  it("ends by itself if nobody writes again", function()
+    keywatch.run(spawn_both, 1)
+    assert.equal(2, store:status().commits)
+    assert.equal("1", store:get("b" .. WRITERS).value)
+  end)
+
+  it("does not hold up a write that is waited for outside of a task", function()
+    keywatch.run(function() join_all(spawn_writers("a", 1)) end)
+    assert(store:put("b", "1"))
+    assert.equal(2, store:status().commits)
+  end)
+end)
