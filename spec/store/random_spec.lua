@@ -107,9 +107,20 @@ function pair:ask(asked)
   self.store:leases() -- waits until what steps have done is durable
 end
 
+--- Waits until no commit group is on its way to the disk: steps of a compaction have groups of their own.
+function pair:await_idle_disk()
+  repeat
+    local settled = self.store:settled()
+    local _, is_pending = self.store:tend()
+    if is_pending then self.store:wait(settled + 1) end
+  until not is_pending
+end
+
 --- A request whose group fails has not happened. If it was none, a defragmentation is what fails.
 function pair:fail(asked)
   if not can_fail[asked.verb] then return end
+  self.doing = "failing " .. request.show(asked)
+  self:await_idle_disk()
   probe.fail_disk(self.store, "no_memory")
   request.perform(asked, self.store)
   self.store:defragment()
