@@ -151,13 +151,10 @@ function methods:forget(judge)
   table.insert(self.finished, judge)
 end
 
-function act.add_handler(self)
-  if #self.judges >= MOST_JUDGES then return false end
-  if #self.informers == 0 then act.open_informer(self) end
+--- Adds a handler to an informer, which is an item of self.informers. Returns its judge.
+function methods:add_judge(one, is_slow, at_bound)
   local random = self.random
-  local one = random:pick(self.informers)
-  local is_slow, judge = random:one_in(2), nil
-  local at_bound = random:one_in(2) and "coalesce" or "wait"
+  local judge
   judge = judging.open(one.name, one.informer, self.ledger, {
     at_bound = at_bound,
     max_bytes = is_slow and BOUND or nil,
@@ -169,11 +166,38 @@ function act.add_handler(self)
   table.insert(self.judges, judge)
   self:count(("handlers, %s, %s"):format(is_slow and "slow" or "fast", at_bound))
   if one.informer:has_synced() then self:count("handlers that come late") end
+  return judge
+end
+
+function act.add_handler(self)
+  if #self.judges >= MOST_JUDGES then return false end
+  if #self.informers == 0 then act.open_informer(self) end
+  local random = self.random
+  local one = random:pick(self.informers)
+  local is_slow = random:one_in(2)
+  self:add_judge(one, is_slow, random:one_in(2) and "coalesce" or "wait")
 end
 
 function act.remove_handler(self)
   if #self.judges < 2 then return false end
   self:forget(self.random:pick(self.judges))
+end
+
+--- A key changes until a handler coalesces. The handler is alone: informers wait for others that are full.
+function act.coalesce(self)
+  while #self.judges > 0 do self:forget(self.judges[1]) end
+  self:settle()
+  local judge = self:add_judge(self.random:pick(self.informers), true, "coalesce")
+  self:settle()
+  local key, deadline = self:key(), keywatch.now() + self.patience
+  self.is_bursting = true
+  while not judge.is_closed and judge.handler:status().coalesced == 0 and keywatch.now() < deadline do
+    self:put(key, self.ledger:text("good"))
+    keywatch.sleep(0)
+  end
+  self.is_bursting = false
+  if judge.is_closed then return false end -- by itself, before
+  self:forget(judge)
 end
 
 -- When it is quiet ----------------------------------------------------------------------------------------------------
@@ -305,6 +329,9 @@ local NEEDED = {
   add_handler = "remove_handler", remove_handler = "add_handler",
   open_informer = "close_informer", close_informer = "open_informer",
 }
+
+-- Acts that bring about a result for certain.
+local ON_PURPOSE = { coalesced = "coalesce" }
 
 -- }======
 
@@ -593,8 +620,8 @@ local function run_real(self, steps)
   repeat
     local never = missing(self.seen, { COMMON, REAL, RESULTS })
     if never then
-      local name = (act[never] or trouble[never]) and never or self.random:pick { "burst", "miss", "add_handler",
-        "remove_handler", "open_informer", "close_informer" }
+      local name = ON_PURPOSE[never] or (act[never] or trouble[never]) and never or self.random:pick { "burst", "miss",
+        "add_handler", "remove_handler", "open_informer", "close_informer" }
       if not step(self, name, trouble) and NEEDED[name] then step(self, NEEDED[name], trouble) end
       self:settle()
     end

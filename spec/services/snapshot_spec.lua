@@ -35,6 +35,11 @@ describe("Snapshot", function()
     return client:begin_message(PATH)
   end
 
+  --- Waits until no file is held: those of other tests are closed by threads, which may be late.
+  local function await_no_file()
+    client:wait(function() return held_files() == 0 end)
+  end
+
   local function fill(n)
     for i = 1, n do serving.put(client, "key" .. i, ("x"):rep(100000)) end
   end
@@ -61,10 +66,10 @@ describe("Snapshot", function()
   if serving.is_etcd then return end
 
   it("holds no file once it was read", function()
-    local before = held_files()
+    await_no_file()
     fill(3)
     client:finish(begin())
-    client:wait(function() return held_files() == before end)
+    await_no_file()
   end)
 
   it("goes on for one who reads slowly", function()
@@ -79,37 +84,36 @@ describe("Snapshot", function()
   end)
 
   it("is ended for one who reads no more, and holds no file then", function()
-    client:wait(function() return held_files() == 0 end) -- those of other tests
-    local before = 0
+    await_no_file()
     peer.server.stall_seconds = 0.05
     fill(20)
     local call = begin()
     client:wait(function() return #call.messages > 0 end)
     client:pause()
-    assert.equal(before + 1, held_files())
-    client:wait(function() return held_files() == before end)
+    assert.equal(1, held_files())
+    await_no_file()
     client:resume()
     assert.same({ ABORTED, "keywatch: the snapshot was not read for too long" }, { client:finish(call) })
   end)
 
   it("holds no file for one who has gone", function()
-    local before = held_files()
+    await_no_file()
     fill(20)
     local call = begin()
     client:wait(function() return #call.messages > 0 end)
     client:cancel(call)
-    client:wait(function() return held_files() == before end)
+    await_no_file()
     assert.equal("key1", serving.keys(client, "key")[1])
   end)
 
   it("holds no file after the server was closed", function()
-    local before = held_files()
+    await_no_file()
     fill(20)
     local call = begin()
     client:wait(function() return #call.messages > 0 end)
     client:pause()
     peer.server:close()
-    client:wait(function() return held_files() == before end)
+    await_no_file()
   end)
 
   it("is refused if too many are taken at once", function()
