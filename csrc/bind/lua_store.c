@@ -18,13 +18,18 @@
 
 /* {====== The way into a method ====== */
 
-static kw_lua_store *check_self(lua_State *L) {
+kw_lua_store *kw_bind_find_store(lua_State *L) {
   kw_lua_store *self = lua_touserdata(L, 1);
-  bool ok = self != NULL && lua_getmetatable(L, 1) &&
-            (lua_rawequal(L, -1, lua_upvalueindex(KW_UP_STORE_META)) ||
-             lua_rawequal(L, -1, lua_upvalueindex(KW_UP_DURABLE_META)));
-  luaL_argcheck(L, ok, 1, KW_STORE_NAME " expected: call methods with a colon");
+  if (self == NULL || !lua_getmetatable(L, 1)) return NULL;
+  bool is_store = lua_rawequal(L, -1, lua_upvalueindex(KW_UP_STORE_META)) ||
+                  lua_rawequal(L, -1, lua_upvalueindex(KW_UP_DURABLE_META));
   lua_pop(L, 1);
+  return is_store ? self : NULL;
+}
+
+static kw_lua_store *check_self(lua_State *L) {
+  kw_lua_store *self = kw_bind_find_store(L);
+  luaL_argcheck(L, self != NULL, 1, KW_STORE_NAME " expected: call methods with a colon");
   return self;
 }
 
@@ -53,7 +58,7 @@ void kw_bind_check_process(lua_State *L, const kw_lua_store *self) {
 
 kw_lua_store *kw_bind_check_open(lua_State *L) {
   kw_lua_store *self = check_self(L);
-  self->has_stepped = false;
+  self->stepped_at = KW_NOT_STEPPED;
   if (self->store == NULL) luaL_error(L, "the store is closed");
   kw_bind_check_process(L, self);
   kw_bind_check_idle(L, self);
@@ -62,8 +67,9 @@ kw_lua_store *kw_bind_check_open(lua_State *L) {
 }
 
 kw_lua_store *kw_bind_enter(lua_State *L) {
-  bool has_stepped = check_self(L)->has_stepped;
+  int64_t stepped_at = check_self(L)->stepped_at;
   kw_lua_store *self = kw_bind_check_open(L);
+  bool has_stepped = stepped_at != KW_NOT_STEPPED && stepped_at == kw_bind_now(self);
   if (!has_stepped) kw_bind_step_if_due(self);
   return self;
 }
@@ -207,6 +213,7 @@ static kw_lua_store *push_closed(lua_State *L, const open_fields *fields) {
   kw_lua_store *self = lua_newuserdatauv(L, sizeof *self, 0);
   *self = (kw_lua_store){.is_manual = fields->now.is_given,
                          .now = now,
+                         .stepped_at = KW_NOT_STEPPED,
                          .progress_ms = progress_ms,
                          .max_request_bytes = fields->options.max_request_bytes};
   lua_pushvalue(L, lua_upvalueindex(is_durable ? KW_UP_DURABLE_META : KW_UP_STORE_META));

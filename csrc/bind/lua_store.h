@@ -44,6 +44,8 @@ typedef enum kw_answer {
   KW_ANSWER_ROW    /* the bytes of the row `row_name`, or nil */
 } kw_answer;
 
+#define KW_NOT_STEPPED INT64_MIN /* `stepped_at`: the next method begins with its step */
+
 typedef struct kw_lua_server kw_lua_server;
 
 typedef struct kw_lua_store {
@@ -57,7 +59,7 @@ typedef struct kw_lua_store {
   int64_t max_request_bytes; /* the limit on one request */
   uint64_t seed;             /* of lease ids and of the hub's hashes */
   uint64_t last_tag;         /* the tag of the newest watch of this object */
-  bool has_stepped;       /* the next method begins without a step, see `prepare` of lua_write.h */
+  int64_t stepped_at;     /* when `prepare` of lua_write.h has made the step of the next method */
   kw_lua_server *servers; /* the open servers of this store */
 
   kw_feed feed;          /* of a replica, see lua_replica */
@@ -105,6 +107,10 @@ extern const luaL_Reg kw_bind_durability_methods[];
 
 /* Returns the store at stack index `arg`, open or closed. Raises if the value there is not a store. */
 kw_lua_store *kw_bind_to_store(lua_State *L, int arg);
+
+/* Returns the store at index 1, open or closed, or NULL if the value there is not a store. Called by a method: needs
+ * the upvalues of bind/lua_reply.h, and takes less time than kw_bind_to_store. */
+kw_lua_store *kw_bind_find_store(lua_State *L);
 
 /* Raises if an open store is inherited by a fork: its files and its threads are the parent's. */
 void kw_bind_check_process(lua_State *L, const kw_lua_store *self);

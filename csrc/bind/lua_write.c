@@ -357,17 +357,23 @@ static bool must_wait(lua_State *L, const kw_lua_store *self) {
 }
 
 static int l_must_wait(lua_State *L) {
-  lua_pushboolean(L, must_wait(L, kw_bind_to_store(L, 1)));
+  const kw_lua_store *self = kw_bind_find_store(L);
+  lua_pushboolean(L, self != NULL && must_wait(L, self));
   return 1;
 }
 
-static int l_prepare(lua_State *L) {
-  kw_lua_store *self = kw_bind_to_store(L, 1);
+/* Does the step before the next method. Returns true if that method has to wait. */
+static bool prepare(lua_State *L, kw_lua_store *self) {
   bool is_usable = self->store != NULL && !self->is_busy && !kw_store_is_inherited(self->store);
   if (is_usable) kw_bind_step_if_due(self);
   bool has_to_wait = must_wait(L, self);
-  self->has_stepped = is_usable && !has_to_wait;
-  lua_pushboolean(L, has_to_wait);
+  self->stepped_at = is_usable && !has_to_wait ? kw_bind_now(self) : KW_NOT_STEPPED;
+  return has_to_wait;
+}
+
+static int l_prepare(lua_State *L) {
+  kw_lua_store *self = kw_bind_find_store(L);
+  lua_pushboolean(L, self != NULL && prepare(L, self));
   return 1;
 }
 

@@ -19,12 +19,13 @@
  *   store:must_wait(number)     -> true if the store is busy, or a request of a client waits that has a lower number.
  *                               Without a number any request that waits counts
  *   store:prepare(number)       does one step of the work that is due, with which the next method would begin; that
- *                               method begins without it. Then returns what must_wait returns: the step may have begun
- *                               a long write, the expiry of a lease with many keys
+ *                               method begins without it, unless time has passed. Then returns what must_wait returns:
+ *                               the step may have begun a long write, the expiry of a lease with many keys
  *   store:set_first_task(number)
  *                               the lowest number of a task that waits; nil: none waits
  *
- * A closed store lets nobody wait. A write that has begun goes on until its end, also if its object is collected: then
+ * must_wait and prepare return false for a value that is not a store: the method that follows refuses it. A closed
+ * store lets nobody wait. A write that has begun goes on until its end, also if its object is collected: then
  * it is committed, and its result is dropped.
  */
 #ifndef KW_BIND_LUA_WRITE_H

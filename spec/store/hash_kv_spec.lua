@@ -194,8 +194,8 @@ describe("hash_kv of a store on a disk", function()
   --- Damages all records of the key "a" on the disk.
   local function damage_records()
     local file = assert(io.open(path .. "/data.mdb", "r+b"))
-    local bytes = file:read("*a")
-    for at in bytes:gmatch("()\10\1a") do
+    local content = file:read("*a")
+    for at in content:gmatch("()\10\1a") do
       file:seek("set", at - 1)
       file:write("\0")
     end

@@ -48,6 +48,42 @@ local LONG = {
 
 local LEASES_PER_STEP = 500 -- that expire at most, see lessor.c
 
+describe("the step before a call", function()
+  local store
+
+  after_each(function() store:close() end)
+
+  --- How many calls a compaction of one record in a step takes.
+  local function count_steps(call)
+    store = keywatch.open { now = 0, step_records = 1 }
+    store:lease(1000, { id = 7 }) -- from now on a put may have to wait
+    for i = 1, 20 do store:put("a", tostring(i)) end
+    store:compact(20)
+    local n = 0
+    while store:is_compacting() do
+      call()
+      n = n + 1
+    end
+    return n
+  end
+
+  it("is made once, also if the call may have to wait", function()
+    local expected = count_steps(function() store:get("b") end)
+    store:close()
+    assert.equal(expected, count_steps(function() store:put("b", "") end))
+  end)
+
+  it("is made again if the call comes later", function()
+    store = keywatch.open { replica = true, history_age = 0.001 }
+    store:load(10, {})
+    store:apply(11, { { type = "put", key = "a", value = "", create_revision = 11, version = 1 } })
+    local due = store:deadline()
+    store:prepare() -- what a put begins with, which an error has ended here
+    repeat until keywatch.now() > due + 0.001
+    assert.equal(11, store:status().compact_revision)
+  end)
+end)
+
 describe("the expiry of a lease with many keys", function()
   --- Returns a store whose next step begins that expiry: the last step could not do more.
   local function open()

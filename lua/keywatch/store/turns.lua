@@ -219,10 +219,8 @@ end
 local function waiting_method(name)
   local method = methods[name]
   return function(store, ...)
-    local is_store, has_to_wait = true, true
-    if not waiting[store] then is_store, has_to_wait = pcall(prepare, store) end
-    -- What is no store is refused by the method.
-    if is_store and has_to_wait and driver.can_park() and not await_prepared(store) then
+    local has_to_wait = waiting[store] or prepare(store) -- false for what is no store, which the method refuses
+    if has_to_wait and driver.can_park() and not await_prepared(store) then
       return nil, core.new_error("closed")
     end
     return check.call(name, method, store, ...)
@@ -240,10 +238,7 @@ end
 
 --- True if a call of a store that would be tried has to wait before. What is no store is refused by the call itself.
 local function is_behind(store)
-  if waiting[store] then return true end
-  if not are_expected then return false end
-  local is_store, has_to_wait = pcall(must_wait, store)
-  return is_store and has_to_wait
+  return waiting[store] or are_expected and must_wait(store)
 end
 
 --- Makes a long call of a task in turns. With `is_tried` it was tried, and the store is not busy.
