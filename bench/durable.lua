@@ -20,6 +20,7 @@ local GROUP = 32 -- puts of a commit group
 local GROUPS = 1000
 local PUTS = 5000 -- alone; few enough for one checkpoint at the end
 local PUTS_OF_CHECKPOINT = 50
+local MANY_PUTS = 40000 -- alone; enough for several checkpoints that nobody asks for
 
 local COLUMNS = { { name = "journal" }, { name = "none", segment_bytes = 0 } }
 
@@ -125,30 +126,47 @@ end
 
 -- Puts alone ---------------------------------------------------------------------------------------------------------
 
---- Puts one after the other. Returns how long each took, in microseconds, in order. The time of the store is moved by
--- hand: a checkpoint begins when `is_checkpointing` says so, and goes on beside the next puts.
-local function put_alone(path, column, is_checkpointing)
-  local store = open(path, column, 0)
-  local times, now = {}, 0
-  for i = 1, PUTS do
+--- Puts `n` times, one put after the other, and then closes the store. `after` is called after each put, with its
+-- number. Returns how long each put took, in microseconds, in order.
+local function time_puts(store, n, after)
+  local times = {}
+  for i = 1, n do
     local start = keywatch.now()
     assert(store:put(key_of(i), value))
     times[i] = (keywatch.now() - start) * 1e6
-    if is_checkpointing and i % PUTS_OF_CHECKPOINT == 0 then
-      store:step(now) -- sets the time of the checkpoint, a second later
-      now = now + 1
-      store:step(now)
-    end
+    if after then after(i) end
   end
   store:close()
   table.sort(times)
   return times
 end
 
+--- Puts while the time of the store stands still: there is no checkpoint.
+local function put_calmly(path, column)
+  return time_puts(open(path, column, 0), PUTS)
+end
+
+--- Puts while the time of the store is moved by hand: checkpoints begin after every PUTS_OF_CHECKPOINT puts, and go on
+-- beside the next puts.
+local function put_beside_many(path, column)
+  local store, now = open(path, column, 0), 0
+  return time_puts(store, PUTS, function(i)
+    if i % PUTS_OF_CHECKPOINT > 0 then return end
+    store:step(now) -- sets the time of the checkpoint, a second later
+    now = now + 1
+    store:step(now)
+  end)
+end
+
+--- Puts while the time of the store is that of the clock: checkpoints come at their own pace.
+local function put_by_clock(path, column)
+  return time_puts(open(path, column), MANY_PUTS)
+end
+
 local function report_times(name, of)
   for _, part in ipairs { { "median", 0.5 }, { "99 %", 0.99 }, { "99.9 %", 0.999 }, { "longest", 1 } } do
     row(("%s, %s"):format(name, part[1]), "us", COLUMNS, function(column)
-      return column[of] and column[of][math.ceil(part[2] * PUTS)]
+      return column[of] and column[of][math.ceil(part[2] * #column[of])]
     end)
   end
 end
@@ -158,13 +176,16 @@ local function measure_alone()
   measure.headline(COLUMNS, function(column) return column.name end)
   for _, column in ipairs(COLUMNS) do
     with_directory(function(path)
-      put_alone(path .. "/data", column)
-      column.calm = put_alone(path .. "/data", column)
-      if column.segment_bytes ~= 0 then column.busy = put_alone(path .. "/data", column, true) end
+      put_calmly(path .. "/data", column)
+      column.calm = put_calmly(path .. "/data", column)
+      if column.segment_bytes == 0 then return end
+      column.busy = put_beside_many(path .. "/data", column)
+      column.usual = put_by_clock(path .. "/data", column)
     end)
   end
   report_times("put alone, no checkpoint", "calm")
   report_times(("put alone, a checkpoint every %d puts"):format(PUTS_OF_CHECKPOINT), "busy")
+  report_times("put alone, checkpoints by the clock", "usual")
 end
 
 if arg[1] == "groups" then

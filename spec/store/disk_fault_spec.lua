@@ -82,6 +82,20 @@ describe("a large delete #slow", function()
   end)
 end)
 
+describe("a database whose file grows #slow", function()
+  -- Values that go to the journal; and how long a sync of the database takes, so that checkpoints are on their way
+  -- whenever the file grows. In builds with a probe a checkpoint has many more syncs.
+  local BYTES = core.probe and 1800 or 100000
+  local SYNC_MS = core.probe and 1 or 20
+
+  it("has every page that a checkpoint writes meanwhile", function()
+    disk.slow_ms = SYNC_MS
+    local program = disk:start("grow", tostring(BYTES))
+    assert.equal(0, program:wait(600), program:transcript())
+    assert.matches("done %d+\n", program:stdout())
+  end)
+end)
+
 describe("a full disk #slow", function()
   it("is read, freed and filled again", function()
     local program = disk:start("full")

@@ -9,6 +9,7 @@
 --   fault_program.lua make DIRECTORY CONTROL   makes stores where there is room for a part of one
 --   fault_program.lua exhaust DIRECTORY CONTROL PLAN   until deletes have no room either; the plan makes it so
 --   fault_program.lua part DIRECTORY CONTROL PLAN   the same, and compaction has room for a part of its removals
+--   fault_program.lua grow DIRECTORY CONTROL BYTES   puts of so many bytes, until the database's file has grown often
 --
 -- The store lies in DIRECTORY/store.
 
@@ -297,6 +298,35 @@ function modes.part()
   end
   store:close()
   print("done " .. deletes)
+end
+
+local GROWTHS = 5 -- the first one is that of the first put
+
+--- The bytes of the database's file, those that are allocated ahead of need included.
+local function file_bytes()
+  local file = assert(io.open(path .. "/data.mdb", "rb"))
+  local bytes = file:seek("end")
+  file:close()
+  return bytes
+end
+
+--- The commit thread grows the file of the database for later puts, while the checkpointer writes earlier ones to it.
+function modes.grow()
+  local bytes = tonumber(arg[4])
+  local store = assert(keywatch.open { path = path, now = 0 })
+  local function value(i) return ("%08d"):format(i):rep(math.floor(bytes / 8)) end
+  local n, growths, last = 0, 0, file_bytes()
+  while growths < GROWTHS do
+    n = n + 1
+    assert(store:put("key " .. n, value(n)))
+    local size = file_bytes()
+    if size > last then growths, last = growths + 1, size end
+  end
+  store:close()
+  store = assert(keywatch.open { path = path, now = 0 })
+  for i = 1, n do assert(assert(store:get("key " .. i)).value == value(i), "another value of key " .. i) end
+  store:close()
+  print("done " .. n)
 end
 
 --- What nobody asked for, such as an alarm of the store's own, is not tried again and again on a full disk, but later.
