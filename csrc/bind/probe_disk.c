@@ -28,7 +28,7 @@ static int l_fail(lua_State *L) {
   return 0;
 }
 
-/* flush_disk(store): submits the committed writes if the disk is idle. Does not wait. */
+/* flush_disk(store): submits the committed writes if the disk is idle, and there is no pause. Does not wait. */
 static int l_flush(lua_State *L) {
   check_committer(L);
   kw_store_flush(kw_bind_check_store(L, 1)->store);

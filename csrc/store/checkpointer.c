@@ -141,7 +141,7 @@ bool kw_checkpointer_reserve(kw_checkpointer *c, size_t n) {
 
 void kw_checkpointer_add(kw_checkpointer *c, kw_journal *journal, kw_commit_group *group,
                          size_t bytes, size_t need) {
-  c->journal = journal;
+  if (c->journal == NULL) c->journal = journal;
   c->pending.bytes += bytes;
   c->pending.need += need;
   if (kw_commit_group_has_removals(group)) c->pending.has_removals = true;

@@ -29,7 +29,7 @@ typedef enum kw_commit_kind {
 } kw_commit_kind;
 
 typedef struct kw_commit_change {
-  kw_commit_kind kind;
+  kw_commit_kind kind : 8;
   bool tombstone; /* of a record */
   uint32_t sub;   /* of a record */
   union {

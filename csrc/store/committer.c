@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/committer.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "model/error.h"
+#include "store/pause.h"
 #include "store/recovery.h"
 
 /* Groups with as many bytes of records, or as many changes, are direct: they are written once, and a transaction of the
- * database takes them as fast as the journal. Where a flush takes long, groups are larger before that is so, since a
- * transaction has more than one. */
+ * database takes them as fast as the journal. Where flushes are slow, only larger groups are direct: a transaction
+ * flushes at least twice, the journal once. */
 #ifdef KW_PROBE
 #define BULK_BYTES 2048 /* small, so that tests go both ways */
 #define SLOW_BULK_BYTES 2048
@@ -19,8 +19,8 @@
 #define BULK_CHANGES 4096
 #endif
 
-#define SLOW_NS 500000          /* of a flush that takes long */
-#define SMALL_BYTES (64 << 10) /* of a group whose append takes as long as its flush */
+/* The append of a group with fewer bytes takes about as long as its flush. */
+#define SMALL_BYTES (64 << 10)
 
 typedef enum place { NOWHERE, IN_JOURNAL, WAITING, IN_DATABASE, DONE } place;
 
@@ -47,7 +47,7 @@ struct kw_committer {
   size_t need_of_all; /* groups that the database lacks, the submitted one included */
   kw_journal *opened; /* the journal */
   int appended;       /* outcome of the submitted group */
-  int64_t flush_ns;   /* that the last append of a small group took */
+  int64_t flush_ns;   /* that a flush takes, by the last frames; 0: not known */
   bool is_redirected; /* the submitted group has to be direct: there is no room ahead */
 };
 
@@ -55,6 +55,11 @@ struct kw_committer {
 
 static int open_journal(kw_committer *c) {
   return c->opened != NULL ? KW_OK : kw_recovery_begin(c->database, c->segment_bytes, &c->opened);
+}
+
+/* The write of a large frame takes longer than a flush: it only tells how long a flush takes at most. */
+static void note_flush(kw_committer *c, int64_t ns) {
+  if (c->bytes <= SMALL_BYTES || ns < c->flush_ns) c->flush_ns = ns;
 }
 
 /* Room for the group is reserved in the database before the group is durable. */
@@ -66,9 +71,8 @@ static void append(void *ctx) {
   c->appended = open_journal(c);
   if (c->appended == KW_OK)
     c->appended = kw_database_reserve(c->database, &c->submitted, c->need_of_all);
-  int64_t start = kw_clock_ns();
   if (c->appended == KW_OK) c->appended = kw_journal_append(c->opened, &c->submitted);
-  if (c->bytes <= SMALL_BYTES) c->flush_ns = kw_clock_ns() - start;
+  if (c->appended == KW_OK) note_flush(c, kw_journal_write_ns(c->opened));
   c->is_redirected = c->appended == KW_ERR_NO_SPACE;
 }
 
@@ -129,7 +133,7 @@ static void begin_direct(kw_committer *c) {
 static bool is_direct(kw_committer *c) {
   if (c->segment_bytes == 0 || c->submitted.n >= BULK_CHANGES) return true;
   c->bytes = kw_commit_group_bytes(&c->submitted);
-  if (c->bytes >= (c->flush_ns < SLOW_NS ? BULK_BYTES : SLOW_BULK_BYTES)) return true;
+  if (c->bytes >= (c->flush_ns < KW_SLOW_FLUSH_NS ? BULK_BYTES : SLOW_BULK_BYTES)) return true;
   return !kw_checkpointer_reserve(c->checkpointer, c->submitted.n);
 }
 

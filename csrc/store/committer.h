@@ -39,7 +39,7 @@ int kw_committer_start(kw_database *database, int64_t segment_bytes, kw_committe
  * committer. In a child process, which has inherited no thread, it only frees memory. */
 void kw_committer_close(kw_committer *committer);
 
-/* Sets the bell that rings after each group, and after each checkpoint. The committer takes the caller's reference. */
+/* Sets the bell that rings after each group, after each checkpoint, and when kw_committer_ring_at says so. The committer takes the caller's reference. */
 void kw_committer_set_bell(kw_committer *committer, kw_bell bell);
 
 /* Returns the gathering group. The pointer is good until the committer is closed. */
@@ -61,7 +61,8 @@ bool kw_committer_take(kw_committer *committer, bool wait, kw_commit_meta *meta,
 /* Returns about how many nanoseconds a flush takes; 0 if the group that was taken last was a direct one. */
 int64_t kw_committer_flush_ns(const kw_committer *committer);
 
-/* Has the bell ring at a time of kw_clock_ns, unless a group is appended before. Comes after such an append. */
+/* Has the bell ring at a time of kw_clock_ns, unless a group is appended before. Called only after a group was appended
+ * to the journal. */
 void kw_committer_ring_at(kw_committer *committer, int64_t when);
 
 /* Called after a failure was taken, before the next submit. Forgets the failed group and the gathering one, but keeps

@@ -45,18 +45,21 @@ static kw_commit_how how_of(const kw_durability *d) {
   return d->must_checkpoint ? KW_COMMIT_WITH_CHECKPOINT : KW_COMMIT_ALONE;
 }
 
-/* True while a pause lasts. */
-static bool is_pausing(kw_store *store) {
+/* True if a pause lasts: the gathering group is held back until it ends, and the bell rings then. */
+static bool is_held_back(kw_store *store) {
   kw_pause *pause = &store->durability.pause;
-  return pause->until != 0 && kw_pause_lasts(pause, kw_clock_ns(), store->applied);
+  if (pause->until == 0 || !kw_pause_lasts(pause, kw_clock_ns(), store->applied)) return false;
+  if (!pause->is_holding) kw_committer_ring_at(store->committer, pause->until);
+  pause->is_holding = true;
+  return true;
 }
 
-/* Begins a pause after a group of so many writes, if it is worth while. */
-static void pause_after(kw_store *store, int64_t writes) {
-  int64_t now = kw_clock_ns();
+/* Begins a pause after a group of so many revisions, if it is worth while. Without a bell nobody would learn its
+ * end. */
+static void pause_after(kw_store *store, int64_t revisions) {
   int64_t flush_ns = kw_committer_flush_ns(store->committer);
-  int64_t ns = kw_pause_begin(&store->durability.pause, now, flush_ns, writes, store->applied);
-  if (ns > 0) kw_committer_ring_at(store->committer, now + ns);
+  if (flush_ns < KW_SLOW_FLUSH_NS || store->bell.ring == NULL) return;
+  kw_pause_begin(&store->durability.pause, kw_clock_ns(), flush_ns, revisions, store->applied);
 }
 
 void kw_store_flush(kw_store *store) {
@@ -65,7 +68,7 @@ void kw_store_flush(kw_store *store) {
   if (d->is_delayed && !d->is_requested) return;
   kw_commit_meta meta = meta_of(store);
   if (!has_more(store, &meta) || !kw_committer_is_idle(store->committer)) return;
-  if (is_pausing(store)) return;
+  if (how_of(d) == KW_COMMIT_ALONE && is_held_back(store)) return;
   kw_pause_end(&d->pause);
   kw_committer_submit(store->committer, &meta, how_of(d));
   store->undo.submitted = store->undo.committed;
@@ -204,7 +207,7 @@ static bool take(kw_store *store, bool wait) {
 bool kw_store_poll(kw_store *store) {
   kw_log_release(store->log);
   bool any = take(store, false);
-  if (any || store->durability.pause.until != 0) kw_store_flush(store);
+  if (any) kw_store_flush(store);
   return any;
 }
 

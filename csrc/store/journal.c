@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/journal.h"
 
+#include "base/clock.h"
 #include "base/directory.h"
 #include "base/mem.h"
 #include "base/process.h"
@@ -10,7 +11,7 @@
 
 #define MUCH (INT64_C(32) << 20) /* bytes of frames that are not released */
 #define LEAST_BYTES (KW_JOURNAL_FRAMES + 2 * KW_JOURNAL_BLOCK) /* of a segment */
-#define KEPT_BUFFER (1 << 20) /* bytes that the buffer of frames keeps */
+#define KEPT_BUFFER (2 << 20) /* bytes that the buffer of frames keeps */
 
 /* Frames that are not released take at most as many bytes as so many of the largest segments have. */
 #define MOST_SEGMENTS 4
@@ -54,6 +55,7 @@ struct kw_journal {
   uint8_t *buffer; /* has the frame, which begins at a multiple of a block in memory, too */
   size_t buffer_cap;
   uint32_t last_crc; /* of the header of the last frame */
+  int64_t write_ns;  /* that the write of the last frame took */
 
   pthread_mutex_t mutex;  /* guards what follows */
   pthread_cond_t changed; /* a slot is no longer busy */
@@ -380,15 +382,15 @@ static uint8_t *frame_of(const kw_journal *journal) {
   return journal->buffer + (KW_JOURNAL_BLOCK - start % KW_JOURNAL_BLOCK) % KW_JOURNAL_BLOCK;
 }
 
-/* True if a write has found no room before it wrote anything. The write begins with the header of the frame, which is
- * not in the file then. A file system that copies what is written again may lack room for it. The buffer loses its
- * first block. */
+/* True if a write has found no room, and the frame has no header in the file: it is no frame. A file system that copies
+ * what is written again may lack room for it. Blocks behind the header may be written: the next frame is written over
+ * them, and recovery finds no header among them. The buffer loses its first block. */
 static bool is_refused(const kw_journal *journal, int number) {
   uint8_t header[KW_JOURNAL_FRAME_HEADER], *block = frame_of(journal);
   const slot *s = journal->current;
   if (!kw_is_no_room(number)) return false;
   memcpy(header, block, sizeof header);
-  return kw_file_read(s->segment.fd, block, KW_JOURNAL_BLOCK, s->next) &&
+  return kw_journal_segment_read(&s->segment, block, s->next) &&
          memcmp(block, header, sizeof header) != 0;
 }
 
@@ -398,7 +400,9 @@ static int write_frame(kw_journal *journal, const kw_commit_group *group, int64_
   kw_journal_frame frame = {
       .salt = s->segment.salt, .epoch = journal->epoch, .before = journal->last_crc};
   kw_journal_frame_encode(frame_of(journal), group, &frame);
+  int64_t start = kw_clock_ns();
   int number = kw_journal_segment_write(&s->segment, frame_of(journal), (size_t)bytes, s->next);
+  journal->write_ns = kw_clock_ns() - start;
   bool has_no_room = is_refused(journal, number);
   lock(journal);
   journal->is_writing = false;
@@ -428,6 +432,10 @@ int kw_journal_append(kw_journal *journal, const kw_commit_group *group) {
   if (rc == KW_OK) rc = write_frame(journal, group, (int64_t)bytes);
   shrink_buffer(journal);
   return rc;
+}
+
+int64_t kw_journal_write_ns(const kw_journal *journal) {
+  return journal->write_ns;
 }
 
 /* }====== */

@@ -109,6 +109,9 @@ void kw_journal_close(kw_journal *journal);
  * returns KW_ERR_STORAGE. */
 int kw_journal_append(kw_journal *journal, const kw_commit_group *group);
 
+/* Returns the nanoseconds that the write of the last frame took, with its flush. Called by the thread that appends. */
+int64_t kw_journal_write_ns(const kw_journal *journal);
+
 /* Says that the groups up to this sequence are durable in LMDB. Any thread. Does no I/O. */
 void kw_journal_release(kw_journal *journal, int64_t sequence);
 

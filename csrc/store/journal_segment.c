@@ -46,7 +46,7 @@ static void begin_direct(int fd) {
   if (flags >= 0) fcntl(fd, F_SETFL, flags | O_DIRECT);
 }
 
-/* Has writes go through the page cache. Returns false if they did already. */
+/* Has writes go through the page cache. Returns false if nothing has changed. */
 static bool leave_direct(int fd) {
   int flags = fcntl(fd, F_GETFL);
   return flags >= 0 && (flags & O_DIRECT) != 0 && fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
@@ -85,14 +85,14 @@ static ssize_t write_some(int fd, const uint8_t *bytes, size_t len, off_t at, bo
   ssize_t n;
   if (must_flush() && !lacks_dsync) {
     do n = pwritev2(fd, &all, 1, at, RWF_DSYNC);
-    while (n < 0 && errno == EINVAL && leave_direct(fd));
+    while (n < 0 && is_unsupported(errno) && leave_direct(fd));
     if (n >= 0 && (size_t)n < len) *needs_flush = true;
     if (n >= 0 || !is_unsupported(errno)) return n;
     lacks_dsync = true;
   }
   *needs_flush = true;
   do n = pwrite(fd, bytes, len, at);
-  while (n < 0 && errno == EINVAL && leave_direct(fd));
+  while (n < 0 && is_unsupported(errno) && leave_direct(fd));
   return n;
 }
 
@@ -109,6 +109,12 @@ int kw_journal_segment_write(const kw_journal_segment *segment, const void *byte
     len -= (size_t)n;
   }
   return needs_flush && must_flush() && fdatasync(segment->fd) < 0 ? errno : 0;
+}
+
+bool kw_journal_segment_read(const kw_journal_segment *segment, uint8_t block[KW_JOURNAL_BLOCK],
+                             int64_t at) {
+  return kw_file_read(segment->fd, block, KW_JOURNAL_BLOCK, at) ||
+         (leave_direct(segment->fd) && kw_file_read(segment->fd, block, KW_JOURNAL_BLOCK, at));
 }
 
 /* }====== */

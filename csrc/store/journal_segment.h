@@ -71,6 +71,10 @@ void kw_journal_segment_close(kw_journal_segment *segment);
 int kw_journal_segment_write(const kw_journal_segment *segment, const void *bytes, size_t len,
                              int64_t at);
 
+/* Reads the block at an offset. Returns false if that fails. */
+bool kw_journal_segment_read(const kw_journal_segment *segment, uint8_t block[KW_JOURNAL_BLOCK],
+                             int64_t at);
+
 /* Removes the file of a slot. A crash may bring it back. */
 void kw_journal_segment_remove(const char *directory, int slot);
 

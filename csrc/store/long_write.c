@@ -25,6 +25,7 @@ void kw_long_write_free(kw_store *store) {
 kw_txn *kw_long_write_begin(kw_store *store, kw_write_owner owner) {
   kw_long_write *write = kw_alloc_zeroed(sizeof *write);
   if (write == NULL) return NULL;
+  kw_pause_end(&store->durability.pause);
   kw_store_flush(store);
   write->owner = owner;
   store->live_before = store->index.live;

@@ -4,14 +4,12 @@
 #define PART 6          /* of the time of a flush */
 #define MOST_SKIPPED 64 /* groups without a pause */
 
-/* Times are in nanoseconds. */
+/* The times are in nanoseconds. */
 #ifdef KW_PROBE
-#define SLOW 1 /* small, so that tests pause, and long */
-#define SHORTEST 20000000
+#define SHORTEST 20000000 /* so that the writers of tests come back in time */
 #define LONGEST 20000000
 #define SEVERAL 2
 #else
-#define SLOW 500000
 #define SHORTEST 0
 #define LONGEST 1000000
 #define SEVERAL 8 /* writes of a group */
@@ -23,19 +21,18 @@ static int64_t length_of(int64_t flush_ns) {
   return ns < LONGEST ? ns : LONGEST;
 }
 
-int64_t kw_pause_begin(kw_pause *pause, int64_t now, int64_t flush_ns, int64_t writes,
-                       int64_t newest) {
+void kw_pause_begin(kw_pause *pause, int64_t now, int64_t flush_ns, int64_t writes,
+                    int64_t newest) {
   kw_pause_end(pause);
-  if (flush_ns < SLOW || writes < SEVERAL) return 0;
+  if (flush_ns < KW_SLOW_FLUSH_NS || writes < SEVERAL) return;
   if (pause->left > 0) {
     pause->left--;
-    return 0;
+    return;
   }
-  int64_t ns = length_of(flush_ns);
-  pause->until = now + ns;
+  pause->until = now + length_of(flush_ns);
   pause->from = newest;
   pause->expected = newest + writes;
-  return ns;
+  pause->is_holding = false;
 }
 
 /* After each pause that brings little, twice as many groups go without one. */

@@ -8,6 +8,9 @@
  * pauses, until all writers are back, but for a small part of the time of a flush at most. If they do not come back,
  * it does not pause for a while.
  *
+ * The time of a pause ends with the first flush of the store after the bell has rung. A host without a bell looks from
+ * time to time.
+ *
  * Times are those of kw_clock_ns. The file knows no store: a write is whatever is counted by a rising number.
  */
 #ifndef KW_STORE_PAUSE_H
@@ -15,19 +18,26 @@
 
 #include "base/common.h"
 
+/* A flush that takes as many nanoseconds is slow. */
+#ifdef KW_PROBE
+#define KW_SLOW_FLUSH_NS 1 /* so that tests pause */
+#else
+#define KW_SLOW_FLUSH_NS 500000
+#endif
+
 /* All zero: there was no pause yet. */
 typedef struct kw_pause {
   int64_t until;    /* 0: there is no pause */
   int64_t from;     /* number of the newest write when the pause began */
   int64_t expected; /* number of the write that ends the pause */
+  bool is_holding;  /* a group back */
   int skipped;      /* groups without a pause after the last one, since it brought little */
-  int left;         /* of them */
+  int left;         /* groups still to go without a pause */
 } kw_pause;
 
-/* Called when a group of `writes` writes is durable, after a flush of `flush_ns`, before its writers are answered. The
- * newest write has the number `newest`. Returns the length of the pause that begins; 0: there is none. */
-int64_t kw_pause_begin(kw_pause *pause, int64_t now, int64_t flush_ns, int64_t writes,
-                       int64_t newest);
+/* Called when a group of `writes` writes is durable, before its writers are answered. A flush takes `flush_ns`, and the
+ * newest write has the number `newest`. Begins a pause, if that is worth while. */
+void kw_pause_begin(kw_pause *pause, int64_t now, int64_t flush_ns, int64_t writes, int64_t newest);
 
 /* True while the pause lasts. The newest write has the number `newest`. */
 bool kw_pause_lasts(kw_pause *pause, int64_t now, int64_t newest);

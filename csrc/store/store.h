@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * store: a versioned key-value store with etcd's semantics. It reads no clock.
+ * store: a versioned key-value store with etcd's semantics. It reads no clock, but to learn how long flushes take.
  *
  * A write has two moves: kw_store_apply (or kw_store_grant, kw_store_revoke) evaluates it and changes the state; then
  * kw_store_commit makes the change final, or kw_store_rollback undoes it without a trace. The caller can build its
@@ -97,14 +97,15 @@ bool kw_store_is_inherited(const kw_store *store);
  */
 
 /* Submits the committed writes as a commit group, if there are any and the committer is idle. Does nothing in
- * memory. After a failure, background changes alone are submitted after a delay. */
+ * memory, and during a pause, see store/pause.h: the bell rings at its end. After a failure, background changes alone
+ * are submitted after a delay. */
 void kw_store_flush(kw_store *store);
 
 /* Takes the outcome of the submitted commit group, and submits the next one. Returns false if no outcome was there.
  * Records that were borrowed are released. */
 bool kw_store_poll(kw_store *store);
 
-/* Sets the bell that other threads ring: after each commit group, and when a snapshot is ready. The store takes the
+/* Sets the bell that other threads ring: after each commit group, after a pause, and when a snapshot is ready. The store takes the
  * caller's reference. With an all-zero bell they ring none. */
 void kw_store_set_bell(kw_store *store, kw_bell bell);
 
