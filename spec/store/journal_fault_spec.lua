@@ -5,6 +5,7 @@ local core = require "keywatch.core"
 
 local directory = require "spec.support.directory"
 local fault = require "spec.support.fault"
+local FAILURES = require("spec.support.fault_plan").FAILURES
 local files = require "spec.support.files"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
@@ -27,18 +28,7 @@ local POWER = tonumber(os.getenv("KW_POWER")) or IS_FAST and 8 or 20 -- times th
 local LIVES = 2 -- of one directory
 local LAST = 36 -- group of a life
 
-local disk
-
-before_each(function() disk = fault.new() end)
-after_each(function()
-  disk:remove()
-  directory.remove_all()
-end)
-
-local function renew_disk()
-  disk:remove()
-  disk = fault.new()
-end
+local disk = fault.for_each_test()
 
 --- Appends groups after the first `from` in an epoch, until a plan strikes or the groups are at an end. Returns the
 -- last group that was acknowledged, the last one that LMDB has, and whether the plan has struck.
@@ -76,7 +66,7 @@ describe("a journal that leaves out its flush #slow", function()
     occurrences.await({ "caught" }, 1, function()
       local plan = ("cut write %d after %d"):format(random:between(20, 60), random:next())
       local last = survive(plan, 1, 0, "no flush")
-      renew_disk()
+      disk:renew()
       return last and "survived" or "caught"
     end)
   end)
@@ -90,7 +80,7 @@ describe("a journal whose power fails #slow", function()
     repeat
       local what, when = random:pick { "cut", "tear" }, random:pick { "before", "after" }
       local _, has_struck = must_survive(("%s any %d %s %d"):format(what, n, when, random:next()), 1, 0)
-      renew_disk()
+      disk:renew()
       n = n + step
     until not has_struck
     assert.is_true(n > 80, n)
@@ -106,7 +96,7 @@ describe("a journal whose power fails #slow", function()
         last = must_survive(("%s %s %d %s %d"):format(what, kind, n, random:pick { "before", "after" }, random:next()),
           epoch, last)
       end
-      renew_disk()
+      disk:renew()
     end
   end)
 end)
@@ -142,30 +132,21 @@ describe("a journal that is killed #slow", function()
       end
       assert.equal(1, changed)
       must_survive("", 3, last)
-      renew_disk()
+      disk:renew()
     end
   end)
 end)
 
 describe("a journal whose disk fails #slow", function()
-  local plans = {
-    ["has no room"] = "fail any %d once 28",
-    ["has no room from then on"] = "fail any %d on 28",
-    ["has no room for its owner"] = "fail any %d once 122",
-    ["is broken"] = "fail any %d once 5",
-    ["is broken from then on"] = "fail any %d on 5",
-    ["is interrupted"] = "fail write %d once 4",
-    ["writes half"] = "short write %d once",
-    ["writes halves from then on"] = "short write %d on",
-    ["knows no flush with a write"] = "fail sync %d once 95",
-  }
-  for what, plan in pairs(plans) do
+  local function expect(what, plan)
     it("loses no acknowledged group when it " .. what .. ", whichever call it is", function()
-      local program = disk:start_program(PROGRAM, "every", plan)
-      assert.equal(0, program:wait(600), program:transcript())
-      assert.matches("done %d+\n", program:stdout())
+      disk:strike_every(PROGRAM, plan)
     end)
   end
+
+  for what, plan in pairs(FAILURES) do expect(what, plan) end
+  expect("is interrupted", "fail write %d once 4")
+  expect("knows no flush with a write", "fail sync %d once 95")
 
   it("goes on with small segments on a disk that is almost full, and leaves some room", function()
     local program = disk:start_small_program(PROGRAM, 300000, "small")

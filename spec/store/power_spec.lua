@@ -7,6 +7,7 @@ local core = require "keywatch.core"
 local directory = require "spec.support.directory"
 local durable = require "spec.support.durable"
 local fault = require "spec.support.fault"
+local fault_plan = require "spec.support.fault_plan"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
 local uv = require "spec.support.luv"
@@ -34,44 +35,25 @@ local OPENING = { "any", 6, "data.mdb" }
 local KINDS = { "append", "making", "reuse", "checkpoint", "direct", "compaction", "defragmentation", "snapshot",
   "restore", "recovery", "recovery twice" }
 
-local disk
-
-before_each(function() disk = fault.new() end)
-after_each(function()
-  disk:remove()
-  directory.remove_all()
-end)
-
-local function renew_disk()
-  disk:remove()
-  disk = fault.new()
-end
+local disk = fault.for_each_test()
 
 -- What was struck -------------------------------------------------------------------------------------------
 
---- Returns the file of the call that was struck, below the disk, and where the call has written, or -1. Nil if nothing
--- was struck.
-local function take_strike()
-  local file = io.open(disk.control .. ".struck")
-  if not file then return nil end
-  local path, at = file:read("*a"):match("^(.*) (%-?%d+)\n$")
-  file:close()
-  os.remove(disk.control .. ".struck")
-  return path:sub(#disk.directory + 2), tonumber(at)
-end
+--- What a transaction of the database is that is no checkpoint, by what the program was at.
+local GROUPS = { bulk = "direct", compact = "compaction", defragment = "defragmentation" }
 
-local DATABASE = { bulk = "direct", compact = "compaction", defragment = "defragmentation", opening = "opening" }
-
---- Returns the kind of write that was struck, while the program was at `phase`.
-local function kind_of(path, at, phase)
+--- Returns the kind of write that was struck, while the program was at `phase`. See fault.c for the parts.
+local function kind_of(strike, phase)
+  local path = strike.path:sub(#disk.directory + 2)
   local name = path:match("[^/]*$")
   if path:find("^restored") then return "restore" end
-  if path == "store" and at >= 0 then return "snapshot" end
+  if path == "store" and strike.at >= 0 then return "snapshot" end
   if name == "journal.new" then return "making" end
-  if name:find("^journal%-") and at >= 0 then return at >= FRAMES and "append" or "reuse" end
-  if name == "data.mdb" then return DATABASE[phase] or "checkpoint" end
+  if name:find("^journal%-") and strike.at >= 0 then return strike.at >= FRAMES and "append" or "reuse" end
   if name == "copy.mdb" and phase == "defragment" then return "defragmentation" end
-  return "another"
+  if strike.part == "recovery" then return phase == "opening" and strike.part or "another" end
+  if strike.part == "checkpoint" then return strike.part end
+  return strike.part == "group" and GROUPS[phase] or "another"
 end
 
 -- Lives -----------------------------------------------------------------------------------------------------
@@ -103,8 +85,7 @@ local function live(life)
     tostring(life.segment_bytes), life.target, life.plan, life.flush or "flush")
   assert(has_died(program), program:transcript())
   local heard = hear(program:stdout(), life.from)
-  local path, at = take_strike()
-  heard.kind = kind_of(path, at, heard.phase)
+  heard.kind = kind_of(fault_plan.take_strike(disk.control), heard.phase)
   return heard
 end
 
@@ -114,10 +95,8 @@ local function strike_opening(plan, segment_bytes)
   local program = disk:start_program(PROGRAM, "open", tostring(segment_bytes))
   local status = program:wait()
   assert(status == KILLED or status == BUS or status == 0, program:transcript())
-  local path, at = take_strike()
-  if not path then return nil end
-  local kind = kind_of(path, at, hear(program:stdout(), 0).phase)
-  return kind == "opening" and "recovery" or kind
+  local strike = fault_plan.take_strike(disk.control)
+  return strike and kind_of(strike, hear(program:stdout(), 0).phase)
 end
 
 --- The model of the first n steps of a seed; the next step is in doubt.
@@ -207,7 +186,7 @@ describe("a store whose power fails #slow", function()
       local seed, counts = random:next(), {}
       local done = survive(random, seed, 0, FIRST[i % #FIRST + 1], counts)
       survive(random, seed, done, LATER[i % #LATER + 1], counts)
-      renew_disk()
+      disk:renew()
       return counts
     end)
   end)
@@ -215,9 +194,8 @@ end)
 
 describe("a store whose power fails while a checkpoint is slow #slow", function()
   local SLOW_MS = 60
-  local FULL = 28 -- frames that fill two segments, all of them written while one checkpoint lasts
 
-  --- Puts until the power fails. Returns the number of steps that the store has done.
+  --- Puts until the power fails. Returns the number of steps that the store has done, and what was struck.
   local function rush(plan, from)
     local program = disk:start_program(PROGRAM, "rush", tostring(SMALL_JOURNAL), plan, tostring(from))
     assert(has_died(program), program:transcript())
@@ -228,17 +206,18 @@ describe("a store whose power fails while a checkpoint is slow #slow", function(
     assert(found == done or found == done + 1, ("%s: %d steps, and not %d"):format(plan, found, done))
     assert.equal(found + 1, store:status().revision)
     store:close()
-    return found
+    return found, fault_plan.take_strike(disk.control)
   end
 
-  --- Two lives of a directory. Returns "round" if a checkpoint has lasted until the journal was used again.
+  --- Two lives of a directory. Returns "round" if the power has failed in a checkpoint, while which the journal has used
+  -- a segment again.
   local function play(random)
     disk.slow_ms = SLOW_MS
-    local done = rush(("cut sync %d before %d data.mdb"):format(random:between(1, 6), random:next()), 0)
+    local done, strike = rush(("cut sync %d before %d data.mdb"):format(random:between(1, 6), random:next()), 0)
     rush(("tear write %d %s %d journal-"):format(random:between(1, 60), random:pick { "before", "after" },
       random:next()), done)
-    renew_disk()
-    return done > FULL and "round" or "short"
+    disk:renew()
+    return strike.part == "checkpoint" and strike.reused > 0 and "round" or "short"
   end
 
   it("has every acknowledged step, though the journal has used segments again", function()
@@ -257,7 +236,7 @@ if core.probe then
         local heard = live { seed = seed, from = 0, segment_bytes = SMALL_JOURNAL, target = "start", plan = plan,
           flush = "no flush" }
         local ok = pcall(check, seed, heard.done, SMALL_JOURNAL)
-        renew_disk()
+        disk:renew()
         return ok and "survived" or "caught"
       end)
     end)

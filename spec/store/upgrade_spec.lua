@@ -18,13 +18,7 @@ local SMALL_JOURNAL = 65536
 local STEPS = 30
 local NEW = { "put", "new", "value" } -- of the program
 
-local disk
-
-before_each(function() disk = fault.new() end)
-after_each(function()
-  disk:remove()
-  directory.remove_all()
-end)
+local disk = fault.for_each_test()
 
 --- Returns the files of a store without a journal, and what is seen of it: without the step of the program, and with.
 local function make_old(seed)

@@ -17,6 +17,7 @@ local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local durable = require "spec.support.durable"
+local fault_plan = require "spec.support.fault_plan"
 local image = require "spec.support.image"
 local workload = require "spec.support.workload"
 
@@ -29,12 +30,7 @@ local CHECKPOINT_STEPS = 16 -- of a rush
 
 io.stdout:setvbuf("no")
 
-local function plan(line)
-  local file = assert(io.open(control .. ".next", "w"))
-  file:write(line, "\n")
-  file:close()
-  assert(os.rename(control .. ".next", control))
-end
+local function plan(line) fault_plan.set(control, line) end
 
 local function open(bytes)
   print("opening")
