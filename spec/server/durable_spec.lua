@@ -7,6 +7,7 @@ local probe = core.probe
 
 local directory = require "spec.support.directory"
 local pair = require "spec.support.pair"
+local store_files = require "spec.support.store_files"
 
 if not probe then
   describe("a server over what is not durable yet", function()
@@ -22,10 +23,11 @@ local NO_SPACE = "etcdserver: mvcc: database space exceeded"
 local EVERYTHING = { key = "\0", range_end = "\0" }
 
 describe("a server over a durable store", function()
-  local host, store, client, other
+  local path, host, store, client, other
 
   before_each(function()
-    host = pair.host { path = directory.new() }
+    path = directory.new()
+    host = pair.host { path = path }
     store, client, other = host.store, host:client(), host:client()
     store:lease(100, { id = 7 })
     store:put("a", "old", { lease = 7 })
@@ -200,6 +202,59 @@ describe("a server over a durable store", function()
     assert.equal("old", other:unary("Range", { key = "a", revision = 2 }).kvs[1].value)
     finish(call)
     assert.equal(11, (select(2, other:unary("Range", { key = "a", revision = 2 }))))
+  end)
+
+  describe("that answers a physical Compact", function()
+    local KEPT = 8 -- the revision of the compaction
+    local TURNS = 200 -- in which all happens that can while no checkpoint is made
+
+    --- Begins the call while no checkpoint is made. Returns it when the compaction has come to its end in memory, and the
+    -- journal has all that it takes of it.
+    local function begin_compaction()
+      for i = 1, 6 do store:put("a", tostring(i)) end
+      probe.hold_checkpoints(store, true)
+      local before = store:hash_kv().hash
+      local call = begin(client, "Compact", { revision = KEPT, physical = true })
+      repeat host:pump() until store:status().compact_revision == KEPT and store:hash_kv().hash ~= before
+      for _ = 1, TURNS do
+        host:pump()
+        assert.is_nil((look(call)))
+      end
+      return call
+    end
+
+    --- Lets checkpoints be made, and waits for the answer.
+    local function finish_compaction(call)
+      probe.hold_checkpoints(store, false)
+      repeat host:pump() until look(call)
+      return look(call)
+    end
+
+    --- Opens the database as it is at this moment, without the journal.
+    local function open_database()
+      local copy = directory.new()
+      store_files.put(copy, { ["data.mdb"] = store_files.take(path)["data.mdb"] })
+      return directory.open(copy)
+    end
+
+    it("says so when the records are gone from the database, and not when the journal has that", function()
+      local answer = finish_compaction(begin_compaction())
+      local database = open_database()
+      assert.equal(9, answer.header.revision)
+      assert.same({ 9, KEPT }, { database:status().revision, database:status().compact_revision })
+      assert.equal(store:hash_kv().hash, database:hash_kv().hash)
+      assert.is_false(database:step(0)) -- nothing is left to be removed
+      database:close()
+    end)
+
+    for how, failure in pairs { no_space = { 8, NO_SPACE }, storage = { 14, STORAGE } } do
+      it("tells the failure of its checkpoint: " .. how, function()
+        local call = begin_compaction()
+        probe.fail_disk(store, how)
+        assert.same(failure, { finish_compaction(call) })
+        assert.equal("6", other:unary("Range", { key = "a" }).kvs[1].value)
+      end)
+    end
   end)
 
   describe("whose disk fails", function()
