@@ -68,12 +68,10 @@ static int l_set_bell(lua_State *L) {
 
 /* }====== */
 
-static const luaL_Reg functions[] = {{"hold_disk", l_hold},
-                                     {"hold_checkpoints", l_hold_checkpoints},
-                                     {"fail_disk", l_fail},
-                                     {"flush_disk", l_flush},
-                                     {"set_bell", l_set_bell},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"hold_disk", l_hold},    {"hold_checkpoints", l_hold_checkpoints},
+    {"fail_disk", l_fail},    {"flush_disk", l_flush},
+    {"set_bell", l_set_bell}, {NULL, NULL}};
 
 void kw_bind_add_probe_disk(lua_State *L) {
   luaL_setfuncs(L, functions, 0);

@@ -2,22 +2,15 @@
 --
 -- In builds with a probe the disk is held, so that what is written stays on its way, or made to fail.
 
-local core = require "keywatch.core"
 local keywatch = require "keywatch"
-local probe = core.probe
 
 local directory = require "spec.support.directory"
 local pair = require "spec.support.pair"
+local probed = require "spec.support.probed"
 local store_files = require "spec.support.store_files"
 
-if not probe then
-  describe("a server over what is not durable yet", function()
-    it("cannot be looked at without a probe", function()
-      assert.is_nil(probe)
-    end)
-  end)
-  return
-end
+local probe = probed.get("a server over what is not durable yet")
+if not probe then return end
 
 local STORAGE = "keywatch: the storage has failed"
 local NO_SPACE = "etcdserver: mvcc: database space exceeded"
@@ -209,8 +202,8 @@ describe("a server over a durable store", function()
     local COMPACTED, LAST = 8, 9 -- revisions
     local TURNS = 200 -- in which all happens that can while no checkpoint is made
 
-    --- Begins the call while no checkpoint is made: the journal has the compaction, and the call waits. The database has
-    -- the records before, if that is asked for: then the compaction comes to its end without a checkpoint.
+    --- Begins the call while no checkpoint is made: the journal has the compaction, and the call waits. If the database
+    -- has the records before, the compaction comes to its end without a checkpoint.
     local function begin_compaction(has_records)
       for i = 1, LAST - 3 do store:put("a", tostring(i)) end
       if has_records then assert(store:defragment()) end -- which makes a checkpoint

@@ -5,7 +5,6 @@ local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local command = require "spec.support.command"
-local directory = require "spec.support.directory"
 local fault = require "spec.support.fault"
 local FAILURES = require("spec.support.fault_plan").FAILURES
 local process = require "spec.support.process"

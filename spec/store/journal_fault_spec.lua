@@ -1,8 +1,6 @@
 --- A journal whose disk fails: see spec/support/fault.c. Every group that was acknowledged is recovered, and at most
 -- one more, which was being written. spec/support/journal_program.lua has the journal.
 
-local core = require "keywatch.core"
-
 local directory = require "spec.support.directory"
 local fault = require "spec.support.fault"
 local FAILURES = require("spec.support.fault_plan").FAILURES
@@ -10,15 +8,9 @@ local files = require "spec.support.files"
 local journal_loss = require "spec.support.journal_loss"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
+local probed = require "spec.support.probed"
 
-if not core.probe then
-  describe("a journal whose disk fails", function()
-    it("cannot be looked at without a probe", function()
-      assert.is_nil(core.probe)
-    end)
-  end)
-  return
-end
+if not probed.get("a journal whose disk fails") then return end
 
 local groups = require "spec.support.journal_groups"
 

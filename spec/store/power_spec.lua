@@ -32,7 +32,8 @@ local FIRST = { { "start", "any", 70 }, { "start", "any", 5, "journal.new" }, { 
 local LATER = { { "start", "write", 4, "journal-" }, { "start", "any", 50 }, { "defragment", "any", 15 },
   { "pass", "any", 6 }, { "restore", "any", 30 } }
 
---- The same for openings, without a step. Opening the files takes six calls for the database, the recovery the next ones.
+--- The same for openings, without a step. The first six calls for the database open its files, the next ones are those
+-- of the recovery.
 local OPENING = { { "write", 3, "data.mdb" }, { "sync", 2, "data.mdb" }, { "any", 10, "data.mdb" } }
 
 --- All that a store writes. A strike has to meet each of them.
@@ -214,11 +215,12 @@ describe("a store whose power fails while a checkpoint is slow #slow", function(
     return found, fault_plan.take_strike(disk.control)
   end
 
-  --- Two lives of a directory. Returns "round" if the power has failed in a checkpoint, while which the journal has used
-  -- a segment again.
+  --- Two lives of a directory. Returns "round" if the power has failed in a checkpoint, during which the journal has
+  -- used a segment again.
   local function play(random)
     disk.slow_ms = SLOW_MS
-    local done, strike = rush(("cut sync %d before %d data.mdb"):format(random:between(FIRST_SYNC, LAST_SYNC), random:next()), 0)
+    local n = random:between(FIRST_SYNC, LAST_SYNC)
+    local done, strike = rush(("cut sync %d before %d data.mdb"):format(n, random:next()), 0)
     rush(("tear write %d %s %d journal-"):format(random:between(1, 60), random:pick { "before", "after" },
       random:next()), done)
     disk:renew()
@@ -233,8 +235,8 @@ end)
 
 if core.probe then
   describe("a store whose journal leaves out its flush #slow", function()
-    --- Returns "caught" if acknowledged steps are lost, and nothing else is, or if the store is refused since its journal
-    -- lacks them; "survived" if all steps are there. Raises for anything else.
+    --- Returns "caught" if acknowledged steps are lost, and nothing else is, or if the store is refused since its
+    -- journal lacks them; "survived" if all steps are there. Raises for anything else.
     local function find_loss(seed, done)
       local store, err = keywatch.open { path = disk.path, now = 0, journal_segment_bytes = SMALL_JOURNAL }
       if not store then

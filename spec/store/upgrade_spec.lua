@@ -29,8 +29,8 @@ local function look(store)
   return { state = state.of(store), auth = old_store.auth(store) }
 end
 
---- Takes the steps of the program: it disarms the alarm, if there is one, and puts a key. Returns all that is seen of the
--- store, before them and after each of them.
+--- Takes the steps of the program: it disarms the alarm, if there is one, and puts a key. Returns all that is seen of
+-- the store, before them and after each of them.
 local function look_at_steps(subject)
   assert(subject:open())
   subject:check()

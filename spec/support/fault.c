@@ -5,9 +5,9 @@
  *
  * The file KW_FAULT_CONTROL has the plan, one line. It is read again before the next call whenever another file has
  * taken its place. From then on calls are counted, and all that was written before counts as synced. When the plan
- * strikes, a file with ".struck" after its name appears, one line: the path of the call's file; where the call has begun
- * to write, -1 for a call that is no write; what the call is a part of, see part_of; and the number of segments that the
- * journal has begun to use again since the last transaction of a database has begun.
+ * strikes, a file with ".struck" after its name appears, one line: the path of the call's file; where the call has
+ * begun to write, -1 for a call that is no write; what the call is a part of, see part_of; and the number of segments
+ * that the store's journal has begun to use again since the last transaction of the database has begun.
  *
  *   fail KIND N once|on ERRNO     the N-th call, or all from there on, fails
  *   short KIND N once|on          it writes half of its bytes
@@ -60,7 +60,8 @@
 #define FDS 1024
 #define FILES 1024
 #define NAMES 1024
-#define FRAMES 8192 /* offset of the first frame of a segment. A database has its meta pages before it */
+#define FRAMES                                                                                     \
+  8192 /* offset of the first frame of a segment, and of the pages after LMDB's meta pages */
 
 enum { OPEN = 1, WRITE = 2, SYNC = 4, SIZE = 8, NAME = 16, ANY = 31 };
 
@@ -126,7 +127,7 @@ static struct {
   bool has_frames;       /* one was appended */
   int frames;            /* that were appended since the last transaction has begun */
   int reused;            /* segments that were used again since then */
-  int applied;           /* frames that were appended before the transaction, and after the one before it */
+  int applied;           /* `frames` when the transaction has begun */
   pid_t writer;          /* thread of the transaction; 0: there is none */
 } store;
 

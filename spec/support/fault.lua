@@ -34,8 +34,8 @@ local function new()
   return self
 end
 
---- For the block of tests that it is called in: a disk, which is new for each test. The directories of the test are gone
--- after it.
+--- For the block of tests that it is called in: a disk, which is new for each test. The directories of the test are
+-- gone after it.
 local function for_each_test()
   local self = setmetatable({}, meta)
   busted.before_each(function() make(self) end)

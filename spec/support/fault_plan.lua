@@ -27,8 +27,8 @@ function fault_plan.has_struck(control)
   return os.remove(control .. ".struck") ~= nil
 end
 
---- Returns what was struck since the last time: `path`, the call's file; `at`, where the call has begun to write, or -1;
--- `part`, what the call is a part of; and `reused`, see fault.c. Nil if nothing was struck.
+--- Returns what was struck since the last time: `path`, the call's file; `at`, where the call has begun to write, or
+-- -1; `part`, what the call is a part of; and `reused`, see fault.c. Nil if nothing was struck.
 function fault_plan.take_strike(control)
   local file = io.open(control .. ".struck")
   if not file then return nil end
@@ -39,8 +39,8 @@ function fault_plan.take_strike(control)
 end
 
 --- Calls try(line) for one plan after the other, which strike at the first call, the second one, and so on; until it
--- returns false, since nothing was struck. With KW_FAST every `stride`-th call is struck, beginning with one that KW_SEED
--- says. Says "done N" at the end.
+-- returns false, since nothing was struck. With KW_FAST every `stride`-th call is struck, beginning with one that
+-- KW_SEED says. Says "done N" at the end.
 function fault_plan.strike_every(pattern, stride, try)
   local step = os.getenv("KW_FAST") and stride or 1
   local n = 1 + (tonumber(os.getenv("KW_SEED")) or 0) % step - step
