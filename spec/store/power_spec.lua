@@ -28,9 +28,9 @@ local FRAMES = 8192 -- offset of the first frame of a segment
 --- Where plans strike: the step that they wait for, or "start" for none; the kind of call; the number of such calls, at
 -- most; and how the names of their files begin, if that matters. First in a new directory, later in one with a journal.
 local FIRST = { { "start", "any", 70 }, { "start", "any", 5, "journal.new" }, { "bulk", "any", 6 },
-  { "start", "write", 30, "journal-" }, { "compact", "sync", 8, "data.mdb" }, { "snapshot", "write", 4, "store" } }
+  { "start", "write", 30, "journal-" }, { "physical", "sync", 6, "data.mdb" }, { "snapshot", "write", 4, "store" } }
 local LATER = { { "start", "write", 4, "journal-" }, { "start", "any", 50 }, { "defragment", "any", 15 },
-  { "pass", "any", 6 }, { "restore", "any", 30 } }
+  { "pass", "any", 6 }, { "restore", "any", 30 }, { "physical", "sync", 6, "data.mdb" } }
 
 --- The same for openings, without a step. The first six calls for the database open its files, the next ones are those
 -- of the recovery.
@@ -45,7 +45,7 @@ local disk = fault.for_each_test()
 -- What was struck -------------------------------------------------------------------------------------------
 
 --- What a transaction of the database is that is no checkpoint, by what the program was at.
-local GROUPS = { bulk = "direct", compact = "compaction", defragment = "defragmentation" }
+local GROUPS = { bulk = "direct", physical = "compaction", defragment = "defragmentation" }
 
 --- Returns the kind of write that was struck, while the program was at `phase`. See fault.c for the parts.
 local function kind_of(strike, phase)
