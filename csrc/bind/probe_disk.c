@@ -19,6 +19,12 @@ static int l_hold(lua_State *L) {
   return 0;
 }
 
+/* hold_checkpoints(store, hold): while held, commit groups become durable in the journal alone. */
+static int l_hold_checkpoints(lua_State *L) {
+  kw_committer_hold_checkpoints(check_committer(L), lua_toboolean(L, 2));
+  return 0;
+}
+
 /* fail_disk(store, how): the next commit group fails. "no_space" and "no_memory": before anything was written;
  * "storage": the outcome is unknown. */
 static int l_fail(lua_State *L) {
@@ -62,11 +68,10 @@ static int l_set_bell(lua_State *L) {
 
 /* }====== */
 
-static const luaL_Reg functions[] = {{"hold_disk", l_hold},
-                                     {"fail_disk", l_fail},
-                                     {"flush_disk", l_flush},
-                                     {"set_bell", l_set_bell},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"hold_disk", l_hold},    {"hold_checkpoints", l_hold_checkpoints},
+    {"fail_disk", l_fail},    {"flush_disk", l_flush},
+    {"set_bell", l_set_bell}, {NULL, NULL}};
 
 void kw_bind_add_probe_disk(lua_State *L) {
   luaL_setfuncs(L, functions, 0);

@@ -239,14 +239,15 @@ static bool has_compacted(const kw_server *server) {
 
 /* Answers the calls of physical compactions that have ended. kw_store_include_background makes the answers wait until
  * the writes of the compaction itself are durable, too; and kw_store_checkpoint, until the space of what was removed is
- * free. */
+ * free. If the store has failed, that never happens. */
 static void tend_compactions(kw_server *server) {
   if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
   kw_store_include_background(server->store);
-  if (has_compacted(server)) kw_store_checkpoint(server->store);
+  int failure = has_compacted(server) ? kw_store_checkpoint(server->store) : KW_OK;
   while (server->n_compactions > 0) {
     kw_stream *stream = server->compactions[--server->n_compactions];
     int rc = kw_store_outcome(server->store, stream->ticket);
+    if (rc >= 0) rc = failure;
     finish_compaction(server, stream, rc < 0 ? rc : stream->failure);
     kw_server_touch(stream);
   }

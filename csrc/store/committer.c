@@ -332,6 +332,10 @@ void kw_committer_close(kw_committer *c) {
 
 void kw_committer_hold(kw_committer *c, bool hold) {
   if (c->segment_bytes > 0) kw_worker_hold(&c->worker, hold);
+  kw_committer_hold_checkpoints(c, hold);
+}
+
+void kw_committer_hold_checkpoints(kw_committer *c, bool hold) {
   kw_checkpointer_hold(c->checkpointer, hold);
 }
 

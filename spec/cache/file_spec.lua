@@ -773,6 +773,7 @@ end)
 
 local PROGRAM = [[
 local core = require "keywatch.core"
+local fault_plan = require "spec.support.fault_plan"
 local control, path = arg[1], arg[2]
 local replica = core.open { replica = true, now = 0 }
 local kvs = {}
@@ -781,12 +782,7 @@ for i = 1, 100 do
 end
 assert(replica:load(1, kvs))
 
-local function plan(line)
-  local file = assert(io.open(control .. ".next", "w"))
-  file:write(line, "\n")
-  file:close()
-  assert(os.rename(control .. ".next", control))
-end
+local function plan(line) fault_plan.set(control, line) end
 
 local function save()
   local writer = core.content_writer(path)
@@ -811,7 +807,7 @@ for n = 1, 1000 do
   replica:advance(before + 1)
   plan(("fail any %d once 28"):format(n))
   local ok, err = save()
-  if os.remove(control .. ".struck") then
+  if fault_plan.has_struck(control) then
     struck = struck + 1
     if not ok then reasons[err.code] = true end
   elseif ok then

@@ -2,30 +2,26 @@
 --
 -- In builds with a probe the disk is held, so that what is written stays on its way, or made to fail.
 
-local core = require "keywatch.core"
-local probe = core.probe
+local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"
 local pair = require "spec.support.pair"
+local probed = require "spec.support.probed"
+local store_files = require "spec.support.store_files"
 
-if not probe then
-  describe("a server over what is not durable yet", function()
-    it("cannot be looked at without a probe", function()
-      assert.is_nil(probe)
-    end)
-  end)
-  return
-end
+local probe = probed.get("a server over what is not durable yet")
+if not probe then return end
 
 local STORAGE = "keywatch: the storage has failed"
 local NO_SPACE = "etcdserver: mvcc: database space exceeded"
 local EVERYTHING = { key = "\0", range_end = "\0" }
 
 describe("a server over a durable store", function()
-  local host, store, client, other
+  local path, host, store, client, other
 
   before_each(function()
-    host = pair.host { path = directory.new() }
+    path = directory.new()
+    host = pair.host { path = path }
     store, client, other = host.store, host:client(), host:client()
     store:lease(100, { id = 7 })
     store:put("a", "old", { lease = 7 })
@@ -200,6 +196,70 @@ describe("a server over a durable store", function()
     assert.equal("old", other:unary("Range", { key = "a", revision = 2 }).kvs[1].value)
     finish(call)
     assert.equal(11, (select(2, other:unary("Range", { key = "a", revision = 2 }))))
+  end)
+
+  describe("that answers a physical Compact", function()
+    local COMPACTED, LAST = 8, 9 -- revisions
+    local TURNS = 200 -- in which all happens that can while no checkpoint is made
+
+    --- Begins the call while no checkpoint is made: the journal has the compaction, and the call waits. If the database
+    -- has the records before, the compaction comes to its end without a checkpoint.
+    local function begin_compaction(has_records)
+      for i = 1, LAST - 3 do store:put("a", tostring(i)) end
+      if has_records then assert(store:defragment()) end -- which makes a checkpoint
+      probe.hold_checkpoints(store, true)
+      local call = begin(client, "Compact", { revision = COMPACTED, physical = true })
+      repeat host:pump() until store:status().compact_revision == COMPACTED
+      for _ = 1, TURNS do
+        host:pump()
+        keywatch.sleep(0)
+        assert.is_nil((look(call)))
+      end
+      return call
+    end
+
+    --- Lets checkpoints be made. Returns what comes of the call.
+    local function finish_compaction(call)
+      probe.hold_checkpoints(store, false)
+      repeat host:pump() until look(call)
+      return look(call)
+    end
+
+    --- Expects that the database has everything at this moment, without the journal, and nothing that is compacted.
+    local function expect_compacted_database()
+      local copy = directory.new()
+      store_files.put(copy, { ["data.mdb"] = store_files.take(path)["data.mdb"] })
+      local database = directory.open(copy)
+      local status, hash = database:status(), database:hash_kv().hash
+      local is_unfinished = database:step(0)
+      database:close()
+      assert.same({ LAST, COMPACTED, false }, { status.revision, status.compact_revision, is_unfinished })
+      assert.equal(store:hash_kv().hash, hash)
+    end
+
+    for where, has_records in pairs { ["the database"] = true, ["the journal alone"] = false } do
+      it("when the records are gone from the database: they were in " .. where, function()
+        local answer = finish_compaction(begin_compaction(has_records))
+        expect_compacted_database()
+        assert.equal(LAST, answer.header.revision)
+      end)
+    end
+
+    it("when they are gone at the second try, since the first one had no room", function()
+      local call = begin_compaction()
+      probe.fail_disk(store, "no_space")
+      local answer = finish_compaction(call)
+      expect_compacted_database()
+      assert.equal(LAST, answer.header.revision)
+      assert.same({ "no_space" }, store:alarms())
+    end)
+
+    it("with a failure, if the storage fails meanwhile", function()
+      local call = begin_compaction()
+      probe.fail_disk(store, "storage")
+      assert.same({ 14, STORAGE }, { finish_compaction(call) })
+      assert.equal("6", other:unary("Range", { key = "a" }).kvs[1].value)
+    end)
   end)
 
   describe("whose disk fails", function()

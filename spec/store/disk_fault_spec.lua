@@ -5,8 +5,8 @@ local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local command = require "spec.support.command"
-local directory = require "spec.support.directory"
 local fault = require "spec.support.fault"
+local FAILURES = require("spec.support.fault_plan").FAILURES
 local process = require "spec.support.process"
 local new_random = require("spec.support.random").new
 local rpc = require "spec.support.rpc"
@@ -14,32 +14,17 @@ local rpc = require "spec.support.rpc"
 local KILLED = 128 + 9
 local IS_FAST = os.getenv("KW_FAST") ~= nil
 
-local disk
-
-before_each(function() disk = fault.new() end)
-after_each(function()
-  disk:remove()
-  directory.remove_all()
-end)
+local disk = fault.for_each_test()
 
 describe("a failing disk #slow", function()
-  local plans = {
-    ["has no room"] = "fail any %d once 28",
-    ["has no room from then on"] = "fail any %d on 28",
-    ["has no room for its owner"] = "fail any %d once 122",
-    ["is broken"] = "fail any %d once 5",
-    ["is broken from then on"] = "fail any %d on 5",
-    ["is interrupted"] = "fail any %d once 4",
-    ["writes half"] = "short write %d once",
-    ["writes halves from then on"] = "short write %d on",
-  }
-  for what, plan in pairs(plans) do
+  local function expect(what, plan)
     it("loses nothing when it " .. what .. ", whichever call it is", function()
-      local program = disk:start("every", plan)
-      assert.equal(0, program:wait(600), program:transcript())
-      assert.matches("done %d+\n", program:stdout())
+      disk:strike_every("spec/support/fault_program.lua", plan)
     end)
   end
+
+  for what, plan in pairs(FAILURES) do expect(what, plan) end
+  expect("is interrupted", "fail any %d once 4")
 end)
 
 --- A commit group that is written in parts.
@@ -55,8 +40,7 @@ describe("a large delete #slow", function()
         assert.matches("done %d+\n", program:stdout())
         local has_struck = not program:stdout():find("not struck\n", 1, true)
         n = n + (IS_FAST and 7 or 3)
-        disk:remove()
-        disk = fault.new()
+        disk:renew()
       until not has_struck
       assert.is_true(n > 8)
     end)
@@ -75,8 +59,7 @@ describe("a large delete #slow", function()
       store = assert(keywatch.open { path = disk.path })
       assert.equal(0, store:range("key ", { prefix = true, count_only = true }).count)
       store:close()
-      disk:remove()
-      disk = fault.new()
+      disk:renew()
     end
     assert.is_true(killed > 0)
   end)
@@ -108,8 +91,7 @@ describe("a full disk #slow", function()
         local program = disk:start("exhaust", ("room %d %d"):format(12 * 1024 * 1024 + odd, number))
         assert.equal(0, program:wait(600), program:transcript())
         assert.matches("done %d+\n", program:stdout())
-        disk:remove()
-        disk = fault.new()
+        disk:renew()
       end
     end)
   end
@@ -202,8 +184,7 @@ describe("a server whose disk fails under many writes at once #slow", function()
       repeat put_many(asked) until client.socket.has_ended
       assert.equal(KILLED, server:wait())
       check(asked, function(call) return call.status == nil end)
-      disk:remove()
-      disk = fault.new()
+      disk:renew()
     end
   end)
 
@@ -224,8 +205,7 @@ describe("a server whose disk fails under many writes at once #slow", function()
         assert.equal(0, server:wait())
         disk:plan("")
         check(asked, function(call) return call.status == 14 end)
-        disk:remove()
-        disk = fault.new()
+        disk:renew()
       end
     end)
   end

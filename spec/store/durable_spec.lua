@@ -3,27 +3,20 @@
 --
 -- In builds with a probe the disk is held, so that what is written stays on its way, or made to fail.
 
-local core = require "keywatch.core"
 local keywatch = require "keywatch"
-local probe = core.probe
 
 local answer = require "spec.support.answer"
 local directory = require "spec.support.directory"
 local events = require "spec.support.events"
+local probed = require "spec.support.probed"
 local state = require "spec.support.state"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local everything = { prefix = true }
 
-if not probe then
-  describe("what is not durable yet", function()
-    it("cannot be looked at without a probe", function()
-      assert.is_nil(probe)
-    end)
-  end)
-  return
-end
+local probe = probed.get("what is not durable yet")
+if not probe then return end
 
 local TURNS = 5 -- of the loop, in which all happens that can
 

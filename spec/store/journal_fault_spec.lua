@@ -1,22 +1,16 @@
 --- A journal whose disk fails: see spec/support/fault.c. Every group that was acknowledged is recovered, and at most
 -- one more, which was being written. spec/support/journal_program.lua has the journal.
 
-local core = require "keywatch.core"
-
 local directory = require "spec.support.directory"
 local fault = require "spec.support.fault"
+local FAILURES = require("spec.support.fault_plan").FAILURES
 local files = require "spec.support.files"
+local journal_loss = require "spec.support.journal_loss"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
+local probed = require "spec.support.probed"
 
-if not core.probe then
-  describe("a journal whose disk fails", function()
-    it("cannot be looked at without a probe", function()
-      assert.is_nil(core.probe)
-    end)
-  end)
-  return
-end
+if not probed.get("a journal whose disk fails") then return end
 
 local groups = require "spec.support.journal_groups"
 
@@ -27,18 +21,7 @@ local POWER = tonumber(os.getenv("KW_POWER")) or IS_FAST and 8 or 20 -- times th
 local LIVES = 2 -- of one directory
 local LAST = 36 -- group of a life
 
-local disk
-
-before_each(function() disk = fault.new() end)
-after_each(function()
-  disk:remove()
-  directory.remove_all()
-end)
-
-local function renew_disk()
-  disk:remove()
-  disk = fault.new()
-end
+local disk = fault.for_each_test()
 
 --- Appends groups after the first `from` in an epoch, until a plan strikes or the groups are at an end. Returns the
 -- last group that was acknowledged, the last one that LMDB has, and whether the plan has struck.
@@ -54,30 +37,36 @@ local function live(plan, epoch, from, flush)
   return done, math.max(applied, from), status == KILLED
 end
 
---- Whether all acknowledged groups are recovered. Returns the last one, and whether there was a strike; or nil and what
--- is wrong.
-local function survive(plan, epoch, from, flush)
-  local done, applied, has_struck = live(plan, epoch, from, flush)
-  local last, err = groups.recover(disk.directory, epoch, applied)
-  if not last then return nil, tostring(err) end
-  if last ~= done and last ~= done + 1 then return nil, ("%d groups, and not %d"):format(last, done) end
-  return last, has_struck
-end
-
+--- Expects that all acknowledged groups are recovered. Returns the last one, and whether there was a strike.
 local function must_survive(plan, epoch, from)
-  local last, result = survive(plan, epoch, from)
-  if not last then error(("epoch %d from %d, %s: %s"):format(epoch, from, plan, result), 0) end
-  return last, result
+  local done, applied, has_struck = live(plan, epoch, from)
+  local last, err = groups.recover(disk.directory, epoch, applied)
+  if last == done or last == done + 1 then return last, has_struck end
+  local words = last and ("%d groups, and not %d"):format(last, done) or tostring(err)
+  error(("epoch %d from %d, %s: %s"):format(epoch, from, plan, words), 0)
 end
 
 describe("a journal that leaves out its flush #slow", function()
+  --- Returns "caught" if acknowledged groups are lost, and nothing else is, or if the journal is refused since it lacks
+  -- them; "survived" if all groups are there. Raises for anything else.
+  local function find_loss(plan)
+    local done, applied = live(plan, 1, 0, "no flush")
+    local last, err = groups.recover(disk.directory, 1, applied)
+    if not last then
+      journal_loss.expect(err)
+      return "caught"
+    end
+    assert(last <= done + 1, ("%d groups, and not %d"):format(last, done))
+    return last < done and "caught" or "survived"
+  end
+
   it("is caught by a power cut", function()
     local random = new_random(tonumber(os.getenv("KW_SEED")))
     occurrences.await({ "caught" }, 1, function()
       local plan = ("cut write %d after %d"):format(random:between(20, 60), random:next())
-      local last = survive(plan, 1, 0, "no flush")
-      renew_disk()
-      return last and "survived" or "caught"
+      local outcome = find_loss(plan)
+      disk:renew()
+      return outcome
     end)
   end)
 end)
@@ -90,7 +79,7 @@ describe("a journal whose power fails #slow", function()
     repeat
       local what, when = random:pick { "cut", "tear" }, random:pick { "before", "after" }
       local _, has_struck = must_survive(("%s any %d %s %d"):format(what, n, when, random:next()), 1, 0)
-      renew_disk()
+      disk:renew()
       n = n + step
     until not has_struck
     assert.is_true(n > 80, n)
@@ -106,7 +95,7 @@ describe("a journal whose power fails #slow", function()
         last = must_survive(("%s %s %d %s %d"):format(what, kind, n, random:pick { "before", "after" }, random:next()),
           epoch, last)
       end
-      renew_disk()
+      disk:renew()
     end
   end)
 end)
@@ -142,30 +131,21 @@ describe("a journal that is killed #slow", function()
       end
       assert.equal(1, changed)
       must_survive("", 3, last)
-      renew_disk()
+      disk:renew()
     end
   end)
 end)
 
 describe("a journal whose disk fails #slow", function()
-  local plans = {
-    ["has no room"] = "fail any %d once 28",
-    ["has no room from then on"] = "fail any %d on 28",
-    ["has no room for its owner"] = "fail any %d once 122",
-    ["is broken"] = "fail any %d once 5",
-    ["is broken from then on"] = "fail any %d on 5",
-    ["is interrupted"] = "fail write %d once 4",
-    ["writes half"] = "short write %d once",
-    ["writes halves from then on"] = "short write %d on",
-    ["knows no flush with a write"] = "fail sync %d once 95",
-  }
-  for what, plan in pairs(plans) do
+  local function expect(what, plan)
     it("loses no acknowledged group when it " .. what .. ", whichever call it is", function()
-      local program = disk:start_program(PROGRAM, "every", plan)
-      assert.equal(0, program:wait(600), program:transcript())
-      assert.matches("done %d+\n", program:stdout())
+      disk:strike_every(PROGRAM, plan)
     end)
   end
+
+  for what, plan in pairs(FAILURES) do expect(what, plan) end
+  expect("is interrupted", "fail write %d once 4")
+  expect("knows no flush with a write", "fail sync %d once 95")
 
   it("goes on with small segments on a disk that is almost full, and leaves some room", function()
     local program = disk:start_small_program(PROGRAM, 300000, "small")

@@ -3,10 +3,13 @@
 -- spec/support/power_program.lua has the store. KW_POWER says how often the power fails.
 
 local core = require "keywatch.core"
+local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"
 local durable = require "spec.support.durable"
 local fault = require "spec.support.fault"
+local fault_plan = require "spec.support.fault_plan"
+local journal_loss = require "spec.support.journal_loss"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
 local uv = require "spec.support.luv"
@@ -25,53 +28,37 @@ local FRAMES = 8192 -- offset of the first frame of a segment
 --- Where plans strike: the step that they wait for, or "start" for none; the kind of call; the number of such calls, at
 -- most; and how the names of their files begin, if that matters. First in a new directory, later in one with a journal.
 local FIRST = { { "start", "any", 70 }, { "start", "any", 5, "journal.new" }, { "bulk", "any", 6 },
-  { "start", "write", 30, "journal-" }, { "compact", "any", 8 }, { "snapshot", "write", 4, "store" } }
+  { "start", "write", 30, "journal-" }, { "physical", "sync", 6, "data.mdb" }, { "snapshot", "write", 4, "store" } }
 local LATER = { { "start", "write", 4, "journal-" }, { "start", "any", 50 }, { "defragment", "any", 15 },
-  { "pass", "any", 6 }, { "restore", "any", 30 } }
-local OPENING = { "any", 6, "data.mdb" }
+  { "pass", "any", 6 }, { "restore", "any", 30 }, { "physical", "sync", 6, "data.mdb" } }
+
+--- The same for openings, without a step. The first six calls for the database open its files, the next ones are those
+-- of the recovery.
+local OPENING = { { "write", 3, "data.mdb" }, { "sync", 2, "data.mdb" }, { "any", 10, "data.mdb" } }
 
 --- All that a store writes. A strike has to meet each of them.
 local KINDS = { "append", "making", "reuse", "checkpoint", "direct", "compaction", "defragmentation", "snapshot",
   "restore", "recovery", "recovery twice" }
 
-local disk
-
-before_each(function() disk = fault.new() end)
-after_each(function()
-  disk:remove()
-  directory.remove_all()
-end)
-
-local function renew_disk()
-  disk:remove()
-  disk = fault.new()
-end
+local disk = fault.for_each_test()
 
 -- What was struck -------------------------------------------------------------------------------------------
 
---- Returns the file of the call that was struck, below the disk, and where the call has written, or -1. Nil if nothing
--- was struck.
-local function take_strike()
-  local file = io.open(disk.control .. ".struck")
-  if not file then return nil end
-  local path, at = file:read("*a"):match("^(.*) (%-?%d+)\n$")
-  file:close()
-  os.remove(disk.control .. ".struck")
-  return path:sub(#disk.directory + 2), tonumber(at)
-end
+--- What a transaction of the database is that is no checkpoint, by what the program was at.
+local GROUPS = { bulk = "direct", physical = "compaction", defragment = "defragmentation" }
 
-local DATABASE = { bulk = "direct", compact = "compaction", defragment = "defragmentation", opening = "opening" }
-
---- Returns the kind of write that was struck, while the program was at `phase`.
-local function kind_of(path, at, phase)
+--- Returns the kind of write that was struck, while the program was at `phase`. See fault.c for the parts.
+local function kind_of(strike, phase)
+  local path = strike.path:sub(#disk.directory + 2)
   local name = path:match("[^/]*$")
   if path:find("^restored") then return "restore" end
-  if path == "store" and at >= 0 then return "snapshot" end
+  if path == "store" and strike.at >= 0 then return "snapshot" end
   if name == "journal.new" then return "making" end
-  if name:find("^journal%-") and at >= 0 then return at >= FRAMES and "append" or "reuse" end
-  if name == "data.mdb" then return DATABASE[phase] or "checkpoint" end
+  if name:find("^journal%-") and strike.at >= 0 then return strike.at >= FRAMES and "append" or "reuse" end
   if name == "copy.mdb" and phase == "defragment" then return "defragmentation" end
-  return "another"
+  if strike.part == "recovery" then return phase == "opening" and strike.part or "another" end
+  if strike.part == "checkpoint" then return strike.part end
+  return strike.part == "group" and GROUPS[phase] or "another"
 end
 
 -- Lives -----------------------------------------------------------------------------------------------------
@@ -103,8 +90,7 @@ local function live(life)
     tostring(life.segment_bytes), life.target, life.plan, life.flush or "flush")
   assert(has_died(program), program:transcript())
   local heard = hear(program:stdout(), life.from)
-  local path, at = take_strike()
-  heard.kind = kind_of(path, at, heard.phase)
+  heard.kind = kind_of(fault_plan.take_strike(disk.control), heard.phase)
   return heard
 end
 
@@ -114,10 +100,8 @@ local function strike_opening(plan, segment_bytes)
   local program = disk:start_program(PROGRAM, "open", tostring(segment_bytes))
   local status = program:wait()
   assert(status == KILLED or status == BUS or status == 0, program:transcript())
-  local path, at = take_strike()
-  if not path then return nil end
-  local kind = kind_of(path, at, hear(program:stdout(), 0).phase)
-  return kind == "opening" and "recovery" or kind
+  local strike = fault_plan.take_strike(disk.control)
+  return strike and kind_of(strike, hear(program:stdout(), 0).phase)
 end
 
 --- The model of the first n steps of a seed; the next step is in doubt.
@@ -180,7 +164,7 @@ end
 local function recover(random, counts)
   local before
   for _ = 1, 2 do
-    local plan, segment_bytes = any_cut(random, unpack(OPENING)), workload.segment_bytes(random)
+    local plan, segment_bytes = any_cut(random, unpack(random:pick(OPENING))), workload.segment_bytes(random)
     local kind = must("opening, " .. plan, strike_opening, plan, segment_bytes) or "nothing"
     counts[kind] = (counts[kind] or 0) + 1
     if kind == "recovery" and before == kind then counts["recovery twice"] = 1 end
@@ -207,7 +191,7 @@ describe("a store whose power fails #slow", function()
       local seed, counts = random:next(), {}
       local done = survive(random, seed, 0, FIRST[i % #FIRST + 1], counts)
       survive(random, seed, done, LATER[i % #LATER + 1], counts)
-      renew_disk()
+      disk:renew()
       return counts
     end)
   end)
@@ -215,9 +199,9 @@ end)
 
 describe("a store whose power fails while a checkpoint is slow #slow", function()
   local SLOW_MS = 60
-  local FULL = 28 -- frames that fill two segments, all of them written while one checkpoint lasts
+  local FIRST_SYNC, LAST_SYNC = 4, 20 -- of the database: those of the first checkpoint and of a later one, by a rush
 
-  --- Puts until the power fails. Returns the number of steps that the store has done.
+  --- Puts until the power fails. Returns the number of steps that the store has done, and what was struck.
   local function rush(plan, from)
     local program = disk:start_program(PROGRAM, "rush", tostring(SMALL_JOURNAL), plan, tostring(from))
     assert(has_died(program), program:transcript())
@@ -228,17 +212,19 @@ describe("a store whose power fails while a checkpoint is slow #slow", function(
     assert(found == done or found == done + 1, ("%s: %d steps, and not %d"):format(plan, found, done))
     assert.equal(found + 1, store:status().revision)
     store:close()
-    return found
+    return found, fault_plan.take_strike(disk.control)
   end
 
-  --- Two lives of a directory. Returns "round" if a checkpoint has lasted until the journal was used again.
+  --- Two lives of a directory. Returns "round" if the power has failed in a checkpoint, during which the journal has
+  -- used a segment again.
   local function play(random)
     disk.slow_ms = SLOW_MS
-    local done = rush(("cut sync %d before %d data.mdb"):format(random:between(1, 6), random:next()), 0)
+    local n = random:between(FIRST_SYNC, LAST_SYNC)
+    local done, strike = rush(("cut sync %d before %d data.mdb"):format(n, random:next()), 0)
     rush(("tear write %d %s %d journal-"):format(random:between(1, 60), random:pick { "before", "after" },
       random:next()), done)
-    renew_disk()
-    return done > FULL and "round" or "short"
+    disk:renew()
+    return strike.part == "checkpoint" and strike.reused > 0 and "round" or "short"
   end
 
   it("has every acknowledged step, though the journal has used segments again", function()
@@ -249,6 +235,25 @@ end)
 
 if core.probe then
   describe("a store whose journal leaves out its flush #slow", function()
+    --- Returns "caught" if acknowledged steps are lost, and nothing else is, or if the store is refused since its
+    -- journal lacks them; "survived" if all steps are there. Raises for anything else.
+    local function find_loss(seed, done)
+      local store, err = keywatch.open { path = disk.path, now = 0, journal_segment_bytes = SMALL_JOURNAL }
+      if not store then
+        journal_loss.expect(err)
+        return "caught"
+      end
+      for n = done + 1, 0, -1 do
+        local subject = model_of(seed, n, disk.path)
+        subject.store = store
+        if not subject:difference() then
+          store:close()
+          return n < done and "caught" or "survived"
+        end
+      end
+      error(("seed %d: the store is none of the first %d steps"):format(seed, done), 0)
+    end
+
     it("is caught when the power fails", function()
       local random = new_random(tonumber(os.getenv("KW_SEED")))
       occurrences.await({ "caught" }, 1, function()
@@ -256,9 +261,9 @@ if core.probe then
         local plan = ("cut write %d after %d journal-"):format(random:between(6, 20), random:next())
         local heard = live { seed = seed, from = 0, segment_bytes = SMALL_JOURNAL, target = "start", plan = plan,
           flush = "no flush" }
-        local ok = pcall(check, seed, heard.done, SMALL_JOURNAL)
-        renew_disk()
-        return ok and "survived" or "caught"
+        local outcome = find_loss(seed, heard.done)
+        disk:renew()
+        return outcome
       end)
     end)
   end)

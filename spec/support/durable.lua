@@ -98,8 +98,9 @@ local function look(store, alarms)
   return seen
 end
 
---- The hash covers what is left of history, so it is the same only when compaction has come to its end.
-local function differ(self)
+--- Returns what is different, in words; nil if the store is what its model is. The step in doubt is left out.
+-- The hash covers what is left of history, so it is the same only when compaction has come to its end.
+function methods:difference()
   local store, model = self.store, self.model
   while store:step(0) do end
   local words = difference(look(store, store:alarms()), look(model, names_of(model.armed)), "the store")
@@ -109,12 +110,12 @@ end
 
 --- Raises, in words, if the store is not what was acknowledged; nor that with the step that is in doubt.
 function methods:check()
-  local words = differ(self)
+  local words = self:difference()
   if not words then return end
   if not self.doubtful then error(words, 0) end
   act(self.model, self.doubtful)
   self.doubtful = nil
-  local others = differ(self)
+  local others = self:difference()
   if others then error(words .. "; or, if what was in doubt has happened, " .. others, 0) end
 end
 

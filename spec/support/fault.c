@@ -5,8 +5,9 @@
  *
  * The file KW_FAULT_CONTROL has the plan, one line. It is read again before the next call whenever another file has
  * taken its place. From then on calls are counted, and all that was written before counts as synced. When the plan
- * strikes, a file with ".struck" after its name appears. It tells the path of the call's file, and where the call has
- * begun to write; -1 for a call that is no write.
+ * strikes, a file with ".struck" after its name appears, one line: the path of the call's file; where the call has
+ * begun to write, -1 for a call that is no write; what the call is a part of, see part_of; and the number of segments
+ * that the store's journal has begun to use again since the last transaction of the database has begun.
  *
  *   fail KIND N once|on ERRNO     the N-th call, or all from there on, fails
  *   short KIND N once|on          it writes half of its bytes
@@ -59,6 +60,8 @@
 #define FDS 1024
 #define FILES 1024
 #define NAMES 1024
+#define FRAMES                                                                                     \
+  8192 /* offset of the first frame of a segment, and of the pages after LMDB's meta pages */
 
 enum { OPEN = 1, WRITE = 2, SYNC = 4, SIZE = 8, NAME = 16, ANY = 31 };
 
@@ -95,6 +98,7 @@ typedef struct file {
   char path[PATH_MAX];
   op *first;
   op *last;
+  bool is_renewed; /* the header of a segment, and no frame was written since */
 } file;
 
 typedef struct name {
@@ -117,6 +121,15 @@ static int n_names;
 static uint64_t random_state;
 static const char *judged_path; /* of the call that was judged last */
 static off_t judged_at;         /* where that call writes, or -1 */
+static int judged_kinds;        /* of that call */
+static struct {
+  bool has_read_journal; /* or has begun to */
+  bool has_frames;       /* one was appended */
+  int frames;            /* that were appended since the last transaction has begun */
+  int reused;            /* segments that were used again since then */
+  int applied;           /* `frames` when the transaction has begun */
+  pid_t writer;          /* thread of the transaction; 0: there is none */
+} store;
 
 /* {====== What the kernel does ====== */
 
@@ -196,11 +209,20 @@ static void read_plan(void) {
   forget_all();
 }
 
+/* True if the last part of a path begins so. */
+static bool has_name(const char *path, const char *beginning) {
+  const char *slash = strrchr(path, '/');
+  return strncmp(slash == NULL ? path : slash + 1, beginning, strlen(beginning)) == 0;
+}
+
+static const char *part_of(void);
+
 static void tell_that_it_struck(void) {
-  char path[PATH_MAX], made[PATH_MAX], text[PATH_MAX + 32];
+  char path[PATH_MAX], made[PATH_MAX], text[PATH_MAX + 64];
   snprintf(path, sizeof path, "%s.struck", getenv("KW_FAULT_CONTROL"));
   snprintf(made, sizeof made, "%s.strikes", getenv("KW_FAULT_CONTROL"));
-  int len = snprintf(text, sizeof text, "%s %lld\n", judged_path, (long long)judged_at);
+  int len = snprintf(text, sizeof text, "%s %lld %s %d\n", judged_path, (long long)judged_at,
+                     part_of(), store.reused);
   int fd = real_open(made, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return;
   if (syscall(SYS_write, fd, text, (size_t)len) < 0) abort();
@@ -208,16 +230,11 @@ static void tell_that_it_struck(void) {
   real_rename(made, path);
 }
 
-/* True if the last part of a path begins so. */
-static bool has_name(const char *path, const char *beginning) {
-  const char *slash = strrchr(path, '/');
-  return strncmp(slash == NULL ? path : slash + 1, beginning, strlen(beginning)) == 0;
-}
-
 /* What is to happen to a call. Counts it. `at` is -1 for a call that is no write. */
 static action judge(int kinds, const char *path, off_t at) {
   judged_path = path;
   judged_at = at;
+  judged_kinds = kinds;
   read_plan();
   if (now.action == DELAY && (kinds & SYNC)) {
     struct timespec ts = {now.value / 1000, now.value % 1000 * 1000000};
@@ -233,6 +250,72 @@ static action judge(int kinds, const char *path, off_t at) {
   tell_that_it_struck();
   if (now.action == STOP) kill(getpid(), SIGSTOP);
   return now.action;
+}
+
+/* }====== */
+
+/* {====== The store ======
+ *
+ * What is known of the store in KW_FAULT_DIR/store, from its calls alone. The main thread opens the store and recovers.
+ * A second thread appends frames to the store's journal, and writes an epoch to the database before the first frame. A
+ * third thread writes checkpoints and direct groups to the database. A direct group is never written while a frame is
+ * appended.
+ */
+
+static bool is_of_store(const char *path, const char *beginning) {
+  return strstr(path, "/store/") != NULL && has_name(path, beginning);
+}
+
+/* Notes a call that opens a file. A store opens its lock first. */
+static void note_open(const char *path) {
+  if (is_of_store(path, "lock")) memset(&store, 0, sizeof store);
+  if (is_of_store(path, "journal-")) store.has_read_journal = true;
+}
+
+/* Notes a write to a segment. The first frame after a renewed header uses the segment again. */
+static void note_journal(file *f, off_t at) {
+  if (at < FRAMES) {
+    f->is_renewed = true;
+    return;
+  }
+  store.has_frames = true;
+  store.frames++;
+  if (at == FRAMES && f->is_renewed) store.reused++;
+  if (at == FRAMES) f->is_renewed = false;
+}
+
+/* Notes a write to the database. The first one begins a transaction. */
+static void note_database(void) {
+  if (store.writer != 0) return;
+  store.writer = gettid();
+  store.applied = store.frames;
+  store.frames = store.reused = 0;
+}
+
+/* Notes a write, before it happens. */
+static void note_write(file *f, off_t at) {
+  if (is_of_store(f->path, "journal-")) note_journal(f, at);
+  if (is_of_store(f->path, "data.mdb")) note_database();
+}
+
+/* Notes the end of a write. The write of a meta page ends a transaction. */
+static void note_written(const file *f, off_t at) {
+  if (is_of_store(f->path, "data.mdb") && at < FRAMES) store.writer = 0;
+}
+
+/* Returns what the call that was judged last is a part of:
+ *
+ *   recovery     a transaction of the main thread, after it has read the store's journal, and before the first frame
+ *   checkpoint   a transaction of another thread; frames were appended since the one before it has begun
+ *   group        a transaction of another thread without such frames: a direct group, or a later part of a checkpoint
+ *   other        anything else */
+static const char *part_of(void) {
+  if (!is_of_store(judged_path, "data.mdb") || !(judged_kinds & (WRITE | SYNC))) return "other";
+  if (store.writer != gettid()) return "other";
+  if (store.writer == getpid())
+    return store.has_read_journal && !store.has_frames ? "recovery" : "other";
+  if (store.applied > 0) return "checkpoint";
+  return store.has_frames ? "group" : "other"; /* the first transaction may begin an epoch */
 }
 
 /* }====== */
@@ -447,6 +530,7 @@ static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at, bool 
   file *f = fds[fd].file;
   off_t more = at + (off_t)len - size_of(fd);
   bool grows = more > 0;
+  note_write(f, at);
   action a = judge(WRITE | (syncs ? SYNC : 0) | (grows ? SIZE : 0), f->path, at);
   if (a == FAIL || a == KILL) {
     if (strike_before(a)) return -1;
@@ -467,6 +551,7 @@ static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at, bool 
   if (a == CUT && !now.is_after) cut();
   o->is_durable = syncs && a != SHORT;
   strike_after(a);
+  note_written(f, at);
   return n;
 }
 
@@ -594,6 +679,7 @@ int posix_fallocate(int fd, off_t at, off_t len) {
 static int open_file(const char *path, int flags, int mode) {
   pthread_mutex_lock(&mutex);
   bool is_new = (flags & O_CREAT) && access(path, F_OK) < 0;
+  note_open(path);
   action a = judge(is_new ? OPEN | NAME : OPEN, path, -1);
   int fd = strike_before(a) ? -1 : real_open(path, flags & ~(O_DSYNC | O_SYNC), mode);
   if (fd >= 0 && fd < FDS) {
@@ -644,6 +730,7 @@ int mkdir(const char *path, mode_t mode) {
 static void move(const char *from, const char *to, const char *saved) {
   file *gone = find_file(to), *f = find_file(from);
   forget_ops(gone);
+  gone->is_renewed = false;
   snprintf(gone->path, PATH_MAX, "%s", from);
   snprintf(f->path, PATH_MAX, "%s", to);
   note_name(to, from);

@@ -1,10 +1,15 @@
 --- Programs whose disk fails: spec/support/fault_program.lua with spec/support/fault.c preloaded.
 
+local busted = require "busted"
+
+local directory = require "spec.support.directory"
+local fault_plan = require "spec.support.fault_plan"
 local process = require "spec.support.process"
 local shell = require "spec.support.shell"
 local vm = require "spec.support.vm"
 
 local LIBRARY = "build/fault.so"
+local EVERY_SECONDS = 600 -- that a program has which strikes every call
 
 --- A command that makes a directory, in memory if that can be: nothing here is about a real disk.
 local fault = { MAKE_DIRECTORY = 'mktemp -d -p "${KW_MEMORY:-$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)}"' }
@@ -12,26 +17,43 @@ local fault = { MAKE_DIRECTORY = 'mktemp -d -p "${KW_MEMORY:-$([ -w /dev/shm ] &
 local methods = {}
 local meta = { __index = methods }
 
+--- Gives a disk a directory with nothing in it.
+local function make(self)
+  self.base = shell.must(fault.MAKE_DIRECTORY)
+  self.directory = self.base .. "/disk"
+  self.path = self.directory .. "/store"
+  self.control = self.base .. "/control"
+  self.slow_ms = nil -- that a sync of a database takes
+  shell.must("mkdir " .. self.directory)
+end
+
 --- A disk of its own.
 local function new()
-  local base = shell.must(fault.MAKE_DIRECTORY)
-  shell.must("mkdir " .. base .. "/disk")
-  return setmetatable({
-    base = base,
-    directory = base .. "/disk",
-    path = base .. "/disk/store",
-    control = base .. "/control",
-    slow_ms = nil, -- that a sync of a database takes
-  }, meta)
+  local self = setmetatable({}, meta)
+  make(self)
+  return self
+end
+
+--- For the block of tests that it is called in: a disk, which is new for each test. The directories of the test are
+-- gone after it.
+local function for_each_test()
+  local self = setmetatable({}, meta)
+  busted.before_each(function() make(self) end)
+  busted.after_each(function()
+    self:remove()
+    directory.remove_all()
+  end)
+  return self
+end
+
+--- Makes the disk a new one.
+function methods:renew()
+  self:remove()
+  make(self)
 end
 
 --- From its next call on.
-function methods:plan(line)
-  local file = assert(io.open(self.control .. ".next", "w"))
-  file:write(line, "\n")
-  file:close()
-  assert(os.rename(self.control .. ".next", self.control))
-end
+function methods:plan(line) fault_plan.set(self.control, line) end
 
 --- What a process needs to have this disk.
 function methods:environment()
@@ -66,10 +88,18 @@ function methods:start_small(bytes, mode, ...)
   return self:start_small_program("spec/support/fault_program.lua", bytes, mode, ...)
 end
 
+--- Runs a program whose mode "every" has a plan strike at every call in turn.
+function methods:strike_every(file, plan)
+  local program = self:start_program(file, "every", plan)
+  assert(program:wait(EVERY_SECONDS) == 0, program:transcript())
+  assert(program:stdout():find("done %d+\n"), program:transcript())
+end
+
 function methods:remove()
   shell.must("rm -rf " .. self.base)
 end
 
 fault.new = new
+fault.for_each_test = for_each_test
 
 return fault

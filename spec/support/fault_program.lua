@@ -16,21 +16,16 @@
 local keywatch = require "keywatch"
 
 local durable = require "spec.support.durable"
+local fault_plan = require "spec.support.fault_plan"
 local workload = require "spec.support.workload"
 
 local mode, directory, control = arg[1], arg[2], arg[3]
 local path = directory .. "/store"
 
-local function plan(line)
-  local file = assert(io.open(control .. ".next", "w"))
-  file:write(line, "\n")
-  file:close()
-  assert(os.rename(control .. ".next", control))
-end
+local STRIDE = 3 -- calls from one that is struck to the next, with KW_FAST
 
-local function has_struck()
-  return os.remove(control .. ".struck") ~= nil
-end
+local function plan(line) fault_plan.set(control, line) end
+local function has_struck() return fault_plan.has_struck(control) end
 
 local function has(list, item)
   for _, each in ipairs(list) do
@@ -113,17 +108,7 @@ end
 
 local modes = {}
 
-function modes.every()
-  local step = os.getenv("KW_FAST") and 3 or 1
-  local n = 1 + (tonumber(os.getenv("KW_SEED")) or 0) % step - step
-  repeat
-    n = n + step
-    local line = arg[4]:format(n)
-    local ok, struck = xpcall(try, function(err) return debug.traceback(tostring(err)) end, line)
-    if not ok then error(line .. ": " .. struck, 0) end
-  until not struck
-  print("done " .. n)
-end
+function modes.every() fault_plan.strike_every(arg[4], STRIDE, try) end
 
 --- Deletes everything at once. If that fails, nothing or everything has happened, and it can be done again.
 function modes.large()

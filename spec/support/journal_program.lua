@@ -10,22 +10,16 @@
 local probe = require("keywatch.core").probe.journal
 
 local directory = require "spec.support.directory"
+local fault_plan = require "spec.support.fault_plan"
 local groups = require "spec.support.journal_groups"
 
 local mode, path, control = arg[1], arg[2], arg[3]
 
+local STRIDE = 5 -- calls from one that is struck to the next, with KW_FAST
 local LAST = 36 -- group of a life: segments have been made, filled, and used again
 
-local function plan(line)
-  local file = assert(io.open(control .. ".next", "w"))
-  file:write(line, "\n")
-  file:close()
-  assert(os.rename(control .. ".next", control))
-end
-
-local function has_struck()
-  return os.remove(control .. ".struck") ~= nil
-end
+local function plan(line) fault_plan.set(control, line) end
+local function has_struck() return fault_plan.has_struck(control) end
 
 local modes = {}
 
@@ -106,17 +100,7 @@ local function try(line)
   return struck
 end
 
-function modes.every()
-  local step = os.getenv("KW_FAST") and 5 or 1
-  local n = 1 + (tonumber(os.getenv("KW_SEED")) or 0) % step - step
-  repeat
-    n = n + step
-    local line = arg[4]:format(n)
-    local ok, struck = xpcall(try, function(err) return debug.traceback(tostring(err)) end, line)
-    if not ok then error(line .. ": " .. struck, 0) end
-  until not struck
-  print("done " .. n)
-end
+function modes.every() fault_plan.strike_every(arg[4], STRIDE, try) end
 
 --- Until a small disk is full.
 function modes.small()

@@ -5,7 +5,8 @@
 --                     the first step on whose name is TARGET; or from the beginning, if TARGET is "start". FLUSH is
 --                     "flush", or "no flush" for a journal that leaves out its flush
 --   power_program.lua open DIRECTORY CONTROL BYTES   opens the store and closes it
---   power_program.lua put DIRECTORY CONTROL BYTES   opens the store, puts the key "new" as step 1, and closes the store
+--   power_program.lua put DIRECTORY CONTROL BYTES   opens the store, disarms all alarms, puts the key "new" as step 1,
+--                     and closes the store
 --   power_program.lua rush DIRECTORY CONTROL BYTES PLAN FROM   puts one key again and again, as the steps after FROM,
 --                     with a checkpoint now and then, until the plan strikes
 --   power_program.lua hold DIRECTORY CONTROL BYTES N   opens the store, puts N keys, says "holding", and waits
@@ -17,6 +18,7 @@ local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local durable = require "spec.support.durable"
+local fault_plan = require "spec.support.fault_plan"
 local image = require "spec.support.image"
 local workload = require "spec.support.workload"
 
@@ -29,12 +31,7 @@ local CHECKPOINT_STEPS = 16 -- of a rush
 
 io.stdout:setvbuf("no")
 
-local function plan(line)
-  local file = assert(io.open(control .. ".next", "w"))
-  file:write(line, "\n")
-  file:close()
-  assert(os.rename(control .. ".next", control))
-end
+local function plan(line) fault_plan.set(control, line) end
 
 local function open(bytes)
   print("opening")
@@ -103,6 +100,7 @@ end
 
 function modes.put()
   local store = open(tonumber(arg[4])).store
+  for _, name in ipairs(store:alarms()) do assert(store:disarm(name)) end
   assert(store:put("new", "value"))
   print("done 1")
   store:close()

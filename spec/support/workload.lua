@@ -41,7 +41,10 @@ local kinds = {
     end
     return { "txn", { success = success } }
   end },
-  { 1, function(random) return { "compact", random:between(0, 5), { physical = random:one_in(2) } } end },
+  { 1, function(random)
+    local back, physical = random:between(0, 5), random:one_in(2)
+    return { "compact", back, { physical = physical }, name = physical and "physical" or nil }
+  end },
   { 1, function() return { "put", "bulk", BULK, name = "bulk" } end },
 }
 

@@ -1,0 +1,56 @@
+--- The plan of a disk that fails, see spec/support/fault.c: for specs, and for the programs that have such a disk.
+-- `control` is the path of the control file.
+
+local fault_plan = {}
+
+--- What a disk does at its N-th call, with %d for N: by what is said of the disk.
+fault_plan.FAILURES = {
+  ["has no room"] = "fail any %d once 28",
+  ["has no room from then on"] = "fail any %d on 28",
+  ["has no room for its owner"] = "fail any %d once 122",
+  ["is broken"] = "fail any %d once 5",
+  ["is broken from then on"] = "fail any %d on 5",
+  ["writes half"] = "short write %d once",
+  ["writes halves from then on"] = "short write %d on",
+}
+
+--- Sets the plan, from the next call on.
+function fault_plan.set(control, line)
+  local file = assert(io.open(control .. ".next", "w"))
+  file:write(line, "\n")
+  file:close()
+  assert(os.rename(control .. ".next", control))
+end
+
+--- Returns true if the plan has struck since the last time.
+function fault_plan.has_struck(control)
+  return os.remove(control .. ".struck") ~= nil
+end
+
+--- Returns what was struck since the last time: `path`, the call's file; `at`, where the call has begun to write, or
+-- -1; `part`, what the call is a part of; and `reused`, see fault.c. Nil if nothing was struck.
+function fault_plan.take_strike(control)
+  local file = io.open(control .. ".struck")
+  if not file then return nil end
+  local path, at, part, reused = file:read("*a"):match("^(.*) (%-?%d+) (%a+) (%d+)\n$")
+  file:close()
+  os.remove(control .. ".struck")
+  return { path = path, at = tonumber(at), part = part, reused = tonumber(reused) }
+end
+
+--- Calls try(line) for one plan after the other, which strike at the first call, the second one, and so on; until it
+-- returns false, since nothing was struck. With KW_FAST every `stride`-th call is struck, beginning with one that
+-- KW_SEED says. Says "done N" at the end.
+function fault_plan.strike_every(pattern, stride, try)
+  local step = os.getenv("KW_FAST") and stride or 1
+  local n = 1 + (tonumber(os.getenv("KW_SEED")) or 0) % step - step
+  repeat
+    n = n + step
+    local line = pattern:format(n)
+    local ok, struck = xpcall(try, function(err) return debug.traceback(tostring(err)) end, line)
+    if not ok then error(line .. ": " .. struck, 0) end
+  until not struck
+  print("done " .. n)
+end
+
+return fault_plan

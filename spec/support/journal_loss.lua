@@ -1,0 +1,17 @@
+--- The sentences by which a journal is refused that has lost what was written to it.
+
+local SENTENCES = {
+  "journal%-%d+ has group %d+, but group %d+ before it is lost$",
+  "journal%-%d+ has group %d+, but the groups %d+ to %d+ before it are lost$",
+  "journal%-%d+ has a damaged header$",
+}
+
+--- Raises an error that is none of these refusals.
+local function expect(err)
+  for _, sentence in ipairs(SENTENCES) do
+    if type(err) == "table" and err.code == "corrupt" and err.message:find(sentence) then return end
+  end
+  error("no loss is told: " .. tostring(err), 0)
+end
+
+return { expect = expect }

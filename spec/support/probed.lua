@@ -1,0 +1,18 @@
+--- Specs that look inside, which only builds with a probe can do.
+
+local busted = require "busted"
+local core = require "keywatch.core"
+
+local probed = {}
+
+--- Returns the probe. Without one, declares a test that says so, and returns nil: the spec has no other tests then.
+function probed.get(what)
+  if core.probe then return core.probe end
+  busted.describe(what, function()
+    busted.it("cannot be looked at without a probe", function()
+      assert(core.probe == nil)
+    end)
+  end)
+end
+
+return probed
