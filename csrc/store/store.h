@@ -105,8 +105,8 @@ void kw_store_flush(kw_store *store);
  * Records that were borrowed are released. */
 bool kw_store_poll(kw_store *store);
 
-/* Sets the bell that other threads ring: after each commit group, after a pause, and when a snapshot is ready. The store takes the
- * caller's reference. With an all-zero bell they ring none. */
+/* Sets the bell that other threads ring: after each commit group, after a pause, and when a snapshot is ready. The
+ * store takes the caller's reference. With an all-zero bell they ring none, and there is no pause. */
 void kw_store_set_bell(kw_store *store, kw_bell bell);
 
 /* Returns a ticket for all writes that have been committed up to now, and that an answer may have seen. Background

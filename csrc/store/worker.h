@@ -37,7 +37,8 @@ bool kw_worker_start(kw_worker *worker, void (*job)(void *ctx), void *ctx);
 /* Waits for the job, and ends the thread. */
 void kw_worker_end(kw_worker *worker);
 
-/* Sets the bell that rings after each job, and when kw_worker_ring_at says so. The worker takes the caller's reference. */
+/* Sets the bell that rings after each job, and when kw_worker_ring_at says so. The worker takes the caller's
+ * reference. */
 void kw_worker_set_bell(kw_worker *worker, kw_bell bell);
 
 /* True if a job can begin: none is being done, and none waits to be taken. */

@@ -9,6 +9,7 @@ local files = require "spec.support.files"
 local new_random = require("spec.support.random").new
 local probed = require "spec.support.probed"
 local starve = require "spec.support.starve"
+local uv = require "spec.support.luv"
 
 if not probed.get("a journal") then return end
 
@@ -19,6 +20,7 @@ local BLOCK = 4096
 local FRAMES = 2 * BLOCK -- where the first frame begins
 local HEADER = 52 -- bytes of a copy of the header of a segment
 local FRAME_HEADER = 96
+local DIRECT = uv.os_uname().machine:find("^a") and 0x10000 or 0x4000 -- O_DIRECT, which is another bit on ARM
 local SMALL = 16384 -- bytes of the smallest segment: it has room for two small frames
 
 local path
@@ -55,6 +57,16 @@ local function groups_of(found)
   local groups = {}
   for i, change in ipairs(found.changes) do groups[i] = change[2] end
   return groups
+end
+
+--- True if what is written to a file of the journal goes past the page cache.
+local function is_direct(name)
+  for fd in uv.fs_scandir_next, assert(uv.fs_scandir("/proc/self/fd")) do
+    if uv.fs_readlink("/proc/self/fd/" .. fd) == path .. "/" .. name then
+      local flags = tonumber(files.read("/proc/self/fdinfo/" .. fd):match("flags:%s*(%d+)"), 8)
+      return math.floor(flags / DIRECT) % 2 == 1
+    end
+  end
 end
 
 local function sequence(first, last)
@@ -248,6 +260,26 @@ describe("a journal", function()
     assert.equal(2 * SMALL, journal:size())
     journal:close()
     assert.equal(25, expect_groups(50, 50, { applied = 49 }).last_segment_number)
+  end)
+
+  it("is written past the page cache where the file system can, in every use of a segment", function()
+    path = directory.new_elsewhere()
+    local command = ("dd if=/dev/zero of='%s/tried' bs=%d count=1 oflag=direct 2>/dev/null"):format(path, BLOCK)
+    local can = os.execute(command)
+    local expected = can == true or can == 0
+    local journal = open { first_bytes = SMALL, most_bytes = 4 * SMALL }
+    append(journal, 1, 2, 10)
+    append(journal, 3, 3, 3 * BLOCK)
+    assert.same({ expected, expected }, { is_direct("journal-0"), is_direct("journal-1") })
+    journal:release(3)
+    assert(journal:prepare())
+    append(journal, 4, 5, 10)
+    journal:close()
+    journal = open { epoch = EPOCH + 1 }
+    append(journal, 6, 6, 10)
+    assert.same({ expected, expected }, { is_direct("journal-0"), is_direct("journal-1") })
+    journal:close()
+    assert.same({ 6 }, groups_of(assert(recover { applied = 5, epoch = EPOCH + 1 })))
   end)
 
   it("refuses a group as long as too many are not released, with nothing changed", function()

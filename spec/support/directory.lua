@@ -26,12 +26,20 @@ function directory.remove(path)
   assert(uv.fs_rmdir(path))
 end
 
---- A new one, with nothing in it.
-function directory.new()
-  local parent = is_directory(MEMORY) and MEMORY or ELSEWHERE
+local function make_in(parent)
   local path = assert(uv.fs_mkdtemp(parent .. "/keywatch-spec-XXXXXX"))
   made[#made + 1] = path
   return path
+end
+
+--- A new one, with nothing in it.
+function directory.new()
+  return make_in(is_directory(MEMORY) and MEMORY or ELSEWHERE)
+end
+
+--- The same, where a program's temporary files are: on the disk of most machines.
+function directory.new_elsewhere()
+  return make_in(ELSEWHERE)
 end
 
 --- Opens a store in one, whose time is moved by hand.

@@ -570,10 +570,11 @@ ssize_t pwrite(int fd, const void *bytes, size_t len, off_t at) {
   return is_ours(fd) ? write_at(fd, bytes, len, at, false) : real_pwrite(fd, bytes, len, at);
 }
 
+/* The buffer is aligned, as writes past the page cache have to be. */
 static ssize_t gather_at(int fd, const struct iovec *iov, int count, off_t at, bool syncs) {
   size_t len = 0;
   for (int i = 0; i < count; i++) len += iov[i].iov_len;
-  char *bytes = malloc(len + 1), *to = bytes;
+  char *bytes = aligned_alloc(4096, (len / 4096 + 1) * 4096), *to = bytes;
   for (int i = 0; i < count; i++) to = mempcpy(to, iov[i].iov_base, iov[i].iov_len);
   ssize_t n = write_at(fd, bytes, len, at, syncs);
   free(bytes);
