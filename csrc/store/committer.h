@@ -39,8 +39,8 @@ int kw_committer_start(kw_database *database, int64_t segment_bytes, kw_committe
  * committer. In a child process, which has inherited no thread, it only frees memory. */
 void kw_committer_close(kw_committer *committer);
 
-/* Sets the bell that rings after each group, after each checkpoint, and when kw_committer_ring_at says so. The committer
- * takes the caller's reference. */
+/* Sets the bell that rings after each group, after each checkpoint, and when kw_committer_ring_at says so. The
+ * committer takes the caller's reference. */
 void kw_committer_set_bell(kw_committer *committer, kw_bell bell);
 
 /* Returns the gathering group. The pointer is good until the committer is closed. */
