@@ -9,8 +9,11 @@
 
 /* Writes 4 bytes. Returns the end of what was written. */
 static inline uint8_t *kw_big_endian_put32(uint8_t *to, uint32_t v) {
-  for (int shift = 24; shift >= 0; shift -= 8) *to++ = (uint8_t)(v >> shift);
-  return to;
+  to[0] = (uint8_t)(v >> 24);
+  to[1] = (uint8_t)(v >> 16);
+  to[2] = (uint8_t)(v >> 8);
+  to[3] = (uint8_t)v;
+  return to + 4;
 }
 
 /* Writes 8 bytes. Returns the end of what was written. */

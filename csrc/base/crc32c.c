@@ -25,7 +25,7 @@ static uint32_t by_table(uint32_t crc, kw_slice bytes) {
 
 #define HAS_INSTRUCTION() __builtin_cpu_supports("sse4.2")
 #define WITH_INSTRUCTION __attribute__((target("sse4.2")))
-#define CRC_WORD(crc, word) ((uint32_t)__builtin_ia32_crc32di(crc, word))
+#define CRC_WORD __builtin_ia32_crc32di
 #define CRC_BYTE __builtin_ia32_crc32qi
 
 #elif defined(__aarch64__) && defined(__linux__) && !defined(__clang__)
@@ -39,14 +39,27 @@ static uint32_t by_table(uint32_t crc, kw_slice bytes) {
 
 #ifdef HAS_INSTRUCTION
 
-WITH_INSTRUCTION static uint32_t by_instruction(uint32_t crc, kw_slice bytes) {
-  for (; bytes.len >= 8; bytes = kw_slice_of(bytes.data + 8, bytes.len - 8)) {
-    uint64_t word;
-    memcpy(&word, bytes.data, 8);
-    crc = CRC_WORD(crc, word);
+#define WORD 8
+#define BLOCK (4 * WORD) /* between two tests of the end */
+
+/* The register has 64 bits, as the instruction of x86 wants it, and is always below 2^32. */
+WITH_INSTRUCTION static uint64_t add_word(uint64_t crc, const uint8_t *from) {
+  uint64_t word;
+  memcpy(&word, from, WORD);
+  return CRC_WORD(crc, word);
+}
+
+WITH_INSTRUCTION static uint32_t by_instruction(uint32_t start, kw_slice bytes) {
+  const uint8_t *p = bytes.data;
+  uint64_t crc = start;
+  size_t left = bytes.len;
+  for (; left >= BLOCK; left -= BLOCK, p += BLOCK) {
+    crc = add_word(add_word(crc, p), p + WORD);
+    crc = add_word(add_word(crc, p + 2 * WORD), p + 3 * WORD);
   }
-  for (size_t i = 0; i < bytes.len; i++) crc = CRC_BYTE(crc, bytes.data[i]);
-  return crc;
+  for (; left >= WORD; left -= WORD, p += WORD) crc = add_word(crc, p);
+  for (; left > 0; left--) crc = CRC_BYTE((uint32_t)crc, *p++);
+  return (uint32_t)crc;
 }
 
 static uint32_t extend(uint32_t crc, kw_slice bytes) {

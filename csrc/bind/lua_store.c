@@ -56,19 +56,25 @@ void kw_bind_check_process(lua_State *L, const kw_lua_store *self) {
     luaL_error(L, "the store is that of the parent process: open it after the fork");
 }
 
-kw_lua_store *kw_bind_check_open(lua_State *L) {
-  kw_lua_store *self = check_self(L);
+/* Prepares a store for a method. Raises if no method can be called. */
+static void open_method(lua_State *L, kw_lua_store *self) {
   self->stepped_at = KW_NOT_STEPPED;
   if (self->store == NULL) luaL_error(L, "the store is closed");
   kw_bind_check_process(L, self);
   kw_bind_check_idle(L, self);
   kw_arena_reset(&self->arena);
+}
+
+kw_lua_store *kw_bind_check_open(lua_State *L) {
+  kw_lua_store *self = check_self(L);
+  open_method(L, self);
   return self;
 }
 
 kw_lua_store *kw_bind_enter(lua_State *L) {
-  int64_t stepped_at = check_self(L)->stepped_at;
-  kw_lua_store *self = kw_bind_check_open(L);
+  kw_lua_store *self = check_self(L);
+  int64_t stepped_at = self->stepped_at;
+  open_method(L, self);
   bool has_stepped = stepped_at != KW_NOT_STEPPED && stepped_at == kw_bind_now(self);
   if (!has_stepped) kw_bind_step_if_due(self);
   return self;

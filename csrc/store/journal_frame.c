@@ -31,20 +31,49 @@ size_t kw_journal_frame_size(uint64_t payload_bytes) {
   return (size + KW_JOURNAL_BLOCK - 1) / KW_JOURNAL_BLOCK * KW_JOURNAL_BLOCK;
 }
 
+/* {====== The digest ====== */
+
+#define FACTOR UINT64_C(0x9e3779b97f4a7c15)
+#define WORD 8
+
+static inline uint64_t word_at(const uint8_t *from) {
+  return (uint64_t)from[7] << 56 | (uint64_t)from[6] << 48 | (uint64_t)from[5] << 40 |
+         (uint64_t)from[4] << 32 | (uint64_t)from[3] << 24 | (uint64_t)from[2] << 16 |
+         (uint64_t)from[1] << 8 | from[0];
+}
+
+/* As mix, but faster: the bits of a lane are mixed by its next steps, and at last by mix. */
+static uint64_t mix_lane(uint64_t lane, uint64_t word) {
+  lane = (lane ^ word) * FACTOR;
+  return lane << 29 | lane >> 35;
+}
+
 /* Each step changes the digest for each change of a word, and no later step takes that back. */
 static uint64_t mix(uint64_t digest, uint64_t word) {
-  digest = (digest ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+  digest = (digest ^ word) * FACTOR;
   return digest ^ digest >> 29;
 }
 
+/* Four words at a time go to four lanes, since a lane waits for its multiplication. Then the lanes and the other words are
+ * mixed, the last word filled up with zeros. */
 static uint64_t digest_of(kw_slice bytes) {
-  uint64_t digest = mix(0, bytes.len);
-  uint8_t last[8] = {0};
-  for (; bytes.len >= 8; bytes = kw_slice_of(bytes.data + 8, bytes.len - 8))
-    digest = mix(digest, kw_big_endian_get64(bytes.data));
-  if (bytes.len > 0) memcpy(last, bytes.data, bytes.len);
-  return mix(digest, kw_big_endian_get64(last));
+  uint64_t a = 1, b = 2, c = 3, d = 4, digest = mix(0, bytes.len);
+  const uint8_t *p = bytes.data;
+  size_t left = bytes.len;
+  uint8_t last[WORD] = {0};
+  for (; left >= 4 * WORD; left -= 4 * WORD, p += 4 * WORD) {
+    a = mix_lane(a, word_at(p));
+    b = mix_lane(b, word_at(p + WORD));
+    c = mix_lane(c, word_at(p + 2 * WORD));
+    d = mix_lane(d, word_at(p + 3 * WORD));
+  }
+  digest = mix(mix(mix(mix(digest, a), b), c), d);
+  for (; left >= WORD; left -= WORD, p += WORD) digest = mix(digest, word_at(p));
+  if (left > 0) memcpy(last, p, left);
+  return mix(digest, word_at(last));
 }
+
+/* }====== */
 
 /* {====== Writing ====== */
 
