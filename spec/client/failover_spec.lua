@@ -182,7 +182,8 @@ network.of_each(function(kind, tag)
         for i = 1, 20 do
           assert(select(2, reads[i]:join()))
           local _, made, err = writes[i]:join()
-          if not made then assert.equal("unavailable", err.code) end
+          -- etcd has no code for a proposal that its end has overtaken.
+          if not made and not (kind == "etcd" and err.code == "unknown") then assert.equal("unavailable", err.code) end
           local kv = client:get("once" .. i)
           assert.is_true(kv and kv.version == 1 or not made and not kv)
         end
