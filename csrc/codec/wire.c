@@ -59,8 +59,8 @@ static bool skip_group(kw_wire_reader *reader, uint32_t number) {
   return fail(reader);
 }
 
-/* Reads what follows the tag of a field that is neither a varint nor bytes. Inside of a group its end counts as a field.
- * Not inlined, so that most fields need no room for what groups need. */
+/* Reads what follows the tag of a field that is neither a varint nor bytes. Inside of a group the end of the group
+ * counts as a field. Not inlined: kw_wire_next then needs no stack frame for the fields of groups. */
 __attribute__((noinline)) static bool next_rare(kw_wire_reader *reader, kw_wire_field *field) {
   switch (field->type) {
     case KW_WIRE_FIXED64: return next_fixed(reader, 8, &field->value);

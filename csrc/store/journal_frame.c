@@ -54,8 +54,8 @@ static uint64_t mix(uint64_t digest, uint64_t word) {
   return digest ^ digest >> 29;
 }
 
-/* Four words at a time go to four lanes, since a lane waits for its multiplication. Then the lanes and the other words are
- * mixed, the last word filled up with zeros. */
+/* Four words at a time go to four lanes, since a lane waits for its multiplication. Then the lanes and the other words
+ * are mixed, the last word filled up with zeros. */
 static uint64_t digest_of(kw_slice bytes) {
   uint64_t a = 1, b = 2, c = 3, d = 4, digest = mix(0, bytes.len);
   const uint8_t *p = bytes.data;
