@@ -19,16 +19,17 @@ size_t kw_bind_check_list(lua_State *L, int at, const char *name) {
   return n;
 }
 
-/* Returns the name of the element with this number. Every element of a transaction needs its name, which only errors
- * show: snprintf takes twenty times as long. */
-static kw_element_name name_of(const char *name, size_t number) {
+#define MAX_DIGITS 20 /* of a size_t */
+
+/* Returns the name of the element with this number. A long name of a list is cut off. Every element of a transaction
+ * needs its name, which only errors show, and snprintf takes ten times as long. */
+static kw_element_name name_of(const char *list, size_t number) {
   kw_element_name what;
-  char digits[20], *to = what.text,
-                   *end = to + sizeof what.text - sizeof digits - 3; /* "[", "]" and 0 */
+  char digits[MAX_DIGITS], *to = what.text;
+  const char *end = to + sizeof what.text - sizeof "[]" - MAX_DIGITS;
   size_t n = 0;
-  do digits[n++] = (char)('0' + number % 10);
-  while ((number /= 10) > 0);
-  while (*name != 0 && to < end) *to++ = *name++;
+  for (; n == 0 || number > 0; number /= 10) digits[n++] = (char)('0' + number % 10);
+  while (*list != 0 && to < end) *to++ = *list++;
   *to++ = '[';
   while (n > 0) *to++ = digits[--n];
   *to++ = ']';

@@ -46,33 +46,12 @@ static bool next_fixed(kw_wire_reader *reader, size_t len, uint64_t *v) {
   return true;
 }
 
-static bool skip_group(kw_wire_reader *reader, uint32_t number);
-
-/* Reads the next field. The end of a group counts as a field here. */
-static bool next_field(kw_wire_reader *reader, kw_wire_field *field) {
-  uint64_t tag, len;
-  if (reader->failed || reader->at == reader->end) return false;
-  if (!next_varint(reader, &tag)) return false;
-  if (tag > UINT32_MAX || tag >> 3 == 0) return fail(reader);
-  field->number = (uint32_t)(tag >> 3);
-  field->type = (kw_wire_type)(tag & 7);
-  field->bytes = (kw_slice){0};
-  switch (field->type) {
-    case KW_WIRE_VARINT: return next_varint(reader, &field->value);
-    case KW_WIRE_FIXED64: return next_fixed(reader, 8, &field->value);
-    case KW_WIRE_FIXED32: return next_fixed(reader, 4, &field->value);
-    case KW_WIRE_BYTES: return next_varint(reader, &len) && next_bytes(reader, len, &field->bytes);
-    case KW_WIRE_GROUP: return skip_group(reader, field->number);
-    case KW_WIRE_GROUP_END: return true;
-  }
-  return fail(reader); /* wire types 6 and 7 do not exist */
-}
-
+/* Skips the rest of a group. */
 static bool skip_group(kw_wire_reader *reader, uint32_t number) {
   kw_wire_field inner;
   if (reader->depth == MAX_GROUPS) return fail(reader);
   reader->depth++;
-  while (next_field(reader, &inner)) {
+  while (kw_wire_next(reader, &inner)) {
     if (inner.type != KW_WIRE_GROUP_END) continue;
     reader->depth--;
     return inner.number == number || fail(reader);
@@ -80,7 +59,27 @@ static bool skip_group(kw_wire_reader *reader, uint32_t number) {
   return fail(reader);
 }
 
+/* Reads what follows the tag of a field that is neither a varint nor bytes. Inside of a group the end of the group
+ * counts as a field. Not inlined: kw_wire_next then needs no stack frame for the fields of groups. */
+__attribute__((noinline)) static bool next_rare(kw_wire_reader *reader, kw_wire_field *field) {
+  switch (field->type) {
+    case KW_WIRE_FIXED64: return next_fixed(reader, 8, &field->value);
+    case KW_WIRE_FIXED32: return next_fixed(reader, 4, &field->value);
+    case KW_WIRE_GROUP: return skip_group(reader, field->number);
+    case KW_WIRE_GROUP_END: return reader->depth > 0 || fail(reader);
+    default: return fail(reader); /* wire types 6 and 7 do not exist */
+  }
+}
+
 bool kw_wire_next(kw_wire_reader *reader, kw_wire_field *field) {
-  if (!next_field(reader, field)) return false;
-  return field->type != KW_WIRE_GROUP_END || fail(reader);
+  uint64_t tag, len;
+  if (reader->failed || reader->at == reader->end) return false;
+  if (!next_varint(reader, &tag)) return false;
+  if (tag > UINT32_MAX || tag >> 3 == 0) return fail(reader);
+  field->number = (uint32_t)(tag >> 3);
+  field->type = (kw_wire_type)(tag & 7);
+  field->bytes = (kw_slice){0};
+  if (field->type == KW_WIRE_VARINT) return next_varint(reader, &field->value);
+  if (field->type != KW_WIRE_BYTES) return next_rare(reader, field);
+  return next_varint(reader, &len) && next_bytes(reader, len, &field->bytes);
 }

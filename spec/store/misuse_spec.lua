@@ -229,6 +229,24 @@ describe("a method is refused", function()
   end)
 end)
 
+describe("an element of a list", function()
+  it("is named by the list and its number", function()
+    local store = store_with_keys()
+    for _, n in ipairs { 1, 9, 10, 109 } do
+      local list = {}
+      for i = 1, n - 1 do list[i] = { get = "a" } end
+      for _, name in ipairs { "success", "failure" } do
+        list[n] = 5
+        local what = ("%s[%d]"):format(name, n)
+        local function txn() store:txn { [name] = list } end
+        assert.matches(what .. " must be a table, not a number", misuse.raises(txn), 1, true)
+        list[n] = { get = "a", colour = 1 }
+        assert.matches(what .. ": there is no option 'colour'", misuse.raises(txn), 1, true)
+      end
+    end
+  end)
+end)
+
 describe("numbers as large as they get", function()
   it("are taken or refused, and do no harm", function()
     local store = store_with_keys()
