@@ -5,11 +5,13 @@ local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"
+local many_keys = require "spec.support.many_keys"
 
 local probe = core.probe
 if not probe then return end
 
 local WRITERS = 4
+local KEYS = 300 -- more than one turn visits
 
 describe("the pause before a commit group", function()
   local store
@@ -69,6 +71,20 @@ describe("the pause before a commit group", function()
     keywatch.run(spawn_both, 1)
     assert.equal(2, store:status().commits)
     assert.equal("1", store:get("b" .. WRITERS).value)
+  end)
+
+  it("ends when a long write begins: what has gathered does not wait for that", function()
+    many_keys.fill(store, KEYS)
+    local before
+    keywatch.run(function()
+      join_all(spawn_writers("a", 1))
+      before = store:status().commits
+      local one = keywatch.spawn(store.put, store, "b", "1")
+      keywatch.sleep(0)
+      assert(store:delete("k", { prefix = true }))
+      assert(one:join())
+    end)
+    assert.equal(2, store:status().commits - before)
   end)
 
   it("does not hold up a write that is waited for outside of a task", function()
