@@ -81,10 +81,6 @@ int64_t kw_loop_now(kw_loop *loop) {
   return loop->now;
 }
 
-int64_t kw_loop_clock_ns(void) {
-  return is_hurried ? INT64_MAX : 0;
-}
-
 static void on_dirty(void *ctx) {
   (void)ctx;
 }
@@ -323,7 +319,10 @@ static void run_line(world *w, script_line *line, uint8_t letter) {
       break;
     case 'O': take_output(w, n); break;
     case 'K': work(w); break;
-    case 'U': is_hurried = !is_hurried; break;
+    case 'U':
+      is_hurried = !is_hurried;
+      w->loop->turn_until = is_hurried ? 0 : INT64_MAX;
+      break;
     case 'T':
       w->loop->now += (int64_t)n;
       if (w->peer != NULL) kw_tls_peer_face.step(w->peer, w->loop->now);
@@ -344,7 +343,7 @@ static void open_world(world *w) {
   *w = (world){.next_id = 1};
   w->loop = calloc(1, sizeof *w->loop);
   w->loop->now = 1000;
-  w->loop->turn_until = 1;
+  w->loop->turn_until = INT64_MAX;
   must(kw_store_open(&store, 0, &w->store, why) == KW_OK, "there is memory");
   w->hub = kw_hub_new(w->store, &hub);
   w->server = kw_server_new(w->store, w->hub, &server);
