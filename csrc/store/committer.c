@@ -57,9 +57,15 @@ static int open_journal(kw_committer *c) {
   return c->opened != NULL ? KW_OK : kw_recovery_begin(c->database, c->segment_bytes, &c->opened);
 }
 
-/* The write of a large frame takes longer than a flush: it only tells how long a flush takes at most. */
+/* The write of a large frame takes longer than a flush: it only tells how long a flush takes at most. A single slow
+ * flush among fast ones counts little. */
 static void note_flush(kw_committer *c, int64_t ns) {
-  if (c->bytes <= SMALL_BYTES || ns < c->flush_ns) c->flush_ns = ns;
+  if (c->flush_ns == 0 || ns < c->flush_ns) {
+    c->flush_ns = ns;
+  } else if (c->bytes <= SMALL_BYTES) {
+    int64_t more = c->flush_ns + c->flush_ns / 4 + 1;
+    c->flush_ns = ns < more ? ns : more;
+  }
 }
 
 /* Room for the group is reserved in the database before the group is durable. */
