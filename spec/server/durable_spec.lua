@@ -245,15 +245,6 @@ describe("a server over a durable store", function()
       end)
     end
 
-    it("when they are gone at the second try, since the first one had no room", function()
-      local call = begin_compaction()
-      probe.fail_disk(store, "no_space")
-      local answer = finish_compaction(call)
-      expect_compacted_database()
-      assert.equal(LAST, answer.header.revision)
-      assert.same({ "no_space" }, store:alarms())
-    end)
-
     it("with a failure, if the storage fails meanwhile", function()
       local call = begin_compaction()
       probe.fail_disk(store, "storage")
