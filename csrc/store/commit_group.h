@@ -29,7 +29,8 @@ typedef enum kw_commit_kind {
 } kw_commit_kind;
 
 typedef struct kw_commit_change {
-  kw_commit_kind kind : 8;
+  kw_commit_kind
+      kind : 8;   /* a large delete has a million changes, so a kind takes no word of its own */
   bool tombstone; /* of a record */
   uint32_t sub;   /* of a record */
   union {

@@ -6,10 +6,10 @@
  * come too late for the next one, which was submitted meanwhile: the writers fall into two halves, which take turns,
  * and each flush makes half as many writes durable as could be. So after a slow flush of several writes the store
  * pauses, until all writers are back, but for a small part of the time of a flush at most. If they do not come back,
- * it does not pause for a while.
+ * the store does not pause for a while.
  *
- * The time of a pause ends with the first flush of the store after the bell has rung. A host without a bell looks from
- * time to time.
+ * The bell rings when the time of a pause is over, and the next flush of the store then submits the group. A store
+ * without a bell does not pause.
  *
  * Times are those of kw_clock_ns. The file knows no store: a write is whatever is counted by a rising number.
  */
