@@ -47,7 +47,7 @@ local internal = {
   try_lease_revoke = true, try_leases = true, try_lease_time_to_live = true, begin_delete = true, begin_txn = true,
   begin_lease_revoke = true, begin_leases = true, begin_lease_time_to_live = true, take = true,
   take_number = true, must_wait = true, prepare = true, set_first_task = true,
-  page = true, write_content = true, load_content = true,
+  try_page = true, write_content = true, load_content = true,
   hold_content = true, changed_revision = true,
 }
 

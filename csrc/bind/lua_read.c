@@ -44,18 +44,33 @@ static int try_range(kw_lua_store *self) {
   return rc;
 }
 
-static int l_try_range(lua_State *L) {
-  kw_lua_store *self = kw_bind_enter(L);
-  luaL_checkstack(L, 4, "answer");
-  int rc = kw_bind_read_range_op(L, &self->arena, &self->op, NULL);
+/* Answers a range that one turn is enough for, or returns false. */
+static int try_answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
   if (rc == KW_OK && kw_range_is_point(&self->op.range.range)) {
     rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
   } else if (rc == KW_OK) {
     rc = try_range(self);
   }
-  if (rc != KW_UNFINISHED) return kw_bind_answer(L, self, rc, KW_ANSWER_REPLY);
+  if (rc != KW_UNFINISHED) return kw_bind_answer(L, self, rc, kind);
   lua_pushboolean(L, false);
   return 1;
+}
+
+static int l_try_range(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter(L);
+  luaL_checkstack(L, 4, "answer");
+  int rc = kw_bind_read_range_op(L, &self->arena, &self->op, NULL);
+  return try_answer(L, self, rc, KW_ANSWER_REPLY);
+}
+
+static int l_try_page(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter(L);
+  luaL_checktype(L, 4, LUA_TTABLE);
+  luaL_checkstack(L, 4, "answer");
+  int rc = kw_bind_read_range_op(L, &self->arena, &self->op, NULL);
+  lua_settop(L, 4);
+  lua_insert(L, 2); /* where the answer looks for the list */
+  return try_answer(L, self, rc, KW_ANSWER_PAGE);
 }
 
 /* {====== Reads ====== */
@@ -142,6 +157,7 @@ static int l_close(lua_State *L) {
 /* }====== */
 
 const luaL_Reg kw_bind_read_methods[] = {{"try_range", l_try_range},
+                                         {"try_page", l_try_page},
                                          {"open_read", l_open_read},
                                          {"read_more", l_read_more},
                                          {NULL, NULL}};

@@ -3,9 +3,12 @@
  * lua_read: ranges that are read in several turns, for tasks: see lua/keywatch/store/turns.lua.
  *
  *   store:try_range(key, options)   -> as store:range; or false if the range needs more than the work of a turn
+ *   store:try_page(key, options, list)
+ *                                   -> as try_range. The kvs are in the list: its tables are used again
  *   store:open_read(key, options)   -> a read, which has done nothing yet
  *   store:read_more(list, read, is_whole)
- *                                   adds the next kvs to the list, with is_whole all
+ *                                   adds the next kvs to the list, with is_whole all. Tables that the list has from
+ *                                   the beginning are used again
  *                                   -> the result, as that of store:range, whose kvs are the list; or false: it is not
  *                                   done. A second value `true`: the read has begun again, and needs an empty
  *                                   list

@@ -276,25 +276,22 @@ static inline kw_slice encoded_at(const kv_list *list, size_t i) {
   return list->records != NULL ? kw_blob_slice(list->records[i]) : list->encoded[i];
 }
 
-/* Adds kvs to the list on top of the stack, which has `first` kvs. */
-static void add_kvs(lua_State *L, const kv_list *list, size_t first) {
+static void push_kvs(lua_State *L, const kv_list *list) {
+  push_list(L, list->n);
   for (size_t i = 0; i < list->n; i++) {
     kw_kv kv = kv_of(encoded_at(list, i));
     push_kv(L, &kv, list->keys_only, 0);
-    lua_rawseti(L, -2, (int)(first + i) + 1);
+    lua_rawseti(L, -2, (int)i + 1);
   }
 }
 
-static void push_kvs(lua_State *L, const kv_list *list) {
-  push_list(L, list->n);
-  add_kvs(L, list, 0);
-}
-
-/* Fills the list of kvs on top of the stack anew. The tables that it has are used again. */
-static void refill_kvs(lua_State *L, const kv_list *list) {
+/* Adds kvs to the list on top of the stack, after its first `first` ones. The tables that it has there are used
+ * again. */
+static void refill_kvs(lua_State *L, const kv_list *list, size_t first) {
   for (size_t i = 0; i < list->n; i++) {
     kw_kv kv = kv_of(encoded_at(list, i));
-    lua_rawgeti(L, -1, (int)i + 1);
+    int at = (int)(first + i) + 1;
+    lua_rawgeti(L, -1, at);
     if (lua_istable(L, -1)) {
       set_bytes(L, KW_UP_KEY, kv.key);
       set_rest(L, &kv, list->keys_only);
@@ -302,10 +299,14 @@ static void refill_kvs(lua_State *L, const kv_list *list) {
     } else {
       lua_pop(L, 1);
       push_kv(L, &kv, list->keys_only, 0);
-      lua_rawseti(L, -2, (int)i + 1);
+      lua_rawseti(L, -2, at);
     }
   }
-  for (size_t i = lua_rawlen(L, -1); i > list->n; i--) {
+}
+
+/* Removes what the list on top of the stack has after its first n items. */
+static void cut_list(lua_State *L, size_t n) {
+  for (size_t i = lua_rawlen(L, -1); i > n; i--) {
     lua_pushnil(L);
     lua_rawseti(L, -2, (int)i);
   }
@@ -338,7 +339,8 @@ static void push_range(lua_State *L, const result *range, int used) {
     push_kvs(L, &range->range.kvs);
   } else {
     lua_pushvalue(L, used);
-    refill_kvs(L, &range->range.kvs);
+    refill_kvs(L, &range->range.kvs, 0);
+    cut_list(L, range->range.kvs.n);
   }
   set_range(L, range->range.count, range->range.more);
 }
@@ -346,13 +348,14 @@ static void push_range(lua_State *L, const result *range, int used) {
 void kw_bind_add_kvs(lua_State *L, const kw_reply *reply, int list, size_t first) {
   kv_list kvs = list_of_records(&reply->range.kvs, reply->range.keys_only);
   lua_pushvalue(L, list);
-  add_kvs(L, &kvs, first);
+  refill_kvs(L, &kvs, first);
   lua_pop(L, 1);
 }
 
-void kw_bind_push_range_of(lua_State *L, const kw_reply *reply, int list) {
+void kw_bind_push_range_of(lua_State *L, const kw_reply *reply, int list, size_t n) {
   kw_bind_push_revision(L, reply->revision, 3);
   lua_pushvalue(L, list);
+  cut_list(L, n);
   set_range(L, reply->range.count, reply->range.more);
 }
 

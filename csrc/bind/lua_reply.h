@@ -64,11 +64,13 @@ void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply);
  * list are used again. */
 void kw_bind_push_page(lua_State *L, const kw_op *op, const kw_reply *reply, int used);
 
-/* Adds the kvs of the reply to a range to the list at index `list`, which has `first` kvs. */
+/* Adds the kvs of the reply to a range to the list at index `list`, after its first `first` ones. The tables that the
+ * list has there are used again. */
 void kw_bind_add_kvs(lua_State *L, const kw_reply *reply, int list, size_t first);
 
-/* Pushes the reply to a range, as kw_bind_push_reply does. Its kvs are those of the list at index `list`. */
-void kw_bind_push_range_of(lua_State *L, const kw_reply *reply, int list);
+/* Pushes the reply to a range, as kw_bind_push_reply does. Its kvs are the first n of the list at index `list`; what the
+ * list has after them is removed. */
+void kw_bind_push_range_of(lua_State *L, const kw_reply *reply, int list, size_t n);
 
 #define KW_BIND_MAX_USED 256 /* tables of events that are kept to be used again */
 

@@ -62,7 +62,7 @@ int kw_bind_give_revision(lua_State *L, const kw_lua_store *self) {
 static void push_kvs(lua_State *L, const kw_lua_store *self) {
   kw_bind_add_kvs(L, &self->reply, 2, self->first);
   if (self->is_last) {
-    kw_bind_push_range_of(L, &self->reply, 2);
+    kw_bind_push_range_of(L, &self->reply, 2, self->first + self->reply.range.kvs.n);
   } else {
     lua_pushboolean(L, false);
   }

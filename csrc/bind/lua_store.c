@@ -101,18 +101,6 @@ static int l_range(lua_State *L) {
   return apply(L, self, kw_bind_read_range_op(L, &self->arena, &self->op, NULL), KW_ANSWER_REPLY);
 }
 
-/* store:page(key, opts, list) -> as range. The kvs are in the list: its tables are used again. Not for programs. */
-static int l_page(lua_State *L) {
-  kw_lua_store *self = kw_bind_enter(L);
-  luaL_checktype(L, 4, LUA_TTABLE);
-  luaL_checkstack(L, 4, "answer");
-  int rc = kw_bind_read_range_op(L, &self->arena, &self->op, NULL);
-  if (rc == KW_OK) rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
-  lua_settop(L, 4);
-  lua_replace(L, 2); /* the list is needed, and the key is not any more */
-  return kw_bind_answer(L, self, rc, KW_ANSWER_PAGE);
-}
-
 static int l_put(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   return apply(L, self, kw_bind_read_put_op(L, &self->op, NULL), KW_ANSWER_REPLY);
@@ -283,9 +271,9 @@ static int l_tostring(lua_State *L) {
 
 /* {====== The tables of methods ====== */
 
-static const luaL_Reg key_methods[] = {{"get", l_get},     {"range", l_range},   {"page", l_page},
-                                       {"put", l_put},     {"delete", l_delete}, {"txn", l_txn},
-                                       {"close", l_close}, {NULL, NULL}};
+static const luaL_Reg key_methods[] = {{"get", l_get},       {"range", l_range}, {"put", l_put},
+                                       {"delete", l_delete}, {"txn", l_txn},     {"close", l_close},
+                                       {NULL, NULL}};
 
 static const luaL_Reg *const store_methods[] = {key_methods,
                                                 kw_bind_read_methods,

@@ -15,11 +15,12 @@ local kinds = {
 --- The key of a number, in the order of numbers.
 local function name(i) return ("k%06d"):format(i) end
 
---- Puts the keys of the numbers up to `n`, with the value "old"; under a lease, if one is given.
-local function fill(store, n, lease)
+--- Puts the keys of the numbers up to `n`, with the value "old"; under a lease, if one is given,
+-- and with a prefix before their names.
+local function fill(store, n, lease, prefix)
   local ops = {}
   for i = 1, n do
-    ops[#ops + 1] = { put = name(i), value = "old", lease = lease }
+    ops[#ops + 1] = { put = (prefix or "") .. name(i), value = "old", lease = lease }
     if #ops == AT_ONCE or i == n then
       assert(store:txn { success = ops })
       ops = {}

@@ -155,7 +155,8 @@ function follower_methods:follow(cache)
   while reader.watch or begin(self, cache, target) do
     local has_all = apply_in_core(self, target)
     local watch = reader.watch
-    local filled = not has_all and watch and watches.fill(watch)
+    local fill = watch and watch.initial and watches.fill_now or watches.fill
+    local filled = not has_all and watch and fill(watch)
     if self.is_closed or not watch then return false end -- by a finalizer
     if filled then
       local event = watches.hand_out(watch)

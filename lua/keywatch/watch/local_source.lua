@@ -11,6 +11,7 @@ local pages = require "keywatch.store.pages"
 local source = require "keywatch.store.source"
 local watch = require "keywatch.watch.watch"
 
+local NOT_YET = core.new_error("timeout") -- raised by the iterator over the existing kvs, see watch.lua
 local SYNC_STEPS = 64 -- steps of the store that sync does at most, and batches that it puts into the buffer
 
 -- {====== Waiting ======
@@ -22,6 +23,7 @@ local get_source = source.of_stores(function(store)
   return setmetatable({
     store = store,
     waiting = {},           -- watches that a task, or the top level, waits for; by tag
+    reading = {},           -- as keys: tags of watches whose reader has read a part of a page of the existing kvs
     awaiting_progress = {}, -- as keys: watches that want progress as soon as they are synced
     syncing = {},           -- by watch: how many calls of sync wait for its reader
   }, source_mt)
@@ -50,6 +52,18 @@ local function poll_syncs(self)
   end
 end
 
+--- Wakes the waiters of watches with a page that goes on. Returns true if there are any.
+local function go_on_reading(self)
+  if not next(self.reading) then return false end
+  local reading, has_waiters = self.reading, false
+  self.reading = {}
+  for tag in pairs(reading) do
+    local waiting = self.waiting[tag]
+    if waiting and waiting.arrival and waiting.arrival:set() then has_waiters = true end
+  end
+  return has_waiters
+end
+
 --- Does the work of the store that is due, and wakes the waiters of watches that have news.
 function source_methods:poll()
   local seconds, is_pending = self.store:tend()
@@ -62,6 +76,7 @@ function source_methods:poll()
     local waiting = self.waiting[tag]
     if waiting and waiting.arrival then waiting.arrival:set() end
   end
+  if go_on_reading(self) then seconds = 0 end
   return seconds, is_pending
 end
 
@@ -197,8 +212,11 @@ function origin.end_wait(one)
   get_source(one.store):remove(one)
 end
 
---- Does nothing: what has happened in the store is in the queue already.
-function origin.look() end
+--- Has a page of the existing kvs that was begun be read to its end, without a wait. All else that has happened in the
+-- store is in the queue already.
+function origin.look(one)
+  one.must_not_wait = one.read ~= nil or nil
+end
 
 --- True if the store is closed. Does work of the store that is due.
 function origin.is_closed(one)
@@ -226,27 +244,60 @@ end
 --- Ends the watch in the core.
 function origin.close(one)
   one.core:close()
+  one.read, one.list = nil, nil
 end
 
---- Returns an iterator over the existing kvs at a revision. Raises if the watch has failed before a page is read: that
--- page might be of another history.
-local function initial_pages(store, handle, key, opts, revision)
-  if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end -- as a watch takes the empty key
-  local reader = store
-  if opts[watch.TRANSIENT] then
-    local used = {}
-    reader = { range = function(_, first, page) return store:page(first, page, used) end }
+-- {====== Existing kvs ======
+
+--- Goes on with a page that takes longer than a turn. Returns the same as take_page.
+local function read_more(one)
+  local is_whole = one.must_not_wait or not driver.can_park()
+  local result, err = one.store:read_more(one.list, one.read, is_whole)
+  if result == false then
+    get_source(one.store).reading[one.tag] = true
+    return nil, NOT_YET
   end
-  local iterator = pages.iterate(reader, key, {
+  one.read, one.list = nil, nil
+  return result, err
+end
+
+--- Reads a page, at the revision of the options. In a task a long one is read in turns, and the task waits for each as
+-- for an event. Returns the same as store:range; or nil and NOT_YET while the page goes on. The tables of the list
+-- `used`, if it is given, are used again.
+local function take_page(one, key, opts, used)
+  local store = one.store
+  if not one.read then
+    local result, err
+    if used then result, err = store:try_page(key, opts, used) else result, err = store:try_range(key, opts) end
+    if result ~= false then return result, err end
+    local read, why = store:open_read(key, opts)
+    if not read then return nil, why end
+    one.read, one.list = read, used or {}
+  end
+  return read_more(one)
+end
+
+--- Returns an iterator over the existing kvs. It raises an error if the watch has failed before a page is read: that
+-- page might be of another history.
+local function initial_pages(one, key, opts)
+  if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end -- as a watch takes the empty key
+  local reader, used = {}, opts[watch.TRANSIENT] and {}
+  function reader.range(_, first, page)
+    local result, err = take_page(one, first, page, used)
+    one.must_not_wait = nil
+    return result, err
+  end
+  return pages.iterate(reader, key, {
     prefix = opts.prefix,
     range_end = opts.range_end,
     from_key = opts.from_key,
-    revision = revision,
+    revision = one.initial_revision,
   }, function()
-    if handle:has_failed() then error(core.new_error("compacted"), 0) end
-  end)
-  return iterator
+    if one.core:has_failed() then error(core.new_error("compacted"), 0) end
+  end, true)
 end
+
+-- }======
 
 --- Watches a key, or a range of keys. Returns the watch, or nil and an error.
 local function open(store, key, opts)
@@ -255,17 +306,10 @@ local function open(store, key, opts)
   opts = check.options(opts, "watch")
   local handle, tag, now = check.call("watch", store.open_watch, store, key, watch.core_options(opts))
   if not handle then return nil, tag end
-  local ok, initial = true, nil
-  if opts.initial then ok, initial = pcall(initial_pages, store, handle, key, opts, now) end
-  if not ok then
-    handle:close()
-    if type(initial) == "table" and initial.code then return nil, initial end
-    error(initial, 0)
-  end
   local start = opts.start_revision or 0
   local revision = start > 0 and start - 1 or now
   if opts.initial then revision = 0 end
-  return watch.new {
+  local one = watch.new {
     core = handle,
     origin = origin,
     store = store, -- must not be collected before the watch
@@ -273,11 +317,24 @@ local function open(store, key, opts)
     key = key,
     revision = revision,
     progress = opts.progress,
-    initial = initial, -- iterator over the existing kvs
+    initial = nil, -- iterator over the existing kvs
     initial_revision = opts.initial and now or nil,
     used = opts[watch.TRANSIENT] and {}, -- tables of events
     waiters = 0,
+    -- These are set while a page of the existing kvs goes on:
+    --   read           of the core
+    --   list           the kvs that it has read
+    --   must_not_wait  the page is to be read to its end
   }
+  if opts.initial then
+    one.initial = initial_pages(one, key, opts)
+    watch.take_initial(one) -- the first page: of the revision at which the watch begins, which is not compacted yet
+    if one.failure then
+      one:close()
+      return nil, one.failure
+    end
+  end
+  return one
 end
 
 --- Wakes the waiters of watches that have news. For whoever changes a store in a poll of the driver: the store itself

@@ -223,19 +223,22 @@ local function fill(watch)
   return true
 end
 
+--- As fill, and looks for what is not noticed without a wait, and what is read in turns otherwise.
+local function fill_now(watch)
+  local filled = fill(watch)
+  if filled ~= false then return filled end
+  watch.origin.look(watch)
+  return fill(watch)
+end
+
 --- Waits until the buffer has an event. Returns true; or nil and an error; or nil alone after close. A deadline of nil
 -- waits for ever, and one of false does not wait.
 local function await(watch, deadline)
   while true do
-    local filled = fill(watch)
+    local filled
+    if deadline == false then filled = fill_now(watch) else filled = fill(watch) end
     if filled then return true end
     if filled == nil then return nil, watch.failure end
-    if deadline == false then
-      watch.origin.look(watch)
-      filled = fill(watch)
-      if filled then return true end
-      if filled == nil then return nil, watch.failure end
-    end
     if deadline == false or not wait(watch, deadline) then return nil, core.new_error("timeout") end
   end
 end
@@ -521,6 +524,7 @@ return {
   take = take,
   take_initial = take_initial,
   fill = fill,
-  -- for other readers: object watches
+  -- for other readers: object watches, tables
+  fill_now = fill_now,
   hand_out = hand_out,
 }

@@ -1,0 +1,148 @@
+--- Watches with initial, of a store in which a page of what exists takes more than one turn: much was put since. In a
+-- task the page is read in turns, and the reader waits as for an event.
+
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+
+local directory = require "spec.support.directory"
+local many_keys = require "spec.support.many_keys"
+
+local MANY = core.probe and 100 or 12000 -- keys: more than one turn visits
+local EXISTING = core.probe and 100 or 1010 -- keys that exist when the watch begins
+local AT = core.probe and 1 or 1001 -- the first of them that is on a long page
+local SECONDS = 30 -- for what is certain to come
+
+for kind, open in pairs(many_keys.kinds) do
+  describe("a watch with a long initial page, of a store: " .. kind, function()
+    local store
+
+    before_each(function()
+      store = open()
+      many_keys.fill(store, EXISTING)
+    end)
+
+    after_each(function()
+      store:close()
+      directory.remove_all()
+    end)
+
+    --- Returns a watch whose next event is on a long page.
+    local function watch()
+      local w = assert(store:watch("k", { prefix = true, initial = true }))
+      for i = 1, AT - 1 do assert.equal(many_keys.name(i), w:next(0).key) end
+      many_keys.fill(store, MANY, nil, many_keys.name(AT - 1) .. "/") -- before the key that comes next
+      return w
+    end
+
+    --- Checks the first event of a long page.
+    local function check(event, err)
+      assert(event, err)
+      assert.equal(many_keys.name(AT), event.key)
+      assert.is_true(event.initial)
+    end
+
+    --- Checks that a watch goes on, to its mark and beyond.
+    local function check_rest(w)
+      for i = AT + 1, EXISTING do assert.equal(many_keys.name(i), w:next(SECONDS).key) end
+      assert.equal("synced", w:next(SECONDS).type)
+      assert.equal("put", w:next(SECONDS).type)
+    end
+
+    it("lets other tasks run", function()
+      keywatch.run(function()
+        local w, turns, is_done = watch(), 0, false
+        keywatch.spawn(function()
+          while not is_done do
+            turns = turns + 1
+            keywatch.sleep(0)
+          end
+        end)
+        check(w:next())
+        is_done = true
+        assert.is_true(turns > 0)
+        check_rest(w)
+      end)
+    end)
+
+    it("goes on when the task that reads it is cancelled", function()
+      keywatch.run(function()
+        local w = watch()
+        local reader = keywatch.spawn(function() w:next() end)
+        keywatch.sleep(0)
+        reader:cancel()
+        local ok, err = reader:join(SECONDS)
+        assert.is_false(ok)
+        assert.equal("cancelled", err.code)
+        assert.is_nil(w:error())
+        check(w:next(SECONDS))
+        check_rest(w)
+      end)
+    end)
+
+    it("gives each event to one of two readers", function()
+      keywatch.run(function()
+        local w = watch()
+        local list = {}
+        local function read() table.insert(list, w:next(SECONDS).key) end
+        local one, other = keywatch.spawn(read), keywatch.spawn(read)
+        assert(one:join())
+        assert(other:join())
+        assert.same({ many_keys.name(AT), many_keys.name(AT + 1) }, list)
+      end)
+    end)
+
+    it("is read to its end by those who do not wait", function()
+      keywatch.run(function()
+        local w = watch()
+        check(w:next(0))
+        check_rest(w)
+      end)
+    end)
+
+    it("is read to its end by a selection that does not wait", function()
+      keywatch.run(function()
+        local w = watch()
+        local which, event = keywatch.select { w, timeout = 0 }
+        assert.equal(w, which)
+        check(event)
+        check_rest(w)
+      end)
+    end)
+
+    it("is waited for by a selection", function()
+      keywatch.run(function()
+        local w = watch()
+        local which, event = keywatch.select { keywatch.channel(), w, timeout = SECONDS }
+        assert.equal(w, which)
+        check(event)
+        check_rest(w)
+      end)
+    end)
+
+    it("is read at top level", function()
+      local w = watch()
+      check(w:next())
+      check_rest(w)
+    end)
+
+    it("fails if a compaction passes its revision", function()
+      keywatch.run(function()
+        local w = watch()
+        assert(store:compact(store:status().revision))
+        local event, err = w:next(SECONDS)
+        assert.is_nil(event)
+        assert.equal("compacted", err.code)
+      end)
+    end)
+
+    it("ends when it is closed", function()
+      keywatch.run(function()
+        local w = watch()
+        local reader = keywatch.spawn(function() return "ended", w:next() end)
+        keywatch.sleep(0)
+        w:close()
+        assert.same({ true, "ended" }, { reader:join(SECONDS) })
+      end)
+    end)
+  end)
+end
