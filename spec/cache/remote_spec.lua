@@ -226,6 +226,17 @@ describe("a client's cache", function()
     assert.same({ "more", "more" }, { inner["/a/2"], outer["/a/2"] })
   end)
 
+  it("has a table whole at once, in a task, too, however much that is", function()
+    local n = 50 -- more than a turn reads where turns are small
+    for i = 1, n do store:put(("/a/%d"):format(i), "new") end
+    assert(cache:wait_for(store:status().revision, PATIENCE))
+    keywatch.run(function()
+      local t, found = cache:table(), 0
+      for _ in pairs(t) do found = found + 1 end
+      assert.equal(n, found)
+    end)
+  end)
+
   it("has a table follow, though the replica was in the middle of a call when something came", function()
     local t, other = cache:table(), cache:table()
     local follower, is_busy = cache.followers[1], true

@@ -119,6 +119,15 @@ for kind, open in pairs(many_keys.kinds) do
       end)
     end)
 
+    it("is whole at once in a table", function()
+      many_keys.fill(store, MANY)
+      keywatch.run(function()
+        local n = 0
+        for _ in pairs(store:cache("k"):table()) do n = n + 1 end
+        assert.equal(MANY, n)
+      end)
+    end)
+
     it("is read at top level", function()
       local w = watch()
       check(w:next())
