@@ -58,6 +58,11 @@ static inline kw_lease *kw_undo_lease(const kw_undo *step) {
   return (kw_lease *)(step->target & ~KW_UNDO_KINDS);
 }
 
+/* True if the step has revoked a lease, or has detached a key from one. */
+static inline bool kw_undo_is_leased(const kw_undo *step) {
+  return kw_undo_kind_of(step) == KW_UNDO_REVOKE || step->before.lease != 0;
+}
+
 /* All steps that can be undone, the oldest first: those of the submitted commit group, of the gathering one, and of
  * the open write. */
 typedef struct kw_undo_list {
@@ -66,6 +71,8 @@ typedef struct kw_undo_list {
   size_t cap;
   size_t submitted; /* steps of the submitted group */
   size_t committed; /* steps of both groups: all but those of the open write */
+  size_t
+      leased; /* steps that a lease has to learn of when they are forgotten, see kw_undo_is_leased */
   uint64_t
       first; /* number of the oldest step; numbers rise, and those of undone steps are given again */
 } kw_undo_list;

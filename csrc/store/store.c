@@ -325,16 +325,18 @@ kw_committer *kw_store_committer(const kw_store *store) {
   return store->committer;
 }
 
-/* Every revoked lease has its step of the undo list. */
-static const char *check_revoked(const kw_store *store) {
-  size_t ids = 0;
+/* Every revoked lease has its step of the undo list, which counts the steps that concern leases. */
+static const char *check_undo(const kw_store *store) {
+  size_t ids = 0, leased = 0;
   for (size_t i = 0; i < store->undo.n; i++) {
     const kw_undo *step = &store->undo.steps[i];
+    leased += kw_undo_is_leased(step);
     if (kw_undo_kind_of(step) != KW_UNDO_REVOKE) continue;
     const kw_lease *lease = kw_undo_lease(step);
     if (!kw_leases_has_revoked(&store->leases, lease)) return "a revoked lease is not found";
     if (lease->newer == NULL) ids++;
   }
+  if (leased != store->undo.leased) return "the steps of leases are counted wrongly";
   return ids == store->leases.revoked.n ? NULL : "a revoked lease too many";
 }
 
@@ -368,7 +370,7 @@ const char *kw_store_check(const kw_store *store) {
   if (leased != attached) return "a lease has a key too many";
   if (changes != kw_log_count(store->log)) return "a record without change";
   if ((fault = kw_retention_check(store)) != NULL) return fault;
-  if ((fault = check_revoked(store)) != NULL) return fault;
+  if ((fault = check_undo(store)) != NULL) return fault;
   if (store->committer != NULL && (fault = kw_committer_check(store->committer)) != NULL)
     return fault;
   bool is_open = store->undo.n > store->undo.committed;

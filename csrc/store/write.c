@@ -26,6 +26,19 @@ static bool reserve_undo(kw_undo_list *undo) {
   return kw_reserve(&undo->steps, &undo->cap, undo->n + 1, sizeof *undo->steps);
 }
 
+/* Adds a step to the undo list, which has room for it. */
+static inline void push_undo(kw_undo_list *undo, kw_undo step) {
+  undo->leased += kw_undo_is_leased(&step);
+  undo->steps[undo->n++] = step;
+}
+
+/* Takes the newest step from the undo list. It is valid until the list changes. */
+static inline const kw_undo *pop_undo(kw_undo_list *undo) {
+  const kw_undo *step = &undo->steps[--undo->n];
+  undo->leased -= kw_undo_is_leased(step);
+  return step;
+}
+
 static void shrink_undo(kw_undo_list *undo) {
   if (undo->cap > KW_KEEP) kw_shrink(&undo->steps, &undo->cap, undo->n, sizeof *undo->steps);
 }
@@ -51,7 +64,7 @@ static int add_change(kw_store *store, kw_key_history *history, kw_change change
   }
   open->main = change.main;
   open->n++;
-  store->undo.steps[store->undo.n++] = kw_undo_of(KW_UNDO_CHANGE, history, history->state);
+  push_undo(&store->undo, kw_undo_of(KW_UNDO_CHANGE, history, history->state));
   kw_key_history_push(history, change);
   set_state(store, history, state);
   return KW_OK;
@@ -97,7 +110,7 @@ int kw_write_grant(kw_store *store, int64_t now, int64_t id, int64_t ttl) {
     if (group != NULL) kw_commit_group_undo(group);
     return KW_ERR_NO_MEMORY;
   }
-  store->undo.steps[store->undo.n++] = kw_undo_of(KW_UNDO_GRANT, lease, (kw_key_state){0});
+  push_undo(&store->undo, kw_undo_of(KW_UNDO_GRANT, lease, (kw_key_state){0}));
   return KW_OK;
 }
 
@@ -109,7 +122,7 @@ int kw_write_revoke(kw_store *store, kw_lease *lease) {
     if (group != NULL) kw_commit_group_undo(group);
     return KW_ERR_NO_MEMORY;
   }
-  store->undo.steps[store->undo.n++] = kw_undo_of(KW_UNDO_REVOKE, lease, (kw_key_state){0});
+  push_undo(&store->undo, kw_undo_of(KW_UNDO_REVOKE, lease, (kw_key_state){0}));
   return KW_OK;
 }
 
@@ -142,7 +155,7 @@ bool kw_write_rollback_within(kw_store *store, kw_work *work) {
   while (undo->n > undo->committed) {
     if (!kw_work_is_left(work)) return false;
     kw_work_spend(work, 0);
-    const kw_undo *step = &undo->steps[--undo->n];
+    const kw_undo *step = pop_undo(undo);
     if (kw_undo_kind_of(step) == KW_UNDO_CHANGE) {
       kw_log_undo(store->log);
     } else if (store->group != NULL) {
@@ -162,7 +175,7 @@ void kw_write_rollback(kw_store *store) {
 
 void kw_write_undo_all(kw_store *store) {
   kw_undo_list *undo = &store->undo;
-  while (undo->n > 0) undo_step(store, &undo->steps[--undo->n]);
+  while (undo->n > 0) undo_step(store, pop_undo(undo));
   store->open.n = 0;
   undo->submitted = undo->committed = 0;
   shrink_undo(undo);
@@ -174,15 +187,24 @@ static void forget_detached(kw_store *store, const kw_undo *step, uint64_t numbe
   if (lease != NULL && lease->detached <= number + 1) kw_lease_shrink(lease);
 }
 
-static void forget_step(kw_store *store, const kw_undo *step, uint64_t number) {
-  kw_undo_kind kind = kw_undo_kind_of(step);
-  if (kind == KW_UNDO_REVOKE) kw_leases_end(&store->leases, kw_undo_lease(step));
-  if (kind == KW_UNDO_CHANGE && step->before.lease != 0) forget_detached(store, step, number);
+/* Tells the leases that the oldest n steps are forgotten. Most writes concern no lease, and have nothing to tell. */
+static void forget_steps(kw_store *store, size_t n) {
+  kw_undo_list *undo = &store->undo;
+  for (size_t i = 0; i < n && undo->leased > 0; i++) {
+    const kw_undo *step = &undo->steps[i];
+    if (!kw_undo_is_leased(step)) continue;
+    undo->leased--;
+    if (kw_undo_kind_of(step) == KW_UNDO_REVOKE) {
+      kw_leases_end(&store->leases, kw_undo_lease(step));
+    } else {
+      forget_detached(store, step, undo->first + i);
+    }
+  }
 }
 
 void kw_write_forget_undo(kw_store *store, size_t n) {
   kw_undo_list *undo = &store->undo;
-  for (size_t i = 0; i < n; i++) forget_step(store, &undo->steps[i], undo->first + i);
+  forget_steps(store, n);
   undo->n -= n;
   undo->committed -= n;
   undo->submitted = 0;

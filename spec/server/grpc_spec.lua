@@ -238,6 +238,20 @@ describe("a server", function()
       assert.equal(1, host.store:status().revision)
     end)
 
+    it("a value with a zero byte or an end of a line, at whatever place", function()
+      local id = 1
+      for length = 7, 17 do
+        for place = 1, length do
+          local byte = ({ "\0", "\n", "\r" })[place % 3 + 1]
+          call(id, paths.Range, range_a, { a = ("\1"):rep(place - 1) .. byte .. ("\255"):rep(length - place) })
+          assert.equal("protocol_error", raw.reader:stream(id).reset)
+          id = id + 2
+        end
+      end
+      call(id, paths.Range, range_a, { a = "\t\1\11\14 all of these are allowed\127\128\255" })
+      assert.same({ 0 }, status(id))
+    end)
+
     it("a request without what HTTP/2 must have", function()
       raw:say(h2.headers(1, {}, { ends = true }), h2.headers(3, { { ":method", "POST" } }, { ends = true }),
         h2.request(5, paths.Put, { [":path"] = false }, { ends = true }))
