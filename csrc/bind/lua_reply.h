@@ -68,8 +68,8 @@ void kw_bind_push_page(lua_State *L, const kw_op *op, const kw_reply *reply, int
  * list has there are used again. */
 void kw_bind_add_kvs(lua_State *L, const kw_reply *reply, int list, size_t first);
 
-/* Pushes the reply to a range, as kw_bind_push_reply does. Its kvs are the first n of the list at index `list`; what the
- * list has after them is removed. */
+/* Pushes the reply to a range, as kw_bind_push_reply does. Its kvs are the first n of the list at index `list`, from
+ * which all others are removed. */
 void kw_bind_push_range_of(lua_State *L, const kw_reply *reply, int list, size_t n);
 
 #define KW_BIND_MAX_USED 256 /* tables of events that are kept to be used again */
