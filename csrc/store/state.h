@@ -58,7 +58,7 @@ static inline kw_lease *kw_undo_lease(const kw_undo *step) {
   return (kw_lease *)(step->target & ~KW_UNDO_KINDS);
 }
 
-/* True if the step has revoked a lease, or has detached a key from one. */
+/* True if the step has revoked a lease, or has changed a key that had one. */
 static inline bool kw_undo_is_leased(const kw_undo *step) {
   return kw_undo_kind_of(step) == KW_UNDO_REVOKE || step->before.lease != 0;
 }

@@ -109,6 +109,41 @@ for kind, open in pairs(many_keys.kinds) do
       end)
     end)
 
+    it("is begun anew if an error was raised in the middle of it", function()
+      for _, place in ipairs { "turn", "end" } do
+        local methods, has_raised = getmetatable(store).__index, false
+        local read_more = methods.read_more
+        local function raise_once(...) -- as a debug hook, or a lack of memory
+          local result, err = read_more(...)
+          if has_raised or (place == "end") == (result == false) then return result, err end
+          has_raised = true
+          error("raised", 0)
+        end
+        local ok, err = pcall(keywatch.run, function()
+          local w = watch()
+          methods.read_more = raise_once
+          local failed = select(2, pcall(w.next, w, SECONDS))
+          assert.matches("raised", failed)
+          check(w:next(SECONDS))
+          check_rest(w)
+        end)
+        methods.read_more = read_more
+        assert(ok, err)
+        assert(store:delete(many_keys.name(AT - 1) .. "/", { prefix = true }))
+      end
+    end)
+
+    it("does not wait for an object that is on a later page", function()
+      keywatch.run(function()
+        local last = many_keys.name(EXISTING)
+        local w = assert(store:object_watch("k", {
+          prefix = true, initial = true, include = function(key) return key == last end,
+        }))
+        many_keys.fill(store, MANY, nil, many_keys.name(AT - 1) .. "/")
+        assert.equal(last, w:next(0).key)
+      end)
+    end)
+
     it("is waited for by a selection", function()
       keywatch.run(function()
         local w = watch()

@@ -33,7 +33,8 @@ local MAX_BYTES = 1024 * 1024 -- of a queue, as the core has it for a watch
 local MAX_UNWANTED = 1000     -- changes in a row that nobody wants, after which other tasks run
 local MAX_INDEXED = 100       -- values of a requirement that is worth an index
 
-local correct, event_of, fill, hand_out = transition.correct, transition.event_of, watches.fill, watches.hand_out
+local correct, event_of = transition.correct, transition.event_of
+local fill, fill_now, hand_out = watches.fill, watches.fill_now, watches.hand_out
 local protocol = watches.mt.__select
 
 local object_watch_methods = {}
@@ -93,10 +94,12 @@ end
 
 -- The functions below get the watch or the entry from their caller: a finalizer may close the object watch before them.
 
---- Takes the next change of the own watch. Returns nil if nothing has come, or the watch has failed.
-local function take_own(self, watch)
+--- Takes the next change of the own watch. Returns nil if nothing has come, or the watch has failed. With `is_quick` the
+-- caller does not wait, and pages of what exists are read to their end.
+local function take_own(self, watch, is_quick)
   if watch.at == watch.n then
-    local filled = fill(watch)
+    local filled
+    if is_quick and watch.initial then filled = fill_now(watch) else filled = fill(watch) end
     if not filled then
       if filled == nil and not self.is_over then fail(self, watch.failure or errors.closed("watch")) end
       return nil
@@ -385,7 +388,7 @@ local function step(self, is_unbounded)
     local change, item
     local watch, entry = self.watch, self.entry
     if watch then
-      change = take_own(self, watch)
+      change = take_own(self, watch, is_unbounded)
     elseif entry then
       change, item = take_shared(self, entry)
     end

@@ -23,7 +23,7 @@ local get_source = source.of_stores(function(store)
   return setmetatable({
     store = store,
     waiting = {},           -- watches that a task, or the top level, waits for; by tag
-    reading = {},           -- as keys: tags of watches whose reader has read a part of a page of the existing kvs
+    reading = {},           -- as keys: watches of which a page of the existing kvs goes on
     awaiting_progress = {}, -- as keys: watches that want progress as soon as they are synced
     syncing = {},           -- by watch: how many calls of sync wait for its reader
   }, source_mt)
@@ -52,16 +52,14 @@ local function poll_syncs(self)
   end
 end
 
---- Wakes the waiters of watches with a page that goes on. Returns true if there are any.
+--- Wakes those who wait for the next part of a page. Returns true if there were any.
 local function go_on_reading(self)
-  if not next(self.reading) then return false end
-  local reading, has_waiters = self.reading, false
-  self.reading = {}
-  for tag in pairs(reading) do
-    local waiting = self.waiting[tag]
-    if waiting and waiting.arrival and waiting.arrival:set() then has_waiters = true end
+  local has_woken = false
+  for _, one in ipairs(keys_by(self.reading, "tag")) do
+    self.reading[one] = nil -- one by one: if `set` raises, the others are still there
+    if self.waiting[one.tag] and one.arrival and one.arrival:set() then has_woken = true end
   end
-  return has_waiters
+  return has_woken
 end
 
 --- Does the work of the store that is due, and wakes the waiters of watches that have news.
@@ -76,7 +74,7 @@ function source_methods:poll()
     local waiting = self.waiting[tag]
     if waiting and waiting.arrival then waiting.arrival:set() end
   end
-  if go_on_reading(self) then seconds = 0 end
+  if next(self.reading) and go_on_reading(self) then seconds = 0 end
   return seconds, is_pending
 end
 
@@ -202,20 +200,15 @@ function origin.begin_wait(one)
   get_source(one.store):add(one)
 end
 
---- Has the core announce, once, what has come or comes.
+--- Has the core announce, once, what has come or comes; and has a page that was begun go on.
 function origin.arm(one)
   one.core:arm()
+  if one.read then get_source(one.store).reading[one] = true end
 end
 
 --- Counts a waiter that has gone.
 function origin.end_wait(one)
   get_source(one.store):remove(one)
-end
-
---- Has a page of the existing kvs that was begun be read to its end, without a wait. All else that has happened in the
--- store is in the queue already.
-function origin.look(one)
-  one.must_not_wait = one.read ~= nil or nil
 end
 
 --- True if the store is closed. Does work of the store that is due.
@@ -244,37 +237,53 @@ end
 --- Ends the watch in the core.
 function origin.close(one)
   one.core:close()
-  one.read, one.list = nil, nil
+  one.read, one.list, one.page = nil, nil, nil
 end
 
 -- {====== Existing kvs ======
 
---- Goes on with a page that takes longer than a turn. Returns the same as take_page.
-local function read_more(one)
-  local is_whole = one.must_not_wait or not driver.can_park()
-  local result, err = one.store:read_more(one.list, one.read, is_whole)
-  if result == false then
-    get_source(one.store).reading[one.tag] = true
-    return nil, NOT_YET
-  end
+--- Goes on with a page that takes longer than a turn, with `is_whole` to its end. Returns the same as take_page. If this
+-- function raises, the page is begun anew.
+local function read_more(one, is_whole)
+  local read, list = one.read, one.list
   one.read, one.list = nil, nil
-  return result, err
+  local result, err = one.store:read_more(list, read, is_whole)
+  if result ~= false then return result, err end
+  if not one.is_closed then
+    one.read, one.list = read, list
+    get_source(one.store).reading[one] = true
+  end
+  return nil, NOT_YET
+end
+
+--- Begins a page. Returns the same as take_page.
+local function begin_page(one, key, opts, used)
+  local store = one.store
+  local result, err
+  if used then result, err = store:try_page(key, opts, used) else result, err = store:try_range(key, opts) end
+  if result ~= false then return result, err end
+  local read, why = store:open_read(key, opts)
+  if not read then return nil, why end
+  one.read, one.list = read, used or {}
+  return read_more(one, not driver.can_park())
 end
 
 --- Reads a page, at the revision of the options. In a task a long one is read in turns, and the task waits for each as
 -- for an event. Returns the same as store:range; or nil and NOT_YET while the page goes on. The tables of the list
 -- `used`, if it is given, are used again.
 local function take_page(one, key, opts, used)
-  local store = one.store
-  if not one.read then
-    local result, err
-    if used then result, err = store:try_page(key, opts, used) else result, err = store:try_range(key, opts) end
-    if result ~= false then return result, err end
-    local read, why = store:open_read(key, opts)
-    if not read then return nil, why end
-    one.read, one.list = read, used or {}
-  end
-  return read_more(one)
+  local page = one.page
+  one.page = nil
+  if page then return page.result, page.err end
+  if one.read then return read_more(one, not driver.can_park()) end
+  return begin_page(one, key, opts, used)
+end
+
+--- Reads a page that was begun to its end. All else that has happened in the store is in the queue already.
+function origin.look(one)
+  if not one.read then return end
+  local result, err = read_more(one, true)
+  if not one.is_closed then one.page = { result = result, err = err } end
 end
 
 --- Returns an iterator over the existing kvs. It raises an error if the watch has failed before a page is read: that
@@ -282,11 +291,7 @@ end
 local function initial_pages(one, key, opts)
   if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end -- as a watch takes the empty key
   local reader, used = {}, opts[watch.TRANSIENT] and {}
-  function reader.range(_, first, page)
-    local result, err = take_page(one, first, page, used)
-    one.must_not_wait = nil
-    return result, err
-  end
+  function reader.range(_, first, page) return take_page(one, first, page, used) end
   return pages.iterate(reader, key, {
     prefix = opts.prefix,
     range_end = opts.range_end,
@@ -322,19 +327,16 @@ local function open(store, key, opts)
     used = opts[watch.TRANSIENT] and {}, -- tables of events
     waiters = 0,
     -- These are set while a page of the existing kvs goes on:
-    --   read           of the core
-    --   list           the kvs that it has read
-    --   must_not_wait  the page is to be read to its end
+    --   read   of the core; list: the kvs that it has read
+    --   page   that was read to its end, and not taken yet: { result =, err = }
   }
-  if opts.initial then
-    one.initial = initial_pages(one, key, opts)
-    watch.take_initial(one) -- the first page: of the revision at which the watch begins, which is not compacted yet
-    if one.failure then
-      one:close()
-      return nil, one.failure
-    end
-  end
-  return one
+  if not opts.initial then return one end
+  one.initial = initial_pages(one, key, opts)
+  local ok, err = pcall(watch.take_initial, one) -- of the revision at which the watch begins: it is not compacted yet
+  if ok and not one.failure then return one end
+  one:close()
+  if not ok then error(err, 0) end
+  return nil, one.failure
 end
 
 --- Wakes the waiters of watches that have news. For whoever changes a store in a poll of the driver: the store itself

@@ -14,7 +14,8 @@
 --   arm(watch)             called after begin_wait, and again if the wait goes on: the event watch.arrival is set once,
 --                          when something has come
 --   end_wait(watch)        called after a wait, once for each begin_wait
---   look(watch)            looks once whether something has come, without waiting
+--   look(watch)            looks once whether something has come, without waiting, and reads a page of the existing kvs
+--                          that was begun, if that needs no wait
 --   is_closed(watch)       true if the store, or the client, is closed
 --   has_failed(watch)      true if the watch has failed, even if the error was not taken yet
 --   begin_again(watch)     called if the existing kvs were compacted while they were read, and none was handed out.
@@ -23,7 +24,8 @@
 --   close(watch)           ends the watch
 --
 -- The field `initial`, an iterator over the existing kvs, never waits. While the next page of them is on its way it
--- raises an error of code "timeout"; when the page has come the origin wakes the watch.
+-- raises an error of code "timeout"; the origin wakes the watch when the page has come, or goes on when the iterator is
+-- called again.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
