@@ -135,11 +135,12 @@ for kind, open in pairs(many_keys.kinds) do
 
     it("does not wait for an object that is on a later page", function()
       keywatch.run(function()
-        local last = many_keys.name(EXISTING)
+        local last = many_keys.name(2500)
+        many_keys.fill(store, 2500)
         local w = assert(store:object_watch("k", {
           prefix = true, initial = true, include = function(key) return key == last end,
         }))
-        many_keys.fill(store, MANY, nil, many_keys.name(AT - 1) .. "/")
+        for page = 1, 2 do many_keys.fill(store, MANY, nil, many_keys.name(1000 * page) .. "/") end
         assert.equal(last, w:next(0).key)
       end)
     end)
