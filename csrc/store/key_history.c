@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-#define FIRST_CAP 4 /* of `many` */
+#define FIRST_CAP 2 /* of `many`: many keys are put twice, or put and deleted */
 
 kw_key_history *kw_key_history_new(kw_slice key) {
   if (key.len > UINT32_MAX) return NULL;
