@@ -476,7 +476,9 @@ case("core.begin_hash", function() return "word", 4 end)
 case("core.begin_hash", function() return "wo\0rd", 4 end)
 case("hashing:result", of "hashing")
 case("hashing:result", function(w)
-  while w.hashing:result() == nil do end -- the thread ends by itself
+  local function wait() while w.hashing:result() == nil do end end -- the thread ends by itself
+  wait()
+  collectgarbage() -- the hash that the loop has seen: where it is still known, the next one allocates nothing
   return w.hashing
 end)
 case("hashing:close", of "hashing")

@@ -94,8 +94,8 @@ end
 
 -- The functions below get the watch or the entry from their caller: a finalizer may close the object watch before them.
 
---- Takes the next change of the own watch. Returns nil if nothing has come, or the watch has failed. With `is_quick` the
--- caller does not wait, and pages of what exists are read to their end.
+--- Takes the next change of the own watch. Returns nil if nothing has come, or the watch has failed.
+-- With `is_quick`, where the caller does not wait, pages of what exists are read to their end.
 local function take_own(self, watch, is_quick)
   if watch.at == watch.n then
     local filled

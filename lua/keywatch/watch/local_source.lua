@@ -242,8 +242,8 @@ end
 
 -- {====== Existing kvs ======
 
---- Goes on with a page that takes longer than a turn, with `is_whole` to its end. Returns the same as take_page. If this
--- function raises, the page is begun anew.
+--- Goes on with a page that takes longer than a turn, with `is_whole` to its end. Returns the same as take_page. If it
+-- raises, the page is begun anew.
 local function read_more(one, is_whole)
   local read, list = one.read, one.list
   one.read, one.list = nil, nil
