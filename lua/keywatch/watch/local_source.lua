@@ -12,6 +12,7 @@ local source = require "keywatch.store.source"
 local watch = require "keywatch.watch.watch"
 
 local NOT_YET = core.new_error("timeout") -- raised by the iterator over the existing kvs, see watch.lua
+local MAX_BEGINNINGS = 3 -- attempts to read the first page of what exists
 local SYNC_STEPS = 64 -- steps of the store that sync does at most, and batches that it puts into the buffer
 
 -- {====== Waiting ======
@@ -304,11 +305,8 @@ end
 
 -- }======
 
---- Watches a key, or a range of keys. Returns the watch, or nil and an error.
-local function open(store, key, opts)
-  check.self(store, "watch")
-  check.argument(type(key) == "string", 1, "watch", "string", key)
-  opts = check.options(opts, "watch")
+--- Watches a key, or a range of keys, with options that are a table. Returns the watch, or nil and an error.
+local function try_open(store, key, opts)
   local handle, tag, now = check.call("watch", store.open_watch, store, key, watch.core_options(opts))
   if not handle then return nil, tag end
   local start = opts.start_revision or 0
@@ -337,6 +335,18 @@ local function open(store, key, opts)
   one:close()
   if not ok then error(err, 0) end
   return nil, one.failure
+end
+
+--- Watches a key, or a range of keys. Returns the watch, or nil and an error. If a compaction, by a finalizer, has
+-- overtaken the first page of what exists, the watch is begun anew.
+local function open(store, key, opts)
+  check.self(store, "watch")
+  check.argument(type(key) == "string", 1, "watch", "string", key)
+  opts = check.options(opts, "watch")
+  for attempt = 1, MAX_BEGINNINGS do
+    local one, err = try_open(store, key, opts)
+    if one or not opts.initial or err.code ~= "compacted" or attempt == MAX_BEGINNINGS then return one, err end
+  end
 end
 
 --- Wakes the waiters of watches that have news. For whoever changes a store in a poll of the driver: the store itself
