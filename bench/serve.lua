@@ -76,7 +76,7 @@ local function best_of(rounds)
 end
 
 --- Measures all servers in turns, every second time in the opposite order, and reports. `of` says what is counted:
--- requests or events.
+-- requests or events; n: how many rounds.
 local function compare(title, of, servers, fn, n)
   local rounds, best = {}, {}
   for round = 1, n or ROUNDS do

@@ -243,8 +243,8 @@ end
 
 -- {====== Existing kvs ======
 
---- Goes on with a page that takes longer than a turn, with `is_whole` to its end. Returns the same as take_page. If it
--- raises, the page is begun anew.
+--- Goes on with a page that takes longer than a turn, with `is_whole` to its end. Returns the same as take_page. After
+-- an error that is raised here the page is begun anew.
 local function read_more(one, is_whole)
   local read, list = one.read, one.list
   one.read, one.list = nil, nil
@@ -280,10 +280,14 @@ local function take_page(one, key, opts, used)
   return begin_page(one, key, opts, used)
 end
 
---- Reads a page that was begun to its end. All else that has happened in the store is in the queue already.
+--- Reads a page that was begun to its end. All else that has happened in the store is in the queue already. Meanwhile a
+-- finalizer takes no page: the iterator would be given this one instead of the next.
 function origin.look(one)
-  if not one.read then return end
-  local result, err = read_more(one, true)
+  if not one.read or one.is_taking_initial then return end
+  one.is_taking_initial = true
+  local ok, result, err = pcall(read_more, one, true)
+  one.is_taking_initial = nil
+  if not ok then error(result, 0) end
   if not one.is_closed then one.page = { result = result, err = err } end
 end
 
