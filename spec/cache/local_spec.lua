@@ -234,6 +234,24 @@ describe("a table of a cache", function()
     assert.same({ ["/a/1"] = "close" }, t)
   end)
 
+  it("begins later, if it cannot now", function()
+    local asked = 0
+    function cache.watch(...)
+      asked = asked + 1
+      if asked <= 2 then return nil, { code = "out_of_memory" } end
+      return getmetatable(cache).__index.watch(...)
+    end
+    local t = cache:table()
+    assert.same({}, keys_of(t))
+    keywatch.run(function()
+      while asked < 3 do turn() end
+    end)
+    assert.same({ "/a/1" }, keys_of(t))
+    store:put("/a/4", "4")
+    keywatch.run(turn)
+    assert.equal("4", t["/a/4"])
+  end)
+
   it("holds its cache, and is not held by it", function()
     local t = store:cache("/a/"):table()
     collectgarbage()

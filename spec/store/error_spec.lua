@@ -25,6 +25,8 @@ local etcds = {
 
 local ours = { "out_of_memory", "read_only", "stale_revision" }
 
+local function pack(...) return { n = select("#", ...), ... } end
+
 -- Requests, by the code that each fails with.
 local function requests()
   local store = keywatch.open { now = 0, max_request_bytes = 1000, max_txn_ops = 2 }
@@ -40,22 +42,22 @@ local function requests()
   local replica = keywatch.open { now = 0, replica = true }
   replica:advance(5)
   return {
-    empty_key = { store:get("") },
-    key_not_found = { store:put("none", nil, { ignore_value = true }) },
-    value_provided = { store:put("a", "v", { ignore_value = true }) },
-    lease_provided = { store:put("a", "", { ignore_lease = true, lease = 7 }) },
-    too_many_ops = { store:txn { success = { put, put, put } } },
-    duplicate_key = { store:txn { success = { put, put } } },
-    request_too_large = { store:put("a", ("x"):rep(1000)) },
-    compacted = { store:get("a", { revision = 2 }) },
-    future_revision = { store:get("a", { revision = 4 }) },
-    no_space = { full:put("a", "") },
-    lease_not_found = { store:lease_by_id(99):revoke() },
-    lease_exists = { store:lease(10, { id = 7 }) },
-    lease_ttl_too_large = { store:lease(9000000001) },
-    corrupt = { bad:put("a", "") },
-    read_only = { replica:put("a", "") },
-    stale_revision = { replica:advance(5) },
+    empty_key = pack(store:get("")),
+    key_not_found = pack(store:put("none", nil, { ignore_value = true })),
+    value_provided = pack(store:put("a", "v", { ignore_value = true })),
+    lease_provided = pack(store:put("a", "", { ignore_lease = true, lease = 7 })),
+    too_many_ops = pack(store:txn { success = { put, put, put } }),
+    duplicate_key = pack(store:txn { success = { put, put } }),
+    request_too_large = pack(store:put("a", ("x"):rep(1000))),
+    compacted = pack(store:get("a", { revision = 2 })),
+    future_revision = pack(store:get("a", { revision = 4 })),
+    no_space = pack(full:put("a", "")),
+    lease_not_found = pack(store:lease_by_id(99):revoke()),
+    lease_exists = pack(store:lease(10, { id = 7 })),
+    lease_ttl_too_large = pack(store:lease(9000000001)),
+    corrupt = pack(bad:put("a", "")),
+    read_only = pack(replica:put("a", "")),
+    stale_revision = pack(replica:advance(5)),
   }
 end
 
@@ -126,5 +128,23 @@ describe("an error", function()
     local ok, err = pcall(function() return assert(store:get("")) end)
     assert.is_false(ok)
     assert.is_truthy(tostring(err):find("etcdserver: key is not provided", 1, true))
+  end)
+
+  it("is the last result of every method: LuaJIT's assert raises that one", function()
+    for code, found in pairs(requests()) do assert.equal(2, found.n, code) end
+    local store = keywatch.open { now = 0 }
+    local function all()
+      for name, found in pairs {
+        delete = pack(store:delete("")), txn = pack(store:txn { success = { { put = "", value = "" } } }),
+        compact = pack(store:compact(9)), physical = pack(store:compact(9, { physical = true })),
+        range = pack(store:range("")), lease = pack(store:lease(9000000001)), hash_kv = pack(store:hash_kv(9)),
+        lease_keys = pack(store:lease_by_id(99):keys()), remaining = pack(store:lease_by_id(99):remaining()),
+      } do
+        assert.is_nil(found[1], name)
+        assert.equal(2, found.n, name)
+      end
+    end
+    all()
+    keywatch.run(all)
   end)
 end)

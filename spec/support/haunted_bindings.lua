@@ -474,7 +474,6 @@ case("core.sha1", function() return LONG end)
 case("core.hash_password", function() return "word", 4 end)
 case("core.begin_hash", function() return "word", 4 end)
 case("core.begin_hash", function() return "wo\0rd", 4 end)
-case("hashing:result", of "hashing")
 case("hashing:result", function(w)
   local function wait() while w.hashing:result() == nil do end end -- the thread ends by itself
   wait()

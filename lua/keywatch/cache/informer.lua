@@ -10,7 +10,6 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local face = require "keywatch.concurrency.face"
 local handlers = require "keywatch.cache.handler"
-local in_process = require "keywatch.cache.in_process"
 local shared_informers = require "keywatch.cache.shared_informer"
 local wishes = require "keywatch.cache.wish"
 
@@ -332,7 +331,7 @@ local function open_on_face(x, prefix, opts)
   local root = face.resolve(x, "")
   if not face.is_local(root) then
     if root.transport.is_closed then return nil, errors.closed("client") end
-  elseif in_process.new(root):error() then
+  elseif root:tend() == false then
     check.misuse("%s: the store is closed", NAME)
   end
   return open(x, prefix, opts)

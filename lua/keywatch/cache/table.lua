@@ -168,7 +168,9 @@ function follower_methods:follow(cache)
       reader:close() -- it has failed: the content is another one
     end
   end
-  return not self.is_closed
+  if self.is_closed then return false end
+  if not cache.feed:error() then cache.feed:look_again() end -- the table could not begin
+  return true
 end
 
 --- Ends the follower. The table stays as it is.

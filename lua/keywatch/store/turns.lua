@@ -258,6 +258,13 @@ local function call_in_turns(name, is_tried, store, ...)
   end
 end
 
+--- Returns the results of a method of the core, without a ticket that is nil: LuaJIT's assert would raise that one, and
+-- not the error.
+local function give(result, err, ticket)
+  if ticket then return result, err, ticket end
+  return result, err
+end
+
 --- Installs a method whose calls may be long.
 local function install_long(name)
   local in_one_piece, try = methods[name], methods["try_" .. name]
@@ -266,11 +273,11 @@ local function install_long(name)
     if not is_behind(store) then
       local ok, result, err, ticket = pcall(try, store, ...)
       if not ok then check.raise_again(result, name) end
-      if result ~= false then return result, err, ticket end
+      if result ~= false then return give(result, err, ticket) end
       is_tried = not is_busy(store)
     end
     if not driver.can_park() then return check.call(name, in_one_piece, store, ...) end
-    return check.call(name, call_in_turns, name, is_tried, store, ...)
+    return give(check.call(name, call_in_turns, name, is_tried, store, ...))
   end
 end
 
@@ -309,7 +316,7 @@ function methods.compact(store, revision, opts)
     if seconds == false then return nil, core.new_error("closed") end
     driver.get().sleep(seconds == 0 and 0 or math.min(seconds or PAUSE, PAUSE))
   end
-  return result, err, ticket
+  return give(result, err, ticket)
 end
 
 -- }======

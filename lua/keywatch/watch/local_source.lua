@@ -296,12 +296,16 @@ end
 local function initial_pages(one, key, opts)
   if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end -- as a watch takes the empty key
   local reader, used = {}, opts[watch.TRANSIENT] and {}
-  function reader.range(_, first, page) return take_page(one, first, page, used) end
+  function reader.range(_, first, page)
+    page.revision = one.initial_revision
+    return take_page(one, first, page, used)
+  end
   return pages.iterate(reader, key, {
     prefix = opts.prefix,
     range_end = opts.range_end,
     from_key = opts.from_key,
-    revision = one.initial_revision,
+    revision = 0,
+    limit = 0,
   }, function()
     if one.core:has_failed() then error(core.new_error("compacted"), 0) end
   end, true)
@@ -309,31 +313,35 @@ end
 
 -- }======
 
---- Watches a key, or a range of keys, with options that are a table. Returns the watch, or nil and an error.
-local function try_open(store, key, opts)
-  local handle, tag, now = check.call("watch", store.open_watch, store, key, watch.core_options(opts))
-  if not handle then return nil, tag end
-  local start = opts.start_revision or 0
-  local revision = start > 0 and start - 1 or now
-  if opts.initial then revision = 0 end
+--- Watches a key, or a range of keys, with options that are a table, and those of the core. Returns the watch, or nil
+-- and an error. All tables are made before the core begins the watch: from then on every allocation may run a finalizer
+-- that compacts the revision of the existing kvs.
+local function try_open(store, key, opts, core_opts)
   local one = watch.new {
-    core = handle,
+    core = false,
     origin = origin,
     store = store, -- must not be collected before the watch
-    tag = tag,
+    tag = false,
     key = key,
-    revision = revision,
+    revision = 0,
     progress = opts.progress,
-    initial = nil, -- iterator over the existing kvs
-    initial_revision = opts.initial and now or nil,
+    initial = false, -- iterator over the existing kvs
+    initial_revision = false,
     used = opts[watch.TRANSIENT] and {}, -- tables of events
     waiters = 0,
     -- These are set while a page of the existing kvs goes on:
     --   read   of the core; list: the kvs that it has read
     --   page   that was read to its end, and not taken yet: { result =, err = }
   }
-  if not opts.initial then return one end
-  one.initial = initial_pages(one, key, opts)
+  one.initial = opts.initial and initial_pages(one, key, opts) or nil
+  local handle, tag, now = check.call("watch", store.open_watch, store, key, core_opts)
+  if not handle then return nil, tag end
+  one.core, one.tag, one.initial_revision = handle, tag, opts.initial and now or nil
+  if not opts.initial then
+    local start = opts.start_revision or 0
+    one.revision = start > 0 and start - 1 or now
+    return one
+  end
   local ok, err = pcall(watch.take_initial, one) -- of the revision at which the watch begins: it is not compacted yet
   if ok and not one.failure then return one end
   one:close()
@@ -347,8 +355,9 @@ local function open(store, key, opts)
   check.self(store, "watch")
   check.argument(type(key) == "string", 1, "watch", "string", key)
   opts = check.options(opts, "watch")
+  local core_opts = watch.core_options(opts)
   for attempt = 1, MAX_BEGINNINGS do
-    local one, err = try_open(store, key, opts)
+    local one, err = try_open(store, key, opts, core_opts)
     if one or not opts.initial or err.code ~= "compacted" or attempt == MAX_BEGINNINGS then return one, err end
   end
 end
