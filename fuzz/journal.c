@@ -155,6 +155,7 @@ static bool is_same(const kw_commit_change *a, const kw_commit_change *b) {
     case KW_COMMIT_PUT_ROW:
     case KW_COMMIT_REMOVE_ROW:
       return is_same_blob(a->name, b->name) && is_same_blob(a->row, b->row);
+    case KW_COMMIT_SPAN: break; /* not of a recovered group */
   }
   return false;
 }
@@ -174,7 +175,7 @@ static void write_again(const kw_commit_group *group) {
   must(again.group.n == group->n && again.group.meta.revision == group->meta.revision,
        "nothing is lost");
   for (size_t i = 0; i < group->n; i++)
-    must(is_same(&again.group.changes[i], &group->changes[i]), "nothing is changed");
+    must(is_same(&again.group.items[i], &group->items[i]), "nothing is changed");
   kw_journal_recovered_drop(&again);
   reached[WRITTEN].n++;
 }
@@ -183,7 +184,7 @@ static void check(const kw_journal_recovered *result, int64_t applied) {
   kw_revision newest = {0};
   size_t rows = 0, records = 0;
   for (size_t i = 0; i < result->group.n; i++) {
-    const kw_commit_change *c = &result->group.changes[i];
+    const kw_commit_change *c = &result->group.items[i];
     kw_revision rev = {c->main, c->sub};
     rows += c->kind == KW_COMMIT_PUT_ROW || c->kind == KW_COMMIT_REMOVE_ROW;
     if (c->kind != KW_COMMIT_PUT) continue;
@@ -219,7 +220,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!result.is_empty && reached[RECOVERED].n % AGAIN == 1) write_again(&result.group);
     kw_journal_recovered_drop(&result);
   } else {
-    must(result.group.changes == NULL && result.records == NULL && why[0] != 0,
+    must(result.group.items == NULL && result.records == NULL && why[0] != 0,
          "a refusal has a reason");
     reached[REFUSED].n++;
   }

@@ -229,7 +229,7 @@ static int l_append_beside(lua_State *L) {
       !kw_thread_start(&thread, run_beside, &b))
     return luaL_error(L, "no memory");
   for (int64_t i = first; i <= last && (rc == KW_OK || rc == KW_ERR_NO_SPACE); i += rc == KW_OK) {
-    self->group.changes[0].main = i;
+    self->group.items[0].main = i;
     self->group.meta = (kw_commit_meta){.sequence = i, .revision = i};
     rc = kw_journal_append(self->journal, &self->group);
     if (rc == KW_OK) b.appended = i - 1;
@@ -307,8 +307,8 @@ static void push_recovered(lua_State *L, const kw_journal_recovered *result) {
   kw_bind_set_int(L, "compacted_until", meta->compacted_until);
   kw_bind_set_int(L, "alarms", meta->alarms);
   lua_newtable(L);
-  for (size_t i = 0; i < result->group.n; i++) {
-    push_change(L, &result->group.changes[i]);
+  for (size_t i = 0; i < result->group.n_items; i++) {
+    push_change(L, &result->group.items[i]);
     lua_rawseti(L, -2, (int)i + 1);
   }
   lua_setfield(L, -2, "changes");

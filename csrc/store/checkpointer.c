@@ -205,7 +205,7 @@ bool kw_checkpointer_begin(kw_checkpointer *c, const kw_commit_group *direct, bo
 
 static void clear(batch *b) {
   kw_commit_group_clear(&b->group);
-  *b = (batch){.group = {.changes = b->group.changes, .cap = b->group.cap}};
+  *b = (batch){.group = {.items = b->group.items, .cap = b->group.cap}};
 }
 
 /* Begins to prepare the journal, if there is one and nothing is being prepared. */

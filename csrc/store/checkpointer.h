@@ -39,7 +39,7 @@ void kw_checkpointer_set_bell(kw_checkpointer *c, kw_bell bell);
 
 /* {====== Pending groups ====== */
 
-/* Makes room for a group of `n` changes. Returns false if memory is short. */
+/* Makes room for a group of `n` items. Returns false if memory is short. */
 bool kw_checkpointer_reserve(kw_checkpointer *c, size_t n);
 
 /* Adds a group that the journal has. The journal is the same in all calls, and outlives the checkpointer. There is room
@@ -89,7 +89,7 @@ void kw_checkpointer_set_last(kw_checkpointer *c);
 
 /* Begins a checkpoint. `direct` is NULL or a direct group, which is the thread's until the outcome is taken. With
  * `defragment` the thread then copies the database to a file without gaps, which takes the database's place when the
- * outcome is taken. Makes room for `n` changes among the groups that are pending from now on; returns false, and begins
+ * outcome is taken. Makes room for `n` items among the groups that are pending from now on; returns false, and begins
  * nothing, if memory is short for that. */
 bool kw_checkpointer_begin(kw_checkpointer *c, const kw_commit_group *direct, bool defragment,
                            size_t n);

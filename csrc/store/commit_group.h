@@ -4,6 +4,9 @@
  *
  * A commit group is a list of changes in the order in which they were made. A record is only pointed to: it has to
  * stay where it is until the group is cleared. The bytes of a row are retained by the group.
+ *
+ * A large delete has a million records, which the log has as an array already. So records that lie one behind the other
+ * are one item of the group: a span. A walk shows them one by one.
  */
 #ifndef KW_STORE_COMMIT_GROUP_H
 #define KW_STORE_COMMIT_GROUP_H
@@ -25,18 +28,29 @@ typedef enum kw_commit_kind {
   KW_COMMIT_PUT_LEASE,
   KW_COMMIT_REMOVE_LEASE,
   KW_COMMIT_PUT_ROW,
-  KW_COMMIT_REMOVE_ROW
+  KW_COMMIT_REMOVE_ROW,
+  KW_COMMIT_SPAN /* of items alone: a walk shows its puts */
 } kw_commit_kind;
 
+typedef struct kw_commit_record {
+  int64_t main;
+  uint32_t sub;
+  uint32_t tombstone; /* a boolean */
+  kw_blob *record;
+} kw_commit_record;
+
 typedef struct kw_commit_change {
-  kw_commit_kind
-      kind : 8;   /* a large delete has a million changes, so a kind takes no word of its own */
+  kw_commit_kind kind : 8;
   bool tombstone; /* of a record */
-  uint32_t sub;   /* of a record */
   union {
-    int64_t main;  /* of a record */
-    int64_t lease; /* id */
-    kw_blob *name; /* of a row, retained */
+    uint32_t sub;    /* of a record */
+    uint32_t n_puts; /* of a span */
+  };
+  union {
+    int64_t main;                 /* of a record */
+    const kw_commit_record *puts; /* of a span, borrowed */
+    int64_t lease;                /* id */
+    kw_blob *name;                /* of a row, retained */
   };
   union {
     const kw_blob *record; /* borrowed; NULL if the record is removed */
@@ -47,12 +61,21 @@ typedef struct kw_commit_change {
 
 /* All zero is an empty group. */
 typedef struct kw_commit_group {
-  kw_commit_change *changes;
-  size_t n;
+  size_t n;                /* changes */
+  kw_commit_change *items; /* the changes; a span is several */
+  size_t n_items;
   size_t cap;
   size_t n_rows;       /* changes of rows among them */
   kw_commit_meta meta; /* set when the group is submitted */
 } kw_commit_group;
+
+/* A walk over the changes of a group. {.group = } is before the first one. */
+typedef struct kw_commit_walk {
+  const kw_commit_group *group;
+  size_t item;
+  uint32_t at; /* in the span that the item is */
+  kw_commit_change put;
+} kw_commit_walk;
 
 /* Releases the rows, and frees the memory of the group. */
 void kw_commit_group_drop(kw_commit_group *group);
@@ -60,12 +83,16 @@ void kw_commit_group_drop(kw_commit_group *group);
 /* Empties the group. Memory for a group of usual size is kept for the next changes. */
 void kw_commit_group_clear(kw_commit_group *group);
 
-/* Makes room for `n` more changes: the next `n` cannot fail. Returns false if memory is short. */
+/* Makes room for `n` more items: the next `n` changes cannot fail. Returns false if memory is short. */
 bool kw_commit_group_reserve(kw_commit_group *group, size_t n);
 
 /* Adds a record. Revisions of records rise. Returns false if memory is short, and so do the next five functions. */
 bool kw_commit_group_put(kw_commit_group *group, kw_revision rev, bool tombstone,
                          const kw_blob *record);
+
+/* Adds a record that stays where it is, and is behind the one that was added last if they are neighbours. Needs room for
+ * an item. */
+void kw_commit_group_put_at(kw_commit_group *group, const kw_commit_record *put);
 
 /* Removes the record of a revision. It need not exist. */
 bool kw_commit_group_remove(kw_commit_group *group, kw_revision rev, bool tombstone);
@@ -85,13 +112,16 @@ bool kw_commit_group_remove_row(kw_commit_group *group, kw_blob *name);
 /* Takes back the last change, which must not be one of a row. */
 void kw_commit_group_undo(kw_commit_group *group);
 
+/* Returns the next change of a walk, or NULL at the end. It is valid until the next call. */
+const kw_commit_change *kw_commit_walk_next(kw_commit_walk *walk);
+
 /* Returns the bytes of the records and rows of the group. */
 size_t kw_commit_group_bytes(const kw_commit_group *group);
 
 /* True if the group removes records. */
 bool kw_commit_group_has_removals(const kw_commit_group *group);
 
-/* Appends all changes to those of `to`, which has room for them and gets the group's meta. The group becomes empty. */
+/* Appends all items to those of `to`, which has room for them and gets the group's meta. The group becomes empty. */
 void kw_commit_group_move(kw_commit_group *group, kw_commit_group *to);
 
 /* Keeps only the changes that remove a record, and appends those of `newer`, which becomes empty. Returns

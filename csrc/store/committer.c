@@ -140,7 +140,7 @@ static bool is_direct(kw_committer *c) {
   if (c->segment_bytes == 0 || c->submitted.n >= BULK_CHANGES) return true;
   c->bytes = kw_commit_group_bytes(&c->submitted);
   if (c->bytes >= (c->flush_ns < KW_SLOW_FLUSH_NS ? BULK_BYTES : SLOW_BULK_BYTES)) return true;
-  return !kw_checkpointer_reserve(c->checkpointer, c->submitted.n);
+  return !kw_checkpointer_reserve(c->checkpointer, c->submitted.n_items);
 }
 
 /* The memory of the group that was taken last is used again. */
@@ -268,7 +268,8 @@ int kw_committer_failure(const kw_committer *c) {
 
 void kw_committer_checkpoint(kw_committer *c) {
   if (c->failure != KW_OK || kw_committer_is_checkpointing(c)) return;
-  kw_checkpointer_begin(c->checkpointer, NULL, false, c->place == IN_JOURNAL ? c->submitted.n : 0);
+  kw_checkpointer_begin(c->checkpointer, NULL, false,
+                        c->place == IN_JOURNAL ? c->submitted.n_items : 0);
 }
 
 const kw_commit_meta *kw_committer_applied(const kw_committer *c) {

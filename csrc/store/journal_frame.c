@@ -85,13 +85,15 @@ static size_t change_bytes(const kw_commit_change *c) {
     case KW_COMMIT_REMOVE_LEASE: return 1 + 8;
     case KW_COMMIT_PUT_ROW: return 1 + 4 + (size_t)c->name->len + 4 + (size_t)c->row->len;
     case KW_COMMIT_REMOVE_ROW: return 1 + 4 + (size_t)c->name->len;
+    case KW_COMMIT_SPAN: break; /* not of a walk */
   }
   return 0;
 }
 
 static size_t payload_bytes(const kw_commit_group *group) {
   size_t sum = 0;
-  for (size_t i = 0; i < group->n; i++) sum += change_bytes(&group->changes[i]);
+  kw_commit_walk walk = {.group = group};
+  for (const kw_commit_change *c; (c = kw_commit_walk_next(&walk)) != NULL;) sum += change_bytes(c);
   return sum;
 }
 
@@ -120,6 +122,7 @@ static uint8_t *put_change(uint8_t *to, const kw_commit_change *c) {
     case KW_COMMIT_REMOVE_LEASE: return kw_big_endian_put64(to, (uint64_t)c->lease);
     case KW_COMMIT_PUT_ROW: return put_blob(put_blob(to, c->name), c->row);
     case KW_COMMIT_REMOVE_ROW: return put_blob(to, c->name);
+    case KW_COMMIT_SPAN: break;
   }
   return to;
 }
@@ -155,7 +158,9 @@ void kw_journal_frame_seal(uint8_t *to, kw_journal_frame *frame) {
 
 void kw_journal_frame_encode(uint8_t *to, const kw_commit_group *group, kw_journal_frame *frame) {
   uint8_t *payload = to + KW_JOURNAL_FRAME_HEADER, *end = payload;
-  for (size_t i = 0; i < group->n; i++) end = put_change(end, &group->changes[i]);
+  kw_commit_walk walk = {.group = group};
+  for (const kw_commit_change *c; (c = kw_commit_walk_next(&walk)) != NULL;)
+    end = put_change(end, c);
   frame->meta = group->meta;
   frame->payload_bytes = (uint64_t)(end - payload);
   frame->changes = (uint32_t)group->n;

@@ -58,6 +58,7 @@ static int write_change(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_
       key = value_of(c->name);
       rc = mdb_del(txn, file->rows, &key, NULL);
       return rc == MDB_NOTFOUND ? 0 : rc;
+    case KW_COMMIT_SPAN: break; /* not of a walk */
   }
   return EINVAL;
 }
@@ -81,8 +82,9 @@ static size_t parts_of(size_t bytes) {
 /* Returns the number of parts that a group is written in, the last transaction included. */
 static size_t count_parts(const kw_lmdb_file *file, const kw_commit_group *group) {
   size_t bytes = 0;
-  for (size_t i = 0; i < group->n; i++) {
-    if (group->changes[i].kind == KW_COMMIT_PUT) bytes += part_bytes(file, &group->changes[i]);
+  kw_commit_walk walk = {.group = group};
+  for (const kw_commit_change *c; (c = kw_commit_walk_next(&walk)) != NULL;) {
+    if (c->kind == KW_COMMIT_PUT) bytes += part_bytes(file, c);
   }
   return parts_of(bytes);
 }
@@ -95,8 +97,8 @@ static size_t count_leaves(const kw_lmdb_file *file, MDB_txn *txn) {
  * them no more pages than there are. */
 size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_group *group) {
   size_t appended = 0, others = 0;
-  for (size_t i = 0; i < group->n; i++) {
-    const kw_commit_change *c = &group->changes[i];
+  kw_commit_walk walk = {.group = group};
+  for (const kw_commit_change *c; (c = kw_commit_walk_next(&walk)) != NULL;) {
     if (c->kind == KW_COMMIT_PUT) {
       appended += 2 * (RECORD_OVERHEAD + (size_t)c->record->len);
     } else {
@@ -118,8 +120,8 @@ static size_t bytes_beside(const kw_lmdb_file *file, size_t parts) {
 /* Returns the number of pages that a group has to leave free. */
 static size_t pages_to_leave(const kw_commit_group *group) {
   size_t most = 0;
-  for (size_t i = 0; i < group->n; i++) {
-    const kw_commit_change *c = &group->changes[i];
+  kw_commit_walk walk = {.group = group};
+  for (const kw_commit_change *c; (c = kw_commit_walk_next(&walk)) != NULL;) {
     bool is_put = c->kind == KW_COMMIT_PUT && !c->tombstone;
     if (is_put || c->kind == KW_COMMIT_PUT_LEASE || c->kind == KW_COMMIT_PUT_ROW)
       return KEPT_FROM_PUTS;
@@ -135,9 +137,10 @@ typedef struct writing {
   size_t seen;     /* transaction of the database's reader */
   bool is_durable; /* the journal has the group */
   MDB_txn *txn;
-  size_t parted; /* changes up to this one: their records are in parts that are committed */
-  off_t most;    /* bytes that the write may need */
-  bool is_short; /* they could not be allocated: free pages have to do */
+  kw_commit_walk part; /* after the changes whose records are in parts that are committed */
+  size_t parted;       /* these changes */
+  off_t most;          /* bytes that the write may need */
+  bool is_short;       /* they could not be allocated: free pages have to do */
 } writing;
 
 static int begin(writing *w) {
@@ -239,8 +242,9 @@ static int commit(writing *w) {
 static int write_changes(writing *w) {
   const kw_commit_group *group = w->group;
   int rc = w->parted > 0 ? kw_lmdb_set_unfinished(w->file, w->txn, false) : 0;
+  kw_commit_walk walk = {.group = group};
   for (size_t i = 0; i < group->n && rc == 0; i++) {
-    const kw_commit_change *c = &group->changes[i];
+    const kw_commit_change *c = kw_commit_walk_next(&walk);
     if (i >= w->parted || c->kind != KW_COMMIT_PUT) rc = write_change(w->file, w->txn, c);
   }
   return rc == 0 ? kw_lmdb_put_meta(w->file, w->txn, &group->meta) : rc;
@@ -249,8 +253,9 @@ static int write_changes(writing *w) {
 /* Finds the end of the next part: changes up to *end. Returns false if the last transaction can have all of them. */
 static bool find_part(const writing *w, size_t *end) {
   size_t bytes = 0;
+  kw_commit_walk walk = w->part;
   for (size_t i = w->parted; i < w->group->n; i++) {
-    const kw_commit_change *c = &w->group->changes[i];
+    const kw_commit_change *c = kw_commit_walk_next(&walk);
     if (c->kind == KW_COMMIT_PUT) bytes += part_bytes(w->file, c);
     *end = i + 1;
     if (bytes >= PART_BYTES) return true;
@@ -262,7 +267,7 @@ static bool find_part(const writing *w, size_t *end) {
 static int write_part(writing *w, size_t end) {
   int rc = w->parted == 0 ? kw_lmdb_set_unfinished(w->file, w->txn, true) : 0;
   for (size_t i = w->parted; i < end && rc == 0; i++) {
-    const kw_commit_change *c = &w->group->changes[i];
+    const kw_commit_change *c = kw_commit_walk_next(&w->part);
     if (c->kind == KW_COMMIT_PUT) rc = write_change(w->file, w->txn, c);
   }
   return rc;
@@ -369,8 +374,9 @@ static int remove_some(writing *w, size_t most, size_t *removed) {
   uint8_t bytes[KW_LMDB_RECORD_KEY];
   int rc = 0;
   *removed = 0;
-  for (size_t i = 0; i < group->n && *removed < most && (rc == 0 || rc == MDB_NOTFOUND); i++) {
-    const kw_commit_change *c = &group->changes[i];
+  for (size_t i = 0; i < group->n_items && *removed < most && (rc == 0 || rc == MDB_NOTFOUND);
+       i++) {
+    const kw_commit_change *c = &group->items[i];
     if (c->kind != KW_COMMIT_REMOVE) continue;
     MDB_val key = kw_lmdb_record_key(bytes, c->main, c->sub, c->tombstone);
     rc = mdb_del(w->txn, w->file->records, &key, NULL);
@@ -399,7 +405,11 @@ static int make_room(writing *w) {
 
 int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group,
                   bool is_durable) {
-  writing w = {.file = file, .group = group, .seen = seen, .is_durable = is_durable};
+  writing w = {.file = file,
+               .group = group,
+               .seen = seen,
+               .is_durable = is_durable,
+               .part = {.group = group}};
   int rc = write_all(&w);
   if (rc != KW_OK && w.parted > 0 && kw_lmdb_remove_unfinished(file) != 0)
     return KW_ERR_STORAGE; /* opening the store again removes the parts */

@@ -11,12 +11,7 @@
   (KW_LOG_CHUNK / 4 < 8 ? KW_LOG_CHUNK / 4 : 8) /* a scan prefetches records that far ahead */
 #define FIRST_CAP 16 /* the first chunk starts small, for stores that stay small */
 
-typedef struct entry {
-  int64_t main;
-  uint32_t sub;
-  uint32_t tombstone;
-  kw_blob *record; /* NULL: a hole */
-} entry;
+typedef kw_commit_record entry; /* its record is NULL in a hole */
 
 typedef struct chunk {
   struct chunk *next; /* in log->passed */
@@ -154,11 +149,12 @@ int kw_log_failure(const kw_log *log) {
 
 /* {====== Appending ====== */
 
-/* Returns the last chunk, with room for one more entry, or NULL if memory is short. */
+/* Returns the last chunk, with room for one more entry, or NULL if memory is short. Commit groups point to the entries of
+ * a durable log: its chunks do not grow. */
 static chunk *tail_with_room(kw_log *log, kw_revision rev) {
   place *tail = log->n == 0 ? NULL : &log->places[log->n - 1];
   if (tail != NULL && tail->chunk->n < tail->chunk->cap) return tail->chunk;
-  if (tail != NULL && tail->chunk->cap < KW_LOG_CHUNK) {
+  if (tail != NULL && tail->chunk->cap < KW_LOG_CHUNK && log->database == NULL) {
     chunk *c = resize_chunk(tail->chunk, kw_min_size(tail->chunk->cap * 2, KW_LOG_CHUNK));
     return c == NULL ? NULL : (tail->chunk = c);
   }
@@ -175,10 +171,9 @@ int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record)
   if (c == NULL) return KW_ERR_NO_MEMORY;
   if (c->n == 0) log->places[log->n - 1].first = rev;
   assert(c->n == 0 || kw_revision_compare(revision_of(&c->entries[c->n - 1]), rev) < 0);
-  if (log->database != NULL)
-    kw_commit_group_put(log->group, rev, tombstone, record); /* there is room */
-  c->entries[c->n++] =
-      (entry){.main = rev.main, .sub = rev.sub, .tombstone = tombstone, .record = record};
+  entry *e = &c->entries[c->n++];
+  *e = (entry){.main = rev.main, .sub = rev.sub, .tombstone = tombstone, .record = record};
+  if (log->database != NULL) kw_commit_group_put_at(log->group, e);
   log->count++;
   c->bytes += kw_log_cost(record->len);
   log->bytes += kw_log_cost(record->len);
@@ -500,14 +495,12 @@ static void pass_chunks(kw_log *log, size_t from, size_t n) {
     memmove(log->places + from, log->places + from + n, (log->n - from) * sizeof log->places[0]);
 }
 
-/* Drops the entries up to `rev` of the first chunk. */
+/* Drops the entries up to `rev` of the first chunk: they become holes, and there are no others. The entries behind them
+ * stay where they are: commit groups point to them. */
 static void drop_first(kw_log *log, int64_t rev) {
   chunk *c = log->places[0].chunk;
-  uint32_t gone = 0;
-  while (gone < c->n && c->entries[gone].main <= rev) release_entry(log, c, &c->entries[gone++]);
-  memmove(c->entries, c->entries + gone, (c->n - gone) * sizeof c->entries[0]);
-  c->n -= gone;
-  if (c->n > 0) log->places[0].first = revision_of(&c->entries[0]);
+  while (c->holes < c->n && c->entries[c->holes].main <= rev)
+    release_entry(log, c, &c->entries[c->holes++]);
 }
 
 /* Returns how many chunks have only entries up to `rev`. */

@@ -10,6 +10,8 @@
  *   directory   [ first revision, chunk ] ...      searched by revision
  *   chunk       up to KW_LOG_CHUNK entries { revision, tombstone, record }, some of them holes
  *
+ * Commit groups point to the entries of a durable log, which stay where they are until they are dropped.
+ *
  * Compaction makes holes. A chunk of which at least half are holes is squeezed, and joined with the chunk before it
  * if both are small.
  */

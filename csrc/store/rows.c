@@ -87,8 +87,8 @@ int kw_rows_apply(kw_rows *rows, const kw_row_change *change) {
 
 int kw_rows_apply_group(kw_rows *rows, const kw_commit_group *group) {
   int rc = KW_OK;
-  for (size_t i = 0; i < group->n && group->n_rows > 0 && rc == KW_OK; i++) {
-    const kw_commit_change *c = &group->changes[i];
+  for (size_t i = 0; i < group->n_items && group->n_rows > 0 && rc == KW_OK; i++) {
+    const kw_commit_change *c = &group->items[i];
     if (c->kind != KW_COMMIT_PUT_ROW && c->kind != KW_COMMIT_REMOVE_ROW) continue;
     kw_row_change change = {.name = kw_blob_slice(c->name), .is_erased = c->row == NULL};
     if (c->row != NULL) change.bytes = kw_blob_slice(c->row);
