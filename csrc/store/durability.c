@@ -35,8 +35,7 @@ static bool is_same(const kw_commit_meta *a, const kw_commit_meta *b) {
 
 static bool has_more(const kw_store *store, const kw_commit_meta *meta) {
   const kw_durability *d = &store->durability;
-  size_t open = store->undo.n - store->undo.committed; /* changes of the open write */
-  return store->group->n > open || d->must_checkpoint || d->must_defragment ||
+  return store->group->n > store->undo.open || d->must_checkpoint || d->must_defragment ||
          !is_same(meta, &d->submitted);
 }
 

@@ -6,10 +6,10 @@
 #define FIRST_CAP 2 /* of `many`: many keys are put twice, or put and deleted */
 
 kw_key_history *kw_key_history_new(kw_slice key) {
-  if (key.len > UINT32_MAX) return NULL;
+  if (key.len > INT32_MAX) return NULL;
   kw_key_history *history = kw_alloc(sizeof *history + key.len);
   if (history == NULL) return NULL;
-  *history = (kw_key_history){.key_len = (uint32_t)key.len};
+  *history = (kw_key_history){.key_len = (uint32_t)key.len & INT32_MAX};
   memcpy(history->key, key.data, key.len);
   return history;
 }

@@ -24,7 +24,7 @@ typedef struct kw_change {
   uint32_t tombstone; /* a boolean */
 } kw_change;
 
-/* The key since it was last created; all zero while it is deleted. */
+/* The key since it was last created. */
 typedef struct kw_key_state {
   int64_t create_revision;
   int64_t version;
@@ -32,11 +32,12 @@ typedef struct kw_key_state {
 } kw_key_state;
 
 typedef struct kw_key_history {
-  kw_key_state state;
-  uint32_t first; /* changes before it were compacted away */
-  uint32_t n;     /* the known changes are [first, n) */
-  uint32_t cap;   /* of `many`; 0: the only change is `one` */
-  uint32_t key_len;
+  kw_key_state state; /* all zero while the key is deleted, unless it is asleep */
+  uint32_t first;     /* changes before it were compacted away */
+  uint32_t n;         /* the known changes are [first, n) */
+  uint32_t cap;       /* of `many`; 0: the only change is `one` */
+  uint32_t key_len : 31;
+  uint32_t is_asleep : 1; /* the key is deleted, and the state is the one before that */
   union {
     kw_change one;
     kw_change *many;
@@ -45,7 +46,7 @@ typedef struct kw_key_history {
 } kw_key_history;
 
 /* Makes a history without changes, with an all-zero state. Copies the key. Returns NULL if memory is short, or if the
- * key is longer than UINT32_MAX bytes. */
+ * key is longer than INT32_MAX bytes. */
 kw_key_history *kw_key_history_new(kw_slice key);
 
 /* Frees the history. */
@@ -74,7 +75,7 @@ static inline kw_slice kw_key_history_key(const kw_key_history *history) {
 
 /* True while the key exists. */
 static inline bool kw_key_history_is_live(const kw_key_history *history) {
-  return history->state.create_revision != 0;
+  return history->state.create_revision != 0 && !history->is_asleep;
 }
 
 /* True if no change is known. */

@@ -29,53 +29,75 @@
   500 /* delay of the next try, where room or memory was short and no caller waits */
 #define KW_OWN_ALARMS ((1u << KW_ALARM_BITS) - 1)
 
-typedef enum kw_undo_kind { KW_UNDO_CHANGE, KW_UNDO_GRANT, KW_UNDO_REVOKE } kw_undo_kind;
+typedef enum kw_undo_kind {
+  KW_UNDO_CHANGE,
+  KW_UNDO_DELETE, /* of a key without lease, whose history remembers the state */
+  KW_UNDO_GRANT,
+  KW_UNDO_REVOKE
+} kw_undo_kind;
 
-/* How to undo one step of a write. Each step is one change of the commit group, too. A large delete has a million
- * steps, so the kind of a step takes no room of its own. */
+/* How to undo one step of a write. Each step is one change of the commit group, too. */
 typedef struct kw_undo {
-  uintptr_t
-      target; /* the history of the changed key; the granted lease; or the revoked one, which the step owns. The
-                        * kind of the step is in the lowest bits. */
-  kw_key_state before; /* of the key */
+  kw_undo_kind kind;
+  bool was_asleep; /* before a change: see kw_key_history */
+  union {
+    kw_key_history *history; /* of the changed or deleted key */
+    kw_lease *lease;         /* the granted one; or the revoked one, which the step owns */
+  };
+  kw_key_state before; /* a change: of the key */
 } kw_undo;
-
-#define KW_UNDO_KINDS ((uintptr_t)3) /* bits */
-
-static inline kw_undo kw_undo_of(kw_undo_kind kind, const void *target, kw_key_state before) {
-  return (kw_undo){.target = (uintptr_t)target | (uintptr_t)kind, .before = before};
-}
-
-static inline kw_undo_kind kw_undo_kind_of(const kw_undo *step) {
-  return (kw_undo_kind)(step->target & KW_UNDO_KINDS);
-}
-
-static inline kw_key_history *kw_undo_history(const kw_undo *step) {
-  return (kw_key_history *)(step->target & ~KW_UNDO_KINDS);
-}
-
-static inline kw_lease *kw_undo_lease(const kw_undo *step) {
-  return (kw_lease *)(step->target & ~KW_UNDO_KINDS);
-}
 
 /* True if the step has revoked a lease, or has changed a key that had one. */
 static inline bool kw_undo_is_leased(const kw_undo *step) {
-  return kw_undo_kind_of(step) == KW_UNDO_REVOKE || step->before.lease != 0;
+  return step->kind == KW_UNDO_REVOKE || step->before.lease != 0;
 }
 
-/* All steps that can be undone, the oldest first: those of the submitted commit group, of the gathering one, and of
- * the open write. */
+/* All steps that can be undone, the oldest first: those of the submitted commit group, of the gathering one, and of the
+ * open write. A large delete has a million steps, so a step is one word: its target, with the kind in the lowest bits. A
+ * change has its state behind that, and a last word with the same kind, with KW_UNDO_ASLEEP if the key was asleep. */
 typedef struct kw_undo_list {
-  kw_undo *steps;
+  uint64_t *words;
   size_t n;
   size_t cap;
-  size_t submitted; /* steps of the submitted group */
-  size_t committed; /* steps of both groups: all but those of the open write */
+  size_t submitted; /* words of the submitted group */
+  size_t committed; /* words of both groups: all but those of the open write */
+  size_t open;      /* steps of the open write */
   size_t
       leased; /* steps that a lease has to learn of when they are forgotten, see kw_undo_is_leased */
   uint64_t
-      first; /* number of the oldest step; numbers rise, and those of undone steps are given again */
+      first; /* number of the oldest word; numbers rise, and those of undone steps are given again */
 } kw_undo_list;
+
+#define KW_UNDO_KINDS UINT64_C(3) /* bits */
+#define KW_UNDO_ASLEEP UINT64_C(4)
+#define KW_UNDO_CHANGE_WORDS 5
+
+/* Returns the words of a step of which the first, or the last, word is given. */
+static inline size_t kw_undo_words(uint64_t word) {
+  return (word & KW_UNDO_KINDS) == KW_UNDO_CHANGE ? KW_UNDO_CHANGE_WORDS : 1;
+}
+
+/* Writes a step. Returns its words. */
+static inline size_t kw_undo_write(uint64_t *to, const kw_undo *step) {
+  uint64_t kind = step->kind;
+  to[0] = (uint64_t)(uintptr_t)step->history | kind;
+  if (step->kind != KW_UNDO_CHANGE) return 1;
+  to[1] = (uint64_t)step->before.create_revision;
+  to[2] = (uint64_t)step->before.version;
+  to[3] = (uint64_t)step->before.lease;
+  to[4] = kind | (step->was_asleep ? KW_UNDO_ASLEEP : 0);
+  return KW_UNDO_CHANGE_WORDS;
+}
+
+/* Reads the step that begins at a word. */
+static inline kw_undo kw_undo_read(const uint64_t *from) {
+  kw_undo step = {.kind = (kw_undo_kind)(from[0] & KW_UNDO_KINDS),
+                  .history = (kw_key_history *)(uintptr_t)(from[0] & ~KW_UNDO_KINDS)};
+  if (step.kind != KW_UNDO_CHANGE) return step;
+  step.before = (kw_key_state){(int64_t)from[1], (int64_t)from[2], (int64_t)from[3]};
+  step.was_asleep = (from[4] & KW_UNDO_ASLEEP) != 0;
+  return step;
+}
 
 typedef struct kw_long_write kw_long_write; /* see store/long_write.h */
 

@@ -102,7 +102,7 @@ void kw_store_free(kw_store *store) {
   kw_rows_drop(&store->rows);
   if (store->log != NULL) kw_log_free(store->log);
   if (store->database != NULL) kw_database_close(store->database);
-  kw_free(store->undo.steps);
+  kw_free(store->undo.words);
   kw_counts_drop(&store->counts);
   kw_free(store);
 }
@@ -327,16 +327,19 @@ kw_committer *kw_store_committer(const kw_store *store) {
 
 /* Every revoked lease has its step of the undo list, which counts the steps that concern leases. */
 static const char *check_undo(const kw_store *store) {
-  size_t ids = 0, leased = 0;
-  for (size_t i = 0; i < store->undo.n; i++) {
-    const kw_undo *step = &store->undo.steps[i];
-    leased += kw_undo_is_leased(step);
-    if (kw_undo_kind_of(step) != KW_UNDO_REVOKE) continue;
-    const kw_lease *lease = kw_undo_lease(step);
+  const kw_undo_list *undo = &store->undo;
+  size_t ids = 0, leased = 0, open = 0;
+  for (size_t i = 0; i < undo->n; i += kw_undo_words(undo->words[i])) {
+    kw_undo step = kw_undo_read(undo->words + i);
+    leased += kw_undo_is_leased(&step);
+    open += i >= undo->committed;
+    if (step.kind != KW_UNDO_REVOKE) continue;
+    const kw_lease *lease = step.lease;
     if (!kw_leases_has_revoked(&store->leases, lease)) return "a revoked lease is not found";
     if (lease->newer == NULL) ids++;
   }
-  if (leased != store->undo.leased) return "the steps of leases are counted wrongly";
+  if (leased != undo->leased) return "the steps of leases are counted wrongly";
+  if (open != undo->open) return "the steps of the open write are counted wrongly";
   return ids == store->leases.revoked.n ? NULL : "a revoked lease too many";
 }
 

@@ -16,31 +16,41 @@ static void move_lease(kw_store *store, kw_key_history *history, int64_t from, i
   if (new != NULL) kw_lease_attach(new, history);
 }
 
-static void set_state(kw_store *store, kw_key_history *history, kw_key_state state) {
+static void set_state(kw_store *store, kw_key_history *history, kw_key_state state,
+                      bool is_asleep) {
   move_lease(store, history, history->state.lease, state.lease);
   history->state = state;
+  history->is_asleep = is_asleep;
   kw_index_set_live(&store->index, history, kw_key_history_is_live(history));
 }
 
-static bool reserve_undo(kw_undo_list *undo) {
-  return kw_reserve(&undo->steps, &undo->cap, undo->n + 1, sizeof *undo->steps);
+/* Deletes a key that exists and has no lease, or undoes that: its history keeps the state. */
+static void set_asleep(kw_store *store, kw_key_history *history, bool is_asleep) {
+  history->is_asleep = is_asleep;
+  kw_index_set_live(&store->index, history, !is_asleep);
 }
 
-/* Adds a step to the undo list, which has room for it. */
+static bool reserve_undo(kw_undo_list *undo) {
+  return kw_reserve(&undo->words, &undo->cap, undo->n + KW_UNDO_CHANGE_WORDS, sizeof *undo->words);
+}
+
+/* Adds a step of the open write to the undo list, which has room for it. */
 static inline void push_undo(kw_undo_list *undo, kw_undo step) {
   undo->leased += kw_undo_is_leased(&step);
-  undo->steps[undo->n++] = step;
+  undo->open++;
+  undo->n += kw_undo_write(undo->words + undo->n, &step);
 }
 
-/* Takes the newest step from the undo list. It is valid until the list changes. */
-static inline const kw_undo *pop_undo(kw_undo_list *undo) {
-  const kw_undo *step = &undo->steps[--undo->n];
-  undo->leased -= kw_undo_is_leased(step);
+/* Takes the newest step from the undo list. */
+static inline kw_undo pop_undo(kw_undo_list *undo) {
+  undo->n -= kw_undo_words(undo->words[undo->n - 1]);
+  kw_undo step = kw_undo_read(undo->words + undo->n);
+  undo->leased -= kw_undo_is_leased(&step);
   return step;
 }
 
 static void shrink_undo(kw_undo_list *undo) {
-  if (undo->cap > KW_KEEP) kw_shrink(&undo->steps, &undo->cap, undo->n, sizeof *undo->steps);
+  if (undo->cap > KW_KEEP) kw_shrink(&undo->words, &undo->cap, undo->n, sizeof *undo->words);
 }
 
 /* Makes room for a change everywhere but in the log. */
@@ -64,9 +74,20 @@ static int add_change(kw_store *store, kw_key_history *history, kw_change change
   }
   open->main = change.main;
   open->n++;
-  push_undo(&store->undo, kw_undo_of(KW_UNDO_CHANGE, history, history->state));
+  bool falls_asleep =
+      change.tombstone && kw_key_history_is_live(history) && history->state.lease == 0;
+  kw_undo step = {.kind = falls_asleep ? KW_UNDO_DELETE : KW_UNDO_CHANGE, .history = history};
+  if (!falls_asleep) {
+    step.before = history->state;
+    step.was_asleep = history->is_asleep;
+  }
+  push_undo(&store->undo, step);
   kw_key_history_push(history, change);
-  set_state(store, history, state);
+  if (falls_asleep) {
+    set_asleep(store, history, true);
+  } else {
+    set_state(store, history, state, false);
+  }
   return KW_OK;
 }
 
@@ -95,7 +116,7 @@ int kw_write_load(kw_store *store, kw_change change, const kw_kv *kv) {
     return KW_ERR_NO_MEMORY;
   }
   kw_key_history_push(history, change);
-  set_state(store, history, state);
+  set_state(store, history, state, false);
   return KW_OK;
 }
 
@@ -110,7 +131,7 @@ int kw_write_grant(kw_store *store, int64_t now, int64_t id, int64_t ttl) {
     if (group != NULL) kw_commit_group_undo(group);
     return KW_ERR_NO_MEMORY;
   }
-  push_undo(&store->undo, kw_undo_of(KW_UNDO_GRANT, lease, (kw_key_state){0}));
+  push_undo(&store->undo, (kw_undo){.kind = KW_UNDO_GRANT, .lease = lease});
   return KW_OK;
 }
 
@@ -122,7 +143,7 @@ int kw_write_revoke(kw_store *store, kw_lease *lease) {
     if (group != NULL) kw_commit_group_undo(group);
     return KW_ERR_NO_MEMORY;
   }
-  push_undo(&store->undo, kw_undo_of(KW_UNDO_REVOKE, lease, (kw_key_state){0}));
+  push_undo(&store->undo, (kw_undo){.kind = KW_UNDO_REVOKE, .lease = lease});
   return KW_OK;
 }
 
@@ -131,22 +152,29 @@ int kw_write_revoke(kw_store *store, kw_lease *lease) {
 /* {====== Undoing ====== */
 
 static void undo_change(kw_store *store, const kw_undo *step) {
-  kw_key_history *history = kw_undo_history(step);
+  kw_key_history *history = step->history;
   kw_key_history_pop(history);
-  set_state(store, history, step->before);
+  set_state(store, history, step->before, step->was_asleep);
   if (kw_key_history_is_empty(history)) kw_index_remove(&store->index, history);
 }
 
+static void undo_delete(kw_store *store, kw_key_history *history) {
+  kw_key_history_pop(history);
+  set_asleep(store, history, false);
+}
+
 static void undo_step(kw_store *store, const kw_undo *step) {
-  switch (kw_undo_kind_of(step)) {
+  switch (step->kind) {
     case KW_UNDO_CHANGE: undo_change(store, step); break;
-    case KW_UNDO_GRANT: kw_leases_remove(&store->leases, kw_undo_lease(step)); break;
-    case KW_UNDO_REVOKE: kw_leases_put_back(&store->leases, kw_undo_lease(step)); break;
+    case KW_UNDO_DELETE: undo_delete(store, step->history); break;
+    case KW_UNDO_GRANT: kw_leases_remove(&store->leases, step->lease); break;
+    case KW_UNDO_REVOKE: kw_leases_put_back(&store->leases, step->lease); break;
   }
 }
 
 void kw_write_commit(kw_store *store) {
   store->open.n = 0;
+  store->undo.open = 0;
   store->undo.committed = store->undo.n;
 }
 
@@ -155,13 +183,14 @@ bool kw_write_rollback_within(kw_store *store, kw_work *work) {
   while (undo->n > undo->committed) {
     if (!kw_work_is_left(work)) return false;
     kw_work_spend(work, 0);
-    const kw_undo *step = pop_undo(undo);
-    if (kw_undo_kind_of(step) == KW_UNDO_CHANGE) {
+    kw_undo step = pop_undo(undo);
+    undo->open--;
+    if (step.kind == KW_UNDO_CHANGE || step.kind == KW_UNDO_DELETE) {
       kw_log_undo(store->log);
     } else if (store->group != NULL) {
       kw_commit_group_undo(store->group);
     }
-    undo_step(store, step);
+    undo_step(store, &step);
   }
   shrink_undo(undo);
   store->open.n = 0;
@@ -175,29 +204,35 @@ void kw_write_rollback(kw_store *store) {
 
 void kw_write_undo_all(kw_store *store) {
   kw_undo_list *undo = &store->undo;
-  while (undo->n > 0) undo_step(store, pop_undo(undo));
+  while (undo->n > 0) {
+    kw_undo step = pop_undo(undo);
+    undo_step(store, &step);
+  }
   store->open.n = 0;
-  undo->submitted = undo->committed = 0;
+  undo->submitted = undo->committed = undo->open = 0;
   shrink_undo(undo);
 }
 
-/* Gives the room of detached keys back if this was the last step that could attach one of them again. */
-static void forget_detached(kw_store *store, const kw_undo *step, uint64_t number) {
+/* Gives the room of detached keys back if this was the last step that could attach one of them again. `end` is the
+ * number of the word after the step. */
+static void forget_detached(kw_store *store, const kw_undo *step, uint64_t end) {
   kw_lease *lease = kw_leases_find(&store->leases, step->before.lease);
-  if (lease != NULL && lease->detached <= number + 1) kw_lease_shrink(lease);
+  if (lease != NULL && lease->detached <= end) kw_lease_shrink(lease);
 }
 
-/* Tells the leases that the oldest n steps are forgotten. Most writes concern no lease, and have nothing to tell. */
+/* Tells the leases that the steps of the oldest n words are forgotten. Most writes concern no lease, and have nothing to
+ * tell. */
 static void forget_steps(kw_store *store, size_t n) {
   kw_undo_list *undo = &store->undo;
-  for (size_t i = 0; i < n && undo->leased > 0; i++) {
-    const kw_undo *step = &undo->steps[i];
-    if (!kw_undo_is_leased(step)) continue;
+  for (size_t i = 0; i < n && undo->leased > 0;) {
+    kw_undo step = kw_undo_read(undo->words + i);
+    i += kw_undo_words(undo->words[i]);
+    if (!kw_undo_is_leased(&step)) continue;
     undo->leased--;
-    if (kw_undo_kind_of(step) == KW_UNDO_REVOKE) {
-      kw_leases_end(&store->leases, kw_undo_lease(step));
+    if (step.kind == KW_UNDO_REVOKE) {
+      kw_leases_end(&store->leases, step.lease);
     } else {
-      forget_detached(store, step, undo->first + i);
+      forget_detached(store, &step, undo->first + i);
     }
   }
 }
@@ -209,7 +244,7 @@ void kw_write_forget_undo(kw_store *store, size_t n) {
   undo->committed -= n;
   undo->submitted = 0;
   undo->first += n;
-  if (undo->n > 0) memmove(undo->steps, undo->steps + n, undo->n * sizeof *undo->steps);
+  if (undo->n > 0) memmove(undo->words, undo->words + n, undo->n * sizeof *undo->words);
   shrink_undo(undo);
 }
 

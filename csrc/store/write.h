@@ -43,7 +43,7 @@ bool kw_write_rollback_within(kw_store *store, kw_work *work);
 /* Undoes all steps in the index and the leases. The log and the commit group must have forgotten them before. */
 void kw_write_undo_all(kw_store *store);
 
-/* Forgets how to undo the oldest `n` steps: they are durable. Frees the leases that they revoked. */
+/* Forgets how to undo the steps of the oldest `n` words: they are durable. Frees the leases that they revoked. */
 void kw_write_forget_undo(kw_store *store, size_t n);
 
 #endif
