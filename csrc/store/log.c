@@ -9,7 +9,8 @@
 #define PREFETCH_BYTES 320 /* of a record: a usual one has no more */
 #define AHEAD                                                                                      \
   (KW_LOG_CHUNK / 4 < 8 ? KW_LOG_CHUNK / 4 : 8) /* a scan prefetches records that far ahead */
-#define FIRST_CAP 16 /* the first chunk starts small, for stores that stay small */
+#define FIRST_CAP                                                                                  \
+  (KW_LOG_CHUNK / 32 + 1) /* the first chunk starts small, for stores that stay small */
 
 typedef kw_commit_record entry; /* its record is NULL in a hole */
 
@@ -159,7 +160,7 @@ static chunk *tail_with_room(kw_log *log, kw_revision rev) {
     return c == NULL ? NULL : (tail->chunk = c);
   }
   if (!kw_reserve(&log->places, &log->cap, log->n + 1, sizeof *log->places)) return NULL;
-  chunk *c = resize_chunk(NULL, log->n == 0 ? kw_min_size(FIRST_CAP, KW_LOG_CHUNK) : KW_LOG_CHUNK);
+  chunk *c = resize_chunk(NULL, log->n == 0 ? FIRST_CAP : KW_LOG_CHUNK);
   if (c == NULL) return NULL;
   log->places[log->n++] = (place){.first = rev, .chunk = c};
   return c;
