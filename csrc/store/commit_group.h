@@ -90,10 +90,6 @@ bool kw_commit_group_reserve(kw_commit_group *group, size_t n);
 bool kw_commit_group_put(kw_commit_group *group, kw_revision rev, bool tombstone,
                          const kw_blob *record);
 
-/* Adds a record that stays where it is, and is behind the one that was added last if they are neighbours. Needs room for
- * an item. */
-void kw_commit_group_put_at(kw_commit_group *group, const kw_commit_record *put);
-
 /* Removes the record of a revision. It need not exist. */
 bool kw_commit_group_remove(kw_commit_group *group, kw_revision rev, bool tombstone);
 
@@ -108,6 +104,10 @@ bool kw_commit_group_put_row(kw_commit_group *group, kw_blob *name, kw_blob *byt
 
 /* Removes a row. It need not exist. Retains the name. */
 bool kw_commit_group_remove_row(kw_commit_group *group, kw_blob *name);
+
+/* Adds a record, as kw_commit_group_put does. Records that lie one behind the other become one item. Needs room for an
+ * item. */
+void kw_commit_group_put_at(kw_commit_group *group, const kw_commit_record *put);
 
 /* Takes back the last change, which must not be one of a row. */
 void kw_commit_group_undo(kw_commit_group *group);

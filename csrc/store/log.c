@@ -150,8 +150,8 @@ int kw_log_failure(const kw_log *log) {
 
 /* {====== Appending ====== */
 
-/* Returns the last chunk, with room for one more entry, or NULL if memory is short. Commit groups point to the entries of
- * a durable log: its chunks do not grow. */
+/* Returns the last chunk, with room for one more entry, or NULL if memory is short. Commit groups point to the entries
+ * of a durable log: its chunks do not grow. */
 static chunk *tail_with_room(kw_log *log, kw_revision rev) {
   place *tail = log->n == 0 ? NULL : &log->places[log->n - 1];
   if (tail != NULL && tail->chunk->n < tail->chunk->cap) return tail->chunk;

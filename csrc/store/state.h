@@ -52,9 +52,10 @@ static inline bool kw_undo_is_leased(const kw_undo *step) {
   return step->kind == KW_UNDO_REVOKE || step->before.lease != 0;
 }
 
-/* All steps that can be undone, the oldest first: those of the submitted commit group, of the gathering one, and of the
- * open write. A large delete has a million steps, so a step is one word: its target, with the kind in the lowest bits. A
- * change has its state behind that, and a last word with the same kind, with KW_UNDO_ASLEEP if the key was asleep. */
+/* All steps that can be undone, the oldest first: those of the submitted commit group, of the gathering one, and of
+ * the open write. A large delete has a million steps, so a step is one word: its target, with the kind in the lowest
+ * bits. A change has its state behind that, and a last word with the same kind, with KW_UNDO_ASLEEP if the key was
+ * asleep. */
 typedef struct kw_undo_list {
   uint64_t *words;
   size_t n;

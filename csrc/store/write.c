@@ -220,8 +220,8 @@ static void forget_detached(kw_store *store, const kw_undo *step, uint64_t end) 
   if (lease != NULL && lease->detached <= end) kw_lease_shrink(lease);
 }
 
-/* Tells the leases that the steps of the oldest n words are forgotten. Most writes concern no lease, and have nothing to
- * tell. */
+/* Tells the leases that the steps of the oldest n words are forgotten. Most writes concern no lease, and have nothing
+ * to tell. */
 static void forget_steps(kw_store *store, size_t n) {
   kw_undo_list *undo = &store->undo;
   for (size_t i = 0; i < n && undo->leased > 0;) {
