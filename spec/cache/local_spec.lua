@@ -1,8 +1,10 @@
 --- The cache of a store in this process is the store, seen below a prefix. What caches have in common is shown here:
 --- namespaces, tables, slow watches, misuse.
 
+local core = require "keywatch.core"
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
+local watches = require "keywatch.watch.watch"
 
 local function keys_of(t)
   local list = {}
@@ -234,22 +236,51 @@ describe("a table of a cache", function()
     assert.same({ ["/a/1"] = "close" }, t)
   end)
 
-  it("begins later, if it cannot now", function()
+  local NO_MEMORY = core.new_error("out_of_memory")
+
+  --- Has the first two watches of the cache, which its tables open, fail as `how` says. Returns a function that returns
+  -- how many were opened.
+  local function fail_watches(how)
     local asked = 0
     function cache.watch(...)
       asked = asked + 1
-      if asked <= 2 then return nil, { code = "out_of_memory" } end
-      return getmetatable(cache).__index.watch(...)
+      if asked <= 2 and how == "when opened" then return nil, NO_MEMORY end
+      local watch = assert(getmetatable(cache).__index.watch(...))
+      if asked <= 2 then watches.cut(watch, NO_MEMORY) end
+      return watch
     end
-    local t = cache:table()
-    assert.same({}, keys_of(t))
-    keywatch.run(function()
-      while asked < 3 do turn() end
+    return function() return asked end
+  end
+
+  for _, how in ipairs { "when opened", "when read" } do
+    it("tries again, if its content cannot be read: " .. how, function()
+      local lines = {}
+      log.to(function(_, text) lines[#lines + 1] = text end)
+      local asked = fail_watches(how)
+      local t = cache:table()
+      assert.same({}, keys_of(t))
+      keywatch.run(function()
+        while asked() < 3 do turn() end
+      end)
+      log.to(nil)
+      assert.same({ "/a/1" }, keys_of(t))
+      store:put("/a/4", "4")
+      keywatch.run(turn)
+      assert.equal("4", t["/a/4"])
+      assert.equal(1, #lines)
+      assert.matches('a table of the cache of "/a/" cannot be filled, and is tried again: .*memory', lines[1])
     end)
-    assert.same({ "/a/1" }, keys_of(t))
-    store:put("/a/4", "4")
-    keywatch.run(turn)
-    assert.equal("4", t["/a/4"])
+  end
+
+  it("does not try again if its cache is closed", function()
+    log.set_level("error")
+    fail_watches "when opened"
+    local t = cache:table()
+    cache:close()
+    assert.error_matches(function()
+      keywatch.run(function() keywatch.channel():receive() end)
+    end, "deadlock")
+    assert.same({}, keys_of(t))
   end)
 
   it("holds its cache, and is not held by it", function()

@@ -23,7 +23,7 @@
 --   server_revision(deadline)  returns a revision that the server had after the call, and that is one of the replica's
 --                              history; or nil and an error
 --   follow()                   has the tables follow from now on, whenever something has come
---   look_again()               has the tables follow once more, soon
+--   look_again()               has the tables follow once more, in the next turn
 --   close()
 
 local check = require "keywatch.support.check"
@@ -537,9 +537,10 @@ end
 
 --- Returns a cache of a store in this process.
 local function open_local(store, prefix, opts, space)
-  if store:tend() == false then check.misuse("cache: the store is closed") end
+  local feed = in_process.new(store)
+  if feed:error() then check.misuse("cache: the store is closed") end
   local cache = new(store, space, prefix, opts, store, false)
-  cache.feed = in_process.new(cache, store, follow_tables)
+  cache.feed = feed
   return cache
 end
 

@@ -7,8 +7,7 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local local_source = require "keywatch.watch.local_source"
 
-local LOOK_AGAIN = 0.1  -- seconds: a store that is a replica may come to a revision without an event, and a table that
-                        -- could not begin to follow tries again
+local LOOK_AGAIN = 0.1  -- seconds: a store that is a replica may come to a revision without an event
 local TIMEOUT = 10      -- seconds that a read waits for its min_revision at most: as the default of connect
 
 local store_methods = {}
@@ -67,22 +66,8 @@ function store_methods:server_revision()
   return self.store:status().revision
 end
 
---- Has the tables follow once more, after a while: the store wakes only those that have a watch.
-function store_methods:look_again()
-  self.look_at = driver.get().now() + LOOK_AGAIN
-  driver.get().attach(self)
-end
-
---- Called by the driver: has the tables follow, when that is due. Returns the seconds until then, or nil.
-function store_methods:poll()
-  local cache, look_at, now = self.held.cache, self.look_at, driver.get().now()
-  if cache and now < look_at then return look_at - now end
-  driver.get().detach(self)
-  if not cache then return nil end
-  self.look_at = nil
-  self.on_change(cache)
-  return self.look_at and LOOK_AGAIN
-end
+--- Does nothing: the store wakes the tables when it is polled.
+function store_methods.look_again() end
 
 --- Does nothing: a table listens to the store.
 function store_methods.follow() end
@@ -90,15 +75,9 @@ function store_methods.follow() end
 --- Does nothing: the store does not belong to the cache.
 function store_methods.close() end
 
---- Returns the feed of a cache, which is of a store. on_change(cache) has the tables follow. The driver may hold the
--- feed, and must not hold the cache by it.
-local function new(cache, store, on_change)
-  return setmetatable({
-    store = store,
-    held = setmetatable({ cache = cache }, { __mode = "v" }),
-    on_change = on_change,
-    look_at = nil, -- when the tables follow once more
-  }, store_mt)
+--- Returns the feed of a cache of a store.
+local function new(store)
+  return setmetatable({ store = store }, store_mt)
 end
 
 return { new = new }

@@ -7,6 +7,8 @@
 --
 -- The table holds its cache, by its metatable. The cache does not hold the table: one that the program has dropped is
 -- followed no more.
+--
+-- If the content cannot be read, for want of memory, the table stays as it is, and tries again after a while.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -19,6 +21,8 @@ local watches = require "keywatch.watch.watch"
 local OPTIONS = { decode = "function", on_change = "function", on_error = "function", relative = "boolean" }
 local DECODE_FAILED = "keywatch: the value of %s cannot be decoded: %s"
 local YIELDED = "it has yielded: a function of cache:table must not wait"
+local OTHER_CONTENT = { compacted = true, regressed = true, cluster_changed = true } -- it can be read at once
+local FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5 -- seconds until the content that could not be read is read again
 
 local follower_methods = {}
 local follower_mt = { __index = follower_methods }
@@ -27,6 +31,10 @@ local follower_mt = { __index = follower_methods }
 -- these may refer to the table.
 local reader_methods = {}
 local reader_mt = { __index = reader_methods }
+
+-- What the driver polls while a follower has to try again. It does not hold the follower, nor the cache.
+local trial_methods = {}
+local trial_mt = { __index = trial_methods }
 
 -- {====== Functions of the user ======
 
@@ -80,7 +88,7 @@ end
 local function apply(self, target, event)
   if event.type == "synced" then
     local stale = self.stale or {}
-    self.stale = nil
+    self.stale, self.failures = nil, 0
     for _, key in ipairs(order.strings_first(stale)) do set(self, target, key, nil) end
     return
   end
@@ -99,12 +107,46 @@ function reader_methods:close()
   if watch then watch:close() end
 end
 
+--- Called by the driver: has the tables follow, when that is due. Returns the seconds until then, or nil.
+function trial_methods:poll()
+  local cache, now = self.held.cache, driver.get().now()
+  if cache and now < self.at then return self.at - now end
+  driver.get().detach(self)
+  if cache then self.on_news(cache) end
+end
+
+--- In the child after a fork the store may be that of the parent.
+function trial_methods:after_fork()
+  driver.get().detach(self)
+end
+
+--- Has the follower try again after a while, which is longer after each failure. `err`, if it is given, is told to the
+-- log once.
+function follower_methods:try_later(cache, err)
+  if self.is_closed or cache.end_error or cache.feed:error() then return end
+  local d = driver.get()
+  local pause = math.min(FIRST_PAUSE * 2 ^ self.failures, LONGEST_PAUSE)
+  if err and self.failures == 0 and not OTHER_CONTENT[err.code] then
+    log.warn("a table of the cache of %s cannot be filled, and is tried again: %s", log.quote(cache.prefix),
+      (err.message:gsub("^keywatch: ", "")))
+  end
+  self.failures = math.min(self.failures + 1, 10)
+  local trial = self.trial or setmetatable({
+    held = setmetatable({ cache = cache }, { __mode = "v" }), on_news = self.on_news, at = 0,
+  }, trial_mt)
+  trial.at = d.now() + pause
+  if self.is_closed then return end -- by a finalizer
+  self.trial = trial
+  d.attach(trial)
+end
+
 --- Begins to follow the present content of the cache. Keys that are not in it are removed once all of it has come.
+-- Returns true, or false and an error.
 local function begin(self, cache, target)
-  local watch = cache:watch(cache.prefix, {
+  local watch, err = cache:watch(cache.prefix, {
     prefix = true, initial = true, slow_after = false, [watches.TRANSIENT] = true,
   })
-  if not watch then return false end
+  if not watch then return false, err end
   watch.cache = nil -- the cache holds the follower
   local stale = {}
   for key in next, target do stale[key] = true end
@@ -121,7 +163,8 @@ end
 function follower_methods:listen(cache)
   local reader = self.reader
   local watch = reader.watch
-  if cache.is_whole or not watch then return end -- the feed calls the follower
+  if cache.is_whole then return end -- the feed calls the follower
+  if not watch then return self:try_later(cache) end
   if not reader.is_listening then
     local held = setmetatable({ cache }, { __mode = "v" })
     local on_news = self.on_news
@@ -152,7 +195,11 @@ function follower_methods:follow(cache)
     return false
   end
   local reader = self.reader
-  while reader.watch or begin(self, cache, target) do
+  local err
+  while true do
+    local has_begun = reader.watch
+    if not has_begun then has_begun, err = begin(self, cache, target) end
+    if not has_begun then break end
     local has_all = apply_in_core(self, target)
     local watch = reader.watch
     local fill = watch and watch.initial and watches.fill_now or watches.fill
@@ -165,12 +212,13 @@ function follower_methods:follow(cache)
       self:listen(cache)
       return true
     else
-      reader:close() -- it has failed: the content is another one
+      err = watch.failure
+      reader:close()
+      if self.stale and err and not OTHER_CONTENT[err.code] then break end
     end
   end
-  if self.is_closed then return false end
-  if not cache.feed:error() then cache.feed:look_again() end -- the table could not begin
-  return true
+  self:try_later(cache, err)
+  return not self.is_closed
 end
 
 --- Ends the follower. The table stays as it is.
@@ -178,6 +226,7 @@ function follower_methods:close()
   if self.is_closed then return end
   self.is_closed = true
   self.reader:close()
+  if self.trial then driver.get().detach(self.trial) end
 end
 
 local guard = compat.guard(function(reader) driver.forget(reader) end)
@@ -197,6 +246,8 @@ local function new(cache, opts, on_news)
     cut = opts.relative and #cache.prefix or 0, -- bytes that are cut off each key
     reader = setmetatable({ watch = nil, is_listening = false }, reader_mt), -- watch: of the cache
     stale = nil, -- as keys: what may be gone, while the content comes
+    failures = 0, -- to read the content, since all of it has last come
+    trial = nil, -- is polled by the driver after a failure
     is_closed = false,
   }, follower_mt)
   setmetatable(target, { __name = "keywatch.table", cache = cache, sentinel = guard(follower.reader) })
