@@ -10,6 +10,7 @@
 --
 -- If the content cannot be read, for want of memory, the table stays as it is, and tries again after a while.
 
+local backoff = require "keywatch.client.backoff"
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
@@ -22,7 +23,8 @@ local OPTIONS = { decode = "function", on_change = "function", on_error = "funct
 local DECODE_FAILED = "keywatch: the value of %s cannot be decoded: %s"
 local YIELDED = "it has yielded: a function of cache:table must not wait"
 local OTHER_CONTENT = { compacted = true, regressed = true, cluster_changed = true } -- it can be read at once
-local FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5 -- seconds until the content that could not be read is read again
+
+local pause = backoff.new {} -- until content that could not be read is read again
 
 local follower_methods = {}
 local follower_mt = { __index = follower_methods }
@@ -125,16 +127,15 @@ end
 function follower_methods:try_later(cache, err)
   if self.is_closed or cache.end_error or cache.feed:error() then return end
   local d = driver.get()
-  local pause = math.min(FIRST_PAUSE * 2 ^ self.failures, LONGEST_PAUSE)
   if err and self.failures == 0 and not OTHER_CONTENT[err.code] then
     log.warn("a table of the cache of %s cannot be filled, and is tried again: %s", log.quote(cache.prefix),
       (err.message:gsub("^keywatch: ", "")))
   end
-  self.failures = math.min(self.failures + 1, 10)
+  self.failures = self.failures + 1
   local trial = self.trial or setmetatable({
     held = setmetatable({ cache = cache }, { __mode = "v" }), on_news = self.on_news, at = 0,
   }, trial_mt)
-  trial.at = d.now() + pause
+  trial.at = d.now() + pause(self.failures)
   if self.is_closed then return end -- by a finalizer
   self.trial = trial
   d.attach(trial)
