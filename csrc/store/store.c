@@ -325,7 +325,8 @@ kw_committer *kw_store_committer(const kw_store *store) {
   return store->committer;
 }
 
-/* Every revoked lease has its step of the undo list, which counts the steps that concern leases. */
+/* Every revoked lease has its step of the undo list, which counts the steps that concern leases, and those of the open
+ * write. */
 static const char *check_undo(const kw_store *store) {
   const kw_undo_list *undo = &store->undo;
   size_t ids = 0, leased = 0, open = 0;

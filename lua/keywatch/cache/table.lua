@@ -22,7 +22,7 @@ local watches = require "keywatch.watch.watch"
 local OPTIONS = { decode = "function", on_change = "function", on_error = "function", relative = "boolean" }
 local DECODE_FAILED = "keywatch: the value of %s cannot be decoded: %s"
 local YIELDED = "it has yielded: a function of cache:table must not wait"
-local OTHER_CONTENT = { compacted = true, regressed = true, cluster_changed = true } -- it can be read at once
+local OTHER_CONTENT = { compacted = true, regressed = true, cluster_changed = true } -- which can be read at once
 
 local pause = backoff.new {} -- until content that could not be read is read again
 
@@ -34,7 +34,7 @@ local follower_mt = { __index = follower_methods }
 local reader_methods = {}
 local reader_mt = { __index = reader_methods }
 
--- What the driver polls while a follower has to try again. It does not hold the follower, nor the cache.
+-- What the driver polls while a follower has to try again. A trial holds neither the follower nor the cache.
 local trial_methods = {}
 local trial_mt = { __index = trial_methods }
 
@@ -117,9 +117,10 @@ function trial_methods:poll()
   if cache then self.on_news(cache) end
 end
 
---- In the child after a fork the store may be that of the parent.
+--- In the child after a fork a store on a disk belongs to the parent, and so does its cache.
 function trial_methods:after_fork()
-  driver.get().detach(self)
+  local cache = self.held.cache
+  if not cache or cache.replica.set_bell then driver.get().detach(self) end
 end
 
 --- Has the follower try again after a while, which is longer after each failure. `err`, if it is given, is told to the
@@ -213,7 +214,7 @@ function follower_methods:follow(cache)
       self:listen(cache)
       return true
     else
-      err = watch.failure
+      err = watch.failure -- the content is another one, or cannot be read
       reader:close()
       if self.stale and err and not OTHER_CONTENT[err.code] then break end
     end
