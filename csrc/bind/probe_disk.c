@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "bind/lua_store.h"
+#include "store/pause.h"
 
 static kw_committer *check_committer(lua_State *L) {
   kw_committer *committer = kw_store_committer(kw_bind_check_store(L, 1)->store);
@@ -68,10 +69,31 @@ static int l_set_bell(lua_State *L) {
 
 /* }====== */
 
-static const luaL_Reg functions[] = {
-    {"hold_disk", l_hold},    {"hold_checkpoints", l_hold_checkpoints},
-    {"fail_disk", l_fail},    {"flush_disk", l_flush},
-    {"set_bell", l_set_bell}, {NULL, NULL}};
+/* pauses(writes, back...): as many groups of `writes` writes each become durable as there are numbers `back`, and each
+ * time so many writers come back in time. Returns for each group whether a pause follows it. */
+static int l_pauses(lua_State *L) {
+  kw_pause pause = {0};
+  int64_t writes = luaL_checkinteger(L, 1), newest = writes, now = 1;
+  int n = lua_gettop(L);
+  for (int i = 2; i <= n; i++) {
+    int64_t back = luaL_checkinteger(L, i);
+    kw_pause_begin(&pause, now, KW_SLOW_FLUSH_NS, writes, newest);
+    lua_pushboolean(L, pause.until != 0);
+    lua_replace(L, i);
+    newest += back;
+    if (pause.until != 0) now = pause.until;
+    kw_pause_lasts(&pause, now, newest);
+  }
+  return n - 1;
+}
+
+static const luaL_Reg functions[] = {{"hold_disk", l_hold},
+                                     {"hold_checkpoints", l_hold_checkpoints},
+                                     {"fail_disk", l_fail},
+                                     {"flush_disk", l_flush},
+                                     {"set_bell", l_set_bell},
+                                     {"pauses", l_pauses},
+                                     {NULL, NULL}};
 
 void kw_bind_add_probe_disk(lua_State *L) {
   luaL_setfuncs(L, functions, 0);

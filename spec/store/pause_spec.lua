@@ -10,6 +10,8 @@ local many_keys = require "spec.support.many_keys"
 local probe = core.probe
 if not probe then return end
 
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
 local WRITERS = 4
 local KEYS = 300 -- more than one turn visits
 
@@ -85,6 +87,22 @@ describe("the pause before a commit group", function()
       assert(one:join())
     end)
     assert.equal(2, store:status().commits - before)
+  end)
+
+  it("is left out more and more often if the writers do not come back", function()
+    local backs, expected = {}, {}
+    for _, without in ipairs { 1, 2, 4, 8, 16, 32, 64, 64 } do
+      backs[#backs + 1], expected[#expected + 1] = 0, true
+      for _ = 1, without do
+        backs[#backs + 1], expected[#expected + 1] = 0, false
+      end
+    end
+    assert.same(expected, { probe.pauses(WRITERS, unpack(backs)) })
+  end)
+
+  it("follows every group again once half of the writers have come back", function()
+    assert.same({ true, false, true, false, false, true, true, true },
+      { probe.pauses(WRITERS, 0, 0, 1, 0, 0, WRITERS / 2, WRITERS, 0) })
   end)
 
   it("does not hold up a write that is waited for outside of a task", function()
