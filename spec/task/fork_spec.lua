@@ -87,6 +87,31 @@ describe("after a fork", function()
     assert.matches("\ntrue\tvalue\ttrue\ttrue\n$", (printed:gsub("\tnil", "")))
   end)
 
+  it("a table of a cache that has to be filled once more is filled in the child, too", function()
+    local printed = run [[
+      local store = keywatch.open()
+      store:put("/a", "1")
+      local cache = store:cache("/")
+      cache:sync()
+      function cache.watch() return nil, require("keywatch.core").new_error("out_of_memory") end
+      require("keywatch.support.log").set_level("error")
+      local t = cache:table()
+      cache.watch = nil
+      local function fill(name)
+        print(name, t["/a"])
+        keywatch.run(function()
+          for _ = 1, 1000 do
+            if not t["/a"] then keywatch.sleep(0.01) end
+          end
+        end)
+        print(name, t["/a"])
+      end
+      child(function() fill("child") end)
+      fill("parent")
+    ]]
+    assert.equal("child\tnil\nchild\t1\nparent\tnil\nparent\t1\n", printed)
+  end)
+
   it("a failure is reported in the child if those who waited for the task are the parent's", function()
     local printed = run [[
       local function fork_and_fail()
