@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,6 +54,14 @@ void kw_file_close_unnamed(int fd) {
     pthread_detach(thread);
   } else {
     close(fd);
+  }
+}
+
+void kw_file_guard_standard(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    int other = open("/dev/null", O_RDWR);
+    if (other > STDERR_FILENO) close(other); /* another thread was faster */
   }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * file: reads and writes all of a piece of a file at a given offset.
+ * file: reads and writes all of a piece of a file at a given offset; and what else concerns descriptors.
  *
  * The functions repeat the system call after a signal (EINTR) and after a short read or write. They do not use the
  * file's own position, so that several threads may read one descriptor.
@@ -21,6 +21,10 @@ int kw_file_write(int fd, const void *bytes, size_t len, int64_t at);
 /* Closes a file that has no name any more. A thread of its own closes a large file: the system then gives all pages of
  * the file back, which takes long. */
 void kw_file_close_unnamed(int fd);
+
+/* Opens /dev/null as those of the descriptors 0, 1 and 2 that are closed. A file that is opened later would be one of
+ * them otherwise, and be written by whoever prints or logs. */
+void kw_file_guard_standard(void);
 
 /* True if an errno says that there is no room: on the disk (ENOSPC), in a quota (EDQUOT), or in the file (EFBIG). */
 bool kw_is_no_room(int number);

@@ -9,6 +9,7 @@
 #include "store/database.h"
 
 #include "base/directory.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/process.h"
 #include "model/error.h"
@@ -29,8 +30,8 @@ struct kw_database {
   MDB_cursor *cursor;     /* over records */
   bool is_placed;         /* the cursor stands before `next` */
   kw_revision next;
-  int64_t ahead; /* the file was read ahead up to this byte */
-  char path[KW_DIRECTORY_ROOM];
+  int64_t ahead;                /* the file was read ahead up to this byte */
+  char path[KW_DIRECTORY_ROOM]; /* absolute, without symbolic links */
   size_t map_bytes;
   int lock;  /* descriptor of the lock file */
   pid_t pid; /* of the process that opened the database */
@@ -81,6 +82,12 @@ static int make_directory(const char *path, char *text) {
   if (errno != EEXIST) return refuse_errno(text, path, errno);
   if (stat(path, &st) < 0) return kw_database_refuse(text, path, strerror(errno));
   return S_ISDIR(st.st_mode) ? KW_OK : kw_database_refuse(text, path, "it is not a directory");
+}
+
+/* Keeps the path without symbolic links: files are made in the directory all the time, and the given path may soon mean
+ * another one. */
+static int resolve(kw_database *db, const char *path, char *text) {
+  return realpath(path, db->path) != NULL ? KW_OK : refuse_errno(text, path, errno);
 }
 
 static void unlink_in(const kw_database *db, const char *file_name) {
@@ -167,8 +174,9 @@ int kw_database_open(const char *path, size_t map_bytes, kw_database **result,
   db->lock = -1;
   db->map_bytes = map_bytes;
   db->pid = kw_process_id();
-  strcpy(db->path, path);
+  kw_file_guard_standard();
   int rc = make_directory(path, text);
+  if (rc == KW_OK) rc = resolve(db, path, text);
   if (rc == KW_OK) rc = lock(db, text);
   if (rc == KW_OK) rc = open_directory(db, text);
   if (rc != KW_OK) {
@@ -189,7 +197,10 @@ void kw_database_close(kw_database *db) {
     kw_database_close_replaced(db);
     close_file(db);
   }
-  if (db->lock >= 0) close(db->lock);
+  if (db->lock >= 0) {
+    if (!kw_database_is_inherited(db)) flock(db->lock, LOCK_UN); /* a child may have it open */
+    close(db->lock);
+  }
   kw_free(db);
 }
 

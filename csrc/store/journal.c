@@ -135,15 +135,16 @@ void kw_journal_remove(const char *directory) {
   for (int i = 0; i < KW_JOURNAL_SLOTS; i++) kw_journal_segment_remove(directory, i);
 }
 
-/* After a fork the child's copy of the mutex may stay locked for ever. */
+/* After a fork the child's copy of the mutex may stay locked for ever, and the thread that appends may have been about
+ * to move the entries and the buffer. */
 void kw_journal_close(kw_journal *journal) {
   for (int i = 0; i < KW_JOURNAL_SLOTS; i++) kw_journal_segment_close(&journal->slots[i].segment);
   if (journal->pid == kw_process_id()) {
     pthread_cond_destroy(&journal->changed);
     pthread_mutex_destroy(&journal->mutex);
+    kw_free(journal->entries);
+    kw_free(journal->buffer);
   }
-  kw_free(journal->entries);
-  kw_free(journal->buffer);
   kw_free(journal);
 }
 
@@ -211,7 +212,8 @@ static void end_busy(kw_journal *journal, slot *s, slot_state state) {
   pthread_cond_broadcast(&journal->changed);
 }
 
-/* Makes the file of an empty slot. Where there is no room for a large one, a small one has to do. */
+/* Makes the file of an empty slot. Where there is no room for a large one, a small one has to do. A file that cannot be
+ * made is no failure of the journal, for want of descriptors for example: the file is missing, and nothing else. */
 static int make(kw_journal *journal, slot *s, int64_t need) {
   int64_t least = least_size(journal, need);
   kw_journal_segment made = {.slot = (int)(s - journal->slots),
@@ -226,6 +228,7 @@ static int make(kw_journal *journal, slot *s, int64_t need) {
     made.size = least;
     rc = kw_journal_segment_make(journal->directory, &made);
   }
+  if (rc == KW_ERR_STORAGE) rc = KW_ERR_NO_SPACE;
   lock(journal);
   if (rc == KW_OK) s->segment = made;
   end_busy(journal, s, rc == KW_OK ? SLOT_READY : SLOT_EMPTY);

@@ -103,8 +103,8 @@ void kw_journal_remove(const char *directory);
 void kw_journal_close(kw_journal *journal);
 
 /* Makes a group durable. meta.sequence is above that of the last group. Called by one thread at a time, the commit
- * thread. Returns KW_OK. Or, and nothing has happened: KW_ERR_NO_MEMORY; KW_ERR_NO_SPACE if there is no room for a new
- * segment, or for the frame, if too many frames are not released, or if the frame is larger than
+ * thread. Returns KW_OK. Or, and nothing has happened: KW_ERR_NO_MEMORY; KW_ERR_NO_SPACE if a new segment cannot
+ * be made, if there is no room for the frame, if too many frames are not released, or if the frame is larger than
  * kw_journal_max_frame. Or KW_ERR_STORAGE, and it is unknown whether the group is durable; then every later append
  * returns KW_ERR_STORAGE. */
 int kw_journal_append(kw_journal *journal, const kw_commit_group *group);

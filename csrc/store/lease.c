@@ -222,15 +222,25 @@ static int by_rank(const kw_sorter_item *a, const kw_sorter_item *b, void *ctx) 
 }
 
 static int by_key(const kw_sorter_item *a, const kw_sorter_item *b, void *ctx) {
-  const kw_key_history *x = (void *)(intptr_t)a->id, *y = (void *)(intptr_t)b->id;
-  (void)ctx;
-  return kw_slice_compare(kw_key_history_key(x), kw_key_history_key(y));
+  kw_slice x = kw_key_history_key((void *)(intptr_t)a->id);
+  kw_slice y = kw_key_history_key((void *)(intptr_t)b->id);
+  kw_work *work = ctx;
+  work->left -= (int64_t)(kw_min_size(x.len, y.len) / KW_WORK_BYTES);
+  return kw_slice_compare(x, y);
+}
+
+/* Begins the list anew if the map was moved: the end of a revoked lease may shrink the map. */
+static void follow_map(const kw_map *map, kw_lease_list *list) {
+  if (list->cap == map->cap) return;
+  kw_lease_list_drop(list);
+  *list = (kw_lease_list){.cap = map->cap};
 }
 
 /* Lists the items of a map, and puts them in order. `item_of` makes an item of a value of the map. */
 static int list_map(const kw_map *map, kw_lease_list *list, kw_work *work,
                     kw_sorter_item (*item_of)(void *), kw_sorter_compare compare, void *ctx) {
   void *value;
+  if (!list->is_ordering) follow_map(map, list);
   while (!list->is_ordering && kw_work_is_left(work)) {
     value = kw_map_next(map, &list->at);
     list->is_ordering = value == NULL;
@@ -261,7 +271,7 @@ int kw_leases_list(const kw_leases *leases, kw_lease_list *list, kw_work *work) 
 }
 
 int kw_lease_list_keys(const kw_lease *lease, kw_lease_list *list, kw_work *work) {
-  return list_map(&lease->keys, list, work, key_item, by_key, NULL);
+  return list_map(&lease->keys, list, work, key_item, by_key, work);
 }
 
 int64_t kw_lease_list_id(const kw_lease_list *list, size_t i) {

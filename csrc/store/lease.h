@@ -56,7 +56,8 @@ typedef struct kw_lease_cursor {
 
 /* A list of keys or leases that is made in steps. All zero it is empty. */
 typedef struct kw_lease_list {
-  size_t at; /* position in the map that is listed */
+  size_t at;  /* position in the map that is listed */
+  size_t cap; /* of that map, when the list was begun */
   bool is_ordering;
   kw_sorter sorter;
 } kw_lease_list;
@@ -113,8 +114,8 @@ const kw_lease *kw_lease_cursor_next(kw_lease_cursor *cursor, const kw_leases *l
 /* Ends a walk, before the table is dropped. */
 void kw_lease_cursor_drop(kw_lease_cursor *cursor);
 
-/* Lists all leases, the soonest to expire first, or goes on with that. Leases may be renewed between two calls, but
- * not added or removed. Returns KW_OK if the list is complete, KW_UNFINISHED if the work is used up, or
+/* Lists all leases, the soonest to expire first, or goes on with that. Leases may be renewed between two calls, and
+ * revoked ones may end, but none may be added or revoked. Returns KW_OK if the list is complete, KW_UNFINISHED if the work is used up, or
  * KW_ERR_NO_MEMORY. */
 int kw_leases_list(const kw_leases *leases, kw_lease_list *list, kw_work *work);
 

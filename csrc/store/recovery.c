@@ -41,5 +41,6 @@ int kw_recovery_begin(kw_database *db, int64_t segment_bytes, kw_journal **journ
                                 .epoch = identity.epoch,
                                 .first_bytes = is_small ? segment_bytes : KW_JOURNAL_FIRST_BYTES,
                                 .most_bytes = segment_bytes};
-  return kw_journal_open(kw_database_path(db), &options, journal);
+  rc = kw_journal_open(kw_database_path(db), &options, journal);
+  return rc == KW_ERR_STORAGE ? KW_ERR_NO_SPACE : rc;
 }

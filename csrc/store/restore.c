@@ -200,8 +200,9 @@ static int make(kw_image *image, const char *directory, kw_restored *restored, c
   if (rc == KW_ERR_NO_SPACE) refuse(text, directory, strerror(ENOSPC));
   if (rc == KW_OK && rename(partial, directory) < 0) rc = refuse(text, directory, strerror(errno));
   if (rc != KW_OK) discard(partial);
-  if (rc == KW_OK) kw_directory_sync_parent(directory);
-  return rc;
+  if (rc != KW_OK) return rc;
+  int number = kw_directory_sync_parent(directory);
+  return number == 0 ? KW_OK : refuse(text, directory, strerror(number));
 }
 
 /* }====== */

@@ -200,11 +200,29 @@ static void *run(void *ctx) {
   return NULL;
 }
 
-static bool is_done(const kw_snapshot *s) {
-  pthread_mutex_t *mutex = (pthread_mutex_t *)&s->mutex;
-  pthread_mutex_lock(mutex);
+/* True in a child process, which has not inherited the thread. The mutex may stay locked there for ever. */
+static bool is_inherited(const kw_snapshot *s) {
+  return s->pid != kw_process_id();
+}
+
+/* In a child process a snapshot that was not ready has failed. What its thread was reading is left as it is. */
+static void give_up_inherited(kw_snapshot *s) {
+  if (!s->has_thread) return;
+  s->has_thread = s->is_gathering = false;
+  s->view = NULL; /* the parent's */
+  s->reading = s->first = s->read = NULL;
+  s->rows = (kw_rows){0};
+  s->rc = KW_ERR_CANCELLED;
+}
+
+static bool is_done(kw_snapshot *s) {
+  if (is_inherited(s)) {
+    give_up_inherited(s);
+    return true;
+  }
+  pthread_mutex_lock(&s->mutex);
   bool done = s->is_done;
-  pthread_mutex_unlock(mutex);
+  pthread_mutex_unlock(&s->mutex);
   return done;
 }
 
@@ -293,14 +311,9 @@ static bool has_room(kw_snapshot *s) {
   return has_room;
 }
 
-/* True in a child process, which has not inherited the thread. The mutex may stay locked there for ever. */
-static bool is_inherited(const kw_snapshot *s) {
-  return s->pid != kw_process_id();
-}
-
 static void step(kw_snapshot *s) {
   if (is_inherited(s)) {
-    s->is_gathering = false;
+    give_up_inherited(s);
     return;
   }
   pthread_mutex_lock(&s->mutex);
@@ -475,11 +488,9 @@ static void release_source(kw_snapshot *s) {
   s->leases = NULL;
 }
 
-/* After a fork the child has no thread, and the view belongs to the parent. */
 static void stop(kw_snapshot *s) {
   if (is_inherited(s)) {
-    s->has_thread = false;
-    s->view = NULL;
+    give_up_inherited(s);
     release_source(s);
     return;
   }
@@ -495,8 +506,10 @@ void kw_snapshot_close(kw_snapshot *s) {
   kw_link_remove(&s->link);
   kw_bell_release(&s->bell);
   if (s->fd >= 0) kw_file_close_unnamed(s->fd);
-  pthread_cond_destroy(&s->changed);
-  pthread_mutex_destroy(&s->mutex);
+  if (!is_inherited(s)) { /* else destroying waits for the parent's thread */
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->mutex);
+  }
   kw_free(s);
 }
 
@@ -524,7 +537,7 @@ bool kw_snapshot_is_ready(kw_snapshot *s) {
 
 bool kw_snapshot_is_awaited(const kw_store *store) {
   for (const kw_link *link = store->snapshots.next; link != &store->snapshots; link = link->next) {
-    const kw_snapshot *s = snapshot_at(link);
+    kw_snapshot *s = snapshot_at(link);
     if (s->is_asked_for && is_done(s)) return true;
   }
   return false;

@@ -55,7 +55,8 @@ void kw_snapshot_close(kw_snapshot *snapshot);
  * had at kw_snapshot_open rings when the thread is done. */
 bool kw_snapshot_is_ready(kw_snapshot *snapshot);
 
-/* Returns KW_OK, or why the snapshot has failed: an error of kw_image_write. The snapshot must be ready. The file of
+/* Returns KW_OK, or why the snapshot has failed: an error of kw_image_write; KW_ERR_CANCELLED in a child process, if
+ * the snapshot was not ready before the fork. The snapshot must be ready. The file of
  * a failed snapshot is empty. */
 int kw_snapshot_outcome(const kw_snapshot *snapshot);
 

@@ -64,7 +64,7 @@ static int gather(const kw_store *store, kw_txn *txn, kw_txn_item *item, const k
   return is_within ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
 }
 
-static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item) {
+static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
   const kw_put_op *op = &item->op->put;
   kw_reply *reply = item->reply;
   kw_key_history *history = kw_index_find_or_add(&store->index, op->key);
@@ -86,6 +86,7 @@ static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item) {
   } else if (op->ignore_value || op->ignore_lease) {
     return KW_ERR_KEY_NOT_FOUND; /* the transaction itself has deleted the key */
   }
+  kw_work_spend(work, previous == NULL ? 0 : previous->len);
   *reply = (kw_reply){.kind = KW_OP_PUT, .revision = main};
   int rc = kw_write_put(store, main, history, &kv);
   if (rc != KW_OK || previous == NULL || !op->prev_kv) return rc;
@@ -113,15 +114,14 @@ static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item,
 
 static int delete_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_key_history *history,
                       kw_work *work) {
-  size_t len = 0;
+  size_t len = kw_key_history_key(history).len; /* which the tombstone copies */
   if (item->op->delete.prev_kv) {
     const kw_blob *record = kw_read_newest(store, history);
     kw_records *prev_kvs = &item->reply->delete.prev_kvs;
     if (!encodes(txn)) prev_kvs->items[prev_kvs->n++] = record;
     retain(txn, item, record);
-    len = record->len;
-    kw_work_spend(work, 0);
-    int rc = gather(store, txn, item, record, len);
+    kw_work_spend(work, record->len);
+    int rc = gather(store, txn, item, record, record->len);
     if (rc != KW_OK) return rc;
   }
   int rc = kw_write_delete(store, next_revision(store), history);
@@ -400,9 +400,10 @@ static int run_point(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
   kw_reply *reply = item->reply;
   int64_t current = kw_store_seen_revision(store);
   int rc = kw_read_range(store, &item->op->range, current, txn->arena, reply);
-  kw_work_spend(work, 0);
-  if (rc != KW_OK || reply->range.kvs.n == 0) return rc;
-  const kw_blob *record = reply->range.kvs.items[0];
+  bool is_found = rc == KW_OK && reply->range.kvs.n > 0;
+  const kw_blob *record = is_found ? reply->range.kvs.items[0] : NULL;
+  kw_work_spend(work, is_found ? record->len : 0);
+  if (!is_found) return rc;
   if (encodes(txn)) reply->range.kvs = (kw_records){0};
   retain(txn, item, record);
   return gather(store, txn, item, record, record->len);
@@ -429,7 +430,7 @@ static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
 static int run_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
   switch (item->op->kind) {
     case KW_OP_RANGE: return run_range(store, txn, item, work);
-    case KW_OP_PUT: kw_work_spend(work, 0); return run_put(store, txn, item);
+    case KW_OP_PUT: return run_put(store, txn, item, work);
     case KW_OP_DELETE: return run_delete(store, txn, item, work);
     case KW_OP_TXN:
       if (item->is_end) item->reply->revision = kw_store_seen_revision(store);
@@ -459,7 +460,7 @@ static int delete_keys(kw_store *store, kw_txn *txn, kw_work *work) {
     kw_key_history *key = kw_lease_list_key(&txn->list, txn->n_deleted);
     int rc = kw_write_delete(store, next_revision(store), key);
     if (rc != KW_OK) return rc;
-    kw_work_spend(work, 0);
+    kw_work_spend(work, kw_key_history_key(key).len);
   }
   return kw_write_revoke(store, txn->lease);
 }

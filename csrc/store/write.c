@@ -213,17 +213,26 @@ void kw_write_undo_all(kw_store *store) {
   shrink_undo(undo);
 }
 
+/* A lease that was looked for. Many steps have the same one. */
+typedef struct found_lease {
+  int64_t id;
+  kw_lease *lease; /* NULL: there is none */
+} found_lease;
+
 /* Gives the room of detached keys back if this was the last step that could attach one of them again. `end` is the
  * number of the word after the step. */
-static void forget_detached(kw_store *store, const kw_undo *step, uint64_t end) {
-  kw_lease *lease = kw_leases_find(&store->leases, step->before.lease);
-  if (lease != NULL && lease->detached <= end) kw_lease_shrink(lease);
+static void forget_detached(kw_store *store, const kw_undo *step, uint64_t end,
+                            found_lease *found) {
+  int64_t id = step->before.lease;
+  if (found->id != id) *found = (found_lease){id, kw_leases_find(&store->leases, id)};
+  if (found->lease != NULL && found->lease->detached <= end) kw_lease_shrink(found->lease);
 }
 
 /* Tells the leases that the steps of the oldest n words are forgotten. Most writes concern no lease, and have nothing
  * to tell. */
 static void forget_steps(kw_store *store, size_t n) {
   kw_undo_list *undo = &store->undo;
+  found_lease found = {0}; /* stays good: a lease that ends here is found no more */
   for (size_t i = 0; i < n && undo->leased > 0;) {
     kw_undo step = kw_undo_read(undo->words + i);
     i += kw_undo_words(undo->words[i]);
@@ -232,7 +241,7 @@ static void forget_steps(kw_store *store, size_t n) {
     if (step.kind == KW_UNDO_REVOKE) {
       kw_leases_end(&store->leases, step.lease);
     } else {
-      forget_detached(store, &step, undo->first + i);
+      forget_detached(store, &step, undo->first + i, &found);
     }
   }
 }

@@ -340,3 +340,111 @@ for kind, open in pairs(many_keys.kinds) do
     end)
   end)
 end
+
+describe("a physical compaction by a task", function()
+  for _, kind in ipairs { "memory", "disk" } do
+    it("fails if the store is closed meanwhile: " .. kind, function()
+      local store = kind == "disk" and directory.open(directory.new()) or keywatch.open { step_records = 1 }
+      fill(store)
+      keywatch.run(function()
+        LONG.delete(store)
+        local task = keywatch.spawn(function() return store:compact(store:status().revision, { physical = true }) end)
+        keywatch.sleep(0)
+        assert.is_true(store:is_compacting())
+        store:close()
+        local _, result, err = task:join()
+        assert.is_nil(result)
+        assert.equal("closed", err.code)
+      end)
+      directory.remove_all()
+    end)
+  end
+end)
+
+if not probe then return end
+
+describe("a list of all leases", function()
+  local MANY_LEASES = 2000
+  local store
+
+  after_each(function()
+    store:close()
+    directory.remove_all()
+  end)
+
+  it("is whole though the table of leases shrinks meanwhile", function()
+    store = directory.open(directory.new())
+    local cap = 2
+    while cap * 3 / 4 < MANY_LEASES do cap = cap * 2 end
+    local left = cap / 8 -- leases, when the table shrinks
+    local lists = {}
+    keywatch.run(function()
+      local function all(from, to, fn)
+        local tasks = {}
+        for i = from, to do tasks[#tasks + 1] = keywatch.spawn(fn, i) end
+        assert(keywatch.join(tasks))
+      end
+      all(1, MANY_LEASES, function(id) assert(store:lease_grant(3600, { id = id })) end)
+      all(1, MANY_LEASES - left - 8, function(id) assert(store:lease_revoke(id)) end)
+      for id = MANY_LEASES - left - 7, MANY_LEASES - left + 8 do
+        probe.hold_disk(store, true)
+        local revoke = keywatch.spawn(function() assert(store:lease_revoke(id)) end)
+        keywatch.sleep(0)
+        local list = keywatch.spawn(function() lists[#lists + 1] = #assert(store:leases()) end)
+        for _ = 1, 4 do keywatch.sleep(0) end -- turns in which a part of the list is made
+        probe.hold_disk(store, false)
+        local now = os.clock()
+        repeat until os.clock() > now + 0.005 -- the disk is done meanwhile, and the list goes on afterwards
+        assert(keywatch.join { list, revoke })
+      end
+    end)
+    local expected = {}
+    for i = 1, 16 do expected[i] = left + 8 - i end
+    assert.same(expected, lists)
+  end)
+end)
+
+describe("work is counted in bytes, too:", function()
+  local LONG_KEY = ("k"):rep(10000) -- two of them are more than one turn reads
+  local LARGE = ("v"):rep(10000)
+  local store
+
+  before_each(function()
+    store = keywatch.open()
+    store:lease(1000, { id = 7 })
+    for i = 1, 3 do
+      store:put("large" .. i, LARGE)
+      store:put(LONG_KEY .. i, "", { lease = 7 })
+    end
+  end)
+
+  after_each(function() store:close() end)
+
+  local function ops(make)
+    local list = {}
+    for i = 1, 3 do list[i] = make("large" .. i) end
+    return { success = list }
+  end
+
+  it("the values that puts keep", function()
+    assert.is_false(store:try_txn(ops(function(key) return { put = key, ignore_value = true } end)))
+  end)
+
+  it("the values that puts replace, if they are asked for", function()
+    assert.is_false(store:try_txn(ops(function(key) return { put = key, value = "", prev_kv = true } end)))
+    assert.is_table(store:try_txn(ops(function(key) return { put = key, value = "" } end)))
+  end)
+
+  it("the values that a transaction gets", function()
+    assert.is_false(store:try_txn(ops(function(key) return { get = key } end)))
+  end)
+
+  it("the keys that a delete removes", function()
+    assert.is_false(store:try_delete("k", { prefix = true }))
+  end)
+
+  it("the keys of a lease that are put in order, and removed", function()
+    assert.is_false(store:try_lease_revoke(7))
+    assert.is_false(store:try_lease_time_to_live(7, { keys = true }))
+  end)
+end)

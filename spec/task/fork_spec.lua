@@ -1,5 +1,6 @@
 --- The driver in a child of its process: it goes on there, with nothing of what was under way.
 
+local directory = require "spec.support.directory"
 local program = require "spec.support.program"
 local shell = require "spec.support.shell"
 
@@ -110,6 +111,60 @@ describe("after a fork", function()
       fill("parent")
     ]]
     assert.equal("child\tnil\nchild\t1\nparent\tnil\nparent\t1\n", printed)
+  end)
+
+  it("a task of the child does not wait behind tasks of the parent", function()
+    local printed = run [[
+      local store = keywatch.open()
+      for i = 1, require("keywatch.core").probe and 300 or 200000 do store:put("k" .. i, "") end
+      keywatch.run(function()
+        local long = keywatch.spawn(function() store:delete("k", { prefix = true }) end)
+        local behind = keywatch.spawn(function() store:put("a", "1") end)
+        keywatch.sleep(0)
+        print(store:is_busy())
+        child(function() print("child", store:put("b", "1") ~= nil) end)
+        print("parent", (long:join()), (behind:join()))
+      end)
+    ]]
+    assert.equal("true\nchild\ttrue\nparent\ttrue\ttrue\n", printed)
+  end)
+
+  it("a snapshot that was not ready has failed in the child, and can be closed there", function()
+    local printed = run [[
+      local store = keywatch.open()
+      for i = 1, 20000 do store:put("k" .. i, "") end
+      local snapshots = { store:open_snapshot(), store:open_snapshot() }
+      keywatch.sleep(0.1) -- until the threads wait for more
+      child(function()
+        print(select(2, snapshots[1]:is_ready()).code)
+        for i = 1, 2 do snapshots[i]:close() end
+        print(store:put("a", "1") ~= nil)
+      end)
+      while not snapshots[1]:is_ready() do store:tend() end
+      print(snapshots[1]:size() > 0)
+    ]]
+    assert.equal("cancelled\ntrue\ntrue\n", printed)
+  end)
+
+  it("a store on a disk can be opened again though a child lives", function()
+    local path = directory.new()
+    local printed = run(([[
+      local path = %q
+      local store = keywatch.open { path = path }
+      local parent = uv.pid()
+      fork()
+      if uv.pid() ~= parent then
+        while not io.open(path .. "/opened") do keywatch.sleep(0.01) end
+        os.exit(0, false)
+      end
+      store:close()
+      local again, err = keywatch.open { path = path }
+      print(again ~= nil, err)
+      io.open(path .. "/opened", "w"):close()
+      wait()
+    ]]):format(path))
+    directory.remove_all()
+    assert.equal("true\tnil\n", printed)
   end)
 
   it("a failure is reported in the child if those who waited for the task are the parent's", function()

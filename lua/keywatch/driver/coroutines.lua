@@ -482,6 +482,7 @@ local function equip(self, driver)
   function driver.check_wait() scheduler:waiting_task() end
   function driver.current() return scheduler:current() end
   function driver.expire(task) scheduler:expire(task) end
+  driver.enter = self.backend.enter
   function driver.is_gone(co) return self:is_gone(co) end
   function driver.attach(source) self:attach(source) end
   function driver.detach(source) self:detach(source) end

@@ -34,6 +34,7 @@ end
 function source.enter(one, store)
   if one.pid ~= core.pid() then
     (store or one.store):status() -- raises in that case
+    driver.get().enter() -- has the source forget the waiters of the parent before this one is counted
     one.pid = core.pid()
   end
   if one.count == 0 then driver.get().attach(one) end

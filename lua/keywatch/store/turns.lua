@@ -313,9 +313,9 @@ function methods.compact(store, revision, opts)
   local result, err, ticket = compact(store, revision, is_long and without_physical(opts) or opts)
   while is_long and not ticket and store:is_compacting() do
     local seconds = store:tend()
-    if seconds == false then return nil, core.new_error("closed") end
     driver.get().sleep(seconds == 0 and 0 or math.min(seconds or PAUSE, PAUSE))
   end
+  if result and is_long and not ticket and store:tend() == false then return nil, core.new_error("closed") end
   return give(result, err, ticket)
 end
 

@@ -32,6 +32,8 @@
 --                    driver.protect, in the place of pcall, around waits whose caller has to clean up.
 --   patience()       Optional. Returns the seconds that a request, or a wait, without a timeout may take here, or nil
 --                    if that is as everywhere.
+--   enter()          Notices that the process is a child of the one that called last, if so. Other functions do that,
+--                    too, when they have to. Called before a source that is attached counts one more waiter.
 --   is_gone(co)      True if a coroutine is that of a task whose code never runs again, though it has not ended. Called
 --                    to learn whether the coroutine that reads a watch still does.
 --
