@@ -115,8 +115,8 @@ const kw_lease *kw_lease_cursor_next(kw_lease_cursor *cursor, const kw_leases *l
 void kw_lease_cursor_drop(kw_lease_cursor *cursor);
 
 /* Lists all leases, the soonest to expire first, or goes on with that. Leases may be renewed between two calls, and
- * revoked ones may end, but none may be added or revoked. Returns KW_OK if the list is complete, KW_UNFINISHED if the work is used up, or
- * KW_ERR_NO_MEMORY. */
+ * revoked ones may end, but none may be added or revoked. Returns KW_OK if the list is complete, KW_UNFINISHED if the
+ * work is used up, or KW_ERR_NO_MEMORY. */
 int kw_leases_list(const kw_leases *leases, kw_lease_list *list, kw_work *work);
 
 /* Lists the keys of a lease, in the order of keys, as kw_leases_list does. The keys of the lease must not change

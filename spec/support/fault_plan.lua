@@ -27,6 +27,14 @@ function fault_plan.has_struck(control)
   return os.remove(control .. ".struck") ~= nil
 end
 
+--- Returns the path of the file of the last call that was struck.
+function fault_plan.struck_path(control)
+  local file = assert(io.open(control .. ".struck"))
+  local path = file:read("*a"):match("^(.*) %-?%d+ %a+ %d+\n$")
+  file:close()
+  return path
+end
+
 --- Returns what was struck since the last time: `path`, the call's file; `at`, where the call has begun to write, or
 -- -1; `part`, what the call is a part of; and `reused`, see fault.c. Nil if nothing was struck.
 function fault_plan.take_strike(control)
