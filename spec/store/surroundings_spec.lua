@@ -1,5 +1,5 @@
---- A durable store in surroundings that change: its path comes to mean another directory, and descriptors run out or are
--- closed.
+--- A durable store in surroundings that change: its path comes to mean another directory, and descriptors run out, or
+-- are closed.
 
 local keywatch = require "keywatch"
 
