@@ -355,6 +355,7 @@ describe("a physical compaction by a task", function()
         local _, result, err = task:join()
         assert.is_nil(result)
         assert.equal("closed", err.code)
+        assert.is_true(err.maybe_done)
       end)
       directory.remove_all()
     end)
@@ -443,8 +444,13 @@ describe("work is counted in bytes, too:", function()
     assert.is_false(store:try_delete("k", { prefix = true }))
   end)
 
-  it("the keys of a lease that are put in order, and removed", function()
-    assert.is_false(store:try_lease_revoke(7))
-    assert.is_false(store:try_lease_time_to_live(7, { keys = true }))
+  it("the keys of a lease that are put in order", function()
+    local long = LONG_KEY .. LONG_KEY
+    for id, key in pairs { [8] = "short", [9] = long } do
+      store:lease(1000, { id = id })
+      for i = 1, 2 do store:put(key .. i, "", { lease = id }) end
+    end
+    assert.is_table(store:try_lease_time_to_live(8, { keys = true }))
+    assert.is_false(store:try_lease_time_to_live(9, { keys = true }))
   end)
 end)

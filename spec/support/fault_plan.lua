@@ -27,23 +27,21 @@ function fault_plan.has_struck(control)
   return os.remove(control .. ".struck") ~= nil
 end
 
---- Returns the path of the file of the last call that was struck.
-function fault_plan.struck_path(control)
-  local file = assert(io.open(control .. ".struck"))
-  local path = file:read("*a"):match("^(.*) %-?%d+ %a+ %d+\n$")
-  file:close()
-  return path
-end
-
 --- Returns what was struck since the last time: `path`, the call's file; `at`, where the call has begun to write, or
 -- -1; `part`, what the call is a part of; and `reused`, see fault.c. Nil if nothing was struck.
-function fault_plan.take_strike(control)
+function fault_plan.look_at_strike(control)
   local file = io.open(control .. ".struck")
   if not file then return nil end
   local path, at, part, reused = file:read("*a"):match("^(.*) (%-?%d+) (%a+) (%d+)\n$")
   file:close()
-  os.remove(control .. ".struck")
   return { path = path, at = tonumber(at), part = part, reused = tonumber(reused) }
+end
+
+--- Returns the same, and forgets the strike.
+function fault_plan.take_strike(control)
+  local strike = fault_plan.look_at_strike(control)
+  if strike then os.remove(control .. ".struck") end
+  return strike
 end
 
 --- Calls try(line) for one plan after the other, which strike at the first call, the second one, and so on; until it

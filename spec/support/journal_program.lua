@@ -57,7 +57,7 @@ local function work(journal, is_full)
     if ok then
       done = done + 1
     elseif err.code == "no_space" then
-      assert(is_full or not is_segment(fault_plan.struck_path(control)), "there is room")
+      assert(is_full or not is_segment(fault_plan.look_at_strike(control).path), "there is room")
       plan("")
       assert(groups.recover(path, 1, applied) == done, "a group that was refused is there")
     else

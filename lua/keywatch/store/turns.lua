@@ -315,7 +315,11 @@ function methods.compact(store, revision, opts)
     local seconds = store:tend()
     driver.get().sleep(seconds == 0 and 0 or math.min(seconds or PAUSE, PAUSE))
   end
-  if result and is_long and not ticket and store:tend() == false then return nil, core.new_error("closed") end
+  if result and is_long and not ticket and store:tend() == false then
+    local closed = core.new_error("closed")
+    closed.maybe_done = true -- the first step is done
+    return nil, closed
+  end
   return give(result, err, ticket)
 end
 
