@@ -136,21 +136,31 @@ function real:clear()
   end
 end
 
---- Waits until the world is as it is wished.
+--- Returns what still differs from what is wished, or nil, and then who leads: a world may need no work for a while
+-- after its leader was killed.
+function real:difference()
+  local difference = replicas.difference(self.direct, self.wished)
+  if difference then return difference end
+  local kv, err = self.direct:election(ELECTION):leader()
+  assert(not err, err)
+  if not kv then return "nobody leads" end
+  return nil, kv.value
+end
+
+--- Waits until the world is as it is wished, and somebody leads.
 function real:settle()
   self:clear()
   local deadline = keywatch.now() + network.PATIENCE
-  local difference = replicas.difference(self.direct, self.wished)
+  local difference, leader = self:difference()
   while difference and keywatch.now() < deadline do
     keywatch.sleep(STEP)
-    difference = replicas.difference(self.direct, self.wished)
+    difference, leader = self:difference()
   end
   if difference then
     local texts = { "at rest: " .. difference }
     for _, place in ipairs(self.places) do texts[#texts + 1] = place.process:transcript() end
     error(table.concat(texts, "\n"), 0)
   end
-  local leader = assert(self.direct:election(ELECTION):leader()).value
   if leader ~= self.leader then self:count("leaders") end
   self.leader = leader
   self:count("settled")
