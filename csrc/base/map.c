@@ -5,6 +5,19 @@
 
 #define KEEP_CAP 16 /* a map of this size does not shrink */
 #define FIRST_CAP 2 /* most maps stay small: the keys of a lease, the watchers of a stream */
+#define MOVES 16    /* slots of the table before that a put looks at: all, long before the table is full */
+#ifdef KW_PROBE
+#define STEPWISE_CAP 16 /* tests come to it */
+#else
+#define STEPWISE_CAP 16384 /* a table of this size grows in steps */
+#endif
+
+/* The ids that have not moved yet since the map has grown. They move by whole clusters, that is runs of slots which are
+ * not free: no search that begins in another cluster comes past them. */
+typedef struct kw_map_rest {
+  kw_map table;
+  size_t at; /* a free slot, or the first one of a cluster */
+} kw_map_rest;
 
 /* Ids are often counters or addresses. The finalizer of MurmurHash3 spreads them over all bits. */
 static size_t home(const kw_map *map, uint64_t id) {
@@ -23,34 +36,94 @@ static size_t locate(const kw_map *map, uint64_t id) {
   return i;
 }
 
+static void drop_rest(kw_map *map) {
+  if (map->rest == NULL) return;
+  kw_free(map->rest->table.slots);
+  kw_free(map->rest);
+  map->rest = NULL;
+}
+
 void kw_map_drop(kw_map *map) {
+  drop_rest(map);
   kw_free(map->slots);
   *map = (kw_map){0};
 }
 
+/* Returns the slot of an id, or NULL. */
+static kw_map_slot *find(const kw_map *map, uint64_t id) {
+  if (map->n == 0) return NULL;
+  kw_map_slot *slot = &map->slots[locate(map, id)];
+  if (slot->value != NULL) return slot;
+  return map->rest == NULL ? NULL : find(&map->rest->table, id);
+}
+
 void *kw_map_get(const kw_map *map, uint64_t id) {
-  return map->n == 0 ? NULL : map->slots[locate(map, id)].value;
+  const kw_map_slot *slot = find(map, id);
+  return slot == NULL ? NULL : slot->value;
 }
 
 static bool has_room(size_t n, size_t cap) {
   return n * 4 <= cap * 3;
 }
 
+/* Adds an id that is not there. */
+static void add(kw_map *map, kw_map_slot slot) {
+  map->slots[locate(map, slot.id)] = slot;
+}
+
+static void add_all(kw_map *map, const kw_map *from) {
+  for (size_t i = 0; i < from->cap; i++) {
+    if (from->slots[i].value != NULL) add(map, from->slots[i]);
+  }
+}
+
 /* Moves all ids to a table of another size. Returns false if memory is short. */
 static bool resize(kw_map *map, size_t cap) {
-  kw_map resized = {.cap = cap};
+  kw_map resized = {.n = map->n, .cap = cap};
   resized.slots = kw_alloc_zeroed(cap * sizeof *resized.slots);
   if (resized.slots == NULL) return false;
-  for (size_t i = 0; i < map->cap; i++) {
-    if (map->slots[i].value != NULL) kw_map_put(&resized, map->slots[i].id, map->slots[i].value);
-  }
-  kw_free(map->slots);
+  add_all(&resized, map);
+  if (map->rest != NULL) add_all(&resized, &map->rest->table);
+  kw_map_drop(map);
   *map = resized;
   return true;
 }
 
+/* Gives the map a table of another size, whose ids move later. Returns false if memory is short. */
+static bool begin_moving(kw_map *map, size_t cap) {
+  kw_map_rest *rest = kw_alloc(sizeof *rest);
+  kw_map_slot *slots = kw_alloc_zeroed(cap * sizeof *slots);
+  if (rest == NULL || slots == NULL) {
+    kw_free(rest);
+    kw_free(slots);
+    return false;
+  }
+  *rest = (kw_map_rest){.table = *map};
+  while (map->slots[rest->at].value != NULL) rest->at++;
+  *map = (kw_map){.slots = slots, .n = map->n, .cap = cap, .rest = rest};
+  return true;
+}
+
+/* Moves some clusters. */
+static void move_some(kw_map *map) {
+  kw_map *from = &map->rest->table;
+  bool was_free = false;
+  for (size_t i = 0; from->n > 0 && (i < MOVES || !was_free); i++) {
+    kw_map_slot *slot = &from->slots[map->rest->at];
+    was_free = slot->value == NULL;
+    if (!was_free) {
+      add(map, *slot);
+      *slot = (kw_map_slot){0};
+      from->n--;
+    }
+    map->rest->at = (map->rest->at + 1) & (from->cap - 1);
+  }
+  if (from->n == 0) drop_rest(map);
+}
+
 bool kw_map_reserve(kw_map *map) {
   if (has_room(map->n + 1, map->cap)) return true;
+  if (map->cap >= STEPWISE_CAP && map->rest == NULL) return begin_moving(map, map->cap * 2);
   return resize(map, map->cap == 0 ? FIRST_CAP : map->cap * 2);
 }
 
@@ -63,26 +136,39 @@ void kw_map_shrink(kw_map *map, size_t spare) {
 
 void kw_map_put(kw_map *map, uint64_t id, void *value) {
   assert(map->cap > map->n && value != NULL);
-  kw_map_slot *slot = &map->slots[locate(map, id)];
+  if (map->rest != NULL) move_some(map);
+  kw_map_slot *slot = &map->slots[locate(map, id)], *before = NULL;
+  if (slot->value == NULL && map->rest != NULL) before = find(&map->rest->table, id);
+  if (before != NULL) slot = before;
   if (slot->value == NULL) map->n++;
   *slot = (kw_map_slot){.id = id, .value = value};
 }
 
-void *kw_map_remove(kw_map *map, uint64_t id) {
-  if (map->n == 0) return NULL;
-  size_t hole = locate(map, id);
-  void *value = map->slots[hole].value;
-  if (value == NULL) return NULL;
-  const size_t mask = map->cap - 1;
-  for (size_t i = (hole + 1) & mask; map->slots[i].value != NULL; i = (i + 1) & mask) {
-    size_t want = home(map, map->slots[i].id);
+/* Frees a slot, and shifts the slots after it that can be found only past it. */
+static void free_slot(kw_map *table, size_t hole) {
+  const size_t mask = table->cap - 1;
+  for (size_t i = (hole + 1) & mask; table->slots[i].value != NULL; i = (i + 1) & mask) {
+    size_t want = home(table, table->slots[i].id);
     if (((i - want) & mask) >= ((i - hole) & mask)) { /* the hole is on its probe path */
-      map->slots[hole] = map->slots[i];
+      table->slots[hole] = table->slots[i];
       hole = i;
     }
   }
-  map->slots[hole] = (kw_map_slot){0};
+  table->slots[hole] = (kw_map_slot){0};
+  table->n--;
+}
+
+void *kw_map_remove(kw_map *map, uint64_t id) {
+  if (map->n == 0) return NULL;
+  size_t i = locate(map, id);
+  void *value = map->slots[i].value;
+  if (value != NULL) {
+    free_slot(map, i);
+    return value;
+  }
+  if (map->rest == NULL || (value = kw_map_remove(&map->rest->table, id)) == NULL) return NULL;
   map->n--;
+  if (map->rest->table.n == 0) drop_rest(map);
   return value;
 }
 
@@ -91,5 +177,9 @@ void *kw_map_next(const kw_map *map, size_t *at) {
     void *value = map->slots[(*at)++].value;
     if (value != NULL) return value;
   }
-  return NULL;
+  if (map->rest == NULL) return NULL;
+  size_t rest_at = *at - map->cap;
+  void *value = kw_map_next(&map->rest->table, &rest_at);
+  *at = map->cap + rest_at;
+  return value;
 }

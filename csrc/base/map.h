@@ -4,7 +4,7 @@
  *
  * A slot with the value NULL is free, so NULL cannot be stored. A removal shifts following slots back. The table
  * shrinks only where its owner asks for that: else an id that was removed can be put again without memory. Get, put and
- * remove are O(1) on average.
+ * remove are O(1) on average. A large table grows in steps: every put moves some ids from the table before.
  */
 #ifndef KW_BASE_MAP_H
 #define KW_BASE_MAP_H
@@ -19,8 +19,9 @@ typedef struct kw_map_slot {
 /* An all-zero map is empty and ready for use. It borrows its values. */
 typedef struct kw_map {
   kw_map_slot *slots;
-  size_t n;   /* number of ids */
+  size_t n;   /* number of ids, also of those that have not moved yet */
   size_t cap; /* number of slots: a power of two, or 0 before the first reserve */
+  struct kw_map_rest *rest; /* of the table before: ids that have not moved yet; or NULL */
 } kw_map;
 
 /* Frees the slots, not the values. The map is then empty, and ready for use. */

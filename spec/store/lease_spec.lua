@@ -230,6 +230,24 @@ describe("the keys of a lease", function()
     end
     assert.same(expected, lease:keys())
   end)
+
+  it("come and go while they become many", function()
+    local store = new_store()
+    local lease, other, expected = store:lease(10), store:lease(10), {}
+    for i = 1, 1000 do
+      store:put(("k%04d"):format(i), "", { lease = lease })
+      if i % 3 == 0 then store:delete(("k%04d"):format(i - i % 7)) end
+      if i % 5 == 0 then store:put(("k%04d"):format(math.floor(i / 2)), "", { lease = other }) end
+      if i % 11 == 0 then store:put(("k%04d"):format(math.floor(i / 3)), "", { lease = lease }) end
+    end
+    for _, kv in ipairs(store:range("k", { prefix = true })) do
+      if kv.lease == lease.id then expected[#expected + 1] = kv.key end
+    end
+    assert.same(expected, lease:keys())
+    assert(#expected > 400, #expected)
+    lease:revoke()
+    assert.same(keys(store:range("k", { prefix = true })), other:keys())
+  end)
 end)
 
 describe("the lease of an id", function()
