@@ -5,7 +5,8 @@
 
 #define KEEP_CAP 16 /* a map of this size does not shrink */
 #define FIRST_CAP 2 /* most maps stay small: the keys of a lease, the watchers of a stream */
-#define MOVES 16    /* slots of the table before that a put looks at: all, long before the table is full */
+#define MOVES                                                                                      \
+  16 /* slots of the table before that a put looks at: all, long before the table is full */
 #ifdef KW_PROBE
 #define STEPWISE_CAP 16 /* tests come to it */
 #else

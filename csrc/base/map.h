@@ -19,8 +19,8 @@ typedef struct kw_map_slot {
 /* An all-zero map is empty and ready for use. It borrows its values. */
 typedef struct kw_map {
   kw_map_slot *slots;
-  size_t n;   /* number of ids, also of those that have not moved yet */
-  size_t cap; /* number of slots: a power of two, or 0 before the first reserve */
+  size_t n;                 /* number of ids, also of those that have not moved yet */
+  size_t cap;               /* number of slots: a power of two, or 0 before the first reserve */
   struct kw_map_rest *rest; /* of the table before: ids that have not moved yet; or NULL */
 } kw_map;
 

@@ -240,13 +240,13 @@ describe("the keys of a lease", function()
       if i % 5 == 0 then store:put(("k%04d"):format(math.floor(i / 2)), "", { lease = other }) end
       if i % 11 == 0 then store:put(("k%04d"):format(math.floor(i / 3)), "", { lease = lease }) end
     end
-    for _, kv in ipairs(store:range("k", { prefix = true })) do
+    for kv in store:each("k", { prefix = true }) do
       if kv.lease == lease.id then expected[#expected + 1] = kv.key end
     end
     assert.same(expected, lease:keys())
     assert(#expected > 400, #expected)
     lease:revoke()
-    assert.same(keys(store:range("k", { prefix = true })), other:keys())
+    assert.equal(keys(store:range("k", { prefix = true })), table.concat(other:keys(), " "))
   end)
 end)
 
