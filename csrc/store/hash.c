@@ -17,41 +17,45 @@ static uint32_t extend(uint32_t crc, const kw_log_entry *entry) {
   return kw_crc32c(crc, entry->bytes);
 }
 
-/* True if any key exists at `rev`. Before the first compaction the answer has no effect. */
-static bool has_live(const kw_store *store, int64_t rev) {
-  if (store->compact_revision < 0) return true;
-  if (rev == store->applied && !kw_store_is_busy(store)) return store->index.live > 0;
-  kw_index_cursor cursor = kw_index_seek(&store->index, kw_slice_of("", 0));
-  const kw_key_history *history;
-  while ((history = kw_index_next(&cursor)) != NULL) {
-    const kw_change *change = kw_key_history_at(history, rev);
-    if (change != NULL && !change->tombstone) return true;
-  }
-  return false;
+/* True if a record is a put, and the newest of its key at `rev`. */
+static bool is_newest_put(const kw_store *store, const kw_log_entry *entry, int64_t rev) {
+  if (entry->tombstone) return false;
+  const kw_key_history *history = kw_index_find(&store->index, kw_keyvalue_key_in(entry->bytes));
+  const kw_change *newest = history == NULL ? NULL : kw_key_history_at(history, rev);
+  return newest != NULL && kw_revision_compare(kw_change_revision(newest), entry->rev) == 0;
 }
 
 /* True if etcd's hash includes a record. Up to the compacted revision it includes those puts that are the newest of
  * their key at `newest_at`. Tombstones at the compacted revision are not included: old versions of etcd do not keep
  * them. */
 static bool counts(const kw_store *store, const kw_log_entry *entry, int64_t newest_at) {
-  if (entry->rev.main > store->compact_revision) return true;
-  if (entry->tombstone) return false;
-  const kw_key_history *history = kw_index_find(&store->index, kw_keyvalue_key_in(entry->bytes));
-  const kw_change *newest = history == NULL ? NULL : kw_key_history_at(history, newest_at);
-  return newest != NULL && kw_revision_compare(kw_change_revision(newest), entry->rev) == 0;
+  return entry->rev.main > store->compact_revision || is_newest_put(store, entry, newest_at);
 }
 
+/* Begins with the first record, to hash. */
+static void begin_hashing(kw_hash_walk *walk, int64_t newest_at) {
+  walk->newest_at = newest_at;
+  walk->next = (kw_revision){0};
+  walk->is_hashing = true;
+}
+
+/* Before the first compaction it has no effect whether any key lives at the revision of the hash, and the index knows
+ * that of the newest revision. Else the records are looked through first. */
 static int begin(const kw_store *store, kw_hash_walk *walk) {
   int64_t rev = walk->revision <= 0 ? store->revision : walk->revision;
   int rc = kw_read_check(store, rev, store->revision);
   if (rc != KW_OK) return rc;
-  walk->hash = (kw_hash){.hash = kw_crc32c(0, kw_slice_of("key", 3)),
-                         .revision = store->revision,
-                         .compact_revision = store->compact_revision,
-                         .hash_revision = rev};
-  walk->next = (kw_revision){0};
-  walk->newest_at = has_live(store, rev) ? rev : store->compact_revision;
-  walk->has_begun = true;
+  *walk = (kw_hash_walk){.revision = walk->revision,
+                         .hash = {.hash = kw_crc32c(0, kw_slice_of("key", 3)),
+                                  .revision = store->revision,
+                                  .compact_revision = store->compact_revision,
+                                  .hash_revision = rev},
+                         .has_begun = true};
+  if (store->compact_revision < 0) {
+    begin_hashing(walk, rev);
+  } else if (rev == store->applied && !kw_store_is_busy(store)) {
+    begin_hashing(walk, store->index.live > 0 ? rev : store->compact_revision);
+  }
   return KW_OK;
 }
 
@@ -70,9 +74,17 @@ int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records) {
   while (kw_work_is_left(&work)) {
     bool is_there = kw_log_next(store->log, &cursor, &entry);
     if (!is_there && kw_log_failure(store->log) != KW_OK) return kw_log_failure(store->log);
-    walk->is_done = !is_there || entry.rev.main > walk->hash.hash_revision;
-    if (walk->is_done) return KW_OK;
-    if (counts(store, &entry, walk->newest_at)) walk->hash.hash = extend(walk->hash.hash, &entry);
+    int64_t rev = walk->hash.hash_revision;
+    bool is_end = !is_there || entry.rev.main > rev;
+    if (!walk->is_hashing && (is_end || is_newest_put(store, &entry, rev))) {
+      begin_hashing(walk, is_end ? store->compact_revision : rev);
+      cursor = kw_log_seek(store->log, walk->next);
+      continue;
+    }
+    walk->is_done = is_end;
+    if (is_end) return KW_OK;
+    if (walk->is_hashing && counts(store, &entry, walk->newest_at))
+      walk->hash.hash = extend(walk->hash.hash, &entry);
     walk->next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
     kw_work_spend(&work, entry.bytes.len);
   }

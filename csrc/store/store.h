@@ -433,6 +433,7 @@ typedef struct kw_hash_walk {
   int64_t revision; /* to hash at; 0: the current one */
   kw_hash hash;     /* valid once the walk is done */
   bool has_begun;
+  bool is_hashing; /* it is known whether any key lives at the revision of the hash */
   bool is_done;
   /* Of the records up to the compacted revision, only those count that are the newest of their key at this one. */
   int64_t newest_at;

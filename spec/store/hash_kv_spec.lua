@@ -100,6 +100,21 @@ describe("the hash", function()
     assert.equal(told[9][9], store:hash_kv().hash)
   end)
 
+  it("has all that a compaction has left if no key lives at its revision", function()
+    local store = keywatch.open { now = 0 }
+    store:put("a", "") -- 2
+    store:compact(2, { physical = true })
+    store:delete("a") -- 3
+    local history = {
+      "key",
+      bytes "0000000000000002 5f 0000000000000000", bytes "0a0161 1002 1802 2001",
+      bytes "0000000000000003 5f 0000000000000000 74", bytes "0a0161",
+    }
+    assert.equal(crc32c.checksum(history), store:hash_kv(3).hash)
+    for i = 1, 50 do store:put("b" .. i, "") end
+    assert.equal(crc32c.checksum(history), store:hash_kv(3).hash) -- no longer the newest revision
+  end)
+
   it("is etcd's while a compaction is on its way", function()
     local store = store_with_history { step_records = 1 }
     store:compact(6)
