@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/directory.h"
@@ -11,11 +12,26 @@ const char *kw_directory_name(const char *directory, const char *file, char name
   return name;
 }
 
+bool kw_directory_has(const char *directory, const char *file, int fd) {
+  char name[KW_NAME_ROOM];
+  struct stat named, opened;
+  return stat(kw_directory_name(directory, file, name), &named) == 0 && fstat(fd, &opened) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+}
+
+int kw_directory_open(const char *directory, int *fd) {
+  *fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return *fd >= 0 || errno == EACCES ? 0 : errno;
+}
+
+int kw_directory_sync_open(int fd) {
+  return fd < 0 || fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+}
+
 int kw_directory_sync(const char *directory) {
-  int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return errno == EACCES ? 0 : errno;
-  int rc = fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
-  close(fd);
+  int fd, rc = kw_directory_open(directory, &fd);
+  if (rc == 0) rc = kw_directory_sync_open(fd);
+  if (fd >= 0) close(fd);
   return rc;
 }
 

@@ -16,8 +16,20 @@
  * name of up to 15 bytes always fits. */
 const char *kw_directory_name(const char *directory, const char *file, char name[KW_NAME_ROOM]);
 
-/* Syncs a directory. Returns 0 or an errno. Returns 0, too, where a directory cannot be synced: without the
- * permission to read it (EACCES), or on a file system that has no such sync (EINVAL). */
+/* True if the file of this name in a directory is the one that is open as `fd`. If not, the directory was moved or
+ * removed, or the path means another one now. */
+bool kw_directory_has(const char *directory, const char *file, int fd);
+
+/* Opens a directory, to sync it later: the sync then does not fail for want of a descriptor. *fd becomes a descriptor
+ * that the caller closes; or -1, where the directory cannot be synced, without the permission to read it (EACCES).
+ * Returns 0 or an errno, and *fd is then -1. */
+int kw_directory_open(const char *directory, int *fd);
+
+/* Syncs an open directory. Returns 0 or an errno. Returns 0, too, where it cannot be synced: `fd` is -1, or the file
+ * system has no such sync (EINVAL). */
+int kw_directory_sync_open(int fd);
+
+/* Opens and syncs a directory. Returns 0 or an errno. */
 int kw_directory_sync(const char *directory);
 
 /* Syncs the parent of a directory, so that the name of the directory itself is durable. Returns what

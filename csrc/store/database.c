@@ -18,6 +18,7 @@
 
 #define PID_ROOM 16
 #define AHEAD_STEP (4 << 20) /* bytes that are read ahead at once */
+#define LOCK "lock"
 #define DATA "data.mdb"
 #define LOCK_OF_DATA "data.mdb-lock"
 #define COPY "copy.mdb"
@@ -31,7 +32,7 @@ struct kw_database {
   bool is_placed;         /* the cursor stands before `next` */
   kw_revision next;
   int64_t ahead;                /* the file was read ahead up to this byte */
-  char path[KW_DIRECTORY_ROOM]; /* absolute, without symbolic links */
+  char path[KW_DIRECTORY_ROOM]; /* see resolve */
   size_t map_bytes;
   int lock;  /* descriptor of the lock file */
   pid_t pid; /* of the process that opened the database */
@@ -67,7 +68,7 @@ static int refuse_locked(char *text, const char *path, int fd) {
 /* The directory is locked even if there is no room for the process id. */
 static int lock(kw_database *db, char *text) {
   char name[KW_NAME_ROOM], pid[PID_ROOM];
-  db->lock = open(kw_directory_name(db->path, "lock", name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  db->lock = open(kw_directory_name(db->path, LOCK, name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (db->lock < 0) return refuse_errno(text, db->path, errno);
   if (flock(db->lock, LOCK_EX | LOCK_NB) < 0) return refuse_locked(text, db->path, db->lock);
   int n = snprintf(pid, sizeof pid, "%ld\n", (long)db->pid);
@@ -84,10 +85,15 @@ static int make_directory(const char *path, char *text) {
   return S_ISDIR(st.st_mode) ? KW_OK : kw_database_refuse(text, path, "it is not a directory");
 }
 
-/* Keeps the path without symbolic links: files are made in the directory all the time, and the given path may soon mean
- * another one. */
-static int resolve(kw_database *db, const char *path, char *text) {
-  return realpath(path, db->path) != NULL ? KW_OK : refuse_errno(text, path, errno);
+/* Keeps the absolute path without symbolic links: files are made in the directory all the time, and the given path may
+ * soon mean another one. Keeps the given path where there is no such path, or where it means another directory: that of
+ * another mount namespace, under /proc. */
+static void resolve(kw_database *db, const char *path) {
+  struct stat given, resolved;
+  bool is_same = realpath(path, db->path) != NULL && stat(path, &given) == 0 &&
+                 stat(db->path, &resolved) == 0 && given.st_dev == resolved.st_dev &&
+                 given.st_ino == resolved.st_ino;
+  if (!is_same) strcpy(db->path, path);
 }
 
 static void unlink_in(const kw_database *db, const char *file_name) {
@@ -165,7 +171,16 @@ static int open_directory(kw_database *db, char *text) {
   return rc == 0 ? KW_OK : kw_database_refuse(text, db->path, mdb_strerror(rc));
 }
 
-int kw_database_open(const char *path, size_t map_bytes, kw_database **result,
+/* Makes the map large enough for the file, and for some bytes more. */
+static void reserve_map(kw_database *db, size_t spare_bytes) {
+  char name[KW_NAME_ROOM];
+  struct stat st;
+  if (stat(kw_directory_name(db->path, DATA, name), &st) < 0 || st.st_size <= 0) return;
+  size_t need = (size_t)st.st_size + spare_bytes;
+  if (need > db->map_bytes) db->map_bytes = need;
+}
+
+int kw_database_open(const char *path, size_t map_bytes, size_t spare_bytes, kw_database **result,
                      char text[KW_REASON_ROOM]) {
   if (strlen(path) >= KW_DIRECTORY_ROOM)
     return kw_database_refuse(text, path, strerror(ENAMETOOLONG));
@@ -176,8 +191,9 @@ int kw_database_open(const char *path, size_t map_bytes, kw_database **result,
   db->pid = kw_process_id();
   kw_file_guard_standard();
   int rc = make_directory(path, text);
-  if (rc == KW_OK) rc = resolve(db, path, text);
+  if (rc == KW_OK) resolve(db, path);
   if (rc == KW_OK) rc = lock(db, text);
+  if (rc == KW_OK) reserve_map(db, spare_bytes);
   if (rc == KW_OK) rc = open_directory(db, text);
   if (rc != KW_OK) {
     kw_database_close(db);
@@ -228,6 +244,10 @@ int kw_database_recover(kw_database *db, const kw_commit_group *group) {
   if (rc == KW_OK) rc = kw_database_renew(db);
   if (rc == KW_OK) db->opened = kw_lmdb_get_meta(db->file, db->reading);
   return rc;
+}
+
+bool kw_database_is_in_place(const kw_database *db) {
+  return kw_directory_has(db->path, LOCK, db->lock);
 }
 
 const char *kw_database_path(const kw_database *db) {
@@ -355,6 +375,7 @@ static int copy_to(const kw_database *db, const char *name) {
 
 int kw_database_copy(const kw_database *db) {
   char name[KW_NAME_ROOM];
+  if (!kw_database_is_in_place(db)) return KW_ERR_STORAGE;
   return kw_lmdb_error(copy_to(db, kw_directory_name(db->path, COPY, name)));
 }
 
@@ -376,19 +397,25 @@ void kw_database_close_replaced(kw_database *db) {
 int kw_database_swap(kw_database *db, bool *is_swapped) {
   kw_database new = {.map_bytes = db->map_bytes};
   int64_t format;
+  int directory;
+  *is_swapped = false;
+  if (!kw_database_is_in_place(db)) return KW_ERR_STORAGE;
   strcpy(new.path, db->path);
-  int rc = open_file(&new, COPY, LOCK_OF_COPY, &format);
+  int rc = kw_directory_open(db->path, &directory);
+  if (rc == 0) rc = open_file(&new, COPY, LOCK_OF_COPY, &format);
   if (rc == 0) rc = kw_lmdb_file_rename(db->path, COPY, DATA);
   *is_swapped = rc == 0;
-  if (rc != 0) {
+  if (rc == 0) {
+    take_file(db, &new);
+    kw_lmdb_file_rename(db->path, LOCK_OF_COPY, LOCK_OF_DATA);
+    rc = kw_directory_sync_open(directory);
+  } else {
     close_file(&new);
     unlink_in(db, COPY);
     unlink_in(db, LOCK_OF_COPY);
-    return kw_lmdb_error(rc);
   }
-  take_file(db, &new);
-  kw_lmdb_file_rename(db->path, LOCK_OF_COPY, LOCK_OF_DATA);
-  return kw_lmdb_error(kw_directory_sync(db->path));
+  if (directory >= 0) close(directory);
+  return kw_lmdb_error(rc);
 }
 
 /* }====== */

@@ -36,9 +36,10 @@ typedef struct kw_database_identity {
 #define KW_REASON_ROOM 512 /* bytes of a sentence that says why something failed */
 
 /* Opens the database of a directory; makes directory and database if they do not exist. `map_bytes` bounds the size
- * of the database. Until it is closed no other process can open it. Returns KW_OK, KW_ERR_NO_MEMORY; or
- * KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a sentence in `text`. */
-int kw_database_open(const char *path, size_t map_bytes, kw_database **db,
+ * of the database, but a database that exists may grow by `spare_bytes` in any case. Until it is closed no other
+ * process can open it. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a sentence in
+ * `text`. */
+int kw_database_open(const char *path, size_t map_bytes, size_t spare_bytes, kw_database **db,
                      char text[KW_REASON_ROOM]);
 
 /* Closes the database. Views of it have to be closed before. */
@@ -65,6 +66,10 @@ int kw_database_begin_epoch(kw_database *db, kw_database_identity *identity);
 /* Writes a group that the journal has beyond the database, and moves the reader on: the database was opened with it.
  * Returns what kw_database_write returns. */
 int kw_database_recover(kw_database *db, const kw_commit_group *group);
+
+/* True if the path of the database means its directory. False after that was moved or removed, or its lock file was:
+ * then no file of the path may be touched. Any thread. */
+bool kw_database_is_in_place(const kw_database *db);
 
 /* Returns the path of the directory, valid until the database is closed. */
 const char *kw_database_path(const kw_database *db);
@@ -134,7 +139,7 @@ int64_t kw_database_get_size(const kw_database *db, int64_t *in_use);
 /* {====== Defragmentation ====== */
 
 /* Copies the database, without free pages, to a file beside it. Returns KW_OK; or KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY
- * or KW_ERR_STORAGE, and then there is no copy. */
+ * or KW_ERR_STORAGE, and then there is no copy. Copy and swap fail if the directory is not in place. */
 int kw_database_copy(const kw_database *db);
 
 /* Replaces the file of the database by its copy, and moves the reader on to it. *is_swapped becomes true if that was

@@ -50,6 +50,8 @@ struct kw_journal {
   uint64_t epoch;
   int64_t first_bytes;
   int64_t most_bytes;
+  bool (*is_in_place)(void *ctx);
+  void *ctx;
 
   /* Of append alone. */
   uint8_t *buffer; /* has the frame, which begins at a multiple of a block in memory, too */
@@ -62,7 +64,7 @@ struct kw_journal {
   slot slots[KW_JOURNAL_SLOTS];
   slot *current;    /* takes the next frame; NULL: none does */
   bool is_writing;  /* a frame, to `current` */
-  bool is_failed;   /* a write has failed */
+  bool is_failed;   /* a write has failed, or the directory is not in place */
   int64_t number;   /* of the last use of a segment */
   int64_t used;     /* number of the last segment that was the current one */
   int64_t appended; /* sequence of the last frame */
@@ -120,6 +122,8 @@ int kw_journal_open(const char *directory, const kw_journal_options *options, kw
   journal->first_bytes = size_within(options->first_bytes, KW_JOURNAL_FIRST_BYTES, LEAST_BYTES);
   journal->most_bytes =
       size_within(options->most_bytes, KW_JOURNAL_MOST_BYTES, journal->first_bytes);
+  journal->is_in_place = options->is_in_place;
+  journal->ctx = options->ctx;
   pthread_mutex_init(&journal->mutex, NULL);
   pthread_cond_init(&journal->changed, NULL);
   kw_journal_segment_remove_unfinished(directory);
@@ -129,6 +133,12 @@ int kw_journal_open(const char *directory, const kw_journal_options *options, kw
   *result = rc == KW_OK ? journal : NULL;
   if (rc != KW_OK) kw_journal_close(journal);
   return rc;
+}
+
+int64_t kw_journal_bytes_in(const char *directory) {
+  int64_t sum = 0;
+  for (int i = 0; i < KW_JOURNAL_SLOTS; i++) sum += kw_journal_segment_bytes_of(directory, i);
+  return sum;
 }
 
 void kw_journal_remove(const char *directory) {
@@ -212,8 +222,19 @@ static void end_busy(kw_journal *journal, slot *s, slot_state state) {
   pthread_cond_broadcast(&journal->changed);
 }
 
-/* Makes the file of an empty slot. Where there is no room for a large one, a small one has to do. A file that cannot be
- * made is no failure of the journal, for want of descriptors for example: the file is missing, and nothing else. */
+static bool is_in_place(const kw_journal *journal) {
+  return journal->is_in_place == NULL || journal->is_in_place(journal->ctx);
+}
+
+/* Makes the file of a segment. A file that cannot be made is no failure of the journal, for want of descriptors for
+ * example: the file is missing, and nothing else. */
+static int make_file(const kw_journal *journal, kw_journal_segment *segment) {
+  if (!is_in_place(journal)) return KW_ERR_STORAGE;
+  int rc = kw_journal_segment_make(journal->directory, segment);
+  return rc == KW_ERR_STORAGE ? KW_ERR_NO_SPACE : rc;
+}
+
+/* Makes the file of an empty slot. Where there is no room for a large one, a small one has to do. */
 static int make(kw_journal *journal, slot *s, int64_t need) {
   int64_t least = least_size(journal, need);
   kw_journal_segment made = {.slot = (int)(s - journal->slots),
@@ -223,12 +244,11 @@ static int make(kw_journal *journal, slot *s, int64_t need) {
                              .epoch = journal->epoch};
   s->state = SLOT_BUSY;
   unlock(journal);
-  int rc = kw_journal_segment_make(journal->directory, &made);
+  int rc = make_file(journal, &made);
   if (rc == KW_ERR_NO_SPACE && made.size > least) {
     made.size = least;
-    rc = kw_journal_segment_make(journal->directory, &made);
+    rc = make_file(journal, &made);
   }
-  if (rc == KW_ERR_STORAGE) rc = KW_ERR_NO_SPACE;
   lock(journal);
   if (rc == KW_OK) s->segment = made;
   end_busy(journal, s, rc == KW_OK ? SLOT_READY : SLOT_EMPTY);
@@ -255,7 +275,7 @@ static void remove_file(kw_journal *journal, slot *s) {
   s->state = SLOT_BUSY;
   s->segment.fd = -1;
   unlock(journal);
-  kw_journal_segment_remove(journal->directory, gone.slot);
+  if (is_in_place(journal)) kw_journal_segment_remove(journal->directory, gone.slot);
   kw_journal_segment_close(&gone);
   lock(journal);
   end_busy(journal, s, SLOT_EMPTY);
@@ -489,8 +509,18 @@ static bool is_needed(const kw_journal *journal) {
   return current == NULL || room_of(current) < current->segment.size / 2;
 }
 
+/* Frames in files that were removed, or that nobody will find again, are of no use. */
+static bool is_lost(kw_journal *journal) {
+  if (is_in_place(journal)) return false;
+  lock(journal);
+  journal->is_failed = true;
+  unlock(journal);
+  return true;
+}
+
 int kw_journal_prepare(kw_journal *journal) {
   int rc = KW_OK;
+  if (is_lost(journal)) return KW_ERR_STORAGE;
   lock(journal);
   bool calm = is_calm(journal);
   if (calm) give_up_ready(journal);

@@ -268,6 +268,12 @@ void kw_journal_segment_close(kw_journal_segment *segment) {
   segment->fd = -1;
 }
 
+int64_t kw_journal_segment_bytes_of(const char *directory, int slot) {
+  char path[KW_NAME_ROOM];
+  struct stat st;
+  return stat(path_of(directory, slot, path), &st) < 0 ? 0 : (int64_t)st.st_size;
+}
+
 void kw_journal_segment_remove(const char *directory, int slot) {
   char path[KW_NAME_ROOM];
   unlink(path_of(directory, slot, path));
@@ -320,11 +326,12 @@ static int write_file(const kw_journal_segment *segment) {
   return number == 0 && fsync(segment->fd) < 0 ? errno : number;
 }
 
-/* Gives the finished file its name. Without a synced name a crash could lose the frames of the segment. */
-static int give_name(const char *directory, const char *unfinished, int slot) {
+/* Gives the finished file its name. Without a synced name a crash could lose the frames of the segment. `fd` is that of
+ * the directory. */
+static int give_name(const char *directory, int fd, const char *unfinished, int slot) {
   char path[KW_NAME_ROOM];
   if (rename(unfinished, path_of(directory, slot, path)) < 0) return errno;
-  int number = kw_directory_sync(directory);
+  int number = kw_directory_sync_open(fd);
   if (number != 0) unlink(path);
   return number;
 }
@@ -333,23 +340,33 @@ static int error_of(int number) {
   return number == 0 ? KW_OK : number == ENOMEM ? KW_ERR_NO_MEMORY : kw_error_of_errno(number);
 }
 
-int kw_journal_segment_make(const char *directory, kw_journal_segment *segment) {
+/* The directory is open before anything is written: else the whole file might be written in vain, for want of a
+ * descriptor. */
+static int make_file(const char *directory, int fd, kw_journal_segment *segment) {
   char path[KW_NAME_ROOM];
   kw_directory_name(directory, UNFINISHED, path);
+  segment->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (segment->fd < 0) return errno;
+  int number = write_file(segment);
+  if (number == 0) number = give_name(directory, fd, path, segment->slot);
+  if (number == 0) {
+    begin_direct(segment->fd);
+    return 0;
+  }
+  kw_journal_segment_close(segment);
+  unlink(path);
+  return number;
+}
+
+int kw_journal_segment_make(const char *directory, kw_journal_segment *segment) {
+  int fd;
   segment->first_copy = 0;
   segment->fd = -1;
   if (!has_room(directory, segment->size)) return KW_ERR_NO_SPACE;
   if (!draw_salt(&segment->salt)) return KW_ERR_STORAGE;
-  segment->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (segment->fd < 0) return error_of(errno);
-  int number = write_file(segment);
-  if (number == 0) number = give_name(directory, path, segment->slot);
-  if (number == 0) {
-    begin_direct(segment->fd);
-    return KW_OK;
-  }
-  kw_journal_segment_close(segment);
-  unlink(path);
+  int number = kw_directory_open(directory, &fd);
+  if (number == 0) number = make_file(directory, fd, segment);
+  if (fd >= 0) close(fd);
   return error_of(number);
 }
 

@@ -28,10 +28,15 @@ int kw_recovery_replay(kw_database *db, char text[KW_REASON_ROOM]) {
   return rc == KW_OK ? rc : refuse(db, rc, "its journal cannot be written to its database", text);
 }
 
+static bool is_in_place(void *ctx) {
+  return kw_database_is_in_place(ctx);
+}
+
 int kw_recovery_begin(kw_database *db, int64_t segment_bytes, kw_journal **journal) {
   const kw_commit_group nothing = {0};
   kw_database_identity identity;
   *journal = NULL;
+  if (!kw_database_is_in_place(db)) return KW_ERR_STORAGE;
   if (kw_database_reserve(db, &nothing, 0) == KW_ERR_NO_SPACE)
     kw_journal_remove(kw_database_path(db)); /* the database has all that it held */
   int rc = kw_database_begin_epoch(db, &identity);
@@ -40,7 +45,9 @@ int kw_recovery_begin(kw_database *db, int64_t segment_bytes, kw_journal **journ
   kw_journal_options options = {.store_id = identity.id,
                                 .epoch = identity.epoch,
                                 .first_bytes = is_small ? segment_bytes : KW_JOURNAL_FIRST_BYTES,
-                                .most_bytes = segment_bytes};
+                                .most_bytes = segment_bytes,
+                                .is_in_place = is_in_place,
+                                .ctx = db};
   rc = kw_journal_open(kw_database_path(db), &options, journal);
   return rc == KW_ERR_STORAGE ? KW_ERR_NO_SPACE : rc;
 }

@@ -184,7 +184,7 @@ static bool name_beside(const char *directory, char path[PATH_ROOM]) {
 static int fill(kw_image *image, const char *directory, kw_restored *restored, char *text) {
   target to = {0};
   int64_t map = MAP_PER_BYTE * kw_image_size(image) + MAP_MARGIN;
-  int rc = kw_database_open(directory, (size_t)map, &to.database, text);
+  int rc = kw_database_open(directory, (size_t)map, 0, &to.database, text);
   if (rc != KW_OK) return rc;
   rc = copy(image, &to, restored);
   kw_commit_group_drop(&to.changes);

@@ -18,6 +18,8 @@
 
 #define MAX_PENDING (256 << 20) /* bytes of records that wait for the disk */
 #define MAP_MARGIN (INT64_C(64) << 20)
+#define MAP_PER_BYTE                                                                               \
+  4 /* of the journal: a record of half a page takes a page, and there are as many free pages */
 #define MAP_WITHOUT_QUOTA (INT64_C(1) << 40)
 
 /* In etcd a write is a proposal to raft, which has, beside the request, a header with an id, a tag and a length. Its
@@ -43,9 +45,15 @@ static size_t map_bytes(const kw_store_options *options) {
   return (size_t)(quota > INT64_MAX / 4 ? INT64_MAX / 2 : 2 * quota + MAP_MARGIN);
 }
 
+/* What the journal has beyond the database has to fit, also if the quota was lowered since. */
+static size_t spare_bytes(const char *path) {
+  return (size_t)(MAP_PER_BYTE * kw_journal_bytes_in(path) + MAP_MARGIN);
+}
+
 static int open_database(kw_store *store, char text[KW_REASON_ROOM]) {
   const char *path = store->options.path;
-  int rc = kw_database_open(path, map_bytes(&store->options), &store->database, text);
+  size_t map = map_bytes(&store->options);
+  int rc = kw_database_open(path, map, spare_bytes(path), &store->database, text);
   if (rc != KW_OK) return rc;
   rc = kw_recovery_replay(store->database, text);
   if (rc != KW_OK) return rc;

@@ -98,7 +98,7 @@ local ETCD = {
     ["etcd chooses ids of 63 bits"] = { "chooses ids that are positive, below 2^53 and distinct" },
     ["etcd has the keys of a lease in no order"] = {
       "is bound to a lease by a put", "are deleted in the order of keys, when it is revoked and when it expires",
-      "are listed in order",
+      "are listed in order", "come and go while they become many",
     },
     ["nobody moves etcd's clock"] = { "has the one that ends first first" },
   },
@@ -136,6 +136,7 @@ local ETCD = {
   ["watch/watch_reading"] = {
     ["etcd has no such flag"] = { "sees what the store does by itself: the end of a lease" },
     ["nobody moves etcd's clock"] = { "with a manual clock sees that when the store is stepped there" },
+    ["the progress of etcd 3.4.23 cannot be trusted"] = { "in a task is fed by other tasks, and ended by them" },
   },
   ["watch/watch_misuse"] = {
     ["the server has a past"] = { "a watch tells its key, its revision and its state" },

@@ -1,9 +1,10 @@
---- A durable store in surroundings that change: its path comes to mean another directory, and descriptors run out, or
--- are closed.
+--- A durable store in surroundings that change: its path comes to mean another directory, its directory is moved or
+-- removed, its quota is lowered, and descriptors run out, or are closed.
 
 local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"
+local process = require "spec.support.process"
 local program = require "spec.support.program"
 local uv = require "spec.support.luv"
 
@@ -12,6 +13,9 @@ local function run(text, ...)
   assert.equal(0, status, printed)
   return printed
 end
+
+--- Copies a directory as a killed process would leave it.
+local function copy(from, to) process.run { "cp", "-r", from, to } end
 
 describe("the directory of a durable store", function()
   local place, store
@@ -61,6 +65,95 @@ describe("the directory of a durable store", function()
       print(io.open("%s/one/other/journal-0") ~= nil, io.open("other/journal-0"))
     ]], place, place, place)
     assert.matches("^true\tnil", printed)
+  end)
+
+  it("may have a name that is too long to be told", function()
+    local printed = run([[
+      local keywatch, uv = require "keywatch", require "luv"
+      uv.chdir("%s")
+      for i = 1, 25 do
+        assert(uv.fs_mkdir(("d"):rep(200), 448))
+        uv.chdir(("d"):rep(200))
+      end
+      for i = 1, 2 do
+        local store = assert(keywatch.open { path = "data" })
+        assert(store:put("a" .. i, "1"))
+        print(store:status().keys)
+        store:close()
+      end
+      uv.chdir("%s")
+      os.execute("rm -r d*")
+    ]], place, place)
+    assert.equal("1\n2\n", printed)
+  end)
+end)
+
+describe("a durable store whose directory", function()
+  local place, store
+  local value = ("v"):rep(2000)
+
+  --- Puts until that fails, 1000 times at most. Returns how many were acknowledged, and the error.
+  local function put_all()
+    for i = 1, 1000 do
+      local ok, err = store:put("a" .. i, value)
+      if not ok then return i - 1, err end
+    end
+    return 1000
+  end
+
+  before_each(function()
+    place = directory.new()
+    store = assert(keywatch.open { path = place .. "/data", journal_segment_bytes = 65536 })
+    assert(store:put("a", "1"))
+  end)
+
+  after_each(function()
+    store:close()
+    directory.remove_all()
+  end)
+
+  it("was removed does not go on", function()
+    directory.remove(place .. "/data")
+    local n, err = put_all()
+    assert(n < 1000)
+    assert.equal("storage", err.code)
+  end)
+
+  it("was moved leaves that alone which is in its place, and loses nothing", function()
+    assert(uv.fs_rename(place .. "/data", place .. "/moved"))
+    local other = assert(keywatch.open { path = place .. "/data", journal_segment_bytes = 65536 })
+    assert(other:put("b", "1"))
+    local n, err = put_all()
+    assert(n < 1000)
+    assert.equal("storage", err.code)
+    assert.equal("storage", select(2, store:defragment()).code)
+    assert(other:put("c", "1"))
+    copy(place .. "/data", place .. "/copy of data")
+    copy(place .. "/moved", place .. "/copy of moved")
+    other:close()
+    other = assert(keywatch.open { path = place .. "/copy of data" })
+    assert.same({ "b", "c" }, { other:get("b").key, other:get("c").key })
+    other:close()
+    other = assert(keywatch.open { path = place .. "/copy of moved" })
+    assert.equal(n, other:range("a1", { range_end = "b", count_only = true }).count)
+    other:close()
+  end)
+end)
+
+describe("a durable store whose quota was lowered", function()
+  it("still opens with what its journal alone has #slow", function()
+    local place = directory.new()
+    local store = assert(keywatch.open { path = place .. "/data" })
+    for i = 1, 800 do assert(store:put("a" .. i, ("v"):rep(100000))) end
+    store:close()
+    store = assert(keywatch.open { path = place .. "/data" })
+    for i = 1, 20 do assert(store:put("b" .. i, ("v"):rep(60000))) end
+    copy(place .. "/data", place .. "/killed")
+    store:close()
+    store = assert(keywatch.open { path = place .. "/killed", quota_backend_bytes = 1 })
+    assert.equal(820, store:status().keys)
+    store:close()
+    directory.remove_all()
   end)
 end)
 

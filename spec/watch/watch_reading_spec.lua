@@ -318,7 +318,7 @@ describe("a loop over events", function()
         store:put("job/" .. i, "")
         keywatch.sleep(0)
       end
-      w:sync()
+      assert(w:sync())
       w:close()
       assert.same({ true, "the end" }, { reader:join() })
     end)
