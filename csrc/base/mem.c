@@ -50,6 +50,11 @@ void *kw_alloc(size_t size) {
   return p;
 }
 
+void *kw_alloc_zeroed(size_t size) {
+  void *p = kw_alloc(size);
+  return p == NULL ? NULL : memset(p, 0, size);
+}
+
 void *kw_realloc(void *p, size_t size) {
   if (p == NULL) return kw_alloc(size);
   if (kw_mem_must_fail()) return NULL;

@@ -82,12 +82,16 @@ static void release(kw_checkpointer *c, const kw_commit_group *group) {
   if (c->released != NULL) kw_journal_release(c->released, group->meta.sequence);
 }
 
-/* Writes what the checkpoint is about. */
+/* Writes what the checkpoint is about. What is written to a database that was removed would be lost. */
 static void apply(void *ctx) {
   kw_checkpointer *c = ctx;
   kw_checkpoint *outcome = &c->outcome;
   *outcome = (kw_checkpoint){.is_direct = c->direct != NULL};
   if (c->must_close) kw_database_close_replaced(c->database);
+  if (kw_database_is_removed(c->database)) {
+    outcome->rc = outcome->direct_rc = KW_ERR_STORAGE;
+    return;
+  }
   if (has_groups(&c->applying)) {
     outcome->rc = kw_database_apply(c->database, &c->applying.group);
     if (outcome->rc == KW_OK) release(c, &c->applying.group);

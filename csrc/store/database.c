@@ -34,8 +34,9 @@ struct kw_database {
   int64_t ahead;                /* the file was read ahead up to this byte */
   char path[KW_DIRECTORY_ROOM]; /* see resolve */
   size_t map_bytes;
-  int lock;  /* descriptor of the lock file */
-  pid_t pid; /* of the process that opened the database */
+  int lock;       /* descriptor of the lock file */
+  bool has_links; /* the lock file had a link when it was opened */
+  pid_t pid;      /* of the process that opened the database */
   int64_t size;
   int64_t in_use;
   int walk_failure;      /* see kw_database_walk_failure */
@@ -68,9 +69,11 @@ static int refuse_locked(char *text, const char *path, int fd) {
 /* The directory is locked even if there is no room for the process id. */
 static int lock(kw_database *db, char *text) {
   char name[KW_NAME_ROOM], pid[PID_ROOM];
+  struct stat st;
   db->lock = open(kw_directory_name(db->path, LOCK, name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (db->lock < 0) return refuse_errno(text, db->path, errno);
   if (flock(db->lock, LOCK_EX | LOCK_NB) < 0) return refuse_locked(text, db->path, db->lock);
+  db->has_links = fstat(db->lock, &st) == 0 && st.st_nlink > 0;
   int n = snprintf(pid, sizeof pid, "%ld\n", (long)db->pid);
   bool is_told = ftruncate(db->lock, 0) == 0 && pwrite(db->lock, pid, (size_t)n, 0) == n;
   (void)is_told;
@@ -87,12 +90,13 @@ static int make_directory(const char *path, char *text) {
 
 /* Keeps the absolute path without symbolic links: files are made in the directory all the time, and the given path may
  * soon mean another one. Keeps the given path where there is no such path, or where it means another directory: that of
- * another mount namespace, under /proc. */
+ * another mount namespace, under /proc. A file in the directory must have a path that the system takes, too. */
 static void resolve(kw_database *db, const char *path) {
   struct stat given, resolved;
-  bool is_same = realpath(path, db->path) != NULL && stat(path, &given) == 0 &&
-                 stat(db->path, &resolved) == 0 && given.st_dev == resolved.st_dev &&
-                 given.st_ino == resolved.st_ino;
+  bool is_same = realpath(path, db->path) != NULL &&
+                 strlen(db->path) < 2 * KW_DIRECTORY_ROOM - KW_NAME_ROOM &&
+                 stat(path, &given) == 0 && stat(db->path, &resolved) == 0 &&
+                 given.st_dev == resolved.st_dev && given.st_ino == resolved.st_ino;
   if (!is_same) strcpy(db->path, path);
 }
 
@@ -248,6 +252,12 @@ int kw_database_recover(kw_database *db, const kw_commit_group *group) {
 
 bool kw_database_is_in_place(const kw_database *db) {
   return kw_directory_has(db->path, LOCK, db->lock);
+}
+
+/* Some file systems count no links. */
+bool kw_database_is_removed(const kw_database *db) {
+  struct stat st;
+  return db->has_links && fstat(db->lock, &st) == 0 && st.st_nlink == 0;
 }
 
 const char *kw_database_path(const kw_database *db) {

@@ -67,9 +67,12 @@ int kw_database_begin_epoch(kw_database *db, kw_database_identity *identity);
  * Returns what kw_database_write returns. */
 int kw_database_recover(kw_database *db, const kw_commit_group *group);
 
-/* True if the path of the database means its directory. False after that was moved or removed, or its lock file was:
- * then no file of the path may be touched. Any thread. */
+/* True if the path of the database means its directory. False after that was moved or removed, and also if this process
+ * may no longer see it: then no file is touched by its path. What is open can be written. Any thread. */
 bool kw_database_is_in_place(const kw_database *db);
+
+/* True if the directory was removed, or the lock file in it, which is needed to keep others out. Any thread. */
+bool kw_database_is_removed(const kw_database *db);
 
 /* Returns the path of the directory, valid until the database is closed. */
 const char *kw_database_path(const kw_database *db);

@@ -11,6 +11,8 @@
 #include "store/read.h"
 #include "store/state.h"
 
+#define FIRST_KEYS 64 /* that are looked at before the records are */
+
 static uint32_t extend(uint32_t crc, const kw_log_entry *entry) {
   uint8_t key[KW_REVISION_KEY_ROOM];
   crc = kw_crc32c(crc, kw_revision_key_put(key, entry->rev, entry->tombstone));
@@ -39,8 +41,19 @@ static void begin_hashing(kw_hash_walk *walk, int64_t newest_at) {
   walk->is_hashing = true;
 }
 
+/* True if one of the first keys lives at `rev`. */
+static bool has_live_among_first(const kw_store *store, int64_t rev) {
+  kw_index_cursor cursor = kw_index_seek(&store->index, kw_slice_of("", 0));
+  const kw_key_history *history;
+  for (int i = 0; i < FIRST_KEYS && (history = kw_index_next(&cursor)) != NULL; i++) {
+    const kw_change *change = kw_key_history_at(history, rev);
+    if (change != NULL && !change->tombstone) return true;
+  }
+  return false;
+}
+
 /* Before the first compaction it has no effect whether any key lives at the revision of the hash, and the index knows
- * that of the newest revision. Else the records are looked through first. */
+ * that of the newest revision. Else a few keys tell in most cases; if not, the records are looked through first. */
 static int begin(const kw_store *store, kw_hash_walk *walk) {
   int64_t rev = walk->revision <= 0 ? store->revision : walk->revision;
   int rc = kw_read_check(store, rev, store->revision);
@@ -55,6 +68,8 @@ static int begin(const kw_store *store, kw_hash_walk *walk) {
     begin_hashing(walk, rev);
   } else if (rev == store->applied && !kw_store_is_busy(store)) {
     begin_hashing(walk, store->index.live > 0 ? rev : store->compact_revision);
+  } else if (has_live_among_first(store, rev)) {
+    begin_hashing(walk, rev);
   }
   return KW_OK;
 }

@@ -64,7 +64,7 @@ struct kw_journal {
   slot slots[KW_JOURNAL_SLOTS];
   slot *current;    /* takes the next frame; NULL: none does */
   bool is_writing;  /* a frame, to `current` */
-  bool is_failed;   /* a write has failed, or the directory is not in place */
+  bool is_failed;   /* a write has failed */
   int64_t number;   /* of the last use of a segment */
   int64_t used;     /* number of the last segment that was the current one */
   int64_t appended; /* sequence of the last frame */
@@ -229,7 +229,7 @@ static bool is_in_place(const kw_journal *journal) {
 /* Makes the file of a segment. A file that cannot be made is no failure of the journal, for want of descriptors for
  * example: the file is missing, and nothing else. */
 static int make_file(const kw_journal *journal, kw_journal_segment *segment) {
-  if (!is_in_place(journal)) return KW_ERR_STORAGE;
+  if (!is_in_place(journal)) return KW_ERR_NO_SPACE;
   int rc = kw_journal_segment_make(journal->directory, segment);
   return rc == KW_ERR_STORAGE ? KW_ERR_NO_SPACE : rc;
 }
@@ -509,18 +509,8 @@ static bool is_needed(const kw_journal *journal) {
   return current == NULL || room_of(current) < current->segment.size / 2;
 }
 
-/* Frames in files that were removed, or that nobody will find again, are of no use. */
-static bool is_lost(kw_journal *journal) {
-  if (is_in_place(journal)) return false;
-  lock(journal);
-  journal->is_failed = true;
-  unlock(journal);
-  return true;
-}
-
 int kw_journal_prepare(kw_journal *journal) {
   int rc = KW_OK;
-  if (is_lost(journal)) return KW_ERR_STORAGE;
   lock(journal);
   bool calm = is_calm(journal);
   if (calm) give_up_ready(journal);

@@ -88,9 +88,8 @@ typedef struct kw_journal_options {
   uint64_t epoch;      /* above that of every frame of the directory */
   int64_t first_bytes; /* size of the first segment; 0: KW_JOURNAL_FIRST_BYTES */
   int64_t most_bytes;  /* size of the largest segments; 0: KW_JOURNAL_MOST_BYTES */
-  bool (*is_in_place)(
-      void *
-          ctx); /* false if the path means another directory now; any thread; NULL: it never does */
+  /* False if the path may mean another directory now. Any thread. NULL: it never does. */
+  bool (*is_in_place)(void *ctx);
   void *ctx;
 } kw_journal_options;
 
@@ -113,7 +112,7 @@ void kw_journal_close(kw_journal *journal);
  * thread. Returns KW_OK. Or, and nothing has happened: KW_ERR_NO_MEMORY; KW_ERR_NO_SPACE if a new segment cannot
  * be made, if there is no room for the frame, if too many frames are not released, or if the frame is larger than
  * kw_journal_max_frame. Or KW_ERR_STORAGE, and it is unknown whether the group is durable; then every later append
- * returns KW_ERR_STORAGE, as it does once the directory was found not to be in place. */
+ * returns KW_ERR_STORAGE. */
 int kw_journal_append(kw_journal *journal, const kw_commit_group *group);
 
 /* Returns the nanoseconds that the write of the last frame took, with its flush. Called by the thread that appends. */

@@ -36,7 +36,7 @@ int kw_recovery_begin(kw_database *db, int64_t segment_bytes, kw_journal **journ
   const kw_commit_group nothing = {0};
   kw_database_identity identity;
   *journal = NULL;
-  if (!kw_database_is_in_place(db)) return KW_ERR_STORAGE;
+  if (!kw_database_is_in_place(db)) return KW_ERR_NO_SPACE;
   if (kw_database_reserve(db, &nothing, 0) == KW_ERR_NO_SPACE)
     kw_journal_remove(kw_database_path(db)); /* the database has all that it held */
   int rc = kw_database_begin_epoch(db, &identity);

@@ -21,8 +21,8 @@ int kw_recovery_replay(kw_database *database, char text[KW_REASON_ROOM]);
 
 /* Opens the journal. `segment_bytes` is the size of the largest segments. May run in another thread, as
  * kw_database_begin_epoch. Returns KW_OK; or, and *journal is then NULL, KW_ERR_NO_MEMORY; KW_ERR_NO_SPACE if there is
- * no room, or the journal's files cannot be opened now; or KW_ERR_STORAGE if the database cannot be written, or its
- * directory is not in place. */
+ * no room, the journal's files cannot be opened now, or the directory is not in place; or KW_ERR_STORAGE if the
+ * database cannot be written. */
 int kw_recovery_begin(kw_database *database, int64_t segment_bytes, kw_journal **journal);
 
 #endif

@@ -68,7 +68,7 @@ describe("the directory of a durable store", function()
   end)
 
   it("may have a name that is too long to be told", function()
-    local printed = run([[
+    local _, printed = program.run(([[
       local keywatch, uv = require "keywatch", require "luv"
       uv.chdir("%s")
       for i = 1, 25 do
@@ -81,9 +81,8 @@ describe("the directory of a durable store", function()
         print(store:status().keys)
         store:close()
       end
-      uv.chdir("%s")
-      os.execute("rm -r d*")
-    ]], place, place)
+    ]]):format(place))
+    process.run { "rm", "-r", place .. "/" .. ("d"):rep(200) }
     assert.equal("1\n2\n", printed)
   end)
 end)
@@ -112,21 +111,26 @@ describe("a durable store whose directory", function()
     directory.remove_all()
   end)
 
-  it("was removed does not go on", function()
-    directory.remove(place .. "/data")
-    local n, err = put_all()
-    assert(n < 1000)
-    assert.equal("storage", err.code)
-  end)
+  for how, opts in pairs { ["with a journal"] = { journal_segment_bytes = 65536 },
+    ["without a journal"] = { journal_segment_bytes = 0 } } do
+    it("was removed does not go on, " .. how, function()
+      store:close()
+      opts.path = place .. "/data"
+      store = assert(keywatch.open(opts))
+      directory.remove(place .. "/data")
+      local n, err = put_all()
+      assert(n < 1000)
+      assert.equal("storage", err.code)
+    end)
+  end
 
-  it("was moved leaves that alone which is in its place, and loses nothing", function()
+  it("was moved goes on, and leaves that alone which is in its place", function()
     assert(uv.fs_rename(place .. "/data", place .. "/moved"))
     local other = assert(keywatch.open { path = place .. "/data", journal_segment_bytes = 65536 })
     assert(other:put("b", "1"))
-    local n, err = put_all()
-    assert(n < 1000)
-    assert.equal("storage", err.code)
+    assert.equal(1000, put_all())
     assert.equal("storage", select(2, store:defragment()).code)
+    assert(store:put("a", "2"))
     assert(other:put("c", "1"))
     copy(place .. "/data", place .. "/copy of data")
     copy(place .. "/moved", place .. "/copy of moved")
@@ -135,12 +139,43 @@ describe("a durable store whose directory", function()
     assert.same({ "b", "c" }, { other:get("b").key, other:get("c").key })
     other:close()
     other = assert(keywatch.open { path = place .. "/copy of moved" })
-    assert.equal(n, other:range("a1", { range_end = "b", count_only = true }).count)
+    assert.same({ 1001, "2" }, { other:status().keys, other:get("a").value })
     other:close()
+  end)
+
+  it("was moved goes on, if nothing was written before", function()
+    store:close()
+    store = assert(keywatch.open { path = place .. "/data", journal_segment_bytes = 65536 })
+    assert(uv.fs_rename(place .. "/data", place .. "/moved"))
+    assert.equal(1000, put_all())
+    assert.is_nil(uv.fs_stat(place .. "/data"))
+    store:close()
+    store = assert(keywatch.open { path = place .. "/moved" })
+    assert.equal(1001, store:status().keys)
+  end)
+
+  it("cannot be seen any more goes on", function()
+    local printed = run([[
+      local keywatch, uv = require "keywatch", require "luv"
+      assert(uv.fs_mkdir("%s/closed", 448))
+      local store = assert(keywatch.open { path = "%s/closed/data", journal_segment_bytes = 65536 })
+      uv.fs_chmod("%s/closed", 0)
+      if uv.getuid() == 0 then uv.setuid(65534) end
+      for i = 1, 1000 do assert(store:put("a" .. i, ("v"):rep(2000))) end
+      store:close()
+      print(uv.fs_stat("%s/closed/data"))
+    ]], place, place, place, place)
+    assert.matches("^nil\tEACCES", printed)
+    assert(uv.fs_chmod(place .. "/closed", 448))
+    local closed = assert(keywatch.open { path = place .. "/closed/data" })
+    assert.equal(1000, closed:status().keys)
+    closed:close()
   end)
 end)
 
 describe("a durable store whose quota was lowered", function()
+  after_each(directory.remove_all)
+
   it("still opens with what its journal alone has #slow", function()
     local place = directory.new()
     local store = assert(keywatch.open { path = place .. "/data" })
@@ -153,7 +188,6 @@ describe("a durable store whose quota was lowered", function()
     store = assert(keywatch.open { path = place .. "/killed", quota_backend_bytes = 1 })
     assert.equal(820, store:status().keys)
     store:close()
-    directory.remove_all()
   end)
 end)
 
