@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/directory.h"
@@ -10,13 +9,6 @@
 const char *kw_directory_name(const char *directory, const char *file, char name[KW_NAME_ROOM]) {
   snprintf(name, KW_NAME_ROOM, "%s/%s", directory, file);
   return name;
-}
-
-bool kw_directory_has(const char *directory, const char *file, int fd) {
-  char name[KW_NAME_ROOM];
-  struct stat named, opened;
-  return stat(kw_directory_name(directory, file, name), &named) == 0 && fstat(fd, &opened) == 0 &&
-         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
 }
 
 int kw_directory_open(const char *directory, int *fd) {

@@ -16,10 +16,6 @@
  * name of up to 15 bytes always fits. */
 const char *kw_directory_name(const char *directory, const char *file, char name[KW_NAME_ROOM]);
 
-/* True if the file of this name in a directory is the one that is open as `fd`. If not, the directory was moved or
- * removed, the path means another one now, or this process may no longer see it. */
-bool kw_directory_has(const char *directory, const char *file, int fd);
-
 /* Opens a directory, to sync it later: the sync then does not fail for want of a descriptor. *fd becomes a descriptor
  * that the caller closes; or -1, where the directory cannot be synced, without the permission to read it (EACCES).
  * Returns 0 or an errno, and *fd is then -1. */

@@ -65,6 +65,15 @@ void kw_file_guard_standard(void) {
   }
 }
 
+kw_file_identity kw_file_identify(int directory, const char *path, int fd) {
+  struct stat named, opened;
+  if (fstatat(directory, path, &named, 0) < 0)
+    return errno == ENOENT ? KW_FILE_OTHER : KW_FILE_UNKNOWN;
+  if (fstat(fd, &opened) < 0) return KW_FILE_UNKNOWN;
+  bool is_same = named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+  return is_same ? KW_FILE_SAME : KW_FILE_OTHER;
+}
+
 bool kw_is_no_room(int number) {
   return number == ENOSPC || number == EDQUOT || number == EFBIG;
 }

@@ -68,11 +68,13 @@ static void note_flush(kw_committer *c, int64_t ns) {
   }
 }
 
-/* Room for the group is reserved in the database before the group is durable. */
+/* Room for the group is reserved in the database before the group is durable. What is written to a directory that was
+ * removed would be lost. */
 static void append(void *ctx) {
   kw_committer *c = ctx;
   c->is_redirected = false;
   c->appended = kw_checkpointer_take_failure(c->checkpointer);
+  if (kw_database_is_removed(c->database)) c->appended = KW_ERR_STORAGE;
   if (c->appended != KW_OK) return;
   c->appended = open_journal(c);
   if (c->appended == KW_OK)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE /* O_PATH */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -34,9 +35,9 @@ struct kw_database {
   int64_t ahead;                /* the file was read ahead up to this byte */
   char path[KW_DIRECTORY_ROOM]; /* see resolve */
   size_t map_bytes;
-  int lock;       /* descriptor of the lock file */
-  bool has_links; /* the lock file had a link when it was opened */
-  pid_t pid;      /* of the process that opened the database */
+  int directory; /* descriptor of the directory, which follows where that is moved */
+  int lock;      /* descriptor of the lock file */
+  pid_t pid;     /* of the process that opened the database */
   int64_t size;
   int64_t in_use;
   int walk_failure;      /* see kw_database_walk_failure */
@@ -69,11 +70,9 @@ static int refuse_locked(char *text, const char *path, int fd) {
 /* The directory is locked even if there is no room for the process id. */
 static int lock(kw_database *db, char *text) {
   char name[KW_NAME_ROOM], pid[PID_ROOM];
-  struct stat st;
   db->lock = open(kw_directory_name(db->path, LOCK, name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (db->lock < 0) return refuse_errno(text, db->path, errno);
   if (flock(db->lock, LOCK_EX | LOCK_NB) < 0) return refuse_locked(text, db->path, db->lock);
-  db->has_links = fstat(db->lock, &st) == 0 && st.st_nlink > 0;
   int n = snprintf(pid, sizeof pid, "%ld\n", (long)db->pid);
   bool is_told = ftruncate(db->lock, 0) == 0 && pwrite(db->lock, pid, (size_t)n, 0) == n;
   (void)is_told;
@@ -88,16 +87,18 @@ static int make_directory(const char *path, char *text) {
   return S_ISDIR(st.st_mode) ? KW_OK : kw_database_refuse(text, path, "it is not a directory");
 }
 
-/* Keeps the absolute path without symbolic links: files are made in the directory all the time, and the given path may
- * soon mean another one. Keeps the given path where there is no such path, or where it means another directory: that of
- * another mount namespace, under /proc. A file in the directory must have a path that the system takes, too. */
-static void resolve(kw_database *db, const char *path) {
-  struct stat given, resolved;
+/* Opens the directory, and keeps its absolute path without symbolic links: files are made in the directory all the time,
+ * and the given path may soon mean another one. Keeps the given path where there is no such path, where the path of a
+ * file in the directory would be longer than the system takes, or where it means another directory: that of another
+ * mount namespace, under /proc. */
+static int resolve(kw_database *db, const char *path, char *text) {
+  db->directory = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (db->directory < 0) return refuse_errno(text, path, errno);
   bool is_same = realpath(path, db->path) != NULL &&
                  strlen(db->path) < 2 * KW_DIRECTORY_ROOM - KW_NAME_ROOM &&
-                 stat(path, &given) == 0 && stat(db->path, &resolved) == 0 &&
-                 given.st_dev == resolved.st_dev && given.st_ino == resolved.st_ino;
+                 kw_file_identify(AT_FDCWD, db->path, db->directory) == KW_FILE_SAME;
   if (!is_same) strcpy(db->path, path);
+  return KW_OK;
 }
 
 static void unlink_in(const kw_database *db, const char *file_name) {
@@ -190,12 +191,12 @@ int kw_database_open(const char *path, size_t map_bytes, size_t spare_bytes, kw_
     return kw_database_refuse(text, path, strerror(ENAMETOOLONG));
   kw_database *db = kw_alloc_zeroed(sizeof *db);
   if (db == NULL) return KW_ERR_NO_MEMORY;
-  db->lock = -1;
+  db->directory = db->lock = -1;
   db->map_bytes = map_bytes;
   db->pid = kw_process_id();
   kw_file_guard_standard();
   int rc = make_directory(path, text);
-  if (rc == KW_OK) resolve(db, path);
+  if (rc == KW_OK) rc = resolve(db, path, text);
   if (rc == KW_OK) rc = lock(db, text);
   if (rc == KW_OK) reserve_map(db, spare_bytes);
   if (rc == KW_OK) rc = open_directory(db, text);
@@ -221,6 +222,7 @@ void kw_database_close(kw_database *db) {
     if (!kw_database_is_inherited(db)) flock(db->lock, LOCK_UN); /* a child may have it open */
     close(db->lock);
   }
+  if (db->directory >= 0) close(db->directory);
   kw_free(db);
 }
 
@@ -251,13 +253,13 @@ int kw_database_recover(kw_database *db, const kw_commit_group *group) {
 }
 
 bool kw_database_is_in_place(const kw_database *db) {
-  return kw_directory_has(db->path, LOCK, db->lock);
+  char name[KW_NAME_ROOM];
+  return kw_file_identify(AT_FDCWD, kw_directory_name(db->path, LOCK, name), db->lock) ==
+         KW_FILE_SAME;
 }
 
-/* Some file systems count no links. */
 bool kw_database_is_removed(const kw_database *db) {
-  struct stat st;
-  return db->has_links && fstat(db->lock, &st) == 0 && st.st_nlink == 0;
+  return kw_file_identify(db->directory, LOCK, db->lock) == KW_FILE_OTHER;
 }
 
 const char *kw_database_path(const kw_database *db) {

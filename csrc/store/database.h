@@ -71,7 +71,8 @@ int kw_database_recover(kw_database *db, const kw_commit_group *group);
  * may no longer see it: then no file is touched by its path. What is open can be written. Any thread. */
 bool kw_database_is_in_place(const kw_database *db);
 
-/* True if the directory was removed, or the lock file in it, which is needed to keep others out. Any thread. */
+/* True if the directory was removed, or the lock file in it, which keeps others out, was removed or replaced: what is
+ * written from now on may be lost. Any thread. */
 bool kw_database_is_removed(const kw_database *db);
 
 /* Returns the path of the directory, valid until the database is closed. */

@@ -379,7 +379,8 @@ static int open_named(const char *directory) {
 }
 
 static const char *directory_of(const kw_store *store) {
-  if (store->database != NULL) return kw_database_path(store->database);
+  const kw_database *db = store->database;
+  if (db != NULL && kw_database_is_in_place(db)) return kw_database_path(db);
   const char *directory = getenv("TMPDIR");
   return directory == NULL || directory[0] == 0 ? "/tmp" : directory;
 }
