@@ -87,10 +87,10 @@ static int make_directory(const char *path, char *text) {
   return S_ISDIR(st.st_mode) ? KW_OK : kw_database_refuse(text, path, "it is not a directory");
 }
 
-/* Opens the directory, and keeps its absolute path without symbolic links: files are made in the directory all the time,
- * and the given path may soon mean another one. Keeps the given path where there is no such path, where the path of a
- * file in the directory would be longer than the system takes, or where it means another directory: that of another
- * mount namespace, under /proc. */
+/* Opens the directory, and keeps its absolute path without symbolic links: files are made in the directory all the
+ * time, and the given path may soon mean another one. Keeps the given path where there is no such path, where the path
+ * of a file in the directory would be longer than the system takes, or where the path means another directory: that of
+ * another mount namespace, under /proc. */
 static int resolve(kw_database *db, const char *path, char *text) {
   db->directory = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (db->directory < 0) return refuse_errno(text, path, errno);
