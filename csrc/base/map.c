@@ -5,13 +5,14 @@
 
 #define KEEP_CAP 16 /* a map of this size does not shrink */
 #define FIRST_CAP 2 /* most maps stay small: the keys of a lease, the watchers of a stream */
-#define MOVES                                                                                      \
-  16 /* slots of the table before that a put looks at: all, long before the table is full */
 #ifdef KW_PROBE
 #define STEPWISE_CAP 16 /* tests come to it */
 #else
 #define STEPWISE_CAP 16384 /* a table of this size grows in steps */
 #endif
+
+/* Slots of the table before that a put looks at. So all ids have moved long before the table is full. */
+#define MOVES 16
 
 /* The ids that have not moved yet since the map has grown. They move by whole clusters, that is runs of slots which are
  * not free: no search that begins in another cluster comes past them. */
@@ -90,7 +91,7 @@ static bool resize(kw_map *map, size_t cap) {
   return true;
 }
 
-/* Gives the map a table of another size, whose ids move later. Returns false if memory is short. */
+/* Gives the map a table of another size. The ids move later. Returns false if memory is short. */
 static bool begin_moving(kw_map *map, size_t cap) {
   kw_map_rest *rest = kw_alloc(sizeof *rest);
   kw_map_slot *slots = kw_alloc_zeroed(cap * sizeof *slots);

@@ -271,7 +271,8 @@ void kw_journal_segment_close(kw_journal_segment *segment) {
 int64_t kw_journal_segment_bytes_of(const char *directory, int slot) {
   char path[KW_NAME_ROOM];
   struct stat st;
-  return stat(path_of(directory, slot, path), &st) < 0 ? 0 : (int64_t)st.st_size;
+  if (stat(path_of(directory, slot, path), &st) < 0) return 0;
+  return st.st_size < KW_JOURNAL_MAX_BYTES ? (int64_t)st.st_size : KW_JOURNAL_MAX_BYTES;
 }
 
 void kw_journal_segment_remove(const char *directory, int slot) {

@@ -75,7 +75,7 @@ int kw_journal_segment_write(const kw_journal_segment *segment, const void *byte
 bool kw_journal_segment_read(const kw_journal_segment *segment, uint8_t block[KW_JOURNAL_BLOCK],
                              int64_t at);
 
-/* Returns the bytes of the file of a slot; 0 if there is none. */
+/* Returns the bytes of the file of a slot, KW_JOURNAL_MAX_BYTES at most; 0 if there is none. */
 int64_t kw_journal_segment_bytes_of(const char *directory, int slot);
 
 /* Removes the file of a slot. A crash may bring it back. */

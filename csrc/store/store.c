@@ -18,9 +18,11 @@
 
 #define MAX_PENDING (256 << 20) /* bytes of records that wait for the disk */
 #define MAP_MARGIN (INT64_C(64) << 20)
-#define MAP_PER_BYTE                                                                               \
-  4 /* of the journal: a record of half a page takes a page, and there are as many free pages */
 #define MAP_WITHOUT_QUOTA (INT64_C(1) << 40)
+
+/* Bytes of the map for each byte of the journal: a record of half a page takes a page, and there are as many free
+ * pages. */
+#define MAP_PER_BYTE 4
 
 /* In etcd a write is a proposal to raft, which has, beside the request, a header with an id, a tag and a length. Its
  * limit counts them. */

@@ -106,7 +106,6 @@ describe("a durable store whose directory", function()
     directory.remove_all()
   end)
 
-  local function remove(path) directory.remove(path) end
   local function remove_lock(path) assert(uv.fs_unlink(path .. "/lock")) end
 
   local function replace_lock(path)
@@ -114,7 +113,9 @@ describe("a durable store whose directory", function()
     assert(io.open(path .. "/lock", "w")):close()
   end
 
-  local acts = { ["was removed"] = remove, ["lost its lock"] = remove_lock, ["has another lock"] = replace_lock }
+  local acts = {
+    ["was removed"] = directory.remove, ["lost its lock"] = remove_lock, ["has another lock"] = replace_lock,
+  }
   for what, act in pairs(acts) do
     for how, bytes in pairs { ["with a journal"] = 65536, ["without a journal"] = 0 } do
       it(what .. " does not go on, " .. how, function()
