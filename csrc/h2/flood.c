@@ -8,9 +8,10 @@
  */
 #include "h2/state.h"
 
-#define PING_STRIKES 2         /* that are forgiven */
-#define SETTINGS_BURST 2000000 /* streams that SETTINGS frames may touch at once... */
-#define SETTINGS_RATE 1000     /* ...and then in each millisecond */
+#define PING_STRIKES 2        /* that are forgiven */
+#define SETTINGS_BURST 500000 /* streams that SETTINGS frames may touch at once, about 10 ms... */
+#define SETTINGS_RATE 1000    /* ...and then in each millisecond */
+#define SETTINGS_SHARE 20000  /* the burst of a session while all together are beyond theirs */
 
 /* Sends GOAWAY with this text. The session ends once the GOAWAY is flushed. */
 static void end_calmly(kw_session *session, const char *text) {
@@ -38,15 +39,21 @@ void kw_flood_note_ping(kw_session *session) {
   end_calmly(session, "too_many_pings");
 }
 
-/* Each SETTINGS frame makes nghttp2 go through all streams, and so uses up one unit for each stream and one for
- * itself. settings_used_up_to runs like a clock of SETTINGS_RATE units in each millisecond, at most SETTINGS_BURST
- * units behind the time: when it is ahead of the time, the peer has used up more than it may. */
+/* Adds units to a meter, which forgets SETTINGS_RATE units in each millisecond. Returns the units that it then has. */
+static int64_t take(kw_meter *meter, int64_t now, int64_t units) {
+  int64_t left = meter->used - (now - meter->at) * SETTINGS_RATE;
+  *meter = (kw_meter){.used = (left > 0 ? left : 0) + units, .at = now};
+  return meter->used;
+}
+
+/* Each SETTINGS frame makes nghttp2 go through all streams, and so uses up one unit for each stream and one for itself.
+ * If all sessions together use up too much, those end that have used up more than their share. */
 int kw_flood_note_settings(kw_session *session) {
-  int64_t most = session->now * SETTINGS_RATE;
-  if (session->settings_used_up_to < most - SETTINGS_BURST)
-    session->settings_used_up_to = most - SETTINGS_BURST;
-  session->settings_used_up_to += (int64_t)session->count + 1;
-  if (session->settings_used_up_to <= most) return 0;
+  kw_meter *all = session->options.settings;
+  int64_t units = (int64_t)session->count + 1;
+  int64_t own = take(&session->settings, session->now, units);
+  bool is_crowded = all != NULL && take(all, session->now, units) > SETTINGS_BURST;
+  if (own <= (is_crowded ? SETTINGS_SHARE : SETTINGS_BURST)) return 0;
   kw_session_note_why(session, "the %s sends SETTINGS frames too often", kw_session_peer(session));
   end_calmly(session, "too_many_settings");
   return NGHTTP2_ERR_CALLBACK_FAILURE;

@@ -46,7 +46,6 @@ kw_session *kw_session_new(const kw_session_options *options, const kw_session_h
                           .last_ping = KW_SESSION_NEVER,
                           .pong_deadline = KW_SESSION_NEVER,
                           .drain_deadline = KW_SESSION_NEVER,
-                          .settings_used_up_to = INT64_MIN,
                           .preface_bytes = options->is_client ? KW_PREFACE : 0};
   kw_account_init(&session->account, options->budget);
   kw_account_charge(&session->account, sizeof *session);

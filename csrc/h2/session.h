@@ -13,7 +13,8 @@
  *   streams                max_streams: REFUSED_STREAM
  *   RST_STREAM frames      by rate: nghttp2 ends the connection with INTERNAL_ERROR
  *   PING frames            by rate: the connection ends with ENHANCE_YOUR_CALM
- *   SETTINGS frames        by rate times streams: the same; unacknowledged ones: nghttp2 ends the connection
+ *   SETTINGS frames        by rate times streams, of a session and of all sessions together: the same; unacknowledged
+ *                          ones: nghttp2 ends the connection
  *   CONTINUATION frames    for each header block: nghttp2 ends the connection
  *   frames for the socket  max_framed bytes
  *   answers                max_queued bytes that the streams' windows let out, but the socket does not take: unary
@@ -33,6 +34,12 @@
 #define KW_H2_SESSION_H
 
 #include "h2/stream.h"
+
+/* How much of a rate is used up, see flood.c. All zero: nothing. */
+typedef struct kw_meter {
+  int64_t used; /* units, at the time `at` */
+  int64_t at;   /* milliseconds */
+} kw_meter;
 
 typedef struct kw_session_options {
   bool is_client;
@@ -56,6 +63,7 @@ typedef struct kw_session_options {
   int64_t ping_min_ms;       /* least time between PINGs of a client with streams; 0: any */
   int64_t ping_idle_min_ms;  /* the same for a client without streams */
   kw_budget *budget;         /* of all sessions together; or NULL */
+  kw_meter *settings;        /* SETTINGS frames of all sessions together; or NULL */
   kw_chain
       *discarded; /* gets large messages that will not be sent: the owner frees them; or NULL */
 } kw_session_options;

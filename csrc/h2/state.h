@@ -88,10 +88,10 @@ struct kw_session {
   char why[KW_SESSION_WHY];   /* reason of the end, see kw_session_why */
 
   /* Pings and settings that come, see flood.c */
-  bool sent_since_ping;        /* HEADERS or DATA were sent since the peer's last PING */
-  int ping_strikes;            /* PINGs of the peer that came too early */
-  int64_t last_ping;           /* when the peer's last PING came; or KW_SESSION_NEVER */
-  int64_t settings_used_up_to; /* rate limit of the peer's SETTINGS frames */
+  bool sent_since_ping; /* HEADERS or DATA were sent since the peer's last PING */
+  int ping_strikes;     /* PINGs of the peer that came too early */
+  int64_t last_ping;    /* when the peer's last PING came; or KW_SESSION_NEVER */
+  kw_meter settings;    /* the peer's SETTINGS frames */
 
   /* Times in milliseconds, see timers.c */
   int64_t created;        /* when the session was made */

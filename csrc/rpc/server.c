@@ -38,8 +38,9 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   server->options = *options;
   server->pid = kw_process_id();
   server->options.session.budget = &server->budget;
+  server->options.session.settings = &server->settings;
   server->options.session.discarded = &server->discarded;
-  server->remaining.budget = &server->budget;
+  server->remaining.budget = server->abandoned.budget = &server->budget;
   server->discarded.account = &server->remaining;
   server->budget = (kw_budget){.max = options->connection_quota, .base = KW_CONNECTION_BASE};
   kw_link_init(&server->peers);
@@ -62,6 +63,7 @@ void kw_server_close(kw_server *server) {
   while (!kw_link_is_alone(&server->peers)) kw_peer_detach(kw_peer_at(server->peers.next));
   kw_write_queue_finish(server);
   kw_chain_drop(&server->discarded);
+  if (server->hub != NULL) kw_hub_forget_account(server->hub, &server->abandoned);
   server->store = NULL;
   server->hub = NULL;
 }
@@ -97,9 +99,17 @@ static kw_peer *heaviest(kw_server *server, int64_t since) {
   return found;
 }
 
+/* True if all peers together hold more than they may. Watchers of closed streams, which the hub is about to free, do
+ * not count: cutting a peer would not free them sooner. */
+static bool is_over(const kw_server *server) {
+  kw_budget budget = server->budget;
+  budget.held -= server->abandoned.held;
+  return kw_budget_is_over(&budget);
+}
+
 /* Frees memory: answers that will not be sent; or else peers are cut. If memory was refused to one that would have
  * held less than a stuck peer holds, the stuck peer is cut. While all peers together hold too much, the one that holds
- * most is cut; what it leaves is then freed at once. */
+ * most is cut; the answers that it leaves are then freed at once. */
 static void make_room(kw_server *server) {
   kw_budget *budget = &server->budget;
   if (budget->refused > 0 && server->discarded.first != NULL) {
@@ -111,8 +121,8 @@ static void make_room(kw_server *server) {
     if (stuck != NULL && kw_peer_held(stuck) > budget->refused) kw_peer_cut(stuck);
     budget->refused = 0;
   }
-  if (kw_budget_is_over(budget)) kw_chain_drop(&server->discarded);
-  while (server->n_peers > 0 && kw_budget_is_over(budget)) {
+  if (is_over(server)) kw_chain_drop(&server->discarded);
+  while (server->n_peers > 0 && is_over(server)) {
     kw_peer_cut(heaviest(server, INT64_MAX));
     kw_chain_drop(&server->discarded);
   }
@@ -174,7 +184,7 @@ size_t kw_server_count(const kw_server *server) {
 }
 
 size_t kw_server_held(const kw_server *server) {
-  return server->budget.held - server->remaining.held;
+  return server->budget.held - server->remaining.held - server->abandoned.held;
 }
 
 #ifdef KW_PROBE

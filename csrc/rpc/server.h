@@ -36,7 +36,7 @@ typedef struct kw_server_options {
   const int64_t *clock;    /* time of a store whose time is moved by hand; or NULL */
   const bool *is_busy;     /* true while the store's owner is in the middle of a call; or NULL */
 
-  /* `session.budget` is not used: the server has a budget of its own. */
+  /* `session.budget` and `session.settings` are not used: the server has its own. */
   kw_session_options session;
 } kw_server_options;
 

@@ -68,7 +68,8 @@ struct kw_server {
 
   kw_link peers;
   size_t n_peers;
-  kw_budget budget; /* memory of all peers */
+  kw_budget budget;  /* memory of all peers */
+  kw_meter settings; /* SETTINGS frames of all peers */
   bool is_draining;
 
   kw_link ranges; /* range answers that are being made, page by page */
@@ -76,6 +77,7 @@ struct kw_server {
   struct kw_write_job *long_write; /* of this server; or NULL */
   kw_chain discarded;              /* answers that will not be sent, to be freed in turns */
   kw_account remaining;            /* of these; it is of the budget, but has no share */
+  kw_account abandoned; /* the same, of watchers whose streams are closed, cancelled in turns */
   kw_link undurable; /* streams whose answers wait until their tickets are settled, oldest first */
   kw_ready ready;    /* outlets of watch streams that have something to send */
   kw_stream **compactions; /* streams whose answers wait for the end of a compaction */

@@ -221,6 +221,10 @@ static void on_request(kw_server *server, kw_stream *stream, const void *request
 
 /* }====== */
 
+static void free_watch_stream(kw_outlet *outlet) {
+  kw_free(KW_CONTAINER_OF(outlet, watch_stream, outlet));
+}
+
 static void on_open(kw_server *server, kw_stream *stream) {
   watch_stream *watch = kw_alloc_zeroed(sizeof *watch);
   if (watch == NULL) {
@@ -232,6 +236,7 @@ static void on_open(kw_server *server, kw_stream *stream) {
   kw_hub_open_outlet(server->hub, &watch->outlet, &server->ready, server->options.outlet_bytes,
                      true);
   watch->outlet.account = kw_session_account(stream->session);
+  watch->outlet.on_closed = free_watch_stream;
   kw_account_charge(watch->outlet.account, sizeof *watch);
   kw_outlet_arm(&watch->outlet);
 }
@@ -245,11 +250,9 @@ static void on_half_close(kw_server *server, kw_stream *stream) {
 
 static void on_close(kw_server *server, kw_stream *stream) {
   watch_stream *watch = stream->owner;
-  (void)server;
   if (watch == NULL) return;
-  kw_outlet_close(&watch->outlet);
   kw_account_credit(watch->outlet.account, sizeof *watch);
-  kw_free(watch);
+  kw_outlet_abandon(&watch->outlet, &server->abandoned);
 }
 
 void kw_watch_tend(kw_server *server) {

@@ -11,7 +11,8 @@
 #include "watch/state.h"
 
 bool kw_delivery_tell(kw_walk *walk, kw_watcher *watcher) {
-  kw_told told = kw_walk_tell(walk, watcher);
+  bool is_open = kw_outlet_is_open(watcher->outlet);
+  kw_told told = is_open ? kw_walk_tell(walk, watcher) : KW_UNTOLD;
   watcher->was_refused = told == KW_REFUSED || told == KW_NO_MEMORY || told == KW_UNREADABLE;
   watcher->is_unreadable = told == KW_UNREADABLE;
   if (told == KW_TOLD) {

@@ -9,7 +9,8 @@
 #else
 #define WALK_VISITS KW_WORK_TURN
 #endif
-#define PLACE_BYTES 128 /* estimate of what a watcher takes in watch groups and maps */
+#define CANCELS_PER_STEP 512 /* watchers of abandoned outlets */
+#define PLACE_BYTES 128      /* estimate of what a watcher takes in watch groups and maps */
 
 kw_hub_options kw_hub_defaults(void) {
   return (kw_hub_options){.walk_revisions = 1000,
@@ -38,32 +39,105 @@ kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options) {
   return NULL;
 }
 
+static void link_outlet(kw_outlet **list, kw_outlet *outlet) {
+  outlet->next = *list;
+  outlet->prev = list;
+  if (*list != NULL) (*list)->prev = &outlet->next;
+  *list = outlet;
+}
+
+static void unlink_outlet(kw_outlet *outlet) {
+  *outlet->prev = outlet->next;
+  if (outlet->next != NULL) outlet->next->prev = outlet->prev;
+}
+
 void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t max_bytes,
                         bool with_ids) {
   *outlet = (kw_outlet){.hub = hub, .ready = ready, .max_bytes = max_bytes, .with_ids = with_ids};
-  outlet->next = hub->outlets;
-  outlet->prev = &hub->outlets;
-  if (hub->outlets != NULL) hub->outlets->prev = &outlet->next;
-  hub->outlets = outlet;
+  kw_link_init(&outlet->early);
+  link_outlet(&hub->outlets, outlet);
+}
+
+/* Returns the charge of a watcher: its own memory, and what watch group and maps take. */
+static size_t watcher_size(const kw_range *range) {
+  return sizeof(kw_watcher) + 2 * (range->key.len + range->end.len) + PLACE_BYTES;
+}
+
+/* Frees a watcher that is in no place. */
+static void free_watcher(kw_hub *hub, kw_watcher *watcher) {
+  kw_range range = kw_watcher_range(watcher);
+  size_t size = watcher_size(&range);
+  if (watcher->progress) kw_map_remove(&hub->progress, (uint64_t)(uintptr_t)watcher);
+  kw_link_remove(&watcher->early);
+  kw_account_credit(watcher->outlet->account, size);
+  watcher->outlet->watcher_bytes -= size;
+  hub->n--;
+  kw_free(watcher);
+}
+
+/* Cancels watchers of a closed outlet, `n` at most. Returns true if none is left. The map of ids keeps its size until
+ * the end: nothing is added to it any more. */
+static bool cancel_some(kw_hub *hub, kw_outlet *outlet, size_t *at, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    kw_watcher *watcher = kw_outlet_next_watcher(outlet, at);
+    if (watcher == NULL && outlet->only == NULL && outlet->ids.n == 0) return true;
+    if (watcher == NULL) {
+      *at = 0; /* a removal has hidden an id from this round */
+      continue;
+    }
+    kw_watcher_leave(hub, watcher);
+    outlet->only = NULL;
+    if (outlet->with_ids) kw_map_remove(&outlet->ids, (uint64_t)watcher->id);
+    free_watcher(hub, watcher);
+  }
+  return false;
+}
+
+/* Takes an outlet out of its lists, with its watchers: nothing comes any more. */
+static void shut(kw_outlet *outlet) {
+  kw_outlet_drop_items(outlet);
+  kw_outlet_disarm(outlet);
+  unlink_outlet(outlet);
+  outlet->hub = NULL;
 }
 
 void kw_outlet_close(kw_outlet *outlet) {
   kw_hub *hub = outlet->hub;
+  size_t at = 0;
   if (hub == NULL) return;
-  kw_outlet_drop_items(outlet); /* first, so that no watcher's items have to be looked for */
-  while (outlet->only != NULL || outlet->ids.n > 0) { /* a removal may hide an id from one round */
-    kw_watcher *watcher;
-    size_t at = 0;
-    while ((watcher = kw_outlet_next_watcher(outlet, &at)) != NULL) kw_hub_cancel(hub, watcher);
-  }
-  kw_outlet_disarm(outlet);
-  *outlet->prev = outlet->next;
-  if (outlet->next != NULL) outlet->next->prev = outlet->prev;
+  shut(outlet);
+  cancel_some(hub, outlet, &at, SIZE_MAX);
   kw_map_drop(&outlet->ids);
-  outlet->hub = NULL;
+}
+
+/* Cancels some watchers of the first abandoned outlet. */
+static void step_abandoned(kw_hub *hub) {
+  kw_outlet *outlet = hub->abandoned;
+  if (!cancel_some(hub, outlet, &outlet->cancelled_to, CANCELS_PER_STEP)) return;
+  unlink_outlet(outlet);
+  kw_map_drop(&outlet->ids);
+  kw_map_shrink(&hub->progress, 0);
+  outlet->on_closed(outlet);
+}
+
+void kw_outlet_abandon(kw_outlet *outlet, kw_account *account) {
+  kw_hub *hub = outlet->hub;
+  shut(outlet);
+  kw_account_credit(outlet->account, outlet->watcher_bytes);
+  kw_account_charge(account, outlet->watcher_bytes);
+  outlet->account = account;
+  link_outlet(&hub->abandoned, outlet);
+  step_abandoned(hub);
+}
+
+void kw_hub_forget_account(kw_hub *hub, const kw_account *account) {
+  for (kw_outlet *outlet = hub->abandoned; outlet != NULL; outlet = outlet->next) {
+    if (outlet->account == account) outlet->account = NULL;
+  }
 }
 
 void kw_hub_free(kw_hub *hub) {
+  while (hub->abandoned != NULL) step_abandoned(hub);
   while (hub->outlets != NULL) kw_outlet_close(hub->outlets);
   kw_store_set_hook(hub->store, (kw_store_hook){0});
   kw_watch_group_free(hub->synced);
@@ -85,11 +159,6 @@ static int take_id(kw_outlet *outlet, int64_t *id) {
   while (kw_outlet_find(outlet, outlet->next_id) != NULL) outlet->next_id++;
   *id = outlet->next_id++;
   return KW_OK;
-}
-
-/* Returns the charge of a watcher: its own memory, and what watch group and maps take. */
-static size_t watcher_size(const kw_range *range) {
-  return sizeof(kw_watcher) + 2 * (range->key.len + range->end.len) + PLACE_BYTES;
 }
 
 /* True if a new watcher begins where the events of the store are not all known. (One that begins before that, and gets
@@ -121,6 +190,8 @@ static bool reserve(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec) {
 /* Adds a watcher to its outlet and to the round of progress; there is room for it. */
 static void enroll(kw_hub *hub, kw_outlet *outlet, kw_watcher *watcher) {
   watcher->outlet = outlet;
+  outlet->n_synced += watcher->state == KW_WATCHER_SYNCED;
+  if (watcher->begins_later) kw_link_add(&outlet->early, &watcher->early);
   if (outlet->with_ids) {
     kw_map_put(&outlet->ids, (uint64_t)watcher->id, watcher);
   } else {
@@ -154,6 +225,7 @@ int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_w
   watcher->id = id;
   enroll(hub, outlet, watcher);
   kw_account_charge(outlet->account, watcher_size(&range));
+  outlet->watcher_bytes += watcher_size(&range);
   if (watcher->state == KW_WATCHER_LAGGING && is_in_gap(hub, watcher))
     kw_watcher_fail_compacted(hub, watcher);
   *result = watcher;
@@ -171,14 +243,8 @@ void kw_hub_cancel(kw_hub *hub, kw_watcher *watcher) {
   } else {
     outlet->only = NULL;
   }
-  if (watcher->progress) {
-    kw_map_remove(&hub->progress, (uint64_t)(uintptr_t)watcher);
-    kw_map_shrink(&hub->progress, 0);
-  }
-  kw_range range = kw_watcher_range(watcher);
-  kw_account_credit(outlet->account, watcher_size(&range));
-  kw_free(watcher);
-  hub->n--;
+  free_watcher(hub, watcher);
+  kw_map_shrink(&hub->progress, 0);
 }
 
 bool kw_outlet_take(kw_outlet *outlet, kw_item *item) {
@@ -189,7 +255,8 @@ bool kw_outlet_take(kw_outlet *outlet, kw_item *item) {
 
 /* True if a watcher waits for the next step. */
 static bool is_due(const kw_hub *hub) {
-  return hub->is_behind || hub->lagging.first != NULL || hub->n_chosen > 0;
+  return hub->is_behind || hub->lagging.first != NULL || hub->n_chosen > 0 ||
+         hub->abandoned != NULL;
 }
 
 int64_t kw_hub_deadline(const kw_hub *hub) {
@@ -201,6 +268,7 @@ int64_t kw_hub_deadline(const kw_hub *hub) {
 
 bool kw_hub_step(kw_hub *hub, int64_t now) {
   bool more = kw_store_step(hub->store, now);
+  if (hub->abandoned != NULL) step_abandoned(hub);
   if (hub->is_behind) kw_delivery_step(hub);
   if (hub->lagging.first != NULL || hub->n_chosen > 0) kw_catch_up_step(hub);
   if (hub->progress.n > 0 && hub->progress_due <= now) kw_progress_step(hub, now);
@@ -214,42 +282,56 @@ void kw_hub_set_walk_visits(kw_hub *hub, int64_t visits) {
   hub->options.walk_visits = visits;
 }
 
-/* Checks that every watcher is in the place that its state says, and in no other. */
-const char *kw_hub_check(const kw_hub *hub) {
-  size_t n = 0, synced = 0, lagging = 0, chosen = 0;
-  const char *fault = kw_watch_group_check(hub->synced);
-  if (fault != NULL) return fault;
+/* How many watchers there are in each place. */
+typedef struct census {
+  size_t n, synced, lagging, chosen;
+} census;
+
+/* Counts the watchers of an outlet, and checks that each is in the place that its state says, and in no other. */
+static const char *check_outlet(const kw_outlet *outlet, census *all) {
   const kw_watcher *w;
-  for (w = hub->lagging.first; w != NULL; w = w->next) lagging++;
-  for (const kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next) {
-    size_t at = 0, queued = 0, blocked = 0;
-    for (w = outlet->blocked.first; w != NULL; w = w->next) blocked++;
-    for (; (w = kw_outlet_next_watcher(outlet, &at)) != NULL; n++) {
-      bool is_chosen = w->state == KW_WATCHER_LAGGING && w->watched != NULL;
-      if ((w->state == KW_WATCHER_SYNCED || is_chosen) != (w->watched != NULL))
-        return "a watcher in the wrong place";
-      synced += w->state == KW_WATCHER_SYNCED;
-      lagging -= w->state == KW_WATCHER_LAGGING && !is_chosen;
-      chosen += is_chosen;
-      blocked -= w->state == KW_WATCHER_BLOCKED;
-      queued += w->queued;
-    }
-    if (blocked != 0) return "the blocked watchers of an outlet are wrong";
-    if (queued + outlet->progress_all != outlet->n) return "the items of an outlet are wrong";
-    if ((fault = kw_outlet_check(outlet)) != NULL) return fault;
-    if (outlet->blocked.first != NULL && outlet->n == 0) /* else its reader takes an item */
-      return "a watcher is blocked, and nothing will let it go on";
+  size_t at = 0, queued = 0, blocked = 0, synced = all->synced;
+  for (w = outlet->blocked.first; w != NULL; w = w->next) blocked++;
+  for (; (w = kw_outlet_next_watcher(outlet, &at)) != NULL; all->n++) {
+    bool is_chosen = w->state == KW_WATCHER_LAGGING && w->watched != NULL;
+    if ((w->state == KW_WATCHER_SYNCED || is_chosen) != (w->watched != NULL))
+      return "a watcher in the wrong place";
+    if (w->begins_later && kw_link_is_alone(&w->early)) return "an early watcher is not listed";
+    all->synced += w->state == KW_WATCHER_SYNCED;
+    all->lagging += w->state == KW_WATCHER_LAGGING && !is_chosen;
+    all->chosen += is_chosen;
+    blocked -= w->state == KW_WATCHER_BLOCKED;
+    queued += w->queued;
   }
-  if (lagging != 0) return "the lagging watchers are wrong";
-  if (synced != kw_watch_group_count(hub->synced)) return "the synced watchers are wrong";
-  if (chosen != hub->n_chosen || chosen != kw_watch_group_count(hub->chosen_group))
+  if (blocked != 0) return "the blocked watchers of an outlet are wrong";
+  if (outlet->n_synced != all->synced - synced) return "the synced watchers of an outlet are wrong";
+  if (queued + outlet->progress_all != outlet->n) return "the items of an outlet are wrong";
+  return kw_outlet_check(outlet);
+}
+
+const char *kw_hub_check(const kw_hub *hub) {
+  census all = {0};
+  size_t lagging = 0;
+  const char *fault = kw_watch_group_check(hub->synced);
+  for (const kw_watcher *w = hub->lagging.first; w != NULL; w = w->next) lagging++;
+  for (const kw_outlet *o = hub->abandoned; fault == NULL && o != NULL; o = o->next)
+    fault = o->n > 0 ? "an abandoned outlet has items" : check_outlet(o, &all);
+  for (const kw_outlet *o = hub->outlets; fault == NULL && o != NULL; o = o->next) {
+    fault = check_outlet(o, &all);
+    if (fault == NULL && o->blocked.first != NULL && o->n == 0) /* else its reader takes an item */
+      fault = "a watcher is blocked, and nothing will let it go on";
+  }
+  if (fault != NULL) return fault;
+  if (lagging != all.lagging) return "the lagging watchers are wrong";
+  if (all.synced != kw_watch_group_count(hub->synced)) return "the synced watchers are wrong";
+  if (all.chosen != hub->n_chosen || all.chosen != kw_watch_group_count(hub->chosen_group))
     return "the chosen watchers are wrong";
-  if (chosen == 0 && hub->catching_up.n > 0) return "a walk without watchers";
-  if (chosen > 0 && hub->walk_next.sub == 0) return "a step has ended between two revisions";
+  if (all.chosen == 0 && hub->catching_up.n > 0) return "a walk without watchers";
+  if (all.chosen > 0 && hub->walk_next.sub == 0) return "a step has ended between two revisions";
   if (hub->walk.n > 0) return "delivery has left a walk";
   if (hub->is_behind && hub->tell_next.main > kw_store_revision(hub->store))
     return "the hub is behind, and all is told";
-  return n == hub->n ? NULL : "the number of watchers is wrong";
+  return all.n == hub->n ? NULL : "the number of watchers is wrong";
 }
 
 #endif

@@ -60,6 +60,15 @@ void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t 
  * does nothing. */
 void kw_outlet_close(kw_outlet *outlet);
 
+/* Closes an outlet whose watchers may be many: they are cancelled in later steps of the hub, which has the outlet until
+ * then. outlet->on_closed, which may free the outlet, is called when none is left: by a step, by kw_hub_free, or
+ * before this function returns. The charge of the watchers passes to `account`, from which it is credited bit by
+ * bit. */
+void kw_outlet_abandon(kw_outlet *outlet, kw_account *account);
+
+/* Abandoned outlets no longer credit `account`. */
+void kw_hub_forget_account(kw_hub *hub, const kw_account *account);
+
 /* Adds a watcher to an open outlet of this hub. The watcher is told events after the store's present revision, or
  * from the start revision on. The range is copied. *watcher belongs to the hub, and is valid until it is cancelled or
  * its outlet is closed, also after it has failed. A start in the past drops progress of the whole outlet that is

@@ -39,9 +39,12 @@ typedef struct kw_item {
 typedef struct kw_hub kw_hub;
 
 struct kw_outlet {
-  kw_hub *hub;      /* NULL: closed, nothing will come any more */
-  kw_outlet *next;  /* in the hub's list of outlets */
-  kw_outlet **prev; /* the pointer there that points to this outlet */
+  kw_hub *hub; /* NULL: closed, nothing will come any more */
+  kw_outlet
+      *next; /* in the hub's list of open outlets, or of those whose watchers are still cancelled */
+  kw_outlet **prev;                     /* the pointer there that points to this outlet */
+  void (*on_closed)(kw_outlet *outlet); /* see kw_outlet_abandon */
+  size_t cancelled_to;                  /* of an abandoned outlet: position in its ids */
 
   kw_item *items; /* a ring buffer */
   size_t first;
@@ -49,14 +52,17 @@ struct kw_outlet {
   size_t cap;
   size_t bytes; /* charges of all items */
   size_t max_bytes;
-  size_t progress_all; /* number of items that are progress of the whole outlet */
-  kw_account *account; /* charged for watchers and items, not for the store's records; or NULL */
+  size_t progress_all;  /* number of items that are progress of the whole outlet */
+  size_t watcher_bytes; /* charges of all watchers */
+  kw_account *account;  /* charged for watchers and items, not for the store's records; or NULL */
 
   bool with_ids;
   kw_watcher *only; /* the only watcher, without ids; or NULL */
   kw_map ids;       /* watchers by id, with ids */
   int64_t next_id;
   kw_watcher_list blocked;
+  size_t n_synced; /* synced watchers */
+  kw_link early;   /* watchers that begin later, and some that have begun since */
 
   kw_ready *ready;        /* the owner's ready list */
   bool is_armed;          /* the next item puts the outlet into the ready list */
@@ -65,6 +71,11 @@ struct kw_outlet {
   kw_outlet **prev_ready; /* the pointer there that points to this outlet */
   uint64_t tag;           /* the owner's own */
 };
+
+/* True until the outlet is closed or abandoned. */
+static inline bool kw_outlet_is_open(const kw_outlet *outlet) {
+  return outlet->hub != NULL;
+}
 
 /* Offers an item. If it is taken, the reference to its batch passes to the outlet; the caller then calls
  * kw_ready_add. Returns false, with nothing taken, if the outlet is full, its account is refused more, or memory is

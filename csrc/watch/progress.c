@@ -11,6 +11,7 @@
 /* True if the watcher has been told, or has queued, everything up to the store's revision. */
 static bool is_up_to_date(const kw_hub *hub, const kw_watcher *watcher) {
   if (watcher->state != KW_WATCHER_SYNCED || hub->is_behind) return false;
+  if (!kw_outlet_is_open(watcher->outlet)) return false;
   return !kw_watcher_is_early(watcher, kw_store_revision(hub->store));
 }
 
@@ -26,12 +27,22 @@ bool kw_hub_progress(kw_hub *hub, kw_watcher *watcher) {
   return is_up_to_date(hub, watcher) && offer(hub, watcher->outlet, watcher);
 }
 
-bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet) {
-  size_t at = 0, n = 0;
-  for (const kw_watcher *w; (w = kw_outlet_next_watcher(outlet, &at)) != NULL; n++) {
-    if (!is_up_to_date(hub, w)) return false;
+/* True if a watcher of the outlet has not begun. Those that have begun leave the list, so that the work of this is
+ * constant for each watcher that was ever made. */
+static bool has_early(const kw_hub *hub, kw_outlet *outlet) {
+  while (!kw_link_is_alone(&outlet->early)) {
+    kw_watcher *watcher = KW_CONTAINER_OF(outlet->early.next, kw_watcher, early);
+    if (kw_watcher_is_early(watcher, kw_store_revision(hub->store))) return true;
+    kw_link_remove(&watcher->early);
+    watcher->begins_later = false;
   }
-  return n > 0 && offer(hub, outlet, NULL);
+  return false;
+}
+
+bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet) {
+  size_t n = outlet->with_ids ? outlet->ids.n : outlet->only != NULL;
+  if (n == 0 || outlet->n_synced < n || hub->is_behind || has_early(hub, outlet)) return false;
+  return offer(hub, outlet, NULL);
 }
 
 /* A watcher that was told an event since the last round needs no progress in this one. */

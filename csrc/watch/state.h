@@ -20,9 +20,10 @@ struct kw_hub {
   kw_hub_options options;
   kw_watch_group *synced;
   kw_watcher_list lagging;
-  kw_walk walk; /* of delivery; empty between calls */
-  kw_outlet *outlets;
-  size_t n; /* watchers */
+  kw_walk walk;         /* of delivery; empty between calls */
+  kw_outlet *outlets;   /* that are open */
+  kw_outlet *abandoned; /* outlets whose watchers are cancelled in steps */
+  size_t n;             /* watchers */
 
   bool
       is_behind; /* the synced watchers have not been told all visible revisions; kw_hub_step goes on */

@@ -16,6 +16,7 @@ kw_watcher *kw_watcher_new(const kw_watch_spec *spec, const kw_range *range) {
                           .fragment = spec->fragment,
                           .key_len = (uint32_t)range->key.len,
                           .end_len = (uint32_t)range->end.len};
+  kw_link_init(&watcher->early);
   kw_range_copy(range, watcher->bytes);
   return watcher;
 }
@@ -24,7 +25,10 @@ kw_watcher *kw_watcher_new(const kw_watch_spec *spec, const kw_range *range) {
 
 void kw_watcher_leave(kw_hub *hub, kw_watcher *watcher) {
   switch ((kw_watcher_state)watcher->state) {
-    case KW_WATCHER_SYNCED: kw_watch_group_remove(hub->synced, watcher); return;
+    case KW_WATCHER_SYNCED:
+      kw_watch_group_remove(hub->synced, watcher);
+      watcher->outlet->n_synced--;
+      return;
     case KW_WATCHER_LAGGING:
       if (watcher->watched != NULL) {
         kw_catch_up_leave(hub, watcher);
@@ -51,7 +55,11 @@ static void enter_blocked(kw_watcher *watcher) {
 
 void kw_watcher_enter_synced(kw_hub *hub, kw_watcher *watcher) {
   watcher->state = KW_WATCHER_SYNCED;
-  if (!kw_watch_group_add(hub->synced, watcher)) kw_watcher_enter_lagging(hub, watcher);
+  if (kw_watch_group_add(hub->synced, watcher)) {
+    watcher->outlet->n_synced++;
+  } else {
+    kw_watcher_enter_lagging(hub, watcher);
+  }
 }
 
 void kw_watcher_enter_refused(kw_hub *hub, kw_watcher *watcher) {
@@ -83,10 +91,11 @@ void kw_watcher_unblock(kw_outlet *outlet) {
   }
 }
 
-/* Fails a watcher with an item that says why. Returns false if there is no memory for the item: the watcher lags. */
+/* Fails a watcher with an item that says why. Returns false if there is no memory for the item: the watcher lags. A
+ * closed outlet gets no item. */
 static bool fail_with(kw_hub *hub, kw_watcher *watcher, kw_item item) {
   kw_watcher_leave(hub, watcher);
-  if (!kw_outlet_push(watcher->outlet, &item)) {
+  if (kw_outlet_is_open(watcher->outlet) && !kw_outlet_push(watcher->outlet, &item)) {
     kw_watcher_enter_lagging(hub, watcher);
     return false;
   }

@@ -24,6 +24,7 @@
 #ifndef KW_WATCH_WATCHER_H
 #define KW_WATCH_WATCHER_H
 
+#include "base/link.h"
 #include "model/range.h"
 
 typedef struct kw_watcher kw_watcher;
@@ -53,6 +54,7 @@ struct kw_watcher {
 
   kw_watcher *next;  /* in its watched range or list */
   kw_watcher **prev; /* the pointer there that points to this watcher */
+  kw_link early; /* in its outlet's list of watchers that begin later; alone if it is not there */
 
   uint8_t state; /* kw_watcher_state */
   bool no_put : 1;
