@@ -136,6 +136,7 @@ build = {
     ["keywatch.server.identity"] = "lua/keywatch/server/identity.lua",
     ["keywatch.server.listening"] = "lua/keywatch/server/listening.lua",
     ["keywatch.server.methods"] = "lua/keywatch/server/methods.lua",
+    ["keywatch.server.log_limit"] = "lua/keywatch/server/log_limit.lua",
     ["keywatch.server.notes"] = "lua/keywatch/server/notes.lua",
     ["keywatch.server.options"] = "lua/keywatch/server/options.lua",
     ["keywatch.server.server"] = "lua/keywatch/server/server.lua",

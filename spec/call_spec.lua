@@ -11,6 +11,7 @@ local serving = require "spec.support.serving"
 local OK, CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE = 0, 1, 2, 4, 13, 14
 local WINDOW = 1024 * 1024 -- of a stream: what a client may send before it is received
 local CALL_BYTES = 64 * 1024 -- that wait in a call, in either direction
+local SLIP = { INTERNAL, "keywatch: internal error: see the server's log" } -- all that a client gets to know of one
 
 describe("a call", function()
   local store, server, client
@@ -47,7 +48,7 @@ describe("a call", function()
 
   describe("of a unary method", function()
     it("is answered with what its handler returns", function()
-      local path = mount(function(request) return "<" .. request .. ">" end)
+      local path = mount { handler = function(request) return "<" .. request .. ">" end, max_bytes = 1000000 }
       assert.equal("<a>", client:unary(path, "a"))
       assert.equal("<>", client:unary(path, ""))
       local long = ("x"):rep(1000000)
@@ -232,9 +233,9 @@ describe("a call", function()
 
     it("carries messages of all sizes", function()
       local sizes = { 0, 1, 100, CALL_BYTES - 1, CALL_BYTES, CALL_BYTES + 1, 1000000, 0 }
-      local path = mount_stream(function(call)
+      local path = mount { stream = true, max_bytes = math.huge, handler = function(call)
         for message in call:messages() do call:send(message) end
-      end)
+      end }
       local call = client:call(path)
       for i, size in ipairs(sizes) do client:send(call, (tostring(i)):rep(size)) end
       client:half_close(call)
@@ -499,15 +500,15 @@ describe("a call", function()
         (failure_of(function() return store:get("a", { revision = 99 }) end)))
     end)
 
-    it("has a status of its own for anything that is raised, which is logged with a traceback", function()
+    it("is internal for anything that is raised, whose text is logged with a traceback", function()
       local got, lines = failure_of(function() error("a slip", 0) end)
-      assert.same({ UNKNOWN, "a slip" }, got)
+      assert.same(SLIP, got)
       assert.equal(1, #lines)
       assert.matches("^/spec.Calls/Method has failed: a slip\nstack traceback:", lines[1])
       assert.matches("call_spec", lines[1])
     end)
 
-    it("has the same for what is returned without a status, and nothing is logged", function()
+    it("has a status of its own for what is returned without a status, and nothing is logged", function()
       local got, lines = failure_of(function() return nil, "not today" end)
       assert.same({ UNKNOWN, "not today" }, got)
       assert.same({}, lines)
@@ -515,9 +516,11 @@ describe("a call", function()
 
     it("has the same for a status that gRPC has not", function()
       for _, status in ipairs { 0, -1, 17, 1.5, "7", true } do
-        local got = failure_of(function() error({ grpc_status = status, message = "x" }) end)
+        local function odd() return nil, { grpc_status = status, message = "x" } end
+        local got = failure_of(odd)
         assert.equal(UNKNOWN, got[1])
         assert.matches("^table", got[2])
+        assert.same(SLIP, (failure_of(function() error(select(2, odd())) end)))
       end
     end)
 
@@ -525,23 +528,35 @@ describe("a call", function()
       local odd = setmetatable({}, { __tostring = function() error("no") end })
       local odder = setmetatable({}, { __index = function() error("no") end })
       for _, err in ipairs { odd, odder } do
-        assert.equal(UNKNOWN, failure_of(function() error(err) end)[1])
+        assert.same(SLIP, (failure_of(function() error(err) end)))
         assert.equal(UNKNOWN, failure_of(function() return nil, err end)[1])
       end
     end)
 
-    it("has the same if nothing is returned, or what cannot be encoded", function()
+    it("is internal if nothing is returned, or what cannot be encoded", function()
       local got, lines = failure_of(function() end)
-      assert.same({ UNKNOWN, "the handler of /spec.Calls/Method has returned neither an answer nor an error" }, got)
+      assert.same(SLIP, got)
       assert.equal(1, #lines)
-      assert.equal(UNKNOWN, failure_of(function() return {} end)[1])
-      assert.equal(UNKNOWN, failure_of(function() return true end)[1])
+      assert.matches("the handler of /spec.Calls/Method has returned neither an answer nor an error", lines[1])
+      assert.same(SLIP, (failure_of(function() return {} end)))
+      assert.same(SLIP, (failure_of(function() return true end)))
+    end)
+
+    it("is logged at a limited rate, at a limited length, and the rest is counted", function()
+      local path = mount(function(request) error(request) end)
+      local lines = serving.log_of(function()
+        for _ = 1, 30 do client:unary(path, ("x"):rep(10000)) end
+        server:close()
+      end)
+      local last = table.remove(lines)
+      assert.equal("failures of handlers meanwhile: " .. 30 - #lines, last)
+      assert.is_true(#lines >= 20 and #lines < 30)
+      for _, line in ipairs(lines) do assert.equal(4096, #line) end
     end)
 
     it("has the same ways with false as with nil", function()
       assert.same({ 7, "not you" }, (failure_of(function() return false, denied end)))
-      assert.same({ UNKNOWN, "the handler of /spec.Calls/Method has returned neither an answer nor an error" },
-        (failure_of(function() return false end)))
+      assert.same(SLIP, (failure_of(function() return false end)))
     end)
 
     it("has the error of a function that cannot decode or encode a message", function()
@@ -549,8 +564,12 @@ describe("a call", function()
       local function echo(request) return tostring(request) end
       assert.same({ 7, "not you" }, (failure_of { handler = echo, request = bad }))
       assert.same({ 7, "not you" }, (failure_of { handler = echo, response = bad }))
-      assert.same({ UNKNOWN, "the answer of /spec.Calls/Method is a table, and no string" },
-        (failure_of { handler = echo, response = function() return {} end }))
+      local got, lines = failure_of { handler = echo, request = function() return nil, "not mine" end }
+      assert.same({ UNKNOWN, "not mine" }, got)
+      assert.same({}, lines)
+      got, lines = failure_of { handler = echo, response = function() return {} end }
+      assert.same(SLIP, got)
+      assert.matches("the answer of /spec.Calls/Method is a table, and no string", lines[1])
     end)
 
     it("has any bytes in its text", function()
@@ -572,10 +591,9 @@ describe("a call", function()
       end
       assert.same({ 7, "not you", "before" }, stream_of(function() return nil, denied end))
       assert.same({ 7, "not you", "before" }, stream_of(function() error(denied) end))
-      assert.same({ UNKNOWN, "slip", "before" }, stream_of(function() error("slip", 0) end))
+      assert.same({ SLIP[1], SLIP[2], "before" }, stream_of(function() error("slip", 0) end))
       assert.same({ 7, "not you", "before" }, stream_of(function() return false, denied end))
-      assert.same({ UNKNOWN, "the handler of /spec.Calls/Method has returned false, and no error", "before" },
-        stream_of(function() return false end))
+      assert.same({ SLIP[1], SLIP[2], "before" }, stream_of(function() return false end))
       assert.same({ OK, "", "before" }, stream_of(function() return "whatever" end))
     end)
 

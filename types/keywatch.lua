@@ -2244,6 +2244,8 @@ function Stream:close() end
 ---@field stream? boolean true if the method is streaming
 ---@field request? keywatch.Codec decodes requests; without it they are strings
 ---@field response? keywatch.Codec encodes responses; without it they are strings
+---@field max_bytes? number the limit of a request in bytes; 65,536 unless given; math.huge: that of the store
+---@field max_fields? number the limit of fields and list items of a request decoded by name; 4,096 unless given
 
 ---@class keywatch.Middleware
 ---@field before? fun(call: keywatch.Call): boolean?, any true or nothing: the call goes on; false or an error: the call is refused

@@ -36,9 +36,24 @@ static kw_call_kind kind_of(lua_State *L, int arg) {
 
 static int l_mount(lua_State *L) {
   kw_server *server = check_open(L);
-  if (!kw_call_mount(server, kw_bind_check_bytes(L, 2), kind_of(L, 3)))
+  size_t max_request = lua_isnoneornil(L, 5) ? 0 : (size_t)kw_bind_check_int(L, 5, 0);
+  if (!kw_call_mount(server, kw_bind_check_bytes(L, 2), kind_of(L, 3), max_request))
     return luaL_error(L, "not enough memory");
   return 0;
+}
+
+/* A closed server keeps its methods; what a finalizer mounts meanwhile may be listed or not. */
+static int l_methods(lua_State *L) {
+  const kw_server *server = check_open(L);
+  const char *path, *request;
+  size_t at = 0;
+  lua_newtable(L);
+  while (kw_call_next_method(server, &at, &path, &request)) {
+    lua_pushstring(L, path);
+    lua_pushstring(L, request);
+    lua_rawset(L, -3);
+  }
+  return 1;
 }
 
 static int l_intercept(lua_State *L) {
@@ -149,10 +164,11 @@ static int l_proceed(lua_State *L) {
   return 0;
 }
 
-static const luaL_Reg methods[] = {
-    {"mount", l_mount},   {"intercept", l_intercept}, {"next_news", l_next_news},
-    {"info", l_info},     {"receive", l_receive},     {"send", l_send},
-    {"finish", l_finish}, {"proceed", l_proceed},     {NULL, NULL}};
+static const luaL_Reg methods[] = {{"mount", l_mount},         {"methods", l_methods},
+                                   {"intercept", l_intercept}, {"next_news", l_next_news},
+                                   {"info", l_info},           {"receive", l_receive},
+                                   {"send", l_send},           {"finish", l_finish},
+                                   {"proceed", l_proceed},     {NULL, NULL}};
 
 void kw_bind_add_calls(lua_State *L) {
   luaL_setfuncs(L, methods, 0);

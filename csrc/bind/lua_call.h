@@ -2,9 +2,13 @@
  *
  * lua_call: the gRPC calls of a server that Lua answers or intercepts, as methods of the server.
  *
- *   server:mount(path, is_stream, takes_one)
+ *   server:mount(path, is_stream, takes_one, max_request)
  *                                       Lua answers the calls of this gRPC method, which is unary unless is_stream.
- *                                       takes_one: the client of a stream sends one request
+ *                                       takes_one: the client of a stream sends one request; max_request: limit of
+ *                                       each request in bytes, at most that of the store
+ *   server:methods() -> { [path] = request, ... }
+ *                                       all methods: the name of the message that a request of a C service is,
+ *                                       "" for a mounted method
  *   server:intercept()                  Lua sees every call of the C services before its method runs
  *   server:next_news() -> id, is_new, has_input, has_room, status
  *                                       the next call that has news, or nothing. status: the gRPC status with
@@ -21,7 +25,7 @@
  *   server:finish(id, status, text)     ends the call with a gRPC status
  *   server:proceed(id)                  an intercepted call continues to its method
  *
- * On a closed server, mount and intercept raise; the other methods find no call.
+ * On a closed server, mount, methods and intercept raise; the other methods find no call.
  */
 #ifndef KW_BIND_LUA_CALL_H
 #define KW_BIND_LUA_CALL_H

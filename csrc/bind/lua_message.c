@@ -15,6 +15,7 @@
 typedef struct decoder {
   lua_State *L;
   int depth;
+  int64_t room; /* fields and items of lists that may follow; below 0: there were too many */
 } decoder;
 
 static bool decode(decoder *d, const kw_message *message, kw_slice bytes);
@@ -75,13 +76,13 @@ static void append(lua_State *L, size_t n) {
   lua_rawseti(L, -2, (int)n + 1);
 }
 
-static bool append_packed(lua_State *L, const kw_field *field, kw_slice bytes) {
+static bool append_packed(decoder *d, const kw_field *field, kw_slice bytes) {
   kw_wire_reader reader = kw_wire_read(bytes);
   uint64_t v;
-  for (size_t n = lua_rawlen(L, -1); reader.at < reader.end; n++) {
-    if (!kw_wire_next_varint(&reader, &v)) return false;
-    push_number(L, field, v);
-    append(L, n);
+  for (size_t n = lua_rawlen(d->L, -1); reader.at < reader.end; n++) {
+    if (--d->room < 0 || !kw_wire_next_varint(&reader, &v)) return false;
+    push_number(d->L, field, v);
+    append(d->L, n);
   }
   return true;
 }
@@ -98,7 +99,7 @@ static bool set_items(decoder *d, const kw_field *field, const kw_wire_field *fo
   bool is_packed = kw_field_is_packed(field, found);
   if (is_packed && found->bytes.len == 0) return true;
   push_table_of(d->L, field->name);
-  bool ok = is_packed ? append_packed(d->L, field, found->bytes) : append_value(d, field, found);
+  bool ok = is_packed ? append_packed(d, field, found->bytes) : append_value(d, field, found);
   lua_pop(d->L, 1);
   return ok;
 }
@@ -141,8 +142,8 @@ static bool set_field(decoder *d, const kw_message *message, const kw_wire_field
   return set_value(d, field, found);
 }
 
-/* Decodes into the table on top of the stack. Returns false if the bytes are malformed: the stack has extra
- * values then. */
+/* Decodes into the table on top of the stack. Returns false if the bytes are malformed, or have too many fields: the
+ * stack has extra values then. */
 static bool decode(decoder *d, const kw_message *message, kw_slice bytes) {
   if (d->depth == KW_MAX_NESTING) return false;
   luaL_checkstack(d->L, STACK_ROOM, message->name);
@@ -151,7 +152,7 @@ static bool decode(decoder *d, const kw_message *message, kw_slice bytes) {
   kw_wire_field found;
   const kw_field *chosen = NULL; /* the member of the oneof that is set */
   while (kw_wire_next(&reader, &found)) {
-    if (!set_field(d, message, &found, &chosen)) return false;
+    if (--d->room < 0 || !set_field(d, message, &found, &chosen)) return false;
   }
   d->depth--;
   return !reader.failed;
@@ -400,16 +401,17 @@ static int l_encode(lua_State *L) {
   return 1;
 }
 
-/* decode(name, bytes): a table, or nil and an error. */
+/* decode(name, bytes, max_fields): a table, or nil and an error. */
 static int l_decode(lua_State *L) {
   const kw_message *message = check_message(L);
   kw_slice bytes = kw_bind_check_bytes(L, 2);
-  decoder d = {.L = L};
+  decoder d = {.L = L, .room = lua_isnoneornil(L, 3) ? INT64_MAX : kw_bind_check_int(L, 3, 0)};
   lua_settop(L, 2);
   lua_newtable(L);
   if (decode(&d, message, bytes)) return 1;
   lua_settop(L, 2);
-  return kw_bind_push_failure(L, lua_upvalueindex(2), KW_ERR_MALFORMED);
+  return kw_bind_push_failure(L, lua_upvalueindex(2),
+                              d.room < 0 ? KW_ERR_REQUEST_TOO_LARGE : KW_ERR_MALFORMED);
 }
 
 void kw_bind_add_messages(lua_State *L) {

@@ -9,6 +9,9 @@
  * name. A number that the VM cannot hold is a decimal string. A field that is zero, false or empty is absent,
  * except in a oneof and in lists. A message that is present is a table, even if it is empty.
  *
+ * A third argument of decode limits the number of fields and list items that are read, also those that occur twice
+ * and unknown ones: the error beyond it is request_too_large.
+ *
  * encode reads tables raw: no Lua code runs except finalizers. It raises if a table does not fit the message, and
  * names the message and the field.
  */

@@ -164,13 +164,14 @@ static void on_close(kw_server *server, kw_stream *stream) {
   }
 }
 
-bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind) {
+bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind, size_t max_request) {
   kw_method *method = kw_alloc(sizeof *method + path.len + 1);
   if (method == NULL) return false;
   char *name = (char *)(method + 1);
   memcpy(name, path.data, path.len);
   name[path.len] = 0;
   *method = (kw_method){.path = name,
+                        .max_request = max_request,
                         .is_unary = kind == KW_CALL_UNARY,
                         .takes_one = kind == KW_CALL_OF_ONE,
                         .on_open = on_open,
@@ -188,6 +189,15 @@ bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind) {
   }
   kw_free(method);
   return false;
+}
+
+bool kw_call_next_method(const kw_server *server, size_t *at, const char **path,
+                         const char **request) {
+  const kw_method *method = kw_map_next(&server->methods, at);
+  if (method == NULL) return false;
+  *path = method->path;
+  *request = method->request == NULL ? "" : method->request->name;
+  return true;
 }
 
 /* }====== */
@@ -232,10 +242,7 @@ void kw_call_proceed(kw_server *server, uint64_t id) {
   if (stream->is_finished || stream->is_reset) return;
   stream->owner = NULL;
   stream->watched = c;
-  stream->role = c->method;
-  stream->is_unary = c->method->is_unary;
-  stream->takes_one = c->method->takes_one;
-  if (c->method->on_open != NULL) c->method->on_open(server, stream);
+  kw_method_begin(server, stream, c->method);
   kw_stream_resume(stream);
   kw_server_touch(stream);
 }

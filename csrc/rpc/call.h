@@ -50,9 +50,14 @@ typedef enum kw_call_kind {
   KW_CALL_OF_MANY /* many requests, many answers */
 } kw_call_kind;
 
-/* Mounts a method that Lua answers. The path is copied. The method replaces one of the same path. Returns false if
- * memory is short. */
-bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind);
+/* Mounts a method that Lua answers. The path is copied. `max_request` is the limit of each request in bytes; 0: the
+ * default, see kw_method_begin. The method replaces one of the same path. Returns false if memory is short. */
+bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind, size_t max_request);
+
+/* Finds the next method of the server, in no order; *at begins as 0. *request is the name of the message of a method
+ * in C, and "" for a mounted one. The strings live as long as the server. Returns false after the last method. */
+bool kw_call_next_method(const kw_server *server, size_t *at, const char **path,
+                         const char **request);
 
 /* From now on every call of a method in C is shown to Lua before it begins. */
 void kw_call_intercept(kw_server *server);

@@ -46,6 +46,26 @@ static bool is_known_service(const kw_server *server, kw_slice service) {
   return false;
 }
 
+static bool has_numbers_alone(const kw_message *message) {
+  for (size_t i = 0; i < message->n; i++) {
+    if (message->fields[i].is_repeated || !kw_field_is_number(&message->fields[i])) return false;
+  }
+  return true;
+}
+
+void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *method) {
+  size_t *max_len = &stream->splitter.max_len;
+  stream->role = method;
+  stream->is_unary = method->is_unary;
+  stream->takes_one = method->takes_one;
+  if (method->max_request > 0) {
+    *max_len = kw_min_size(*max_len, method->max_request);
+  } else if (method->request != NULL && has_numbers_alone(method->request)) {
+    *max_len = kw_min_size(*max_len, KW_NUMBERS_REQUEST);
+  }
+  if (method->on_open != NULL) method->on_open(server, stream);
+}
+
 void kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message) {
   const kw_method *method = stream->role;
   kw_arena_reset(&server->arena);

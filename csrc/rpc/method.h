@@ -7,12 +7,19 @@
 
 #include "rpc/service.h"
 
+#define KW_NUMBERS_REQUEST 4096 /* bytes; there is room for fields that only newer clients know */
+
 /* Adds a method, which must outlive the server; it replaces a method of the same path. Returns false if memory is
  * short. */
 bool kw_method_add(kw_server *server, const kw_method *method);
 
 /* Returns the method of a path, as it stands in the request: "/package.Service/Method". NULL if there is none. */
 const kw_method *kw_method_find(const kw_server *server, kw_slice path);
+
+/* Begins a call of a method. A larger request than the method takes is refused when its length has come, with gRPC's
+ * text. No request may be larger than the session's max_message. That is the default, too, but for a method whose
+ * requests are numbers alone: KW_NUMBERS_REQUEST. */
+void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *method);
 
 /* Decodes a request, whose method has a description of it, and gives it to the method. If that fails, the call does. */
 void kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message);

@@ -36,10 +36,7 @@ static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
     return;
   }
   if (kw_call_begin_intercepted(peer->server, stream, method)) return;
-  stream->role = method;
-  stream->is_unary = method->is_unary;
-  stream->takes_one = method->takes_one;
-  if (method->on_open != NULL) method->on_open(peer->server, stream);
+  kw_method_begin(peer->server, stream, method);
 }
 
 static void on_refused(kw_stream *stream, kw_slice path, void *ctx) {

@@ -17,6 +17,7 @@ typedef struct kw_method kw_method;
 struct kw_method {
   const char *path;
   const kw_message *request; /* how requests are decoded; NULL: they are kw_slices of the bytes */
+  size_t max_request;        /* limit of a request in bytes, see kw_method_begin; 0: the default */
   bool is_unary;
   bool takes_one; /* not unary, but of one request */
   bool waits; /* unary: a request waits while the store does a long write, see rpc/write_queue.h */

@@ -68,10 +68,13 @@ static int put(kw_rows *rows, size_t at, bool is_there, const kw_row_change *cha
   if (!kw_reserve(&rows->items, &rows->cap, rows->n + 1, sizeof *rows->items) ||
       !make_row(change->name, change->bytes, &row))
     return KW_ERR_NO_MEMORY;
-  if (is_there) erase(rows, at);
-  memmove(&rows->items[at + 1], &rows->items[at], (rows->n - at) * sizeof rows->items[0]);
+  if (is_there) {
+    release(rows, &rows->items[at]);
+  } else {
+    memmove(&rows->items[at + 1], &rows->items[at], (rows->n - at) * sizeof rows->items[0]);
+    rows->n++;
+  }
   rows->items[at] = row;
-  rows->n++;
   rows->bytes = others + cost;
   return KW_OK;
 }

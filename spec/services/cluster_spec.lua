@@ -69,7 +69,7 @@ describe("Cluster", function()
       {}, { "" }, { "http://a:1", "" }, { "a:1" }, { "ftp://a:1" }, { "http:a:1" }, { "http://" }, { "http://a" },
       { "http://a:b" }, { "http://a:1:2" }, { "http://::1:1" }, { "http://[::1]" }, { "http://[::1]a:1" },
       { "http://a:1/" }, { "http://a:1/path" }, { "http://a b:1" }, { "http://a\\b:1" }, { "http://a\1:1" },
-      { "http://u p@a:1" }, { "http://a%20b:1" }, { (" "):rep(1000000) }, { "http://a" .. (" "):rep(1000000) .. ":1" },
+      { "http://u p@a:1" }, { "http://a%20b:1" }, { (" "):rep(4000) }, { "http://a" .. (" "):rep(4000) .. ":1" },
     } do
       assert.same({ nil, INVALID_ARGUMENT, "etcdserver: given member URLs are invalid" },
         { ask("MemberAdd", { peerURLs = urls, isLearner = true }) })

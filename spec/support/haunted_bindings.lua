@@ -274,6 +274,7 @@ case("core.restore", function() return "/no/such/file", "/no/such/directory" end
 -- Servers.
 case("core.serve", function(w) return w.store, { outlet_bytes = 5000 } end)
 case("server:mount", of("server", "/another", true))
+case("server:methods", of "server")
 case("server:intercept", of "server")
 case("server:next_news", of "server")
 case("server:connections", of "server")

@@ -13,6 +13,9 @@ local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
 local worker = require "keywatch.task.worker"
 
+local OK = grpc_status.OK
+local text_of, with_traceback = errors.text_of, errors.with_traceback
+
 local call_methods = {}
 local call_mt = { __name = "keywatch.call", __index = call_methods }
 
@@ -59,18 +62,26 @@ local function open(server, id)
   }, call_mt)
 end
 
---- Returns the result of a user's function for a message. Raises the error that the function returns behind nil.
-local function convert(how, message)
-  local made, err = how(message)
-  if made == nil and err ~= nil then error(err, 0) end
-  return made
+--- True if an error has the field grpc_status, with the status that the call ends with.
+local function has_status(err)
+  local status = type(err) == "table" and err.grpc_status
+  return type(status) == "number" and status > OK and status <= grpc_status.UNAUTHENTICATED and status % 1 == 0
 end
 
---- Returns a message of the client, decoded by the name of a message, by a function, or, if `how` is nil, not at all.
-local function decode(how, bytes)
+--- Returns the result of a user's function for a message. An error that the function returns behind nil ends the call,
+-- as if the handler had returned it.
+local function convert(how, message)
+  local made, err = how(message)
+  if made ~= nil or err == nil then return made end
+  error(has_status(err) and err or { grpc_status = grpc_status.UNKNOWN, message = text_of(err) }, 0)
+end
+
+--- Returns a request, decoded by the name of a message, by a function, or, if the method has neither, not at all.
+local function decode(method, bytes)
+  local how = method.request
   if how == nil then return bytes end
   if type(how) == "function" then return convert(how, bytes) end
-  local message, err = core.decode(how, bytes)
+  local message, err = core.decode(how, bytes, method.max_fields)
   if not message then error(err, 0) end
   return message
 end
@@ -110,7 +121,7 @@ function call_methods:receive()
   check.self(self, "receive", call_mt)
   check_streaming(self, "receive")
   local bytes = take(self)
-  return bytes and decode(self.method.request, bytes)
+  return bytes and decode(self.method, bytes)
 end
 
 --- Returns an iterator over the messages of the client.
@@ -135,16 +146,7 @@ end
 
 -- {====== Answering ======
 
-local OK = grpc_status.OK
-local text_of, with_traceback = errors.text_of, errors.with_traceback
-
 local REFUSED = { grpc_status = grpc_status.PERMISSION_DENIED, message = "keywatch: the call was refused" }
-
---- True if an error has the field grpc_status, with the status that the call ends with.
-local function has_status(err)
-  local status = type(err) == "table" and err.grpc_status
-  return type(status) == "number" and status > OK and status <= grpc_status.UNAUTHENTICATED and status % 1 == 0
-end
 
 --- Returns the status and the text that a call ends with for an error; nil if the error has no status.
 local function status_of(err)
@@ -154,13 +156,17 @@ local function status_of(err)
   if has_status(err) then return err.grpc_status, text_of(err.message or err) end
 end
 
---- Ends the call with an error. An error without a status was not intended: it ends the call with status UNKNOWN, and
--- is logged if there is a traceback.
+--- Ends the call with an error that was returned; one without a status has the status UNKNOWN. Or, with a traceback,
+-- with an error that was raised; one without a status is a mistake of the program: it is logged, and its text, which
+-- is about the inside of the program, does not leave the server.
 local function fail(call, err, traceback)
   local ok, status, text = pcall(status_of, err)
   if not ok or not status then
-    if traceback then call.server.log.error("%s has failed: %s", call.path, traceback) end
-    status, text = grpc_status.UNKNOWN, text_of(err)
+    status, text = grpc_status.UNKNOWN, not traceback and text_of(err)
+  end
+  if not text then
+    call.server.failures:line("%s has failed: %s", call.path, traceback)
+    status, text = grpc_status.INTERNAL, "keywatch: internal error: see the server's log"
   end
   call.server.object:finish(call.id, status, text)
 end
@@ -205,7 +211,7 @@ end
 
 --- Calls the handler of a unary method. Returns what `respond` returns.
 local function answer_unary(call, method)
-  return respond(call, method.handler(decode(method.request, take(call)), call))
+  return respond(call, method.handler(decode(method, take(call)), call))
 end
 
 --- Calls the handler of a stream. Returns true; or nil and an error.
@@ -233,7 +239,8 @@ end
 --- Ends the call, unless it is answered by somebody else. Takes the results of xpcall.
 local function conclude(call, ok, done, err)
   if not ok then
-    fail(call, done.err, done.traceback)
+    local raised = errors.raised(done)
+    fail(call, raised.err, raised.traceback)
   elseif done then
     call.server.object:finish(call.id, OK)
   elseif err ~= nil then
@@ -281,7 +288,7 @@ local function tell_after(call, status)
   for _, ware in ipairs(call.server.middleware) do
     if ware.after then
       local ok, trouble = xpcall(ware.after, with_traceback, call, status)
-      if not ok then call.server.log.error("after %s: %s", call.path, trouble.traceback) end
+      if not ok then call.server.failures:line("after %s: %s", call.path, errors.raised(trouble).traceback) end
     end
   end
 end

@@ -2,19 +2,26 @@
 --- methods: the methods that Lua answers: those of keywatch's own services, and those that the user mounts; and the
 -- user's middleware.
 --
--- A method is { handler =, is_stream =, takes_one =, request =, response = }. `request` and `response` are how messages
--- are decoded and encoded: by the name of a message, by a function, or, if nil, not at all.
+-- A method is { handler =, is_stream =, takes_one =, request =, response =, max_bytes =, max_fields = }. `request` and
+-- `response` are how messages are decoded and encoded: by the name of a message, by a function, or, if nil, not at all.
+-- `max_bytes` and `max_fields` are the limits of each request: the core refuses a longer one before it has come, and a
+-- message of more fields and list items is not decoded.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 
 local SERVICES = { "auth", "cluster", "election", "health", "lock", "maintenance" } -- modules in services/
 
+local MAX_BYTES, MAX_FIELDS = 65536, 4096 -- defaults; a message of so many fields is decoded in less than 1 ms
+local SERVICE_BYTES = 4096 -- default for keywatch's own services: as much as the core charges for a call that waits
+local MOST_BYTES = 2 ^ 31 -- more than any connection takes
+
 local is_message = {}
 for _, name in ipairs(core.messages) do is_message[name] = true end
 
 local function is_function(value) return type(value) == "function" end
 local function is_boolean(value) return type(value) == "boolean" end
+local function is_count(value) return type(value) == "number" and value >= 1 and value == math.floor(value) end
 local function is_codec(value) return is_function(value) or is_message[value] == true end
 
 --- The fields of a method as the user writes it: a description of the value for error texts, and a function that is
@@ -24,6 +31,8 @@ local METHOD_FIELDS = {
   stream = { "a boolean", is_boolean },
   request = { "the name of a message, or a function", is_codec },
   response = { "the name of a message, or a function", is_codec },
+  max_bytes = { "a whole number above 0, or math.huge", is_count },
+  max_fields = { "a whole number above 0, or math.huge", is_count },
 }
 
 --- The same for middleware.
@@ -54,6 +63,8 @@ local function read_method(name, given)
     is_stream = given.stream == true,
     request = given.request,
     response = given.response,
+    max_bytes = given.max_bytes or MAX_BYTES,
+    max_fields = given.max_fields or MAX_FIELDS,
   }
 end
 
@@ -65,7 +76,8 @@ end
 
 local function add(server, path, method)
   server.methods[path] = method
-  server.object:mount(path, method.is_stream, method.takes_one)
+  method.max_fields = math.min(method.max_fields, MOST_BYTES)
+  server.object:mount(path, method.is_stream, method.takes_one, math.min(method.max_bytes, MOST_BYTES))
 end
 
 --- Adds the user's service: all of its methods, or, if one is wrong, none.
@@ -85,6 +97,8 @@ local function mount_services(server)
         response = entry[2],
         is_stream = entry.is_stream,
         takes_one = entry.takes_one,
+        max_bytes = entry.max_bytes or SERVICE_BYTES,
+        max_fields = MAX_FIELDS,
         handler = entry.is_stream and function(call) return handler(server, call) end
           or function(request, call) return handler(server, request, call) end,
       })

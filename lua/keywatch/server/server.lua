@@ -140,7 +140,8 @@ local function new(opts, ids, object, parts)
     compactor = open_compactor(opts, parts.log),
     log = parts.log,
     has_notes = false, -- the core takes all notes, for the debug log
-    rejections = nil,  -- see notes.lua
+    rejections = nil,  -- log lines of a limited rate, see notes.lua
+    failures = nil,    -- the same for handlers and middleware that raise
 
     name = opts.name,
     identity = ids,

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- auth_records: users, roles and the auth revision, as rows of the store.
 --
--- Tables, keys and encodings are those of etcd's file. Every change raises the auth revision.
+-- Tables, keys and encodings are those of etcd's file. Every change raises the auth revision. The number of users and
+-- roles, and of what one of them has, is limited: answers have all of them, and are made in one turn of the loop.
 
 local bytes = require "keywatch.server.services.bytes"
 local core = require "keywatch.core"
@@ -9,6 +10,9 @@ local header = require "keywatch.server.services.header"
 
 local USERS, ROLES, AUTH = "authUsers", "authRoles", "auth" -- tables
 local REVISION = "authRevision"
+
+local MOST = 5000 -- users, and roles
+local MOST_ITEMS = 1000 -- roles of a user, and permissions of a role
 
 local MESSAGES = { [USERS] = "User", [ROLES] = "Role" }
 
@@ -35,6 +39,11 @@ local function names(server, table_name)
   local list = {}
   for i, pair in ipairs(rows(server, table_name)) do list[i] = pair[1] end
   return list
+end
+
+--- True if there may be one more user, or role.
+local function has_room(server, table_name)
+  return #rows(server, table_name) < MOST
 end
 
 --- Returns the auth revision.
@@ -67,11 +76,13 @@ local function without(list, is_out)
   return rest, #rest < #(list or {})
 end
 
---- Inserts an item into a sorted list, behind its equals.
+--- Inserts an item into a sorted list, behind its equals. Returns false if the list is full.
 local function insert(list, item, is_less)
   local at = #list + 1
+  if at > MOST_ITEMS then return false end
   while at > 1 and is_less(item, list[at - 1]) do at = at - 1 end
   table.insert(list, at, item)
+  return true
 end
 
 return {
@@ -80,6 +91,7 @@ return {
   read = read,
   write = write,
   names = names,
+  has_room = has_room,
   revision = revision,
   answer = answer,
   change = change,

@@ -11,6 +11,10 @@ local function invalid(words)
   return refusal.new(refusal.INVALID_ARGUMENT, "etcdserver: " .. words)
 end
 
+local function exhausted(words)
+  return refusal.new(refusal.RESOURCE_EXHAUSTED, "keywatch: there are too many " .. words)
+end
+
 return {
   NO_ROOT_USER = failed "root user does not exist",
   NO_ROOT_ROLE = failed "root user does not have root role",
@@ -21,6 +25,10 @@ return {
   NO_ROLE = failed "role name not found",
   ROLE_NOT_GRANTED = failed "role is not granted to the user",
   PERMISSION_NOT_GRANTED = failed "permission is not granted to the role",
+  TOO_MANY_USERS = exhausted "users",
+  TOO_MANY_ROLES = exhausted "roles",
+  TOO_MANY_GRANTED = exhausted "roles of the user",
+  TOO_MANY_PERMISSIONS = exhausted "permissions of the role",
   EMPTY_USER = invalid "user name is empty",
   EMPTY_ROLE = invalid "role name is empty",
   NO_PERMISSION = invalid "permission not given",

@@ -8,13 +8,14 @@ local refusals = require "keywatch.server.services.auth_refusals"
 
 local USERS, ROLES = records.USERS, records.ROLES
 
-local USERS_PER_TURN = 256 -- that RoleDelete reads before other tasks run
+local USERS_PER_TURN = 16 -- that RoleDelete reads before other tasks run
 
 local handlers = {}
 
 function handlers.RoleAdd(server, request)
   if (request.name or "") == "" then return nil, refusals.EMPTY_ROLE end
   if records.read(server, ROLES, request.name) then return nil, refusals.ROLE_EXISTS end
+  if not records.has_room(server, ROLES) then return nil, refusals.TOO_MANY_ROLES end
   return records.change(server, { records.write(ROLES, { name = request.name }) })
 end
 
@@ -56,16 +57,16 @@ end
 local function has_lower_key(a, b) return is_before(a.key or "", b.key or "") end
 
 --- Adds a permission, or changes the type of the one with the same range. Of several permissions with the same key only
--- the first is compared, as in etcd: a range behind it may be added twice.
+-- the first is compared, as in etcd: a range behind it may be added twice. Returns false if there are too many.
 local function grant(permissions, given)
   for _, permission in ipairs(permissions) do
     if not has_lower_key(permission, given) then
       if not is_of(permission, given.key, given.range_end) then break end
       permission.permType = given.permType
-      return
+      return true
     end
   end
-  records.insert(permissions, given, has_lower_key)
+  return records.insert(permissions, given, has_lower_key)
 end
 
 function handlers.RoleGrantPermission(server, request)
@@ -74,7 +75,7 @@ function handlers.RoleGrantPermission(server, request)
   local role = records.read(server, ROLES, request.name)
   if not role then return nil, refusals.NO_ROLE end
   role.keyPermission = role.keyPermission or {}
-  grant(role.keyPermission, request.perm)
+  if not grant(role.keyPermission, request.perm) then return nil, refusals.TOO_MANY_PERMISSIONS end
   return records.change(server, { records.write(ROLES, role) })
 end
 

@@ -71,6 +71,7 @@ function handlers.UserAdd(server, request)
   if password and #password > MAX_PASSWORD then return nil, refusals.TOO_LONG end
   if (request.name or "") == "" then return nil, refusals.EMPTY_USER end
   if records.read(server, USERS, request.name) then return nil, refusals.USER_EXISTS end
+  if not records.has_room(server, USERS) then return nil, refusals.TOO_MANY_USERS end
   local hashed, err
   if password then
     hashed, err = hash(password)
@@ -129,7 +130,7 @@ function handlers.UserGrantRole(server, request)
   if request.role ~= ROOT and not records.read(server, ROLES, request.role) then return nil, refusals.NO_ROLE end
   if has_role(user, request.role) then return records.answer(server) end
   user.roles = user.roles or {}
-  records.insert(user.roles, request.role, is_before)
+  if not records.insert(user.roles, request.role, is_before) then return nil, refusals.TOO_MANY_GRANTED end
   return records.change(server, { records.write(USERS, user) })
 end
 

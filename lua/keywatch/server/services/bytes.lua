@@ -20,21 +20,21 @@ end
 
 local DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
+local values = { [""] = 0 } -- of digits
+for i = 1, #DIGITS do values[DIGITS:sub(i, i)] = i - 1 end
+
 --- Returns the bytes of up to four base64 digits.
-local function from_digits(digits)
-  local n = 0
-  for i = 1, 4 do
-    local digit = digits:sub(i, i)
-    n = n * 64 + (digit == "" and 0 or DIGITS:find(digit, 1, true) - 1)
-  end
-  return to_big_endian(n):sub(6, 4 + #digits)
+local function from_digits(a, b, c, d)
+  local n = ((values[a] * 64 + values[b]) * 64 + values[c]) * 64 + values[d]
+  local bytes = string.char(math.floor(n / 65536), math.floor(n / 256) % 256, n % 256)
+  return d ~= "" and bytes or bytes:sub(1, c ~= "" and 2 or 1)
 end
 
 --- Returns the bytes of a base64 text; nil if the text is not base64.
 local function from_base64(text)
   local body, padding = text:match("^([%w+/]*)(=*)$")
   if not body or #text % 4 ~= 0 or #padding > 2 then return nil end
-  return (body:gsub("..?.?.?", from_digits))
+  return (body:gsub("(.)(.?)(.?)(.?)", from_digits))
 end
 
 return {

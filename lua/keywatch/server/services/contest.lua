@@ -10,6 +10,8 @@ local queue = require "keywatch.concurrency.queue"
 local refusal = require "keywatch.server.services.refusal"
 local worker = require "keywatch.task.worker"
 
+local NAME_BYTES = 4000 -- limit of a name: a call that waits holds its name, and Leader is a request of 4 KiB
+local KEY_BYTES = 16384 -- limit of a request with a name, and with a key, which begins with the name
 local DEFAULT_TTL = 60 -- seconds, of the lease that a client without one gets
 
 --- Returns a refusal with the text of a store's error. etcd's services have the status UNKNOWN for all of these.
@@ -126,6 +128,8 @@ local function owner(server, prefix)
 end
 
 return {
+  NAME_BYTES = NAME_BYTES,
+  KEY_BYTES = KEY_BYTES,
   unknown = unknown,
   lease_of = lease_of,
   enter = enter,

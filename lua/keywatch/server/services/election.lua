@@ -2,6 +2,7 @@
 --- election: etcd's Election service.
 
 local contest = require "keywatch.server.services.contest"
+local core = require "keywatch.core"
 local header = require "keywatch.server.services.header"
 local names = require "keywatch.concurrency.names"
 local refusal = require "keywatch.server.services.refusal"
@@ -10,9 +11,17 @@ local function no_leader_given()
   return nil, refusal.new(refusal.UNKNOWN, '"leader" field must be provided')
 end
 
+--- Returns a compare that holds if the key of a leader is still the leader's. A client may have sent a number that is
+-- no revision, or on LuaJIT a string: no key has been created then.
+local function is_leader(leader)
+  local rev = leader.rev or 0
+  if type(rev) == "number" and rev >= 0 then return { key = leader.key or "", create_revision = rev } end
+  return { key = leader.key or "", create_revision = 0, op = "<" }
+end
+
 --- Applies an operation to the leader's key, if the key is still the leader's. Returns the result of the transaction.
 local function as_leader(store, leader, op)
-  return store:txn { compare = { { key = leader.key or "", create_revision = leader.rev or 0 } }, success = { op } }
+  return store:txn { compare = { is_leader(leader) }, success = { op } }
 end
 
 --- Changes the value of a leader. Returns the revision; or nil and a refusal.
@@ -27,6 +36,7 @@ end
 -- however long the wait was.
 local function campaign(server, request, call)
   local store, prefix, value = server.store, names.prefix_of(request.name or ""), request.value or ""
+  if #prefix - 1 > contest.NAME_BYTES then return nil, core.new_error("request_too_large") end
   local lease, err = contest.lease_of(server, request)
   if not lease then return nil, err end
   local key, created, before, revision = contest.enter(store, prefix, lease, value)
@@ -117,9 +127,9 @@ local function observe(server, call)
 end
 
 return {
-  ["/v3electionpb.Election/Campaign"] = { "CampaignRequest", "CampaignResponse", campaign },
-  ["/v3electionpb.Election/Proclaim"] = { "ProclaimRequest", "ProclaimResponse", proclaim },
-  ["/v3electionpb.Election/Resign"] = { "ResignRequest", "ResignResponse", resign },
+  ["/v3electionpb.Election/Campaign"] = { "CampaignRequest", "CampaignResponse", campaign, max_bytes = math.huge },
+  ["/v3electionpb.Election/Proclaim"] = { "ProclaimRequest", "ProclaimResponse", proclaim, max_bytes = math.huge },
+  ["/v3electionpb.Election/Resign"] = { "ResignRequest", "ResignResponse", resign, max_bytes = contest.KEY_BYTES },
   ["/v3electionpb.Election/Leader"] = { "LeaderRequest", "LeaderResponse", leader },
   ["/v3electionpb.Election/Observe"] = { "LeaderRequest", "LeaderResponse", observe,
     is_stream = true, takes_one = true },

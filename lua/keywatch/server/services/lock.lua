@@ -38,5 +38,5 @@ end
 
 return {
   ["/v3lockpb.Lock/Lock"] = { "LockRequest", "LockResponse", lock },
-  ["/v3lockpb.Lock/Unlock"] = { "UnlockRequest", "UnlockResponse", unlock },
+  ["/v3lockpb.Lock/Unlock"] = { "UnlockRequest", "UnlockResponse", unlock, max_bytes = contest.KEY_BYTES },
 }

@@ -13,6 +13,8 @@ local SUM = 32      -- bytes of a snapshot's SHA-256
 
 local HASH_OF_NOTHING = 1084519789 -- the CRC-32C of "key"
 
+local MOST_REVISION = 2 ^ 53 - 1 -- far above any revision, and a number on LuaJIT
+
 local NAMES = { NOSPACE = "no_space", CORRUPT = "corrupt" } -- alarms: names of the store, by names on the wire
 local WIRE_NAMES = { no_space = "NOSPACE", corrupt = "CORRUPT" }
 
@@ -142,7 +144,7 @@ end
 --- For a revision below 0 etcd answers with the hash of an empty store.
 local function hash_kv(server, request)
   local revision = tonumber(request.revision or 0)
-  local sum, err = server.store:hash_kv(math.max(revision, 0))
+  local sum, err = server.store:hash_kv(math.max(0, math.min(revision, MOST_REVISION)))
   if not sum then return nil, err end
   return {
     header = header.of(server, sum.revision),

@@ -1,0 +1,55 @@
+-- SPDX-License-Identifier: MIT
+--- log_limit: a rate limit for log lines that clients can cause, so that no client can fill a disk with them.
+--
+-- BURST lines are written at once, and one for each PAUSE after that. The other lines are counted, and the next line
+-- comes behind one that has their number.
+
+local driver = require "keywatch.task.driver"
+
+local BURST, PAUSE = 20, 1 -- lines, seconds
+local LONGEST = 4096 -- bytes of a line: a text may quote what a client has sent
+
+local limit_methods = {}
+local limit_mt = { __index = limit_methods }
+
+--- Returns a limit for lines of one level of a logger. `summary` is the format of the line with the number of skipped
+-- lines.
+local function new(logger, level, summary)
+  return setmetatable({
+    write = logger[level],
+    summary = summary,
+    next_at = 0, -- when the next line may come
+    skipped = 0, -- lines since the last one
+  }, limit_mt)
+end
+
+--- True if there may be a line now. The time of the next one moves on with each line.
+local function may_write(limit)
+  local now = driver.get().now()
+  local next_at = math.max(limit.next_at, now - BURST * PAUSE)
+  if next_at > now then return false end
+  limit.next_at = next_at + PAUSE
+  return true
+end
+
+--- Counts lines that are not written.
+function limit_methods:skip(n)
+  self.skipped = self.skipped + n
+end
+
+--- Writes how many lines were skipped.
+function limit_methods:finish()
+  local n = self.skipped
+  if n == 0 then return end
+  self.skipped = 0
+  self.write(self.summary, n)
+end
+
+--- Writes a line, or counts it.
+function limit_methods:line(format, ...)
+  if not may_write(self) then return self:skip(1) end
+  self:finish()
+  self.write("%s", format:format(...):sub(1, LONGEST))
+end
+
+return { new = new }
