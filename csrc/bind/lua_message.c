@@ -231,7 +231,9 @@ static void refuse(writer *w, const kw_message *message, const kw_field *field, 
   if (type == LUA_TNUMBER || type == LUA_TSTRING) {
     const char *quote = type == LUA_TSTRING ? "'" : "";
     lua_pushvalue(L, -2);
-    luaL_error(L, "%s, not %s%s%s", lua_tostring(L, -2), quote, lua_tostring(L, -1), quote);
+    bool is_rounded = field->kind <= KW_FIELD_UINT64 && kw_bind_is_inexact(L, -1);
+    luaL_error(L, "%s, not %s%s%s%s", lua_tostring(L, -2), quote, lua_tostring(L, -1), quote,
+               is_rounded ? ", which is not exact: give a decimal string" : "");
   }
   luaL_error(L, "%s, not a %s", lua_tostring(L, -1), lua_typename(L, type));
 }

@@ -89,9 +89,13 @@ static void refuse(lua_State *L, const char *what, const kw_option *option) {
     } else {
       lua_pushliteral(L, "nan"); /* some systems write -nan */
     }
+    bool takes_text = option->kind == KW_OPTION_ID || option->kind == KW_OPTION_BITS;
+    const char *hint = !kw_bind_is_inexact(L, -1) || option->kind == KW_OPTION_SECONDS ? ""
+                       : takes_text ? ", which is not exact: give a decimal string"
+                                    : ", which is not exact";
     const char *quote = type == LUA_TSTRING ? "'" : "";
-    luaL_error(L, "%s: option '%s' must be %s, not %s%s%s", what, option->name, wanted, quote,
-               lua_tostring(L, -1), quote);
+    luaL_error(L, "%s: option '%s' must be %s, not %s%s%s%s", what, option->name, wanted, quote,
+               lua_tostring(L, -1), quote, hint);
   }
   luaL_error(L, "%s: option '%s' must be %s, not a %s", what, option->name, wanted,
              luaL_typename(L, -2));

@@ -5,8 +5,8 @@
 
 #include "bind/lua_value.h"
 
-#define EXACT_MAX                                                                                  \
-  (INT64_C(1) << 53) /* up to here, a double represents every whole number exactly */
+/* Below this a double represents every whole number exactly. 2^53 itself may have been 2^53 + 1. */
+#define EXACT_MAX (INT64_C(1) << 53)
 
 void kw_bind_push_int(lua_State *L, int64_t v) {
 #if KW_INTEGERS
@@ -70,7 +70,7 @@ bool kw_bind_to_int(lua_State *L, int at, int64_t *v) {
   return is_whole;
 #else
   lua_Number x = lua_tonumber(L, at);
-  if (!(x >= -(lua_Number)EXACT_MAX && x <= (lua_Number)EXACT_MAX)) return false;
+  if (!(x > -(lua_Number)EXACT_MAX && x < (lua_Number)EXACT_MAX)) return false;
   *v = (int64_t)x;
   return (lua_Number)*v == x;
 #endif
@@ -117,9 +117,16 @@ kw_slice kw_bind_check_bytes(lua_State *L, int arg) {
   return kw_bind_bytes(L, arg);
 }
 
+bool kw_bind_is_inexact(lua_State *L, int at) {
+  if (KW_INTEGERS || lua_type(L, at) != LUA_TNUMBER) return false;
+  lua_Number x = lua_tonumber(L, at);
+  return x <= -(lua_Number)EXACT_MAX || x >= (lua_Number)EXACT_MAX;
+}
+
 int64_t kw_bind_check_int(lua_State *L, int arg, int64_t min) {
   int64_t v = 0;
   luaL_checktype(L, arg, LUA_TNUMBER);
+  luaL_argcheck(L, !kw_bind_is_inexact(L, arg), arg, "a number of 2^53 or more is not exact");
   luaL_argcheck(L, kw_bind_to_int(L, arg, &v), arg, "a whole number expected");
   luaL_argcheck(L, v >= min, arg, min == 0 ? "must not be negative" : "too small");
   return v;
@@ -127,6 +134,8 @@ int64_t kw_bind_check_int(lua_State *L, int arg, int64_t min) {
 
 int64_t kw_bind_check_id(lua_State *L, int arg) {
   int64_t id = 0;
+  luaL_argcheck(L, !kw_bind_is_inexact(L, arg), arg,
+                "a number of 2^53 or more is not exact: give a decimal string");
   luaL_argcheck(L, kw_bind_to_id(L, arg, &id), arg,
                 "an id expected: a whole number, or a decimal string");
   return id;

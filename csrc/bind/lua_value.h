@@ -2,8 +2,9 @@
  *
  * lua_value: single values between Lua and C, with one policy for numbers.
  *
- * Revisions, versions and counts are numbers. An id may use all 64 bits: where a number cannot hold it (LuaJIT,
- * beyond 2^53), it is a decimal string. Where an id is read, a number and a decimal string are both accepted.
+ * Revisions, versions and counts are numbers. An id may use all 64 bits: where a number cannot hold it (LuaJIT, from
+ * 2^53 on), it is a decimal string. Where an id is read, a number and a decimal string are both accepted; a number that
+ * may stand for another one, since doubles are rounded, is refused.
  * Conversions never run Lua code. Those named `check` raise on misuse; those named `to` return false.
  */
 #ifndef KW_BIND_LUA_VALUE_H
@@ -33,9 +34,12 @@ void kw_bind_set_int(lua_State *L, const char *name, int64_t v);
 void kw_bind_set_id(lua_State *L, const char *name, int64_t id);
 void kw_bind_set_bool(lua_State *L, const char *name, bool v);
 
-/* Reads the value at index `at`. Returns false if it is not a whole number, or on LuaJIT one beyond 2^53. Strings are
- * not converted. */
+/* Reads the value at index `at`. Returns false if it is not a whole number, or is inexact. Strings are not
+ * converted. */
 bool kw_bind_to_int(lua_State *L, int at, int64_t *v);
+
+/* True if the value at index `at` is a number that may stand for another whole number: on LuaJIT, 2^53 and beyond. */
+bool kw_bind_is_inexact(lua_State *L, int at);
 
 /* Reads the value at index `at`. Returns false if it is not an id: a whole number, or a decimal string. */
 bool kw_bind_to_id(lua_State *L, int at, int64_t *id);

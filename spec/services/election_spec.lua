@@ -145,6 +145,11 @@ describe("Election", function()
       assert.same({ nil, UNKNOWN, "election: not leader" }, { ask("Proclaim", { leader = leader, value = "x" }) })
       ask("Campaign", { name = "past", lease = lease, value = "2" })
       assert.same({ nil, UNKNOWN, "election: not leader" }, { ask("Proclaim", { leader = leader, value = "x" }) })
+      for _, rev in ipairs { -1, "9007199254740993", "9223372036854775807", "-9223372036854775808" } do
+        leader.rev = rev
+        assert.same({ nil, UNKNOWN, "election: not leader" }, { ask("Proclaim", { leader = leader, value = "x" }) })
+        assert.is_table(ask("Resign", { leader = leader }))
+      end
       assert.equal("2", ask("Leader", { name = "past" }).kv.value)
       assert.same({ nil, UNKNOWN, '"leader" field must be provided' }, { ask("Proclaim", { value = "x" }) })
       assert.same({ nil, UNKNOWN, "etcdserver: key is not provided" },

@@ -229,8 +229,10 @@ describe("Maintenance", function()
 
     it("is refused for the future, and for what is compacted", function()
       for i = 1, 5 do serving.put(client, "a", tostring(i)) end
-      assert.same({ nil, OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision" },
-        { ask("HashKV", { revision = 7 }) })
+      for _, revision in ipairs { 7, "9007199254740991", "9007199254740993", "9223372036854775807" } do
+        assert.same({ nil, OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision" },
+          { ask("HashKV", { revision = revision }) })
+      end
       client:ask("/etcdserverpb.KV/Compact", { revision = 4, physical = true })
       assert.same({ nil, OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted" },
         { ask("HashKV", { revision = 3 }) })

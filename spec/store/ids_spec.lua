@@ -1,8 +1,10 @@
 --- Ids of 64 bits. A number where the VM's numbers hold it exactly, else a decimal string; either is taken everywhere.
 
 local keywatch = require "keywatch"
+local core = require "keywatch.core"
 
 local answer = require "spec.support.answer"
+local misuse = require "spec.support.misuse"
 
 local code = answer.code
 
@@ -152,6 +154,29 @@ describe("an id of 64 bits", function()
     end)
   end)
 
+  it("is refused as a number that may stand for another one", function()
+    if has_integers then return end
+    local store = keywatch.open { now = 0 }
+    store:lease(10, { id = "9007199254740992" })
+    store:lease(10, { id = "-9007199254740992" })
+    for _, id in ipairs { 9007199254740993, -9007199254740993, 2 ^ 62 } do
+      for _, door in ipairs {
+        function() store:lease(10, { id = id }) end,
+        function() store:lease_by_id(id) end,
+        function() store:put("a", "", { lease = id }) end,
+        function() store:txn { success = { { put = "a", value = "", lease = id } } } end,
+        function() store:txn { compare = { { key = "a", lease = id } } } end,
+        function() store:session { lease = id } end,
+        function() core.encode("LeaseRevokeRequest", { ID = id }) end,
+        function() core.encode("MemberRemoveRequest", { ID = id }) end,
+      } do
+        assert.matches("decimal string", misuse.raises(door))
+        assert.matches("exact", misuse.raises(door))
+      end
+    end
+    assert.is_nil(store:get("a"))
+  end)
+
   it("may be written with zeros in front", function()
     local store = keywatch.open { now = 0 }
     same(7, store:lease(10, { id = "0007" }).id)
@@ -178,6 +203,23 @@ describe("revisions and counts", function()
       status.revision, status.compact_revision, status.keys, status.leases, status.db_size, status.quota,
       store:hash_kv().hash, store:delete("a").deleted, store:lease(5).ttl, store:lease(5):remaining() } do
       assert.equal(has_integers and "integer" or "number", (rawget(math, "type") or type)(number))
+    end
+  end)
+
+  it("are refused as numbers that may stand for others", function()
+    if has_integers then return end
+    local store, number = keywatch.open { now = 0 }, 9007199254740993
+    for _, door in ipairs {
+      function() store:get("a", { revision = number }) end,
+      function() store:range("a", { min_mod_revision = number }) end,
+      function() store:txn { compare = { { key = "a", mod_revision = number } } } end,
+      function() store:watch("a", { start_revision = number }) end,
+      function() store:compact(number) end,
+      function() store:hash_kv(number) end,
+      function() store:lease(number) end,
+      function() store:each("a", { revision = number }) end,
+    } do
+      assert.matches("is not exact$", (misuse.raises(door):gsub("%)$", "")))
     end
   end)
 

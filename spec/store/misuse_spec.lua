@@ -6,7 +6,7 @@ local misuse = require "spec.support.misuse"
 local state = require "spec.support.state"
 
 local nan, inf = 0 / 0, math.huge
-local huge = rawget(math, "maxinteger") or 2 ^ 53 -- the largest number that is taken for a whole one
+local huge = rawget(math, "maxinteger") or 2 ^ 53 - 1 -- the largest number that is taken for a whole one
 
 local function store_with_keys()
   local store = keywatch.open { now = 0 }

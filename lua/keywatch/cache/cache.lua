@@ -483,7 +483,7 @@ local function read_options(opts)
   check_file_options(opts)
   for _, name in ipairs { "history_bytes", "history_revisions" } do
     local n = opts[name]
-    if n and not (n >= 0 and n <= 2 ^ 53 and n % 1 == 0) then
+    if n and not (n >= 0 and n < 2 ^ 53 and n % 1 == 0) then
       check.misuse("cache: option '%s' must be a whole number of at least 0, not %s", name, check.shown(n))
     end
   end

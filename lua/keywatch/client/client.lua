@@ -282,8 +282,7 @@ end
 --- Returns the hash over all keys and their history up to a revision; or nil and an error.
 function client_methods:hash_kv(revision, opts)
   check.self(self, "hash_kv", client_mt)
-  check.argument(revision == nil or type(revision) == "number" and revision >= 0 and revision % 1 == 0, 1, "hash_kv",
-    "revision", revision)
+  check.revision(revision, "hash_kv")
   local times = check.times(opts, "hash_kv")
   local answer, err = ask(self, "/etcdserverpb.Maintenance/HashKV", { revision = revision or 0 }, times)
   if not answer then return nil, err end

@@ -71,7 +71,7 @@ local function check_options(opts)
   if opts.lease == nil then return end
   if opts.ttl then check.misuse("session: options 'ttl' and 'lease' cannot be used together") end
   if getmetatable(opts.lease) ~= lease.mt and not core.id(opts.lease) then
-    check.misuse("session: option 'lease' must be a lease or the id of one, not %s", check.shown(opts.lease))
+    check.misuse("session: option 'lease' must be a lease or the id of one, not %s", check.shown_id(opts.lease))
   end
 end
 

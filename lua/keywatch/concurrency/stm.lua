@@ -158,7 +158,7 @@ local function lease_of(opts)
   local lease = opts.lease
   if lease == nil then return nil end
   local id = core.id(type(lease) == "table" and lease.id or lease)
-  if not id then check.misuse("put: option 'lease' must be a lease or an id, not %s", check.shown(lease)) end
+  if not id then check.misuse("put: option 'lease' must be a lease or an id, not %s", check.shown_id(lease)) end
   return id
 end
 

@@ -30,7 +30,7 @@ local function is_string(value) return type(value) == "string" end
 local function is_number(value) return type(value) == "number" and value == value end
 local function is_table(value) return type(value) == "table" end
 local function is_amount(value) return is_number(value) and value >= 0 and value < math.huge end
-local function is_count(value) return is_amount(value) and value % 1 == 0 and value <= 2 ^ 53 end
+local function is_count(value) return is_amount(value) and value % 1 == 0 and value < 2 ^ 53 end
 local function is_mode(value) return value == "periodic" or value == "revision" end
 
 --- Every option: a description of the value for error texts, and a function that is true for a good value.

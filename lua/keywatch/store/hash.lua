@@ -10,8 +10,7 @@ local RECORDS_AT_ONCE = 2000 -- takes less than a millisecond
 -- between the steps. The options `timeout` and `deadline` are checked, and have no effect.
 local function hash_kv(store, revision, opts)
   check.self(store, "hash_kv")
-  check.argument(revision == nil or type(revision) == "number" and revision >= 0 and revision % 1 == 0, 1, "hash_kv",
-    "revision", revision)
+  check.revision(revision, "hash_kv")
   check.times(opts, "hash_kv")
   local result, rest
   repeat

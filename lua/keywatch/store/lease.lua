@@ -49,6 +49,10 @@ end
 local function by_id(owner, id)
   check.self(owner, "lease_by_id")
   local canonical = core.id(id)
+  if not canonical and type(id) == "number" then
+    check.misuse("bad argument #1 to 'lease_by_id' (a whole number or decimal string expected, not %s)",
+      check.shown_id(id))
+  end
   check.argument(canonical, 1, "lease_by_id", "a whole number or decimal string", id)
   return new(owner, canonical, nil)
 end

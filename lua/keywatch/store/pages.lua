@@ -26,8 +26,9 @@ end
 --- Raises if an option is not a whole number of at least `min`.
 local function check_count(opts, name, min)
   local n = opts[name]
-  if n == nil or type(n) == "number" and n >= min and n <= 2 ^ 53 and n % 1 == 0 then return end
-  check.misuse("each: option '%s' must be a whole number of at least %d, not %s", name, min, check.shown(n))
+  if n == nil or type(n) == "number" and n >= min and n < 2 ^ 53 and n % 1 == 0 then return end
+  check.misuse("each: option '%s' must be a whole number of at least %d, not %s%s", name, min, check.shown(n),
+    type(n) == "number" and n >= 2 ^ 53 and ", which is not exact" or "")
 end
 
 --- Raises if an option is given that `range` has, and `each` cannot have.

@@ -122,6 +122,14 @@ local function shown(value)
   return "a " .. type(value)
 end
 
+local EXACT = 2 ^ 53 -- below this a double represents every whole number exactly
+
+--- Returns a value that is no id, as it is shown in an error text.
+local function shown_id(value)
+  local is_rounded = type(value) == "number" and value % 1 == 0 and (value >= EXACT or value <= -EXACT)
+  return shown(value) .. (is_rounded and ", which is not exact: give a decimal string" or "")
+end
+
 local faces = {} -- as keys: metatables of objects that have the methods of a store
 
 --- Adds a metatable of objects that have the methods of a store, such as clients. Returns it.
@@ -150,6 +158,15 @@ local function argument(ok, number, name, wanted, value)
   if ok then return end
   local found = type(value) == "number" and "not " .. shown(value) or "got " .. type(value)
   misuse("bad argument #%d to '%s' (%s expected, %s)", number, name, wanted, found)
+end
+
+--- Raises unless the first argument is a revision, or nil.
+local function revision(value, name)
+  local is_whole = type(value) == "number" and value >= 0 and value % 1 == 0
+  argument(value == nil or is_whole, 1, name, "revision", value)
+  if is_whole and value >= EXACT and not rawget(math, "type") then
+    misuse("bad argument #1 to '%s' (%s is not exact)", name, shown(value))
+  end
 end
 
 --- Returns the options table of a method, {} if it is nil. Raises if it is not a table.
@@ -218,5 +235,5 @@ end
 return {
   face = face, is_face = is_face, misuse = misuse, raise_again = raise_again, call = call, self = self,
   argument = argument, options = options, timeout = timeout, known = known, times = times, list = list, shown = shown,
-  where = where, caller = caller, place = place,
+  shown_id = shown_id, revision = revision, where = where, caller = caller, place = place,
 }
