@@ -16,6 +16,7 @@ local raw = require "spec.support.raw"
 local server = require "spec.support.server"
 local tls_handle = require "spec.support.tls_handle"
 local uv = require "spec.support.luv"
+local waited = require("measure").waited
 local worst_requests = require "worst_requests"
 
 local LOAD = "build/bench/load"
@@ -249,17 +250,6 @@ end
 -- {====== Handshakes ======
 
 local function number_at(found, share) return found[math.max(1, math.ceil(#found * share))] end
-
---- For how long the processes were ready to run and had no processor, in ns.
-local function waited(pids)
-  local sum = 0
-  for _, pid in ipairs(pids) do
-    local file = assert(io.open(("/proc/%s/schedstat"):format(pid)))
-    sum = sum + tonumber(file:read("*a"):match("^%d+ (%d+)"))
-    file:close()
-  end
-  return sum
-end
 
 --- Puts a key and waits for its event, one after the other, until something is so. Returns the times, in ms, sorted:
 -- all of it, and without the time that the processes have waited for a processor.

@@ -63,6 +63,17 @@ local function run(title, parts)
   end
 end
 
+--- For how long the processes were ready to run and had no processor, in ns.
+local function waited(pids)
+  local sum = 0
+  for _, pid in ipairs(pids) do
+    local file = assert(io.open(("/proc/%s/schedstat"):format(pid)))
+    sum = sum + tonumber(file:read("*a"):match("^%d+ (%d+)"))
+    file:close()
+  end
+  return sum
+end
+
 return {
   resident = resident,
   seconds = seconds,
@@ -71,4 +82,5 @@ return {
   row = row,
   headline = headline,
   run = run,
+  waited = waited,
 }

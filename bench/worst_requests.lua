@@ -4,12 +4,21 @@
 --
 -- The prober is a process of its own, which makes one get after the other, and keeps the longest time. It also reads
 -- the server's anonymous memory every millisecond, and keeps the peak: pages of the mapped file, which the system takes
--- back when it needs memory, do not count. The client that makes the requests has the lowest priority.
+-- back when it needs memory, do not count. The client that makes the requests has the lowest priority. The times are
+-- without those in which server and prober had no processor.
+--
+-- Every method that a server lists has a row in one of the parts, and others for its largest requests: without one,
+-- nothing is measured.
 
 local keywatch = require "keywatch"
+local methods = require "spec.support.methods"
 local process = require "spec.support.process"
+local rpc = require "spec.support.rpc"
+local schema = require "spec.support.schema"
 local server = require "spec.support.server"
 local uv = require "spec.support.luv"
+local waited = require("measure").waited
+local wire = require "spec.support.wire"
 
 local MAX_MS, MAX_MB = 20, 32 -- the targets; memory is that beyond the answer and what is kept
 local PUTS = 128              -- of one transaction
@@ -18,6 +27,8 @@ local UPDATES = 60000
 local LEASED, LEASES = 100000, 100000
 local WATCHERS, GROUP = 10000, 1000
 local USERS, WAITERS = 40, 4000
+local MOST_USERS, MOST_ITEMS = 5000, 1000 -- users, and roles of one or permissions of a role, as many as there may be
+local REQUEST, SMALL = 2000000, 4000 -- bytes of the largest requests
 local LARGE = 1000000  -- bytes of a value
 local MAX_MESSAGE = 2 ^ 30 -- bytes of an answer: that of all keys is larger than the client's default
 local SAMPLE = 0.001   -- seconds between two looks at the server's memory
@@ -65,10 +76,12 @@ local function probe(url, pid)
         keywatch.sleep(SAMPLE)
       end
     end)
+    local pids = { pid, "self" }
     while true do
-      local from = uv.hrtime()
+      local waited_before, from = waited(pids), uv.hrtime()
       assert(client:get("probe", TIMES))
-      worst = math.max(worst, (uv.hrtime() - from) / 1e6)
+      local ns = uv.hrtime() - from
+      worst = math.max(worst, (ns - (waited(pids) - waited_before)) / 1e6)
       uv.run("nowait")
     end
   end)
@@ -104,15 +117,15 @@ local function size_of(value)
   return sum
 end
 
---- Makes a request, and prints its row.
-local function row(bench, name, fn)
+--- Makes a request, and prints its row. `after` is how long the server has to give memory back, in seconds.
+local function row(bench, name, fn, after)
   collectgarbage()
   keywatch.sleep(0.2)
   worst_of(bench.prober)
   local from = uv.hrtime()
   local ok, result, err = pcall(fn)
   local whole = (uv.hrtime() - from) / 1e6
-  keywatch.sleep(AFTER)
+  keywatch.sleep(after or AFTER)
   local worst, peak, kept = worst_of(bench.prober)
   local answer = ok and result and size_of(result) / MIB or 0
   local why = not ok and tostring(result) or not result and tostring(err and err.code or err) or ""
@@ -254,39 +267,131 @@ local function watches(bench)
   for _, watch in ipairs(all) do watch:close() end
 end
 
-local MAINTENANCE, AUTH = "/etcdserverpb.Maintenance/", "/etcdserverpb.Auth/"
+local KV, LEASE, WATCH = "/etcdserverpb.KV/", "/etcdserverpb.Lease/", "/etcdserverpb.Watch/"
+local MAINTENANCE, AUTH, CLUSTER = "/etcdserverpb.Maintenance/", "/etcdserverpb.Auth/", "/etcdserverpb.Cluster/"
+local ELECTION, LOCK, HEALTH = "/v3electionpb.Election/", "/v3lockpb.Lock/", "/grpc.health.v1.Health/"
+
+local LONG = ("x"):rep(SMALL - 100)
+
+--- Returns as many empty URLs as a small request has room for.
+local function urls()
+  local list = {}
+  for i = 1, SMALL / 2 - 10 do list[i] = "" end
+  return list
+end
+
+-- The worst requests to unary methods, when there are as many users and roles as there may be, in order; those with a
+-- function for what has to be known first.
+local UNARY = {
+  { MAINTENANCE .. "HashKV", {} }, { MAINTENANCE .. "Hash", {} }, { MAINTENANCE .. "Status", {} },
+  { MAINTENANCE .. "Alarm", {} }, { MAINTENANCE .. "MoveLeader", { targetID = 1 } },
+  { MAINTENANCE .. "Downgrade", { version = ("9"):rep(SMALL - 100) } }, { MAINTENANCE .. "Defragment", {} },
+  { CLUSTER .. "MemberAdd", { peerURLs = urls() } }, { CLUSTER .. "MemberRemove", { ID = 1 } },
+  { CLUSTER .. "MemberPromote", { ID = 1 } },
+  { CLUSTER .. "MemberUpdate", function(client)
+    return { ID = assert(client:call(CLUSTER .. "MemberList", {})).members[1].ID, peerURLs = urls() }
+  end },
+  { CLUSTER .. "MemberList", {} },
+  { AUTH .. "AuthEnable", {} }, { AUTH .. "AuthDisable", {} }, { AUTH .. "AuthStatus", {} },
+  { AUTH .. "Authenticate", { name = LONG } },
+  { AUTH .. "UserAdd", { name = "more", password = ("p"):rep(72) } }, { AUTH .. "UserList", {} },
+  { AUTH .. "UserGet", { name = "user1" } }, { AUTH .. "UserGrantRole", { user = "user1", role = "role2000" } },
+  { AUTH .. "UserRevokeRole", { name = "user1", role = "role1000" } },
+  { AUTH .. "UserChangePassword", { name = "user2", hashedPassword = ("A"):rep(SMALL - 200) } },
+  { AUTH .. "UserDelete", { name = "user3" } },
+  { AUTH .. "RoleAdd", { name = "more" } }, { AUTH .. "RoleList", {} }, { AUTH .. "RoleGet", { role = "role1" } },
+  { AUTH .. "RoleGrantPermission", { name = "role1", perm = { key = LONG } } },
+  { AUTH .. "RoleRevokePermission", { role = "role1", key = "/key/1" } },
+  { AUTH .. "RoleDelete", { role = "role1" } },
+  { HEALTH .. "Check", { service = LONG } }, { ELECTION .. "Leader", { name = LONG } },
+  { ELECTION .. "Proclaim", { leader = { key = LONG, rev = 1 }, value = ("v"):rep(LARGE) } },
+}
+
+-- The requests to streams of one request, of which so many messages are read; nil: all.
+local STREAMS = {
+  { MAINTENANCE .. "Snapshot", {} }, { HEALTH .. "Watch", { service = LONG }, 1 },
+  { ELECTION .. "Observe", { name = "/k" }, 1 },
+}
+
+--- Makes as many users and roles as there may be: one user with many roles, and one role with many permissions.
+local function fill_auth(client)
+  local function call(path, request) return client:call(AUTH .. path, request, TIMES) end
+  at_once(MOST_USERS - 1, function(i)
+    assert(call("UserAdd", { name = "user" .. i, options = { no_password = i > 2 } }))
+    assert(call("RoleAdd", { name = "role" .. i }))
+  end)
+  at_once(MOST_ITEMS, function(i)
+    assert(call("UserGrantRole", { user = "user1", role = "role" .. i }))
+    assert(call("RoleGrantPermission", { name = "role1", perm = { key = "/key/" .. i } }))
+  end)
+end
 
 local function services(bench)
   local client = bench.client
-  local function call(path, request)
-    row(bench, path:match("[^.]+$"), function() return client:call(path, request or {}, TIMES) end)
-  end
-  call(MAINTENANCE .. "HashKV")
-  call(MAINTENANCE .. "Hash")
-  call(MAINTENANCE .. "Status")
-  call(MAINTENANCE .. "Alarm")
-  call("/etcdserverpb.Cluster/MemberList")
-  row(bench, "Maintenance/Snapshot", function()
-    local stream = assert(client:stream(MAINTENANCE .. "Snapshot", TIMES))
-    assert(stream:send {})
-    local size, part, err = 0, stream:receive()
-    while part do
-      size = size + #(part.blob or "")
-      part, err = stream:receive()
-    end
-    return size > 0, err
-  end)
-  call(MAINTENANCE .. "Defragment")
   row(bench, ("Auth/UserAdd, %d at once"):format(USERS), function()
     local tasks = {}
     for i = 1, USERS do
       tasks[i] = keywatch.spawn(function()
-        return assert(client:call(AUTH .. "UserAdd", { name = "user" .. i, password = "secret" }, TIMES))
+        return assert(client:call(AUTH .. "UserAdd", { name = "first" .. i, password = "secret" }, TIMES))
       end)
     end
     return keywatch.join(tasks)
   end)
-  call(AUTH .. "UserList")
+  for i = 1, USERS do assert(client:call(AUTH .. "UserDelete", { name = "first" .. i }, TIMES)) end
+  fill_auth(client)
+  for _, one in ipairs(UNARY) do
+    local path, request = one[1], one[2]
+    if type(request) == "function" then request = request(client) end
+    row(bench, path:match("[^.]+$"), function() return client:call(path, request, TIMES) end)
+  end
+  for _, one in ipairs(STREAMS) do
+    row(bench, one[1]:match("[^.]+$"), function()
+      local stream = assert(client:stream(one[1], TIMES))
+      assert(stream:send(one[2]))
+      local n, part, err = 0, stream:receive()
+      while part and n ~= one[3] do
+        n = n + 1
+        if n ~= one[3] then part, err = stream:receive() end
+      end
+      stream:close()
+      return n > 0, err
+    end)
+  end
+end
+
+--- Calls a method with bytes, and cancels the call if it goes on. Returns the status.
+local function call_raw(client, path, bytes)
+  local call = client:begin(path, bytes)
+  local till = keywatch.now() + 1
+  while not call.status and keywatch.now() < till do client:turn() end
+  if not call.status then client:cancel(call) end
+  return call.status or true
+end
+
+--- Returns the messages of so many bytes that have one field again and again, empty: each field of the message, and an
+-- unknown one.
+local function repetitions(name, bytes)
+  local list = { ("\122\0"):rep(bytes / 2) }
+  for _, field in ipairs(schema.messages[name]) do
+    local is_text = field.type == "bytes" or field.type == "string" or schema.messages[field.type]
+    local one = wire.tag(field.number, is_text and 2 or 0) .. "\0"
+    list[#list + 1] = one:rep(math.floor(bytes / #one))
+  end
+  return list
+end
+
+--- The largest requests to every method that the server lists, by the descriptions of their messages.
+local function largest(bench)
+  local client = rpc.connect(bench.peer.url)
+  for _, method in ipairs(bench.methods) do
+    row(bench, "largest requests: " .. method.path:match("[^.]+$"), function()
+      for _, size in ipairs { SMALL, REQUEST } do
+        for _, bytes in ipairs(repetitions(method.request, size)) do call_raw(client, method.path, bytes) end
+      end
+      return true
+    end, 0.1)
+  end
+  client:close()
 end
 
 local function contests(bench)
@@ -323,15 +428,52 @@ end
 
 -- }======
 
-local PARTS = { "ranges", "txns", "leases", "watches", "services", "contests", "deletions" }
-local parts = { ranges = ranges, txns = txns, leases = leases, watches = watches, services = services,
-  contests = contests, deletions = deletions }
+local service_paths = {}
+for _, list in ipairs { UNARY, STREAMS } do
+  for _, one in ipairs(list) do service_paths[#service_paths + 1] = one[1] end
+end
+
+-- The parts of the table, and the methods whose worst requests are in it.
+local PARTS = {
+  { "ranges", ranges, { KV .. "Range" } },
+  { "txns", txns, { KV .. "Txn", KV .. "Put" } },
+  { "leases", leases, { LEASE .. "LeaseGrant", LEASE .. "LeaseTimeToLive", LEASE .. "LeaseRevoke",
+    LEASE .. "LeaseLeases", LEASE .. "LeaseKeepAlive" } },
+  { "watches", watches, { WATCH .. "Watch" } },
+  { "services", services, service_paths },
+  { "contests", contests, { LOCK .. "Lock", LOCK .. "Unlock", ELECTION .. "Campaign", ELECTION .. "Resign" } },
+  { "largest", largest, {} },
+  { "deletions", deletions, { KV .. "DeleteRange", KV .. "Compact" } },
+}
+
+--- Returns the methods of a server that have no row, as a sorted list of paths.
+local function missing(of)
+  local has_row, list = {}, {}
+  for _, part in ipairs(PARTS) do
+    for _, path in ipairs(part[3]) do has_row[path] = true end
+  end
+  for _, method in ipairs(methods.of(of)) do
+    if not has_row[method.path] then list[#list + 1] = method.path end
+  end
+  return list
+end
+
+--- Returns all methods of a server. Raises if one has no row.
+local function all_methods()
+  local store = keywatch.open()
+  local one = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+  local without, all = missing(one), methods.of(one)
+  one:close()
+  store:close()
+  if #without > 0 then error("no row for " .. table.concat(without, ", ")) end
+  return all
+end
 
 --- Measures a store of n keys. `wanted` names a part of the table; nil: all of it.
 local function measure(kind, n, wanted)
   local peer = server.start { open_files = "hard", is_in_memory = kind == "memory", "--quota-backend-bytes=8589934592" }
   local bench = {
-    peer = peer, keys = n, value = ("v"):rep(100), prober = nil, client = nil, filled = 0,
+    peer = peer, methods = all_methods(), keys = n, value = ("v"):rep(100), prober = nil, client = nil, filled = 0,
     leased = math.min(n, LEASED), leases = math.min(n, LEASES), watchers = math.min(n, WATCHERS),
   }
   print(("\n%d keys, %s; a row's targets: %d ms, and %d MB beyond the answer and what is kept"):format(n, kind,
@@ -346,9 +488,9 @@ local function measure(kind, n, wanted)
     bench.prober = start_prober(peer)
     assert(uv.os_setpriority(uv.os_getpid(), 19)) -- so that this process takes no time from the other two
     row(bench, "nothing", function() return keywatch.sleep(1) or true end)
-    for _, name in ipairs(PARTS) do
+    for _, part in ipairs(PARTS) do
       local ok, err = true, nil
-      if not wanted or wanted == name then ok, err = pcall(parts[name], bench) end
+      if not wanted or wanted == part[1] then ok, err = pcall(part[2], bench) end
       if not ok then print("  failed: " .. tostring(err)) end
     end
     bench.prober:finish_input()
@@ -358,4 +500,4 @@ local function measure(kind, n, wanted)
   peer:stop()
 end
 
-return { probe = probe, measure = measure }
+return { probe = probe, measure = measure, missing = missing }
