@@ -211,6 +211,7 @@ build = {
         "csrc/base/map.c",
         "csrc/base/mem.c",
         "csrc/base/process.c",
+        "csrc/base/random.c",
         "csrc/base/sha1.c",
         "csrc/base/sha256.c",
         "csrc/base/sorter.c",

@@ -129,7 +129,7 @@ static void connect(world *w) {
   w->n_calls = w->taking = 0;
   memset(w->calls, 0, sizeof w->calls);
   memset(w->has_headers, 0, sizeof w->has_headers);
-  w->client = kw_client_new(&options, kw_slice_of("localhost", 9), 20000, w->now);
+  w->client = kw_client_new(&options, kw_slice_of("localhost", 9), 20000, 0, w->now);
   if (w->client == NULL) return;
   kw_client_dial(w->client,
                  &(kw_peer_hooks){.on_dirty = on_dirty, .on_deadline = on_deadline, .ctx = w},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/map.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 #define KEEP_CAP 16 /* a map of this size does not shrink */
@@ -21,20 +22,19 @@ typedef struct kw_map_rest {
   size_t at; /* a free slot, or the first one of a cluster */
 } kw_map_rest;
 
-/* Ids are often counters or addresses. The finalizer of MurmurHash3 spreads them over all bits. */
+#ifdef KW_PROBE
+_Thread_local size_t kw_hash_visits;
+#endif
+
 static size_t home(const kw_map *map, uint64_t id) {
-  id ^= id >> 33;
-  id *= UINT64_C(0xff51afd7ed558ccd);
-  id ^= id >> 33;
-  id *= UINT64_C(0xc4ceb9fe1a85ec53);
-  id ^= id >> 33;
-  return (size_t)id & (map->cap - 1);
+  return (size_t)kw_hash_number(id, map->seed) & (map->cap - 1);
 }
 
 /* Returns the slot of an id, or the free slot where the id would go. The table always has a free slot. */
 static size_t locate(const kw_map *map, uint64_t id) {
   size_t i = home(map, id);
-  while (map->slots[i].value != NULL && map->slots[i].id != id) i = (i + 1) & (map->cap - 1);
+  for (; map->slots[i].value != NULL && map->slots[i].id != id; i = (i + 1) & (map->cap - 1))
+    kw_hash_visit();
   return i;
 }
 
@@ -48,7 +48,7 @@ static void drop_rest(kw_map *map) {
 void kw_map_drop(kw_map *map) {
   drop_rest(map);
   kw_free(map->slots);
-  *map = (kw_map){0};
+  *map = (kw_map){.seed = map->seed};
 }
 
 /* Returns the slot of an id, or NULL. */
@@ -81,7 +81,7 @@ static void add_all(kw_map *map, const kw_map *from) {
 
 /* Moves all ids to a table of another size. Returns false if memory is short. */
 static bool resize(kw_map *map, size_t cap) {
-  kw_map resized = {.n = map->n, .cap = cap};
+  kw_map resized = {.seed = map->seed, .n = map->n, .cap = cap};
   resized.slots = kw_alloc_zeroed(cap * sizeof *resized.slots);
   if (resized.slots == NULL) return false;
   add_all(&resized, map);
@@ -102,7 +102,7 @@ static bool begin_moving(kw_map *map, size_t cap) {
   }
   *rest = (kw_map_rest){.table = *map};
   while (map->slots[rest->at].value != NULL) rest->at++;
-  *map = (kw_map){.slots = slots, .n = map->n, .cap = cap, .rest = rest};
+  *map = (kw_map){.seed = map->seed, .slots = slots, .n = map->n, .cap = cap, .rest = rest};
   return true;
 }
 
@@ -151,6 +151,7 @@ static void free_slot(kw_map *table, size_t hole) {
   const size_t mask = table->cap - 1;
   for (size_t i = (hole + 1) & mask; table->slots[i].value != NULL; i = (i + 1) & mask) {
     size_t want = home(table, table->slots[i].id);
+    kw_hash_visit();
     if (((i - want) & mask) >= ((i - hole) & mask)) { /* the hole is on its probe path */
       table->slots[hole] = table->slots[i];
       hole = i;

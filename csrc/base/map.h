@@ -16,15 +16,17 @@ typedef struct kw_map_slot {
   void *value;
 } kw_map_slot;
 
-/* An all-zero map is empty and ready for use. It borrows its values. */
+/* An all-zero map is empty and ready for use. It borrows its values. Where a peer chooses the ids, the owner sets a
+ * secret seed before the first one, see hash.h. */
 typedef struct kw_map {
+  uint64_t seed; /* of the hash */
   kw_map_slot *slots;
   size_t n;                 /* number of ids, also of those that have not moved yet */
   size_t cap;               /* number of slots: a power of two, or 0 before the first reserve */
   struct kw_map_rest *rest; /* of the table before: ids that have not moved yet; or NULL */
 } kw_map;
 
-/* Frees the slots, not the values. The map is then empty, and ready for use. */
+/* Frees the slots, not the values. The map is then empty, and ready for use, with the same seed. */
 void kw_map_drop(kw_map *map);
 
 /* Returns the value of an id, or NULL. */

@@ -81,6 +81,7 @@ typedef struct client_fields {
   kw_seconds keepalive;
   kw_seconds keepalive_timeout;
   int64_t max_message;
+  int64_t seed; /* negative: none is given */
   bool is_tls;
 } client_fields;
 
@@ -89,6 +90,7 @@ static const kw_option client_options[] = {
     {"keepalive", KW_OPTION_SECONDS, offsetof(client_fields, keepalive), NULL},
     {"keepalive_timeout", KW_OPTION_SECONDS, offsetof(client_fields, keepalive_timeout), NULL},
     {"max_message", KW_OPTION_COUNT, offsetof(client_fields, max_message), NULL},
+    {"seed", KW_OPTION_COUNT, offsetof(client_fields, seed), NULL},
     {"is_tls", KW_OPTION_BOOL, offsetof(client_fields, is_tls), NULL},
     KW_END_OF_OPTIONS};
 
@@ -99,8 +101,8 @@ static void set_ms(lua_State *L, int64_t *ms, const char *name, const kw_seconds
   *ms = seconds->value < MAX_SECONDS ? (int64_t)ceil(seconds->value * 1000) : MAX_SECONDS * 1000;
 }
 
-static kw_session_options read_client_options(lua_State *L, int arg) {
-  client_fields fields = {.max_message = INT32_MAX};
+static kw_session_options read_client_options(lua_State *L, int arg, uint64_t *hash_seed) {
+  client_fields fields = {.max_message = INT32_MAX, .seed = -1};
   kw_session_options options = kw_session_defaults();
   options.keepalive_ms = 0;
   kw_bind_read_options(L, arg, "client", client_options, &fields);
@@ -110,18 +112,20 @@ static kw_session_options read_client_options(lua_State *L, int arg) {
   options.max_message = (size_t)fields.max_message;
   options.max_partial = INT32_MAX;
   options.is_tls = fields.is_tls;
+  *hash_seed = kw_bind_seed(L, fields.seed);
   return options;
 }
 
 static int l_client(lua_State *L) {
   kw_slice authority = kw_bind_check_bytes(L, 1);
-  kw_session_options options = read_client_options(L, 2);
+  uint64_t hash_seed;
+  kw_session_options options = read_client_options(L, 2, &hash_seed);
   int64_t now = kw_bind_opt_now(L, 3);
   lua_client *self = lua_newuserdatauv(L, sizeof *self, 0);
   *self = (lua_client){0};
   luaL_getmetatable(L, KW_CLIENT_NAME);
   lua_setmetatable(L, -2);
-  self->client = kw_client_new(&options, authority, MAX_UNTAKEN, now);
+  self->client = kw_client_new(&options, authority, MAX_UNTAKEN, hash_seed, now);
   return self->client == NULL ? luaL_error(L, "not enough memory") : 1;
 }
 

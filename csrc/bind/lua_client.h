@@ -4,6 +4,7 @@
  *
  *   core.client(authority, options, now) -> client     options: handshake_timeout, keepalive and keepalive_timeout in
  *                                                      seconds, max_message in bytes, is_tls: requests say https.
+ *                                                      seed: of hashes, for runs that are all the same
  *                                                      `now` is in seconds, here and below; CLOCK_MONOTONIC if absent
  *   client:call(path, metadata, is_unary) -> id        metadata: { name = value }, at most 32 fields, or nil. Returns
  *                                                      nothing if the connection takes no more calls

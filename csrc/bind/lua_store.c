@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include <time.h>
-
 #include "bind/lua_store.h"
 
-#include "base/process.h"
 #include "bind/lua_error.h"
 #include "bind/lua_op.h"
 #include "bind/lua_options.h"
@@ -121,14 +118,6 @@ static int l_txn(lua_State *L) {
 
 /* {====== Opening and closing ====== */
 
-/* Returns a seed that differs from store to store and from process to process. The seed is not a secret. */
-static uint64_t new_seed(const void *self) {
-  struct timespec ts;
-  clock_gettime(CLOCK_REALTIME, &ts);
-  return (uint64_t)ts.tv_sec << 32 ^ (uint64_t)ts.tv_nsec << 8 ^ (uint64_t)kw_process_id() << 40 ^
-         (uint64_t)(uintptr_t)self;
-}
-
 typedef struct open_fields {
   kw_store_options options;
   kw_slice path;
@@ -218,9 +207,10 @@ static kw_lua_store *push_closed(lua_State *L, const open_fields *fields) {
 static int l_open(lua_State *L) {
   char text[KW_REASON_ROOM] = "";
   open_fields fields = read_open_options(L);
+  fields.options.seed = fields.seed < 0 ? kw_bind_seed(L, -1) : (uint64_t)fields.seed;
+  fields.options.hash_seed = kw_bind_seed(L, fields.seed);
   kw_lua_store *self = push_closed(L, &fields);
-  self->seed = fields.seed < 0 ? new_seed(self) : (uint64_t)fields.seed;
-  fields.options.seed = self->seed;
+  self->hash_seed = fields.options.hash_seed;
   fields.options.path = (const char *)fields.path.data; /* Lua's strings end with a 0 */
   int rc = kw_store_open(&fields.options, kw_bind_now(self), &self->store, text);
   if (rc == KW_OK) return 1;

@@ -57,7 +57,7 @@ typedef struct kw_lua_store {
   int64_t now;               /* the time of the manual clock, in milliseconds */
   int64_t progress_ms;       /* the interval between two progress notifications */
   int64_t max_request_bytes; /* the limit on one request */
-  uint64_t seed;             /* of lease ids and of the hub's hashes */
+  uint64_t hash_seed;        /* of the hub */
   uint64_t last_tag;         /* the tag of the newest watch of this object */
   int64_t stepped_at;     /* when `prepare` of lua_write.h has made the step of the next method */
   kw_lua_server *servers; /* the open servers of this store */

@@ -5,6 +5,9 @@
 
 #include "bind/lua_value.h"
 
+#include "base/hash.h"
+#include "base/random.h"
+
 /* Below this a double represents every whole number exactly. 2^53 itself may have been 2^53 + 1. */
 #define EXACT_MAX (INT64_C(1) << 53)
 
@@ -104,6 +107,13 @@ bool kw_bind_to_uint(lua_State *L, int at, uint64_t *v) {
   errno = 0;
   *v = strtoull((const char *)text.data, &end, 10);
   return errno == 0 && end == (const char *)text.data + text.len;
+}
+
+uint64_t kw_bind_seed(lua_State *L, int64_t given) {
+  uint64_t seed = 0;
+  if (given >= 0) return kw_hash_number((uint64_t)given, 1);
+  if (!kw_random_draw(&seed)) luaL_error(L, "keywatch: the system has no random numbers");
+  return seed;
 }
 
 kw_slice kw_bind_bytes(lua_State *L, int at) {

@@ -57,6 +57,10 @@ int64_t kw_bind_check_int(lua_State *L, int arg, int64_t min);
 /* Returns an argument that must be an id. */
 int64_t kw_bind_check_id(lua_State *L, int arg);
 
+/* Returns a seed of hashes: made of `given`, so that all runs have the same one; or a secret one, if `given` is
+ * negative. Raises if the system has no random numbers. */
+uint64_t kw_bind_seed(lua_State *L, int64_t given);
+
 /* Returns the bytes of the value at index `at`, which must be a string. They live as long as the string. */
 kw_slice kw_bind_bytes(lua_State *L, int at);
 

@@ -32,7 +32,7 @@ static lua_watch *check_watch(lua_State *L) {
 int kw_bind_make_hub(kw_lua_store *self) {
   if (self->hub != NULL) return KW_OK;
   kw_hub_options options = kw_hub_defaults();
-  options.seed = self->seed;
+  options.hash_seed = self->hash_seed;
   options.progress_ms = self->progress_ms;
   self->hub = kw_hub_new(self->store, &options);
   return self->hub == NULL ? KW_ERR_NO_MEMORY : KW_OK;

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "bind/lua_store.h"
 #include "bind/lua_watch.h"
@@ -132,6 +133,11 @@ static int l_set_walk_visits(lua_State *L) {
   return 0;
 }
 
+static int l_hash_visits(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)kw_hash_visits);
+  return 1;
+}
+
 static const luaL_Reg probe[] = {{"check", l_check},
                                  {"set_walk_visits", l_set_walk_visits},
                                  {"fail_core", l_fail_core},
@@ -140,6 +146,7 @@ static const luaL_Reg probe[] = {{"check", l_check},
                                  {"collect_at", l_collect_at},
                                  {"collect_never", l_collect_never},
                                  {"allocations", l_allocations},
+                                 {"hash_visits", l_hash_visits},
                                  {"live", l_live},
                                  {"bytes", l_bytes},
                                  {NULL, NULL}};

@@ -16,6 +16,7 @@ struct kw_client {
   kw_link ready_calls;
   kw_link ready_watches; /* kw_subscription */
   size_t max_untaken;
+  uint64_t hash_seed;
 
   int64_t now;      /* the time that the driver has told last */
   kw_driver driver; /* none before it has dialed, and after it has closed */
@@ -179,12 +180,13 @@ void kw_client_resume(kw_client *client, uint64_t number) {
 /* {====== Life ====== */
 
 kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, size_t max_untaken,
-                         int64_t now) {
+                         uint64_t hash_seed, int64_t now) {
   kw_client *client = kw_alloc_zeroed(sizeof *client);
   if (client == NULL) return NULL;
   kw_session_options own = *options;
   own.is_client = true;
   client->max_untaken = max_untaken;
+  client->hash_seed = hash_seed;
   client->now = now;
   kw_driver_init(&client->driver, NULL);
   kw_link_init(&client->ready_calls);
@@ -300,6 +302,10 @@ const char *kw_client_why(const kw_client *client) {
 
 bool kw_client_got_enhance_your_calm(const kw_client *client) {
   return kw_session_got_enhance_your_calm(client->session);
+}
+
+uint64_t kw_client_hash_seed(const kw_client *client) {
+  return client->hash_seed;
 }
 
 int64_t kw_client_now(const kw_client *client) {

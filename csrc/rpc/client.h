@@ -38,10 +38,10 @@ typedef struct kw_call_hooks {
 } kw_call_hooks;
 
 /* Makes a client that is not connected. The options are copied, and is_client is set in the copy. The authority, the
- * server's name in requests, is copied. max_untaken is the limit in bytes of each call's queue. Returns NULL if
- * memory is short. */
+ * server's name in requests, is copied. max_untaken is the limit in bytes of each call's queue. hash_seed is for tables
+ * of what the server names, see base/hash.h. Returns NULL if memory is short. */
 kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, size_t max_untaken,
-                         int64_t now);
+                         uint64_t hash_seed, int64_t now);
 
 /* Ends every call, and frees the client. Calls no hook of the driver. */
 void kw_client_free(kw_client *client);
@@ -67,6 +67,9 @@ bool kw_client_got_enhance_your_calm(const kw_client *client);
 
 /* Returns the time that the driver has told last, in milliseconds. */
 int64_t kw_client_now(const kw_client *client);
+
+/* Returns the client's hash_seed. */
+uint64_t kw_client_hash_seed(const kw_client *client);
 
 /* Returns how many bytes of messages the server has sent, also of messages that are not whole yet. */
 uint64_t kw_client_data_bytes(const kw_client *client);

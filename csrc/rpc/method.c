@@ -3,13 +3,13 @@
 
 #include "rpc/method.h"
 
+#include "base/hash.h"
 #include "model/error.h"
 
-/* FNV-1a. Of two paths with one hash only the second would be found. The specs, which call every method, would fail. */
+/* Peers look methods up, but do not add any: the hash needs no seed. Of two paths with one hash only the second would
+ * be found. The specs, which call every method, would fail. */
 static uint64_t hash(kw_slice path) {
-  uint64_t h = UINT64_C(14695981039346656037);
-  for (size_t i = 0; i < path.len; i++) h = (h ^ path.data[i]) * UINT64_C(1099511628211);
-  return h;
+  return kw_hash_bytes(path, 0);
 }
 
 static kw_slice path_of(const kw_method *method) {

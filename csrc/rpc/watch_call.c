@@ -152,7 +152,7 @@ static void release_all(kw_watch_call *call, int error) {
   size_t at = 0;
   kw_map ids = call->ids;
   kw_subscription *sub;
-  call->ids = (kw_map){0};
+  call->ids = (kw_map){.seed = ids.seed};
   while (!kw_link_is_alone(&call->creations)) {
     kw_creation *asked = KW_CONTAINER_OF(call->creations.next, kw_creation, link);
     sub = asked->sub;
@@ -385,6 +385,7 @@ uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *metadata, 
   if (call == NULL) return 0;
   call->client = client;
   call->max_torn = max_torn;
+  call->ids.seed = kw_client_hash_seed(client);
   kw_link_init(&call->creations);
   call->number = kw_client_call(client, kw_slice_of(PATH, sizeof PATH - 1), metadata, n, false,
                                 &(kw_call_hooks){on_message, on_end, call});

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
@@ -16,6 +15,7 @@
 #include "base/crc32c.h"
 #include "base/directory.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "model/error.h"
 
 #define MAGIC "kwjourn"
@@ -120,15 +120,6 @@ bool kw_journal_segment_read(const kw_journal_segment *segment, uint8_t block[KW
 /* }====== */
 
 /* {====== Header ====== */
-
-static bool draw_salt(uint64_t *salt) {
-  uint8_t bytes[8];
-  ssize_t n;
-  do n = getrandom(bytes, sizeof bytes, 0);
-  while (n < 0 && errno == EINTR);
-  *salt = kw_big_endian_get64(bytes);
-  return n == (ssize_t)sizeof bytes;
-}
 
 void kw_journal_segment_put_header(uint8_t block[KW_JOURNAL_BLOCK],
                                    const kw_journal_segment *segment) {
@@ -364,7 +355,7 @@ int kw_journal_segment_make(const char *directory, kw_journal_segment *segment) 
   segment->first_copy = 0;
   segment->fd = -1;
   if (!has_room(directory, segment->size)) return KW_ERR_NO_SPACE;
-  if (!draw_salt(&segment->salt)) return KW_ERR_STORAGE;
+  if (!kw_random_draw(&segment->salt)) return KW_ERR_STORAGE;
   int number = kw_directory_open(directory, &fd);
   if (number == 0) number = make_file(directory, fd, segment);
   if (fd >= 0) close(fd);
@@ -379,7 +370,7 @@ int kw_journal_segment_renew(kw_journal_segment *segment, uint64_t store_id, int
   next.store_id = store_id;
   next.number = number;
   next.epoch = epoch;
-  if (!draw_salt(&next.salt)) return KW_ERR_STORAGE;
+  if (!kw_random_draw(&next.salt)) return KW_ERR_STORAGE;
   kw_journal_segment_put_header(block, &next);
   for (int i = 0; i < 2; i++) {
     int which = segment->first_copy ^ i;

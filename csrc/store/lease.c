@@ -17,8 +17,9 @@ static void free_lease(kw_lease *lease) {
   kw_free(lease);
 }
 
-void kw_leases_init(kw_leases *leases, uint64_t seed) {
-  *leases = (kw_leases){.seed = seed};
+void kw_leases_init(kw_leases *leases, uint64_t id_seed, uint64_t hash_seed) {
+  *leases =
+      (kw_leases){.id_seed = id_seed, .by_id = {.seed = hash_seed}, .revoked = {.seed = hash_seed}};
   kw_link_init(&leases->all);
   kw_link_init(&leases->cursors);
 }
@@ -43,7 +44,7 @@ kw_lease *kw_leases_find(const kw_leases *leases, int64_t id) {
 int64_t kw_leases_choose_id(kw_leases *leases) {
   int64_t id;
   do {
-    uint64_t z = leases->seed += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = leases->id_seed += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
     id = (int64_t)((z ^ z >> 31) >> 18);

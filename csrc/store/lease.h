@@ -39,7 +39,7 @@ typedef struct kw_leases {
   kw_link cursors;      /* list of kw_lease_cursor */
   kw_heap due;          /* the soonest to expire first */
   kw_map revoked; /* leases whose revocation may be undone, by id; of those of one id, the newest */
-  uint64_t seed;  /* of the ids that the table chooses */
+  uint64_t id_seed; /* of the ids that the table chooses */
   kw_lease *first_ended,
       *last_ended; /* leases with tags that have ended, and were not announced yet; in order */
 } kw_leases;
@@ -62,8 +62,9 @@ typedef struct kw_lease_list {
   kw_sorter sorter;
 } kw_lease_list;
 
-/* Makes an empty table. `seed` is that of the ids that the table chooses. */
-void kw_leases_init(kw_leases *leases, uint64_t seed);
+/* Makes an empty table. `id_seed` is that of the ids that the table chooses, which tell it; `hash_seed` is that of the
+ * hashes, see base/hash.h. */
+void kw_leases_init(kw_leases *leases, uint64_t id_seed, uint64_t hash_seed);
 
 /* Frees all leases that are in the table, and those whose end was not announced. There must be no cursor. */
 void kw_leases_drop(kw_leases *leases);

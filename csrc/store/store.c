@@ -83,7 +83,7 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
                       .compact_requested = -1,
                       .compact_revision = -1,
                       .now = now};
-  kw_leases_init(&store->leases, options->seed);
+  kw_leases_init(&store->leases, options->seed, options->hash_seed);
   kw_link_init(&store->snapshots);
   kw_surplus_init(store);
   if (store->options.quota == 0) store->options.quota = KW_DEFAULT_QUOTA;

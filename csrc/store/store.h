@@ -59,6 +59,7 @@ typedef struct kw_store_options {
   int64_t history_revisions; /* of a replica: bound of its history, in revisions with events */
   int64_t history_age_ms;    /* of a replica: age at which its history ends; KW_NEVER: any */
   uint64_t seed;             /* of the lease ids that the store chooses */
+  uint64_t hash_seed;        /* of the table of leases, a secret */
   const char *path; /* directory of a durable store, borrowed by kw_store_open; NULL: in memory */
 } kw_store_options;
 

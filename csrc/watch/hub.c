@@ -27,8 +27,8 @@ kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options) {
                   .options = *options,
                   .walk = {.store = store},
                   .catching_up = {.store = store, .counts_previous = true}};
-  hub->synced = kw_watch_group_new(options->seed);
-  hub->chosen_group = kw_watch_group_new(options->seed);
+  hub->synced = kw_watch_group_new(options->hash_seed);
+  hub->chosen_group = kw_watch_group_new(options->hash_seed);
   if (hub->synced != NULL && hub->chosen_group != NULL) {
     kw_delivery_begin(hub);
     return hub;
@@ -53,7 +53,11 @@ static void unlink_outlet(kw_outlet *outlet) {
 
 void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t max_bytes,
                         bool with_ids) {
-  *outlet = (kw_outlet){.hub = hub, .ready = ready, .max_bytes = max_bytes, .with_ids = with_ids};
+  *outlet = (kw_outlet){.hub = hub,
+                        .ready = ready,
+                        .max_bytes = max_bytes,
+                        .with_ids = with_ids,
+                        .ids = {.seed = hub->options.hash_seed}};
   kw_link_init(&outlet->early);
   link_outlet(&hub->outlets, outlet);
 }

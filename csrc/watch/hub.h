@@ -25,7 +25,7 @@ typedef struct kw_hub_options {
   int64_t
       walk_visits; /* work of a step, see store/work.h; and of what it does inside of one revision */
   int64_t progress_ms; /* period of progress, for watchers that want it and were told nothing */
-  uint64_t seed;       /* of the watch groups' hashes */
+  uint64_t hash_seed;  /* of watch groups and of outlets, a secret */
 } kw_hub_options;
 
 typedef struct kw_watch_spec {

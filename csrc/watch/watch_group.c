@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "watch/watch_group.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "watch/watched_table.h"
 
@@ -53,41 +54,6 @@ void kw_watch_group_free(kw_watch_group *group) {
 size_t kw_watch_group_count(const kw_watch_group *group) {
   return group->n;
 }
-
-/* {====== Hashes of prefixes ======
- *
- * The hash is seeded, because clients choose the keys. The hash of a longer prefix of the same key continues from the
- * shorter one.
- */
-
-typedef struct hasher {
-  const uint8_t *data;
-  uint64_t state; /* after `done` bytes, a multiple of eight */
-  size_t done;
-} hasher;
-
-static hasher hash_begin(const kw_watch_group *group, kw_slice key) {
-  return (hasher){.data = key.data, .state = group->seed};
-}
-
-static uint64_t mix(uint64_t h) {
-  h *= UINT64_C(0x9e3779b97f4a7c15);
-  return h ^ h >> 32;
-}
-
-/* Returns the hash of the first `len` bytes. `len` may not fall from one call to the next. */
-static uint32_t hash_until(hasher *h, size_t len) {
-  uint64_t word;
-  for (; h->done + 8 <= len; h->done += 8) {
-    memcpy(&word, h->data + h->done, 8);
-    h->state = mix(h->state ^ word);
-  }
-  word = 0;
-  for (size_t i = h->done; i < len; i++) word = word << 8 | h->data[i];
-  return (uint32_t)(mix(mix(h->state ^ word) ^ len) >> 16);
-}
-
-/* }====== */
 
 /* {====== The tree of a stem ====== */
 
@@ -303,8 +269,7 @@ static void join(kw_watched *watched, kw_watcher *watcher) {
 
 static bool add_to_key(kw_watch_group *group, kw_watcher *watcher) {
   kw_slice key = kw_watcher_range(watcher).key;
-  hasher h = hash_begin(group, key);
-  uint32_t hash = hash_until(&h, key.len);
+  uint32_t hash = (uint32_t)kw_hash_bytes(key, group->seed);
   kw_watched *watched = kw_watched_table_find(&group->keys, key, hash);
   if (watched == NULL) {
     if (!kw_watched_table_reserve(&group->keys) || (watched = kw_alloc(sizeof *watched)) == NULL)
@@ -319,8 +284,7 @@ static bool add_to_key(kw_watch_group *group, kw_watcher *watcher) {
 static bool add_to_range(kw_watch_group *group, kw_watcher *watcher) {
   kw_range range = kw_watcher_range(watcher);
   size_t stem = stem_of(&range);
-  hasher h = hash_begin(group, range.key);
-  uint32_t hash = hash_until(&h, stem);
+  uint32_t hash = (uint32_t)kw_hash_bytes(kw_slice_of(range.key.data, stem), group->seed);
   node *root = root_of(group, &range, stem, hash);
   node *n = find_range(root, &range);
   if (n == NULL) {
@@ -405,16 +369,18 @@ static bool match_tree(kw_watch_group *group, node *n, kw_slice key, uint64_t he
 }
 
 bool kw_watch_group_match(kw_watch_group *group, kw_slice key, kw_match *match) {
-  hasher h = hash_begin(group, key);
+  kw_hasher hasher = kw_hasher_begin(key, group->seed);
   bool ok = true;
   group->n_found = 0;
   for (size_t i = 0; i < group->n_lengths && group->lengths[i].len <= key.len && ok; i++) {
     kw_slice stem = {key.data, group->lengths[i].len};
-    kw_watched *watched = kw_watched_table_find(&group->stems, stem, hash_until(&h, stem.len));
+    kw_watched *watched =
+        kw_watched_table_find(&group->stems, stem, (uint32_t)kw_hasher_until(&hasher, stem.len));
     if (watched != NULL) ok = match_tree(group, node_of(watched), key, head_of(key, stem.len));
   }
   if (group->keys.n > 0) {
-    kw_watched *watched = kw_watched_table_find(&group->keys, key, hash_until(&h, key.len));
+    kw_watched *watched =
+        kw_watched_table_find(&group->keys, key, (uint32_t)kw_hasher_until(&hasher, key.len));
     if (watched != NULL) ok = ok && note(group, watched);
   }
   *match = (kw_match){.watched = group->found, .n = group->n_found};

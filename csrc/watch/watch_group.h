@@ -34,7 +34,7 @@ typedef struct kw_match {
   size_t n;
 } kw_match;
 
-/* Makes an empty watch group. The seed makes the hashes unpredictable. Returns NULL if memory is short. */
+/* Makes an empty watch group. `seed` is that of the hashes, see base/hash.h. Returns NULL if memory is short. */
 kw_watch_group *kw_watch_group_new(uint64_t seed);
 
 /* Frees a watch group, which must be empty. */

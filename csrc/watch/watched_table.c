@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "watch/watched_table.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 #define FIRST_CAP 16
@@ -20,6 +21,7 @@ kw_watched *kw_watched_table_find(const kw_watched_table *table, kw_slice bytes,
   const size_t mask = table->cap - 1;
   const uint8_t tag = tag_of(hash);
   for (size_t i = hash & mask; table->tags[i] != 0; i = (i + 1) & mask) {
+    kw_hash_visit();
     if (table->tags[i] != tag) continue;
     kw_watched *watched = table->slots[i];
     if (watched->hash == hash && watched->len == bytes.len &&
@@ -55,7 +57,7 @@ bool kw_watched_table_reserve(kw_watched_table *table) {
 void kw_watched_table_add(kw_watched_table *table, kw_watched *watched) {
   const size_t mask = table->cap - 1;
   size_t i = watched->hash & mask;
-  while (table->tags[i] != 0) i = (i + 1) & mask;
+  for (; table->tags[i] != 0; i = (i + 1) & mask) kw_hash_visit();
   table->slots[i] = watched;
   table->tags[i] = tag_of(watched->hash);
   table->n++;

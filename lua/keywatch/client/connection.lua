@@ -12,9 +12,9 @@ local last_number = 0 -- of all connections of the program
 local connection_methods = {}
 local connection_mt = { __index = connection_methods }
 
---- Returns the options of core.client for an endpoint.
-local function options_of(endpoint, given)
-  local options = { is_tls = endpoint.address.is_tls }
+--- Returns the options of core.client for an endpoint. On a driver with its own random numbers all runs are the same.
+local function options_of(endpoint, given, d)
+  local options = { is_tls = endpoint.address.is_tls, seed = d.random and 1 }
   for name, value in pairs(given) do options[name] = value end
   return options
 end
@@ -23,7 +23,7 @@ end
 -- nil and the text of the error.
 local function dial(endpoint, address, options, security)
   local d = driver.get()
-  local object = core.client(endpoint.authority, options_of(endpoint, options), d.now())
+  local object = core.client(endpoint.authority, options_of(endpoint, options, d), d.now())
   local ok, text = d.dial(object, address, security:of(endpoint, address))
   security:look()
   if not ok then

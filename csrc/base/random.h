@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * random: random numbers of the system, which nobody can predict.
+ */
+#ifndef KW_BASE_RANDOM_H
+#define KW_BASE_RANDOM_H
+
+#include "base/common.h"
+
+/* Draws a random number. Returns false if the system has none. */
+bool kw_random_draw(uint64_t *number);
+
+#endif
