@@ -4,6 +4,9 @@
 #include "base/mem.h"
 #include "model/error.h"
 
+#define TABLES_BYTES 64 /* of a lease: its places in map and heap, and what malloc adds */
+#define KEY_BYTES 32    /* of an attached key: its slot, in a map that is half full */
+
 static uint64_t id_of(const kw_key_history *key) {
   return (uint64_t)(uintptr_t)key;
 }
@@ -34,6 +37,10 @@ void kw_leases_drop(kw_leases *leases) {
   kw_map_drop(&leases->by_id);
   kw_map_drop(&leases->revoked);
   kw_heap_drop(&leases->due);
+}
+
+size_t kw_leases_bytes(const kw_leases *leases) {
+  return leases->n_all * (sizeof(kw_lease) + TABLES_BYTES) + leases->n_keys * KEY_BYTES;
 }
 
 kw_lease *kw_leases_find(const kw_leases *leases, int64_t id) {
@@ -293,11 +300,13 @@ bool kw_lease_reserve(kw_lease *lease) {
   return kw_map_reserve(&lease->keys);
 }
 
-void kw_lease_attach(kw_lease *lease, kw_key_history *key) {
+void kw_lease_attach(kw_leases *leases, kw_lease *lease, kw_key_history *key) {
+  leases->n_keys++;
   kw_map_put(&lease->keys, id_of(key), key);
 }
 
-void kw_lease_detach(kw_lease *lease, const kw_key_history *key) {
+void kw_lease_detach(kw_leases *leases, kw_lease *lease, const kw_key_history *key) {
+  leases->n_keys--;
   kw_map_remove(&lease->keys, id_of(key));
 }
 

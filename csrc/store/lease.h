@@ -35,6 +35,7 @@ typedef struct kw_leases {
   kw_map by_id;
   kw_link all;          /* leases that have not ended: those of by_id, and the revoked ones */
   size_t n_all;         /* leases of that list */
+  size_t n_keys;        /* keys that are attached to leases */
   uint64_t last_number; /* of a lease */
   kw_link cursors;      /* list of kw_lease_cursor */
   kw_heap due;          /* the soonest to expire first */
@@ -68,6 +69,9 @@ void kw_leases_init(kw_leases *leases, uint64_t id_seed, uint64_t hash_seed);
 
 /* Frees all leases that are in the table, and those whose end was not announced. There must be no cursor. */
 void kw_leases_drop(kw_leases *leases);
+
+/* Returns about how much memory the leases and their keys take, in bytes. O(1). */
+size_t kw_leases_bytes(const kw_leases *leases);
 
 /* Returns the lease of an id, or NULL. */
 kw_lease *kw_leases_find(const kw_leases *leases, int64_t id);
@@ -136,11 +140,11 @@ void kw_lease_list_drop(kw_lease_list *list);
 /* Makes room for one more key: the next attach cannot fail. Returns false if memory is short. */
 bool kw_lease_reserve(kw_lease *lease);
 
-/* Attaches a key. Needs room: reserved, or left by a detach. */
-void kw_lease_attach(kw_lease *lease, kw_key_history *key);
+/* Attaches a key, which is not attached yet. Needs room: reserved, or left by a detach. */
+void kw_lease_attach(kw_leases *leases, kw_lease *lease, kw_key_history *key);
 
-/* Detaches a key. Its room remains. */
-void kw_lease_detach(kw_lease *lease, const kw_key_history *key);
+/* Detaches a key, which is attached. Its room remains. */
+void kw_lease_detach(kw_leases *leases, kw_lease *lease, const kw_key_history *key);
 
 /* Gives the room of keys back that were detached: none of them will be attached without reserving. */
 void kw_lease_shrink(kw_lease *lease);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/quota.h"
 
-#define EMPTY_BYTES 4096 /* the size of a store without records; clients divide by it */
+#define EMPTY_BYTES 4096 /* the size of an empty store; clients divide by it */
 
 static int64_t size_in_memory(const kw_store *store) {
-  return EMPTY_BYTES + (int64_t)kw_log_bytes(store->log);
+  return EMPTY_BYTES + (int64_t)(kw_log_bytes(store->log) + kw_leases_bytes(&store->leases));
 }
 
 int64_t kw_quota_size(const kw_store *store, int64_t *in_use) {

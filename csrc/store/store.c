@@ -382,6 +382,7 @@ const char *kw_store_check(const kw_store *store) {
   const kw_lease *lease;
   while ((lease = kw_map_next(&store->leases.by_id, &at)) != NULL) attached += lease->keys.n;
   if (leased != attached) return "a lease has a key too many";
+  if (attached != store->leases.n_keys) return "the number of keys of leases is wrong";
   if (changes != kw_log_count(store->log)) return "a record without change";
   if ((fault = kw_retention_check(store)) != NULL) return fault;
   if ((fault = check_undo(store)) != NULL) return fault;

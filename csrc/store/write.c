@@ -10,10 +10,10 @@ static void move_lease(kw_store *store, kw_key_history *history, int64_t from, i
   kw_lease *old = from == 0 ? NULL : kw_leases_find(&store->leases, from);
   kw_lease *new = to == 0 ? NULL : kw_leases_find(&store->leases, to);
   if (old != NULL) {
-    kw_lease_detach(old, history);
+    kw_lease_detach(&store->leases, old, history);
     old->detached = store->undo.first + store->undo.n;
   }
-  if (new != NULL) kw_lease_attach(new, history);
+  if (new != NULL) kw_lease_attach(&store->leases, new, history);
 }
 
 static void set_state(kw_store *store, kw_key_history *history, kw_key_state state,

@@ -142,6 +142,46 @@ describe("the quota", function()
     assert.equal("no_space", code(store_with_room(10):put("", "")))
   end)
 
+  it("counts leases and the keys that are attached to them, until they are gone", function()
+    local store = new_store()
+    local function size() return store:status().db_size end
+    local empty = size()
+    local leases = {}
+    for i = 1, 100 do leases[i] = store:lease(10) end
+    local of_leases = size() - empty
+    assert.is_true(of_leases >= 100 * 128)
+    store:put("k", "v")
+    local of_put = size() - empty - of_leases
+    store:put("k", "v", { lease = leases[1] })
+    local attached = size()
+    store:put("k", "v", { lease = leases[2] })
+    local of_leased_put = size() - attached
+    assert.is_true(attached - empty - of_leases > of_put + of_leased_put)
+    for _, lease in ipairs(leases) do lease:revoke() end
+    store:compact(store:status().revision, { physical = true })
+    local rest = size() -- a tombstone
+    assert.is_true(rest - empty < of_put)
+    for _ = 1, 10 do store:lease(10) end
+    store:step(100)
+    assert.equal(rest, size())
+  end)
+
+  it("refuses a lease once leases have used it up, and grants one again after some are gone", function()
+    local store = store_with_room(100000)
+    local leases, err = {}, nil
+    repeat
+      leases[#leases + 1], err = store:lease(10)
+    until err or #leases > 2000
+    assert.equal("no_space", err and err.code)
+    assert.same({ "no_space" }, store:alarms())
+    assert.equal("no_space", code(store:put("k", "")))
+    for _, lease in ipairs(leases) do assert.is_truthy(lease:revoke()) end
+    assert.equal("no_space", code(store:lease(10))) -- as long as the alarm is armed
+    store:disarm("no_space")
+    assert.is_table(store:lease(10))
+    assert.is_table(store:put("k", ""))
+  end)
+
   it("can be done without", function()
     local store = new_store { quota_backend_bytes = -1 }
     assert.is_table(store:put("k", ""))

@@ -1,5 +1,5 @@
---- What records cost: db_size_in_use is a fixed size and, for each record, its bytes and a fixed overhead. The two
--- are found by asking a store.
+--- What records and leases cost: db_size_in_use is a fixed size and, for each record, its bytes and a fixed overhead;
+-- each lease, and each key of a lease, has a fixed size. They are found by asking a store.
 
 local message = require("spec.support.model.hash").message
 
@@ -14,6 +14,11 @@ local function new(keywatch)
   store:put("a", "")
   local kv = store:get("a")
   local overhead = size_in_use(store) - empty - #message { key = "a", kv = kv }
+  local with_record = size_in_use(store)
+  local lease = store:lease(10)
+  local of_lease = size_in_use(store) - with_record
+  store:put("b", "", { lease = lease })
+  local of_key = size_in_use(store) - with_record - of_lease - overhead - #message { key = "b", kv = store:get("b") }
   store:close()
 
   local space = {}
@@ -25,7 +30,14 @@ local function new(keywatch)
     return sum
   end
 
-  --- The size of a store that has these records and no others.
+  --- What the leases of a model cost, with their keys.
+  function space.cost_of_leases(model)
+    local sum = of_lease * #model:leases()
+    for _, kv in ipairs(model:all_kvs()) do sum = sum + (kv.lease ~= 0 and of_key or 0) end
+    return sum
+  end
+
+  --- The size of a store that has these records and no others, and no leases.
   function space.size(records)
     return empty + space.cost(records)
   end
