@@ -282,7 +282,7 @@ static moment now(void) {
 
 static int by_time(const void *a, const void *b) {
   int64_t first = *(const int64_t *)a, second = *(const int64_t *)b;
-  return (first > second) - (first < second);
+  return first < second ? -1 : first > second;
 }
 
 static void report_times(void) {

@@ -6,7 +6,7 @@
 #ifndef KW_BASE_SLICE_H
 #define KW_BASE_SLICE_H
 
-#include "base/common.h"
+#include "base/order.h"
 
 typedef struct kw_slice {
   const uint8_t *data;
@@ -27,7 +27,7 @@ static inline kw_slice kw_slice_text(const char *text) {
 static inline int kw_slice_compare(kw_slice a, kw_slice b) {
   size_t n = kw_min_size(a.len, b.len);
   int c = n == 0 ? 0 : memcmp(a.data, b.data, n);
-  return c != 0 ? c : (a.len > b.len) - (a.len < b.len);
+  return c != 0 ? c : kw_order_unsigned(a.len, b.len);
 }
 
 /* True if both have the same bytes. */

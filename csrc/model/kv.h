@@ -30,8 +30,7 @@ typedef struct kw_kv {
 
 /* Compares `main`, then `sub`. Returns a negative number, 0 or a positive number. */
 static inline int kw_revision_compare(kw_revision a, kw_revision b) {
-  if (a.main != b.main) return a.main < b.main ? -1 : 1;
-  return (a.sub > b.sub) - (a.sub < b.sub);
+  return a.main != b.main ? kw_order_signed(a.main, b.main) : kw_order_unsigned(a.sub, b.sub);
 }
 
 #endif

@@ -226,7 +226,7 @@ kw_lease *kw_leases_first(const kw_leases *leases) {
 /* The time may have changed since the lease was listed; its rank tells which of two was due first. */
 static int by_rank(const kw_sorter_item *a, const kw_sorter_item *b, void *ctx) {
   const kw_lease *x = kw_leases_find(ctx, a->id), *y = kw_leases_find(ctx, b->id);
-  return (x->due.rank > y->due.rank) - (x->due.rank < y->due.rank);
+  return kw_order_signed(x->due.rank, y->due.rank);
 }
 
 static int by_key(const kw_sorter_item *a, const kw_sorter_item *b, void *ctx) {

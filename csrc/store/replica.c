@@ -46,8 +46,8 @@ int64_t kw_replica_changed_revision(const kw_store *store) {
 
 static int by_mod_revision(const void *a, const void *b) {
   const kw_kv *x = *(const kw_kv *const *)a, *y = *(const kw_kv *const *)b;
-  if (x->mod_revision != y->mod_revision) return x->mod_revision < y->mod_revision ? -1 : 1;
-  return (x > y) - (x < y); /* the order of keys */
+  int order = kw_order_signed(x->mod_revision, y->mod_revision);
+  return order != 0 ? order : kw_order_unsigned((uintptr_t)x, (uintptr_t)y); /* that of keys */
 }
 
 static void make_final(kw_store *store) {
@@ -175,9 +175,8 @@ static int find_difference(const kw_store *store, difference *diff, int64_t rev,
 /* The keys of one revision stay in their order. */
 static int by_revision(const void *a, const void *b) {
   const kw_replica_event *x = a, *y = b;
-  if (x->kv.mod_revision != y->kv.mod_revision)
-    return x->kv.mod_revision < y->kv.mod_revision ? -1 : 1;
-  return kw_slice_compare(x->kv.key, y->kv.key);
+  int order = kw_order_signed(x->kv.mod_revision, y->kv.mod_revision);
+  return order != 0 ? order : kw_slice_compare(x->kv.key, y->kv.key);
 }
 
 static int apply_difference(kw_store *store, difference *diff) {

@@ -167,8 +167,8 @@ static int next_held(void *ctx, kw_database_entry *entry) {
 }
 
 static int by_id(const void *a, const void *b) {
-  uint64_t x = (uint64_t)((const held_lease *)a)->id, y = (uint64_t)((const held_lease *)b)->id;
-  return (x > y) - (x < y);
+  return kw_order_unsigned((uint64_t)((const held_lease *)a)->id,
+                           (uint64_t)((const held_lease *)b)->id);
 }
 
 static int next_held_lease(void *ctx, int64_t *id, int64_t *ttl) {

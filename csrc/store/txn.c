@@ -185,8 +185,7 @@ static int order_of(const kw_store *store, const kw_compare *compare,
       kv = (kw_kv){0}; /* could not be read, see kw_log_failure */
     return kw_slice_compare(kv.value, compare->value);
   }
-  int64_t x = number_of(store, compare->target, history);
-  return (x > compare->number) - (x < compare->number);
+  return kw_order_signed(number_of(store, compare->target, history), compare->number);
 }
 
 /* True if the compare holds for a key, which does not exist if `history` is NULL: then its value is not compared. */

@@ -33,7 +33,7 @@ local function new(keywatch)
   --- What the leases of a model cost, with their keys.
   function space.cost_of_leases(model)
     local sum = of_lease * #model:leases()
-    for _, kv in ipairs(model:all_kvs()) do sum = sum + (kv.lease ~= 0 and of_key or 0) end
+    for _, one in ipairs(model:all_kvs()) do sum = sum + (one.lease ~= 0 and of_key or 0) end
     return sum
   end
 
