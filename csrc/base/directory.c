@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,11 +14,11 @@ const char *kw_directory_name(const char *directory, const char *file, char name
 
 int kw_directory_open(const char *directory, int *fd) {
   *fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  return *fd >= 0 || errno == EACCES ? 0 : errno;
+  return *fd >= 0 ? 0 : errno;
 }
 
 int kw_directory_sync_open(int fd) {
-  return fd < 0 || fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+  return fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
 }
 
 int kw_directory_sync(const char *directory) {
@@ -27,7 +28,17 @@ int kw_directory_sync(const char *directory) {
   return rc;
 }
 
+/* Syncs the file system of a directory. */
+static int sync_file_system(const char *directory) {
+  int fd, rc = kw_directory_open(directory, &fd);
+  if (rc != 0) return rc;
+  rc = syncfs(fd) == 0 ? 0 : errno;
+  close(fd);
+  return rc;
+}
+
 int kw_directory_sync_parent(const char *directory) {
   char parent[KW_NAME_ROOM];
-  return kw_directory_sync(kw_directory_name(directory, "..", parent));
+  int rc = kw_directory_sync(kw_directory_name(directory, "..", parent));
+  return rc == EACCES ? sync_file_system(directory) : rc;
 }

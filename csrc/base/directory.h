@@ -17,19 +17,18 @@
 const char *kw_directory_name(const char *directory, const char *file, char name[KW_NAME_ROOM]);
 
 /* Opens a directory, to sync it later: the sync then does not fail for want of a descriptor. *fd becomes a descriptor
- * that the caller closes; or -1, where the directory cannot be synced, without the permission to read it (EACCES).
- * Returns 0 or an errno, and *fd is then -1. */
+ * that the caller closes. Returns 0; or an errno, and *fd is then -1: EACCES without the permission to read the
+ * directory, since nothing else can be synced. */
 int kw_directory_open(const char *directory, int *fd);
 
-/* Syncs an open directory. Returns 0 or an errno. Returns 0, too, where it cannot be synced: `fd` is -1, or the file
- * system has no such sync (EINVAL). */
+/* Syncs an open directory. Returns 0 or an errno. Returns 0, too, if the file system has no such sync (EINVAL). */
 int kw_directory_sync_open(int fd);
 
 /* Opens and syncs a directory. Returns 0 or an errno. */
 int kw_directory_sync(const char *directory);
 
-/* Syncs the parent of a directory, so that the name of the directory itself is durable. Returns what
- * kw_directory_sync returns. */
+/* Syncs the parent of a directory, so that the name of the directory itself is durable. A parent that may not be read is
+ * synced with all of its file system. Returns what kw_directory_sync returns. */
 int kw_directory_sync_parent(const char *directory);
 
 #endif

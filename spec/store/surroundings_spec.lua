@@ -180,6 +180,41 @@ describe("a durable store whose directory", function()
   end)
 end)
 
+describe("a durable store whose user is not root", function()
+  local place
+
+  before_each(function()
+    place = directory.new()
+    assert(uv.fs_chmod(place, 493)) -- 0755
+  end)
+
+  after_each(directory.remove_all)
+
+  --- Makes a directory that its owner may write and search, but not read. A user who is not root then opens a store.
+  -- The path is a relative one, since that user may not see what is above.
+  local function open(made, path)
+    return run([[
+      local keywatch, uv = require "keywatch", require "luv"
+      local is_root = uv.getuid() == 0
+      uv.chdir("%s")
+      assert(uv.fs_mkdir("%s", 192)) -- 0300
+      if is_root then assert(uv.fs_chown("%s", 65534, 65534)) end
+      if is_root then uv.setuid(65534) end
+      local store, err = keywatch.open { path = "%s" }
+      print(store and store:put("a", "1").revision or err.message)
+      if store then store:close() end
+    ]], place, made, made, path)
+  end
+
+  it("is refused if its directory cannot be read, since it could not be synced", function()
+    assert.matches("keywatch: cannot open data: Permission denied", open("data", "data"))
+  end)
+
+  it("opens if the parent of its directory cannot be read", function()
+    assert.equal("2\n", open("parent", "parent/data"))
+  end)
+end)
+
 describe("a durable store whose quota was lowered", function()
   after_each(directory.remove_all)
 
