@@ -429,7 +429,7 @@ function keywatch.selector(given, opts) end
 ---@field validity_years? integer years that such a certificate is valid; 1 unless given
 ---@field ca? string authorities of the certificates of clients, which then must have one
 ---@field client_cert_auth? boolean let in only clients with a certificate
----@field crl? string certificates of clients that were revoked
+---@field crl? string revoked certificates, of clients and of their authorities
 ---@field allowed_hostname? string names and addresses by commas: the certificate of a client must be for one of them
 ---@field cipher_suites? string names with commas between them
 ---@field min_version? "TLS1.2"|"TLS1.3" "TLS1.2" unless given
@@ -460,7 +460,7 @@ function keywatch.selector(given, opts) end
 ---@field ca? string certificates of the authorities that are trusted; those of the system unless given
 ---@field cert? string certificate of the client, followed by those between it and its authority; needs key
 ---@field key? string private key of cert, not encrypted
----@field crl? string certificates that were revoked
+---@field crl? string revoked certificates, of servers and of their authorities
 ---@field server_name? string name or IP address that the server's certificate has to be for; that of the endpoint unless given
 ---@field verify? boolean false: trust any server; true unless given
 ---@field cipher_suites? string names with commas between them

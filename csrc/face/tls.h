@@ -106,7 +106,7 @@ typedef struct kw_tls {
 
   /* Makes a channel for a socket that was dialed. `host` is the name or address that the certificate has to be for,
    * unless the context has a server name. `place` is where sessions are kept under for resumption, such as
-   * "host:port". */
+   * "host:port"; the certificates of a kept session are verified here. */
   kw_tls_channel *(*connect)(kw_tls_context *context, const char *host, const char *place,
                              kw_tls_failure *failure);
 

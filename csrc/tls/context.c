@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include <arpa/inet.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tls/context.h"
@@ -11,7 +11,7 @@
 #define CERT_LIST 65536  /* bytes of the certificates that the other side may send */
 #define CERT_DEPTH 10    /* certificates between the other side's own one and its authority */
 #define SECURITY_LEVEL 2 /* OpenSSL's: keys of 112 bits of security, such as RSA of 2048 bits */
-#define SESSION_CONTEXT "keywatch" /* OpenSSL wants a name where clients have certificates */
+#define TICKET_KEYS 80   /* bytes of the keys of tickets, as OpenSSL wants them */
 
 /* A session that is kept for resumption. */
 typedef struct kept {
@@ -32,6 +32,7 @@ struct kw_tls_context {
   kw_tls_failure trouble;
   kw_tls_news news;
 
+  time_t ticket_keys_since; /* of a server: when it has got the keys of its tickets */
   kept kept[KW_TLS_KEPT];
   size_t next_kept; /* the place that the next new session takes */
   kw_tls_spare spare;
@@ -128,24 +129,47 @@ static void forget_voided(kw_tls_remote *remote) {
   if (one != NULL) forget(one);
 }
 
-/* A ticket of TLS 1.3 is used once: who sees it twice could tell that both connections are the same client's. */
-static void resume(kw_tls_context *context, SSL *ssl, const char *place) {
-  kept *one = find_kept(context, place);
-  if (one == NULL || one->session == NULL) return;
-  bool is_usable = SSL_SESSION_is_resumable(one->session) == 1;
-  SSL_SESSION *copy = is_usable ? SSL_SESSION_dup(one->session) : NULL;
-  if (copy != NULL) SSL_set_session(ssl, copy);
-  SSL_SESSION_free(copy);
-  if (!is_usable || SSL_SESSION_get_protocol_version(one->session) >= TLS1_3_VERSION) forget(one);
-}
-
 /* }====== */
 
 /* {====== Callbacks ====== */
 
-/* A certificate whose authority has given no list is not revoked; and what a list says is true after its time, too. */
-static bool is_forgiven(int error) {
+/* A certificate whose authority has given no list is not revoked; and what a list says is true after its time, too. The
+ * last certificate of a chain is trusted though its authority may not be there, which would have to verify the list:
+ * is_listed alone counts for that certificate. */
+static bool is_forgiven(X509_STORE_CTX *store) {
+  int error = X509_STORE_CTX_get_error(store);
+  int last = sk_X509_num(X509_STORE_CTX_get0_chain(store)) - 1;
+  bool is_last = X509_STORE_CTX_get_error_depth(store) == last;
+  bool is_about_list = X509_STORE_CTX_get0_current_crl(store) != NULL;
+  if (is_last && is_about_list && error != X509_V_ERR_CERT_REVOKED) return true;
   return error == X509_V_ERR_UNABLE_TO_GET_CRL || error == X509_V_ERR_CRL_HAS_EXPIRED;
+}
+
+/* True if a list of revoked certificates has the serial number of a certificate, and is of its authority. */
+static bool is_listed(const SSL *ssl, X509 *certificate) {
+  X509_REVOKED *entry;
+  const STACK_OF(X509_OBJECT) *all =
+      X509_STORE_get0_objects(SSL_CTX_get_cert_store(SSL_get_SSL_CTX(ssl)));
+  for (int i = 0; i < sk_X509_OBJECT_num(all); i++) {
+    X509_CRL *list = X509_OBJECT_get0_X509_CRL(sk_X509_OBJECT_value(all, i));
+    if (list != NULL && X509_CRL_get0_by_cert(list, &entry, certificate) == 1) return true;
+  }
+  return false;
+}
+
+/* True if the certificate that is verified was revoked; or, when the other side's own one has come, any that the other
+ * side has sent, used or not. The current certificate is then the revoked one. */
+static bool is_revoked(const SSL *ssl, X509_STORE_CTX *store) {
+  if (is_listed(ssl, X509_STORE_CTX_get_current_cert(store))) return true;
+  if (X509_STORE_CTX_get_error_depth(store) > 0) return false;
+  STACK_OF(X509) *sent = X509_STORE_CTX_get0_untrusted(store);
+  for (int i = 1; i < sk_X509_num(sent); i++) {
+    if (!is_listed(ssl, sk_X509_value(sent, i))) continue;
+    X509_STORE_CTX_set_current_cert(store, sk_X509_value(sent, i));
+    X509_STORE_CTX_set_error_depth(store, i);
+    return true;
+  }
+  return false;
 }
 
 /* Takes the first of a list of hosts, which are separated by commas. Returns its length; *rest is moved behind it, and
@@ -173,13 +197,16 @@ static bool is_allowed(const kw_tls_context *context, X509 *certificate) {
 static int on_verify(int is_good, X509_STORE_CTX *store) {
   const SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
   kw_tls_remote *remote = SSL_get_app_data(ssl);
-  if (is_good && remote->context->is_server && X509_STORE_CTX_get_error_depth(store) == 0 &&
-      !is_allowed(remote->context, X509_STORE_CTX_get_current_cert(store))) {
+  if (is_good && is_revoked(ssl, store)) {
+    X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REVOKED);
+    is_good = 0;
+  } else if (is_good && remote->context->is_server && X509_STORE_CTX_get_error_depth(store) == 0 &&
+             !is_allowed(remote->context, X509_STORE_CTX_get_current_cert(store))) {
     X509_STORE_CTX_set_error(store, X509_V_ERR_HOSTNAME_MISMATCH);
     is_good = 0;
   }
   if (is_good) return 1;
-  if (is_forgiven(X509_STORE_CTX_get_error(store))) {
+  if (is_forgiven(store)) {
     X509_STORE_CTX_set_error(store, X509_V_OK);
     return 1;
   }
@@ -267,7 +294,9 @@ static bool load_lists(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *fa
   for (int i = 0; ok && i < sk_X509_CRL_num(lists); i++)
     ok = X509_STORE_add_crl(SSL_CTX_get_cert_store(ssl), sk_X509_CRL_value(lists, i)) == 1;
   sk_X509_CRL_pop_free(lists, X509_CRL_free);
-  if (ok) X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(ssl), X509_V_FLAG_CRL_CHECK);
+  if (ok)
+    X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(ssl),
+                                X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL);
   return ok || fail_memory(failure);
 }
 
@@ -321,7 +350,8 @@ static void set_limits(const kw_tls_context *context, SSL_CTX *ssl) {
   SSL_CTX_set_max_proto_version(ssl, context->max_version);
 }
 
-static bool set_server(const kw_tls_context *context, SSL_CTX *ssl) {
+/* A server that verifies clients gives no tickets: a resumed session would not be verified. */
+static void set_server(const kw_tls_context *context, SSL_CTX *ssl) {
   int mode =
       verifies(context) ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_NONE;
   SSL_CTX_set_verify(ssl, mode, on_verify);
@@ -329,9 +359,8 @@ static bool set_server(const kw_tls_context *context, SSL_CTX *ssl) {
   SSL_CTX_set_alpn_select_cb(ssl, on_protocols, NULL);
   SSL_CTX_set_client_hello_cb(ssl, on_client_hello, NULL);
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF); /* tickets need none */
-  SSL_CTX_set_num_tickets(ssl, 1);
-  return SSL_CTX_set_session_id_context(ssl, (const unsigned char *)SESSION_CONTEXT,
-                                        sizeof SESSION_CONTEXT - 1) == 1;
+  SSL_CTX_set_num_tickets(ssl, verifies(context) ? 0 : 1);
+  if (verifies(context)) SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET);
 }
 
 static bool set_client(const kw_tls_context *context, SSL_CTX *ssl) {
@@ -350,8 +379,11 @@ static bool fill(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure)
   X509_VERIFY_PARAM_set_flags(param, X509_V_FLAG_PARTIAL_CHAIN); /* any given one is trusted */
   X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS |
                                              X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
-  if (!(context->is_server ? set_server(context, ssl) : set_client(context, ssl)))
+  if (context->is_server) {
+    set_server(context, ssl);
+  } else if (!set_client(context, ssl)) {
     return fail_memory(failure);
+  }
   return kw_tls_suites_apply(ssl, suites, failure) && load_own(context, ssl, failure) &&
          load_authorities(context, ssl, failure) && load_lists(context, ssl, failure);
 }
@@ -410,16 +442,19 @@ bool kw_tls_context_refresh(kw_tls_context *context) {
 
 /* {====== Options ====== */
 
-/* A name that begins with a dot would stand for all names that end so. */
+/* True if each text between the commas is a host. */
 static bool are_hosts(kw_slice hosts) {
-  for (size_t i = 0; i < hosts.len; i++) {
-    bool is_first = i == 0 || hosts.data[i - 1] == ',';
-    if (is_first && (hosts.data[i] == '.' || hosts.data[i] == ',')) return false;
+  char host[KW_TLS_NAME];
+  for (size_t from = 0, to = 0; to <= hosts.len; to++) {
+    if (to < hosts.len && hosts.data[to] != ',') continue;
+    if (!kw_tls_read_host((const char *)hosts.data + from, to - from, host)) return false;
+    from = to + 1;
   }
-  return hosts.len == 0 || hosts.data[hosts.len - 1] != ',';
+  return true;
 }
 
 static bool check_options(const kw_tls_options *options, kw_tls_failure *failure) {
+  char host[KW_TLS_NAME];
   const char *wrong = NULL;
   if ((options->cert.len == 0) != (options->key.len == 0)) {
     wrong = "the options cert and key need each other";
@@ -433,8 +468,14 @@ static bool check_options(const kw_tls_options *options, kw_tls_failure *failure
     wrong = "the least version of TLS is above the greatest one";
   } else if (options->server_name.len >= KW_TLS_NAME) {
     wrong = "the server's name is too long";
-  } else if (!are_hosts(options->allowed_hosts)) {
-    wrong = "the option allowed_hostname is a list of names and addresses, separated by commas";
+  } else if (options->server_name.len > 0 &&
+             !kw_tls_read_host((const char *)options->server_name.data, options->server_name.len,
+                               host)) {
+    wrong = "the option server_name is a name, which begins with no dot, or an address";
+  } else if (options->allowed_hosts.len > 0 && !are_hosts(options->allowed_hosts)) {
+    wrong =
+        "the option allowed_hostname is a list of names, which begin with no dot, and addresses, "
+        "separated by commas";
   } else if (options->is_server && !options->wants_client_cert && options->ca.len == 0) {
     if (options->allowed_hosts.len > 0) {
       wrong = "the option allowed_hostname needs certificates of clients: client_cert_auth, or ca";
@@ -515,22 +556,17 @@ void kw_tls_context_release(kw_tls_context *context) {
 
 /* {====== Channels ====== */
 
-static bool is_address(const char *name) {
-  unsigned char bytes[16];
-  return inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1;
-}
-
 /* Has the certificate of the server checked for remote->name, and tells the server that name, unless it is an
  * address. */
 static bool set_name(SSL *ssl, const kw_tls_remote *remote) {
   X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
-  if (is_address(remote->name)) return X509_VERIFY_PARAM_set1_ip_asc(param, remote->name) == 1;
+  if (kw_tls_is_address(remote->name))
+    return X509_VERIFY_PARAM_set1_ip_asc(param, remote->name) == 1;
   return SSL_set_tlsext_host_name(ssl, remote->name) == 1 &&
          X509_VERIFY_PARAM_set1_host(param, remote->name, 0) == 1;
 }
 
-/* Returns where a session is kept under: a resumed session is not verified again, so that one that was verified for
- * another name must not be found. */
+/* Returns where a session is kept under: one place has sessions for each name. */
 static char *join(const char *name, const char *place) {
   size_t len = strlen(name), place_len = strlen(place);
   char *both = kw_alloc(len + place_len + 2);
@@ -541,19 +577,50 @@ static char *join(const char *name, const char *place) {
   return both;
 }
 
-/* Copies the names of the server. A dot at the end of a name, and brackets around an address, are no part of it. */
+/* Copies the names of the server. Without a host, which a client that trusts any server needs not, the name is "". */
 static bool note_names(kw_tls_remote *remote, const char *host, const char *place) {
-  const char *name = remote->context->server_name != NULL ? remote->context->server_name : host;
-  size_t len = strlen(name);
-  if (len > 2 && name[0] == '[' && name[len - 1] == ']') {
-    name++;
-    len -= 2;
-  } else if (len > 1 && name[len - 1] == '.') {
-    len--;
+  char name[KW_TLS_NAME] = "";
+  if (host[0] != 0 && !kw_tls_read_host(host, strlen(host), name)) {
+    kw_tls_fail(&remote->failure, KW_TLS_OPTION, "'%s' is no name of a server", host);
+    return false;
   }
-  remote->name = copy_text(name, len);
+  remote->name = copy_text(name, strlen(name));
   remote->place = remote->name == NULL ? NULL : join(remote->name, place);
-  return remote->place != NULL;
+  return remote->place != NULL || fail_memory(&remote->failure);
+}
+
+/* Verifies the certificates of the session that `ssl` is to resume, as a full handshake does. */
+static bool is_still_good(SSL *ssl) {
+  kw_tls_remote *remote = SSL_get_app_data(ssl);
+  STACK_OF(X509) *chain = SSL_get_peer_cert_chain(ssl);
+  X509_STORE_CTX *store = X509_STORE_CTX_new_ex(kw_tls_library(), NULL);
+  bool ok = chain != NULL && store != NULL &&
+            X509_STORE_CTX_init(store, SSL_CTX_get_cert_store(SSL_get_SSL_CTX(ssl)),
+                                sk_X509_value(chain, 0), chain) == 1 &&
+            X509_STORE_CTX_set_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx(), ssl) == 1 &&
+            X509_STORE_CTX_set_default(store, "ssl_server") == 1 &&
+            X509_VERIFY_PARAM_set1(X509_STORE_CTX_get0_param(store), SSL_get0_param(ssl)) == 1;
+  if (ok) {
+    X509_VERIFY_PARAM_set_auth_level(X509_STORE_CTX_get0_param(store), SECURITY_LEVEL);
+    X509_STORE_CTX_set_verify_cb(store, on_verify);
+    ok = X509_verify_cert(store) == 1;
+  }
+  X509_STORE_CTX_free(store);
+  remote->failure.fault = KW_TLS_NONE; /* the server may have another certificate by now */
+  return ok;
+}
+
+/* A ticket of TLS 1.3 is used once: who sees it twice could tell that both connections are the same client's. */
+static void resume(kw_tls_context *context, SSL *ssl, const char *place) {
+  kept *one = find_kept(context, place);
+  if (one == NULL || one->session == NULL) return;
+  bool can_be = SSL_SESSION_is_resumable(one->session) == 1;
+  SSL_SESSION *copy = can_be ? SSL_SESSION_dup(one->session) : NULL;
+  bool is_set = copy != NULL && SSL_set_session(ssl, copy) == 1;
+  bool is_usable = is_set && (context->is_unverified || is_still_good(ssl));
+  if (!is_usable) SSL_set_session(ssl, NULL);
+  SSL_SESSION_free(copy);
+  if (!is_usable || SSL_SESSION_get_protocol_version(one->session) >= TLS1_3_VERSION) forget(one);
 }
 
 static bool prepare_client(kw_tls_context *context, SSL *ssl, kw_tls_remote *remote,
@@ -562,7 +629,8 @@ static bool prepare_client(kw_tls_context *context, SSL *ssl, kw_tls_remote *rem
     kw_tls_fail(&remote->failure, KW_TLS_OPTION, "the name of the server is too long");
     return false;
   }
-  if (!note_names(remote, host, place)) return fail_memory(&remote->failure);
+  if (!note_names(remote, context->server_name != NULL ? context->server_name : host, place))
+    return false;
   if (remote->name[0] == 0 && !context->is_unverified) {
     kw_tls_fail(&remote->failure, KW_TLS_OPTION,
                 "there is no name to check the server's "
@@ -578,6 +646,18 @@ static bool prepare_client(kw_tls_context *context, SSL *ssl, kw_tls_remote *rem
   return true;
 }
 
+/* Replaces the keys of the tickets of a server when they are KW_TLS_TICKET_LIFE old, or the clock was set back. */
+static bool renew_ticket_keys(kw_tls_context *context, kw_tls_failure *failure) {
+  unsigned char keys[TICKET_KEYS];
+  time_t now = time(NULL), since = context->ticket_keys_since;
+  if (now >= since && now - since < KW_TLS_TICKET_LIFE) return true;
+  bool ok = RAND_priv_bytes_ex(kw_tls_library(), keys, sizeof keys, 0) == 1 &&
+            SSL_CTX_set_tlsext_ticket_keys(context->ssl, keys, sizeof keys) == 1;
+  OPENSSL_cleanse(keys, sizeof keys);
+  if (ok) context->ticket_keys_since = now;
+  return ok || fail_memory(failure);
+}
+
 SSL *kw_tls_context_open(kw_tls_context *context, const char *host, const char *place,
                          kw_tls_remote *remote) {
   remote->context = kw_tls_context_retain(context);
@@ -586,7 +666,9 @@ SSL *kw_tls_context_open(kw_tls_context *context, const char *host, const char *
   SSL *ssl = SSL_new(context->ssl);
   bool ok = ssl != NULL && SSL_set_app_data(ssl, remote) == 1;
   if (!ok) fail_memory(&remote->failure);
-  if (ok && !context->is_server) ok = prepare_client(context, ssl, remote, host, place);
+  if (ok)
+    ok = context->is_server ? renew_ticket_keys(context, &remote->failure)
+                            : prepare_client(context, ssl, remote, host, place);
   ERR_clear_error();
   if (ok) return ssl;
   SSL_free(ssl);

@@ -7,9 +7,12 @@
  * does not fit, a half-written file), new channels use the old ones, and kw_tls_context_trouble tells why, until the
  * files are in order. A context that could never be built makes no channels.
  *
- * A client's context keeps up to KW_TLS_KEPT sessions for resumption, each for one server. A session is forgotten
- * when an alert has ended its connection, but not when the connection was cut. All are forgotten, and the tickets of a
- * server become void, when the context is built anew: a certificate that was revoked is not trusted again through them.
+ * A client's context keeps up to KW_TLS_KEPT sessions for resumption, each for one server. The certificates of a
+ * session are verified again before it is resumed. A session is forgotten when an alert has ended its connection, but
+ * not when the connection was cut. All are forgotten when the context is built anew.
+ *
+ * A server that verifies clients gives no tickets, so that each handshake verifies. The tickets of other servers become
+ * void when the context is built anew, and after KW_TLS_TICKET_LIFE.
  */
 #ifndef KW_TLS_CONTEXT_H
 #define KW_TLS_CONTEXT_H
@@ -17,8 +20,8 @@
 #include "tls/buffer.h"
 #include "tls/source.h"
 
-#define KW_TLS_KEPT 16  /* sessions of a client's context */
-#define KW_TLS_NAME 256 /* bytes of a host's name, and of a place, with the 0 at their end */
+#define KW_TLS_KEPT 16          /* sessions of a client's context */
+#define KW_TLS_TICKET_LIFE 3600 /* seconds after which a server has other keys for its tickets */
 
 /* What is empty is not given. Slices are copied. */
 typedef struct kw_tls_options {
@@ -29,8 +32,10 @@ typedef struct kw_tls_options {
   kw_slice ca;           /* trusted authorities; default: those of the system */
   kw_slice cert;         /* own certificate, and the ones between it and its authority */
   kw_slice key;          /* private key of `cert` */
-  kw_slice crl; /* revoked certificates. One that is out of date counts, too, as it does for etcd */
-  kw_slice server_name; /* of a client: the name that the certificate of the server has to be for */
+  kw_slice
+      crl; /* lists of revoked certificates, those of authorities, too. A list that is out of date counts */
+  kw_slice
+      server_name; /* of a client: the name or address that the certificate of the server has to be for */
   kw_slice
       allowed_hosts; /* of a server: certificates of clients have to be for one of these names and addresses,
                            * which are separated by commas */

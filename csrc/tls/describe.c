@@ -7,7 +7,6 @@
 #include "tls/describe.h"
 
 #define DATE_TEXT 32
-#define HOST_TEXT 256 /* bytes of a host, with the 0 at its end */
 
 /* {====== Texts ====== */
 
@@ -104,20 +103,34 @@ void kw_tls_summarize(const X509 *certificate, kw_tls_summary *summary) {
   ERR_clear_error();
 }
 
-bool kw_tls_is_for(X509 *certificate, const char *host, size_t len) {
-  char copy[HOST_TEXT];
-  unsigned flags = X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT;
-  if (len > 2 && host[0] == '[' && host[len - 1] == ']') {
-    host++;
+bool kw_tls_is_address(const char *host) {
+  unsigned char bytes[16];
+  return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
+}
+
+bool kw_tls_read_host(const char *given, size_t len, char host[KW_TLS_NAME]) {
+  bool has_brackets = len > 1 && given[0] == '[' && given[len - 1] == ']';
+  if (has_brackets) {
+    given++;
     len -= 2;
+  } else if (len > 1 && given[len - 1] == '.') {
+    len--;
   }
-  if (len == 0 || len >= sizeof copy) return false;
-  memcpy(copy, host, len);
-  copy[len] = 0;
-  bool is_for = X509_check_ip_asc(certificate, copy, 0) == 1 ||
-                X509_check_host(certificate, copy, len, flags, NULL) == 1;
+  if (len == 0 || len >= KW_TLS_NAME || given[0] == '.' || memchr(given, 0, len) != NULL)
+    return false;
+  memcpy(host, given, len);
+  host[len] = 0;
+  return !has_brackets || kw_tls_is_address(host);
+}
+
+bool kw_tls_is_for(X509 *certificate, const char *given, size_t len) {
+  char host[KW_TLS_NAME];
+  unsigned flags = X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT;
+  if (!kw_tls_read_host(given, len, host)) return false;
+  int rc = kw_tls_is_address(host) ? X509_check_ip_asc(certificate, host, 0)
+                                   : X509_check_host(certificate, host, 0, flags, NULL);
   ERR_clear_error();
-  return is_for;
+  return rc == 1;
 }
 
 /* Prints which check has failed. */

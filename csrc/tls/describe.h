@@ -10,6 +10,7 @@
 
 #include "face/tls.h"
 
+#define KW_TLS_NAME 256    /* bytes of a host's name, and of a place, with the 0 at their end */
 #define KW_TLS_SUBJECT 160 /* bytes of a subject or an issuer, with the 0 at its end */
 #define KW_TLS_NAMES 240   /* bytes of the list of names that a certificate is for */
 
@@ -24,8 +25,16 @@ typedef struct kw_tls_summary {
 
 void kw_tls_summarize(const X509 *certificate, kw_tls_summary *summary);
 
-/* True if a certificate is for a host: a name, or an address, which may stand in brackets. */
-bool kw_tls_is_for(X509 *certificate, const char *host, size_t len);
+/* Copies the name or the address of a host, without a dot at the end of a name and without brackets around an address.
+ * Returns false if the text is neither: it is empty or too long, has a 0 in it, has brackets around a name, or begins
+ * with a dot, which OpenSSL would take for all names that end so. */
+bool kw_tls_read_host(const char *given, size_t len, char host[KW_TLS_NAME]);
+
+/* True if a host is an address, and no name. */
+bool kw_tls_is_address(const char *host);
+
+/* True if a certificate is for a host, see kw_tls_read_host. */
+bool kw_tls_is_for(X509 *certificate, const char *given, size_t len);
 
 /* Sets a failure, unless it is set already: the first cause is the one that counts. The text is cut if it is too
  * long. */

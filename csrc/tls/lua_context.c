@@ -83,6 +83,9 @@ static int l_connect(lua_State *L) {
   if (!lua_isnoneornil(L, 3)) luaL_checktype(L, 3, LUA_TSTRING);
   const char *host = lua_tostring(L, 2);
   const char *place = lua_isnoneornil(L, 3) ? host : lua_tostring(L, 3);
+  luaL_argcheck(L, strlen(host) == lua_rawlen(L, 2), 2, "the name has a zero byte");
+  luaL_argcheck(L, place == host || strlen(place) == lua_rawlen(L, 3), 3,
+                "the place has a zero byte");
   kw_tls_channel **channel = kw_tls_push_channel(L);
   *channel = kw_tls_channel_connect(kw_tls_check_context(L, 1), host, place, &failure);
   return *channel != NULL ? 1 : kw_tls_push_failure(L, &failure);

@@ -66,7 +66,7 @@ describe("to connect", function()
 
   it("is refused to what is no endpoint, in words that help", function()
     for _, endpoints in ipairs { 5, true, {}, { 5 }, { NOBODY, {} }, "", "ftp://a:1", "http://", "http://a",
-      "http://a:99999", "http://a:1/path", "unix:", "https://", "https://a",
+      "http://a:99999", "http://a:1/path", "http://a b:1", "https://a\0b:1", "unix:", "https://", "https://a",
       "https://a:1/path", "unixs:", { "a:1,b:2" } } do
       assert.matches("connect", misuse.raises(keywatch.connect, endpoints))
     end

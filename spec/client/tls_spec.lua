@@ -384,6 +384,7 @@ describe("the option tls", function()
       ["the versions of TLS are 'TLS1.2' and 'TLS1.3'"] = { min_version = "1.2" },
       ["the least version of TLS is above the greatest one"] = { min_version = "TLS1.3", max_version = "TLS1.2" },
       ["the server's name is too long"] = { server_name = ("x"):rep(256) },
+      ["the option server_name is a name, which begins with no dot, or an address"] = { server_name = ".example.test" },
     } do
       local text = misuse.raises(function() keywatch.connect("https://a:1", { tls = tls }) end)
       assert.matches("tls_spec.lua:", text, 1, true)

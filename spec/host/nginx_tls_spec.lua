@@ -16,7 +16,7 @@ local INIT = [[
 
 local SERVE = [[
   server = assert(keywatch.serve { thread = true, listen = "https://127.0.0.1:0",
-    tls = { cert = path .. "/server.pem", key = path .. "/server.key", ca = path .. "/ca.pem" } })
+    tls = { cert = path .. "/server.pem", key = path .. "/server.key" } })
   port = tonumber(server:addresses()[1]:match(":(%d+)$"))
 ]]
 

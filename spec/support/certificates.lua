@@ -17,6 +17,8 @@ policy = any
 unique_subject = no
 default_crl_days = 3650
 email_in_dn = no
+[keyed]
+authorityKeyIdentifier = keyid:always
 [any]
 commonName = supplied
 [req]
@@ -47,7 +49,8 @@ revoke() { # AUTHORITY CERTIFICATE LIST: a list of one
   D=$3.d openssl ca -config config -cert "$1.pem" -keyfile "$1.key" -gencrl ${4:-} -out "$3.pem" 2>/dev/null
 }
 P=20200101000000Z Q=20210101000000Z F=20400101000000Z G=20450101000000Z
-CA=basicConstraints=critical,CA:TRUE
+H=$(date -u -d '+1 hour' +%Y%m%d%H%M%SZ)
+CA='basicConstraints=critical,CA:TRUE subjectKeyIdentifier=hash'
 HOSTS=subjectAltName=DNS:localhost,DNS:*.example.test,IP:127.0.0.1,IP:::1
 
 make ca self $P $F $CA & make stranger self $P $F $CA & make old_ca self $P $Q $CA &
@@ -60,16 +63,20 @@ make nameless ca $P $F keyUsage=digitalSignature &
 make strange stranger $P $F $HOSTS & make orphan old_ca $P $F $HOSTS &
 make alice ca $P $F subjectAltName=DNS:alice.test & make bob ca $P $F subjectAltName=DNS:bob.test &
 make mallory stranger $P $F subjectAltName=DNS:alice.test & make late ca $P $Q subjectAltName=DNS:alice.test &
+make brief ca $P $H $HOSTS &
 make client_only ca $P $F $HOSTS extendedKeyUsage=clientAuth &
 make server_only ca $P $F $HOSTS extendedKeyUsage=serverAuth &
 wait
 make below between $P $F $HOSTS & revoke ca bob crl & revoke ca bob old_crl "-crl_lastupdate $P -crl_nextupdate $Q" &
-revoke stranger mallory other_crl &
+revoke stranger mallory other_crl & revoke ca between between_crl & revoke ca between keyed_crl "-crlexts keyed" &
+openssl x509 -req -in between.d/request -extfile between.d/extensions -CA ca.pem -CAkey ca.key -set_serial 7 \
+  -days 3650 -out renewed.pem 2>/dev/null &
 openssl pkey -in server.key -aes128 -passout pass:word -out encrypted.key &
 wait
 cat below.pem between.pem >chain.pem
 cp below.key chain.key
 cat ca.pem stranger.pem >both.pem
+cat ca.pem between.pem >bundle.pem
 sed 's/^M[A-Za-z]/MI*/' server.pem >malformed.pem
 { cat server.pem; sed -n '1,3p' ca.pem; } >cut.pem
 echo 'no certificate' >empty.pem

@@ -2,6 +2,7 @@
 
 local tls = require "keywatch.tls"
 
+local certificates = require "spec.support.certificates"
 local pair = require "spec.support.tls_pair"
 
 local STRIDE = os.getenv("KW_FAST") and 37 or 3 -- bytes between the places where a flight is split
@@ -90,6 +91,27 @@ describe("a handshake", function()
     assert.equal("option", kind)
     assert.matches("server_name", text)
     expect_open(pair.shake(pair.client { verify = false }, server_context, ""))
+  end)
+
+  -- OpenSSL takes a name that begins with a dot for all names that end so.
+  for _, host in ipairs { ".", "..", ".example.test", "[.example.test]", "[localhost]", "[a.example.test]", "[]" } do
+    it("is refused for a server of the name " .. host, function()
+      local channel, text, kind = client_context:connect(host)
+      assert.same({ nil, ("'%s' is no name of a server"):format(host), "option" }, { channel, text, kind })
+      local context
+      context, text, kind = tls.client { ca = (certificates.paths "ca"), server_name = host }
+      assert.is_nil(context)
+      assert.matches("^the option server_name is a name", text)
+      assert.equal("option", kind)
+      assert.is_false(server_context:is_for(host))
+    end)
+  end
+
+  it("takes no name with a zero byte", function()
+    for _, host in ipairs { "localhost\0", "localhost\0.evil.test" } do
+      assert.error_matches(function() client_context:connect(host) end, "zero byte")
+      assert.error_matches(function() client_context:connect("localhost", host) end, "zero byte")
+    end
   end)
 
   it("is made with the least and the greatest version that both have", function()
@@ -287,7 +309,8 @@ describe("an option", function()
     expect_refused(tls.client, { server_name = ("x"):rep(300) }, "too long")
     expect_refused(tls.server, { cert = "/a", key = "/b", allowed_hostname = "x" }, "client_cert_auth")
     expect_refused(tls.server, { cert = "/a", key = "/b", crl = "x" }, "client_cert_auth")
-    for _, hosts in ipairs { ".test", "a.test,.test", "a.test,", ",a.test", "a.test,,b.test" } do
+    for _, hosts in ipairs { ".test", "a.test,.test", "a.test,", ",a.test", "a.test,,b.test", "[.test]", "[a.test]",
+      ("x"):rep(256) } do
       expect_refused(tls.server, { cert = "/a", key = "/b", ca = "/c", allowed_hostname = hosts },
         "allowed_hostname is a list of names")
     end

@@ -59,6 +59,16 @@ describe("a client refuses a server's certificate", function()
     assert.matches("server 'alice%.test' was revoked %(subject CN=mallory", (client:error()))
   end)
 
+  it("whose authority was revoked", function()
+    for _, crl in ipairs { "between_crl.pem", "keyed_crl.pem" } do
+      local client = pair.shake(pair.client { crl = path(crl) }, pair.server("chain"))
+      assert.matches("^the authority of the certificate of the server 'localhost' was revoked %(subject CN=between",
+        (client:error()))
+      client = pair.shake(pair.client { crl = path(crl) }, pair.server())
+      assert.is_nil((client:error()))
+    end
+  end)
+
   it("if nobody is trusted but the system's authorities", function()
     local client = pair.shake(assert(tls.client {}), pair.server())
     assert.matches("authority that is not trusted", (client:error()))
@@ -155,7 +165,7 @@ describe("a server", function()
     for _, host in ipairs { "a.example.test", "127.0.0.1", "::1", "[::1]" } do
       expect_taken(as "again", { ca = ca, allowed_hostname = "alice.test," .. host })
     end
-    for _, host in ipairs { "example.test", "127.0.0.2", "::2", "a.b.example.test", ("x"):rep(500) } do
+    for _, host in ipairs { "example.test", "127.0.0.2", "::2", "a.b.example.test", ("x"):rep(255) } do
       expect_refused(as "again", { ca = ca, allowed_hostname = host }, "is for another name: it is for localhost")
     end
   end)
@@ -176,12 +186,47 @@ describe("a server", function()
     os.remove(der)
   end)
 
-  it("knows who it is after a resumption, too", function()
-    local client_context, server_context = as "alice", pair.server("server", { ca = ca })
-    pair.shake(client_context, server_context)
-    local _, server = pair.shake(client_context, server_context)
-    assert.is_true(server:info().is_resumed)
-    assert.equal("alice", server:info().common_name)
+  it("refuses clients whose authority was revoked, wherever the authority is known from", function()
+    for _, crl in ipairs { "between_crl.pem", "keyed_crl.pem" } do
+      for _, trusted in ipairs { "ca.pem", "bundle.pem", "between.pem", "renewed.pem" } do
+        expect_refused(as "chain", { ca = path(trusted), crl = path(crl) },
+          "^the authority of the certificate of the client was revoked %(subject CN=between")
+      end
+      expect_refused(as "below", { ca = path "between.pem", crl = path(crl) }, "authority .* was revoked")
+      expect_taken(as "below", { ca = path "renewed.pem", crl = path(crl) })
+      expect_taken(as "alice", { ca = ca, crl = path(crl) })
+    end
+    for _, trusted in ipairs { "ca.pem", "bundle.pem", "between.pem", "renewed.pem" } do
+      expect_taken(as "chain", { ca = path(trusted), crl = path "crl.pem" })
+    end
+  end)
+
+  it("refuses everybody below an authority that has not signed its list", function()
+    local der = os.tmpname()
+    shell.must(("openssl crl -in %s -outform DER -out %s"):format(path "keyed_crl.pem", der))
+    local file = assert(io.open(der, "r+b"))
+    local last = file:seek("end", -1) and file:read(1)
+    file:seek("end", -1)
+    file:write(string.char((last:byte() + 1) % 256))
+    file:close()
+    for _, name in ipairs { "alice", "chain" } do
+      expect_refused(as(name), { ca = ca, crl = der }, "certificate of the client was refused: CRL signature failure")
+    end
+    os.remove(der)
+  end)
+
+  it("makes a whole handshake with clients whose certificates it checks, each time", function()
+    for _, options in ipairs { { ca = ca }, { ca = ca, client_cert_auth = true, max_version = "TLS1.2" } } do
+      local client_context, server_context = as "alice", pair.server("server", options)
+      for _ = 1, 3 do
+        local client, server = pair.shake(client_context, server_context)
+        assert.is_false(server:info().is_resumed)
+        assert.is_false(client:info().is_resumed)
+        assert.equal("alice", server:info().common_name)
+        client:close()
+        server:close()
+      end
+    end
   end)
 end)
 

@@ -6,7 +6,7 @@
 --- Returns the address behind "http://" or "https://"; or nil and what is wrong.
 local function parse_http(scheme, rest)
   local host, port, path = rest:match("^%[([%x:.]+)%]:(%d+)(.*)$")
-  if not host then host, port, path = rest:match("^([^/:%[%]]+):(%d+)(.*)$") end
+  if not host then host, port, path = rest:match("^([^/:%[%]%c%s]+):(%d+)(.*)$") end
   if not host then return nil, ('must have the form "%s://host:port"'):format(scheme) end
   if path ~= "" and path ~= "/" then return nil, "must not have a path" end
   if tonumber(port) > 65535 then return nil, "has a port above 65535" end
