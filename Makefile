@@ -114,6 +114,7 @@ INCDIR.lua5.4 := /usr/include/lua5.4
 INCDIR.luajit := $(LUAJIT_INCDIR)
 PROBE.check := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 PROBE.valgrind := -O1
+PROBE.tsan := -O1 -fno-omit-frame-pointer -fsanitize=thread
 
 define probe_build # kind, VM
 build/$(1)/$(2)/obj/%.o: csrc/%.c Makefile | deps
@@ -131,10 +132,11 @@ build/$(1)/$(2)/keywatch/tls.so: $(TLS:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildc
 PROBES += build/$(1)/$(2)/keywatch/core.so build/$(1)/$(2)/keywatch/uv.so build/$(1)/$(2)/keywatch/tls.so
 endef
 $(foreach kind,check valgrind,$(foreach vm,$(VMS),$(eval $(call probe_build,$(kind),$(vm)))))
+$(eval $(call probe_build,tsan,lua5.4))
 -include $(wildcard build/*/*/obj/*/*.d)
 
 check: $(PROBES) build/fault.so build/go/peer fuzz           ## sanitizers, valgrind, aggressive collection, finalizers, fuzzing
-	@spec/run $(foreach how,valgrind check gc fin,$(VMS:%=$(how)-%))
+	@spec/run $(foreach how,valgrind check gc fin,$(VMS:%=$(how)-%)) tsan-lua5.4
 
 # Fuzzing: the core without Lua, and an arena of its own.
 FUZZERS := split decode serve client image content journal tls tls_peer

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "base/process.h"
@@ -7,10 +8,10 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* 0: the handler could not be registered, and the system must be asked each time. */
-static pid_t cached;
+static _Atomic pid_t cached;
 
 static void refresh(void) {
-  cached = getpid();
+  atomic_store_explicit(&cached, getpid(), memory_order_relaxed);
 }
 
 static void begin(void) {
@@ -19,5 +20,6 @@ static void begin(void) {
 
 pid_t kw_process_id(void) {
   pthread_once(&once, begin);
-  return cached != 0 ? cached : getpid();
+  pid_t pid = atomic_load_explicit(&cached, memory_order_relaxed);
+  return pid != 0 ? pid : getpid();
 }

@@ -1,5 +1,7 @@
 --- Runs before the first spec file: what the environment asks of the whole run.
 --
+-- KW_PRELOAD is what is preloaded into Lua alone: a shell dies of ThreadSanitizer. See spec/support/vm.lua.
+--
 -- KW_TLS=1 has servers and clients speak TLS, see spec/support/secure.lua.
 --
 -- KW_GC=1 collects as often as is bearable. A collection is a whole cycle in one go, from wherever memory is asked
@@ -37,6 +39,8 @@ if rawget(_G, "jit") then
     return collect(what or "collect", ...)
   end)
 end
+
+if os.getenv("KW_PRELOAD") then require("spec.support.luv").os_unsetenv("LD_PRELOAD") end
 
 if os.getenv("KW_TLS") then require("spec.support.secure").begin() end
 

@@ -8,7 +8,7 @@ local vm = {
 --- What such a process adds to its environment: the modules of this run, its sanitizers, and more, if given. Leaks are
 -- not looked for: a process that is killed leaves all behind. What is to be preloaded, too, comes after the sanitizers.
 function vm.environment(more, preload)
-  local own = os.getenv("LD_PRELOAD")
+  local own = os.getenv("LD_PRELOAD") or os.getenv("KW_PRELOAD")
   local env = {
     LUA_PATH = package.path,
     LUA_CPATH = package.cpath,
