@@ -520,7 +520,7 @@ describe("the reference", function()
   it("has the fields of results", function()
     for _, class in ipairs {
       "RangeResult", "PutResult", "DeleteResult", "TxnResult", "Hash", "Status", "KV", "Batch", "ServerStatus",
-      "ServerHash", "ClientState", "ClientCount",
+      "ClientState", "ClientCount",
     } do
       local fields = types:fields("keywatch." .. class)
       local is_there = false

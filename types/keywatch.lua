@@ -319,6 +319,9 @@ function keywatch.selector(given, opts) end
 ---@field raft_term? integer
 ---@field db_size integer in bytes
 ---@field db_size_in_use integer in bytes
+---@field quota? integer in bytes, 0 for none; nil if the server does not say, as etcd before 3.6
+---@field storage_version? string version of the server's data; nil if the server does not say
+---@field downgrade_to? string version that the cluster is being downgraded to
 ---@field errors string[]
 ---@field client keywatch.ClientState how the client stands
 
@@ -375,11 +378,6 @@ function keywatch.selector(given, opts) end
 ---@field code? keywatch.ErrorCode
 ---@field attempts integer how often it was sent
 ---@field err? keywatch.Error
-
----@class keywatch.ServerHash
----@field hash integer etcd's HashKV
----@field revision integer of the store
----@field compact_revision integer
 
 -- Options -----------------------------------------------------------------------------------------------------------
 
@@ -1581,7 +1579,7 @@ function Client:status(opts) end
 
 ---@param revision? integer the last revision that is part of the hash; the newest unless given
 ---@param opts? keywatch.CallOptions
----@return keywatch.ServerHash? hash
+---@return keywatch.Hash? hash
 ---@return keywatch.Error? err
 ---@nodiscard
 function Client:hash_kv(revision, opts) end
@@ -1947,7 +1945,7 @@ function Fence:status(opts) end
 
 ---@param revision? integer
 ---@param opts? keywatch.CallOptions
----@return keywatch.Hash|keywatch.ServerHash|nil hash
+---@return keywatch.Hash? hash
 ---@return keywatch.Error? err
 ---@nodiscard
 function Fence:hash_kv(revision, opts) end
@@ -2115,7 +2113,7 @@ function Namespace:status(opts) end
 
 ---@param revision? integer
 ---@param opts? keywatch.CallOptions
----@return keywatch.Hash|keywatch.ServerHash|nil hash
+---@return keywatch.Hash? hash
 ---@return keywatch.Error? err
 ---@nodiscard
 function Namespace:hash_kv(revision, opts) end

@@ -51,6 +51,15 @@ describe("Maintenance", function()
       assert.equal(before.header.revision + 1, after.header.revision)
     end)
 
+    if not serving.is_etcd then -- 3.4 has none of these
+      it("has the quota, the version of the data, and no downgrade", function()
+        local status = ask("Status")
+        assert.equal(2 ^ 31, status.dbSizeQuota)
+        assert.matches("^3%.%d+%.0$", status.storageVersion)
+        assert.same({}, status.downgradeInfo)
+      end)
+    end
+
     it("has an error for each alarm", function()
       local id = member()
       ask("Alarm", { action = "ACTIVATE", memberID = id, alarm = "NOSPACE" })
@@ -207,6 +216,7 @@ describe("Maintenance", function()
       assert.equal(3305255506, answer.hash)
       assert.equal(-1, answer.compact_revision)
       assert.equal(2, answer.header.revision)
+      if not serving.is_etcd then assert.equal(2, answer.hash_revision) end -- it came later
     end)
 
     it("of a revision is of that time", function()

@@ -274,22 +274,28 @@ function client_methods:status(opts)
     db_size_in_use = answer.dbSizeInUse or 0,
     leader = core.decimal(answer.leader or 0),
     errors = answer.errors or {},
+    quota = answer.dbSizeQuota and math.max(answer.dbSizeQuota, 0),
+    storage_version = answer.storageVersion,
+    downgrade_to = answer.downgradeInfo and answer.downgradeInfo.enabled and answer.downgradeInfo.targetVersion or nil,
     endpoint = state.endpoint,
     client = state,
   }
 end
 
---- Returns the hash over all keys and their history up to a revision; or nil and an error.
+--- Returns the hash over all keys and their history up to a revision; or nil and an error. Servers before etcd 3.6 do
+-- not send hash_revision: they hash up to the revision that was asked for, or up to their own.
 function client_methods:hash_kv(revision, opts)
   check.self(self, "hash_kv", client_mt)
   check.revision(revision, "hash_kv")
   local times = check.times(opts, "hash_kv")
   local answer, err = ask(self, "/etcdserverpb.Maintenance/HashKV", { revision = revision or 0 }, times)
   if not answer then return nil, err end
+  local current = answer.header and answer.header.revision or 0
   return {
     hash = answer.hash or 0,
     compact_revision = answer.compact_revision or 0,
-    revision = answer.header and answer.header.revision or 0,
+    revision = current,
+    hash_revision = answer.hash_revision or revision and revision > 0 and revision or current,
   }
 end
 

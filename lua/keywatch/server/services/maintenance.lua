@@ -7,6 +7,7 @@ local header = require "keywatch.server.services.header"
 local refusal = require "keywatch.server.services.refusal"
 
 local VERSION = "3.5.21" -- the version of etcd that clients are told
+local STORAGE_VERSION = "3.5.0" -- of etcd, whose data format snapshots have
 
 local PIECE = 32768 -- bytes of a snapshot in one message, as in etcd
 local SUM = 32      -- bytes of a snapshot's SHA-256
@@ -111,7 +112,7 @@ end
 -- }======
 
 --- There is no raft: the revision stands for raft's index, since both grow with every write. dbSize is never 0, since
--- clients divide by it.
+-- clients divide by it. dbSizeQuota is below 0 if there is no quota, as in etcd.
 local function status(server)
   local state = server.store:status()
   return {
@@ -124,6 +125,9 @@ local function status(server)
     raftAppliedIndex = state.revision,
     raftTerm = server.raft_term,
     errors = alarm_errors(server),
+    storageVersion = STORAGE_VERSION,
+    dbSizeQuota = state.quota > 0 and state.quota or -1,
+    downgradeInfo = {},
   }
 end
 
@@ -171,7 +175,7 @@ end
 
 --- Sends some bytes. Returns true; or nil and a refusal if the client stops reading.
 local function send_piece(server, call, bytes, remaining)
-  if call:send({ blob = bytes, remaining_bytes = remaining }, server.stall_seconds) then return true end
+  if call:send({ blob = bytes, remaining_bytes = remaining, version = STORAGE_VERSION }, server.stall_seconds) then return true end
   return nil, refusal.new(refusal.ABORTED, "keywatch: the snapshot was not read for too long")
 end
 
