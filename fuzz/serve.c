@@ -67,6 +67,7 @@ static const method methods[] = {
     {"none", &kw_msg_put_request, NULL},
     {"", &kw_msg_put_request, NULL},
     {NULL, &kw_msg_put_request, NULL}, /* a request without a path */
+    {"/etcdserverpb.KV/RangeStream", &kw_msg_range_request, &kw_msg_range_stream_response},
 };
 
 typedef struct open_stream {

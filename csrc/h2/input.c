@@ -274,12 +274,12 @@ void kw_input_end(kw_stream *stream) {
   } else if (session->options.is_client) {
     if (!stream->is_finished && !stream->is_closing)
       kw_stream_reset(stream, NGHTTP2_NO_ERROR); /* the server needs no more of the request */
-  } else if (!stream->is_unary) {
-    session->hooks.on_half_close(stream, session->hooks.ctx);
   } else if (stream->unary_message != NULL) {
     deliver_unary_message(stream);
-  } else {
+  } else if (stream->is_unary || (stream->takes_one && !stream->has_message)) {
     fail(stream, KW_GRPC_INTERNAL, "EOF");
+  } else {
+    session->hooks.on_half_close(stream, session->hooks.ctx);
   }
 }
 

@@ -126,7 +126,7 @@ void kw_stream_count(kw_stream *stream) {
   const kw_session *session = stream->session;
   size_t added = stream->out.len - stream->counted;
   stream->counted = stream->out.len;
-  if (!session->is_pulling && !session->options.is_client)
+  if (!session->is_pulling && !session->options.is_client && !stream->is_paced)
     set_queued(stream, stream->queued + added);
 }
 

@@ -8,8 +8,8 @@
  * on_close comes last, whatever happened before. Then the stream is freed.
  *
  * An *answer* is a message that a server queues although the client may not read it now. Answers are counted, and
- * bounded, as `queued`. Messages added in on_pull (events of a watch) were asked for by the flow-control window and
- * are not counted.
+ * bounded, as `queued`. Messages added in on_pull (events of a watch), and those of a stream that is `paced`, were
+ * asked for by the flow-control window and are not counted.
  *
  * A stream *stalls* if its client takes fewer than KW_STALL_BYTES of its waiting answers within KW_STALL_MS. When
  * more than max_waiting bytes of answers wait on the connection, stalled streams are reset, oldest first, and lose
@@ -42,6 +42,7 @@ struct kw_stream {
   bool is_unary : 1;  /* one message, delivered once the client has half-closed */
   bool takes_one : 1; /* one message, delivered at once; a second one ends the call */
   bool is_paused : 1; /* no messages for now, see kw_stream_pause */
+  bool is_paced : 1;  /* server: the owner adds a message only after on_pull has asked for one */
 
   /* Receiving */
   bool has_message : 1;          /* a message has come */

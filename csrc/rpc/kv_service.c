@@ -185,6 +185,30 @@ static void on_range_room(kw_server *server, kw_stream *stream) {
   kw_server_touch(stream);
 }
 
+/* Returns why a range stream cannot have the op, in etcd's words; or NULL. */
+static const char *not_streamed(const kw_range_op *op) {
+  bool is_default = op->sort_order == KW_SORT_NONE ||
+                    (op->sort_order == KW_SORT_ASCEND && op->sort_target == KW_SORT_KEY);
+  if (!is_default) return "RangeStream does not support custom sort orders";
+  return kw_read_is_filtered(op) ? "RangeStream does not support revision filters" : NULL;
+}
+
+static void on_range_stream(kw_server *server, kw_stream *stream, const void *request) {
+  kw_range_op op = *(const kw_range_op *)request;
+  const char *why = not_streamed(&op);
+  kw_read read = {0};
+  if (why == NULL) op.sort_target = KW_SORT_KEY; /* without an order it has no meaning here */
+  int rc = kw_read_begin(server->store, &read, &op, &server->arena);
+  if (why != NULL && rc != KW_ERR_EMPTY_KEY && rc != KW_ERR_INVALID_SORT) {
+    kw_read_drop(&read);
+    kw_stream_finish(stream, KW_GRPC_UNIMPLEMENTED, kw_slice_of(why, strlen(why)));
+  } else if (rc != KW_OK) {
+    kw_service_fail(stream, rc);
+  } else {
+    kw_range_answer_stream(server, stream, &read, kw_store_revision(server->store));
+  }
+}
+
 static void on_put(kw_server *server, kw_stream *stream, const void *request) {
   apply(server, stream, &(kw_op){.kind = KW_OP_PUT, .put = *(const kw_put_op *)request});
 }
@@ -277,6 +301,13 @@ const kw_method kw_kv_methods[] = {
      .on_request = on_range,
      .on_room = on_range_room,
      .on_timeout = kw_service_abandon,
+     .on_close = kw_range_answer_close},
+    {.path = "/etcdserverpb.KV/RangeStream",
+     .request = &kw_msg_range_request,
+     .takes_one = true,
+     .on_request = on_range_stream,
+     .on_pull = kw_range_answer_pull,
+     .on_timeout = kw_range_answer_close,
      .on_close = kw_range_answer_close},
     KW_WAITING_METHOD("/etcdserverpb.KV/Put", put_request, on_put),
     KW_WAITING_METHOD("/etcdserverpb.KV/DeleteRange", delete_range_request, on_delete),

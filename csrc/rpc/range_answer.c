@@ -11,6 +11,7 @@
 #define REFERENCE_BYTES 160 /* memory of a record in a chain that is referenced, not copied */
 
 enum { KVS = 2, MORE = 3, COUNT = 4 };
+enum { RANGE_RESPONSE = 1 };
 
 typedef struct range_answer {
   kw_link link;
@@ -22,6 +23,7 @@ typedef struct range_answer {
   uint8_t *prefix;  /* gRPC prefix in the stream, to be filled in at the end */
   size_t before;    /* bytes in the stream before the prefix */
   int restarts;
+  bool is_stream;
 } range_answer;
 
 /* {====== Parts of the message ====== */
@@ -91,9 +93,10 @@ static void free_answer(range_answer *a) {
   kw_free(a);
 }
 
+/* Fails the call. The messages of a range stream that were made before are still sent. */
 static void fail(range_answer *a, int rc) {
   kw_stream *stream = a->stream;
-  kw_stream_forget(stream);
+  if (!a->is_stream) kw_stream_forget(stream);
   free_answer(a);
   kw_service_fail(stream, rc);
 }
@@ -111,13 +114,21 @@ static bool begin_message(const kw_server *server, range_answer *a) {
   return true;
 }
 
-static int add_page(const kw_server *server, range_answer *a, const kw_records *kvs) {
+/* True if the connection may hold the read and the records of a page. */
+static bool may_hold(const kw_server *server, range_answer *a, const kw_records *kvs) {
+  kw_account *account = kw_session_account(a->stream->session);
+  return charge(a) && (kvs->n == 0 || kw_account_ask(account, kw_range_answer_size(server, kvs)));
+}
+
+static bool add_kvs(const kw_server *server, range_answer *a, const kw_records *kvs) {
   kw_chain *out = &a->stream->out;
-  if (!charge(a)) return KW_ERR_TOO_MANY_REQUESTS;
+  return a->read.op.keys_only ? add_keys(out, kvs) : kw_range_answer_add(server, out, kvs);
+}
+
+static int add_page(const kw_server *server, range_answer *a, const kw_records *kvs) {
+  if (!may_hold(server, a, kvs)) return KW_ERR_TOO_MANY_REQUESTS;
   if (kvs->n == 0) return KW_OK;
-  if (!kw_account_ask(kw_session_account(a->stream->session), kw_range_answer_size(server, kvs)))
-    return KW_ERR_TOO_MANY_REQUESTS;
-  bool ok = a->read.op.keys_only ? add_keys(out, kvs) : kw_range_answer_add(server, out, kvs);
+  bool ok = add_kvs(server, a, kvs);
   kw_stream_count(a->stream);
   return ok ? KW_OK : KW_ERR_NO_MEMORY;
 }
@@ -140,6 +151,58 @@ static void finish(range_answer *a) {
   kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
 }
 
+/* {====== Messages of a range stream ====== */
+
+/* Adds the beginning of a message whose RangeResponse takes `len` bytes, with the header if `head` is above 0. */
+static bool begin_chunk(const kw_server *server, const range_answer *a, size_t len, size_t head) {
+  kw_chain *out = &a->stream->out;
+  size_t size = 1 + kw_wire_varint_size(len);
+  if (!kw_stream_begin_parts(a->stream, size + len)) return false;
+  uint8_t *to = kw_chain_reserve(out, size + head);
+  if (to == NULL) return false;
+  *to++ = KW_WIRE_TAG(RANGE_RESPONSE, KW_WIRE_BYTES);
+  to = kw_wire_put_varint(to, len);
+  if (head > 0) kw_service_put_header(server, a->revision, to);
+  kw_chain_commit(out, size + head);
+  return true;
+}
+
+/* Sends a page. With it the revision is fixed: the read can no longer start again. */
+static int send_chunk(const kw_server *server, range_answer *a, const kw_records *kvs,
+                      bool is_last) {
+  kw_reply page = {.kind = KW_OP_RANGE, .range = {.kvs = *kvs, .keys_only = a->read.op.keys_only}};
+  if (!may_hold(server, a, kvs)) return KW_ERR_TOO_MANY_REQUESTS;
+  if (kvs->n == 0 && !is_last) return KW_OK;
+  if (is_last) {
+    page.range.more = a->read.more;
+    page.range.count = a->read.count;
+  }
+  size_t head = is_last ? kw_service_header_size(server, a->revision) : 0;
+  size_t len = head + kw_message_rest_size(&kw_msg_range_response, &page);
+  if (len > KW_MAX_ANSWER) {
+    kw_service_refuse_size(a->stream, len);
+    return KW_ERR_TOO_MANY_REQUESTS;
+  }
+  bool ok = begin_chunk(server, a, len, head) && add_kvs(server, a, kvs) &&
+            (!is_last || kw_range_answer_add_end(&a->stream->out, a->read.more, a->read.count));
+  if (!ok) {
+    kw_stream_reset(a->stream, KW_RESET_INTERNAL); /* a part of the message was added */
+    return KW_ERR_NO_MEMORY;
+  }
+  a->read.op.revision = a->read.revision;
+  kw_stream_sent(a->stream);
+  if (!is_last) kw_link_remove(&a->link); /* until the window asks for more */
+  return KW_OK;
+}
+
+static void end_stream(range_answer *a) {
+  kw_stream *stream = a->stream;
+  free_answer(a);
+  kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
+}
+
+/* }====== */
+
 /* Starts an answer again, at the store's revision. Returns KW_OK; KW_ERR_COMPACTED if that is not allowed: the client
  * asked for a revision by number, or the answer was started again too often; or KW_ERR_NO_MEMORY. */
 static int restart(kw_server *server, range_answer *a) {
@@ -150,7 +213,7 @@ static int restart(kw_server *server, range_answer *a) {
   a->revision = kw_store_revision(server->store);
   int rc = kw_read_begin(server->store, &a->read, &op, &server->arena);
   if (rc != KW_OK) return rc;
-  return begin_message(server, a) ? KW_OK : KW_ERR_NO_MEMORY;
+  return a->is_stream || begin_message(server, a) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
 static void step(kw_server *server, range_answer *a, kw_work *work) {
@@ -162,11 +225,17 @@ static void step(kw_server *server, range_answer *a, kw_work *work) {
     if (rc != KW_OK) fail(a, rc);
     return;
   }
-  int added = rc < 0 ? rc : add_page(server, a, &page);
+  int added = rc;
+  if (rc >= 0) {
+    added = a->is_stream ? send_chunk(server, a, &page, rc == KW_OK) : add_page(server, a, &page);
+  }
   if (added != KW_OK) {
     fail(a, added);
   } else if (rc == KW_OK) {
-    finish(a);
+    if (a->is_stream)
+      end_stream(a);
+    else
+      finish(a);
   }
 }
 
@@ -203,20 +272,40 @@ static range_answer *new_answer(kw_stream *stream, const kw_range_op *op) {
   return a;
 }
 
-void kw_range_answer_begin(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision,
-                           const kw_records *first) {
-  bool has_room = kw_stream_has_room(stream, SIZE_MAX);
-  range_answer *a = has_room ? new_answer(stream, &read->op) : NULL;
+/* Makes the answer of a read, and takes the read. Its pages are then made. Returns NULL as new_answer does. */
+static range_answer *begin(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision) {
+  range_answer *a = new_answer(stream, &read->op);
   if (a == NULL) {
-    if (!has_room) kw_range_answer_defer(server, stream, &read->op);
     kw_read_drop(read);
-    return;
+    return NULL;
   }
   kw_range_op op = a->read.op;
   a->read = *read;
   a->read.op = op;
   a->revision = revision;
   kw_link_add(&server->ranges, &a->link);
+  return a;
+}
+
+void kw_range_answer_stream(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision) {
+  range_answer *a = begin(server, stream, read, revision);
+  if (a != NULL) a->is_stream = stream->is_paced = true;
+}
+
+void kw_range_answer_pull(kw_server *server, kw_stream *stream) {
+  range_answer *a = stream->owner;
+  if (a != NULL && kw_link_is_alone(&a->link)) kw_link_add(&server->ranges, &a->link);
+}
+
+void kw_range_answer_begin(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision,
+                           const kw_records *first) {
+  if (!kw_stream_has_room(stream, SIZE_MAX)) {
+    kw_range_answer_defer(server, stream, &read->op);
+    kw_read_drop(read);
+    return;
+  }
+  range_answer *a = begin(server, stream, read, revision);
+  if (a == NULL) return;
   int rc = begin_message(server, a) ? add_page(server, a, first) : KW_ERR_NO_MEMORY;
   if (rc != KW_OK) fail(a, rc);
 }

@@ -10,6 +10,11 @@
  * the answer is complete, because the message begins with its length.
  *
  * If memory is short, or the connection holds too much already, the call fails.
+ *
+ * A *range stream* sends each page as a message of its own, a RangeStreamResponse. The last message has the header,
+ * `more` and `count`, too. A page is made when the client's flow-control window has taken the page before, so that a
+ * range stream holds about one page, whatever its range and its client. Once a page was sent, the revision stays: if it
+ * is compacted, the stream fails.
  */
 #ifndef KW_RPC_RANGE_ANSWER_H
 #define KW_RPC_RANGE_ANSWER_H
@@ -29,6 +34,12 @@
  * answer's header. */
 void kw_range_answer_begin(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision,
                            const kw_records *first);
+
+/* Begins a range stream. Takes the read, which has made no step. `revision` is that of the header. */
+void kw_range_answer_stream(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision);
+
+/* The on_pull of a range stream: its next page will be made. */
+void kw_range_answer_pull(kw_server *server, kw_stream *stream);
 
 /* Defers an op until fewer answers wait on the connection: the method's on_room is called then, and calls
  * kw_range_answer_resume. The op is copied. */

@@ -63,6 +63,9 @@ void kw_read_drop(kw_read *read);
 /* Returns the memory that a read holds between its steps, beside its own struct. */
 size_t kw_read_held(const kw_read *read);
 
+/* True if the op leaves out keys by their revisions. */
+bool kw_read_is_filtered(const kw_range_op *op);
+
 /* {====== For the files of this folder ====== */
 
 /* As kw_read_begin, when `current` is the newest revision that may be seen, for an op that was checked. */
@@ -78,9 +81,6 @@ int kw_read_step_inside(kw_store *store, kw_read *read, kw_arena *arena, kw_work
  * the caller looks at kw_log_failure. */
 int kw_read_range(kw_store *store, const kw_range_op *op, int64_t current, kw_arena *arena,
                   kw_reply *reply);
-
-/* True if the op leaves out keys by their revisions. */
-bool kw_read_is_filtered(const kw_range_op *op);
 
 /* Returns KW_OK if `rev` can be read when `current` is the newest revision, else KW_ERR_FUTURE_REVISION or
  * KW_ERR_COMPACTED. */

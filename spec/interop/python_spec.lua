@@ -36,6 +36,7 @@ local RAW = {
   { "no_write_no_revision", "finds no new revision where nothing was written" },
   { "errors", "is told what is wrong, in etcd's words" },
   { "large_answer", "gets 20 MiB in one answer" },
+  { "range_stream", "gets the messages of a range stream, which are the answer to the range" },
   { "watch_ids", "chooses ids of watchers" },
   { "watch_refusals", "is told what cannot be watched" },
   { "watch_cancel_unknown", "may cancel what is not there" },

@@ -1,5 +1,5 @@
---- Ranges of every kind over the wire, while the store is written and compacted between their pages. Each answer must
--- be what the store answers in one piece at the same revision.
+--- Ranges and range streams of every kind over the wire, while the store is written and compacted between their pages.
+-- Each answer must be what the store answers in one piece at the same revision.
 
 local core = require "keywatch.core"
 
@@ -36,16 +36,17 @@ local function write(dice, store)
   end
 end
 
-local function random_request(dice, oldest, newest)
+local function random_request(dice, oldest, newest, method)
   local low, high = dice:between(0, KEYS), dice:between(0, KEYS)
   local request = { key = key_at(math.min(low, high)) }
   request.range_end = dice:pick { key_at(math.max(low, high)), "l", "\0" }
   if dice:one_in(12) then request.range_end = nil end
   if dice:one_in(2) then request.limit = dice:pick { 1, 2, 7, 20, KEYS } end
   if dice:one_in(2) then request.revision = dice:between(oldest, newest) end
-  if dice:one_in(2) then request.sort_target, request.sort_order = dice:pick(TARGETS), dice:pick(ORDERS) end
   if dice:one_in(5) then request.keys_only = true end
   if dice:one_in(6) then request.count_only = true end
+  if method == "RangeStream" then return request end
+  if dice:one_in(2) then request.sort_target, request.sort_order = dice:pick(TARGETS), dice:pick(ORDERS) end
   for _, bound in ipairs { "mod", "create" } do
     if dice:one_in(4) then request["min_" .. bound .. "_revision"] = dice:between(1, newest) end
     if dice:one_in(4) then request["max_" .. bound .. "_revision"] = dice:between(1, newest) end
@@ -78,8 +79,8 @@ local function as_text(answer)
   return table.concat(lines, "\n")
 end
 
-for _, kind in ipairs { "memory", "disk" } do
-  describe("random ranges from " .. kind, function()
+local function suite(method, kind)
+  describe(("random answers to %s from %s"):format(method, kind), function()
     local host, client, dice, place
 
     before_each(function()
@@ -100,12 +101,25 @@ for _, kind in ipairs { "memory", "disk" } do
       if place then directory.remove(place) end
     end)
 
-    local function turn() return host.server:tend(host.now) == host.now end
+    --- One turn of the server, and of the client that reads a stream. Returns whether there is more to do.
+    local function turn()
+      local more = host.server:tend(host.now) == host.now
+      if method == "RangeStream" then
+        more = client:pull() or more
+        more = client:push() or more
+      end
+      return more
+    end
 
     local function revision() return host.store:status().revision end
 
+    local function answer_of(back)
+      if back.status ~= 0 then return nil end
+      return method == "Range" and core.decode("RangeResponse", back[1]) or pair.merge(back)
+    end
+
     local function start(request)
-      local call = client:start("Range", nil, core.encode("RangeRequest", request))
+      local call = client:start(method, nil, core.encode("RangeRequest", request))
       client.client:half_close(call)
       client:push()
       return call
@@ -115,16 +129,18 @@ for _, kind in ipairs { "memory", "disk" } do
       host:pump()
       client:take()
       local back = client.returns[call]
-      return back[1] and core.decode("RangeResponse", back[1]), back.text
+      return answer_of(back), back.text
     end
 
     it("are what one piece is", function()
       local oldest, met, rounds = 2, { unfinished = 0, compacted = 0, restarted = 0 }, 0
-      local function has_met_all() return met.unfinished > 0 and met.compacted > 0 and met.restarted > 0 end
+      local function has_met_all()
+        return met.unfinished > 0 and met.compacted > 0 and (met.restarted > 0 or method == "RangeStream")
+      end
       while rounds < ROUNDS or core.probe and not has_met_all() do
         rounds = rounds + 1
         assert(rounds <= MOST_ROUNDS, "some case is never met")
-        local request = random_request(dice, oldest, revision())
+        local request = random_request(dice, oldest, revision(), method)
         local expected, at = in_one_piece(host.store, request)
         local call, is_compacted = start(request), false
         write(dice, host.store)
@@ -167,7 +183,7 @@ for _, kind in ipairs { "memory", "disk" } do
 
     it("leave nothing behind when their calls are cancelled", function()
       for _ = 1, ROUNDS do
-        local call = start(random_request(dice, 2, revision()))
+        local call = start(random_request(dice, 2, revision(), method))
         if turn() then write(dice, host.store) end
         client.client:cancel(call)
         host:pump()
@@ -180,7 +196,7 @@ for _, kind in ipairs { "memory", "disk" } do
       it("fail for want of memory, or are what one piece is #starved", function()
         local outcomes = {}
         for n = 1, ROUNDS do
-          local request = random_request(dice, 2, revision())
+          local request = random_request(dice, 2, revision(), method)
           local expected, at = in_one_piece(host.store, request)
           client = host:client() -- the one before may have lost its connection
           local call = start(request)
@@ -193,7 +209,7 @@ for _, kind in ipairs { "memory", "disk" } do
           local outcome = back.status or "lost"
           if outcome == "lost" then assert.is_true((select(2, client.peer:state()))) end -- with its connection
           outcomes[outcome] = true
-          local answer = back[1] and core.decode("RangeResponse", back[1])
+          local answer = answer_of(back)
           if answer then
             assert.equal(at, answer.header.revision)
             assert.equal(expected, as_text(answer))
@@ -206,4 +222,9 @@ for _, kind in ipairs { "memory", "disk" } do
       end)
     end
   end)
+end
+
+for _, kind in ipairs { "memory", "disk" } do
+  suite("Range", kind)
+  suite("RangeStream", kind)
 end

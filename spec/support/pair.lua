@@ -8,12 +8,12 @@ local h2 = require "spec.support.h2"
 local pair = {}
 
 pair.paths = {}
-for name, methods in pairs { KV = "Range Put DeleteRange Txn Compact", Watch = "Watch",
+for name, methods in pairs { KV = "Range RangeStream Put DeleteRange Txn Compact", Watch = "Watch",
   Lease = "LeaseGrant LeaseRevoke LeaseTimeToLive LeaseLeases LeaseKeepAlive" } do
   for method in methods:gmatch("%w+") do pair.paths[method] = "/etcdserverpb." .. name .. "/" .. method end
 end
 
-local requests = { Compact = "CompactionRequest" }
+local requests = { Compact = "CompactionRequest", RangeStream = "RangeRequest" }
 local responses = { Compact = "CompactionResponse" }
 
 function pair.request_name(method) return requests[method] or method .. "Request" end
@@ -205,6 +205,18 @@ end
 function stream:send(request)
   self.client.client:send(self.call, core.encode(pair.request_name(self.method), request))
   return self
+end
+
+--- The answers of a range stream, put together.
+function pair.merge(messages)
+  local whole = { kvs = {} }
+  for i, message in ipairs(messages) do
+    local part = core.decode("RangeStreamResponse", message).range_response
+    for _, kv in ipairs(part.kvs or {}) do table.insert(whole.kvs, kv) end
+    assert((part.header ~= nil) == (i == #messages), "a header in the middle, or none at the end")
+    whole.header, whole.more, whole.count = part.header, part.more, part.count
+  end
+  return whole
 end
 
 --- All answers that have come since, decoded; their bytes are in `raw`.

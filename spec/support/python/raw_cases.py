@@ -183,6 +183,35 @@ def large_answer(server):
     equal(raw.delete(b"la/", b"la0").deleted, 20)
 
 
+@case
+def range_stream(server):
+    """The messages of a stream, put together, are the answer to the same range. etcd has the method since 3.7."""
+    raw = Raw(server)
+    stream = raw.channel.unary_stream("/etcdserverpb.KV/RangeStream", request_serializer=identity,
+                                      response_deserializer=identity)
+
+    def ask(**more):
+        return stream(rpc.RangeRequest(key=b"rs/", range_end=b"rs0", **more).SerializeToString(), timeout=SECONDS)
+
+    if server.is_etcd:
+        refused(Code.UNIMPLEMENTED, "unknown method RangeStream for service etcdserverpb.KV", list, ask())
+        return
+    for i in range(3000):
+        raw.put(b"rs/%04d" % i, b"v" * 1000)
+    for more in {}, {"limit": 7}, {"limit": 2999}, {"keys_only": True}, {"count_only": True}:
+        merged = rpc.RangeResponse()
+        for data in ask(**more):
+            true(not merged.HasField("header"), "more after the last message")
+            merged.MergeFromString(b"".join(wire.fields(data)[1]))
+        equal(merged, raw.range(b"rs/", b"rs0", **more))
+    refused(Code.UNIMPLEMENTED, "RangeStream does not support custom sort orders", list,
+            ask(sort_order=rpc.RangeRequest.DESCEND))
+    call = ask()
+    next(call)
+    call.cancel()
+    equal(raw.delete(b"rs/", b"rs0").deleted, 3000)
+
+
 # Watch -------------------------------------------------------------------------------------------------------------
 
 @case

@@ -175,7 +175,8 @@ end
 
 --- Sends some bytes. Returns true; or nil and a refusal if the client stops reading.
 local function send_piece(server, call, bytes, remaining)
-  if call:send({ blob = bytes, remaining_bytes = remaining, version = STORAGE_VERSION }, server.stall_seconds) then return true end
+  local piece = { blob = bytes, remaining_bytes = remaining, version = STORAGE_VERSION }
+  if call:send(piece, server.stall_seconds) then return true end
   return nil, refusal.new(refusal.ABORTED, "keywatch: the snapshot was not read for too long")
 end
 
