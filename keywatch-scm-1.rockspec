@@ -66,6 +66,7 @@ build = {
     ["keywatch.client.keeper"] = "lua/keywatch/client/keeper.lua",
     ["keywatch.client.leader_probe"] = "lua/keywatch/client/leader_probe.lua",
     ["keywatch.client.methods"] = "lua/keywatch/client/methods.lua",
+    ["keywatch.client.range_stream"] = "lua/keywatch/client/range_stream.lua",
     ["keywatch.client.reads"] = "lua/keywatch/client/reads.lua",
     ["keywatch.client.security"] = "lua/keywatch/client/security.lua",
     ["keywatch.client.state"] = "lua/keywatch/client/state.lua",

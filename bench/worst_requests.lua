@@ -174,6 +174,20 @@ local function with(fields)
   return opts
 end
 
+--- Reads everything by a range stream, and keeps nothing of it. Returns true, or nil and an error.
+local function read_stream(client, fields)
+  local stream, err = client:stream("/etcdserverpb.KV/RangeStream", TIMES)
+  if not stream then return nil, err end
+  fields.key, fields.range_end = "/k/", "/k0"
+  stream:send(fields)
+  stream:finish()
+  repeat
+    local message
+    message, err = stream:receive()
+  until not message
+  return not err, err
+end
+
 local function ranges(bench)
   local client, middle = bench.client, math.floor(bench.filled / 2)
   local function range(name, fields, prefix)
@@ -182,6 +196,8 @@ local function ranges(bench)
   range("everything", {})
   range("keys_only", { keys_only = true })
   range("count_only", { count_only = true })
+  row(bench, "RangeStream: everything", function() return read_stream(client, {}) end)
+  row(bench, "RangeStream: keys_only", function() return read_stream(client, { keys_only = true }) end)
   range("limit = 1", { limit = 1 })
   range("limit = 10,000", { limit = 10000 })
   range("min_mod_revision, none found", { min_mod_revision = 2 ^ 40 })

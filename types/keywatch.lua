@@ -508,7 +508,7 @@ function keywatch.selector(given, opts) end
 ---@field count_only? boolean return no kvs
 
 ---@class keywatch.EachOptions: keywatch.PageOptions
----@field page? integer kvs per page; 1000
+---@field page? integer kvs per page; 1000; without it a client streams what follows the first page, where it can
 
 ---@class keywatch.PutOptions: keywatch.CallOptions
 ---@field lease? keywatch.Id|keywatch.Lease the key is deleted when this lease ends

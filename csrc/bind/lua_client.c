@@ -7,6 +7,7 @@
 #include "bind/lua_options.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_value.h"
+#include "codec/wire.h"
 #include "face/module.h"
 #include "rpc/feed.h"
 #include "rpc/watch_call.h"
@@ -186,11 +187,28 @@ static int l_has_room(lua_State *L) {
   return 1;
 }
 
+/* Pushes the message inside of the message that is held: its field 1. Pushes true if there is anything else. */
+static int push_wrapped(lua_State *L, kw_blob **holder) {
+  kw_wire_reader reader = kw_wire_read(kw_blob_slice(*holder));
+  kw_wire_field field, other;
+  bool has_field =
+      kw_wire_next(&reader, &field) && field.number == 1 && field.type == KW_WIRE_BYTES;
+  if (has_field && !kw_wire_next(&reader, &other) && !reader.failed) {
+    kw_bind_push_slice(L, field.bytes);
+  } else {
+    lua_pushboolean(L, true);
+  }
+  kw_blob_release(*holder);
+  *holder = NULL;
+  return 1;
+}
+
 /* Pushes a message; or false, the status, its text, and whether the server has refused the call unseen; or
  * nothing. The holder is empty, and takes over the bytes. */
-static int push_return(lua_State *L, kw_blob **holder, kw_return what) {
+static int push_return(lua_State *L, kw_blob **holder, kw_return what, bool is_wrapped) {
   if (what.kind == KW_RETURN_NOTHING) return 0;
   *holder = what.bytes;
+  if (what.kind == KW_RETURN_MESSAGE && is_wrapped) return push_wrapped(L, holder);
   if (what.kind == KW_RETURN_MESSAGE) {
     kw_bind_push_held(L, holder);
     return 1;
@@ -203,10 +221,10 @@ static int push_return(lua_State *L, kw_blob **holder, kw_return what) {
 }
 
 static int l_receive(lua_State *L) {
-  lua_settop(L, 2);
+  lua_settop(L, 3);
   kw_blob **holder = kw_bind_new_holder(L); /* first: it may let finalizers run */
   kw_client *client = check_client(L);
-  return push_return(L, holder, kw_client_take(client, check_call(L)));
+  return push_return(L, holder, kw_client_take(client, check_call(L)), lua_toboolean(L, 3));
 }
 
 static int l_next(lua_State *L) {

@@ -13,8 +13,10 @@
  *   client:half_close(id)   client:cancel(id)
  *   client:has_room(id, max) -> boolean                whether at most `max` sent bytes of the call wait; if not,
  *                                                      `next` returns the call when has_room is worth asking again
- *   client:receive(id) -> message                      or, at the end of the call, false, status, text, is_refused
- *                                                      (the server has not looked at the call); or nothing yet
+ *   client:receive(id, is_wrapped) -> message          or, at the end of the call, false, status, text, is_refused
+ *                                                      (the server has not looked at the call); or nothing yet.
+ *                                                      is_wrapped: returns the message inside of the message, its
+ *                                                      field 1, or true if the message is not that field alone
  *   client:next() -> id                                the next call with something to receive, or room; or nothing
  *   client:watch(metadata, max_partial) -> id          opens a watch call; nothing if that is not possible.
  *                                                      max_partial: limit in bytes of a revision that comes in parts

@@ -48,7 +48,7 @@ static int l_add(lua_State *L) {
   lua_state *self = check_open(L);
   kw_slice page = kw_bind_check_bytes(L, 2);
   size_t before = self->state.n;
-  int rc = kw_feed_state_add(&self->state, page);
+  int rc = kw_feed_state_add(&self->state, page, lua_toboolean(L, 3));
   bool has_more = self->state.has_more;
   int64_t n = (int64_t)(self->state.n - before);
   if (rc != KW_OK) {

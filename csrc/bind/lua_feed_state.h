@@ -4,7 +4,8 @@
  * loaded, replaced or merged with it.
  *
  *   core.feed_state(key, range_end) -> state       of no page
- *   state:add(page) -> true, has_more, count       adds an encoded RangeResponse; or nil and an error
+ *   state:add(page, is_part) -> true, has_more, count   adds an encoded RangeResponse, or a part of a range stream; or
+ *                                                  nil and an error
  *   state:last() -> key, revision, count           of the kvs that were added; revision 0: none
  *   state:close()                                  frees the kvs
  */

@@ -27,7 +27,8 @@ static bool read_header(kw_slice bytes, int64_t *revision) {
   return !reader.failed;
 }
 
-/* Reads everything of a page but its kvs. Returns false if the page is malformed. */
+/* Reads everything of a page but its kvs. The revision is 0 if the page has none. Returns false if the page is
+ * malformed. */
 static bool read_page(kw_slice page, int64_t *revision, bool *has_more, size_t *n) {
   kw_wire_reader reader = kw_wire_read(page);
   kw_wire_field field;
@@ -41,7 +42,7 @@ static bool read_page(kw_slice page, int64_t *revision, bool *has_more, size_t *
     if (field.number == RANGE_MORE && field.type == KW_WIRE_VARINT) *has_more = field.value != 0;
     if (field.number == RANGE_KVS && is_bytes) ++*n;
   }
-  return !reader.failed && *revision > 0 && *revision <= INT64_MAX / 2;
+  return !reader.failed && *revision >= 0 && *revision <= INT64_MAX / 2;
 }
 
 /* Adds the kvs of a page behind the others, where there is room for them. Returns false if they cannot be there. */
@@ -77,12 +78,15 @@ static void drop_page(kw_feed_page *page) {
   kw_free_pages(page, sizeof *page + page->len);
 }
 
-int kw_feed_state_add(kw_feed_state *state, kw_slice answer) {
+int kw_feed_state_add(kw_feed_state *state, kw_slice answer, bool is_part) {
   int64_t revision;
   bool has_more;
   size_t n, before = state->n;
   if (!read_page(answer, &revision, &has_more, &n)) return KW_ERR_MALFORMED_ANSWER;
+  if (revision == 0 && !is_part) return KW_ERR_MALFORMED_ANSWER;
   if (state->revision != 0) revision = state->revision;
+  if (revision == 0) return KW_ERR_MALFORMED_ANSWER; /* a part without a page before it */
+  has_more = has_more || is_part;
   if (has_more && n == 0) return KW_ERR_MALFORMED_ANSWER;
   if (!kw_reserve(&state->kvs, &state->cap, before + n, sizeof *state->kvs))
     return KW_ERR_NO_MEMORY;

@@ -29,9 +29,10 @@ typedef struct kw_feed_state {
   kw_feed_page *pages; /* the last one first */
 } kw_feed_state;
 
-/* Adds a copy of an encoded RangeResponse. Returns KW_OK; KW_ERR_MALFORMED_ANSWER if the page cannot follow those
- * before; or KW_ERR_NO_MEMORY: both leave the state as it was. */
-int kw_feed_state_add(kw_feed_state *state, kw_slice answer);
+/* Adds a copy of an encoded RangeResponse. One that is a part of a range stream has no header, and more follows it.
+ * Returns KW_OK; KW_ERR_MALFORMED_ANSWER if the page cannot follow those before; or KW_ERR_NO_MEMORY: both leave the
+ * state as it was. */
+int kw_feed_state_add(kw_feed_state *state, kw_slice answer, bool is_part);
 
 /* Returns the last key. The next page begins right behind it. Empty if there is none. */
 kw_slice kw_feed_state_last_key(const kw_feed_state *state);

@@ -162,6 +162,23 @@ local function suite(kind)
       end
     end)
 
+    it("is taken out of its messages by the core, which tells of any other message", function()
+      local function receive(call)
+        for _ = 1, 5 do
+          host.server:tend(host.now)
+          local bytes = client.peer:pending()
+          if bytes ~= "" then client.client:feed(bytes, host.now) end
+        end
+        return client.client:receive(call, true)
+      end
+      local page = core.decode("RangeResponse", receive(start { limit = 1 }))
+      assert.same({ "k00001", KEYS }, { page.kvs[1].key, page.count })
+      local range = client:start("Range", nil, core.encode("RangeRequest", { key = "k00001" }))
+      client.client:half_close(range)
+      client:push()
+      assert.is_true(receive(range))
+    end)
+
     it("takes turns with other streams", function()
       local calls, done = { start {}, start {}, start {} }, {}
       while #done < #calls do

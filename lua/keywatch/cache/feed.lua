@@ -47,14 +47,19 @@ local feed_mt = { __index = feed_methods }
 
 -- {====== Reading ======
 
---- Asks for the next page. All pages are of the revision of the first one.
+--- Asks for the next page, which the server may stream. All pages are of the revision of the first one.
 local function ask_page(self)
   local state, reads = self.state, self.transport.reads
   local last, revision = state:last()
   local opts = { range_end = self.range_end, limit = self.page }
   if revision > 0 then opts.revision = revision end
   local key = last ~= "" and last .. "\0" or self.key
-  local read = reads:begin(RANGE, core.requests.range(self.client, key, opts), self)
+  local bytes, rest_bytes = core.requests.range(self.client, key, opts), nil
+  if revision > 0 then
+    opts.limit = nil
+    rest_bytes = core.requests.range(self.client, key, opts)
+  end
+  local read = reads:begin(RANGE, bytes, self, self.rest, rest_bytes)
   if self.phase ~= "reading" then return reads:cancel(read) end
   self.read = read
   self.transport:look_again() -- it may have polled its reads before
@@ -63,11 +68,12 @@ end
 
 --- Begins to read the range. `why` is the error that makes it necessary, or nil the first time.
 local function begin_reading(self, why)
-  local state, old = core.feed_state(self.key, self.range_end), self.state
+  local state, old, old_rest = core.feed_state(self.key, self.range_end), self.state, self.rest
   if self.phase == "closed" then return state:close() end
   self.phase, self.why, self.state, self.read, self.page_cluster = "reading", why, state, nil, nil
-  self.read_bytes, self.is_complete = 0, false
+  self.read_bytes, self.is_complete, self.rest = 0, false, self.transport.new_rest()
   if old then old:close() end
+  if old_rest then old_rest:close() end
   if self.phase == "reading" then ask_page(self) end
 end
 
@@ -79,6 +85,7 @@ local function pause(self, err)
   self.phase, self.trouble, self.failures, self.retry_at = "paused", err, self.failures + 1, retry_at
   self.state = nil
   if state then state:close() end
+  if self.rest then self.rest:close() end
   self.transport:look_again() -- at the new time to wait for
 end
 
@@ -160,14 +167,14 @@ local function take_page(self, read)
     return ask_page(self)
   end
   if err then return pause(self, err) end
-  local cluster = core.header(read.message)
+  local cluster = read.is_part and self.page_cluster or core.header(read.message)
   if self.phase ~= "reading" then return end
   if self.page_cluster and cluster ~= self.page_cluster then
     return read_again(self, core.new_error("cluster_changed"), self.why)
   end
   self.page_at = driver.get().now()
   if not self.page_cluster then self.page_cluster, self.read_at = cluster, self.page_at end
-  local ok, more, n = self.state:add(read.message)
+  local ok, more, n = self.state:add(read.message, read.is_part)
   if self.phase ~= "reading" then return end
   if not ok then return pause(self, more) end
   size_next_page(self, n, #read.message)
@@ -436,6 +443,7 @@ function feed_methods:close()
   self.read, self.state = nil, nil
   self.transport.feeds[self] = nil
   if read then self.transport.reads:cancel(read) end
+  if self.rest then self.rest:close() end
   if object then
     object:close()
     self.watch_calls:forget(self)
@@ -639,6 +647,7 @@ local function new(cache, hooks, file, timeout)
     read = nil,         -- the page that is on its way
     read_bytes = 0,     -- of these pages
     is_complete = false, -- all pages have come
+    rest = nil,         -- of the range, see client/range_stream.lua
     page_cluster = nil, -- the cluster of these pages
     read_at = nil,      -- when the first one has come
     page_at = nil,      -- when the last one has come

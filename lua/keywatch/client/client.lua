@@ -16,6 +16,7 @@ local exists = require "keywatch.store.exists"
 local lease = require "keywatch.store.lease"
 local methods_of = require "keywatch.client.methods"
 local pages = require "keywatch.store.pages"
+local range_stream = require "keywatch.client.range_stream"
 local remote_source = require "keywatch.watch.remote_source"
 local security = require "keywatch.client.security"
 local streams = require "keywatch.client.stream"
@@ -201,6 +202,40 @@ for name, call in pairs(CALLS) do
     return result, err -- not a tail call: errors name the method
   end
 end
+
+local range = client_methods.range
+local answer_range = core.answers.range
+
+--- Returns a page of `each`, which may come from a stream: see range_stream.lua. The first page has no revision.
+local function range_page(self, key, opts, rest)
+  local transport, own = self.transport, {}
+  for name, value in pairs(opts) do own[name] = value end
+  own[pages.REST] = nil
+  if rest.connection then
+    local limit = own.limit
+    own.limit = rest.limit
+    local bytes, timeout, deadline = check.call("range", core.requests.range, self, key, own)
+    local page, is_last = rest:await(transport, bytes, transport:deadline_of(timeout, deadline))
+    local result, err
+    if page then result, err = answer_range(page) end
+    if result and not is_last then result.more = true end
+    if page then return result, err end
+    own.limit = limit
+  end
+  local result, err = range(self, key, own)
+  if result then rest:note(transport.connection) end
+  return result, err
+end
+
+--- Reads a range of keys. Returns the result, or nil and an error.
+function client_methods:range(key, opts)
+  local rest = type(opts) == "table" and opts[pages.REST]
+  local result, err
+  if rest then result, err = range_page(self, key, opts, rest) else result, err = range(self, key, opts) end
+  return result, err -- not a tail call: errors name the method
+end
+
+client_mt.__new_rest = range_stream.new_rest
 
 --- Sends the encoded transaction of a claim. Returns the bytes of the answer, or nil and an error.
 local function send_claim(self, timeout, deadline, bytes, err)

@@ -42,6 +42,7 @@ local function dial(endpoint, address, options, security)
     received = 0,  -- bytes of messages that had come at the last poll, also of messages that are not whole yet
     metadata = {}, -- sent with every call: the token of the user
     trusts_progress = nil, -- whether the server's progress messages can be trusted; nil: not known yet
+    lacks_range_stream = false, -- the server has no KV.RangeStream
     is_left = false, -- other endpoints are used instead, since the server is of no use
     was_adopted = false, -- calls went to it: its user was authenticated at least once
     got_enhance_your_calm = false, -- the server has refused our keepalive pings as too frequent
@@ -72,11 +73,12 @@ function connection_methods:cancel(number)
   if not self.is_closed then self.core:cancel(number) end
 end
 
---- Begins a call with one message and one answer. Returns its number, or nil if the connection takes no more calls.
-function connection_methods:begin(path, bytes, metadata, receiver)
+--- Begins a call with one message and one answer, or a stream of answers. Returns its number, or nil if the connection
+-- takes no more calls.
+function connection_methods:begin(path, bytes, metadata, receiver, is_stream)
   if self.is_closed then return nil end
   local object = self.core
-  local number = object:call(path, metadata, true)
+  local number = object:call(path, metadata, not is_stream)
   if not number then return nil end
   self:add(number, receiver) -- before anything is sent: a finalizer may have the answer taken
   object:send(number, bytes)

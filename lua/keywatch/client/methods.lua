@@ -17,6 +17,7 @@ end
 
 add("etcdserverpb.KV", {
   Range = "RangeRequest RangeResponse reads",
+  RangeStream = "RangeRequest RangeStreamResponse reads",
   Put = "PutRequest PutResponse",
   DeleteRange = "DeleteRangeRequest DeleteRangeResponse",
   Txn = "TxnRequest TxnResponse",

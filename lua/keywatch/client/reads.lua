@@ -53,13 +53,48 @@ local function finish(self, read, message, err)
   if read.report then read.report:finish(err) end
 end
 
+--- Returns the report of a read that is sent, see call_hook.lua; or nil if nobody wants one.
+local function new_report(self, path)
+  return self.transport.new_report and self.transport.new_report(path)
+end
+
+--- Takes the page of a read from the stream of its rest. Returns true if the read is done, or waits for the stream;
+-- false if the page has to be asked for. A stream that gives nothing for too long is closed.
+local function take_streamed(self, read, now)
+  local rest, transport = read.rest, self.transport
+  if not rest or not read.rest_bytes then return false end
+  local page, is_last = rest:take(transport, read.rest_bytes, function() transport:look_again() end)
+  if page then
+    read.is_part = not is_last
+    finish(self, read, page)
+  elseif page == nil then
+    read.until_ = read.until_ or now + read.seconds
+    if now < read.until_ then return true end
+    rest:close(core.new_error("deadline_exceeded"))
+  end
+  read.rest_bytes = nil
+  if page then return true end
+  read.report = new_report(self, read.path)
+  return false
+end
+
+--- True if a read was sent, or waits for the stream of its rest.
+local function is_under_way(read)
+  return read.attempt ~= nil or read.rest_bytes ~= nil
+end
+
 --- Begins a read for a watch. Returns it: the field is_done is true once it has `message`, the bytes of its answer, or
--- `err`.
-function reads_methods:begin(path, bytes, watch)
+-- `err`. A page of a range has a `rest`, see range_stream.lua, and, if it is not the first page, the request of all
+-- that is left.
+function reads_methods:begin(path, bytes, watch, rest, rest_bytes)
   local read = {
     path = path,
     bytes = bytes,
     owner = setmetatable({ watch }, { __mode = "v" }),
+    rest = rest,
+    rest_bytes = rest_bytes, -- nil: the stream of the rest is not used
+    until_ = nil,        -- the time when the stream of the rest is closed, if the page has not come
+    is_part = false,     -- the message is a part of a range stream: it has no header, and more follows
     at = nil,            -- its index in the list
     attempt = nil,       -- { connection =, number =, token =, until_ = } while it is under way
     seconds = math.max(LEAST_SECONDS, self.transport.opts.timeout), -- of the next attempt
@@ -71,20 +106,25 @@ function reads_methods:begin(path, bytes, watch)
     is_done = false,
     message = nil,
     err = nil,
-    report = self.transport.new_report and self.transport.new_report(path), -- see call_hook.lua
+    report = not rest_bytes and new_report(self, path) or nil,
   }
   local list = self.list
   read.at = #list + 1
   list[read.at] = read
   self.transport:update()
-  if self.transport.is_closed then finish(self, read, nil, errors.closed("client")) end -- by a finalizer
+  if self.transport.is_closed then -- by a finalizer
+    finish(self, read, nil, errors.closed("client"))
+  elseif rest_bytes then
+    take_streamed(self, read, driver.get().now())
+  end
   return read
 end
 
---- Cancels a read. Does nothing if it is done.
+--- Cancels a read, and the stream of its rest, also after the read is done.
 function reads_methods:cancel(read)
-  local attempt = read.attempt
-  read.attempt = nil
+  local attempt, rest = read.attempt, read.rest
+  read.attempt, read.rest_bytes = nil, nil
+  if rest then rest:close() end
   remove(self, read)
   if attempt and attempt.number then attempt.connection:cancel(attempt.number) end
   self.transport:update()
@@ -110,6 +150,7 @@ local function take(self, read, attempt, message, status, text, is_refused)
   read.attempt = nil
   if status == grpc_status.OK then
     local err = not message and self.transport.error_without_message() or nil
+    if message and read.rest then read.rest:note(attempt.connection) end
     finish(self, read, message, err)
   elseif not read.has_renewed and self.transport:renew(attempt.connection, attempt.token, status, text) then
     read.has_renewed = true
@@ -166,6 +207,7 @@ end
 --- Does what is due for a read. Returns the seconds until more is due, or nil if the connection will tell.
 local function step(self, read, now)
   local attempt, connection = read.attempt, self.transport.connection
+  if take_streamed(self, read, now) then return read.until_ and not read.is_done and read.until_ - now or nil end
   if attempt and now >= attempt.until_ then give_up(self, read, attempt) end
   if not read.attempt and connection and now >= read.retry_at and not read.is_done then
     send(self, read, connection, now)
@@ -200,7 +242,7 @@ end
 function reads_methods:count_waiting()
   local n = 0
   for _, read in ipairs(self.list) do
-    if not read.attempt then n = n + 1 end
+    if not is_under_way(read) then n = n + 1 end
   end
   return n
 end
@@ -208,7 +250,7 @@ end
 --- True if a connection is needed now.
 function reads_methods:wants_connection(now)
   for _, read in ipairs(self.list) do
-    if not read.attempt and now >= read.retry_at then return true end
+    if not is_under_way(read) and now >= read.retry_at then return true end
   end
   return false
 end
@@ -238,7 +280,7 @@ function reads_methods:fail_waiting(err)
   local i = 1
   while i <= #self.list do
     local read = self.list[i]
-    if not read.attempt then finish(self, read, nil, err) end
+    if not is_under_way(read) then finish(self, read, nil, err) end
     if self.list[i] == read then i = i + 1 end
   end
 end

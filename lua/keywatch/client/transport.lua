@@ -25,6 +25,7 @@ local keepers = require "keywatch.client.keeper"
 local keys_by = require("keywatch.support.order").keys_by
 local leader_probe = require "keywatch.client.leader_probe"
 local methods = require "keywatch.client.methods"
+local range_stream = require "keywatch.client.range_stream"
 local reads = require "keywatch.client.reads"
 local states = require "keywatch.client.state"
 local watch_calls = require "keywatch.client.watch_calls"
@@ -39,7 +40,7 @@ local FRESH = 0.001 -- seconds since the last poll, after which the connection i
 
 local ceil = math.ceil
 
-local transport_methods = {}
+local transport_methods = { new_rest = range_stream.new_rest }
 local transport_mt = { __index = transport_methods }
 
 --- Returns the time until a deadline as a value of grpc-timeout: in milliseconds, or in seconds if that is too long.

@@ -7,6 +7,7 @@ local errors = require "keywatch.support.errors"
 local key_order = require "keywatch.support.key_order"
 
 local DEFAULT_PAGE = 1000 -- kvs: a large range is read quickly, and no page takes long
+local REST = {} -- option of `range` that only `each` gives: what a client keeps between two pages
 
 --- Returns a copy of a table of options.
 local function copy(opts)
@@ -46,9 +47,11 @@ end
 
 --- Returns the iterator. It raises the error of a page, and may be called again then: it asks for the same page anew.
 -- before_page, if given, is called before every page except the first, and may raise. With is_late the first page is
--- read when the iterator is first called, and not before. `raise` raises errors; if nil, as they are.
-local function iterate(owner, key, opts, before_page, is_late, raise)
+-- read when the iterator is first called, and not before. `raise` raises errors; if nil, as they are. `rest`, if given,
+-- is the option REST of all pages.
+local function iterate(owner, key, opts, before_page, is_late, raise, rest)
   opts, raise = copy(opts), raise or error
+  opts[REST] = rest
   local page = opts.page or DEFAULT_PAGE
   local left = opts.limit and opts.limit > 0 and opts.limit or math.huge
   opts.page = nil
@@ -59,6 +62,7 @@ local function iterate(owner, key, opts, before_page, is_late, raise)
   local function read()
     while true do
       opts.limit = math.min(left, page)
+      if opts[REST] then opts[REST].limit = left < math.huge and left or nil end
       local result, err = range(owner, key, opts)
       if result then return result end
       if err.code ~= "answer_too_large" or opts.limit <= 1 then raise(err, 0) end
@@ -103,9 +107,19 @@ local function iterate(owner, key, opts, before_page, is_late, raise)
   end
 end
 
+--- Returns a new rest for the pages of an owner, if that stands on a client; else nil. See client/range_stream.lua.
+local function new_rest(owner)
+  local mt = getmetatable(owner)
+  while mt.__base do
+    owner = mt.__base(owner, "")
+    mt = getmetatable(owner)
+  end
+  return mt.__new_rest and mt.__new_rest()
+end
+
 --- Returns an iterator over the kvs of a range, in the order of keys. All pages are of one revision: that of the
--- options, or that of the first page. `limit` bounds the whole, `page` each page. The iterator raises the error of a
--- page, so that a loop does not end early unnoticed.
+-- options, or that of the first page. `limit` bounds the whole, `page` each page; without `page` a server may stream
+-- what follows the first page. The iterator raises the error of a page, so that a loop does not end early unnoticed.
 local function each(owner, key, opts)
   check.self(owner, "each")
   check.argument(type(key) == "string", 1, "each", "string", key)
@@ -115,7 +129,7 @@ local function each(owner, key, opts)
   refuse(opts, "count_only")
   check_count(opts, "limit", 0)
   check_count(opts, "page", 1)
-  return (iterate(owner, key, opts, nil, nil, errors.raise))
+  return (iterate(owner, key, opts, nil, nil, errors.raise, not opts.page and new_rest(owner) or nil))
 end
 
-return { each = each, iterate = iterate }
+return { each = each, iterate = iterate, REST = REST }

@@ -11,7 +11,7 @@ local KV, LEASE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/"
 -- Paths by the names that methods of keywatch have.
 local NAMES = {
   get = { KV .. "Range" },
-  range = { KV .. "Range" },
+  range = { KV .. "Range", KV .. "RangeStream" },
   put = { KV .. "Put" },
   delete = { KV .. "DeleteRange" },
   txn = { KV .. "Txn" },
@@ -93,7 +93,9 @@ end
 
 -- Paths of the requests that have keys.
 local HAS_KEYS = {}
-for _, name in ipairs { "range", "put", "delete", "txn" } do HAS_KEYS[NAMES[name][1]] = true end
+for _, name in ipairs { "range", "put", "delete", "txn" } do
+  for _, path in ipairs(NAMES[name]) do HAS_KEYS[path] = true end
+end
 
 --- True if requests of a path have keys.
 local function has_keys(path) return HAS_KEYS[path] == true end

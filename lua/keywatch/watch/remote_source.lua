@@ -82,9 +82,16 @@ end
 
 --- Cancels the read of a page, if one is under way.
 local function cancel_read(one)
-  local read = one.read
+  local read, rest = one.read, one.rest
   one.read = nil
   if read then one.watch_calls.transport.reads:cancel(read) end
+  if rest then rest:close() end
+end
+
+--- Returns the request of a page and all that follows it; or nil for the first page, whose revision is not known yet.
+local function rest_bytes_of(one, key, opts)
+  if not opts.revision then return nil end
+  return core.requests.range(one.client, key, { range_end = opts.range_end, revision = opts.revision })
 end
 
 --- Ends the watch, and its own call, if it has one.
@@ -101,13 +108,14 @@ local function seconds_left(deadline)
   return deadline and math.max(0, deadline - driver.get().now())
 end
 
---- Asks for a page, and returns it when it has come: the same as client:range, and the id of the cluster. Returns nil
--- and NOT_YET while the page is on its way. The tables of the list `used`, if it is given, are used again.
+--- Asks for a page, and returns it when it has come: the same as client:range; then nil and the id of the cluster; or
+-- true for a page that the server of the page before has streamed. Returns nil and NOT_YET while the page is on its
+-- way. The tables of the list `used`, if it is given, are used again.
 local function take_page(one, key, opts, used)
   local read = one.read
   if not read then
     local bytes = core.requests.range(one.client, key, opts)
-    read = one.watch_calls.transport.reads:begin(RANGE, bytes, one)
+    read = one.watch_calls.transport.reads:begin(RANGE, bytes, one, one.rest, rest_bytes_of(one, key, opts))
     one.read = read
     if one.is_closed then cancel_read(one) end -- by a finalizer, before the watch had its read
   end
@@ -117,6 +125,10 @@ local function take_page(one, key, opts, used)
   local decode = used and core.answers.page or core.answers.range
   local result, malformed = decode(read.message, used)
   if not result then return nil, malformed end
+  if read.is_part then
+    result.more = true
+    return result, true
+  end
   return result, nil, (core.header(read.message))
 end
 
@@ -132,14 +144,16 @@ local function initial_pages(one)
   local cluster
   local opts = one.opts
   local reader, used = {}, opts[watch.TRANSIENT] and {}
+  one.rest = one.watch_calls.transport.new_rest()
   function reader.range(_, key, page)
     local result, err, found = take_page(one, key, page, used)
     if not result then return nil, err end
+    local is_part = err
     if one.is_closed then return nil, errors.closed("watch") end -- by a finalizer
     if not one.initial_revision then
       cluster = found
       begin_after(one, result.revision, cluster)
-    elseif found ~= cluster then
+    elseif not is_part and found ~= cluster then
       return nil, core.new_error("cluster_changed")
     end
     return result
@@ -272,6 +286,7 @@ local function open(client, key, opts)
     has_own_call = false, -- it does not share its call
     is_full = false,      -- it holds as much as it may, and has left its call until it is read
     read = nil,           -- the read of the next page of the existing kvs
+    rest = nil,           -- of the existing kvs, see client/range_stream.lua
   }
   one.used = opts[watch.TRANSIENT] and {} -- tables of events
   watch.new(one)

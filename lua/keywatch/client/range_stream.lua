@@ -1,0 +1,160 @@
+-- SPDX-License-Identifier: MIT
+--- range_stream: the kvs that follow a page of a range, streamed by the server (KV.RangeStream, since etcd 3.7) in
+-- place of more pages.
+--
+-- A reader of pages keeps a *rest* between two pages. The first page is asked for by itself: it has the revision and
+-- the cluster. The stream is then begun on the connection that has answered it, for all that follows. Each message of
+-- the stream is given to the reader as the page that it would have got.
+--
+-- A stream only saves requests. If it ends early, for whatever reason, the reader asks for the next page, and gets that
+-- page or the error. Its server is not asked for another stream if it does not have the method; a server of another
+-- connection may have it.
+--
+-- The core bounds what was received and not taken: the server then waits. The call is cancelled when the rest is
+-- collected.
+
+local compat = require "keywatch.support.compat"
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local grpc_status = require "keywatch.support.grpc_status"
+
+local PATH = "/etcdserverpb.KV/RangeStream"
+local HEADER = 0x0a -- the tag that the last message begins with, and no other
+
+local byte = string.byte
+
+-- The receiver of the call. The connection holds it, so it must not refer to the rest.
+local receiver_methods = {}
+local receiver_mt = { __index = receiver_methods }
+
+--- Called when something of the call can be taken.
+function receiver_methods:on_ready()
+  self.wake()
+end
+
+--- Called when another server is used from now on.
+function receiver_methods:on_leave(connection, number)
+  self.is_left = true
+  connection:cancel(number)
+  self.wake()
+end
+
+local rest_methods = {}
+local rest_mt = { __index = rest_methods }
+
+--- Returns the rest of a range of which no page has come.
+local function new_rest()
+  return setmetatable({
+    connection = nil,   -- that has answered the last page
+    receiver = nil,     -- of the stream; nil: there is none
+    sentinel = nil,     -- cancels the stream when the rest is collected
+    report = nil,       -- see call_hook.lua
+    is_new = false,     -- no message of the stream has come
+    has_failed = false, -- a stream has ended before its first message
+    arrival = nil,      -- driver event for a reader that waits: set when something may have come
+  }, rest_mt)
+end
+
+--- Notes the connection that has answered a page.
+function rest_methods:note(connection)
+  self.connection = connection
+end
+
+--- Ends the stream. `err` is the error that it has failed with, if any. The stream may be closed before it has ended.
+function rest_methods:close(err)
+  local receiver, report = self.receiver, self.report
+  if not receiver then return end
+  self.receiver, self.sentinel, self.report = nil, nil, nil
+  receiver.connection:cancel(receiver.number)
+  if report then report:finish(err) end
+end
+
+--- Begins the stream. Returns true, or false if the connection is not in use any more, or its server has no streams.
+local function begin(self, transport, bytes, wake)
+  local connection = self.connection
+  if not connection or self.has_failed or connection.lacks_range_stream or transport.connection ~= connection then
+    return false
+  end
+  local receiver = setmetatable({ connection = connection, number = nil, wake = wake, is_left = false }, receiver_mt)
+  local reads = transport.reads
+  local metadata = reads.metadata_of(connection, nil, nil, reads.mark and reads.mark(PATH, bytes))
+  local number = connection:begin(PATH, bytes, metadata, receiver, true)
+  if not number then return false end
+  receiver.number, self.receiver, self.is_new = number, receiver, true
+  self.sentinel = compat.sentinel(function()
+    driver.forget { close = function() connection:cancel(number) end }
+  end)
+  self.report = transport.new_report and transport.new_report(PATH)
+  if self.report then self.report:note(connection) end
+  return true
+end
+
+--- Gives a stream up that has ended early, with an error or without one.
+local function give_up(self, err)
+  self.has_failed = self.is_new
+  self:close(err)
+end
+
+--- Gives a stream up that its server has ended with a status.
+local function end_with(self, status, text)
+  if status == grpc_status.UNIMPLEMENTED then self.connection.lacks_range_stream = true end
+  give_up(self, status ~= grpc_status.OK and core.error_of(status, text) or nil)
+end
+
+--- Takes a message. Returns the page, and true if it is the last one; or nil if the message has no kvs, or is
+-- malformed: then the stream is given up.
+local function take_message(self, page)
+  if page == true then return give_up(self, core.new_error("malformed")) end
+  if byte(page) == HEADER then
+    self:close()
+    return page, true
+  end
+  if page == "" then return nil end
+  self.is_new = false
+  return page, false
+end
+
+--- Returns the next page, encoded as a RangeResponse, and true if it is the last one: any other has neither header nor
+-- `more`. Returns nil if the page is on its way: then `wake` is called when it may have come. Returns false if there is
+-- none: the reader asks for a page. `bytes` is the encoded RangeRequest of all that is
+-- left, at the revision of the first page.
+function rest_methods:take(transport, bytes, wake)
+  if not self.receiver and not begin(self, transport, bytes, wake) then return false end
+  while self.receiver do
+    local receiver = self.receiver
+    if receiver.is_left then
+      give_up(self, core.new_error("unavailable"))
+    else
+      local message, status, text = receiver.connection.core:receive(receiver.number, true)
+      if message == nil then return nil end
+      local page, is_last
+      if message then page, is_last = take_message(self, message) else end_with(self, status, text) end
+      if page then return page, is_last end
+    end
+  end
+  return false
+end
+
+--- Returns the next page and whether it is the last one, or false, as `take` does. Waits for a page at most until the
+-- deadline.
+function rest_methods:await(transport, bytes, deadline)
+  local d = driver.get()
+  local arrival = self.arrival or d.event()
+  local function wake() arrival:set() end
+  self.arrival = arrival
+  while true do
+    local page, is_last = self:take(transport, bytes, wake)
+    if page ~= nil then return page, is_last end
+    transport:retain()
+    local ok, came = driver.protect(transport.release, transport, arrival.wait, arrival,
+      deadline and math.max(0, deadline - d.now()))
+    transport:release()
+    if not ok then error(came, 0) end
+    if not came then
+      self:close(core.new_error("deadline_exceeded"))
+      return false
+    end
+  end
+end
+
+return { new_rest = new_rest, PATH = PATH }
