@@ -300,7 +300,7 @@ describe("keywatch serve", function()
     write("plain", "")
     for where, why in pairs {
       [path] = "process %d+ has it open",
-      [scratch .. "/no/where"] = "No such file or directory",
+      [scratch .. "/plain/data"] = "Not a directory",
       [scratch .. "/plain"] = "it is not a directory",
     } do
       local status, out, err = run("serve", "--listen-client-urls", HTTP, "--data-dir", where)

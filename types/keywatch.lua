@@ -293,6 +293,7 @@ function keywatch.selector(given, opts) end
 ---@field quota integer in bytes; 0 for none
 ---@field commits? integer of a durable store: number of commit groups on disk since the store was opened
 ---@field alarms keywatch.AlarmName[]
+---@field errors string[] why the storage has failed; empty while it works
 
 ---@class keywatch.CacheStatus
 ---@field revision integer of the content; 0 before there is any
@@ -367,7 +368,7 @@ function keywatch.selector(given, opts) end
 ---@field is_leader? boolean
 ---@field revision? integer
 ---@field db_size? integer in bytes
----@field errors? string[] alarms, and that there is no leader
+---@field errors? string[] alarms, a failed storage, and that there is no leader
 
 ---A request of a client that has ended.
 ---@class keywatch.ClientCall

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/directory.h"
@@ -10,6 +12,22 @@
 const char *kw_directory_name(const char *directory, const char *file, char name[KW_NAME_ROOM]) {
   snprintf(name, KW_NAME_ROOM, "%s/%s", directory, file);
   return name;
+}
+
+int kw_directory_make_parents(const char *path) {
+  char above[KW_DIRECTORY_ROOM];
+  int rc = 0;
+  strcpy(above, path);
+  for (char *end = above; rc == 0 && *end != 0 && (end = strchr(end + 1, '/')) != NULL;
+       *end = '/') {
+    *end = 0;
+    if (mkdir(above, 0700) == 0) {
+      rc = kw_directory_sync_parent(above);
+    } else if (errno != EEXIST) {
+      rc = errno;
+    }
+  }
+  return rc;
 }
 
 int kw_directory_open(const char *directory, int *fd) {

@@ -16,6 +16,10 @@
  * name of up to 15 bytes always fits. */
 const char *kw_directory_name(const char *directory, const char *file, char name[KW_NAME_ROOM]);
 
+/* Makes the directories above a path, as far as they are missing, and syncs their names. The path is shorter than
+ * KW_DIRECTORY_ROOM. Returns 0 or an errno. */
+int kw_directory_make_parents(const char *path);
+
 /* Opens a directory, to sync it later: the sync then does not fail for want of a descriptor. *fd becomes a descriptor
  * that the caller closes. Returns 0; or an errno, and *fd is then -1: EACCES without the permission to read the
  * directory, since nothing else can be synced. */

@@ -99,7 +99,9 @@ static int l_status(lua_State *L) {
   kw_bind_read_times(L, 2, "status", NULL);
   kw_store_status status = kw_store_get_status(self->store);
   bool is_durable = kw_store_is_durable(self->store); /* before finalizers run */
-  lua_createtable(L, 0, 9);
+  char failure[KW_REASON_ROOM];
+  kw_bind_copy_failure(self, failure);
+  lua_createtable(L, 0, 10);
   if (is_durable) kw_bind_set_int(L, "commits", status.commits);
   kw_bind_set_int(L, "revision", status.revision);
   kw_bind_set_int(L, "compact_revision", status.compact_revision);
@@ -110,6 +112,12 @@ static int l_status(lua_State *L) {
   kw_bind_set_int(L, "quota", status.quota);
   push_alarms(L, status.alarms);
   lua_setfield(L, -2, "alarms");
+  lua_newtable(L);
+  if (failure[0] != 0) {
+    lua_pushstring(L, failure);
+    lua_rawseti(L, -2, 1);
+  }
+  lua_setfield(L, -2, "errors");
   return 1;
 }
 

@@ -7,12 +7,20 @@
 
 /* {====== Without a ticket ====== */
 
+void kw_bind_copy_failure(const kw_lua_store *self, char text[KW_REASON_ROOM]) {
+  const char *failure = self->store == NULL ? NULL : kw_store_failure(self->store);
+  strcpy(text, failure == NULL ? "" : failure);
+}
+
 int kw_bind_fail(lua_State *L, const kw_lua_store *self, int rc) {
   bool is_compacted = rc == KW_ERR_COMPACTED;
+  char text[KW_REASON_ROOM];
   int64_t revision =
       is_compacted ? kw_store_compact_revision(self->store) : 0; /* before finalizers run */
+  kw_bind_copy_failure(self, text);
   kw_bind_push_failure(L, lua_upvalueindex(KW_UP_ERROR_META), rc);
   if (is_compacted) kw_bind_set_int(L, "compact_revision", revision);
+  if (rc == KW_ERR_STORAGE) kw_bind_set_message(L, text);
   return 2;
 }
 

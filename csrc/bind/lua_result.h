@@ -13,10 +13,13 @@
 
 #include "bind/lua_store.h"
 
+/* Copies the sentence that says why the storage has failed; "" if it has not, or if the store could not be opened. */
+void kw_bind_copy_failure(const kw_lua_store *self, char text[KW_REASON_ROOM]);
+
 /* {====== Methods that end without a ticket ====== */
 
 /* Pushes nil and the error of `rc`; returns 2. The error of a compacted revision has `compact_revision`: for that one
- * the store must be open. */
+ * the store must be open. The message of a failed storage says why it has failed. */
 int kw_bind_fail(lua_State *L, const kw_lua_store *self, int rc);
 
 /* Pushes true if `rc` is KW_OK, else nil and the error. Returns how many values. */

@@ -15,8 +15,21 @@ const kw_error_info *kw_error_describe(int rc) {
   return &errors[i];
 }
 
+static _Thread_local int last_number; /* see kw_error_storage */
+
 int kw_error_of_errno(int number) {
-  return kw_is_no_room(number) ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
+  return kw_is_no_room(number) ? KW_ERR_NO_SPACE : kw_error_storage(number);
+}
+
+int kw_error_storage(int number) {
+  last_number = number;
+  return KW_ERR_STORAGE;
+}
+
+int kw_error_take_number(void) {
+  int number = last_number;
+  last_number = 0;
+  return number;
 }
 
 static int error_at(size_t i) {
@@ -40,10 +53,16 @@ static const int general[] = {[1] = KW_ERR_CANCELLED,           [2] = KW_ERR_UNK
                               [13] = KW_ERR_INTERNAL,           [14] = KW_ERR_UNAVAILABLE,
                               [15] = KW_ERR_DATA_LOSS,          [16] = KW_ERR_UNAUTHENTICATED};
 
+/* True if a text is that of an error, or that with a cause: "TEXT: CAUSE". */
+static bool is_text_of(const char *own, kw_slice text) {
+  size_t len = strlen(own);
+  if (text.len < len || memcmp(text.data, own, len) != 0) return false;
+  return text.len == len || (text.len > len + 1 && memcmp(text.data + len, ": ", 2) == 0);
+}
+
 int kw_error_recognize(int grpc_status, kw_slice text) {
   for (size_t i = 0; i < KW_LENGTH(errors); i++) {
-    kw_slice own = kw_slice_text(errors[i].text);
-    if (kw_slice_equal(own, text)) return error_at(i);
+    if (is_text_of(errors[i].text, text)) return error_at(i);
   }
   bool is_known = grpc_status > 0 && (size_t)grpc_status < KW_LENGTH(general);
   return is_known ? general[grpc_status] : KW_ERR_UNKNOWN;

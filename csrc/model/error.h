@@ -88,14 +88,20 @@ typedef struct kw_error_info {
 const kw_error_info *kw_error_describe(int rc);
 
 /* Returns the error of a failed system call on a file: KW_ERR_NO_SPACE if its errno says that there is no room, else
- * KW_ERR_STORAGE. */
+ * what kw_error_storage returns. */
 int kw_error_of_errno(int number);
+
+/* Returns KW_ERR_STORAGE. The thread remembers the cause: an errno, or an error of LMDB. */
+int kw_error_storage(int number);
+
+/* Returns the last cause that the thread has remembered, and forgets it; 0 if there is none. */
+int kw_error_take_number(void);
 
 /* Returns the error with a code, the first in the list; or KW_OK if there is none. */
 int kw_error_find(const char *code);
 
-/* Returns the error that a server has answered with: the error with exactly this text; if there is none, the general
- * error of the gRPC status, KW_ERR_UNKNOWN for an unknown status. */
+/* Returns the error that a server has answered with: the error with this text, which may be followed by a colon and a
+ * cause; if there is none, the general error of the gRPC status, KW_ERR_UNKNOWN for an unknown status. */
 int kw_error_recognize(int grpc_status, kw_slice text);
 
 #endif

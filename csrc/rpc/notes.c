@@ -71,13 +71,27 @@ static kw_note *add(kw_notes *notes, kw_note_kind kind, const char *remote) {
   return note;
 }
 
-bool kw_notes_wait(const kw_server *server) {
+static bool has_notes(const kw_server *server) {
   return server->notes != NULL && server->notes->n > 0;
+}
+
+static unsigned trouble_of(const kw_server *server) {
+  return server->store == NULL ? server->trouble : kw_store_trouble(server->store);
+}
+
+bool kw_notes_wait(const kw_server *server) {
+  return has_notes(server) || trouble_of(server) != server->trouble;
 }
 
 bool kw_notes_next(kw_server *server, kw_note *note) {
   kw_notes *notes = server->notes;
-  if (!kw_notes_wait(server)) return false;
+  unsigned trouble = trouble_of(server);
+  if (trouble != server->trouble) {
+    server->trouble = trouble;
+    *note = (kw_note){.kind = KW_NOTE_TROUBLE};
+    return true;
+  }
+  if (!has_notes(server)) return false;
   if (notes->lost > 0) {
     *note = (kw_note){.kind = KW_NOTE_LOST, .amount = notes->lost};
     notes->lost = 0;

@@ -7,6 +7,9 @@
  * counted, so a flood of refused requests takes no more memory than a few of them. Unless a server is told to take all
  * notes, it takes only those of rejected connections, and each other place that could make a note costs one branch.
  *
+ * That the trouble of the store has changed is no note of the ring buffer: it is found when notes are taken, and is never
+ * dropped.
+ *
  * Paths and texts are copied as they came from the client, cut to their limits: the reader escapes them.
  */
 #ifndef KW_RPC_NOTES_H
@@ -27,7 +30,8 @@ typedef enum kw_note_kind {
   KW_NOTE_REJECTED, /* a connection that has ended before it spoke HTTP/2: remote, text */
   KW_NOTE_REFUSED, /* a request that ended with an error: remote, path, status, text, amount in ms */
   KW_NOTE_SLOW, /* a request, with status CANCELLED if it got no answer: remote, path, status, amount in ms */
-  KW_NOTE_LOST /* notes were dropped here: amount */
+  KW_NOTE_LOST,   /* notes were dropped here: amount */
+  KW_NOTE_TROUBLE /* what does not work in the store has changed, see kw_store_trouble */
 } kw_note_kind;
 
 typedef struct kw_note {

@@ -111,6 +111,10 @@ kw_blob *kw_server_common_name(const kw_stream *stream) {
   return peer_of(stream)->common_name;
 }
 
+const kw_store *kw_server_store(const kw_stream *stream) {
+  return peer_of(stream)->server->store;
+}
+
 const char *kw_server_remote(const kw_stream *stream) {
   return peer_of(stream)->driver.hooks.remote;
 }

@@ -15,8 +15,12 @@ kw_slice kw_service_text(int rc) {
   return kw_slice_of(text, strlen(text));
 }
 
+/* The text of a failed storage says why it has failed. */
 void kw_service_fail(kw_stream *stream, int rc) {
-  kw_stream_finish(stream, kw_error_describe(rc)->grpc_status, kw_service_text(rc));
+  const kw_store *store = rc == KW_ERR_STORAGE ? kw_server_store(stream) : NULL;
+  const char *failure = store == NULL ? NULL : kw_store_failure(store);
+  kw_slice text = failure == NULL ? kw_service_text(rc) : kw_slice_text(failure);
+  kw_stream_finish(stream, kw_error_describe(rc)->grpc_status, text);
 }
 
 void kw_service_stop(kw_server *server, kw_stream *stream) {

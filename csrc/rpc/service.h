@@ -91,6 +91,7 @@ struct kw_server {
   bool is_intercepting;
   struct kw_notes *notes; /* for the log, see rpc/notes.h; NULL: there are none */
   bool takes_notes;       /* all of them, for a debug log */
+  unsigned trouble;       /* of the store, as last noted: see kw_store_trouble */
 };
 
 /* The KV service's work of one turn: delivers writes that have waited, answers calls whose compaction has ended, and
@@ -108,6 +109,9 @@ void kw_server_touch(kw_stream *stream);
 
 /* Returns the remote address of a stream's connection, or "". */
 const char *kw_server_remote(const kw_stream *stream);
+
+/* Returns the store of a stream's server; NULL once the server is closed. */
+const kw_store *kw_server_store(const kw_stream *stream);
 
 /* Returns the common name of the certificate that a stream's client has shown, or NULL. */
 kw_blob *kw_server_common_name(const kw_stream *stream);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <errno.h>
 #include <stdatomic.h>
 
 #include "store/checkpointer.h"
@@ -52,7 +53,8 @@ struct kw_checkpointer {
 #ifdef KW_PROBE
 
 int kw_checkpointer_take_failure(kw_checkpointer *c) {
-  return atomic_exchange(&c->next_failure, KW_OK);
+  int rc = atomic_exchange(&c->next_failure, KW_OK);
+  return rc == KW_ERR_STORAGE ? kw_error_storage(EIO) : rc;
 }
 
 void kw_checkpointer_fail_next(kw_checkpointer *c, int rc) {
@@ -82,6 +84,16 @@ static void release(kw_checkpointer *c, const kw_commit_group *group) {
   if (c->released != NULL) kw_journal_release(c->released, group->meta.sequence);
 }
 
+/* True if it is unknown what was written. */
+static bool is_unknown(const kw_checkpoint *outcome) {
+  return outcome->rc == KW_ERR_STORAGE || outcome->direct_rc == KW_ERR_STORAGE;
+}
+
+/* Notes what has failed just now in this thread. */
+static void note_fault(kw_checkpoint *outcome, const char *what) {
+  outcome->fault = (kw_fault){what, kw_error_take_number()};
+}
+
 /* Writes what the checkpoint is about. What is written to a database that was removed would be lost. */
 static void apply(void *ctx) {
   kw_checkpointer *c = ctx;
@@ -90,8 +102,10 @@ static void apply(void *ctx) {
   if (c->must_close) kw_database_close_replaced(c->database);
   if (kw_database_is_removed(c->database)) {
     outcome->rc = outcome->direct_rc = KW_ERR_STORAGE;
+    outcome->fault.what = KW_FAULT_REMOVED;
     return;
   }
+  kw_error_take_number();
   if (has_groups(&c->applying)) {
     outcome->rc = kw_database_apply(c->database, &c->applying.group);
     if (outcome->rc == KW_OK) release(c, &c->applying.group);
@@ -100,9 +114,10 @@ static void apply(void *ctx) {
     outcome->direct_rc = outcome->rc == KW_OK ? kw_checkpointer_take_failure(c) : outcome->rc;
     if (outcome->direct_rc == KW_OK) outcome->direct_rc = kw_database_write(c->database, c->direct);
     if (outcome->direct_rc == KW_OK) release(c, c->direct);
-    if (outcome->direct_rc == KW_OK && c->must_copy)
-      outcome->copy_rc = kw_database_copy(c->database);
   }
+  if (is_unknown(outcome)) note_fault(outcome, KW_FAULT_DATABASE);
+  if (c->direct != NULL && outcome->direct_rc == KW_OK && c->must_copy)
+    outcome->copy_rc = kw_database_copy(c->database);
 }
 
 int kw_checkpointer_start(kw_database *database, bool has_journal, kw_checkpointer **result) {
@@ -237,21 +252,22 @@ static bool swap(kw_checkpointer *c) {
   bool is_swapped = false;
   if (!c->must_copy || outcome->direct_rc != KW_OK || outcome->copy_rc != KW_OK) return false;
   outcome->copy_rc = kw_database_swap(c->database, &is_swapped);
-  if (is_swapped && outcome->copy_rc != KW_OK) outcome->direct_rc = KW_ERR_STORAGE;
+  if (is_swapped && outcome->copy_rc != KW_OK) {
+    outcome->direct_rc = KW_ERR_STORAGE;
+    note_fault(outcome, KW_FAULT_DATABASE);
+  }
   c->must_close = is_swapped;
   return is_swapped;
-}
-
-static bool is_unknown(const kw_checkpoint *outcome) {
-  return outcome->rc == KW_ERR_STORAGE || outcome->direct_rc == KW_ERR_STORAGE;
 }
 
 /* Moves the reader on. Removals may have been written even by what has found no room: the reader must leave their
  * pages. */
 static void move_reader(kw_checkpointer *c) {
   note_applied(c);
-  if (!swap(c) && kw_database_renew(c->database) != KW_OK)
+  if (!swap(c) && kw_database_renew(c->database) != KW_OK) {
     c->outcome.rc = c->outcome.direct_rc = KW_ERR_STORAGE;
+    note_fault(&c->outcome, "the database cannot be read");
+  }
 }
 
 /* If it is unknown what was written, the reader stays where it is, and the memory has all that it does not see. */

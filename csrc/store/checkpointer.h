@@ -75,6 +75,7 @@ typedef struct kw_checkpoint {
   bool is_direct; /* there was a direct group */
   int direct_rc;  /* of the direct group, as from kw_database_write */
   int copy_rc; /* of the defragmentation that was asked for, or KW_OK; the data are complete after each error */
+  kw_fault fault; /* of what returned KW_ERR_STORAGE, except for the defragmentation */
 } kw_checkpoint;
 
 /* True if a checkpoint can begin. */

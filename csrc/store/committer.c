@@ -40,6 +40,7 @@ struct kw_committer {
   bool has_appended; /* a group to the journal */
   bool is_appended;  /* the group that was taken last is in the journal */
   int failure;       /* KW_OK; or KW_ERR_STORAGE: it is unknown what a thread has written */
+  kw_fault fault;    /* why */
   int defragmented;  /* outcome of the last defragmentation */
 
   /* The commit thread's, while it is working. */
@@ -47,6 +48,7 @@ struct kw_committer {
   size_t need_of_all; /* groups that the database lacks, the submitted one included */
   kw_journal *opened; /* the journal */
   int appended;       /* outcome of the submitted group */
+  kw_fault appending; /* what has failed, after KW_ERR_STORAGE */
   int64_t flush_ns;   /* that a flush takes, by the last frames; 0: not known */
   bool is_redirected; /* the submitted group has to be direct: there is no room ahead */
 };
@@ -68,20 +70,33 @@ static void note_flush(kw_committer *c, int64_t ns) {
   }
 }
 
-/* Room for the group is reserved in the database before the group is durable. What is written to a directory that was
- * removed would be lost. */
+/* Room for the group is reserved in the database before the group is durable. */
+static int append_group(kw_committer *c) {
+  int rc = open_journal(c);
+  if (rc == KW_OK) rc = kw_database_reserve(c->database, &c->submitted, c->need_of_all);
+  if (rc != KW_OK) return rc;
+  c->appending.what = "the journal cannot be written";
+  rc = kw_journal_append(c->opened, &c->submitted);
+  if (rc == KW_OK) note_flush(c, kw_journal_write_ns(c->opened));
+  return rc;
+}
+
+/* What is written to a directory that was removed would be lost. */
 static void append(void *ctx) {
   kw_committer *c = ctx;
   c->is_redirected = false;
+  kw_error_take_number();
+  c->appending.what = KW_FAULT_DATABASE;
   c->appended = kw_checkpointer_take_failure(c->checkpointer);
-  if (kw_database_is_removed(c->database)) c->appended = KW_ERR_STORAGE;
-  if (c->appended != KW_OK) return;
-  c->appended = open_journal(c);
-  if (c->appended == KW_OK)
-    c->appended = kw_database_reserve(c->database, &c->submitted, c->need_of_all);
-  if (c->appended == KW_OK) c->appended = kw_journal_append(c->opened, &c->submitted);
-  if (c->appended == KW_OK) note_flush(c, kw_journal_write_ns(c->opened));
-  c->is_redirected = c->appended == KW_ERR_NO_SPACE;
+  if (kw_database_is_removed(c->database)) {
+    c->appending.what = KW_FAULT_REMOVED;
+    c->appended = KW_ERR_STORAGE;
+  }
+  if (c->appended == KW_OK) {
+    c->appended = append_group(c);
+    c->is_redirected = c->appended == KW_ERR_NO_SPACE;
+  }
+  c->appending.number = kw_error_take_number();
 }
 
 int kw_committer_start(kw_database *database, int64_t segment_bytes, kw_committer **result) {
@@ -165,10 +180,17 @@ void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_
   kw_worker_begin(&c->worker);
 }
 
+/* Every later group fails, for the first fault. */
+static void give_up(kw_committer *c, kw_fault fault) {
+  if (c->failure == KW_OK) c->fault = fault;
+  c->failure = KW_ERR_STORAGE;
+}
+
 /* Takes what the commit thread has done. */
 static void take_appended(kw_committer *c, bool wait) {
   if (!kw_worker_take(&c->worker, wait)) return;
   c->journal = c->opened;
+  if (c->appended == KW_ERR_STORAGE) give_up(c, c->appending);
   if (c->is_redirected) {
     c->place = WAITING;
     return;
@@ -185,7 +207,7 @@ static void take_appended(kw_committer *c, bool wait) {
 static void take_checkpoint(kw_committer *c, bool wait) {
   kw_checkpoint done;
   if (!kw_checkpointer_take(c->checkpointer, wait, &done)) return;
-  if (done.rc == KW_ERR_STORAGE || done.direct_rc == KW_ERR_STORAGE) c->failure = KW_ERR_STORAGE;
+  if (done.rc == KW_ERR_STORAGE || done.direct_rc == KW_ERR_STORAGE) give_up(c, done.fault);
   if (c->place == IN_DATABASE && done.is_direct) {
     if (done.direct_rc == KW_OK && c->must_copy) c->defragmented = done.copy_rc;
     finish(c, done.direct_rc);
@@ -208,7 +230,6 @@ bool kw_committer_take(kw_committer *c, bool wait, kw_commit_meta *meta, int *rc
   c->place = NOWHERE;
   *meta = c->submitted.meta;
   *rc = c->rc;
-  if (c->rc == KW_ERR_STORAGE) c->failure = KW_ERR_STORAGE;
   if (c->rc != KW_OK) return true;
   c->sequence = meta->sequence;
   kw_commit_group_clear(&c->submitted);
@@ -266,6 +287,10 @@ int kw_committer_repeats(const kw_committer *c) {
 
 int kw_committer_failure(const kw_committer *c) {
   return c->failure;
+}
+
+kw_fault kw_committer_fault(const kw_committer *c) {
+  return c->fault;
 }
 
 void kw_committer_checkpoint(kw_committer *c) {

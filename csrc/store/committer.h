@@ -98,6 +98,9 @@ int kw_committer_repeats(const kw_committer *committer);
 /* Returns KW_OK, or KW_ERR_STORAGE if it is unknown what was written: every later group fails. */
 int kw_committer_failure(const kw_committer *committer);
 
+/* Returns what has failed first, after KW_ERR_STORAGE. */
+kw_fault kw_committer_fault(const kw_committer *committer);
+
 /* Begins a checkpoint, unless one is being made. If memory is short, it does nothing. */
 void kw_committer_checkpoint(kw_committer *committer);
 

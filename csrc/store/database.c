@@ -45,6 +45,13 @@ struct kw_database {
   kw_database_identity identity;
 };
 
+void kw_fault_describe(const char *before, kw_fault fault, char text[KW_REASON_ROOM]) {
+  int n = snprintf(text, KW_REASON_ROOM, "%.100s: %.100s", before, fault.what);
+  if (fault.number != 0)
+    snprintf(text + n, KW_REASON_ROOM - (size_t)n, ": %.100s (errno %d)",
+             mdb_strerror(fault.number), fault.number);
+}
+
 /* {====== Opening ====== */
 
 int kw_database_refuse(char text[KW_REASON_ROOM], const char *path, const char *why) {
@@ -81,6 +88,8 @@ static int lock(kw_database *db, char *text) {
 
 static int make_directory(const char *path, char *text) {
   struct stat st;
+  int rc = access(path, F_OK) == 0 ? 0 : kw_directory_make_parents(path);
+  if (rc != 0) return refuse_errno(text, path, rc);
   if (mkdir(path, 0700) == 0) return KW_OK;
   if (errno != EEXIST) return refuse_errno(text, path, errno);
   if (stat(path, &st) < 0) return kw_database_refuse(text, path, strerror(errno));
@@ -237,7 +246,7 @@ kw_database_identity kw_database_get_identity(const kw_database *db) {
 int kw_database_begin_epoch(kw_database *db, kw_database_identity *identity) {
   kw_database_identity next = kw_database_get_identity(db);
   while (next.id == 0) {
-    if (getentropy(&next.id, sizeof next.id) < 0) return KW_ERR_STORAGE;
+    if (getentropy(&next.id, sizeof next.id) < 0) return kw_error_storage(errno);
   }
   next.epoch++;
   int rc = kw_lmdb_error(kw_lmdb_write_identity(db->file, next));
@@ -296,7 +305,7 @@ int kw_database_renew(kw_database *db) {
   int rc = mdb_txn_renew(db->reading);
   if (rc == 0) rc = mdb_cursor_renew(db->reading, db->cursor);
   if (rc == 0) measure(db);
-  return rc == 0 ? KW_OK : KW_ERR_STORAGE;
+  return rc == 0 ? KW_OK : kw_error_storage(rc);
 }
 
 size_t kw_database_records(const kw_database *db) {

@@ -31,9 +31,21 @@ typedef struct kw_database_identity {
   uint64_t epoch; /* of the journal: rises whenever a journal is opened */
 } kw_database_identity;
 
-/* {====== Opening ====== */
-
 #define KW_REASON_ROOM 512 /* bytes of a sentence that says why something failed */
+
+/* Why it is unknown what was written. */
+typedef struct kw_fault {
+  const char *what; /* a static text; NULL: there is no fault */
+  int number;       /* an errno, or an error of LMDB; 0: none is known */
+} kw_fault;
+
+#define KW_FAULT_REMOVED "the data directory, or the lock file in it, was removed or replaced"
+#define KW_FAULT_DATABASE "the database cannot be written"
+
+/* Writes a sentence: `before`, a colon, and the fault with the system's text. */
+void kw_fault_describe(const char *before, kw_fault fault, char text[KW_REASON_ROOM]);
+
+/* {====== Opening ====== */
 
 /* Opens the database of a directory; makes directory and database if they do not exist. `map_bytes` bounds the size
  * of the database, but a database that exists may grow by `spare_bytes` in any case. Until it is closed no other

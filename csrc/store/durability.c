@@ -163,14 +163,24 @@ static bool undo_all(kw_store *store) {
   return read_rows(store) == KW_OK && ok;
 }
 
+/* Makes the store read-only, for a reason. */
+static void give_up(kw_store *store, kw_fault fault) {
+  store->failure = KW_ERR_STORAGE;
+  kw_fault_describe(kw_error_describe(KW_ERR_STORAGE)->text, fault, store->failure_text);
+}
+
 static void fail(kw_store *store, int rc) {
   kw_durability *d = &store->durability;
   kw_tickets_fail(&d->tickets, rc);
   kw_pause_end(&d->pause);
-  if (!undo_all(store)) rc = KW_ERR_STORAGE;
+  kw_fault fault = kw_committer_fault(store->committer);
+  if (!undo_all(store)) {
+    rc = KW_ERR_STORAGE;
+    if (fault.what == NULL) fault.what = "the state before a failed write cannot be read";
+  }
   if (rc == KW_ERR_NO_SPACE) kw_alarm_raise_by_disk(store, KW_ALARM_NO_SPACE);
   if (store->compact_is_stuck) kw_alarm_raise(store, KW_ALARM_CORRUPT);
-  if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) store->failure = KW_ERR_STORAGE;
+  if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) give_up(store, fault);
   d->requested_ticket = 0;
   d->is_delayed = !d->is_submitted_requested;
   d->retry_at = store->now + KW_RETRY_MS;

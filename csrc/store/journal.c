@@ -433,7 +433,7 @@ static int write_frame(kw_journal *journal, const kw_commit_group *group, int64_
   if (number != 0 && !has_no_room) journal->is_failed = true;
   unlock(journal);
   if (has_no_room) return KW_ERR_NO_SPACE;
-  return number == 0 ? KW_OK : KW_ERR_STORAGE;
+  return number == 0 ? KW_OK : kw_error_storage(number);
 }
 
 static void shrink_buffer(kw_journal *journal) {

@@ -355,7 +355,7 @@ int kw_journal_segment_make(const char *directory, kw_journal_segment *segment) 
   segment->first_copy = 0;
   segment->fd = -1;
   if (!has_room(directory, segment->size)) return KW_ERR_NO_SPACE;
-  if (!kw_random_draw(&segment->salt)) return KW_ERR_STORAGE;
+  if (!kw_random_draw(&segment->salt)) return kw_error_storage(errno);
   int number = kw_directory_open(directory, &fd);
   if (number == 0) number = make_file(directory, fd, segment);
   if (fd >= 0) close(fd);
@@ -370,7 +370,7 @@ int kw_journal_segment_renew(kw_journal_segment *segment, uint64_t store_id, int
   next.store_id = store_id;
   next.number = number;
   next.epoch = epoch;
-  if (!kw_random_draw(&next.salt)) return KW_ERR_STORAGE;
+  if (!kw_random_draw(&next.salt)) return kw_error_storage(errno);
   kw_journal_segment_put_header(block, &next);
   for (int i = 0; i < 2; i++) {
     int which = segment->first_copy ^ i;

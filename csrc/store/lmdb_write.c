@@ -233,7 +233,7 @@ static int commit(writing *w) {
   MDB_txn *next;
   int rc = mdb_txn_commit(w->txn);
   if (rc == 0) return KW_OK;
-  if (mdb_txn_begin(w->file->env, NULL, 0, &next) != 0) return KW_ERR_STORAGE;
+  if (mdb_txn_begin(w->file->env, NULL, 0, &next) != 0) return kw_error_storage(rc);
   mdb_txn_abort(next);
   return rc == EIO && (w->is_short || is_full(w)) ? KW_ERR_NO_SPACE : kw_lmdb_error(rc);
 }

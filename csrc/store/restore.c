@@ -195,6 +195,8 @@ static int fill(kw_image *image, const char *directory, kw_restored *restored, c
 static int make(kw_image *image, const char *directory, kw_restored *restored, char *text) {
   char partial[PATH_ROOM];
   if (!name_beside(directory, partial)) return refuse(text, directory, strerror(ENAMETOOLONG));
+  int made = kw_directory_make_parents(partial);
+  if (made != 0) return refuse(text, directory, strerror(made));
   if (mkdtemp(partial) == NULL) return refuse(text, directory, strerror(errno));
   int rc = fill(image, partial, restored, text);
   if (rc == KW_ERR_NO_SPACE) refuse(text, directory, strerror(ENOSPC));

@@ -174,6 +174,7 @@ struct kw_store {
 
   int64_t now; /* time of the last step, or of opening */
   int failure; /* KW_OK, or KW_ERR_STORAGE: the store is read-only until it is opened again */
+  char failure_text[KW_REASON_ROOM]; /* says why */
 
   kw_store_hook hook; /* its functions may be NULL */
   kw_bell bell;       /* rung by other threads */

@@ -259,6 +259,15 @@ kw_store_status kw_store_get_status(const kw_store *store) {
                            .own_alarms = own};
 }
 
+const char *kw_store_failure(const kw_store *store) {
+  return store->failure == KW_OK ? NULL : store->failure_text;
+}
+
+unsigned kw_store_trouble(const kw_store *store) {
+  unsigned own;
+  return kw_alarm_visible(store, &own) | (store->failure == KW_OK ? 0 : KW_STORAGE_FAILED);
+}
+
 int64_t kw_store_revision(const kw_store *store) {
   return store->revision;
 }

@@ -269,6 +269,12 @@ typedef struct kw_store_status {
 /* Returns the status of the store. */
 kw_store_status kw_store_get_status(const kw_store *store);
 
+/* Returns NULL, or a sentence that says why the storage has failed; good until the store is freed. */
+const char *kw_store_failure(const kw_store *store);
+
+/* Returns bits that say what does not work: those of kw_alarm, and KW_STORAGE_FAILED. */
+unsigned kw_store_trouble(const kw_store *store);
+
 /* Returns the newest visible revision. */
 int64_t kw_store_revision(const kw_store *store);
 
@@ -395,6 +401,7 @@ int kw_store_begin_leases(kw_store *store, kw_arena *arena, kw_lease_ids *ids,
 
 typedef enum kw_alarm { KW_ALARM_NO_SPACE = 1, KW_ALARM_CORRUPT = 2 } kw_alarm; /* bits of a set */
 #define KW_ALARM_BITS 2
+#define KW_STORAGE_FAILED (1u << KW_ALARM_BITS) /* see kw_store_trouble */
 
 /* Arms an alarm of the store. Needs no commit. Returns KW_OK, or KW_ERR_STORAGE once the storage has failed. */
 int kw_store_arm(kw_store *store, kw_alarm alarm);

@@ -12,7 +12,7 @@ local store_files = require "spec.support.store_files"
 local probe = probed.get("a server over what is not durable yet")
 if not probe then return end
 
-local STORAGE = "keywatch: the storage has failed"
+local STORAGE = "keywatch: the storage has failed: the database cannot be written: Input/output error (errno 5)"
 local NO_SPACE = "etcdserver: mvcc: database space exceeded"
 local EVERYTHING = { key = "\0", range_end = "\0" }
 

@@ -662,7 +662,8 @@ describe("a disk of which nobody knows what it has done", function()
 
   it("fails the call as unavailable", function()
     local err = break_disk()
-    assert.same({ "storage", 14, "keywatch: the storage has failed" }, { err.code, err.grpc_status, err.message })
+    assert.same({ "storage", 14, "keywatch: the storage has failed: the database cannot be written: Input/output error "
+      .. "(errno 5)" }, { err.code, err.grpc_status, err.message })
   end)
 
   it("can be read", function()

@@ -152,7 +152,7 @@ case("store:open_watch", function(w) return w.store, "k", { prefix = true } end)
 case("store:open_watch", function(w) return w.store, "k", { range_end = "a" } end)
 case("store:open_snapshot", of "store")
 case("core.open", function() return { now = 0, min_lease_ttl = 3 } end)
-case("core.open", function() return { path = ("/no/such/path/%d"):format(os.time()), now = 0 } end)
+case("core.open", function() return { path = ("/dev/null/path/%d"):format(os.time()), now = 0 } end)
 
 local KVS = { { "k1", 1 }, { "k2", 2 } }
 local function kvs()
@@ -269,7 +269,7 @@ case("snapshot:is_ready", of "snapshot")
 case("snapshot:size", of "snapshot")
 case("snapshot:read", of("snapshot", 0, 4096))
 case("snapshot:close", of "snapshot")
-case("core.restore", function() return "/no/such/file", "/no/such/directory" end)
+case("core.restore", function() return "/no/such/file", "/dev/null/directory" end)
 
 -- Servers.
 case("core.serve", function(w) return w.store, { outlet_bytes = 5000 } end)

@@ -20,6 +20,7 @@ local RANGE, STATUS = "/etcdserverpb.KV/Range", "/etcdserverpb.Maintenance/Statu
 local MAX_ENDPOINTS = 100 -- that are taken from a member list: clusters are small, and a server may send nonsense
 local MAX_REFUSED = 100   -- odd URLs that are told of
 local MAX_SHOWN = 200     -- bytes of an odd URL that are told
+local STORAGE = core.errors.storage.message
 local HEALTH_KEY = "health" -- which etcdctl reads, too
 local WITHOUT_LEADER = { hasleader = false } -- metadata of a call that a member without a leader may answer
 
@@ -210,8 +211,9 @@ end
 
 -- {====== Health ======
 
---- Returns the error of an alarm, from its text in a StatusResponse.
+--- Returns the error of an alarm, or of a failed storage, from its text in a StatusResponse.
 local function alarm_error(text)
+  if text:find(STORAGE, 1, true) == 1 then return errors.new("storage", text) end
   local code = text:find("NOSPACE", 1, true) and "no_space" or text:find("CORRUPT", 1, true) and "corrupt"
   return errors.new(code or "failed_precondition", "keywatch: an alarm is raised: " .. text:match("^%s*(.-)%s*$"))
 end

@@ -12,11 +12,12 @@ local LONGEST = 4096 -- bytes of a line: a text may quote what a client has sent
 local limit_methods = {}
 local limit_mt = { __index = limit_methods }
 
---- Returns a limit for lines of one level of a logger. `summary` is the format of the line with the number of skipped
--- lines.
+--- Returns a limit for lines of a logger, of one level unless a line says another. `summary` is the format of the line
+-- with the number of skipped lines.
 local function new(logger, level, summary)
   return setmetatable({
-    write = logger[level],
+    log = logger,
+    level = level,
     summary = summary,
     next_at = 0, -- when the next line may come
     skipped = 0, -- lines since the last one
@@ -42,14 +43,17 @@ function limit_methods:finish()
   local n = self.skipped
   if n == 0 then return end
   self.skipped = 0
-  self.write(self.summary, n)
+  self.log[self.level](self.summary, n)
 end
 
---- Writes a line, or counts it.
-function limit_methods:line(format, ...)
+--- Writes a line of a level, or counts it.
+function limit_methods:line_at(level, format, ...)
   if not may_write(self) then return self:skip(1) end
   self:finish()
-  self.write("%s", format:format(...):sub(1, LONGEST))
+  self.log[level]("%s", format:format(...):sub(1, LONGEST))
 end
+
+--- Writes a line of the limit's level, or counts it.
+function limit_methods:line(format, ...) return self:line_at(self.level, format, ...) end
 
 return { new = new }

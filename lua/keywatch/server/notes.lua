@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- notes: what the core notes for the log of a server: connections that are rejected; and, if the level is debug,
--- connections, refused requests and slow requests.
+--- notes: what the core notes for the log of a server: connections that are rejected, and trouble of the store; and, if
+-- the level is debug, connections, refused requests and slow requests.
 --
 -- The core drops the oldest notes when too many wait. Rejected connections are warnings at a limited rate. Paths and
 -- texts come from clients, and are quoted.
@@ -8,6 +8,7 @@
 local grpc_status = require "keywatch.support.grpc_status"
 local log = require "keywatch.support.log"
 local log_limit = require "keywatch.server.log_limit"
+local trouble = require "keywatch.server.trouble"
 
 local SLOW = 100 -- milliseconds; as KW_SLOW_MS in csrc/rpc/notes.h
 local NAMES = {} -- of gRPC's statuses, by number
@@ -47,7 +48,9 @@ end
 local function drain(server)
   for kind, remote, path, status, text, amount in server.object.next_note, server.object do
     remote = remote ~= "" and remote or "an unknown address"
-    if kind == "rejected" then
+    if kind == "trouble" then
+      trouble.update(server)
+    elseif kind == "rejected" then
       server.rejections:line("connection from %s rejected: %s", remote, text)
     elseif kind == "lost" and not server.has_notes then
       server.rejections:skip(amount)

@@ -17,6 +17,7 @@ local log = require "keywatch.support.log"
 local methods = require "keywatch.server.methods"
 local notes = require "keywatch.server.notes"
 local options = require "keywatch.server.options"
+local trouble = require "keywatch.server.trouble"
 local turns = require "keywatch.store.turns"
 
 local RAFT_TERM = 2   -- of a new etcd with one member
@@ -142,6 +143,7 @@ local function new(opts, ids, object, parts)
     has_notes = false, -- the core takes all notes, for the debug log
     rejections = nil,  -- log lines of a limited rate, see notes.lua
     failures = nil,    -- the same for handlers and middleware that raise
+    trouble = nil,     -- what does not work, see trouble.lua
 
     name = opts.name,
     identity = ids,
@@ -155,6 +157,7 @@ local function new(opts, ids, object, parts)
   }, server_mt)
   server.client_urls = server.client_urls or server:addresses()
   notes.start(server)
+  trouble.start(server)
   methods.mount_services(server)
   server.dispatcher = dispatcher.open(server)
   if server.certificates then server.certificates:start() end

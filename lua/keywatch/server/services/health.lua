@@ -1,20 +1,32 @@
 -- SPDX-License-Identifier: MIT
 --- health: gRPC's health checking service.
 
-local driver = require "keywatch.task.driver"
 local refusal = require "keywatch.server.services.refusal"
 
-local function check(_, request)
-  if (request.service or "") ~= "" then return nil, refusal.new(refusal.NOT_FOUND, "unknown service") end
-  return { status = "SERVING" }
+--- Returns the status of the server: it serves until its store takes no write at all.
+local function status_of(server)
+  return server.trouble.is_serving and "SERVING" or "NOT_SERVING"
 end
 
---- Sends the status once: it does not change while the server runs. Then waits until the client cancels the call.
-local function watch(_, call)
+local function check(server, request)
+  if (request.service or "") ~= "" then return nil, refusal.new(refusal.NOT_FOUND, "unknown service") end
+  return { status = status_of(server) }
+end
+
+--- Sends the status, and again whenever it changes, until the client cancels the call.
+local function watch(server, call)
   local request = call:receive()
   local is_known = (request and request.service or "") == ""
-  call:send { status = is_known and "SERVING" or "SERVICE_UNKNOWN" }
-  driver.get().event():wait()
+  local sent
+  while true do
+    local status = is_known and status_of(server) or "SERVICE_UNKNOWN"
+    if status ~= sent then
+      sent = status
+      call:send { status = status }
+    else
+      server.trouble.changed:wait()
+    end
+  end
 end
 
 return {

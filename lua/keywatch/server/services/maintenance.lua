@@ -100,12 +100,13 @@ local function alarm(server, request)
   return { header = header.of(server, server.store:status().revision), alarms = found }
 end
 
---- Returns the alarms as texts, for Status.
-local function alarm_errors(server)
+--- Returns what does not work as texts, for Status: the alarms, and the errors of the store.
+local function errors_of(server, state)
   local errors = {}
   for i, one in ipairs(alarms_of(server) or {}) do
     errors[i] = ("memberID:%s alarm:%s "):format(one.memberID, one.alarm)
   end
+  for _, text in ipairs(state.errors) do errors[#errors + 1] = text end
   return errors
 end
 
@@ -124,7 +125,7 @@ local function status(server)
     raftIndex = state.revision,
     raftAppliedIndex = state.revision,
     raftTerm = server.raft_term,
-    errors = alarm_errors(server),
+    errors = errors_of(server, state),
     storageVersion = STORAGE_VERSION,
     dbSizeQuota = state.quota > 0 and state.quota or -1,
     downgradeInfo = {},
@@ -197,7 +198,9 @@ local function send_all(server, call, snapshot)
 end
 
 --- Returns the error for the client: `no_space` means here that the disk is full, not that the store is over its quota.
+-- The status UNAVAILABLE of a failed storage would have etcd's clients try again for ever.
 local function explain(err)
+  if err and err.code == "storage" then return refusal.new(refusal.FAILED_PRECONDITION, err.message) end
   if not err or err.code ~= "no_space" then return err end
   return refusal.new(refusal.RESOURCE_EXHAUSTED, "keywatch: there is no room on the disk for the snapshot")
 end

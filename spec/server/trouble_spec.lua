@@ -1,0 +1,167 @@
+--- What a server tells when its store does not work: in its log, by Health, in its status, and to who writes.
+
+local keywatch = require "keywatch"
+
+local command = require "spec.support.command"
+local directory = require "spec.support.directory"
+local fault = require "spec.support.fault"
+local process = require "spec.support.process"
+local rpc = require "spec.support.rpc"
+
+local CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+local ALARM, STATUS = "/etcdserverpb.Maintenance/Alarm", "/etcdserverpb.Maintenance/Status"
+local SNAPSHOT = "/etcdserverpb.Maintenance/Snapshot"
+local PUT = "/etcdserverpb.KV/Put"
+local UNAVAILABLE, FAILED_PRECONDITION = 14, 9
+local FAILED = "keywatch: the storage has failed: "
+local REMOVED = FAILED .. "the data directory, or the lock file in it, was removed or replaced"
+
+describe("a server", function()
+  local path, store, server, client, lines
+
+  before_each(function()
+    path, lines = directory.new() .. "/data", {}
+    store = assert(keywatch.open { path = path })
+    server = assert(keywatch.serve {
+      store = store, listen = "http://127.0.0.1:0",
+      on_log = function(level, text) lines[#lines + 1] = level .. " " .. text end,
+    })
+    client = rpc.connect(server:addresses()[1])
+    assert(client:ask(PUT, { key = "a", value = "1" }))
+  end)
+
+  after_each(function()
+    client:close()
+    server:close()
+    store:close()
+    directory.remove_all()
+  end)
+
+  --- Waits until so many answers of a call have come, and returns them.
+  local function answers(call, n)
+    client:wait(function() return #call.messages >= n or call.status end)
+    return rpc.answers(call, WATCH)
+  end
+
+  describe("whose data directory was removed", function()
+    before_each(function() directory.remove(path) end)
+
+    it("says so to who writes, once in its log, and by its status", function()
+      for _ = 1, 3 do
+        assert.same({ nil, UNAVAILABLE, REMOVED }, { client:ask(PUT, { key = "a", value = "2" }) })
+      end
+      assert.same({ REMOVED }, client:ask(STATUS).errors)
+      assert.same({ "error " .. REMOVED .. ": writes fail until the server is started again" }, lines)
+    end)
+
+    it("does not serve, for Health, and tells those who watch that", function()
+      local call, other = client:begin_message(WATCH), client:begin_message(WATCH, { service = "x" })
+      assert.same({ { status = "SERVING" } }, answers(call, 1))
+      client:ask(PUT, { key = "a", value = "2" })
+      assert.same({ { status = "SERVING" }, { status = "NOT_SERVING" } }, answers(call, 2))
+      assert.same({ status = "NOT_SERVING" }, client:ask(CHECK))
+      assert.equal(1, #other.messages)
+    end)
+
+    it("has an error of the store, with the reason", function()
+      local _, err = store:put("a", "2")
+      assert.same({ "storage", REMOVED }, { err.code, err.message })
+      assert.same({ REMOVED }, store:status().errors)
+    end)
+
+    it("ends a snapshot with a status that no client tries again after", function()
+      client:ask(PUT, { key = "a", value = "2" })
+      assert.same({ FAILED_PRECONDITION, REMOVED }, { client:finish(client:begin_message(SNAPSHOT)) })
+    end)
+
+    it("is not healthy for a client of keywatch, which knows the error", function()
+      local other = keywatch.connect(server:addresses()[1])
+      local _, err = other:put("a", "2")
+      assert.same({ "storage", REMOVED }, { err.code, err.message })
+      local row = other:health { timeout = 10 }[1]
+      assert.same({ false, "storage", REMOVED }, { row.is_healthy, row.err.code, row.err.message })
+      other:close()
+    end)
+  end)
+
+  it("warns once of an alarm, and says when it is over", function()
+    for _ = 1, 3 do store:arm("no_space") end
+    client:settle()
+    assert.equal(1, #lines)
+    assert.matches("^warn alarm NOSPACE: the disk is full, or the quota: %d+ of 2147483648 bytes", lines[1])
+    assert.same({ status = "SERVING" }, client:ask(CHECK))
+    store:disarm("no_space")
+    client:settle()
+    assert.same({ "info alarm NOSPACE is over" }, { lines[2], lines[3] })
+  end)
+
+  it("does not serve while a record is damaged, for Health", function()
+    local call = client:begin_message(WATCH)
+    answers(call, 1)
+    store:arm("corrupt")
+    answers(call, 2)
+    store:disarm("corrupt")
+    assert.same({ { status = "SERVING" }, { status = "NOT_SERVING" }, { status = "SERVING" } }, answers(call, 3))
+  end)
+
+  it("does not fill its log for a client that arms and disarms", function()
+    for _ = 1, 100 do
+      assert(client:ask(ALARM, { action = "ACTIVATE", memberID = server.identity.member_id, alarm = "NOSPACE" }))
+      assert(client:ask(ALARM, { action = "DEACTIVATE", memberID = server.identity.member_id, alarm = "NOSPACE" }))
+    end
+    assert.is_true(#lines >= 10 and #lines <= 20, #lines .. " lines")
+  end)
+
+  it("tells of an alarm that was armed before it came", function()
+    store:arm("no_space")
+    local other = {}
+    local second = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0",
+      on_log = function(level) other[#other + 1] = level end })
+    client:settle()
+    second:close()
+    assert.same({ "warn" }, other)
+  end)
+end)
+
+describe("a server whose disk fails", function()
+  local disk = fault.for_each_test()
+  local server, client
+
+  before_each(function()
+    server = command.start_in(disk:environment(), "serve", "--data-dir", disk.path,
+      "--listen-client-urls", "http://127.0.0.1:0")
+    client = rpc.connect(command.wait_until_ready(server)[1])
+  end)
+
+  after_each(function()
+    client:close()
+    process.end_all()
+  end)
+
+  it("says at a failed flush what has failed, with the errno", function()
+    assert(client:ask(PUT, { key = "a", value = "1" }))
+    disk:plan("fail sync 1 on 5")
+    local _, status, text = client:ask(PUT, { key = "a", value = "2" })
+    assert.equal(UNAVAILABLE, status)
+    assert.matches("^" .. FAILED .. "the %a+ cannot be written: Input/output error %(errno 5%)$", text)
+    assert.same({ text }, client:ask(STATUS).errors)
+    server:expect_error(" error " .. FAILED .. "the %a+ cannot be written: Input/output error %(errno 5%): ")
+  end)
+
+  it("warns once that the disk is full", function()
+    disk:plan("fail size 1 on 28")
+    local padding = ("."):rep(400000)
+    local done, status
+    repeat
+      done, status = client:ask(PUT, { key = "a", value = padding })
+    until not done
+    assert.equal(8, status)
+    server:expect_error(" warn alarm NOSPACE: ")
+    client:ask(PUT, { key = "a", value = padding })
+    disk:plan("")
+    assert(client:ask(ALARM, { action = "DEACTIVATE", alarm = "NOSPACE",
+      memberID = client:ask(STATUS).header.member_id }))
+    server:expect_error(" info alarm NOSPACE is over\n")
+    assert.is_nil(server:stderr():find(" warn alarm NOSPACE: .* warn alarm NOSPACE: "))
+  end)
+end)
