@@ -288,8 +288,8 @@ function keywatch.selector(given, opts) end
 ---@field compact_revision integer the oldest readable revision; -1 before the first compaction
 ---@field keys integer number of existing keys
 ---@field leases integer number of leases
----@field db_size integer in bytes
----@field db_size_in_use integer in bytes
+---@field db_size integer size of the database's file, in bytes, with what is allocated ahead of need
+---@field db_size_in_use integer the part of it that holds data, which counts for the quota
 ---@field quota integer in bytes; 0 for none
 ---@field commits? integer of a durable store: number of commit groups on disk since the store was opened
 ---@field alarms keywatch.AlarmName[]

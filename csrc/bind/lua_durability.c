@@ -75,7 +75,11 @@ static int l_checkpoint(lua_State *L) {
 
 static int l_defragmented(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
-  return kw_bind_end(L, self, kw_store_defragmented(self->store));
+  char text[KW_REASON_ROOM];
+  int rc = kw_store_defragmented(self->store, text);
+  int n = kw_bind_end(L, self, rc);
+  if (rc != KW_OK) kw_bind_set_message(L, text);
+  return n;
 }
 
 static int l_set_bell(lua_State *L) {

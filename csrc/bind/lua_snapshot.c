@@ -22,9 +22,12 @@ static kw_snapshot *check_snapshot(lua_State *L) {
   return self->snapshot;
 }
 
-static int fail(lua_State *L, int rc) {
+/* Pushes nil and an error, with a message of its own unless that is empty. */
+static int fail(lua_State *L, int rc, const char *text) {
   kw_bind_push_error_meta(L);
-  return kw_bind_push_failure(L, lua_gettop(L), rc);
+  kw_bind_push_failure(L, lua_gettop(L), rc);
+  kw_bind_set_message(L, text);
+  return 2;
 }
 
 static int l_open_snapshot(lua_State *L) {
@@ -33,16 +36,17 @@ static int l_open_snapshot(lua_State *L) {
   *self = (lua_snapshot){0};
   luaL_getmetatable(L, SNAPSHOT_NAME);
   lua_setmetatable(L, -2);
-  kw_lua_store *store = kw_bind_enter(L);
-  int rc = kw_snapshot_open(store->store, &self->snapshot);
-  return rc == KW_OK ? 1 : kw_bind_fail(L, store, rc);
+  char text[KW_REASON_ROOM] = "";
+  int rc = kw_snapshot_open(kw_bind_enter(L)->store, &self->snapshot, text);
+  return rc == KW_OK ? 1 : fail(L, rc, text);
 }
 
 static int l_is_ready(lua_State *L) {
   kw_snapshot *snapshot = check_snapshot(L);
   bool is_ready = kw_snapshot_is_ready(snapshot);
-  int rc = is_ready ? kw_snapshot_outcome(snapshot) : KW_OK;
-  if (rc != KW_OK) return fail(L, rc);
+  char text[KW_REASON_ROOM] = "";
+  int rc = is_ready ? kw_snapshot_outcome(snapshot, text) : KW_OK;
+  if (rc != KW_OK) return fail(L, rc, text);
   lua_pushboolean(L, is_ready);
   return 1;
 }
@@ -50,7 +54,8 @@ static int l_is_ready(lua_State *L) {
 /* Raises if the snapshot is not ready, or has failed. */
 static kw_snapshot *check_ready(lua_State *L) {
   kw_snapshot *snapshot = check_snapshot(L);
-  if (!kw_snapshot_is_ready(snapshot) || kw_snapshot_outcome(snapshot) != KW_OK)
+  char text[KW_REASON_ROOM];
+  if (!kw_snapshot_is_ready(snapshot) || kw_snapshot_outcome(snapshot, text) != KW_OK)
     luaL_error(L, "the snapshot is not ready");
   return snapshot;
 }
@@ -67,8 +72,9 @@ static int l_read(lua_State *L) {
   kw_snapshot *snapshot = check_ready(L);
   int64_t all = kw_snapshot_size(snapshot) + KW_SHA256_BYTES;
   luaL_argcheck(L, at <= all && n <= all - at, 3, "beyond the end");
-  int rc = kw_snapshot_read(snapshot, at, bytes, (size_t)n);
-  if (rc != KW_OK) return fail(L, rc);
+  char text[KW_REASON_ROOM];
+  int rc = kw_snapshot_read(snapshot, at, bytes, (size_t)n, text);
+  if (rc != KW_OK) return fail(L, rc, text);
   lua_pushlstring(L, (const char *)bytes, (size_t)n);
   return 1;
 }
@@ -85,11 +91,7 @@ static int l_restore(lua_State *L) {
   char text[KW_REASON_ROOM] = "";
   kw_restored restored;
   int rc = kw_restore(path, directory, lua_toboolean(L, 3), &restored, text);
-  if (rc != KW_OK) {
-    fail(L, rc);
-    kw_bind_set_message(L, text);
-    return 2;
-  }
+  if (rc != KW_OK) return fail(L, rc, text);
   lua_createtable(L, 0, 5);
   kw_bind_set_int(L, "revision", restored.revision);
   kw_bind_set_int(L, "compact_revision", restored.compact_revision);

@@ -7,8 +7,8 @@
  * counted, so a flood of refused requests takes no more memory than a few of them. Unless a server is told to take all
  * notes, it takes only those of rejected connections, and each other place that could make a note costs one branch.
  *
- * That the trouble of the store has changed is no note of the ring buffer: it is found when notes are taken, and is never
- * dropped.
+ * That the trouble of the store has changed is no note of the ring buffer: it is found when notes are taken, and is
+ * never dropped.
  *
  * Paths and texts are copied as they came from the client, cut to their limits: the reader escapes them.
  */

@@ -118,6 +118,7 @@ static void apply(void *ctx) {
   if (is_unknown(outcome)) note_fault(outcome, KW_FAULT_DATABASE);
   if (c->direct != NULL && outcome->direct_rc == KW_OK && c->must_copy)
     outcome->copy_rc = kw_database_copy(c->database);
+  outcome->copy_number = kw_error_take_number();
 }
 
 int kw_checkpointer_start(kw_database *database, bool has_journal, kw_checkpointer **result) {
@@ -251,10 +252,13 @@ static bool swap(kw_checkpointer *c) {
   kw_checkpoint *outcome = &c->outcome;
   bool is_swapped = false;
   if (!c->must_copy || outcome->direct_rc != KW_OK || outcome->copy_rc != KW_OK) return false;
+  kw_error_take_number();
   outcome->copy_rc = kw_database_swap(c->database, &is_swapped);
   if (is_swapped && outcome->copy_rc != KW_OK) {
     outcome->direct_rc = KW_ERR_STORAGE;
     note_fault(outcome, KW_FAULT_DATABASE);
+  } else {
+    outcome->copy_number = kw_error_take_number();
   }
   c->must_close = is_swapped;
   return is_swapped;

@@ -76,6 +76,7 @@ typedef struct kw_checkpoint {
   int direct_rc;  /* of the direct group, as from kw_database_write */
   int copy_rc; /* of the defragmentation that was asked for, or KW_OK; the data are complete after each error */
   kw_fault fault; /* of what returned KW_ERR_STORAGE, except for the defragmentation */
+  int copy_number; /* the errno, or error of LMDB, behind a copy_rc of KW_ERR_STORAGE; 0: none is known */
 } kw_checkpoint;
 
 /* True if a checkpoint can begin. */

@@ -42,6 +42,7 @@ struct kw_committer {
   int failure;       /* KW_OK; or KW_ERR_STORAGE: it is unknown what a thread has written */
   kw_fault fault;    /* why */
   int defragmented;  /* outcome of the last defragmentation */
+  int copy_number;   /* see kw_checkpoint */
 
   /* The commit thread's, while it is working. */
   kw_worker worker;
@@ -209,7 +210,10 @@ static void take_checkpoint(kw_committer *c, bool wait) {
   if (!kw_checkpointer_take(c->checkpointer, wait, &done)) return;
   if (done.rc == KW_ERR_STORAGE || done.direct_rc == KW_ERR_STORAGE) give_up(c, done.fault);
   if (c->place == IN_DATABASE && done.is_direct) {
-    if (done.direct_rc == KW_OK && c->must_copy) c->defragmented = done.copy_rc;
+    if (done.direct_rc == KW_OK && c->must_copy) {
+      c->defragmented = done.copy_rc;
+      c->copy_number = done.copy_number;
+    }
     finish(c, done.direct_rc);
   } else if (c->place == WAITING && done.rc != KW_OK) {
     finish(c, done.rc);
@@ -252,7 +256,8 @@ int kw_committer_forget(kw_committer *c) {
   return rc;
 }
 
-int kw_committer_defragmented(const kw_committer *c) {
+int kw_committer_defragmented(const kw_committer *c, int *number) {
+  *number = c->copy_number;
   return c->defragmented;
 }
 

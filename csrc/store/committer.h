@@ -72,8 +72,9 @@ void kw_committer_ring_at(kw_committer *committer, int64_t when);
 int kw_committer_forget(kw_committer *committer);
 
 /* Returns the outcome of the last defragmentation whose group was written and taken: KW_OK, KW_ERR_NO_SPACE,
- * KW_ERR_NO_MEMORY or KW_ERR_STORAGE; KW_OK if there was none. After each of them the data are complete. */
-int kw_committer_defragmented(const kw_committer *committer);
+ * KW_ERR_NO_MEMORY or KW_ERR_STORAGE; KW_OK if there was none. After each of them the data are complete. *number
+ * becomes the errno, or error of LMDB, behind KW_ERR_STORAGE; 0 if none is known. */
+int kw_committer_defragmented(const kw_committer *committer, int *number);
 
 /* {====== Checkpoints ====== */
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@
 #define LOCK_OF_DATA "data.mdb-lock"
 #define COPY "copy.mdb"
 #define LOCK_OF_COPY "copy.mdb-lock"
+#define ETCD "member/snap" /* in every data directory of etcd */
 
 struct kw_database {
   kw_lmdb_file *file;
@@ -55,7 +57,7 @@ void kw_fault_describe(const char *before, kw_fault fault, char text[KW_REASON_R
 /* {====== Opening ====== */
 
 int kw_database_refuse(char text[KW_REASON_ROOM], const char *path, const char *why) {
-  snprintf(text, KW_REASON_ROOM, "keywatch: cannot open %.360s: %.100s", path, why);
+  snprintf(text, KW_REASON_ROOM, "keywatch: cannot open %.360s: %.120s", path, why);
   return KW_ERR_STORAGE;
 }
 
@@ -108,6 +110,19 @@ static int resolve(kw_database *db, const char *path, char *text) {
                  kw_file_identify(AT_FDCWD, db->path, db->directory) == KW_FILE_SAME;
   if (!is_same) strcpy(db->path, path);
   return KW_OK;
+}
+
+static bool has_file(const kw_database *db, const char *file_name) {
+  char name[KW_NAME_ROOM];
+  return access(kw_directory_name(db->path, file_name, name), F_OK) == 0;
+}
+
+/* Refuses a data directory of etcd: the store in it would be empty. */
+static int check_owner(const kw_database *db, char *text) {
+  if (!has_file(db, ETCD) || has_file(db, DATA)) return KW_OK;
+  return kw_database_refuse(text, db->path,
+                            "it is a data directory of etcd: make another one with "
+                            "keywatch restore, from its file member/snap/db");
 }
 
 static void unlink_in(const kw_database *db, const char *file_name) {
@@ -165,6 +180,23 @@ static int finish(kw_database *db) {
   return rc;
 }
 
+/* True if the process lacks the addresses for the map of the file. */
+static bool lacks_addresses(const kw_database *db) {
+  void *map =
+      mmap(NULL, db->map_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (map == MAP_FAILED) return true;
+  munmap(map, db->map_bytes);
+  return false;
+}
+
+static int refuse_map(const kw_database *db, char *text) {
+  char why[128];
+  snprintf(why, sizeof why, "its map takes %zu MiB of addresses: see ulimit -v, or lower the quota",
+           db->map_bytes >> 20);
+  kw_database_refuse(text, db->path, why);
+  return KW_ERR_NO_MEMORY;
+}
+
 static int open_directory(kw_database *db, char *text) {
   int64_t format = KW_LMDB_FORMAT;
   unlink_in(db, COPY); /* left by a crash */
@@ -174,6 +206,7 @@ static int open_directory(kw_database *db, char *text) {
   if (rc == 0) rc = kw_lmdb_file_check(db->path, DATA);
   if (rc == 0) rc = open_file(db, DATA, LOCK_OF_DATA, &format);
   if (rc == 0 && is_known(format)) rc = finish(db);
+  if (rc == ENOMEM && lacks_addresses(db)) return refuse_map(db, text);
   if (rc == ENOMEM && db->file == NULL) return KW_ERR_NO_MEMORY;
   if (!is_known(format))
     return kw_database_refuse(text, db->path, "its format is not one of this keywatch");
@@ -206,6 +239,7 @@ int kw_database_open(const char *path, size_t map_bytes, size_t spare_bytes, kw_
   kw_file_guard_standard();
   int rc = make_directory(path, text);
   if (rc == KW_OK) rc = resolve(db, path, text);
+  if (rc == KW_OK) rc = check_owner(db, text);
   if (rc == KW_OK) rc = lock(db, text);
   if (rc == KW_OK) reserve_map(db, spare_bytes);
   if (rc == KW_OK) rc = open_directory(db, text);
@@ -375,9 +409,13 @@ bool kw_database_next_row(kw_database *db, kw_slice *name, kw_slice *bytes) {
   return has_found(db, rc, &key, key.mv_size, true);
 }
 
-int64_t kw_database_get_size(const kw_database *db, int64_t *in_use) {
-  *in_use = db->in_use;
-  return db->size;
+int64_t kw_database_in_use(const kw_database *db) {
+  return db->in_use;
+}
+
+int64_t kw_database_size(const kw_database *db) {
+  struct stat st;
+  return fstat(db->file->fd, &st) == 0 ? (int64_t)st.st_size : db->size;
 }
 
 /* }====== */

@@ -146,9 +146,11 @@ bool kw_database_next_row(kw_database *db, kw_slice *name, kw_slice *bytes);
  * if a lease or a row could not be read, KW_ERR_NO_MEMORY if memory was short; or KW_OK if neither has. */
 int kw_database_walk_failure(const kw_database *db);
 
-/* Returns the bytes of the file, as of the last time that the reader moved on. *in_use becomes the part of them that
- * holds data. */
-int64_t kw_database_get_size(const kw_database *db, int64_t *in_use);
+/* Returns the bytes of the file that hold data, as of the last time that the reader moved on. */
+int64_t kw_database_in_use(const kw_database *db);
+
+/* Returns the bytes of the file, by asking the system. A part of them is allocated ahead of need. */
+int64_t kw_database_size(const kw_database *db);
 
 /* }====== */
 

@@ -284,8 +284,14 @@ int kw_store_defragment(kw_store *store) {
   return KW_OK;
 }
 
-int kw_store_defragmented(const kw_store *store) {
-  return store->database == NULL ? KW_OK : kw_committer_defragmented(store->committer);
+int kw_store_defragmented(const kw_store *store, char text[KW_REASON_ROOM]) {
+  kw_fault fault = {.what = "a copy of it cannot be made"};
+  if (store->database == NULL) return KW_OK;
+  int rc = kw_committer_defragmented(store->committer, &fault.number);
+  if (rc == KW_ERR_NO_SPACE)
+    fault = (kw_fault){.what = "there is no room on the disk for a copy of it"};
+  if (rc != KW_OK) kw_fault_describe("keywatch: the database was not defragmented", fault, text);
+  return rc == KW_ERR_STORAGE ? KW_ERR_ABORTED : rc;
 }
 
 /* Snapshots ring the store's bell, too. */

@@ -121,7 +121,7 @@ static int digest_of(int fd, int64_t size, bool (*must_end)(void *ctx), void *ct
   for (int64_t at = 0; at < size; at += CHUNK) {
     size_t n = kw_min_size(CHUNK, (size_t)(size - at));
     if (must_end(ctx)) return KW_ERR_CANCELLED;
-    if (!kw_file_read(fd, chunk, n, at)) return KW_ERR_STORAGE;
+    if (!kw_file_read(fd, chunk, n, at)) return kw_error_storage(errno);
     kw_sha256_add(&sha, kw_slice_of(chunk, n));
   }
   kw_sha256_end(&sha, digest);

@@ -9,18 +9,16 @@ static int64_t size_in_memory(const kw_store *store) {
 
 int64_t kw_quota_size(const kw_store *store, int64_t *in_use) {
   if (store->database == NULL) return *in_use = size_in_memory(store);
-  int64_t size = kw_database_get_size(store->database, in_use);
-  int64_t lacking = (int64_t)kw_committer_lacking_bytes(store->committer);
-  *in_use += lacking;
-  return size + lacking;
+  int64_t size = kw_database_size(store->database);
+  *in_use =
+      kw_database_in_use(store->database) + (int64_t)kw_committer_lacking_bytes(store->committer);
+  return size < *in_use ? *in_use : size;
 }
 
 /* Returns the bytes that are in use once everything is in the database. */
 static int64_t size_to_be(const kw_store *store) {
-  int64_t in_use;
   if (store->database == NULL) return size_in_memory(store);
-  kw_database_get_size(store->database, &in_use);
-  return in_use + (int64_t)kw_log_pending_bytes(store->log);
+  return kw_database_in_use(store->database) + (int64_t)kw_log_pending_bytes(store->log);
 }
 
 int kw_quota_check(kw_store *store, int64_t cost) {

@@ -200,6 +200,10 @@ static int make(kw_image *image, const char *directory, kw_restored *restored, c
   if (mkdtemp(partial) == NULL) return refuse(text, directory, strerror(errno));
   int rc = fill(image, partial, restored, text);
   if (rc == KW_ERR_NO_SPACE) refuse(text, directory, strerror(ENOSPC));
+  if (rc == KW_ERR_STORAGE && text[0] == 0) {
+    kw_fault fault = {KW_FAULT_DATABASE, kw_error_take_number()};
+    kw_fault_describe(kw_error_describe(rc)->text, fault, text);
+  }
   if (rc == KW_OK && rename(partial, directory) < 0) rc = refuse(text, directory, strerror(errno));
   if (rc != KW_OK) discard(partial);
   if (rc != KW_OK) return rc;

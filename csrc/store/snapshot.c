@@ -81,6 +81,7 @@ struct kw_snapshot {
   bool is_done;
   kw_bell bell;
   int rc;
+  int number; /* the errno, or error of LMDB, behind an rc of KW_ERR_ABORTED; 0: none is known */
   int64_t size;
 };
 
@@ -181,6 +182,11 @@ static int next_held_lease(void *ctx, int64_t *id, int64_t *ttl) {
   return 1;
 }
 
+/* Returns the error of a snapshot that is not taken: the storage has not failed by that. */
+static int refused(int rc) {
+  return rc == KW_ERR_STORAGE ? KW_ERR_ABORTED : rc;
+}
+
 /* Closes the view before the snapshot is ready: the disk can use its pages again, however slowly the file is read. */
 static void *run(void *ctx) {
   kw_snapshot *s = ctx;
@@ -192,7 +198,8 @@ static void *run(void *ctx) {
   s->view = NULL;
   if (rc != KW_OK && ftruncate(s->fd, 0) < 0) rc = KW_ERR_STORAGE;
   pthread_mutex_lock(&s->mutex);
-  s->rc = rc;
+  s->rc = refused(rc);
+  s->number = kw_error_take_number();
   s->size = size;
   s->is_done = true;
   kw_bell_ring(&s->bell);
@@ -447,7 +454,12 @@ static size_t count(const kw_store *store) {
   return n;
 }
 
-int kw_snapshot_open(kw_store *store, kw_snapshot **result) {
+static void describe(int number, char text[KW_REASON_ROOM]) {
+  kw_fault fault = {"its file cannot be written or read", number};
+  kw_fault_describe("keywatch: there is no snapshot", fault, text);
+}
+
+int kw_snapshot_open(kw_store *store, kw_snapshot **result, char text[KW_REASON_ROOM]) {
   if (count(store) >= KW_MAX_SNAPSHOTS) return KW_ERR_TOO_MANY_SNAPSHOTS;
   kw_snapshot *s = kw_alloc_zeroed(sizeof *s);
   if (s == NULL) return KW_ERR_NO_MEMORY;
@@ -459,9 +471,11 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **result) {
   s->bell = kw_bell_retain(&store->bell);
   kw_link_init(&s->link);
   kw_link_add(&store->snapshots, &s->link);
-  int rc = begin(s);
+  kw_error_take_number();
+  int rc = refused(begin(s));
   if (rc != KW_OK) {
     kw_snapshot_close(s);
+    if (rc == KW_ERR_ABORTED) describe(kw_error_take_number(), text);
     return rc;
   }
   *result = s;
@@ -544,7 +558,8 @@ bool kw_snapshot_is_awaited(const kw_store *store) {
   return false;
 }
 
-int kw_snapshot_outcome(const kw_snapshot *s) {
+int kw_snapshot_outcome(const kw_snapshot *s, char text[KW_REASON_ROOM]) {
+  if (s->rc == KW_ERR_ABORTED) describe(s->number, text);
   return s->rc;
 }
 
@@ -552,6 +567,10 @@ int64_t kw_snapshot_size(const kw_snapshot *s) {
   return s->size;
 }
 
-int kw_snapshot_read(const kw_snapshot *s, int64_t at, uint8_t *to, size_t n) {
-  return kw_file_read(s->fd, to, n, at) ? KW_OK : KW_ERR_STORAGE;
+int kw_snapshot_read(const kw_snapshot *s, int64_t at, uint8_t *to, size_t n,
+                     char text[KW_REASON_ROOM]) {
+  errno = 0;
+  if (kw_file_read(s->fd, to, n, at)) return KW_OK;
+  describe(errno, text);
+  return KW_ERR_ABORTED;
 }

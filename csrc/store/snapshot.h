@@ -44,8 +44,8 @@ void kw_snapshot_gather_all(kw_store *store);
 
 /* Begins a snapshot, and starts its thread: of what the database has, so that a durable store makes a checkpoint first;
  * of everything, if the store is in memory. The caller owns the snapshot, which may outlive the store. Errors:
- * KW_ERR_NO_MEMORY, KW_ERR_STORAGE, KW_ERR_NO_SPACE, KW_ERR_TOO_MANY_SNAPSHOTS. */
-int kw_snapshot_open(kw_store *store, kw_snapshot **snapshot);
+ * KW_ERR_NO_MEMORY, KW_ERR_NO_SPACE, KW_ERR_TOO_MANY_SNAPSHOTS; or KW_ERR_ABORTED, with a sentence in `text`. */
+int kw_snapshot_open(kw_store *store, kw_snapshot **snapshot, char text[KW_REASON_ROOM]);
 
 /* Ends the thread, closes the file and frees the snapshot. Waits for the thread, which gives up soon. */
 void kw_snapshot_close(kw_snapshot *snapshot);
@@ -55,18 +55,19 @@ void kw_snapshot_close(kw_snapshot *snapshot);
  * had at kw_snapshot_open rings when the thread is done. */
 bool kw_snapshot_is_ready(kw_snapshot *snapshot);
 
-/* Returns KW_OK, or why the snapshot has failed: an error of kw_image_write; KW_ERR_CANCELLED in a child process, if
- * the snapshot was not ready before the fork. The snapshot must be ready. The file of
- * a failed snapshot is empty. */
-int kw_snapshot_outcome(const kw_snapshot *snapshot);
+/* Returns KW_OK, or why the snapshot has failed: an error of kw_image_write, with KW_ERR_ABORTED and a sentence in
+ * `text` for KW_ERR_STORAGE; KW_ERR_CANCELLED in a child process, if the snapshot was not ready before the fork. The
+ * snapshot must be ready. The file of a failed snapshot is empty. */
+int kw_snapshot_outcome(const kw_snapshot *snapshot, char text[KW_REASON_ROOM]);
 
 /* Returns the size of the bbolt file, which the snapshot's file begins with; its SHA-256 follows, KW_SHA256_BYTES.
  * The snapshot must be ready, with the outcome KW_OK. */
 int64_t kw_snapshot_size(const kw_snapshot *snapshot);
 
-/* Reads exactly `n` bytes at offset `at` of a file that is complete. Returns KW_OK, or KW_ERR_STORAGE if they are not
- * there or cannot be read. */
-int kw_snapshot_read(const kw_snapshot *snapshot, int64_t at, uint8_t *to, size_t n);
+/* Reads exactly `n` bytes at offset `at` of a file that is complete. Returns KW_OK; or KW_ERR_ABORTED, with a
+ * sentence in `text`, if they are not there or cannot be read. */
+int kw_snapshot_read(const kw_snapshot *snapshot, int64_t at, uint8_t *to, size_t n,
+                     char text[KW_REASON_ROOM]);
 
 /* {====== For the store ====== */
 

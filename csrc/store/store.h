@@ -146,9 +146,10 @@ int kw_store_checkpoint(kw_store *store);
  * Returns KW_OK, or KW_ERR_STORAGE once the storage has failed. kw_store_defragmented tells the outcome. */
 int kw_store_defragment(kw_store *store);
 
-/* Returns the outcome of the last defragmentation, see kw_committer_defragmented. The commit group that it came with
- * must be durable: after a failure of the group nothing was defragmented. */
-int kw_store_defragmented(const kw_store *store);
+/* Returns the outcome of the last defragmentation: KW_OK; or KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_ABORTED, with
+ * a sentence in `text`, and the store is as it was. The commit group that it came with must be durable: after a failure
+ * of the group nothing was defragmented. */
+int kw_store_defragmented(const kw_store *store, char text[KW_REASON_ROOM]);
 
 /* }====== */
 

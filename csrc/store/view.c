@@ -26,7 +26,7 @@ int kw_view_open(const kw_database *db, kw_view **result) {
   if (rc == 0) rc = mdb_cursor_open(view->txn, file->leases, &view->leases);
   if (rc != 0) {
     kw_view_close(view);
-    return rc == ENOMEM ? KW_ERR_NO_MEMORY : KW_ERR_STORAGE;
+    return rc == ENOMEM ? KW_ERR_NO_MEMORY : kw_error_storage(rc);
   }
   view->meta = kw_lmdb_get_meta(file, view->txn);
   *result = view;

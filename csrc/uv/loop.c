@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* ppoll */
+#define _GNU_SOURCE /* ppoll, pipe2 */
 #endif
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include "uv/loop.h"
@@ -316,10 +319,19 @@ bool kw_loop_is_awaiting(const kw_loop *loop) {
 
 /* }====== */
 
+/* Returns 0 or an error. Where libuv's first loop finds no descriptors for a pipe, libuv aborts. */
+static int init_uv(uv_loop_t *uv) {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) < 0) return -errno;
+  close(fds[0]);
+  close(fds[1]);
+  return uv_loop_init(uv);
+}
+
 int kw_loop_open(kw_loop **result) {
   kw_loop *loop = kw_alloc_zeroed(sizeof *loop);
   if (loop == NULL) return UV_ENOMEM;
-  int rc = uv_loop_init(&loop->uv);
+  int rc = init_uv(&loop->uv);
   if (rc < 0) {
     kw_free(loop);
     return rc;

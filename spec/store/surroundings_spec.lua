@@ -134,7 +134,7 @@ describe("a durable store whose directory", function()
     local other = assert(keywatch.open { path = place .. "/data", journal_segment_bytes = 65536 })
     assert(other:put("b", "1"))
     put_all()
-    assert.equal("storage", select(2, store:defragment()).code)
+    assert.equal("aborted", select(2, store:defragment()).code)
     local snapshot = assert(store:open_snapshot())
     snapshot:close()
     assert(store:put("a", "2"))
@@ -264,6 +264,32 @@ describe("a durable store without descriptors", function()
       assert.equal(first == "" and "200\ttrue\n" or "201\ttrue\n", printed)
     end)
   end
+
+  it("says that it lacks them for a defragmentation or a snapshot, and that nothing has failed", function()
+    local printed = run([[
+      local keywatch = require "keywatch"
+      local store = assert(keywatch.open { path = "%s" })
+      assert(store:put("a", "1"))
+      assert(os.execute("env -u LD_PRELOAD prlimit --nofile=64:64 --pid " .. require("keywatch.uv").pid()))
+      local files = {}
+      repeat
+        local file = io.open("/dev/null")
+        files[#files + 1] = file
+      until not file
+      for _, method in ipairs { "defragment", "open_snapshot" } do
+        local _, err = store[method](store)
+        print(err.code, err.grpc_status, err.message)
+      end
+      assert(store:put("a", "2"))
+      print(#store:status().errors)
+      for _, file in ipairs(files) do file:close() end
+      assert(store:defragment())
+      store:close()
+    ]], path)
+    assert.equal("aborted\t10\tkeywatch: the database was not defragmented: a copy of it cannot be made: "
+      .. "Too many open files (errno 24)\naborted\t10\tkeywatch: there is no snapshot: its file cannot be written or "
+      .. "read: Too many open files (errno 24)\n0\n", printed)
+  end)
 
   it("does not take those that a program prints to, if they are closed", function()
     local printed = run([[

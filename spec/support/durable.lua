@@ -1,7 +1,7 @@
 --- A durable store that is asked one thing after the other, beside a model of what it has acknowledged.
 --
 -- A step is a list: the name of a method and its arguments. What fails with "storage" may have happened all the same,
--- whole; what fails otherwise has not happened.
+-- whole; what fails otherwise has not happened. A defragmentation alone is "aborted".
 
 local difference = require("spec.support.difference").difference
 local keywatch = require "keywatch"
@@ -61,7 +61,7 @@ function methods:ask(step)
     self.has_failed = true
     return nil, err
   end
-  if got == nil and err.code == "no_space" then return nil, err end
+  if got == nil and (err.code == "no_space" or err.code == "aborted") then return nil, err end
   local expected, refusal = act(self.model, step)
   expect_alike(err and err.code, refusal and refusal.code, step[1] .. "'s failure")
   if type(got) == "table" then expect_alike(got.revision, expected.revision, step[1] .. "'s revision") end

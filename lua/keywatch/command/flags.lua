@@ -6,6 +6,9 @@
 
 local UNITS = { ns = 1e-9, us = 1e-6, ["µs"] = 1e-6, ["μs"] = 1e-6, ms = 1e-3, s = 1, m = 60, h = 3600 }
 
+local MOST = 2 ^ 53 -- whole numbers up to this are exact on every VM
+local MOST_SECONDS = 2 ^ 63 * 1e-9 -- Go's longest duration, 2562047 hours
+
 local kinds = {} -- functions that return the value of a text; or nil and a description of a good text
 
 function kinds.text(text)
@@ -20,13 +23,15 @@ function kinds.list(text)
 end
 
 function kinds.integer(text)
-  if not text:find("^%-?%d+$") then return nil, "a whole number" end
-  return tonumber(text)
+  local number = text:find("^%-?%d+$") and tonumber(text)
+  if number and number >= -MOST and number <= MOST then return number end
+  return nil, ("a whole number%s"):format(number and (" from -%.0f to %.0f"):format(MOST, MOST) or "")
 end
 
 function kinds.count(text)
-  if not text:find("^%d+$") then return nil, "a whole number, and not negative" end
-  return tonumber(text)
+  local number = text:find("^%d+$") and tonumber(text)
+  if number and number <= MOST then return number end
+  return nil, ("a whole number, and %s"):format(number and ("at most %.0f"):format(MOST) or "not negative")
 end
 
 --- Returns the seconds of a duration in Go's notation: 5s, 1m30s, 1.5h.
@@ -38,9 +43,10 @@ function kinds.duration(text)
     if not number or not tonumber(number) or not UNITS[unit] then
       return nil, "a duration, such as 5s, 500ms or 1m30s"
     end
-    seconds = seconds + tonumber(number) * UNITS[unit]
+    seconds = seconds + (tonumber(number) + 0.0) * UNITS[unit]
     rest = after
   until rest == ""
+  if seconds > MOST_SECONDS then return nil, "a duration of at most 2562047h" end
   return seconds
 end
 

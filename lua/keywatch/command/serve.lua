@@ -16,6 +16,8 @@ local DATA_DIR = "keywatch.data"
 
 local STATUS_OF = { INT = 130, TERM = 143 } -- exit statuses: those by which a shell tells of these signals
 
+local DESCRIPTORS = 32 -- that have to be free: the server itself takes about 20
+
 local GRACE = 5 -- seconds that clients have to disconnect
 local PATIENCE = 1 -- seconds between two log lines about the progress of opening
 
@@ -86,15 +88,41 @@ local function end_at_second(signals)
   os.exit(STATUS_OF[name])
 end
 
+--- Returns a sentence if so few descriptors are free that the server could not start; or nil.
+local function find_shortage(values)
+  local files = {}
+  for i = 1, DESCRIPTORS do
+    files[i] = io.open("/dev/null")
+    if not files[i] then break end
+  end
+  local n = #files
+  for _, file in ipairs(files) do file:close() end
+  if n == DESCRIPTORS then return nil end
+  return ("keywatch: cannot serve %s: %d file descriptors are free, and at least %d are needed: raise the limit, "
+    .. "see ulimit -n"):format(data_dir(values) or "from memory", n, DESCRIPTORS)
+end
+
+--- Returns a store and a server; or nil and a sentence.
+local function open(values)
+  uv.raise_limit() -- every connection is a descriptor
+  local shortage = find_shortage(values)
+  if shortage then return nil, shortage end
+  local store, err = open_store(values)
+  if not store then return nil, err.message end
+  local server
+  server, err = open_server(store, values)
+  if server then return store, server end
+  if err.code ~= "no_space" then return nil, err.message end
+  return nil, ("keywatch: cannot serve %s: there is no room for the ids of the server: the disk or the quota is full")
+    :format(data_dir(values) or "from memory")
+end
+
 --- Serves until a signal comes. Returns the exit status.
 local function run(given)
-  uv.raise_limit() -- every connection is a descriptor
   compat.collect_in_steps()
-  local store, err = open_store(given.values)
-  local server
-  if store then server, err = open_server(store, given.values) end
-  if not server then
-    io.stderr:write(err.message, "\n")
+  local store, server = open(given.values)
+  if not store then
+    io.stderr:write(server, "\n")
     return FAILED
   end
   local signals = assert(keywatch.signals { "INT", "TERM" })

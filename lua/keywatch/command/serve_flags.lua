@@ -9,7 +9,6 @@ local settings = require "keywatch.command.settings"
 local tls_flags = require "keywatch.command.tls_flags"
 local url = require "keywatch.support.url"
 
-local HOUR = 3600 -- seconds
 local MIN_SEGMENT, MAX_SEGMENT = 65536, 1073741824 -- bytes, those of the option journal_segment_bytes of open
 
 local HELP = [[
@@ -193,10 +192,9 @@ end
 --- Returns how much history stays, in seconds or revisions; or nil and a description of a good text.
 local function parse_retention(mode, text)
   if mode == "revision" then return flags.parse("count", text) end
-  if text:find("^%d+$") then return tonumber(text) * HOUR end
-  local seconds = flags.parse("duration", text)
+  local seconds = flags.parse("duration", text:find("^%d+$") and text .. "h" or text)
   if seconds then return seconds end
-  return nil, "a number of hours, or a duration such as 5m"
+  return nil, "a number of hours, or a duration such as 5m, at most 2562047h"
 end
 
 --- Checks by flag. Each takes a value and all values, and returns the value to use; or nil and the end of a sentence

@@ -1,0 +1,100 @@
+--- What keeps `keywatch serve` from starting: it says what is missing, and where, and leaves nothing behind.
+
+local command = require "spec.support.command"
+local directory = require "spec.support.directory"
+local fault = require "spec.support.fault"
+local luv = require "spec.support.luv"
+local process = require "spec.support.process"
+local shell = require "spec.support.shell"
+local vm = require "spec.support.vm"
+
+local HTTP = "http://127.0.0.1:0"
+
+describe("keywatch serve", function()
+  local scratch
+
+  before_each(function() scratch = directory.new() end)
+
+  after_each(function()
+    process.end_all()
+    directory.remove_all()
+  end)
+
+  --- Runs it behind another program, with some data directory. Returns its status, and what it has said.
+  local function run(before, ...)
+    local argv = before
+    local own = { vm.interpreter, luv.cwd() .. "/bin/keywatch", "serve", "--listen-client-urls", HTTP, ... }
+    for _, argument in ipairs(own) do argv[#argv + 1] = argument end
+    local server = process.start(argv, { env = vm.environment(), cwd = scratch })
+    return server:wait(), server:stderr()
+  end
+
+  it("refuses a data directory of etcd, and names the command for it", function()
+    local path = scratch .. "/etcd"
+    shell.must("mkdir -p " .. path .. "/member/snap " .. path .. "/member/wal")
+    assert.same({ 1, "keywatch: cannot open " .. path .. ": it is a data directory of etcd: make another one with "
+      .. "keywatch restore, from its file member/snap/db\n" }, { run({}, "--data-dir", path) })
+    assert.equal("member", shell.must("ls " .. path))
+  end)
+
+  it("goes on in a directory that it has served before, also beside a directory of etcd", function()
+    local path = scratch .. "/data"
+    local server = command.start("serve", "--data-dir", path, "--listen-client-urls", HTTP)
+    command.wait_until_ready(server)
+    server:signal("sigterm")
+    assert.equal(0, server:wait())
+    shell.must("mkdir -p " .. path .. "/member/snap")
+    command.wait_until_ready(command.start("serve", "--data-dir", path, "--listen-client-urls", HTTP))
+  end)
+
+  it("says that it has too few descriptors", function()
+    for _, limit in ipairs { 8, 12, 20 } do
+      local status, told = run({ "prlimit", ("--nofile=%d:%d"):format(limit, limit) }, "--data-dir", "data")
+      assert.equal(1, status)
+      assert.matches("^keywatch: cannot serve data: %d+ file descriptors are free, and at least 32 are needed: "
+        .. "raise the limit, see ulimit %-n\n$", told)
+    end
+  end)
+
+  it("says that it lacks the addresses for the map of its database", function()
+    if vm.is_sanitized then return end
+    local status, told = run({ "prlimit", "--as=2000000000" }, "--data-dir", scratch .. "/data")
+    assert.same({ 1, ("keywatch: cannot open %s/data: its map takes 4160 MiB of addresses: see ulimit -v, or lower the "
+      .. "quota\n"):format(scratch) }, { status, told })
+  end)
+
+  it("names the flag of a number that is too large", function()
+    local numbers = {
+      ["quota-backend-bytes"] = "9223372036854775808", ["max-request-bytes"] = "9223372036854775808",
+      ["max-txn-ops"] = "99999999999999999999", ["journal-segment-bytes"] = "9223372036854775808",
+      ["max-concurrent-streams"] = "9223372036854775807", ["self-signed-cert-validity"] = "9223372036854775808",
+      ["auto-compaction-retention"] = "9223372036854775807",
+      ["watch-progress-notify-interval"] = "9223372036854775808h", ["grpc-keepalive-interval"] = "99999999999999h",
+    }
+    for name, number in pairs(numbers) do
+      local status, told = run({}, "--memory", "--" .. name, number)
+      assert.equal(2, status, told)
+      assert.matches("^keywatch serve: %-%-" .. name:gsub("%-", "%%-") .. " must be [^\n]*\n$", told)
+    end
+  end)
+end)
+
+describe("keywatch serve on a full disk", function()
+  local disk = fault.for_each_test()
+
+  after_each(process.end_all)
+
+  it("says so, with the path, however little room there is", function()
+    for _, kib in ipairs { 8, 64, 512, 3000 } do
+      local argv = { "unshare", "--map-root-user", "--mount", "sh", "-c",
+        ('mount -t tmpfs -o size=%dk tmpfs %s && exec "$@"'):format(kib, disk.directory), "sh", vm.interpreter,
+        luv.cwd() .. "/bin/keywatch", "serve", "--listen-client-urls", HTTP, "--data-dir", disk.path }
+      local server = process.start(argv, { env = vm.environment() })
+      assert.equal(1, server:wait())
+      local told = server:stderr()
+      assert.is_truthy(told:find("^keywatch: cannot %a+ " .. disk.path:gsub("%p", "%%%0") .. ": "), told)
+      local why = told:find("No space left on device", 1, true) or told:find("the disk or the quota is full", 1, true)
+      assert.is_truthy(why, told)
+    end
+  end)
+end)
