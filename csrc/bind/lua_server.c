@@ -14,6 +14,7 @@
 #include "bind/lua_watch.h"
 #include "face/module.h"
 #include "rpc/client.h"
+#include "rpc/notes.h"
 #include "rpc/peer.h"
 
 #define PEER_NAME "keywatch.core.peer"
@@ -66,6 +67,7 @@ static const kw_engine engine = {.version = KW_ENGINE_VERSION,
                                  .has_work = kw_server_has_work,
                                  .is_busy = kw_server_is_busy,
                                  .accept = kw_peer_open,
+                                 .lack = kw_notes_lack,
                                  .refuse = kw_peer_refuse,
                                  .identify = kw_peer_identify,
                                  .dialed = &kw_bind_dialed_face,

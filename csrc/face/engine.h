@@ -45,7 +45,7 @@
 #include <sys/uio.h>
 
 #define KW_ENGINE_KEY "keywatch.engine"
-#define KW_ENGINE_VERSION 7
+#define KW_ENGINE_VERSION 8
 #define KW_SERVER_NAME "keywatch.core.server" /* metatable of server objects, in the registry */
 #define KW_CLIENT_NAME "keywatch.core.client" /* metatable of client objects, in the registry */
 #define KW_BELL_NAME "keywatch.uv.bell"       /* metatable of userdata that hold a kw_bell */
@@ -139,6 +139,10 @@ typedef struct kw_engine {
   /* Makes a peer for a connection that was accepted. NULL if memory is short, or if the server takes no more
    * connections: then the driver closes the socket. */
   kw_peer *(*accept)(kw_server *server, const kw_peer_hooks *hooks, int64_t now);
+
+  /* The driver cannot accept connections now, for the reason `why`, which the server logs: descriptors or memory are
+   * short. Connections wait, and the driver tries again. Called after each failed attempt. */
+  void (*lack)(kw_server *server, const char *why);
 
   /* The driver refuses the connection of a peer, for the reason `why`, which the server logs: TLS has failed. The
    * peer is done, and has nothing pending. */

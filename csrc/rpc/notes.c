@@ -122,6 +122,10 @@ void kw_notes_rejected(kw_server *server, const char *remote, const char *why) {
   if (reserve(server, KW_FEW_NOTES)) add_why(server, KW_NOTE_REJECTED, remote, why);
 }
 
+void kw_notes_lack(kw_server *server, const char *why) {
+  if (reserve(server, KW_FEW_NOTES)) add_why(server, KW_NOTE_LACK, "", why);
+}
+
 /* {====== Requests ====== */
 
 static request *find(const kw_server *server, const kw_stream *stream) {

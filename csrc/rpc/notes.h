@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * notes: what a server has to tell for its log: connections that are rejected; and, for a debug log, connections that
+ * notes: what a server has to tell for its log: connections that are rejected, or cannot be accepted; and, for a debug log, connections that
  * begin and end, requests that are refused, and requests that are slow.
  *
  * Notes wait in a ring buffer until Lua takes them. When the ring buffer is full, the oldest note is dropped and
@@ -28,6 +28,7 @@ typedef enum kw_note_kind {
   KW_NOTE_ACCEPTED, /* a connection: remote */
   KW_NOTE_ENDED,    /* a connection: remote, text */
   KW_NOTE_REJECTED, /* a connection that has ended before it spoke HTTP/2: remote, text */
+  KW_NOTE_LACK,     /* connections cannot be accepted: text */
   KW_NOTE_REFUSED, /* a request that ended with an error: remote, path, status, text, amount in ms */
   KW_NOTE_SLOW, /* a request, with status CANCELLED if it got no answer: remote, path, status, amount in ms */
   KW_NOTE_LOST,   /* notes were dropped here: amount */
@@ -53,6 +54,9 @@ bool kw_notes_next(kw_server *server, kw_note *note);
 
 /* True if a note waits to be taken. */
 bool kw_notes_wait(const kw_server *server);
+
+/* For the driver: the function `lack` of kw_engine. */
+void kw_notes_lack(kw_server *server, const char *why);
 
 /* {====== For this folder ====== */
 

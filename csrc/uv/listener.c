@@ -23,8 +23,11 @@
 
 static void on_ready(uv_poll_t *poll, int status, int events);
 
-static void pause_listener(kw_listener *listener) {
-  kw_loop *loop = listener->loop_server->loop;
+/* Tries again later: something is short, as libuv's error says. */
+static void pause_listener(kw_listener *listener, int error) {
+  kw_loop_server *loop_server = listener->loop_server;
+  kw_loop *loop = loop_server->loop;
+  loop_server->engine->lack(loop_server->server, uv_strerror(error));
   kw_loop_watch_events(loop, &listener->poll, 0, on_ready);
   kw_loop_set_timer(loop, &listener->timer, kw_loop_now(loop) + RETRY_MS);
 }
@@ -48,7 +51,7 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
   kw_listener *listener = KW_CONTAINER_OF(poll, kw_listener, poll);
   (void)events;
   if (status < 0) {
-    pause_listener(listener);
+    pause_listener(listener, status);
     return;
   }
   for (int i = 0; i < ACCEPTS; i++) {
@@ -56,7 +59,7 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
     if (fd >= 0) {
       kw_connection_accept(listener->loop_server, fd, listener->tls, listener->context);
     } else if (is_shortage(errno)) {
-      pause_listener(listener);
+      pause_listener(listener, -errno);
       return;
     } else if (is_nothing(errno)) {
       return;

@@ -209,6 +209,11 @@ static void close_peer(void *ctx, const char *why) {
   kw_free(peer);
 }
 
+static void lack(kw_server *server, const char *why) {
+  (void)server;
+  (void)why;
+}
+
 static void refuse_peer(kw_peer *peer, const char *why) {
   snprintf(peer->server->refusal, sizeof peer->server->refusal, "%s", why);
   peer->is_done = true;
@@ -314,6 +319,7 @@ static const kw_engine echo = {.version = KW_ENGINE_VERSION,
                                .has_work = has_work,
                                .is_busy = is_busy,
                                .accept = accept_peer,
+                               .lack = lack,
                                .refuse = refuse_peer,
                                .identify = identify_peer,
                                .client_of = client_of,

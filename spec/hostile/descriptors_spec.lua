@@ -53,5 +53,7 @@ describe("a server without descriptors #once", function()
       dismiss()
     end
     siege:expect_well(8 * MIB)
+    local _, n = siege.peer:log():gsub(" warn connections cannot be accepted, and wait: too many open files: ", "")
+    assert.is_true(n >= 1 and n <= 10, n .. " warnings")
   end)
 end)

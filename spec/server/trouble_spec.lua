@@ -1,6 +1,7 @@
 --- What a server tells when its store does not work: in its log, by Health, in its status, and to who writes.
 
 local keywatch = require "keywatch"
+local trouble = require "keywatch.server.trouble"
 
 local command = require "spec.support.command"
 local directory = require "spec.support.directory"
@@ -110,6 +111,17 @@ describe("a server", function()
       assert(client:ask(ALARM, { action = "DEACTIVATE", memberID = server.identity.member_id, alarm = "NOSPACE" }))
     end
     assert.is_true(#lines >= 10 and #lines <= 20, #lines .. " lines")
+  end)
+
+  it("warns once while it cannot accept connections, and says when it can again", function()
+    local LACK = "too many open files"
+    for _ = 1, 3 do trouble.lack(server, LACK) end
+    assert.same({ "warn connections cannot be accepted, and wait: too many open files: see ulimit -n" }, lines)
+    assert.same({ "keywatch: connections cannot be accepted: too many open files" }, client:ask(STATUS).errors)
+    assert.equal(1, #lines)
+    server.trouble.calm_at = keywatch.now()
+    assert.is_nil(client:ask(STATUS).errors)
+    assert.same({ "info connections are accepted again" }, { lines[2], lines[3] })
   end)
 
   it("tells of an alarm that was armed before it came", function()

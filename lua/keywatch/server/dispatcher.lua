@@ -10,6 +10,7 @@
 local call = require "keywatch.server.call"
 local driver = require "keywatch.task.driver"
 local notes = require "keywatch.server.notes"
+local trouble = require "keywatch.server.trouble"
 
 local CALLS = 16 -- calls whose news are passed on in one turn: then sockets and other tasks have their turn
 
@@ -63,7 +64,8 @@ function dispatcher_methods:poll()
     if snapshot:is_ready() ~= false then ready:set() end
   end
   if server.gone and not driver.get().hosts(server.object) then server.gone:set() end
-  return has_more and 0 or nil
+  local seconds = trouble.poll(server)
+  return has_more and 0 or seconds
 end
 
 --- Ends every call of a server that closes.

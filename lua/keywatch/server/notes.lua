@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- notes: what the core notes for the log of a server: connections that are rejected, and trouble of the store; and, if
--- the level is debug, connections, refused requests and slow requests.
+--- notes: what the core notes for the log of a server: connections that are rejected or cannot be accepted, and
+-- trouble of the store; and, if the level is debug, connections, refused requests and slow requests.
 --
 -- The core drops the oldest notes when too many wait. Rejected connections are warnings at a limited rate. Paths and
 -- texts come from clients, and are quoted.
@@ -50,6 +50,8 @@ local function drain(server)
     remote = remote ~= "" and remote or "an unknown address"
     if kind == "trouble" then
       trouble.update(server)
+    elseif kind == "lack" then
+      trouble.lack(server, text)
     elseif kind == "rejected" then
       server.rejections:line("connection from %s rejected: %s", remote, text)
     elseif kind == "lost" and not server.has_notes then

@@ -1,13 +1,16 @@
 -- SPDX-License-Identifier: MIT
---- trouble: what does not work in the store of a server: its storage has failed, or an alarm is armed. Each is logged
--- once when it begins; the end of an alarm is logged, too. Health answers by it, and is told when it changes.
+--- trouble: what does not work in a server: the storage of its store has failed, an alarm is armed, or it lacks the
+-- descriptors to accept connections. Each is logged once when it begins; the end of the last two is logged, too. Health
+-- answers by the first two, and is told when they change.
 --
--- Clients can arm and disarm alarms, so their lines are limited: BURST at once, and one for each PAUSE after that.
+-- Clients can arm and disarm alarms, and open many connections, so these lines are limited: BURST at once, and one for
+-- each PAUSE after that.
 
 local driver = require "keywatch.task.driver"
 local log_rate = require "keywatch.support.log_rate"
 
 local BURST, PAUSE = 10, 10 -- lines, seconds
+local CALM = 5 -- seconds without a failed attempt to accept a connection, after which the lack is over
 
 --- The lines of an alarm that begins: functions of the store's status, by the alarm.
 local BEGINS = {
@@ -21,12 +24,12 @@ local BEGINS = {
 }
 local WIRE_NAMES = { no_space = "NOSPACE", corrupt = "CORRUPT" }
 
---- Logs a line about an alarm, unless there were too many.
+--- Logs a line, unless there were too many.
 local function tell(server, level, ...)
-  local trouble = server.trouble
-  if not trouble.lines:allows(driver.get().now()) then return end
-  local skipped = trouble.lines:take_skipped()
-  if skipped > 0 then server.log.warn("log lines about alarms left out: %d", skipped) end
+  local lines = server.trouble.lines
+  if not lines:allows(driver.get().now()) then return end
+  local skipped = lines:take_skipped()
+  if skipped > 0 then server.log.warn("log lines about alarms and descriptors left out: %d", skipped) end
   server.log[level](...)
 end
 
@@ -64,6 +67,29 @@ local function update(server)
   trouble.changed:set()
 end
 
+-- {====== Accepting ======
+
+--- Notes that connections cannot be accepted, for a reason.
+local function lack(server, why)
+  local trouble = server.trouble
+  trouble.calm_at = driver.get().now() + CALM
+  if trouble.lack then return end
+  trouble.lack = ("keywatch: connections cannot be accepted: %s"):format(why)
+  tell(server, "warn", "connections cannot be accepted, and wait: %s: see ulimit -n", why)
+end
+
+--- Ends a lack that is over. Returns the seconds until it may be over; nil if there is none.
+local function poll(server)
+  local trouble = server.trouble
+  if not trouble.lack then return nil end
+  local seconds = trouble.calm_at - driver.get().now()
+  if seconds > 0 then return seconds end
+  trouble.lack = nil
+  tell(server, "info", "connections are accepted again")
+end
+
+-- }======
+
 --- Begins with nothing that does not work. The core tells of what there is already.
 local function start(server)
   server.trouble = {
@@ -71,8 +97,10 @@ local function start(server)
     alarms = {},   -- set of names
     is_serving = true,
     changed = driver.get().event(),
+    lack = nil,    -- why connections cannot be accepted
+    calm_at = nil, -- when that is over, if nothing happens
     lines = log_rate.new(PAUSE, BURST),
   }
 end
 
-return { start = start, update = update }
+return { start = start, update = update, lack = lack, poll = poll }

@@ -100,13 +100,15 @@ local function alarm(server, request)
   return { header = header.of(server, server.store:status().revision), alarms = found }
 end
 
---- Returns what does not work as texts, for Status: the alarms, and the errors of the store.
+--- Returns what does not work as texts, for Status: the alarms, the errors of the store, and that no connection can be
+-- accepted.
 local function errors_of(server, state)
   local errors = {}
   for i, one in ipairs(alarms_of(server) or {}) do
     errors[i] = ("memberID:%s alarm:%s "):format(one.memberID, one.alarm)
   end
   for _, text in ipairs(state.errors) do errors[#errors + 1] = text end
+  errors[#errors + 1] = server.trouble.lack
   return errors
 end
 
