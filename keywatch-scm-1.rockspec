@@ -155,6 +155,7 @@ build = {
     ["keywatch.server.services.lock"] = "lua/keywatch/server/services/lock.lua",
     ["keywatch.server.services.maintenance"] = "lua/keywatch/server/services/maintenance.lua",
     ["keywatch.server.services.refusal"] = "lua/keywatch/server/services/refusal.lua",
+    ["keywatch.server.snapshot_reader"] = "lua/keywatch/server/snapshot_reader.lua",
     ["keywatch.server.thread"] = "lua/keywatch/server/thread.lua",
     ["keywatch.server.thread_main"] = "lua/keywatch/server/thread_main.lua",
     ["keywatch.server.tls_options"] = "lua/keywatch/server/tls_options.lua",

@@ -1,6 +1,8 @@
 --- Maintenance's Snapshot: the store as etcd's file has it, in pieces.
 
 local core = require "keywatch.core"
+local keywatch = require "keywatch"
+local snapshot_reader = require "keywatch.server.snapshot_reader"
 
 local luv = require "spec.support.luv"
 local rpc = require "spec.support.rpc"
@@ -124,6 +126,69 @@ describe("Snapshot", function()
     assert.same({ RESOURCE_EXHAUSTED, core.errors.too_many_snapshots.message }, { client:finish(begin()) })
     for i = 1, 8 do snapshots[i]:close() end
     assert.equal(OK, (client:finish(begin())))
+  end)
+
+  describe("that others wait for", function()
+    local calls, stuck, other -- the calls of a client that does not read; and another one
+
+    --- The readers of the snapshots, once all can read.
+    local function readers()
+      local list = {}
+      for reader in pairs(snapshot_reader.readers_of[peer.store] or {}) do
+        if reader.before then list[#list + 1] = reader end
+      end
+      return list
+    end
+
+    before_each(function()
+      fill(5)
+      calls, stuck, other = {}, rpc.attach(peer.server), peer:client()
+      table.insert(peer.clients, stuck)
+      stuck:settle()
+      stuck:pause()
+      for i = 1, 8 do calls[i] = stuck:begin_message(PATH) end
+      stuck:wait(function() return #readers() == 8 end)
+    end)
+
+    --- Has a reader have begun to read 20 seconds ago, and have read so much in a second.
+    local function set_speed(reader, speed)
+      reader.before.at, reader.taken = keywatch.now() - 20, speed * 20
+    end
+
+    local function finish_other()
+      return other:finish(other:begin_message(PATH))
+    end
+
+    it("is kept from them while all readers have just begun, or read fast", function()
+      for i, reader in ipairs(readers()) do
+        if i % 2 == 0 then set_speed(reader, 1e6) end
+      end
+      assert.equal(RESOURCE_EXHAUSTED, (finish_other()))
+      assert.equal(8, #readers())
+    end)
+
+    it("is theirs if it is read slowly: the slowest reader gives way, and is told so", function()
+      local all = readers()
+      for i, reader in ipairs(all) do set_speed(reader, i == 3 and 1e3 or i == 5 and 2e5 or 1e6) end
+      assert.equal(OK, (finish_other()))
+      assert.is_true(all[3].is_ended)
+      assert.equal(7, #readers())
+      stuck:resume()
+      local ended = {}
+      for i = 1, 8 do
+        local status, text = stuck:finish(calls[i])
+        if status ~= OK then ended[#ended + 1] = { status, text } end
+      end
+      assert.same({ { ABORTED, "keywatch: the snapshot was read slowly, and another client needs its place" } }, ended)
+    end)
+
+    it("is theirs, too, if its reader has stopped after a fast beginning", function()
+      local stopped = readers()[1]
+      stopped.taken = stopped.taken + 1e9
+      stopped.before = { at = keywatch.now() - 15, taken = stopped.taken }
+      assert.equal(OK, (finish_other()))
+      assert.is_true(stopped.is_ended)
+    end)
   end)
 
   it("is taken by many, side by side", function()

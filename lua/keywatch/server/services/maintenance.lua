@@ -5,12 +5,14 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local header = require "keywatch.server.services.header"
 local refusal = require "keywatch.server.services.refusal"
+local snapshot_reader = require "keywatch.server.snapshot_reader"
 
 local VERSION = "3.5.21" -- the version of etcd that clients are told
 local STORAGE_VERSION = "3.5.0" -- of etcd, whose data format snapshots have
 
 local PIECE = 32768 -- bytes of a snapshot in one message, as in etcd
 local SUM = 32      -- bytes of a snapshot's SHA-256
+local GAVE_WAY = "keywatch: the snapshot was read slowly, and another client needs its place"
 
 local HASH_OF_NOTHING = 1084519789 -- the CRC-32C of "key"
 
@@ -176,16 +178,21 @@ local function await(server, snapshot)
   return is_ready, err
 end
 
---- Sends some bytes. Returns true; or nil and a refusal if the client stops reading.
-local function send_piece(server, call, bytes, remaining)
+--- Sends some bytes. Returns true; or nil and a refusal if the client stops reading, or has to give way.
+local function send_piece(server, call, reader, bytes, remaining)
   local piece = { blob = bytes, remaining_bytes = remaining, version = STORAGE_VERSION }
-  if call:send(piece, server.stall_seconds) then return true end
+  local is_taken = call:send(piece, server.stall_seconds)
+  if reader.is_ended then return nil, refusal.new(refusal.ABORTED, GAVE_WAY) end
+  reader:note(#bytes)
+  if is_taken then return true end
   return nil, refusal.new(refusal.ABORTED, "keywatch: the snapshot was not read for too long")
 end
 
 --- Sends the file in pieces, and then its SHA-256. Returns true; or nil and an error.
-local function send_all(server, call, snapshot)
+local function send_all(server, call, reader)
+  local snapshot = reader.image
   local ok, err = await(server, snapshot)
+  reader:note(0)
   local size, at = ok and snapshot:size(), 0
   while ok and at < size do
     local n = math.min(PIECE, size - at)
@@ -193,10 +200,10 @@ local function send_all(server, call, snapshot)
     bytes, err = snapshot:read(at, n)
     at = at + n
     if not bytes then return nil, err end
-    ok, err = send_piece(server, call, bytes, size - at)
+    ok, err = send_piece(server, call, reader, bytes, size - at)
   end
   if not ok then return nil, err end
-  return send_piece(server, call, snapshot:read(size, SUM), 0)
+  return send_piece(server, call, reader, snapshot:read(size, SUM), 0)
 end
 
 --- Returns the error for the client: `no_space` means here that the disk is full, not that the store is over its quota.
@@ -210,11 +217,11 @@ end
 --- Sends a snapshot. The snapshot's file goes when the call ends, for whatever reason.
 local function snapshot(server, call)
   call:receive()
-  local image, err = server.store:open_snapshot()
-  if not image then return nil, explain(err) end
-  local ok, done, fault = pcall(send_all, server, call, image)
-  server.snapshots[image] = nil
-  image:close()
+  local reader, err = snapshot_reader.open(server.store, call)
+  if not reader then return nil, explain(err) end
+  local ok, done, fault = pcall(send_all, server, call, reader)
+  server.snapshots[reader.image] = nil
+  reader:close()
   if not ok then error(done, 0) end
   return done, explain(fault)
 end
