@@ -178,7 +178,6 @@ build = {
     ["keywatch.support.key_order"] = "lua/keywatch/support/key_order.lua",
     ["keywatch.support.literal"] = "lua/keywatch/support/literal.lua",
     ["keywatch.support.log"] = "lua/keywatch/support/log.lua",
-    ["keywatch.support.log_rate"] = "lua/keywatch/support/log_rate.lua",
     ["keywatch.support.order"] = "lua/keywatch/support/order.lua",
     ["keywatch.support.random"] = "lua/keywatch/support/random.lua",
     ["keywatch.support.reason"] = "lua/keywatch/support/reason.lua",

@@ -3,13 +3,11 @@
 -- descriptors to accept connections. Each is logged once when it begins; the end of the last two is logged, too. Health
 -- answers by the first two, and is told when they change.
 --
--- Clients can arm and disarm alarms, and open many connections, so these lines are limited: BURST at once, and one for
--- each PAUSE after that.
+-- Clients can arm and disarm alarms, and open many connections, so the rate of these lines is limited.
 
 local driver = require "keywatch.task.driver"
-local log_rate = require "keywatch.support.log_rate"
+local log_limit = require "keywatch.server.log_limit"
 
-local BURST, PAUSE = 10, 10 -- lines, seconds
 local CALM = 5 -- seconds without a failed attempt to accept a connection, after which the lack is over
 
 --- The lines of an alarm that begins: functions of the store's status, by the alarm.
@@ -24,15 +22,6 @@ local BEGINS = {
 }
 local WIRE_NAMES = { no_space = "NOSPACE", corrupt = "CORRUPT" }
 
---- Logs a line, unless there were too many.
-local function tell(server, level, ...)
-  local lines = server.trouble.lines
-  if not lines:allows(driver.get().now()) then return end
-  local skipped = lines:take_skipped()
-  if skipped > 0 then server.log.warn("log lines about alarms and descriptors left out: %d", skipped) end
-  server.log[level](...)
-end
-
 --- Returns the set of names that a list has.
 local function set_of(list)
   local set = {}
@@ -45,10 +34,10 @@ local function compare_alarms(server, status)
   local before, now = server.trouble.alarms, set_of(status.alarms)
   server.trouble.alarms = now
   for name in pairs(now) do
-    if not before[name] then tell(server, "warn", "alarm %s", BEGINS[name](status)) end
+    if not before[name] then server.trouble.lines:line_at("warn", "alarm %s", BEGINS[name](status)) end
   end
   for name in pairs(before) do
-    if not now[name] then tell(server, "info", "alarm %s is over", WIRE_NAMES[name]) end
+    if not now[name] then server.trouble.lines:line_at("info", "alarm %s is over", WIRE_NAMES[name]) end
   end
 end
 
@@ -75,7 +64,7 @@ local function lack(server, why)
   trouble.calm_at = driver.get().now() + CALM
   if trouble.lack then return end
   trouble.lack = ("keywatch: connections cannot be accepted: %s"):format(why)
-  tell(server, "warn", "connections cannot be accepted, and wait: %s: see ulimit -n", why)
+  server.trouble.lines:line_at("warn", "connections cannot be accepted, and wait: %s: see ulimit -n", why)
 end
 
 --- Ends a lack that is over. Returns the seconds until it may be over; nil if there is none.
@@ -85,7 +74,7 @@ local function poll(server)
   local seconds = trouble.calm_at - driver.get().now()
   if seconds > 0 then return seconds end
   trouble.lack = nil
-  tell(server, "info", "connections are accepted again")
+  server.trouble.lines:line_at("info", "connections are accepted again")
 end
 
 -- }======
@@ -99,7 +88,7 @@ local function start(server)
     changed = driver.get().event(),
     lack = nil,    -- why connections cannot be accepted
     calm_at = nil, -- when that is over, if nothing happens
-    lines = log_rate.new(PAUSE, BURST),
+    lines = log_limit.new(server.log, "warn", "log lines about alarms and descriptors left out: %d"),
   }
 end
 
