@@ -222,7 +222,7 @@ static int l_request_progress(lua_State *L) {
   lua_watch *self = check_watch(L);
   kw_hub *hub = self->outlet.hub;
   bool ok =
-      hub != NULL && (kw_watcher_is_early(self->watcher, kw_store_revision(self->owner->store)) ||
+      hub != NULL && (kw_watcher_is_early(self->watcher, kw_store_revision(self->owner->store) + 1) ||
                       kw_hub_progress(hub, self->watcher));
   if (ok) {
     kw_bind_push_int(L, kw_store_revision(self->owner->store));

@@ -292,7 +292,7 @@ typedef struct census {
 } census;
 
 /* Counts the watchers of an outlet, and checks that each is in the place that its state says, and in no other. */
-static const char *check_outlet(const kw_outlet *outlet, census *all) {
+static const char *check_outlet(const kw_outlet *outlet, int64_t rev, census *all) {
   const kw_watcher *w;
   size_t at = 0, queued = 0, blocked = 0, synced = all->synced;
   for (w = outlet->blocked.first; w != NULL; w = w->next) blocked++;
@@ -300,7 +300,8 @@ static const char *check_outlet(const kw_outlet *outlet, census *all) {
     bool is_chosen = w->state == KW_WATCHER_LAGGING && w->watched != NULL;
     if ((w->state == KW_WATCHER_SYNCED || is_chosen) != (w->watched != NULL))
       return "a watcher in the wrong place";
-    if (w->begins_later && kw_link_is_alone(&w->early)) return "an early watcher is not listed";
+    if (kw_watcher_is_early(w, rev + 1) && kw_link_is_alone(&w->early))
+      return "an early watcher is not listed";
     all->synced += w->state == KW_WATCHER_SYNCED;
     all->lagging += w->state == KW_WATCHER_LAGGING && !is_chosen;
     all->chosen += is_chosen;
@@ -316,12 +317,13 @@ static const char *check_outlet(const kw_outlet *outlet, census *all) {
 const char *kw_hub_check(const kw_hub *hub) {
   census all = {0};
   size_t lagging = 0;
+  int64_t rev = kw_store_revision(hub->store);
   const char *fault = kw_watch_group_check(hub->synced);
   for (const kw_watcher *w = hub->lagging.first; w != NULL; w = w->next) lagging++;
   for (const kw_outlet *o = hub->abandoned; fault == NULL && o != NULL; o = o->next)
-    fault = o->n > 0 ? "an abandoned outlet has items" : check_outlet(o, &all);
+    fault = o->n > 0 ? "an abandoned outlet has items" : check_outlet(o, rev, &all);
   for (const kw_outlet *o = hub->outlets; fault == NULL && o != NULL; o = o->next) {
-    fault = check_outlet(o, &all);
+    fault = check_outlet(o, rev, &all);
     if (fault == NULL && o->blocked.first != NULL && o->n == 0) /* else its reader takes an item */
       fault = "a watcher is blocked, and nothing will let it go on";
   }

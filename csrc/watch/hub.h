@@ -88,12 +88,12 @@ kw_watcher *kw_outlet_find(const kw_outlet *outlet, int64_t id);
 bool kw_outlet_take(kw_outlet *outlet, kw_item *item);
 
 /* Queues progress at the store's revision for one watcher, behind its events. Returns false, with nothing queued, if
- * the watcher is not synced, begins at a later revision, or its outlet has no room. */
+ * the watcher is not synced, begins after the next revision, or its outlet has no room. */
 bool kw_hub_progress(kw_hub *hub, kw_watcher *watcher);
 
 /* Queues progress at the store's revision for all watchers of an outlet, as one item behind their events. Returns
- * false, with nothing queued, if a watcher is not synced or begins at a later revision, if the outlet has no watcher,
- * or if it has no room. */
+ * false, with nothing queued, if a watcher is not synced or begins after the next revision, if the outlet has no
+ * watcher, or if it has no room. */
 bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet);
 
 /* Returns when kw_hub_step next has something to do, in milliseconds of the store's clock: the store's deadline

@@ -8,11 +8,12 @@
 
 #define WATCHERS_PER_STEP 1024
 
-/* True if the watcher has been told, or has queued, everything up to the store's revision. */
+/* True if the watcher has been told, or has queued, everything up to the store's revision, and begins at the next
+ * revision at the latest: a client resumes at the revision after its last progress. */
 static bool is_up_to_date(const kw_hub *hub, const kw_watcher *watcher) {
   if (watcher->state != KW_WATCHER_SYNCED || hub->is_behind) return false;
   if (!kw_outlet_is_open(watcher->outlet)) return false;
-  return !kw_watcher_is_early(watcher, kw_store_revision(hub->store));
+  return !kw_watcher_is_early(watcher, kw_store_revision(hub->store) + 1);
 }
 
 static bool offer(kw_hub *hub, kw_outlet *outlet, kw_watcher *watcher) {
@@ -27,14 +28,13 @@ bool kw_hub_progress(kw_hub *hub, kw_watcher *watcher) {
   return is_up_to_date(hub, watcher) && offer(hub, watcher->outlet, watcher);
 }
 
-/* True if a watcher of the outlet has not begun. Those that have begun leave the list, so that the work of this is
- * constant for each watcher that was ever made. */
+/* True if a watcher of the outlet begins after the next revision. The others leave the list, so that the work of this
+ * is constant for each watcher that was ever made. */
 static bool has_early(const kw_hub *hub, kw_outlet *outlet) {
   while (!kw_link_is_alone(&outlet->early)) {
     kw_watcher *watcher = KW_CONTAINER_OF(outlet->early.next, kw_watcher, early);
-    if (kw_watcher_is_early(watcher, kw_store_revision(hub->store))) return true;
+    if (kw_watcher_is_early(watcher, kw_store_revision(hub->store) + 1)) return true;
     kw_link_remove(&watcher->early);
-    watcher->begins_later = false;
   }
   return false;
 }

@@ -55,6 +55,7 @@ local CACHE = {
       "is not told before the first interval is over", "is told after ten minutes unless it was said otherwise",
       "is not told to one that was told something meanwhile", "comes at most ten times a second",
       "comes by itself to one who waits for it",
+      "is told to one that begins at the next revision, and to none that begins later",
     },
   },
 }

@@ -65,6 +65,7 @@ local CLIENT = {
   },
   ["watch/watch_progress"] = {
     ["an event of the revision itself is mark enough"] = { "comes behind everything that it covers" },
+    ["a mark that says nothing new is not queued"] = { "brings a mark to a watch that begins at the next revision" },
     ["the server is asked, which needs time"] = {
       "needs no time, wherever it is called", "returns at once if that is so already",
     },
@@ -148,6 +149,7 @@ local ETCD = {
       "is not told before the first interval is over", "is told after ten minutes unless it was said otherwise",
       "is not told to one that was told something meanwhile", "comes at most ten times a second",
       "comes by itself to one who waits for it",
+      "is told to one that begins at the next revision, and to none that begins later",
     },
     ["the progress of etcd 3.4.23 cannot be trusted"] = {
       "returns the revision up to which everything can be read without waiting",

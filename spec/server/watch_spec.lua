@@ -327,11 +327,13 @@ describe("a watch stream", function()
       create { key = "a" }
       put("b")
       assert.same({ "id -1 at 2" }, lines(progress()))
-      create { key = "a", start_revision = 100 }
+      create { key = "a", start_revision = 4 }
       assert.same({}, progress())
       cancel(1)
+      create { key = "a", start_revision = 3 }
       assert.same({ "id -1 at 2" }, lines(progress()))
       cancel(0)
+      cancel(2)
       assert.same({}, progress())
     end)
 

@@ -314,6 +314,16 @@ local watches = {
       .. " unsupported",
     right = "keywatch",
   },
+  progress_of_no_watch = {
+    what = "a request for progress on a call without a watch, or with a watch that begins after the next revision, is"
+      .. " answered before 3.4.31 and 3.5.13, in the latter case before 3.4.38 and 3.5.22",
+    right = "keywatch",
+  },
+  progress_before_start = {
+    what = "since 3.4.38 and 3.5.22 a watch that begins at the next revision gets no progress before the next write;"
+      .. " keywatch sends it, as older servers do: it is true, and Kubernetes starts its watches so",
+    right = "keywatch",
+  },
 }
 
 -- }======

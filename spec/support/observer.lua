@@ -237,7 +237,7 @@ function on.progress(self, event)
   if not self.options.progress then self:wrong("progress comes that was not asked for") end
   if revision < self.bookmark then self:wrong("progress goes back to %d", revision) end
   if revision > self.ledger.revision then self:wrong("progress is ahead, at %d", revision) end
-  if revision < self.asked_start then self:wrong("progress comes at %d, before the start", revision) end
+  if revision < self.asked_start - 1 then self:wrong("progress comes at %d, before the start", revision) end
   if needed and needed <= revision then self:wrong("progress at %d is ahead of events at %d", revision, needed) end
   self.bookmark = revision
   if self.marks[1] == revision then table.remove(self.marks, 1) end
@@ -370,7 +370,7 @@ function methods:drain(n)
 end
 
 function methods:has_begun()
-  return self.asked_start <= self.ledger.revision
+  return self.asked_start <= self.ledger.revision + 1
 end
 
 --- Asks for a revision up to which everything can be read. That may fail, unless nothing waits to be read.

@@ -482,9 +482,9 @@ describe("progress", function()
     assert.same({ "progress", 8 }, { full:take() })
   end)
 
-  it("is not told before the start", function()
+  it("is not told before the revision that precedes the start", function()
     local store = keywatch.open { now = 0, progress_interval = 1 }
-    local handle = store:open_watch("k", { start_revision = 4, progress = true })
+    local handle = store:open_watch("k", { start_revision = 5, progress = true })
     for now = 1, 2 do
       handle:request_progress()
       settle(store, now * 10)

@@ -76,6 +76,21 @@ describe("progress", function()
     assert.equal("progress 5", (drain(w)))
   end)
 
+  it("is told to one that begins at the next revision, and to none that begins later", function()
+    local store = store_with_keys { now = 0, progress_interval = 5 }
+    local at_next, later = store:watch("a", { progress = true, start_revision = 5 }),
+      store:watch("a", { progress = true, start_revision = 6 })
+    drain(at_next)
+    drain(later)
+    store:step(5)
+    assert.same({ "progress 4", "" }, { (drain(at_next)), (drain(later)) })
+    store:put("b", "")
+    store:step(10)
+    assert.same({ "progress 5", "progress 5" }, { (drain(at_next)), (drain(later)) })
+    store:put("a", "")
+    assert.same({ "put a 6", "put a 6" }, { (drain(at_next)), (drain(later)) })
+  end)
+
   it("comes behind everything that it covers", function()
     local store = store_with_keys { now = 0, progress_interval = 5 }
     local w = store:watch("", { prefix = true, progress = true, start_revision = 2 })
@@ -129,6 +144,13 @@ describe("sync by the reader itself", function()
     store:put("b", "2")
     assert.equal(6, w:sync())
     assert.equal("put a 5, progress 6", (drain(w)))
+  end)
+
+  it("brings a mark to a watch that begins at the next revision", function()
+    local store = store_with_keys()
+    local w = store:watch("a", { progress = true, start_revision = 5 })
+    assert.equal(4, w:sync())
+    assert.equal("progress 4", (drain(w)))
   end)
 
   it("goes on behind what was not read yet", function()
