@@ -60,18 +60,14 @@ int kw_store_compaction_failure(const kw_store *store) {
   return is_running(store) && store->compact_is_delayed ? KW_ERR_NO_MEMORY : KW_OK;
 }
 
-static bool is_before(const kw_change *change, kw_revision rev) {
-  return kw_revision_compare(kw_change_revision(change), rev) < 0;
-}
-
 static void forget_first(kw_store *store, kw_key_history *history) {
   const kw_change *first = kw_key_history_first(history);
   kw_log_remove(store->log, kw_change_revision(first), first->tombstone);
   kw_key_history_drop_first(history);
 }
 
-/* Returns how many changes are known up to the one at `rev`, which is included: one or two, since replaced changes
- * before it were removed when they were visited. Returns 0 if `rev` is not known: the database still has a removed
+/* Returns how many changes are known up to the one at `rev`, which is included: few, since replaced changes before the
+ * compacted revision were removed when they were visited. Returns 0 if `rev` is not known: the database still has a removed
  * record until the removal is durable. */
 static size_t count_until(const kw_key_history *history, kw_revision rev) {
   if (history == NULL) return 0;
@@ -82,10 +78,12 @@ static size_t count_until(const kw_key_history *history, kw_revision rev) {
   return 0;
 }
 
-/* True if a later change, up to the compacted revision, has replaced the first one. */
+/* True if a later change, up to the compacted revision, has replaced the first one. Changes of the compacted revision
+ * itself are not replaced: a watch may begin there, and is told all of them. */
 static bool is_first_replaced(const kw_store *store, const kw_key_history *history) {
-  const kw_change *all = kw_key_history_changes(history);
-  return history->n - history->first > 1 && all[history->first + 1].main <= store->compact_revision;
+  const kw_change *first = kw_key_history_first(history);
+  int64_t until = store->compact_revision;
+  return history->n - history->first > 1 && first->main < until && first[1].main <= until;
 }
 
 /* Returns the changes of the key that were looked at, or -1 if memory is short. */
@@ -94,9 +92,9 @@ static int64_t visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice 
   size_t n = count_until(history, rev);
   if (n == 0) return 1;
   if (!kw_log_reserve_removals(store->log, n)) return -1;
-  while (is_before(kw_key_history_first(history), rev)) forget_first(store, history);
-  bool is_gone = tombstone && rev.main < store->compact_revision;
-  if (is_gone || is_first_replaced(store, history)) forget_first(store, history);
+  for (size_t i = 0; i < n && is_first_replaced(store, history); i++) forget_first(store, history);
+  bool is_first = kw_revision_compare(kw_change_revision(kw_key_history_first(history)), rev) == 0;
+  if (is_first && tombstone && rev.main < store->compact_revision) forget_first(store, history);
   if (kw_key_history_is_empty(history)) kw_index_remove(&store->index, history);
   return (int64_t)n;
 }

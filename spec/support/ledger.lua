@@ -14,7 +14,6 @@ local function new(revision, base)
     revision = revision,
     base = base or 0,
     compact_revision = base or -1,
-    compactions = {}, -- every revision that was compacted to
     floors = {},      -- every value that first_event has had
     over = nil,       -- why nothing more is entered here: the first event of the history that came instead
     is_rough = false, -- whether watchers may go back further than to what they need next
@@ -68,18 +67,12 @@ end
 
 function methods:compact(revision)
   self.compact_revision = revision
-  self.compactions[revision] = true
   self.floors[self:first_event()] = true
 end
 
 --- History does not go on: another begins, whose first event can be that of `first`.
 function methods:close(first)
   self.over = first
-end
-
---- Compaction keeps one change of a key at the compacted revision, the last; the others may have been seen or not.
-function methods:may_be_lost(entry)
-  return entry.is_superseded and self.compactions[entry.event.mod_revision] == true
 end
 
 return { new = new }

@@ -211,13 +211,13 @@ function methods:compact(revision)
   return { revision = self.revision }
 end
 
---- What a compaction that is done has left: everything after it, and of every key the newest record up to it, if
--- that is a put. A tombstone is left only where it is at the compacted revision itself.
+--- What a compaction that is done has left: everything from its revision on, and of every key the newest record up to
+-- it, if that is a put.
 function methods:records_left()
   local newest, left = self:newest_at(self.compact_revision), {}
   for _, record in ipairs(self.history) do
-    local counts = newest[record.key] == record and (record.kv or record.main == self.compact_revision)
-    if record.main > self.compact_revision or counts then left[#left + 1] = record end
+    local counts = newest[record.key] == record and record.kv
+    if record.main >= self.compact_revision or counts then left[#left + 1] = record end
   end
   return left
 end

@@ -94,16 +94,9 @@ function methods:find(at)
   end
 end
 
---- The first wanted entry that must come, and its place.
-function methods:find_needed(at)
-  local entry, i = self:find(at)
-  while entry and self.ledger:may_be_lost(entry) do entry, i = self:find(i + 1) end
-  return entry, i
-end
-
 --- The revision of the next event that must come, or nil.
 function methods:needed()
-  local entry = self:find_needed(self.at)
+  local entry = self:find(self.at)
   return entry and entry.event.mod_revision
 end
 
@@ -112,10 +105,9 @@ local function is_of(entry, event)
   return own.mod_revision == event.mod_revision and own.key == event.key and own.type == event.type
 end
 
---- The entry that an event stands for: the next one, but for those that may be lost.
+--- The entry that an event stands for: the next one.
 function methods:entry_of(event)
   local entry, i = self:find(self.at)
-  while entry and not is_of(entry, event) and self.ledger:may_be_lost(entry) do entry, i = self:find(i + 1) end
   if not entry then
     self:wrong("%s of %q at revision %s comes, and nothing is left", event.type, event.key, event.mod_revision)
   end

@@ -71,7 +71,7 @@ end
 
 --- Whether an event of the edge has to be told, and not only may be.
 local function is_due(owed, kind)
-  return not owed.is_superseded and not (kind == "etcd" and owed.event.type == "DELETE")
+  return kind == "keywatch" or not owed.is_superseded and owed.event.type ~= "DELETE"
 end
 
 local function n_due(watch, kind)

@@ -241,6 +241,23 @@ describe("a watch that starts", function()
     assert.equal("put a 3, put b 4", (drain(store:watch("", { prefix = true, start_revision = 3 }))))
   end)
 
+  it("at the compacted revision is told of every change that was made in it, until the next compaction", function()
+    local store = store_with_keys()
+    store:txn { success = {
+      { delete = "a", from_key = true }, { put = "a", value = "5" }, { put = "b", value = "5" },
+      { delete = "b", from_key = true },
+    } }
+    local function from(revision) return (drain(store:watch("", { prefix = true, start_revision = revision }))) end
+    local all = from(5)
+    assert.equal("delete a 5, delete b 5, put a 5, put b 5, delete b 5", all)
+    store:compact(5, { physical = true })
+    assert.equal(all, from(5))
+    store:put("c", "")
+    store:compact(6, { physical = true })
+    assert.equal("put c 6", from(6))
+    assert.same({ "5", nil, "" }, { store:get("a").value, store:get("b"), store:get("c").value })
+  end)
+
   it("before the compacted revision fails, and tells which that is", function()
     local store = store_with_keys()
     store:compact(3)
