@@ -278,6 +278,7 @@ build = {
         "csrc/watch/outlet.c",
         "csrc/watch/progress.c",
         "csrc/watch/ready.c",
+        "csrc/watch/scroll.c",
         "csrc/watch/walk.c",
         "csrc/watch/watch_group.c",
         "csrc/watch/watched_table.c",

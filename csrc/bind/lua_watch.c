@@ -9,8 +9,13 @@
 #include "bind/lua_store.h"
 #include "bind/lua_value.h"
 #include "codec/keyvalue.h"
+#include "watch/scroll.h"
 
 #define WATCH_NAME "keywatch.core.watch"
+
+/* Limits of a piece of a long batch. */
+#define PIECE_EVENTS 512
+#define PIECE_BYTES (256 * 1024)
 
 static const int kind_names[] = {[KW_ITEM_EVENTS] = KW_UP_EVENTS,
                                  [KW_ITEM_PROGRESS] = KW_UP_PROGRESS,
@@ -23,6 +28,8 @@ typedef struct lua_watch {
   kw_watcher *watcher; /* valid while the outlet has a hub */
   kw_item giving;      /* the item whose events are being pushed */
   bool is_giving;
+  kw_scroll scroll; /* over the long batch that is the oldest item */
+  kw_batch *piece;  /* events of that which have not been pushed yet; or NULL */
 } lua_watch;
 
 static lua_watch *check_watch(lua_State *L) {
@@ -94,12 +101,18 @@ static void apply_event(lua_State *L, const kw_event *event, size_t cut) {
   lua_rawset(L, TARGET);
 }
 
-/* Begins to give the oldest item, if that has events. Finalizers may write to the store and close it meanwhile: the
- * batch is retained. */
+static bool is_long(const kw_item *item) {
+  return item->kind == KW_ITEM_EVENTS && item->batch->long_revision != 0;
+}
+
+/* Begins to give the oldest item, if that has events; of a long batch the piece, if there is one. Finalizers may write
+ * to the store and close it meanwhile: the batch is retained. */
 static bool begin_giving(lua_watch *self) {
   const kw_item *first = self->outlet.hub == NULL ? NULL : kw_outlet_first(&self->outlet);
   if (first == NULL || first->kind != KW_ITEM_EVENTS) return false;
+  if (is_long(first) && self->piece == NULL) return false;
   self->giving = *first;
+  if (is_long(first)) self->giving.batch = self->piece;
   kw_batch_retain(self->giving.batch);
   return self->is_giving = true;
 }
@@ -159,6 +172,80 @@ static void push_events(lua_State *L, lua_watch *self) {
   if (status != 0) lua_error(L);
 }
 
+/* {====== Long batches ====== */
+
+static void drop_piece(lua_watch *self) {
+  if (self->piece != NULL) kw_batch_release(self->piece);
+  self->piece = NULL;
+}
+
+/* Fills the piece with the next events of the scroll, at least one. */
+static int fill_piece(lua_watch *self) {
+  kw_event event;
+  while (self->scroll.left > 0 && self->piece->n < PIECE_EVENTS &&
+         self->piece->bytes < PIECE_BYTES) {
+    kw_work work = kw_work_without_end();
+    int rc = kw_scroll_next(&self->scroll, &work, &event);
+    if (rc != KW_OK) return self->piece->n > 0 ? KW_OK : rc;
+    kw_batch_add(self->piece, &event);
+  }
+  return KW_OK;
+}
+
+/* Makes the next piece of the long batch that is the oldest item. Returns KW_OK, KW_ERR_NO_MEMORY with nothing changed,
+ * or another error: then the batch is out of the queue, and the watcher has failed, or will be told again. */
+static int make_piece(lua_watch *self, const kw_item *first) {
+  if (self->piece != NULL) return KW_OK;
+  kw_hub *hub = self->outlet.hub;
+  int64_t rev = first->revision;
+  if (self->scroll.batch == NULL) kw_scroll_open(&self->scroll, hub, first);
+  bool is_new = self->scroll.left == self->scroll.batch->long_n;
+  int rc = kw_scroll_seek(&self->scroll) ? KW_OK : KW_ERR_COMPACTED;
+  if (rc == KW_OK && (self->piece = kw_batch_new(PIECE_EVENTS)) == NULL) return KW_ERR_NO_MEMORY;
+  if (rc == KW_OK) rc = fill_piece(self);
+  if (rc == KW_OK) return KW_OK;
+  drop_piece(self);
+  if (rc == KW_ERR_NO_MEMORY) return rc;
+  kw_scroll_close(&self->scroll);
+  skip(self);
+  if (is_new && rc == KW_ERR_COMPACTED) {
+    kw_hub_tell_again(hub, self->watcher, rev);
+  } else {
+    kw_hub_fail(hub, self->watcher, rc);
+  }
+  return rc;
+}
+
+/* Returns the oldest item, or NULL. Does a step of the store if there is none. If it is a long batch, there is a piece
+ * of it. */
+static const kw_item *first_item(lua_State *L, lua_watch *self) {
+  for (;;) {
+    if (self->outlet.n == 0) {
+      kw_bind_check_process(L, self->owner);
+      kw_bind_step_if_due(self->owner);
+    }
+    const kw_item *first = kw_outlet_first(&self->outlet);
+    if (first == NULL || !is_long(first)) return first;
+    int rc = make_piece(self, first);
+    if (rc == KW_ERR_NO_MEMORY) luaL_error(L, "not enough memory");
+    if (rc == KW_OK) return first;
+  }
+}
+
+/* Drops the oldest item, after its events were pushed; of a long batch only the piece, unless that was the last one.
+ * Returns true if more of the same revision follows. A finalizer may have closed the watch meanwhile. */
+static bool advance(lua_watch *self) {
+  drop_piece(self);
+  if (self->scroll.batch != NULL && self->scroll.left > 0) return true;
+  kw_scroll_close(&self->scroll);
+  skip(self);
+  return false;
+}
+
+/* }====== */
+
+/* Returns the kind of the oldest item, and its events or its revision; and true if more events of the same revision
+ * follow. */
 static int l_take(lua_State *L) {
   lua_watch *self = check_watch(L);
   if (self->is_giving) kw_bind_refuse_finalizer(L, "watch");
@@ -166,11 +253,7 @@ static int l_take(lua_State *L) {
     lua_pushliteral(L, "closed");
     return 1;
   }
-  if (self->outlet.n == 0) {
-    kw_bind_check_process(L, self->owner);
-    kw_bind_step_if_due(self->owner);
-  }
-  const kw_item *first = kw_outlet_first(&self->outlet);
+  const kw_item *first = first_item(L, self);
   if (first == NULL) return 0;
   lua_settop(L, USED);
   luaL_checkstack(L, 4, WATCH_NAME);
@@ -180,8 +263,9 @@ static int l_take(lua_State *L) {
   } else {
     kw_bind_push_int(L, first->revision);
   }
-  skip(self);
-  return 2;
+  if (!advance(self)) return 2;
+  lua_pushboolean(L, true);
+  return 3;
 }
 
 /* Applies all events that have come to a table: key to value. Returns the revision of the last one, or 0; and true if
@@ -221,9 +305,9 @@ static int l_disarm(lua_State *L) {
 static int l_request_progress(lua_State *L) {
   lua_watch *self = check_watch(L);
   kw_hub *hub = self->outlet.hub;
-  bool ok =
-      hub != NULL && (kw_watcher_is_early(self->watcher, kw_store_revision(self->owner->store) + 1) ||
-                      kw_hub_progress(hub, self->watcher));
+  bool ok = hub != NULL &&
+            (kw_watcher_is_early(self->watcher, kw_store_revision(self->owner->store) + 1) ||
+             kw_hub_progress(hub, self->watcher));
   if (ok) {
     kw_bind_push_int(L, kw_store_revision(self->owner->store));
   } else {
@@ -258,7 +342,10 @@ static int l_backlog(lua_State *L) {
 }
 
 static int l_close(lua_State *L) {
-  kw_outlet_close(&check_watch(L)->outlet);
+  lua_watch *self = check_watch(L);
+  drop_piece(self);
+  kw_scroll_close(&self->scroll);
+  kw_outlet_close(&self->outlet);
   return 0;
 }
 

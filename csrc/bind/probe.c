@@ -138,8 +138,17 @@ static int l_hash_visits(lua_State *L) {
   return 1;
 }
 
+/* set_long_bytes(store, n): the bytes from which on a revision is told as a long batch. */
+static int l_set_long_bytes(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_store(L, 1);
+  if (kw_bind_make_hub(self) != KW_OK) return luaL_error(L, "no memory");
+  kw_hub_set_long_bytes(self->hub, (size_t)luaL_checkinteger(L, 2));
+  return 0;
+}
+
 static const luaL_Reg probe[] = {{"check", l_check},
                                  {"set_walk_visits", l_set_walk_visits},
+                                 {"set_long_bytes", l_set_long_bytes},
                                  {"fail_core", l_fail_core},
                                  {"fail_all", l_fail_all},
                                  {"fail_none", l_fail_none},

@@ -10,6 +10,7 @@
 #include "bind/lua_watch.h"
 #include "codec/keyvalue.h"
 #include "face/module.h"
+#include "watch/scroll.h"
 
 #define STREAM_NAME "keywatch.core.probe.stream"
 
@@ -77,6 +78,22 @@ static int l_progress(lua_State *L) {
   return 1;
 }
 
+/* Adds the keys of a long batch to the table on the top. */
+static void push_long(lua_State *L, const stream *self, const kw_item *item) {
+  kw_scroll scroll;
+  kw_event event;
+  kw_work work = kw_work_without_end();
+  kw_scroll_open(&scroll, self->outlet.hub, item);
+  bool ok = kw_scroll_seek(&scroll);
+  for (int i = 1; ok && scroll.left > 0; i++) {
+    ok = kw_scroll_next(&scroll, &work, &event) == KW_OK;
+    if (!ok) break;
+    kw_bind_push_slice(L, kw_keyvalue_key(event.record));
+    lua_rawseti(L, -2, i);
+  }
+  kw_scroll_close(&scroll);
+}
+
 /* stream:take(): kind, id (nil: for all), revision, and the keys of the events; nothing if the outlet is empty. */
 static int l_take(lua_State *L) {
   static const char *const kinds[] = {[KW_ITEM_EVENTS] = "events",
@@ -94,6 +111,7 @@ static int l_take(lua_State *L) {
   }
   kw_bind_push_int(L, item.revision);
   lua_newtable(L);
+  if (item.batch != NULL && item.batch->long_revision != 0) push_long(L, self, &item);
   for (uint32_t i = item.from; item.batch != NULL && i < item.batch->n; i++) {
     kw_bind_push_slice(L, kw_keyvalue_key(item.batch->events[i].record));
     lua_rawseti(L, -2, (int)(i - item.from) + 1);

@@ -29,6 +29,10 @@ size_t kw_event_size(const kw_event *event) {
   return field_size(body_size(event));
 }
 
+size_t kw_event_size_with(const kw_event *event, size_t prev_len) {
+  return field_size(body_size(event) + field_size(prev_len));
+}
+
 static uint8_t *put_head(uint8_t *to, uint8_t tag, size_t len) {
   *to++ = tag;
   return kw_wire_put_varint(to, len);

@@ -14,6 +14,9 @@
 /* Returns the size of the encoded event, with the tag and the length of its field. */
 size_t kw_event_size(const kw_event *event);
 
+/* Returns the size that an encoded event without `prev` would have with one of `prev_len` bytes. */
+size_t kw_event_size_with(const kw_event *event, size_t prev_len);
+
 /* Encodes an event at `to`, which has room for kw_event_size bytes. Returns the end of what was written. */
 uint8_t *kw_event_put(const kw_event *event, uint8_t *to);
 

@@ -148,7 +148,7 @@ int64_t kw_server_tend(kw_server *server, int64_t now) {
   kw_service_tend(server);
   more = kw_kv_tend(server) || more;
   more = free_discarded(server) || more;
-  kw_watch_tend(server);
+  more = kw_watch_tend(server) || more;
   make_room(server);
   if (more || kw_hub_deadline(server->hub) == INT64_MIN) return now;
   return server->options.clock != NULL ? INT64_MAX : kw_hub_deadline(server->hub);

@@ -98,8 +98,9 @@ struct kw_server {
  * makes one more page of each large answer. Returns true if it wants another turn at once. */
 bool kw_kv_tend(kw_server *server);
 
-/* The Watch service's work of one turn: wakes the watch streams that have something to send. */
-void kw_watch_tend(kw_server *server);
+/* The Watch service's work of one turn: wakes the watch streams that have something to send. Returns true if there is
+ * more to do. */
+bool kw_watch_tend(kw_server *server);
 
 /* Returns the time of the store: the server's, unless the store's time is moved by hand. */
 int64_t kw_server_time(const kw_server *server);

@@ -5,12 +5,16 @@
  * A watch stream has an outlet. The items of its watchers wait there until the stream can take more. Then they are
  * encoded: a header and a watch id for each watcher, and the bytes of the events as they are. Answers to requests go
  * into the stream at once.
+ *
+ * A long batch is encoded while the stream lets its bytes out: as one message, whose length is known before, or as
+ * fragments, one at a time. Until its end nothing else may come between, so the stream takes no requests.
  */
 #include "base/mem.h"
 #include "codec/event.h"
 #include "codec/wire.h"
 #include "model/error.h"
 #include "rpc/service.h"
+#include "watch/scroll.h"
 
 #define PULLED (32 * 1024) /* bytes that a stream is filled to at once */
 #define ALL_WATCHERS (-1)  /* watch id of an answer about the whole stream, or about no watcher */
@@ -21,6 +25,9 @@ enum { WATCH_ID = 2, FRAGMENT = 7 };
 typedef struct watch_stream {
   kw_outlet outlet;
   kw_stream *stream;
+  kw_scroll scroll; /* over the long batch that is being sent */
+  kw_chain
+      fragment; /* events of the next fragment of that; of a watcher that takes no fragments always empty */
 } watch_stream;
 
 /* {====== Sending ====== */
@@ -51,6 +58,17 @@ static uint8_t *put_head(const kw_server *server, const portion *p, uint8_t *to)
   return kw_wire_put_number(to, FRAGMENT, p->is_fragment);
 }
 
+/* Begins a message: its head, and `size` bytes that follow. Returns false if memory is short. */
+static bool begin_message(kw_server *server, kw_stream *stream, const portion *p, size_t size) {
+  size_t head = head_size(server, p);
+  if (!kw_stream_begin_parts(stream, head + size)) return false;
+  uint8_t *to = kw_chain_reserve(&stream->out, head);
+  if (to == NULL) return false;
+  put_head(server, p, to);
+  kw_chain_commit(&stream->out, head);
+  return true;
+}
+
 /* Encodes the events into the stream. */
 static bool send_copied(kw_server *server, kw_stream *stream, const portion *p, size_t size) {
   size_t len = head_size(server, p) + size;
@@ -64,13 +82,8 @@ static bool send_copied(kw_server *server, kw_stream *stream, const portion *p, 
 /* Takes the events from the batch's wire form, which is encoded once for all watchers. */
 static bool send_shared(kw_server *server, kw_stream *stream, const portion *p, size_t size) {
   kw_blob *wire = kw_batch_wire(p->batch);
-  size_t head = head_size(server, p);
-  if (wire == NULL || !kw_stream_begin_parts(stream, head + size)) return false;
+  if (wire == NULL || !begin_message(server, stream, p, size)) return false;
   size_t before = p->from == 0 ? 0 : kw_batch_size(p->batch, 0, p->from);
-  uint8_t *to = kw_chain_reserve(&stream->out, head);
-  if (to == NULL) return false;
-  put_head(server, p, to);
-  kw_chain_commit(&stream->out, head);
   if (!kw_chain_add_blob(&stream->out, wire, kw_slice_of(wire->bytes + before, size))) return false;
   kw_stream_sent(stream);
   return true;
@@ -107,7 +120,101 @@ static bool send_fragments(kw_server *server, kw_stream *stream, portion p) {
   return ok;
 }
 
+/* {------ Long batches ------ */
+
+static portion portion_of(const kw_scroll *scroll) {
+  return (portion){.watch_id = scroll->watcher->id, .revision = scroll->batch->long_revision};
+}
+
+static bool is_in_fragments(const kw_server *server, const kw_scroll *scroll) {
+  portion p = portion_of(scroll);
+  const kw_batch *batch = scroll->batch;
+  return scroll->watcher->fragment && batch->long_n > 1 &&
+         head_size(server, &p) + batch->long_size >= server->options.max_fragment;
+}
+
+/* Sends the events of a fragment. */
+static bool send_fragment(kw_server *server, watch_stream *watch, bool has_more) {
+  portion p = portion_of(&watch->scroll);
+  p.is_fragment = has_more;
+  if (!begin_message(server, watch->stream, &p, watch->fragment.len)) return false;
+  kw_chain_append(&watch->stream->out, &watch->fragment);
+  return true;
+}
+
+/* Adds an event to the next fragment. Sends the fragment first if the event does not fit in. */
+static bool add_to_fragment(kw_server *server, watch_stream *watch, const kw_event *event) {
+  portion p = portion_of(&watch->scroll);
+  p.is_fragment = true;
+  size_t size = kw_event_size(event), len = watch->fragment.len;
+  bool fits = len == 0 || head_size(server, &p) + len + size < server->options.max_fragment;
+  if (!fits && !send_fragment(server, watch, true)) return false;
+  uint8_t *to = kw_chain_reserve(&watch->fragment, size);
+  if (to == NULL) return false;
+  kw_event_put(event, to);
+  kw_chain_commit(&watch->fragment, size);
+  return watch->scroll.left > 0 || send_fragment(server, watch, false);
+}
+
+/* Adds an event to the message. */
+static bool add_to_message(kw_stream *stream, const kw_event *event) {
+  size_t size = kw_event_size(event);
+  uint8_t *to = kw_chain_reserve(&stream->out, size);
+  if (to == NULL) return false;
+  kw_event_put(event, to);
+  kw_chain_commit(&stream->out, size);
+  return true;
+}
+
+/* Wakes the stream in the next turn. */
+static void wake_later(watch_stream *watch) {
+  kw_outlet_arm(&watch->outlet);
+  kw_ready_add(&watch->outlet);
+}
+
+/* Sends more of a long batch. Returns KW_OK; KW_UNFINISHED if this turn has done enough; or an error, after which the
+ * message cannot be completed. */
+static int send_more(kw_server *server, watch_stream *watch) {
+  kw_stream *stream = watch->stream;
+  kw_work work = kw_work_of_turn();
+  bool is_split = is_in_fragments(server, &watch->scroll);
+  kw_event event;
+  if (!kw_scroll_seek(&watch->scroll)) return KW_ERR_COMPACTED;
+  while (stream->out.len < PULLED && watch->scroll.left > 0) {
+    int rc = kw_scroll_next(&watch->scroll, &work, &event);
+    if (rc == KW_UNFINISHED && watch->fragment.len > 0)
+      return send_fragment(server, watch, true) ? KW_OK : KW_ERR_NO_MEMORY;
+    if (rc != KW_OK) return rc;
+    bool ok = is_split ? add_to_fragment(server, watch, &event) : add_to_message(stream, &event);
+    if (!ok) return KW_ERR_NO_MEMORY;
+  }
+  if (watch->scroll.left > 0) return KW_OK;
+  kw_scroll_close(&watch->scroll);
+  wake_later(watch); /* kw_watch_tend lets requests in again */
+  return KW_OK;
+}
+
+/* Begins to send a long batch. If the history has changed, the watcher is told again. */
+static bool begin_long(kw_server *server, watch_stream *watch, const kw_item *item) {
+  kw_scroll *scroll = &watch->scroll;
+  kw_scroll_open(scroll, server->hub, item);
+  portion p = portion_of(scroll);
+  size_t len = head_size(server, &p) + item->batch->long_size;
+  bool is_valid = kw_scroll_seek(scroll), is_split = is_in_fragments(server, scroll);
+  if (is_valid && (is_split || len <= KW_MAX_ANSWER)) {
+    kw_stream_pause(watch->stream);
+    return is_split || begin_message(server, watch->stream, &p, item->batch->long_size);
+  }
+  kw_scroll_close(scroll);
+  if (!is_valid) kw_hub_tell_again(server->hub, item->watcher, item->revision);
+  if (is_valid) kw_service_refuse_size(watch->stream, len);
+  return true;
+}
+
+/* }------ */
+
 static bool send_events(kw_server *server, watch_stream *watch, const kw_item *item) {
+  if (item->batch->long_revision != 0) return begin_long(server, watch, item);
   portion p = {.watch_id = item->watcher->id,
                .revision = item->revision,
                .batch = item->batch,
@@ -151,14 +258,24 @@ static bool send_item(kw_server *server, watch_stream *watch, const kw_item *ite
 static void on_pull(kw_server *server, kw_stream *stream) {
   watch_stream *watch = stream->owner;
   kw_item item;
-  while (stream->out.len < PULLED && kw_outlet_take(&watch->outlet, &item)) {
-    bool ok = send_item(server, watch, &item);
+  int rc = KW_OK;
+  while (rc == KW_OK && stream->out.len < PULLED && !stream->is_finished) {
+    if (watch->scroll.batch != NULL) {
+      rc = send_more(server, watch);
+      kw_stream_sent(stream);
+      continue;
+    }
+    if (!kw_outlet_take(&watch->outlet, &item)) break;
+    if (!send_item(server, watch, &item)) rc = KW_ERR_NO_MEMORY;
     if (item.batch != NULL) kw_batch_release(item.batch);
-    if (ok) continue;
-    kw_stream_reset(stream, KW_RESET_INTERNAL);
-    return;
   }
-  kw_outlet_arm(&watch->outlet);
+  if (rc < 0) {
+    kw_stream_reset(stream, KW_RESET_INTERNAL);
+  } else if (rc == KW_UNFINISHED) {
+    wake_later(watch);
+  } else {
+    kw_outlet_arm(&watch->outlet);
+  }
 }
 
 /* }====== */
@@ -235,7 +352,7 @@ static void on_open(kw_server *server, kw_stream *stream) {
   stream->owner = watch;
   kw_hub_open_outlet(server->hub, &watch->outlet, &server->ready, server->options.outlet_bytes,
                      true);
-  watch->outlet.account = kw_session_account(stream->session);
+  watch->outlet.account = watch->fragment.account = kw_session_account(stream->session);
   watch->outlet.on_closed = free_watch_stream;
   kw_account_charge(watch->outlet.account, sizeof *watch);
   kw_outlet_arm(&watch->outlet);
@@ -251,17 +368,28 @@ static void on_half_close(kw_server *server, kw_stream *stream) {
 static void on_close(kw_server *server, kw_stream *stream) {
   watch_stream *watch = stream->owner;
   if (watch == NULL) return;
+  kw_scroll_close(&watch->scroll);
+  kw_chain_drop(&watch->fragment);
   kw_account_credit(watch->outlet.account, sizeof *watch);
   kw_outlet_abandon(&watch->outlet, &server->abandoned);
 }
 
-void kw_watch_tend(kw_server *server) {
+/* A stream whose long batch has a gap, of events that its watcher does not want, is woken after the gap. */
+bool kw_watch_tend(kw_server *server) {
+  kw_work work = kw_work_of_turn();
   kw_outlet *outlet;
   while ((outlet = kw_ready_next(&server->ready)) != NULL) {
     watch_stream *watch = KW_CONTAINER_OF(outlet, watch_stream, outlet);
+    bool is_long = watch->scroll.batch != NULL;
+    if (is_long && !kw_scroll_skip(&watch->scroll, &work)) {
+      wake_later(watch);
+      return true;
+    }
     kw_stream_wake(watch->stream);
     kw_server_touch(watch->stream);
+    if (!is_long) kw_stream_resume(watch->stream);
   }
+  return false;
 }
 
 const kw_method kw_watch_methods[] = {

@@ -67,8 +67,8 @@ static void forget_first(kw_store *store, kw_key_history *history) {
 }
 
 /* Returns how many changes are known up to the one at `rev`, which is included: few, since replaced changes before the
- * compacted revision were removed when they were visited. Returns 0 if `rev` is not known: the database still has a removed
- * record until the removal is durable. */
+ * compacted revision were removed when they were visited. Returns 0 if `rev` is not known: the database still has a
+ * removed record until the removal is durable. */
 static size_t count_until(const kw_key_history *history, kw_revision rev) {
   if (history == NULL) return 0;
   const kw_change *all = kw_key_history_changes(history);

@@ -225,7 +225,9 @@ kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev) {
 
 size_t kw_store_previous_size(const kw_store *store, kw_slice key, int64_t rev) {
   const kw_change *change = previous(store, key, rev);
-  return change == NULL ? 0 : kw_log_size(store->log, kw_change_revision(change), false);
+  if (change == NULL) return 0;
+  size_t size = kw_log_size(store->log, kw_change_revision(change), false);
+  return size == 0 ? KW_PREVIOUS_UNREADABLE : size;
 }
 
 int kw_store_read_failure(const kw_store *store) {

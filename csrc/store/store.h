@@ -308,7 +308,10 @@ bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *e
  * if the key did not exist, or if that revision was compacted. A record that cannot be read is empty. */
 kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev);
 
-/* Returns the bytes of the record that kw_store_previous returns, or 0, also if it cannot be read. */
+#define KW_PREVIOUS_UNREADABLE SIZE_MAX
+
+/* Returns the bytes of the record that kw_store_previous returns; 0 if there is none; KW_PREVIOUS_UNREADABLE if it
+ * cannot be read. */
 size_t kw_store_previous_size(const kw_store *store, kw_slice key, int64_t rev);
 
 /* Returns why the last unreadable record since the last apply, seek, step, poll or hash could not be read:

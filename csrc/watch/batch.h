@@ -3,6 +3,9 @@
  * batch: events in order of revision, with a reference count, shared by all watchers that are told the same.
  *
  * A batch holds whole revisions: of each revision either all events that its watchers want, or none.
+ *
+ * A *long* batch is one revision with more bytes than should be held at once. It has no events, only their number and
+ * their size. A reader takes the events from the log, in turns: see watch/scroll.h.
  */
 #ifndef KW_WATCH_BATCH_H
 #define KW_WATCH_BATCH_H
@@ -14,6 +17,15 @@ typedef struct kw_batch {
   uint32_t n;    /* number of events */
   size_t bytes;  /* of all records, `prev` included: the batch's charge in an outlet */
   kw_blob *wire; /* its events encoded; NULL until kw_batch_wire is first called */
+
+  /* Of a long batch: */
+  int64_t long_revision; /* its revision; 0: the batch is not long */
+  uint32_t long_first;   /* the sub-revision of its first event, or less */
+  size_t long_n;         /* number of events */
+  size_t long_size;      /* of the events as fields of a WatchResponse */
+  int64_t compacted;     /* compacted revision of the store when the events were counted */
+  uint64_t era;          /* the hub's era then */
+
   kw_event events[];
 } kw_batch;
 

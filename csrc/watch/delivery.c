@@ -15,10 +15,8 @@ bool kw_delivery_tell(kw_walk *walk, kw_watcher *watcher) {
   kw_told told = is_open ? kw_walk_tell(walk, watcher) : KW_UNTOLD;
   watcher->was_refused = told == KW_REFUSED || told == KW_NO_MEMORY || told == KW_UNREADABLE;
   watcher->is_unreadable = told == KW_UNREADABLE;
-  if (told == KW_TOLD) {
-    watcher->was_told = true;
-    if (watcher->outlet->is_armed) kw_ready_add(watcher->outlet);
-  }
+  if (told == KW_TOLD) watcher->was_told = true;
+  if (watcher->outlet->is_armed && watcher->outlet->n > 0) kw_ready_add(watcher->outlet);
   return !watcher->was_refused;
 }
 
@@ -69,6 +67,7 @@ bool kw_delivery_walk_revision(kw_hub *hub, kw_walk *walk, kw_watch_group *group
       return false;
     bool is_copied = entry->blob == NULL && walk->n > n;
     kw_work_spend(&of_revision, is_copied ? entry->bytes.len : 0);
+    of_revision.left -= (int64_t)walk->lookups;
     *more = kw_store_next(hub->store, cursor, entry);
   } while (*more && entry->rev.main == rev && kw_work_is_left(&of_revision));
   work->left += of_revision.left;
@@ -138,6 +137,7 @@ static void on_replace(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
   int64_t now = kw_store_revision(hub->store);
   hub->is_behind = false;
+  hub->era++;
   int64_t rev = before > now ? before : now;
   kw_watcher *w;
   for (kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next) {

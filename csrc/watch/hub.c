@@ -15,6 +15,7 @@
 kw_hub_options kw_hub_defaults(void) {
   return (kw_hub_options){.walk_revisions = 1000,
                           .walk_bytes = 1 << 20,
+                          .long_bytes = 4 << 20,
                           .walk_watchers = 512,
                           .walk_visits = WALK_VISITS,
                           .progress_ms = KW_DEFAULT_PROGRESS_MS};
@@ -25,8 +26,11 @@ kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options) {
   if (hub == NULL) return NULL;
   *hub = (kw_hub){.store = store,
                   .options = *options,
-                  .walk = {.store = store},
-                  .catching_up = {.store = store, .counts_previous = true}};
+                  .walk = {.store = store, .era = &hub->era, .long_bytes = options->long_bytes},
+                  .catching_up = {.store = store,
+                                  .era = &hub->era,
+                                  .long_bytes = options->long_bytes,
+                                  .counts_previous = true}};
   hub->synced = kw_watch_group_new(options->hash_seed);
   hub->chosen_group = kw_watch_group_new(options->hash_seed);
   if (hub->synced != NULL && hub->chosen_group != NULL) {
@@ -257,6 +261,29 @@ bool kw_outlet_take(kw_outlet *outlet, kw_item *item) {
   return true;
 }
 
+void kw_hub_tell_again(kw_hub *hub, kw_watcher *watcher, int64_t rev) {
+  kw_outlet *outlet = watcher->outlet;
+  kw_outlet_forget_news(outlet, watcher);
+  if (watcher->state != KW_WATCHER_FAILED) {
+    kw_watcher_leave(hub, watcher);
+    watcher->next_rev = rev;
+    kw_watcher_enter_lagging(hub, watcher);
+    kw_outlet_forget_progress_all(outlet); /* not true of this watcher any more */
+  }
+  kw_watcher_unblock(outlet);
+}
+
+void kw_hub_fail(kw_hub *hub, kw_watcher *watcher, int rc) {
+  kw_outlet_forget_news(watcher->outlet, watcher);
+  if (watcher->state != KW_WATCHER_FAILED && rc == KW_ERR_COMPACTED) {
+    kw_watcher_fail_compacted(hub, watcher);
+  } else if (watcher->state != KW_WATCHER_FAILED) {
+    kw_watcher_fail_corrupt(hub, watcher);
+  }
+  if (watcher->state != KW_WATCHER_FAILED) watcher->next_rev = 0; /* without memory: fails later */
+  kw_watcher_unblock(watcher->outlet);
+}
+
 /* True if a watcher waits for the next step. */
 static bool is_due(const kw_hub *hub) {
   return hub->is_behind || hub->lagging.first != NULL || hub->n_chosen > 0 ||
@@ -284,6 +311,10 @@ bool kw_hub_step(kw_hub *hub, int64_t now) {
 
 void kw_hub_set_walk_visits(kw_hub *hub, int64_t visits) {
   hub->options.walk_visits = visits;
+}
+
+void kw_hub_set_long_bytes(kw_hub *hub, size_t bytes) {
+  hub->walk.long_bytes = hub->catching_up.long_bytes = bytes;
 }
 
 /* How many watchers there are in each place. */

@@ -21,6 +21,7 @@
 typedef struct kw_hub_options {
   size_t walk_revisions; /* limit of revisions in a step, so also in a batch of a lagging watcher */
   size_t walk_bytes;    /* limit of one range's events in a step; the last revision may exceed it */
+  size_t long_bytes;    /* a revision with more for one range is told as a long batch */
   size_t walk_watchers; /* limit of watchers that a step looks at */
   int64_t
       walk_visits; /* work of a step, see store/work.h; and of what it does inside of one revision */
@@ -87,6 +88,15 @@ kw_watcher *kw_outlet_find(const kw_outlet *outlet, int64_t id);
  * is empty. Blocked watchers may go on afterwards. */
 bool kw_outlet_take(kw_outlet *outlet, kw_item *item);
 
+/* For a reader that cannot take a long batch of revision `rev`, since the history has changed: drops the watcher's
+ * queued events and progress, and lets the watcher lag from `rev` on, unless it has failed. It then fails if the
+ * history is gone. */
+void kw_hub_tell_again(kw_hub *hub, kw_watcher *watcher, int64_t rev);
+
+/* For a reader that has taken a part of a long batch, and cannot take the rest: drops the watcher's queued events and
+ * progress, and fails the watcher with KW_ERR_COMPACTED or KW_ERR_CORRUPT, unless it has failed. */
+void kw_hub_fail(kw_hub *hub, kw_watcher *watcher, int rc);
+
 /* Queues progress at the store's revision for one watcher, behind its events. Returns false, with nothing queued, if
  * the watcher is not synced, begins after the next revision, or its outlet has no room. */
 bool kw_hub_progress(kw_hub *hub, kw_watcher *watcher);
@@ -107,6 +117,9 @@ bool kw_hub_step(kw_hub *hub, int64_t now);
 #ifdef KW_PROBE
 /* Sets options.walk_visits. */
 void kw_hub_set_walk_visits(kw_hub *hub, int64_t visits);
+
+/* Sets options.long_bytes. */
+void kw_hub_set_long_bytes(kw_hub *hub, size_t bytes);
 
 /* Returns NULL if every invariant of the hub holds, else the text of one that does not. */
 const char *kw_hub_check(const kw_hub *hub);

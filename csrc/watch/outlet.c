@@ -110,30 +110,35 @@ kw_watcher *kw_outlet_next_watcher(const kw_outlet *outlet, size_t *at) {
   return (*at)++ == 0 ? outlet->only : NULL;
 }
 
-/* Drops all items of a watcher; NULL: the items of the whole outlet. */
-static void forget(kw_outlet *outlet, const kw_watcher *watcher) {
+/* Drops the items of a watcher up to a kind; NULL: the items of the whole outlet. Returns how many. */
+static uint32_t forget(kw_outlet *outlet, const kw_watcher *watcher, kw_item_kind last) {
   size_t kept = 0;
+  uint32_t dropped = 0;
   for (size_t i = 0; i < outlet->n; i++) {
     kw_item *item = item_at(outlet, i);
-    if (item->watcher != watcher) {
+    if (item->watcher != watcher || item->kind > last) {
       *item_at(outlet, kept++) = *item;
       continue;
     }
+    dropped++;
     discharge(outlet, item, i + 1 < outlet->n ? item_at(outlet, i + 1) : NULL);
     if (item->batch != NULL) kw_batch_release(item->batch);
   }
   outlet->n = kept;
+  return dropped;
 }
 
 void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher) {
-  if (watcher->queued == 0) return;
-  forget(outlet, watcher);
-  watcher->queued = 0;
+  if (watcher->queued > 0) watcher->queued -= forget(outlet, watcher, KW_ITEM_CORRUPT);
+}
+
+void kw_outlet_forget_news(kw_outlet *outlet, kw_watcher *watcher) {
+  if (watcher->queued > 0) watcher->queued -= forget(outlet, watcher, KW_ITEM_PROGRESS);
 }
 
 void kw_outlet_forget_progress_all(kw_outlet *outlet) {
   if (outlet->progress_all == 0) return;
-  forget(outlet, NULL);
+  forget(outlet, NULL, KW_ITEM_PROGRESS);
   outlet->progress_all = 0;
 }
 

@@ -101,6 +101,9 @@ kw_watcher *kw_outlet_next_watcher(const kw_outlet *outlet, size_t *at);
 /* Drops all queued items of a watcher. kw_watcher_unblock has to follow. */
 void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher);
 
+/* Drops the queued events and progress of a watcher, and leaves its failure. kw_watcher_unblock has to follow. */
+void kw_outlet_forget_news(kw_outlet *outlet, kw_watcher *watcher);
+
 /* Drops queued progress of the whole outlet. kw_watcher_unblock has to follow. */
 void kw_outlet_forget_progress_all(kw_outlet *outlet);
 

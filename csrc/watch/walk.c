@@ -2,12 +2,24 @@
 #include "watch/walk.h"
 
 #include "base/mem.h"
+#include "codec/event.h"
 #include "codec/keyvalue.h"
 
 #define KEEP_EVENTS 4096 /* capacity that is kept from one walk to the next */
 
+/* An event, and a look at the record before it, count as some bytes of a revision, for the time that they take. */
+#define EVENT_BYTES 64
+#define LOOKUP_BYTES 512
+
 /* Combinations of no_put, no_delete and prev_kv. */
 #define VARIANTS 8
+
+/* Events of one type in a long revision. */
+typedef struct sum {
+  size_t n;
+  size_t size;      /* encoded */
+  size_t with_prev; /* encoded, with the records before them */
+} sum;
 
 struct kw_pending {
   kw_watched *watched;
@@ -16,10 +28,19 @@ struct kw_pending {
   uint32_t *at;      /* positions in walk->events */
   uint32_t n;
   uint32_t cap;
-  size_t bytes; /* of the records */
+  size_t bytes;           /* of the records */
+  int64_t revision;       /* of the last event that is kept */
+  uint32_t n_of_revision; /* events of that revision */
+  uint32_t first_sub;     /* of the first of them */
+  size_t load;            /* bytes of that revision, with EVENT_BYTES and LOOKUP_BYTES */
   bool wants_previous;
+  int64_t long_revision; /* is counted in `sums`, and is not in `at`; 0: no revision is long */
+  int64_t compacted;     /* compacted revision of the store when that began */
+  bool is_prev_damaged;  /* a record before one of its events cannot be read */
+  sum sums[2];           /* of the puts, of the deletes */
   kw_batch
       *variants[VARIANTS]; /* all events of the range for each combination, or NULL: not made yet */
+  kw_batch *long_variants[VARIANTS]; /* the same of the long revision */
 };
 
 static unsigned variant_of(const kw_watcher *watcher) {
@@ -39,7 +60,6 @@ static kw_pending *pending_of(kw_walk *walk, kw_watched *watched) {
   kw_pending *pending = kw_arena_alloc(&walk->arena, sizeof *pending);
   if (pending == NULL) return NULL;
   pending->watched = watched;
-  pending->wants_previous = walk->counts_previous && wants_previous(watched);
   pending->next = walk->pending;
   pending->prev = &walk->pending;
   if (walk->pending != NULL) walk->pending->prev = &pending->next;
@@ -48,7 +68,62 @@ static kw_pending *pending_of(kw_walk *walk, kw_watched *watched) {
   return pending;
 }
 
-static bool note(kw_walk *walk, kw_pending *pending, uint32_t event) {
+/* True if an event can have a record before it: a put that creates its key has none. */
+static bool has_previous(const kw_event *event) {
+  kw_kv kv;
+  if (event->is_delete) return true;
+  kv = kw_keyvalue_of(event->record);
+  return kv.create_revision != kv.mod_revision;
+}
+
+kw_blob *kw_walk_previous(const kw_store *store, const kw_event *event) {
+  if (!has_previous(event)) return NULL;
+  return kw_store_previous(store, kw_keyvalue_key(event->record), event->revision);
+}
+
+static size_t previous_size(kw_walk *walk, const kw_event *event) {
+  walk->lookups++;
+  if (!has_previous(event)) return 0;
+  return kw_store_previous_size(walk->store, kw_keyvalue_key(event->record), event->revision);
+}
+
+/* Counts an event of the long revision. */
+static void count(kw_walk *walk, kw_pending *pending, const kw_event *event) {
+  sum *to = &pending->sums[event->is_delete];
+  size_t size = kw_event_size(event);
+  size_t prev = pending->wants_previous ? previous_size(walk, event) : 0;
+  if (prev == KW_PREVIOUS_UNREADABLE) pending->is_prev_damaged = true;
+  to->n++;
+  to->size += size;
+  to->with_prev += prev == 0 ? size : kw_event_size_with(event, prev);
+}
+
+/* Makes the last revision of a kw_pending long. */
+static void become_long(kw_walk *walk, kw_pending *pending) {
+  uint32_t n = pending->n - pending->n_of_revision;
+  pending->long_revision = pending->revision;
+  pending->compacted = kw_store_compact_revision(walk->store);
+  pending->wants_previous = wants_previous(pending->watched);
+  walk->most_bytes = SIZE_MAX;
+  for (uint32_t i = n; i < pending->n; i++) count(walk, pending, &walk->events[pending->at[i]]);
+  pending->n = n;
+}
+
+/* Adds the bytes of the record before an event to those of its kw_pending. A walk that does not count all of these
+ * leaves out the first: most walks have no other. */
+static void add_previous(kw_walk *walk, kw_pending *pending, const kw_event *event) {
+  if (pending->n == (walk->counts_previous ? 1 : 2))
+    pending->wants_previous = wants_previous(pending->watched);
+  if (!pending->wants_previous) return;
+  size_t size = previous_size(walk, event);
+  if (size == KW_PREVIOUS_UNREADABLE) size = 0;
+  pending->bytes += size;
+  pending->load += LOOKUP_BYTES + size;
+}
+
+/* Adds the event that was kept last. */
+static bool note(kw_walk *walk, kw_pending *pending, uint32_t sub) {
+  uint32_t event = (uint32_t)walk->n - 1;
   if (pending->n == pending->cap) {
     uint32_t cap = pending->cap == 0 ? 4 : pending->cap * 2;
     uint32_t *at = kw_arena_array(&walk->arena, cap, sizeof *at);
@@ -60,41 +135,51 @@ static bool note(kw_walk *walk, kw_pending *pending, uint32_t event) {
   pending->at[pending->n++] = event;
   const kw_event *noted = &walk->events[event];
   pending->bytes += noted->record->len;
-  if (pending->wants_previous)
-    pending->bytes +=
-        kw_store_previous_size(walk->store, kw_keyvalue_key(noted->record), noted->revision);
+  if (noted->revision != pending->revision) {
+    pending->load = pending->n_of_revision = 0;
+    pending->revision = noted->revision;
+    pending->first_sub = sub;
+  }
+  pending->n_of_revision++;
+  pending->load += noted->record->len + EVENT_BYTES;
+  add_previous(walk, pending, noted);
   if (pending->bytes > walk->most_bytes) walk->most_bytes = pending->bytes;
   walk->matches++;
+  if (pending->load > walk->long_bytes && pending->n_of_revision > 1) become_long(walk, pending);
   return true;
 }
 
-bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry) {
-  kw_match match;
-  if (!kw_watch_group_match(group, kw_keyvalue_key_in(entry->bytes), &match)) return false;
-  if (match.n == 0) return true;
+/* Keeps the event of an entry. */
+static bool keep(kw_walk *walk, const kw_log_entry *entry) {
   if (walk->n == UINT32_MAX) return false;
   if (!kw_reserve(&walk->events, &walk->cap, walk->n + 1, sizeof *walk->events)) return false;
   kw_blob *record = kw_log_keep(entry);
   if (record == NULL) return false;
   walk->events[walk->n++] =
       (kw_event){.revision = entry->rev.main, .is_delete = entry->tombstone, .record = record};
-  for (size_t i = 0; i < match.n; i++) {
-    kw_pending *pending = pending_of(walk, match.watched[i]);
-    if (pending == NULL || !note(walk, pending, (uint32_t)walk->n - 1)) return false;
-  }
   return true;
 }
 
-/* Returns the record that the key had before an event, borrowed. NULL: there was none, or it has been compacted. An
- * empty record: it could not be read. */
-static kw_blob *previous_of(const kw_walk *walk, const kw_event *event) {
-  kw_kv kv = kw_keyvalue_of(event->record);
-  if (!event->is_delete && kv.create_revision == kv.mod_revision) return NULL;
-  return kw_store_previous(walk->store, kv.key, event->revision);
-}
-
-static bool wants(const kw_watcher *watcher, const kw_event *event) {
-  return event->is_delete ? !watcher->no_delete : !watcher->no_put;
+/* An event that all matched ranges only count is not kept. */
+bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry) {
+  kw_match match;
+  walk->lookups = 0;
+  if (!kw_watch_group_match(group, kw_keyvalue_key_in(entry->bytes), &match)) return false;
+  if (match.n == 0) return true;
+  if (!keep(walk, entry)) return false;
+  bool is_noted = false;
+  for (size_t i = 0; i < match.n; i++) {
+    kw_pending *pending = pending_of(walk, match.watched[i]);
+    if (pending == NULL) return false;
+    if (pending->long_revision != 0) {
+      count(walk, pending, &walk->events[walk->n - 1]);
+      continue;
+    }
+    is_noted = true;
+    if (!note(walk, pending, entry->rev.sub)) return false;
+  }
+  if (!is_noted) kw_blob_release(walk->events[--walk->n].record);
+  return true;
 }
 
 /* Fills a batch with the events of a range that a watcher wants. Returns false if the record before one of them could
@@ -103,8 +188,8 @@ static bool fill(const kw_walk *walk, const kw_pending *pending, const kw_watche
                  kw_batch *batch) {
   for (uint32_t i = 0; i < pending->n; i++) {
     kw_event event = walk->events[pending->at[i]];
-    if (!wants(watcher, &event)) continue;
-    if (watcher->prev_kv) event.prev = previous_of(walk, &event);
+    if (!kw_walk_is_wanted(watcher, event.is_delete)) continue;
+    if (watcher->prev_kv) event.prev = kw_walk_previous(walk->store, &event);
     if (event.prev != NULL && event.prev->len == 0) return false;
     kw_batch_add(batch, &event);
   }
@@ -139,37 +224,75 @@ static uint32_t first_from(const kw_batch *batch, int64_t rev) {
   return low;
 }
 
-static int64_t last_revision(const kw_walk *walk, const kw_pending *pending) {
-  return walk->events[pending->at[pending->n - 1]].revision;
-}
-
-/* Raises the next_rev of a watcher that could not be told to the first event that the walk has for its range. */
-static void stay(const kw_walk *walk, const kw_pending *pending, kw_watcher *watcher) {
-  int64_t first = walk->events[pending->at[0]].revision;
-  if (watcher->next_rev < first) watcher->next_rev = first;
-}
-
-kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher) {
-  kw_pending *pending = watcher->watched->pending;
-  if (pending == NULL || last_revision(walk, pending) < watcher->next_rev) return KW_UNTOLD;
-  kw_told why;
-  kw_batch *batch = batch_for(walk, pending, watcher, &why);
-  if (batch == NULL) {
-    stay(walk, pending, watcher);
-    watcher->needs = KW_NEEDS_ALL;
-    return why;
+/* Returns the long batch that a watcher shares; it may have no events. Or returns NULL, with *why set. */
+static kw_batch *long_batch_for(const kw_walk *walk, kw_pending *pending, const kw_watcher *watcher,
+                                kw_told *why) {
+  kw_batch **shared = &pending->long_variants[variant_of(watcher)];
+  *why = watcher->prev_kv && pending->is_prev_damaged ? KW_UNREADABLE : KW_NO_MEMORY;
+  if (*why == KW_UNREADABLE) return NULL;
+  if (*shared != NULL || (*shared = kw_batch_new(0)) == NULL) return *shared;
+  (*shared)->long_revision = pending->long_revision;
+  (*shared)->long_first = pending->first_sub;
+  (*shared)->compacted = pending->compacted;
+  (*shared)->era = *walk->era;
+  for (int type = 0; type < 2; type++) {
+    if (!kw_walk_is_wanted(watcher, type == 1)) continue;
+    const sum *of = &pending->sums[type];
+    (*shared)->long_n += of->n;
+    (*shared)->long_size += watcher->prev_kv ? of->with_prev : of->size;
   }
-  uint32_t from = first_from(batch, watcher->next_rev);
-  if (from == batch->n) return KW_UNTOLD;
+  return *shared;
+}
+
+/* Raises the next_rev of a watcher that could not be told. */
+static kw_told stay(kw_watcher *watcher, int64_t rev, kw_told why) {
+  if (watcher->next_rev < rev) watcher->next_rev = rev;
+  if (why != KW_REFUSED) watcher->needs = KW_NEEDS_ALL;
+  return why;
+}
+
+static kw_told offer(kw_watcher *watcher, kw_batch *batch, uint32_t from, int64_t revision) {
   kw_item item = {.kind = KW_ITEM_EVENTS,
                   .watcher = watcher,
                   .batch = kw_batch_retain(batch),
                   .from = from,
-                  .revision = batch->events[batch->n - 1].revision};
+                  .revision = revision};
   if (kw_outlet_offer(watcher->outlet, &item)) return KW_TOLD;
   kw_batch_release(batch);
-  stay(walk, pending, watcher);
   return KW_REFUSED;
+}
+
+/* Tells a watcher the events of its range that are kept. */
+static kw_told tell_kept(kw_walk *walk, kw_pending *pending, kw_watcher *watcher) {
+  kw_told told = KW_UNTOLD;
+  const uint32_t *at = pending->at;
+  if (pending->n == 0 || walk->events[at[pending->n - 1]].revision < watcher->next_rev) return told;
+  kw_batch *batch = batch_for(walk, pending, watcher, &told);
+  if (batch != NULL) {
+    uint32_t from = first_from(batch, watcher->next_rev);
+    if (from == batch->n) return KW_UNTOLD;
+    told = offer(watcher, batch, from, batch->events[batch->n - 1].revision);
+  }
+  return told == KW_TOLD ? told : stay(watcher, walk->events[at[0]].revision, told);
+}
+
+/* Tells a watcher the long revision of its range. */
+static kw_told tell_long(kw_walk *walk, kw_pending *pending, kw_watcher *watcher) {
+  kw_told told;
+  if (pending->long_revision < watcher->next_rev) return KW_UNTOLD;
+  kw_batch *batch = long_batch_for(walk, pending, watcher, &told);
+  if (batch != NULL && batch->long_n == 0) return KW_UNTOLD;
+  if (batch != NULL) told = offer(watcher, batch, 0, batch->long_revision);
+  return told == KW_TOLD ? told : stay(watcher, pending->long_revision, told);
+}
+
+kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher) {
+  kw_pending *pending = watcher->watched->pending;
+  if (pending == NULL) return KW_UNTOLD;
+  kw_told told = tell_kept(walk, pending, watcher);
+  if (pending->long_revision == 0 || (told != KW_TOLD && told != KW_UNTOLD)) return told;
+  kw_told of_long = tell_long(walk, pending, watcher);
+  return of_long == KW_UNTOLD ? told : of_long;
 }
 
 kw_watched *kw_walk_first(const kw_walk *walk) {
@@ -189,6 +312,7 @@ void kw_walk_forget(kw_walk *walk, kw_watched *watched) {
   watched->pending = NULL;
   for (unsigned i = 0; i < VARIANTS; i++) {
     if (pending->variants[i] != NULL) kw_batch_release(pending->variants[i]);
+    if (pending->long_variants[i] != NULL) kw_batch_release(pending->long_variants[i]);
   }
 }
 

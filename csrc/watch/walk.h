@@ -13,6 +13,10 @@
  * Watchers of one range with the same filters and prev_kv share one batch. A watcher with next_rev 4 is given that
  * batch from its first event of revision 5 on.
  *
+ * A revision with more than long_bytes for one range makes that range's kw_pending *long*: from there on its events are
+ * counted, and not kept. The watchers are told a long batch (watch/batch.h). The walk may not go on after that
+ * revision.
+ *
  * The order of calls: kw_walk_add for each event; kw_walk_tell for each watcher, and kw_walk_done after the watchers
  * of each range, if they have to leave the watch group; at last kw_walk_reset. While a watched range has a kw_pending,
  * its last watcher may not leave the watch group.
@@ -28,9 +32,11 @@
 /* What a walk has gathered for one watched range. */
 typedef struct kw_pending kw_pending;
 
-/* All zero but for the store and counts_previous, a walk is empty and ready for use. */
+/* All zero but for the first four fields, a walk is empty and ready for use. */
 typedef struct kw_walk {
   const kw_store *store;
+  const uint64_t *era;  /* the hub's */
+  size_t long_bytes;    /* a revision with more is long, see kw_hub_options */
   bool counts_previous; /* most_bytes includes the records before the events, where they are told */
   kw_arena arena;
   kw_event *events; /* without `prev`; their records are the walk's */
@@ -38,7 +44,8 @@ typedef struct kw_walk {
   size_t cap;
   kw_pending *pending; /* a list, one for each watched range that has events */
   size_t matches;      /* events of all ranges; an event counts once for each range */
-  size_t most_bytes;   /* of the range with the most bytes of records */
+  size_t lookups;      /* of records before events, while events were added */
+  size_t most_bytes;   /* of the range with the most bytes of records; SIZE_MAX if one is long */
 } kw_walk;
 
 /* Outcome of telling one watcher. */
@@ -54,9 +61,18 @@ typedef enum kw_told {
  * incomplete, and has to be reset. */
 bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry);
 
+/* Returns the record that the key of an event had before, borrowed as from kw_store_apply. NULL: there was none, or it
+ * has been compacted. An empty record: it could not be read. */
+kw_blob *kw_walk_previous(const kw_store *store, const kw_event *event);
+
+/* True if the watcher's filters let a put, or a delete, through. */
+static inline bool kw_walk_is_wanted(const kw_watcher *watcher, bool is_delete) {
+  return is_delete ? !watcher->no_delete : !watcher->no_put;
+}
+
 /* Offers a watcher of the watch group its events, from its next_rev on. With KW_TOLD and KW_UNTOLD next_rev stays:
  * the caller raises it where that is needed. With the other outcomes next_rev is raised to the first event that the
- * walk has for the watcher's range, and the watcher's `needs` is set. */
+ * walk has for the watcher's range and that was not offered, and the watcher's `needs` is set. */
 kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher);
 
 /* Returns a watched range that has events, or NULL. */

@@ -302,8 +302,8 @@ local watches = {
   },
   compacted_revision = {
     what = "a watch that starts at the revision of the compaction sees no tombstone of that revision before 3.4.34 and"
-      .. " 3.5.16; and what it sees of a key that was written twice in it depends on how far the compaction has come: keywatch shows"
-      .. " all of it",
+      .. " 3.5.16; and what it sees of a key that was written twice in it depends on how far the compaction has come:"
+      .. " keywatch shows all of it",
     right = "keywatch",
   },
   negative_start = {

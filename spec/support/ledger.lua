@@ -16,6 +16,7 @@ local function new(revision, base)
     compact_revision = base or -1,
     floors = {},      -- every value that first_event has had
     over = nil,       -- why nothing more is entered here: the first event of the history that came instead
+    is_long = false,  -- whether a compaction drops what is queued: a long revision is not held in the queue
     is_rough = false, -- whether watchers may go back further than to what they need next
   }, meta)
   ledger.floors[ledger:first_event()] = true

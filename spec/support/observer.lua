@@ -64,6 +64,7 @@ local function new(ledger, watch, key, options, initial)
     frozen = nil,
     is_synced = false,    -- when last looked at
     behind = nil,         -- a compaction that may have overtaken the watch
+    is_shaken = false,    -- a compaction may have dropped what was queued, marks too
     doomed = nil,         -- it is behind a compaction for sure: nothing of that revision or later may come
     is_finished = false,
   }, meta)
@@ -168,6 +169,7 @@ function methods:expect_revision()
     if self.watch.revision >= self.revision then self:wrong("the watch claims what exists too early") end
     return
   end
+  if self.is_shaken and self.watch.revision < self.revision then self.revision = self.watch.revision end
   if self.watch.revision ~= self.revision then
     self:wrong("the watch says it has come to revision %s instead of %d", self.watch.revision, self.revision)
   end
@@ -185,8 +187,6 @@ function methods:reach(revision)
   local rest = self:find(self.at)
   if not rest or rest.event.mod_revision ~= revision then
     self.revision = revision
-  elseif self:needed() ~= revision and self.watch.revision == revision then
-    self.revision = revision -- what is left was lost
   end
   self:expect_revision()
 end
@@ -414,15 +414,24 @@ function methods:look(is_idle)
   end
 end
 
+--- If revisions may be long, what was queued may be dropped, when it is compacted or replaced.
+function methods:shake()
+  if not self.ledger.is_long then return end
+  self.certain, self.certainties, self.certainty_at, self.promised = nil, {}, 1, 0
+  self.is_shaken = true
+end
+
 --- The store has been compacted.
 function methods:on_compaction()
   local first = self.ledger:first_event()
   if self.frozen and self.frozen < first then self.doomed = self.doomed or self.frozen end
-  if not self.is_synced then self.behind = first end
+  if not self.is_synced or self.ledger.is_long then self.behind = first end
+  self:shake()
 end
 
 --- The history of a replica has been replaced by another: only who waits for its future goes on with it.
 function methods:on_replace(old, ledger)
+  if self.ledger == old then self:shake() end
   if self.ledger ~= old or self.asked_start <= old.revision or self.asked_start <= ledger.revision then return end
   self.ledger = ledger
   self.at = 1

@@ -31,7 +31,11 @@ world.__index = world
 
 local function new_world(scenario, random)
   local store = keywatch.open(scenario.options)
+  local is_long = probe and not scenario.starves and random:one_in(2) -- to read a long revision takes memory
   if probe then probe.set_walk_visits(store, random:one_in(2) and 3 or 1000) end -- 3: steps end inside of revisions
+  if is_long then probe.set_long_bytes(store, random:between(1, 1000)) end
+  local ledger = new_ledger(1)
+  ledger.is_long = is_long
   return setmetatable({
     random = random,
     requests = history.new(random, scenario),
@@ -40,7 +44,7 @@ local function new_world(scenario, random)
     within = scenario.within or everything,
     is_replica = scenario.options.replica,
     starves = scenario.starves, -- whether memory runs out now and then
-    ledger = new_ledger(1),
+    ledger = ledger,
     recorded = 0, -- records of the model that the ledger has
     observers = {},
     step = 0,
@@ -211,7 +215,9 @@ function replica.compact(self)
   self:tell_replica(verb, base, self.model:kvs_at(base, self.within))
   local old = self.ledger
   old:close(base + 1)
+  local is_long = self.ledger.is_long
   self.ledger = new_ledger(base, base)
+  self.ledger.is_long = is_long
   for _, each in ipairs(self.observers) do each:on_replace(old, self.ledger) end
 end
 

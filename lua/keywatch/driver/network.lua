@@ -415,6 +415,7 @@ local function pump_all(self, now)
     for i = 1, #self.links do has_moved = pump_link(pump_down, self, self.links[i], now) or has_moved end
     any = any or has_moved
   end
+  tend(self, now) -- bytes that were taken may have made something due
   sweep(self)
   return any
 end

@@ -185,7 +185,7 @@ local origin = { owner = "store" }
 
 --- Takes the next thing from the core's queue. See watch.lua.
 function origin.take(one)
-  local kind, what = one.core:take(one.used)
+  local kind, what, is_partial = one.core:take(one.used)
   if kind == "compacted" then
     local err = core.new_error("compacted")
     err.compact_revision = what
@@ -193,7 +193,7 @@ function origin.take(one)
   elseif kind == "corrupt" or kind == "closed" then
     return "failed", core.new_error(kind)
   end
-  return kind, what
+  return kind, what, is_partial
 end
 
 --- Counts a waiter.

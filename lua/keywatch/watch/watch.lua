@@ -1,15 +1,16 @@
 -- SPDX-License-Identifier: MIT
 --- watch: the reader's side of a watch. It is the same for a store in this process and for a server.
 --
--- Events come from the core's queue into a buffer, one whole batch at a time, and are handed out of the buffer. A
--- reader that finds both empty waits for an event of the driver. Always true: everything up to the field `revision`
--- was handed out.
+-- Events come from the core's queue into a buffer, one whole batch at a time, and are handed out of the buffer. A long
+-- revision comes in several pieces. A reader that finds both empty waits for an event of the driver. Always true:
+-- everything up to the field `revision` was handed out.
 --
 -- The queue belongs to the origin of the watch (local_source.lua, remote_source.lua), a table of functions, and of
 -- `owner`, the word for what is watched in error texts:
 --
---   take(watch)            takes the next thing from the queue. Returns "events" and a list; "progress" and a
---                          revision; "failed" and an error; or nil if the queue is empty
+--   take(watch)            takes the next thing from the queue. Returns "events", a list, and whether more of the same
+--                          revision follows; "progress" and a revision; "failed" and an error; or nil if the queue is
+--                          empty
 --   begin_wait(watch)      called before a wait
 --   arm(watch)             called after begin_wait, and again if the wait goes on: the event watch.arrival is set once,
 --                          when something has come
@@ -149,12 +150,13 @@ end
 
 --- Moves one thing from the queue into the buffer. Returns false if the queue is empty.
 local function take(watch)
-  local kind, what = watch.origin.take(watch)
+  local kind, what, is_partial = watch.origin.take(watch)
   if watch.last and (not kind or kind == "failed") then kind, what = "failed", watch.last end
   if not kind then return false end
   if kind == "events" and watch.cut then cut_events(what, watch.cut) end
+  if kind == "events" then watch.is_partial = is_partial end
   if kind == "events" and watch.at == watch.n then
-    watch.buffer, watch.at, watch.n, watch.has_only_changes = what, 0, #what, true
+    watch.buffer, watch.at, watch.n, watch.has_only_changes = what, 0, #what, not is_partial
   elseif kind == "events" then
     append(watch, what)
   elseif kind == "progress" then
@@ -252,6 +254,12 @@ local function reach(watch, revision)
   if watch.progressed then watch.progressed:set() end
 end
 
+--- True if the event that follows in the buffer, or nil, is not the first of a later revision.
+local function is_inside(watch, revision, following)
+  if following then return following.mod_revision == revision end
+  return watch.is_partial
+end
+
 --- Takes the next event out of the buffer. Its revision is reached if the event is the last one of that revision.
 local function hand_out(watch)
   local buffer, at = watch.buffer, watch.at + 1
@@ -263,8 +271,7 @@ local function hand_out(watch)
     return event
   end
   local revision = event.mod_revision or event.revision
-  local following = buffer[at + 1]
-  if not following or following.mod_revision ~= revision then reach(watch, revision) end
+  if not is_inside(watch, revision, buffer[at + 1]) then reach(watch, revision) end
   return event
 end
 
@@ -301,10 +308,15 @@ function watch_methods:batch(timeout)
   if event.initial then
     revision = self.initial_revision
   elseif event.mod_revision then
-    while true do
-      local following = self.buffer[self.at + 1]
-      if not following or following.mod_revision ~= revision then break end
-      events[#events + 1] = hand_out(self)
+    while is_inside(self, revision, self.buffer[self.at + 1]) do
+      if self.at == self.n then
+        if driver.can_park() then wait(self) end -- others have their turn between the pieces of a long revision
+        local filled
+        filled, err = await(self)
+        if not filled then return nil, err end
+      else
+        events[#events + 1] = hand_out(self)
+      end
     end
   end
   return { revision = revision, events = events }
@@ -500,6 +512,7 @@ local function new(fields)
   --   reader       the coroutine that read last, or "main"
   --   arrival      driver event: set when something may have come
   --   progressed   driver event: set when `revision` has risen
+  --   is_partial   more events of the last revision in the buffer follow
   --   failure      the error that the watch has failed with
   --   has_begun    an existing kv was handed out
   --   cut          bytes that are cut off the keys of all events; shown_key: the watched key without them
