@@ -293,7 +293,8 @@ function keywatch.selector(given, opts) end
 ---@field quota integer in bytes; 0 for none
 ---@field commits? integer of a durable store: number of commit groups on disk since the store was opened
 ---@field alarms keywatch.AlarmName[]
----@field errors string[] why the storage has failed; empty while it works
+---@field has_failed boolean true if the storage has failed: writes fail until the store is opened again
+---@field errors string[] why the storage has failed, or that its journal was missing after a crash
 
 ---@class keywatch.CacheStatus
 ---@field revision integer of the content; 0 before there is any

@@ -17,6 +17,10 @@
 #include "bind/lua_store.h"
 #include "store/snapshot.h"
 
+#define LACKS_JOURNAL                                                                              \
+  "keywatch: the journal was missing when the store was opened after a crash: the last writes "    \
+  "may be lost"
+
 /* {====== Compaction ====== */
 
 static int fail_compaction(lua_State *L, kw_lua_store *self, int rc) {
@@ -94,6 +98,19 @@ static int l_disarm_own(lua_State *L) {
 
 /* }====== */
 
+/* Pushes the list of what does not work, as texts. */
+static void push_errors(lua_State *L, const char *failure, bool lacks_journal) {
+  int n = 0;
+  lua_newtable(L);
+  if (failure[0] != 0) {
+    lua_pushstring(L, failure);
+    lua_rawseti(L, -2, ++n);
+  }
+  if (!lacks_journal) return;
+  lua_pushliteral(L, LACKS_JOURNAL);
+  lua_rawseti(L, -2, ++n);
+}
+
 static int l_status(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   kw_bind_read_times(L, 2, "status", NULL);
@@ -112,11 +129,8 @@ static int l_status(lua_State *L) {
   kw_bind_set_int(L, "quota", status.quota);
   push_alarms(L, status.alarms);
   lua_setfield(L, -2, "alarms");
-  lua_newtable(L);
-  if (failure[0] != 0) {
-    lua_pushstring(L, failure);
-    lua_rawseti(L, -2, 1);
-  }
+  kw_bind_set_bool(L, "has_failed", failure[0] != 0);
+  push_errors(L, failure, status.lacks_journal);
   lua_setfield(L, -2, "errors");
   return 1;
 }

@@ -15,11 +15,11 @@
 #include "base/mem.h"
 #include "base/process.h"
 #include "model/error.h"
+#include "store/lmdb_check.h"
 #include "store/lmdb_file.h"
 #include "store/lmdb_write.h"
 
 #define PID_ROOM 16
-#define AHEAD_STEP (4 << 20) /* bytes that are read ahead at once */
 #define LOCK "lock"
 #define DATA "data.mdb"
 #define LOCK_OF_DATA "data.mdb-lock"
@@ -29,12 +29,12 @@
 
 struct kw_database {
   kw_lmdb_file *file;
-  kw_lmdb_file *replaced; /* see kw_database_close_replaced; NULL: there is none */
-  MDB_txn *reading;       /* the reader */
-  MDB_cursor *cursor;     /* over records */
-  bool is_placed;         /* the cursor stands before `next` */
+  kw_lmdb_file *replaced;             /* see kw_database_close_replaced; NULL: there is none */
+  MDB_txn *reading;                   /* the reader */
+  kw_lmdb_tree trees[KW_LMDB_TABLES]; /* that it sees */
+  kw_lmdb_cursor cursor;              /* over records */
+  bool is_placed;                     /* the cursor stands before `next` */
   kw_revision next;
-  int64_t ahead;                /* the file was read ahead up to this byte */
   char path[KW_DIRECTORY_ROOM]; /* see resolve */
   size_t map_bytes;
   int directory; /* descriptor of the directory, which follows where that is moved */
@@ -136,29 +136,26 @@ static int sync_names(const kw_database *db) {
 }
 
 /* Has to be called when the reader has moved on. */
-static void measure(kw_database *db) {
+static int look_around(kw_database *db) {
+  db->is_placed = false;
   db->size = (int64_t)kw_lmdb_file_used(db->file);
   db->in_use = kw_lmdb_file_in_use(db->file, db->reading);
+  return kw_lmdb_trees(db->file, db->reading, db->trees);
 }
 
-static int begin_reading(kw_database *db) {
-  int rc = mdb_txn_begin(db->file->env, NULL, MDB_RDONLY, &db->reading);
-  if (rc == 0) rc = mdb_cursor_open(db->reading, db->file->records, &db->cursor);
-  if (rc != 0) return rc;
-  measure(db);
-  db->opened = kw_lmdb_get_meta(db->file, db->reading);
-  db->identity = kw_lmdb_get_identity(db->file, db->reading);
-  return 0;
-}
-
-/* Opens a file, and begins to read it. */
-static int open_file(kw_database *db, const char *name, const char *lock_name, int64_t *format) {
-  int rc = kw_lmdb_file_open(db->path, name, lock_name, db->map_bytes, &db->file, format);
-  return rc == 0 ? begin_reading(db) : rc;
+/* Opens a file, and begins to read it. `must_check` is that of kw_lmdb_file_open. */
+static int open_file(kw_database *db, const char *name, const char *lock_name, bool must_check,
+                     int64_t *format) {
+  int rc =
+      kw_lmdb_file_open(db->path, name, lock_name, db->map_bytes, must_check, &db->file, format);
+  if (rc == 0) rc = mdb_txn_begin(db->file->env, NULL, MDB_RDONLY, &db->reading);
+  if (rc == 0) rc = look_around(db);
+  if (rc == 0) rc = kw_lmdb_get_meta(db->file, db->reading, &db->opened);
+  if (rc == 0) rc = kw_lmdb_get_identity(db->file, db->reading, &db->identity);
+  return rc;
 }
 
 static void end_reading(kw_database *db) {
-  if (db->cursor != NULL) mdb_cursor_close(db->cursor);
   if (db->reading != NULL) mdb_txn_abort(db->reading);
 }
 
@@ -167,15 +164,13 @@ static void close_file(kw_database *db) {
   if (db->file != NULL) kw_lmdb_file_release(db->file);
 }
 
-static bool is_known(int64_t format) {
-  return format == KW_LMDB_FORMAT || format == KW_LMDB_FORMAT_JOURNAL;
-}
-
 /* Removes what a crash has left of a commit group that was written in parts. */
 static int finish(kw_database *db) {
-  if (!kw_lmdb_is_unfinished(db->file, db->reading)) return 0;
+  bool is_unfinished;
+  int rc = kw_lmdb_get_unfinished(db->file, db->reading, &is_unfinished);
+  if (rc != 0 || !is_unfinished) return rc;
   mdb_txn_reset(db->reading); /* it would keep the pages that a removal frees */
-  int rc = kw_lmdb_remove_unfinished(db->file);
+  rc = kw_lmdb_remove_unfinished(db->file);
   if (rc == 0 && kw_database_renew(db) != KW_OK) rc = EIO;
   return rc;
 }
@@ -197,24 +192,35 @@ static int refuse_map(const kw_database *db, char *text) {
   return KW_ERR_NO_MEMORY;
 }
 
+static int refuse_damaged(const kw_database *db, const char *why, char *text) {
+  kw_database_refuse(text, db->path, why);
+  return KW_ERR_CORRUPT;
+}
+
+static int refuse_format(const kw_database *db, int64_t format, char *text) {
+  bool is_older = format < KW_LMDB_FORMAT;
+  return kw_database_refuse(text, db->path,
+                            is_older
+                                ? "its format is that of an earlier keywatch, without checksums"
+                                : "its format is not one of this keywatch");
+}
+
 static int open_directory(kw_database *db, char *text) {
-  int64_t format = KW_LMDB_FORMAT;
+  int64_t format;
   unlink_in(db, COPY); /* left by a crash */
   unlink_in(db, LOCK_OF_COPY);
   int rc = kw_lmdb_file_make(db->path, DATA, COPY, db->map_bytes);
   if (rc == 0) rc = sync_names(db);
-  if (rc == 0) rc = kw_lmdb_file_check(db->path, DATA);
-  if (rc == 0) rc = open_file(db, DATA, LOCK_OF_DATA, &format);
-  if (rc == 0 && is_known(format)) rc = finish(db);
+  if (rc == 0) rc = open_file(db, DATA, LOCK_OF_DATA, true, &format);
+  if (rc == 0) rc = finish(db);
   if (rc == ENOMEM && lacks_addresses(db)) return refuse_map(db, text);
-  if (rc == ENOMEM && db->file == NULL) return KW_ERR_NO_MEMORY;
-  if (!is_known(format))
-    return kw_database_refuse(text, db->path, "its format is not one of this keywatch");
-  if (rc == KW_LMDB_INCOMPLETE)
-    return kw_database_refuse(text, db->path, "its database has lost its end");
+  bool is_short = rc == ENOMEM && (db->file == NULL || db->file->env == NULL);
+  if (is_short) return KW_ERR_NO_MEMORY;
+  if (rc == KW_LMDB_OTHER_FORMAT) return refuse_format(db, format, text);
+  if (rc == KW_LMDB_INCOMPLETE) return refuse_damaged(db, "its database has lost its end", text);
+  if (rc == MDB_CORRUPTED)
+    return refuse_damaged(db, "its database is damaged, or is not one of keywatch", text);
   if (kw_lmdb_is_no_room(rc)) return refuse_errno(text, db->path, rc);
-  if (rc == MDB_NOTFOUND)
-    return kw_database_refuse(text, db->path, "its database is not one of keywatch");
   return rc == 0 ? KW_OK : kw_database_refuse(text, db->path, mdb_strerror(rc));
 }
 
@@ -277,21 +283,16 @@ kw_database_identity kw_database_get_identity(const kw_database *db) {
   return db->identity;
 }
 
-int kw_database_begin_epoch(kw_database *db, kw_database_identity *identity) {
-  kw_database_identity next = kw_database_get_identity(db);
-  while (next.id == 0) {
-    if (getentropy(&next.id, sizeof next.id) < 0) return kw_error_storage(errno);
-  }
-  next.epoch++;
-  int rc = kw_lmdb_error(kw_lmdb_write_identity(db->file, next));
-  if (rc == KW_OK) db->identity = *identity = next;
+int kw_database_set_identity(kw_database *db, kw_database_identity identity) {
+  int rc = kw_lmdb_error(kw_lmdb_write_identity(db->file, identity));
+  if (rc == KW_OK) db->identity = identity;
   return rc;
 }
 
 int kw_database_recover(kw_database *db, const kw_commit_group *group) {
   int rc = kw_database_apply(db, group);
   if (rc == KW_OK) rc = kw_database_renew(db);
-  if (rc == KW_OK) db->opened = kw_lmdb_get_meta(db->file, db->reading);
+  if (rc == KW_OK) rc = kw_lmdb_error(kw_lmdb_get_meta(db->file, db->reading, &db->opened));
   return rc;
 }
 
@@ -337,76 +338,58 @@ int kw_database_renew(kw_database *db) {
   db->is_placed = false;
   mdb_txn_reset(db->reading);
   int rc = mdb_txn_renew(db->reading);
-  if (rc == 0) rc = mdb_cursor_renew(db->reading, db->cursor);
-  if (rc == 0) measure(db);
+  if (rc == 0) rc = look_around(db);
   return rc == 0 ? KW_OK : kw_error_storage(rc);
 }
 
 size_t kw_database_records(const kw_database *db) {
   MDB_stat stat;
-  return mdb_stat(db->reading, db->file->records, &stat) == 0 ? stat.ms_entries : 0;
+  int rc = mdb_stat(db->reading, db->file->tables[KW_LMDB_RECORDS], &stat);
+  return rc == 0 ? stat.ms_entries : 0;
 }
 
 int kw_database_read(const kw_database *db, kw_revision rev, bool tombstone, kw_slice *record) {
   uint8_t bytes[KW_LMDB_RECORD_KEY];
-  MDB_val key = kw_lmdb_record_key(bytes, rev.main, rev.sub, tombstone), value;
-  if (mdb_get(db->reading, db->file->records, &key, &value) != 0) return KW_ERR_CORRUPT;
-  *record = kw_slice_of(value.mv_data, value.mv_size);
-  return KW_OK;
+  kw_lmdb_record_key(bytes, rev.main, rev.sub, tombstone);
+  return kw_lmdb_find(db->trees, KW_LMDB_RECORDS, kw_slice_of(bytes, sizeof bytes), record);
 }
 
-/* True if the cursor has found an entry with a key of `key_len` bytes and a good value. Remembers a failure. */
-static bool has_found(kw_database *db, int rc, const MDB_val *key, size_t key_len, bool is_good) {
-  bool ok = rc == 0 && key->mv_size == key_len && is_good;
-  if (!ok && rc != MDB_NOTFOUND)
-    db->walk_failure = rc == ENOMEM ? KW_ERR_NO_MEMORY : KW_ERR_CORRUPT;
-  return ok;
+/* Continuing where the last call ended needs no search. */
+int kw_database_next(kw_database *db, kw_revision rev, kw_database_entry *entry) {
+  uint8_t bytes[KW_LMDB_RECORD_KEY];
+  kw_slice value;
+  bool goes_on = db->is_placed && kw_revision_compare(db->next, rev) == 0;
+  kw_lmdb_record_key(bytes, rev.main, rev.sub, false);
+  int rc = goes_on ? kw_lmdb_cursor_next(&db->cursor, &value)
+                   : kw_lmdb_cursor_seek(&db->cursor, &db->trees[KW_LMDB_RECORDS],
+                                         kw_slice_of(bytes, sizeof bytes), &value);
+  if (rc > 0) rc = kw_lmdb_entry(db->cursor.key, value, entry);
+  db->is_placed = rc > 0;
+  if (rc > 0) db->next = (kw_revision){.main = entry->rev.main, .sub = entry->rev.sub + 1};
+  return rc;
+}
+
+/* Remembers a failure of a walk. */
+static bool has_found(kw_database *db, int rc) {
+  if (rc < 0) db->walk_failure = rc;
+  return rc > 0;
 }
 
 int kw_database_walk_failure(const kw_database *db) {
   return db->walk_failure;
 }
 
-/* Continuing where the last call ended needs no search. */
-int kw_database_next(kw_database *db, kw_revision rev, kw_database_entry *entry) {
-  uint8_t bytes[KW_LMDB_RECORD_KEY];
-  MDB_val key = kw_lmdb_record_key(bytes, rev.main, rev.sub, false), value;
-  bool goes_on = db->is_placed && kw_revision_compare(db->next, rev) == 0;
-  int rc = mdb_cursor_get(db->cursor, &key, &value, goes_on ? MDB_NEXT : MDB_SET_RANGE);
-  db->is_placed = rc == 0 && key.mv_size == KW_LMDB_RECORD_KEY;
-  if (!db->is_placed) return rc == MDB_NOTFOUND ? 0 : KW_ERR_CORRUPT;
-  *entry = kw_lmdb_entry(&key, &value);
-  db->next = (kw_revision){.main = entry->rev.main, .sub = entry->rev.sub + 1};
-  return 1;
-}
-
-void kw_database_read_ahead(kw_database *db, int64_t until) {
-  int64_t from = db->ahead;
-  if (until <= from || from >= db->size) return;
-  db->ahead = (until / AHEAD_STEP + 1) * AHEAD_STEP;
-  kw_lmdb_file_read_ahead(db->file, from, db->ahead < db->size ? db->ahead : db->size);
-}
-
 bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, int64_t *ttl) {
   uint8_t bytes[8];
-  MDB_cursor *cursor;
-  MDB_val key = kw_lmdb_lease_key(bytes, after == NULL ? INT64_MIN : *after), value = {0};
-  int rc = mdb_cursor_open(db->reading, db->file->leases, &cursor);
-  if (rc == 0) {
-    rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
-    if (rc == 0 && after != NULL) rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
-    mdb_cursor_close(cursor);
-  }
-  if (!has_found(db, rc, &key, 8, value.mv_size == 8)) return false;
-  *id = kw_lmdb_lease_id(&key);
-  *ttl = (int64_t)kw_big_endian_get64(value.mv_data);
-  return true;
+  kw_slice key = {0}, value;
+  if (after != NULL) key = kw_slice_of(kw_lmdb_lease_key(bytes, *after).mv_data, 8);
+  int rc = kw_lmdb_next_entry(db->trees, KW_LMDB_LEASES, &key, &value);
+  if (rc > 0) rc = kw_lmdb_lease(key, value, id, ttl);
+  return has_found(db, rc);
 }
 
 bool kw_database_next_row(kw_database *db, kw_slice *name, kw_slice *bytes) {
-  int rc = kw_lmdb_next_row(db->file, db->reading, name, bytes);
-  MDB_val key = {name->len, (void *)name->data};
-  return has_found(db, rc, &key, key.mv_size, true);
+  return has_found(db, kw_lmdb_next_entry(db->trees, KW_LMDB_ROWS, name, bytes));
 }
 
 int64_t kw_database_in_use(const kw_database *db) {
@@ -434,7 +417,10 @@ static int copy_to(const kw_database *db, const char *name) {
 
 int kw_database_copy(const kw_database *db) {
   char name[KW_NAME_ROOM];
+  int64_t format;
   if (!kw_database_is_in_place(db)) return KW_ERR_STORAGE;
+  int rc = kw_lmdb_check(db->file->fd, db->file->map, db->file->map_bytes, &format);
+  if (rc != 0) return rc == ENOMEM ? KW_ERR_NO_MEMORY : KW_ERR_CORRUPT;
   return kw_lmdb_error(copy_to(db, kw_directory_name(db->path, COPY, name)));
 }
 
@@ -443,9 +429,10 @@ static void take_file(kw_database *db, const kw_database *from) {
   db->replaced = db->file;
   db->file = from->file;
   db->reading = from->reading;
-  db->cursor = from->cursor;
+  memcpy(db->trees, from->trees, sizeof db->trees);
+  db->size = from->size;
+  db->in_use = from->in_use;
   db->is_placed = false;
-  measure(db);
 }
 
 void kw_database_close_replaced(kw_database *db) {
@@ -461,7 +448,7 @@ int kw_database_swap(kw_database *db, bool *is_swapped) {
   if (!kw_database_is_in_place(db)) return KW_ERR_STORAGE;
   strcpy(new.path, db->path);
   int rc = kw_directory_open(db->path, &directory);
-  if (rc == 0) rc = open_file(&new, COPY, LOCK_OF_COPY, &format);
+  if (rc == 0) rc = open_file(&new, COPY, LOCK_OF_COPY, false, &format);
   if (rc == 0) rc = kw_lmdb_file_rename(db->path, COPY, DATA);
   *is_swapped = rc == 0;
   if (rc == 0) {

@@ -27,8 +27,10 @@ typedef struct kw_database_entry {
 
 /* Tells which journal belongs to the database. */
 typedef struct kw_database_identity {
-  uint64_t id;    /* of the store, random; 0: the store never had a journal */
+  uint64_t id;    /* of the store, random */
   uint64_t epoch; /* of the journal: rises whenever a journal is opened */
+  bool
+      has_journal; /* the journal of this epoch may have groups that the database lacks: there was no clean close */
 } kw_database_identity;
 
 #define KW_REASON_ROOM 512 /* bytes of a sentence that says why something failed */
@@ -49,8 +51,8 @@ void kw_fault_describe(const char *before, kw_fault fault, char text[KW_REASON_R
 
 /* Opens the database of a directory; makes directory and database if they do not exist. `map_bytes` bounds the size
  * of the database, but a database that exists may grow by `spare_bytes` in any case. Until it is closed no other
- * process can open it. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a sentence in
- * `text`. */
+ * process can open it. All of the database is checked. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_CORRUPT if it is
+ * damaged, KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a sentence in `text`. */
 int kw_database_open(const char *path, size_t map_bytes, size_t spare_bytes, kw_database **db,
                      char text[KW_REASON_ROOM]);
 
@@ -67,13 +69,12 @@ bool kw_database_is_inherited(const kw_database *db);
 /* Returns the numbers that were durable when the database was opened. */
 kw_commit_meta kw_database_get_meta(const kw_database *db);
 
-/* Returns which journal belongs to the database. Not beside kw_database_begin_epoch. */
+/* Returns which journal belongs to the database. Not beside kw_database_set_identity. */
 kw_database_identity kw_database_get_identity(const kw_database *db);
 
-/* Begins the next epoch of the journal, durably; a store that never had a journal gets an id. *identity becomes the new
- * one. May run in another thread, beside kw_database_write. Returns KW_OK; KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or
- * KW_ERR_STORAGE. */
-int kw_database_begin_epoch(kw_database *db, kw_database_identity *identity);
+/* Makes an identity that of the database, durably. May run in another thread, beside kw_database_write. Returns KW_OK;
+ * KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. */
+int kw_database_set_identity(kw_database *db, kw_database_identity identity);
 
 /* Writes a group that the journal has beyond the database, and moves the reader on: the database was opened with it.
  * Returns what kw_database_write returns. */
@@ -130,10 +131,6 @@ int kw_database_read(const kw_database *db, kw_revision rev, bool tombstone, kw_
  * continue where the last one ended are cheap. */
 int kw_database_next(kw_database *db, kw_revision rev, kw_database_entry *entry);
 
-/* Has the file read into the page cache up to the byte `until`, in the background; a call with no more to read is
- * cheap. For a caller that is going to read all records. */
-void kw_database_read_ahead(kw_database *db, int64_t until);
-
 /* Reads the lease after the one with the id *after, which must exist, or the first one if `after` is NULL. `after`
  * and `id` may be the same pointer. `ttl` is in seconds. Returns false at the end, and on a failure. */
 bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, int64_t *ttl);
@@ -156,8 +153,9 @@ int64_t kw_database_size(const kw_database *db);
 
 /* {====== Defragmentation ====== */
 
-/* Copies the database, without free pages, to a file beside it. Returns KW_OK; or KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY
- * or KW_ERR_STORAGE, and then there is no copy. Copy and swap fail if the directory is not in place. */
+/* Copies the database, without free pages, to a file beside it, after all of it was checked. Returns KW_OK; or
+ * KW_ERR_CORRUPT, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE, and then there is no copy. Copy and swap fail if
+ * the directory is not in place. */
 int kw_database_copy(const kw_database *db);
 
 /* Replaces the file of the database by its copy, and moves the reader on to it. *is_swapped becomes true if that was

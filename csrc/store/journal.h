@@ -25,7 +25,7 @@
  *
  * A sequence numbers the groups, without gaps. Groups may become durable without the journal, by LMDB alone; then LMDB
  * has all groups before them, too. An epoch is the time between kw_journal_open and the next one; LMDB stores the epoch
- * before the journal is opened for that epoch. All frames of one use of a segment are of one epoch.
+ * before the first append in it. All frames of one use of a segment are of one epoch.
  *
  * Recovery reads all frames of the epoch in order. What it finds at a place where a frame should be:
  *
@@ -61,6 +61,7 @@ typedef struct kw_journal_recovered {
   int64_t groups;        /* number of these groups */
   int64_t repaired_bits; /* bits that were corrected */
   int64_t last_segment_number; /* of the newest segment; 0: there is none */
+  bool has_epoch;              /* a segment is of the epoch: the journal was not removed since */
   kw_blob **records;           /* those that the changes borrow; owned */
   size_t n_records;
   size_t cap_records;
@@ -93,9 +94,10 @@ typedef struct kw_journal_options {
   void *ctx;
 } kw_journal_options;
 
-/* Opens the journal of a directory for a new epoch. Comes after recovery, when LMDB has all groups and, durably, the
- * new epoch: the segments of the directory are used again, whatever they hold. Makes no segment: kw_journal_prepare
- * does, or the first append. Returns KW_OK, KW_ERR_NO_MEMORY, KW_ERR_NO_SPACE or KW_ERR_STORAGE. */
+/* Opens the journal of a directory for a new epoch. Comes after recovery, when LMDB has all groups: the segments of the
+ * directory are used again, whatever they hold. LMDB has the new epoch, durably, before the first append. Makes no
+ * segment: kw_journal_prepare does, or the first append. Returns KW_OK, KW_ERR_NO_MEMORY, KW_ERR_NO_SPACE or
+ * KW_ERR_STORAGE. */
 int kw_journal_open(const char *directory, const kw_journal_options *options, kw_journal **journal);
 
 /* Returns the bytes of the files of a directory's journal. */

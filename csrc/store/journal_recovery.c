@@ -159,6 +159,7 @@ static int read_segments(recovery *r) {
     const kw_journal_segment *segment = &r->segments[i];
     r->result->last_segment_number = segment->number;
     if (segment->epoch < r->epoch) continue;
+    r->result->has_epoch = true;
     if (segment->number == last) return refuse(r, segment, "is a copy of another segment");
     last = segment->number;
     rc = read_frames(r, segment);

@@ -4,8 +4,12 @@
  *
  *   records   revision (8 bytes), number in it (4), tombstone (1), big-endian  ->  the encoded KeyValue
  *   leases    id, big-endian, its sign bit inverted                            ->  seconds, big-endian
- *   kept      names of rows, see store/rows.h (field `rows` below)             ->  bytes
+ *   rows      names of rows, see store/rows.h                                  ->  bytes
  *   meta      names                                                            ->  numbers, big-endian
+ *
+ * Every value ends with a checksum of table, key and value, which readers check and leave out. Before a file is opened,
+ * all of it is checked, see store/lmdb_check.h. Later LMDB writes the file, and the tables are read by
+ * store/lmdb_pages.h, which relies on no number of a page; LMDB reads the few numbers of `meta`.
  *
  * Functions that return `int` return 0, an errno, or an error of LMDB (negative); kw_lmdb_error translates all of
  * them.
@@ -19,18 +23,34 @@
 #include <sys/types.h>
 
 #include "base/big_endian.h"
+#include "model/error.h"
 #include "store/database.h"
+#include "store/lmdb_pages.h"
 
-/* The file has lost its end. This is neither an errno nor an error of LMDB. */
-#define KW_LMDB_INCOMPLETE (-1)
+/* Number of the format of the tables. The values of formats 1 and 2 have no checksums. */
+#define KW_LMDB_FORMAT 3
 
-/* Formats of the tables. A store has the second one from the first time on that it is opened with a journal: a version
- * of keywatch that knows no journal must not open it. */
-#define KW_LMDB_FORMAT 1
-#define KW_LMDB_FORMAT_JOURNAL 2
-
-#define KW_LMDB_FREE 0        /* LMDB's own table of free pages */
 #define KW_LMDB_RECORD_KEY 13 /* bytes */
+#define KW_LMDB_CHECKSUM 4    /* bytes, big-endian */
+
+/* Entries of meta: the format; and counts, 8 bytes each: the number of commits in the life of the store, and the
+ * numbers of entries of the other tables, in their order. */
+#define KW_LMDB_FORMAT_NAME "format"
+#define KW_LMDB_COUNTS_NAME "counts"
+#define KW_LMDB_COUNTS (8 * KW_LMDB_TABLES) /* bytes */
+
+/* The tables. Checksums depend on these numbers. */
+typedef enum kw_lmdb_table {
+  KW_LMDB_META,
+  KW_LMDB_RECORDS,
+  KW_LMDB_LEASES,
+  KW_LMDB_ROWS,
+  KW_LMDB_TABLES /* number of tables */
+} kw_lmdb_table;
+
+extern const char *const kw_lmdb_names[KW_LMDB_TABLES];
+
+enum { KW_LMDB_FREE, KW_LMDB_MAIN }; /* LMDB's own: of free pages, and of the tables above */
 
 /* Limit of the pages that a write needs beside the leaves: meta pages, free list, and the paths from the roots. */
 #define KW_LMDB_PAGES_PER_WRITE 16
@@ -38,10 +58,9 @@
 /* An open file, reference-counted: after a defragmentation a view may still read the database's old file. */
 typedef struct kw_lmdb_file {
   MDB_env *env;
-  MDB_dbi records;
-  MDB_dbi leases;
-  MDB_dbi rows;
-  MDB_dbi meta;
+  MDB_dbi tables[KW_LMDB_TABLES];
+  const uint8_t *map; /* of the file, for reading */
+  size_t map_bytes;
   size_t page; /* bytes of one page */
   int fd; /* another descriptor of the data file, for growing: a failed sync is told to LMDB's own, too */
   int refs; /* atomic */
@@ -59,16 +78,11 @@ bool kw_lmdb_is_no_room(int rc);
 int kw_lmdb_file_make(const char *directory, const char *name, const char *partial,
                       size_t map_bytes);
 
-/* Checks the numbers that LMDB relies on without checking them: with false ones it would read outside of its map, and
- * crash. Returns 0, KW_LMDB_INCOMPLETE, MDB_CORRUPTED or an errno. */
-int kw_lmdb_file_check(const char *directory, const char *name);
-
-/* Opens a file, and makes its lock file. *format becomes the number of its format, or -1 if the file has none; it is
- * left alone if opening fails before the format is read. The format is not checked. Returns 0; MDB_NOTFOUND if the
- * file does not have our tables; or another error. *file becomes a new reference even then, but can only be released;
- * it is NULL if memory is short for it. */
+/* Opens a file, and makes its lock file. `must_check`: checks all of the file first, see kw_lmdb_check; *format is then
+ * set. Returns 0, a result of kw_lmdb_check, or another error. *file becomes a new reference even then, but can only be
+ * released; it is NULL if memory is short for it. */
 int kw_lmdb_file_open(const char *directory, const char *name, const char *lock_name,
-                      size_t map_bytes, kw_lmdb_file **file, int64_t *format);
+                      size_t map_bytes, bool must_check, kw_lmdb_file **file, int64_t *format);
 
 /* Renames a file of a directory. Returns 0 or an errno. */
 int kw_lmdb_file_rename(const char *directory, const char *from, const char *to);
@@ -91,14 +105,21 @@ off_t kw_lmdb_file_limit(const kw_lmdb_file *file);
 /* Returns the bytes of the pages that a transaction sees in use. */
 int64_t kw_lmdb_file_in_use(const kw_lmdb_file *file, MDB_txn *txn);
 
-/* Tells the system that the bytes [from, until) will be read soon. It reads them into the page cache in the background.
- * The map itself is read without read-ahead, since most reads of an open store are of single records. */
-void kw_lmdb_file_read_ahead(const kw_lmdb_file *file, off_t from, off_t until);
-
 /* Allocates the bytes [from, until) of a file. Returns 0, too, on a file system that cannot do that. */
 int kw_lmdb_allocate(int fd, off_t from, off_t until);
 
 /* {====== Keys and values ====== */
+
+/* Checks a value, as it is stored in a table, and takes the checksum from its end. Returns false if the checksum is
+ * wrong. */
+bool kw_lmdb_value_check(kw_lmdb_table table, kw_slice key, kw_slice *value);
+
+/* Puts a value with its checksum. `flags` are those of mdb_put. */
+int kw_lmdb_put(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_table table, MDB_val key,
+                kw_slice value, unsigned flags);
+
+/* Finds the trees of all tables that a read transaction sees. They are valid as long as the transaction is. */
+int kw_lmdb_trees(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_tree trees[KW_LMDB_TABLES]);
 
 /* Writes the key of a record into `bytes`, and returns it. */
 static inline MDB_val kw_lmdb_record_key(uint8_t bytes[KW_LMDB_RECORD_KEY], int64_t main,
@@ -108,12 +129,16 @@ static inline MDB_val kw_lmdb_record_key(uint8_t bytes[KW_LMDB_RECORD_KEY], int6
   return (MDB_val){KW_LMDB_RECORD_KEY, bytes};
 }
 
-/* Returns a record from its key and value. */
-static inline kw_database_entry kw_lmdb_entry(const MDB_val *key, const MDB_val *value) {
-  const uint8_t *at = key->mv_data;
-  return (kw_database_entry){.rev = {(int64_t)kw_big_endian_get64(at), kw_big_endian_get32(at + 8)},
-                             .tombstone = at[12] != 0,
-                             .record = kw_slice_of(value->mv_data, value->mv_size)};
+/* Reads a record from its key and its value as it is stored. Returns 1, or KW_ERR_CORRUPT. */
+static inline int kw_lmdb_entry(kw_slice key, kw_slice value, kw_database_entry *entry) {
+  const uint8_t *at = key.data;
+  if (key.len != KW_LMDB_RECORD_KEY || !kw_lmdb_value_check(KW_LMDB_RECORDS, key, &value))
+    return KW_ERR_CORRUPT;
+  *entry =
+      (kw_database_entry){.rev = {(int64_t)kw_big_endian_get64(at), kw_big_endian_get32(at + 8)},
+                          .tombstone = at[12] != 0,
+                          .record = value};
+  return 1;
 }
 
 /* Writes the key of a lease into `bytes`, and returns it. Keys are in the order of ids, negative ones first. */
@@ -122,20 +147,29 @@ static inline MDB_val kw_lmdb_lease_key(uint8_t bytes[8], int64_t id) {
   return (MDB_val){8, bytes};
 }
 
-/* Returns the id of a lease from its key. */
-static inline int64_t kw_lmdb_lease_id(const MDB_val *key) {
-  return (int64_t)(kw_big_endian_get64(key->mv_data) ^ UINT64_C(1) << 63);
+/* Reads a lease from its key and its value, without the checksum. Returns 1, or KW_ERR_CORRUPT. */
+static inline int kw_lmdb_lease(kw_slice key, kw_slice value, int64_t *id, int64_t *ttl) {
+  if (key.len != 8 || value.len != 8) return KW_ERR_CORRUPT;
+  *id = (int64_t)(kw_big_endian_get64(key.data) ^ UINT64_C(1) << 63);
+  *ttl = (int64_t)kw_big_endian_get64(value.data);
+  return 1;
 }
 
-/* Reads the identity of the store; all zero if it never had a journal. */
-kw_database_identity kw_lmdb_get_identity(const kw_lmdb_file *file, MDB_txn *txn);
+/* Reads the identity of the store. This function and the next ones that read return
+ * 0, MDB_CORRUPTED, or another error. */
+int kw_lmdb_get_identity(const kw_lmdb_file *file, MDB_txn *txn, kw_database_identity *identity);
 
-/* Writes the identity of the store, and that it may have a journal. */
+/* Writes the identity of the store. */
 int kw_lmdb_put_identity(const kw_lmdb_file *file, MDB_txn *txn, kw_database_identity identity);
 
-/* Reads the first row whose name is above *name; *name becomes the name of that row. A walk begins with an empty name.
- * Returns 0, MDB_NOTFOUND at the end, or another error. */
-int kw_lmdb_next_row(const kw_lmdb_file *file, MDB_txn *txn, kw_slice *name, kw_slice *bytes);
+/* Reads the value of a key. Returns KW_OK, or KW_ERR_CORRUPT if it does not exist or cannot be read. */
+int kw_lmdb_find(const kw_lmdb_tree trees[KW_LMDB_TABLES], kw_lmdb_table table, kw_slice key,
+                 kw_slice *value);
+
+/* Reads the entry of a table after the key *key, or the first one if that is empty; *key becomes its key. Returns 1, 0
+ * at the end, or KW_ERR_CORRUPT. */
+int kw_lmdb_next_entry(const kw_lmdb_tree trees[KW_LMDB_TABLES], kw_lmdb_table table, kw_slice *key,
+                       kw_slice *value);
 
 /* Writes the numbers of a commit group. */
 int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_meta *meta);
@@ -143,11 +177,14 @@ int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_met
 /* Marks the file as unfinished, see store/lmdb_write.h; or removes the mark, if there is one. */
 int kw_lmdb_set_unfinished(const kw_lmdb_file *file, MDB_txn *txn, bool is_unfinished);
 
-/* True if the file is marked as unfinished. */
-bool kw_lmdb_is_unfinished(const kw_lmdb_file *file, MDB_txn *txn);
+/* Tells whether the file is marked as unfinished. */
+int kw_lmdb_get_unfinished(const kw_lmdb_file *file, MDB_txn *txn, bool *is_unfinished);
 
 /* Reads the numbers of the last commit group; those of an empty store if there was none. */
-kw_commit_meta kw_lmdb_get_meta(const kw_lmdb_file *file, MDB_txn *txn);
+int kw_lmdb_get_meta(const kw_lmdb_file *file, MDB_txn *txn, kw_commit_meta *meta);
+
+/* Writes the counts, and commits the transaction. Every write ends with this function. */
+int kw_lmdb_commit(const kw_lmdb_file *file, MDB_txn *txn);
 
 /* }====== */
 

@@ -24,40 +24,35 @@
 #define REMOVED_AT_ONCE 10000
 #endif
 
-static MDB_val value_of(const kw_blob *blob) {
-  return (MDB_val){blob->len, (void *)blob->bytes};
+/* Removes an entry, which need not exist. */
+static int remove_entry(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_table table, MDB_val key) {
+  int rc = mdb_del(txn, file->tables[table], &key, NULL);
+  return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
 static int write_change(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_change *c) {
   uint8_t bytes[KW_LMDB_RECORD_KEY], ttl[8];
-  MDB_val key, value;
-  int rc;
+  MDB_val name;
   switch (c->kind) {
     case KW_COMMIT_PUT:
-      key = kw_lmdb_record_key(bytes, c->main, c->sub, c->tombstone);
-      value = value_of(c->record);
-      return mdb_put(txn, file->records, &key, &value, MDB_APPEND);
+      return kw_lmdb_put(file, txn, KW_LMDB_RECORDS,
+                         kw_lmdb_record_key(bytes, c->main, c->sub, c->tombstone),
+                         kw_blob_slice(c->record), MDB_APPEND);
     case KW_COMMIT_REMOVE:
-      key = kw_lmdb_record_key(bytes, c->main, c->sub, c->tombstone);
-      rc = mdb_del(txn, file->records, &key, NULL);
-      return rc == MDB_NOTFOUND ? 0 : rc;
+      return remove_entry(file, txn, KW_LMDB_RECORDS,
+                          kw_lmdb_record_key(bytes, c->main, c->sub, c->tombstone));
     case KW_COMMIT_PUT_LEASE:
-      key = kw_lmdb_lease_key(bytes, c->lease);
       kw_big_endian_put64(ttl, (uint64_t)c->ttl);
-      value = (MDB_val){8, ttl};
-      return mdb_put(txn, file->leases, &key, &value, 0);
+      return kw_lmdb_put(file, txn, KW_LMDB_LEASES, kw_lmdb_lease_key(bytes, c->lease),
+                         kw_slice_of(ttl, 8), 0);
     case KW_COMMIT_REMOVE_LEASE:
-      key = kw_lmdb_lease_key(bytes, c->lease);
-      rc = mdb_del(txn, file->leases, &key, NULL);
-      return rc == MDB_NOTFOUND ? 0 : rc;
+      return remove_entry(file, txn, KW_LMDB_LEASES, kw_lmdb_lease_key(bytes, c->lease));
     case KW_COMMIT_PUT_ROW:
-      key = value_of(c->name);
-      value = value_of(c->row);
-      return mdb_put(txn, file->rows, &key, &value, 0);
+      name = (MDB_val){c->name->len, (void *)c->name->bytes};
+      return kw_lmdb_put(file, txn, KW_LMDB_ROWS, name, kw_blob_slice(c->row), 0);
     case KW_COMMIT_REMOVE_ROW:
-      key = value_of(c->name);
-      rc = mdb_del(txn, file->rows, &key, NULL);
-      return rc == MDB_NOTFOUND ? 0 : rc;
+      name = (MDB_val){c->name->len, (void *)c->name->bytes};
+      return remove_entry(file, txn, KW_LMDB_ROWS, name);
     case KW_COMMIT_SPAN: break; /* not of a walk */
   }
   return EINVAL;
@@ -90,7 +85,9 @@ static size_t count_parts(const kw_lmdb_file *file, const kw_commit_group *group
 }
 
 static size_t count_leaves(const kw_lmdb_file *file, MDB_txn *txn) {
-  return leaves_of(txn, file->records) + leaves_of(txn, file->leases) + leaves_of(txn, file->rows);
+  size_t n = 0;
+  for (int i = KW_LMDB_META + 1; i < KW_LMDB_TABLES; i++) n += leaves_of(txn, file->tables[i]);
+  return n;
 }
 
 /* What is new fills new pages at least by half. Each change but a put of a record may touch a page, too, but all of
@@ -231,7 +228,7 @@ static bool is_full(const writing *w) {
  * write, which is what a full disk may do. */
 static int commit(writing *w) {
   MDB_txn *next;
-  int rc = mdb_txn_commit(w->txn);
+  int rc = kw_lmdb_commit(w->file, w->txn);
   if (rc == 0) return KW_OK;
   if (mdb_txn_begin(w->file->env, NULL, 0, &next) != 0) return kw_error_storage(rc);
   mdb_txn_abort(next);
@@ -321,7 +318,7 @@ int kw_lmdb_write_identity(const kw_lmdb_file *file, kw_database_identity identi
   if (rc == 0) rc = mdb_txn_begin(file->env, NULL, 0, &txn);
   if (rc != 0) return rc;
   rc = kw_lmdb_put_identity(file, txn, identity);
-  if (rc == 0) return mdb_txn_commit(txn);
+  if (rc == 0) return kw_lmdb_commit(file, txn);
   mdb_txn_abort(txn);
   return rc;
 }
@@ -331,15 +328,17 @@ int kw_lmdb_write_identity(const kw_lmdb_file *file, kw_database_identity identi
 /* Removes up to REMOVED_AT_ONCE records beyond the durable revision, the last ones first. *is_done becomes true if none
  * is left. */
 static int remove_last(const kw_lmdb_file *file, MDB_txn *txn, bool *is_done) {
-  int64_t durable = kw_lmdb_get_meta(file, txn).revision;
+  kw_commit_meta durable;
   MDB_cursor *cursor;
   MDB_val key, value;
-  int rc = mdb_cursor_open(txn, file->records, &cursor);
+  int rc = kw_lmdb_get_meta(file, txn, &durable);
+  if (rc == 0) rc = mdb_cursor_open(txn, file->tables[KW_LMDB_RECORDS], &cursor);
   if (rc != 0) return rc;
   for (int n = 0; n < REMOVED_AT_ONCE && rc == 0 && !*is_done; n++) {
     rc = mdb_cursor_get(cursor, &key, &value, MDB_LAST);
-    *is_done = rc == MDB_NOTFOUND || (rc == 0 && (key.mv_size != KW_LMDB_RECORD_KEY ||
-                                                  kw_lmdb_entry(&key, &value).rev.main <= durable));
+    *is_done = rc == MDB_NOTFOUND ||
+               (rc == 0 && (key.mv_size != KW_LMDB_RECORD_KEY ||
+                            (int64_t)kw_big_endian_get64(key.mv_data) <= durable.revision));
     if (rc == 0 && !*is_done) rc = mdb_cursor_del(cursor, 0);
   }
   mdb_cursor_close(cursor);
@@ -351,14 +350,15 @@ int kw_lmdb_remove_unfinished(const kw_lmdb_file *file) {
   for (bool is_done = false; !is_done;) {
     int rc = mdb_txn_begin(file->env, NULL, 0, &txn);
     if (rc != 0) return rc;
-    bool is_unfinished = kw_lmdb_is_unfinished(file, txn);
+    bool is_unfinished;
+    rc = kw_lmdb_get_unfinished(file, txn, &is_unfinished);
     if (is_unfinished) rc = remove_last(file, txn, &is_done);
     if (rc == 0 && is_done) rc = kw_lmdb_set_unfinished(file, txn, false);
     if (rc != 0 || !is_unfinished) {
       mdb_txn_abort(txn);
       return rc;
     }
-    rc = mdb_txn_commit(txn);
+    rc = kw_lmdb_commit(file, txn);
     if (rc != 0) return rc;
   }
   return 0;
@@ -379,7 +379,7 @@ static int remove_some(writing *w, size_t most, size_t *removed) {
     const kw_commit_change *c = &group->items[i];
     if (c->kind != KW_COMMIT_REMOVE) continue;
     MDB_val key = kw_lmdb_record_key(bytes, c->main, c->sub, c->tombstone);
-    rc = mdb_del(w->txn, w->file->records, &key, NULL);
+    rc = mdb_del(w->txn, w->file->tables[KW_LMDB_RECORDS], &key, NULL);
     *removed += rc == 0;
   }
   return rc == MDB_NOTFOUND ? 0 : rc;

@@ -7,18 +7,11 @@
 #include "store/lessor.h"
 #include "store/write.h"
 
-#define CALL_BYTES (16 << 20)  /* of records: a call stops after these */
-#define AHEAD_BYTES (64 << 20) /* of the file: read ahead of the first record */
+#define CALL_BYTES (16 << 20) /* of records: a call stops after these */
 
 static int refuse_damaged(const kw_store *store, char text[KW_REASON_ROOM]) {
   snprintf(text, KW_REASON_ROOM, "keywatch: %.360s is damaged", kw_database_path(store->database));
   return KW_ERR_CORRUPT;
-}
-
-static int refuse_rows(const kw_store *store, char text[KW_REASON_ROOM]) {
-  char why[64];
-  snprintf(why, sizeof why, "its users and roles take more than %d MiB", KW_ROWS_BYTES >> 20);
-  return kw_database_refuse(text, kw_database_path(store->database), why);
 }
 
 /* {====== State without history ====== */
@@ -52,9 +45,7 @@ int kw_load_state(kw_store *store, int64_t now, char text[KW_REASON_ROOM]) {
   if (rc == KW_OK) rc = kw_lessor_load(store, now);
   if (rc == KW_OK) rc = kw_database_walk_failure(store->database);
   if (rc == KW_OK) rc = kw_load_rows(store);
-  if (rc == KW_ERR_NO_SPACE) return refuse_rows(store, text);
-  bool has_long_name = rc == KW_ERR_REQUEST_TOO_LARGE; /* no row has such a name */
-  return rc == KW_ERR_CORRUPT || has_long_name ? refuse_damaged(store, text) : rc;
+  return rc == KW_OK || rc == KW_ERR_NO_MEMORY ? rc : refuse_damaged(store, text);
 }
 
 /* }====== */
@@ -79,12 +70,6 @@ static int load_record(kw_store *store, const kw_database_entry *entry) {
   return rc;
 }
 
-/* Reading ahead is twice as fast as loading: after half of the records all pages are in the page cache, in whatever
- * order the records need them. */
-static void read_ahead(kw_store *store) {
-  kw_database_read_ahead(store->database, AHEAD_BYTES + 2 * (int64_t)kw_log_bytes(store->log));
-}
-
 int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total,
                   char text[KW_REASON_ROOM]) {
   kw_database_entry entry;
@@ -94,7 +79,6 @@ int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total,
   *done = kw_log_count(store->log);
   for (; n > 0 && *done < *total && rc == KW_OK; n--, ++*done) {
     if (kw_log_bytes(store->log) >= enough) break;
-    read_ahead(store);
     if (kw_database_next(store->database, store->loading, &entry) <= 0)
       return refuse_damaged(store, text);
     rc = load_record(store, &entry);

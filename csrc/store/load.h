@@ -12,8 +12,7 @@
 #include "store/state.h"
 
 /* Loads everything but the records. Leases get their full time from `now` on. Returns KW_OK or
- * KW_ERR_NO_MEMORY; or, with a sentence in `text`, KW_ERR_CORRUPT, or KW_ERR_STORAGE if the rows take more than
- * KW_ROWS_BYTES. */
+ * KW_ERR_NO_MEMORY; or KW_ERR_CORRUPT, with a sentence in `text`. */
 int kw_load_state(kw_store *store, int64_t now, char text[KW_REASON_ROOM]);
 
 /* Loads the rows into a store that has none. Returns KW_OK, KW_ERR_NO_MEMORY, KW_ERR_CORRUPT, or an error of

@@ -4,8 +4,9 @@
  *
  *   replay   read the journal beyond the sequence that the database has, and write that to the database, in one
  *            transaction
- *   begin    before the first append: write the next epoch to the database, from when on the frames in the journal are
- *            old, and open the journal for that epoch. A store that is only read is not written
+ *   begin    before the first append: open the journal for the next epoch, with a first segment, and write that epoch
+ *            to the database, from when on the frames of the last one are old, and a journal has to be there. A store
+ *            that is only read is not written
  *
  * A crash between two of these steps repeats them: groups that the database has are skipped.
  */
@@ -15,12 +16,13 @@
 #include "store/database.h"
 #include "store/journal.h"
 
-/* Brings the database up to its journal. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_CORRUPT, KW_ERR_STORAGE or
- * KW_ERR_NO_SPACE, with a sentence in `text`. */
-int kw_recovery_replay(kw_database *database, char text[KW_REASON_ROOM]);
+/* Brings the database up to its journal. *is_missing becomes true if there is no journal although the store was not
+ * closed: writes may be lost. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_CORRUPT, KW_ERR_STORAGE or KW_ERR_NO_SPACE,
+ * with a sentence in `text`. */
+int kw_recovery_replay(kw_database *database, bool *is_missing, char text[KW_REASON_ROOM]);
 
 /* Opens the journal. `segment_bytes` is the size of the largest segments. May run in another thread, as
- * kw_database_begin_epoch. Returns KW_OK; or, and *journal is then NULL, KW_ERR_NO_MEMORY; KW_ERR_NO_SPACE if there is
+ * kw_database_set_identity. Returns KW_OK; or, and *journal is then NULL, KW_ERR_NO_MEMORY; KW_ERR_NO_SPACE if there is
  * no room, the journal's files cannot be opened now, or the directory is not in place; or KW_ERR_STORAGE if the
  * database cannot be written. */
 int kw_recovery_begin(kw_database *database, int64_t segment_bytes, kw_journal **journal);

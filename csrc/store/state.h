@@ -130,6 +130,7 @@ typedef struct kw_durability {
 struct kw_store {
   kw_store_options options;
   kw_database *database;   /* NULL, like the next two, if the store is in memory */
+  bool lacks_journal;      /* see kw_store_status */
   kw_committer *committer; /* the commit thread and the checkpointer */
   kw_commit_group *group;  /* the committer's gathering commit group */
   kw_durability durability;

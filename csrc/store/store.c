@@ -57,7 +57,7 @@ static int open_database(kw_store *store, char text[KW_REASON_ROOM]) {
   size_t map = map_bytes(&store->options);
   int rc = kw_database_open(path, map, spare_bytes(path), &store->database, text);
   if (rc != KW_OK) return rc;
-  rc = kw_recovery_replay(store->database, text);
+  rc = kw_recovery_replay(store->database, &store->lacks_journal, text);
   if (rc != KW_OK) return rc;
   rc = kw_committer_start(store->database, store->options.journal_segment_bytes, &store->committer);
   if (rc == KW_OK) store->group = kw_committer_group(store->committer);
@@ -258,7 +258,8 @@ kw_store_status kw_store_get_status(const kw_store *store) {
                            .quota = store->options.quota < 0 ? 0 : store->options.quota,
                            .commits = (int64_t)store->durability.commits,
                            .alarms = alarms,
-                           .own_alarms = own};
+                           .own_alarms = own,
+                           .lacks_journal = store->lacks_journal};
 }
 
 const char *kw_store_failure(const kw_store *store) {

@@ -265,6 +265,7 @@ typedef struct kw_store_status {
   int64_t commits;          /* commit groups that have become durable since the store was opened */
   unsigned alarms;          /* kw_alarm bits */
   unsigned own_alarms;      /* without those of other members */
+  bool lacks_journal;       /* when it was opened: it was not closed, and the journal is missing */
 } kw_store_status;
 
 /* Returns the status of the store. */

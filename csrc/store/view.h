@@ -14,7 +14,7 @@
 
 typedef struct kw_view kw_view;
 
-/* Opens a view. Returns KW_OK, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. */
+/* Opens a view. Returns KW_OK, KW_ERR_NO_MEMORY, KW_ERR_CORRUPT or KW_ERR_STORAGE. */
 int kw_view_open(const kw_database *db, kw_view **view);
 
 /* Closes a view, and frees it. */

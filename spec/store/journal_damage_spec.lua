@@ -2,6 +2,7 @@
 -- KW_POWER=1000, or more, tries every bit.
 
 local keywatch = require "keywatch"
+local log = require "keywatch.support.log"
 
 local directory = require "spec.support.directory"
 local durable = require "spec.support.durable"
@@ -71,10 +72,43 @@ describe("a store", function()
   it("is whole with the journal as it was, which the database lacks", function()
     assert.equal("whole", try(files[JOURNAL], SMALL_JOURNAL))
     assert.equal("whole", try(files[JOURNAL], 0))
+  end)
+end)
+
+describe("a store that was not closed, and whose journal is missing", function()
+  local lines
+
+  before_each(function()
+    lines = {}
+    log.to(function(level, text) lines[#lines + 1] = level .. " " .. text end)
     store_files.put(path, { ["data.mdb"] = files["data.mdb"] })
+  end)
+  after_each(function() log.to(nil) end)
+
+  it("says so in the log, in its status and in that of its server", function()
     local store = assert(keywatch.open { path = path, now = 0 })
+    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+    local client = keywatch.connect(server:addresses()[1])
     assert.equal(1, store:status().revision)
+    assert.matches("the journal was missing", store:status().errors[1])
+    assert.is_false(store:status().has_failed)
+    assert.matches("the journal was missing", client:status().errors[1])
+    assert.same({ "warn " .. path .. ": " .. store:status().errors[1] }, lines)
+    client:close()
+    server:close()
     store:close()
+  end)
+
+  it("does not say so once it was written and closed, also without the files of the journal", function()
+    local subject = durable.new(path, SMALL_JOURNAL)
+    assert(subject:open())
+    assert(subject.store:put("a", "1"))
+    assert(subject:reopen())
+    subject:close()
+    os.remove(path .. "/" .. JOURNAL)
+    assert.same({}, assert(subject:open()):status().errors)
+    subject:close()
+    assert.equal(1, #lines)
   end)
 end)
 

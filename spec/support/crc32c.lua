@@ -34,9 +34,9 @@ local function update(state, bytes)
   return state
 end
 
---- The checksum of a list of strings, as if they were one.
-local function checksum(strings)
-  local state = 0xffffffff
+--- The checksum of a list of strings, as if they were one. `before` is the checksum of what comes before them.
+local function checksum(strings, before)
+  local state = bxor(before or 0, 0xffffffff)
   for _, bytes in ipairs(strings) do state = update(state, bytes) end
   return bxor(state, 0xffffffff) % 0x100000000 -- LuaJIT's operators give signed numbers
 end

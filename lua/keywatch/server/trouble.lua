@@ -46,7 +46,7 @@ local function update(server)
   local trouble = server.trouble
   local is_open, status = pcall(server.store.status, server.store) -- a finalizer may have closed the store
   if not is_open then return end
-  local failure = status.errors[1]
+  local failure = status.has_failed and status.errors[1] or nil
   if failure and not trouble.failure then
     server.log.error("%s: writes fail until the server is started again", failure)
   end

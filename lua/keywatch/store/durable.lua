@@ -9,6 +9,7 @@
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local log = require "keywatch.support.log"
 local source = require "keywatch.store.source"
 local turns = require "keywatch.store.turns"
 
@@ -66,6 +67,7 @@ local function open(opts)
   if not (is_read and opened) then store:close() end
   if not is_read then error(opened, 0) end
   if not opened then return fail_open(why) end
+  for _, text in ipairs(opened:status().errors) do log.warn("%s: %s", own.path, text) end
   return opened
 end
 
