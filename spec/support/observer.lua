@@ -376,7 +376,7 @@ function methods:sync(must_succeed)
   if revision then
     if revision ~= self.ledger.revision then self:wrong("sync gives %s, not %d", revision, self.ledger.revision) end
     self.marks[#self.marks + 1] = revision
-    self.promised = revision
+    self.promised = self.is_shaken and 0 or revision
     self.behind = nil
     return
   end
@@ -408,7 +408,7 @@ function methods:look(is_idle)
     return
   end
   self.frozen = nil
-  if self.is_synced and self.ledger.revision > (self.certain or 0) then
+  if self.is_synced and not self.is_shaken and self.ledger.revision > (self.certain or 0) then
     self.certain = self.ledger.revision
     self.certainties[#self.certainties + 1] = { revision = self.certain, compacted = self.ledger.compact_revision }
   end
