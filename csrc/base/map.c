@@ -186,3 +186,27 @@ void *kw_map_next(const kw_map *map, size_t *at) {
   *at = map->cap + rest_at;
   return value;
 }
+
+/* Visits the values in the first slots, up to a free one. A removal may shift such a value to the last slots. */
+static void visit_first(const kw_map *table, void (*visit)(void *, void *), void *ctx) {
+  for (size_t i = 0; i < table->cap && table->slots[i].value != NULL; i++)
+    visit(table->slots[i].value, ctx);
+}
+
+/* The table before comes first, since its ids move to the other one; and of a table the last slot, since removals shift
+ * values to slots before theirs. */
+bool kw_map_visit(const kw_map *map, size_t *at, void (*visit)(void *, void *), void *ctx) {
+  const kw_map *rest = map->rest == NULL ? NULL : &map->rest->table;
+  if (*at == SIZE_MAX) {
+    visit_first(map, visit, ctx);
+    if (rest != NULL) visit_first(rest, visit, ctx);
+    *at = map->cap + (rest == NULL ? 0 : rest->cap);
+    return true;
+  }
+  if (rest == NULL && *at > map->cap) *at = map->cap;
+  if (*at == 0) return false;
+  --*at;
+  void *value = *at < map->cap ? map->slots[*at].value : rest->slots[*at - map->cap].value;
+  if (value != NULL) visit(value, ctx);
+  return true;
+}

@@ -49,4 +49,9 @@ void kw_map_shrink(kw_map *map, size_t spare);
  * change meanwhile. */
 void *kw_map_next(const kw_map *map, size_t *at);
 
+/* Visits some more values of a map that may change between two calls, perhaps none. Every value is visited that is in
+ * the map from the first call to the last, unless the map got a table of another size meanwhile, in kw_map_reserve or
+ * kw_map_shrink; some are visited twice. Begin with *at = SIZE_MAX. Returns false at the end. */
+bool kw_map_visit(const kw_map *map, size_t *at, void (*visit)(void *value, void *ctx), void *ctx);
+
 #endif

@@ -135,6 +135,7 @@ int luaopen_keywatch_core(lua_State *L) {
   lua_setfield(L, -2, "open");
   kw_bind_add_watch_class(L);
   kw_bind_add_snapshot_class(L);
+  kw_bind_add_lease_class(L);
   kw_bind_add_read_class(L);
   kw_bind_add_write_class(L);
   kw_bind_add_holder(L);

@@ -83,8 +83,6 @@ int kw_bind_push_answer(lua_State *L) {
     case KW_ANSWER_PAGE: kw_bind_push_page(L, &self->op, &self->reply, 2); break;
     case KW_ANSWER_KVS: push_kvs(L, self); break;
     case KW_ANSWER_GET: kw_bind_push_get(L, &self->reply, 2); break;
-    case KW_ANSWER_IDS: kw_bind_push_ids(L, self->leases.ids, self->leases.n); break;
-    case KW_ANSWER_LEASE: kw_bind_push_lease(L, &self->lease); break;
     case KW_ANSWER_ROWS: kw_bind_push_rows(L, self->rows, self->row_name); break;
     case KW_ANSWER_ROW: kw_bind_push_row(L, kw_rows_find(self->rows, self->row_name)); break;
   }
@@ -94,7 +92,7 @@ int kw_bind_push_answer(lua_State *L) {
 /* True for a plain read. It sees only what is durable. */
 static bool is_read(const kw_lua_store *self, kw_answer kind) {
   return kind == KW_ANSWER_GET || kind == KW_ANSWER_PAGE || kind == KW_ANSWER_KVS ||
-         (kind == KW_ANSWER_REPLY && self->op.kind == KW_OP_RANGE);
+         (kind == KW_ANSWER_REPLY && kw_store_only_reads(&self->op));
 }
 
 int kw_bind_answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {

@@ -37,11 +37,9 @@ typedef enum kw_answer {
   KW_ANSWER_REPLY, /* `reply`, the reply to `op` */
   KW_ANSWER_PAGE, /* as KW_ANSWER_REPLY, of a range; the tables of the list at index 2 are used again */
   KW_ANSWER_KVS, /* false, after the kvs of `reply` were added to the list at index 2; or `reply`, with that list */
-  KW_ANSWER_GET,   /* the kv of `reply`, or nil */
-  KW_ANSWER_IDS,   /* `ids`, a list of leases */
-  KW_ANSWER_LEASE, /* `lease` */
-  KW_ANSWER_ROWS,  /* the rows whose names begin with `row_name` */
-  KW_ANSWER_ROW    /* the bytes of the row `row_name`, or nil */
+  KW_ANSWER_GET,  /* the kv of `reply`, or nil */
+  KW_ANSWER_ROWS, /* the rows whose names begin with `row_name` */
+  KW_ANSWER_ROW   /* the bytes of the row `row_name`, or nil */
 } kw_answer;
 
 #define KW_NOT_STEPPED INT64_MIN /* `stepped_at`: the next method begins with its step */
@@ -74,8 +72,6 @@ typedef struct kw_lua_store {
   kw_reply reply;
   size_t first; /* of KW_ANSWER_KVS: the kvs that the list has already */
   bool is_last; /* and no kvs will follow */
-  kw_lease_ids leases;
-  kw_lease_info lease;
   const kw_rows *rows;
   kw_slice row_name; /* the name of a row, or the prefix of all names of a table */
 } kw_lua_store;
@@ -97,6 +93,9 @@ extern const luaL_Reg kw_bind_snapshot_methods[];
 extern const luaL_Reg kw_bind_step_methods[];
 extern const luaL_Reg kw_bind_watch_methods[];
 extern const luaL_Reg kw_bind_write_methods[];
+
+/* Makes the class of the reads that lua_lease opens. */
+void kw_bind_add_lease_class(lua_State *L);
 
 /* The methods of durable stores alone. */
 extern const luaL_Reg kw_bind_durability_methods[];

@@ -11,23 +11,15 @@
 #include "bind/lua_step.h"
 #include "bind/lua_store.h"
 #include "face/module.h"
+#include "store/long_read.h"
 
 #define WRITE_NAME "keywatch.core.write"
 #define WRITE_VISITS (KW_WORK_TURN / 4) /* as in lua_read.c */
 
-typedef enum write_kind {
-  WRITE_DELETE,
-  WRITE_TXN,
-  WRITE_REVOKE,
-  WRITE_LEASES,
-  WRITE_TIME_TO_LIVE
-} write_kind;
+typedef enum write_kind { WRITE_DELETE, WRITE_TXN, WRITE_REVOKE } write_kind;
 
-static const char *const kinds[] = {[WRITE_DELETE] = "delete",
-                                    [WRITE_TXN] = "txn",
-                                    [WRITE_REVOKE] = "lease_revoke",
-                                    [WRITE_LEASES] = "leases",
-                                    [WRITE_TIME_TO_LIVE] = "lease_time_to_live"};
+static const char *const kinds[] = {
+    [WRITE_DELETE] = "delete", [WRITE_TXN] = "txn", [WRITE_REVOKE] = "lease_revoke"};
 
 #define UP_KIND (KW_UP_COUNT + 1) /* the kind: an upvalue behind those of all methods */
 
@@ -35,7 +27,8 @@ static write_kind kind_of(lua_State *L) {
   return (write_kind)lua_tointeger(L, lua_upvalueindex(UP_KIND));
 }
 
-/* A write that the store does. Held by the object, and by the store until the write has ended. */
+/* A write that the store does, or a transaction that only reads. Held by the object, and by the store until the write
+ * has ended. */
 typedef struct write_job {
   int references;
   write_kind kind;
@@ -45,11 +38,10 @@ typedef struct write_job {
   int rc; /* once it has ended */
   kw_arena arena;
   kw_op op;
-  kw_reply reply; /* after KW_OK its records are retained */
-  kw_lease_info lease;
-  kw_lease_ids leases;
-  int64_t revision; /* after a revocation */
-  uint64_t ticket;  /* of the commit group that has the write, and what the write has seen */
+  kw_reply reply;     /* after KW_OK its records are retained */
+  kw_long_read *read; /* the transaction only reads, and has not ended; or NULL */
+  int64_t revision;   /* after a revocation */
+  uint64_t ticket;    /* of the commit group that has the write, and what the write has seen */
 } write_job;
 
 typedef struct lua_write {
@@ -127,30 +119,33 @@ static void release_reply(const kw_reply *reply) {
     release_reply(&reply->txn.responses[i]);
 }
 
+static void end_read(write_job *job) {
+  if (job->read != NULL) kw_long_read_free(job->read, NULL);
+  job->read = NULL;
+}
+
 static void release_job(write_job *job) {
   if (--job->references > 0) return;
+  end_read(job);
   if (job->has_ended && job->rc == KW_OK) release_reply(&job->reply);
   kw_arena_drop(&job->arena);
   kw_free(job);
 }
 
-/* Copies the keys of a lease, which are the store's. */
-static int copy_keys(write_job *job) {
-  kw_lease_info *lease = &job->lease;
-  kw_slice *keys = kw_arena_array(&job->arena, lease->n_keys, sizeof *keys);
-  if (keys == NULL) return lease->n_keys == 0 ? KW_OK : KW_ERR_NO_MEMORY;
-  for (size_t i = 0; i < lease->n_keys; i++) {
-    keys[i] = lease->keys[i];
-    if (!copy_bytes(&job->arena, &keys[i])) return KW_ERR_NO_MEMORY;
-  }
-  lease->keys = keys;
+/* Begins to read the op. Returns KW_OK or KW_ERR_NO_MEMORY. */
+static int begin_read(write_job *job, kw_store *store) {
+  job->read =
+      kw_long_read_new(store, &job->op, SIZE_MAX, KW_RECORDS_RETAINED, &job->arena, &job->reply);
+  if (job->read == NULL) return KW_ERR_NO_MEMORY;
+  job->store = NULL;
   return KW_OK;
 }
 
 static void on_end(int rc, void *ctx) {
   write_job *job = ctx;
+  if (rc == KW_ONLY_READS) rc = begin_read(job, job->store);
+  if (job->read != NULL) return;
   if (rc == KW_OK) kw_store_commit(job->store);
-  if (rc == KW_OK && job->kind == WRITE_TIME_TO_LIVE) rc = copy_keys(job);
   job->revision = kw_store_applied(job->store);
   job->ticket = kw_store_ticket(job->store);
   job->rc = rc;
@@ -175,8 +170,6 @@ static int read_arguments(lua_State *L, kw_lua_store *self, write_kind kind,
     case WRITE_TXN:
       return kw_bind_read_txn_op(L, self->max_request_bytes, &self->arena, &self->op, NULL);
     case WRITE_REVOKE: kw_bind_read_lease(L, "revoke", lease, NULL); break;
-    case WRITE_LEASES: kw_bind_read_times(L, 2, "leases", NULL); break;
-    case WRITE_TIME_TO_LIVE: kw_bind_read_time_to_live(L, lease, NULL); break;
   }
   return KW_OK;
 }
@@ -201,29 +194,28 @@ static int try_revoke(lua_State *L, kw_lua_store *self, int64_t id, kw_work *wor
   return kw_bind_give_revision(L, self);
 }
 
-static int try_call(lua_State *L, write_kind kind) {
-  static const kw_answer answers[] = {[WRITE_DELETE] = KW_ANSWER_REPLY,
-                                      [WRITE_TXN] = KW_ANSWER_REPLY,
-                                      [WRITE_LEASES] = KW_ANSWER_IDS,
-                                      [WRITE_TIME_TO_LIVE] = KW_ANSWER_LEASE};
+/* Pushes false, and whether the op only reads. */
+static int give_up(lua_State *L, bool only_reads) {
+  lua_pushboolean(L, false);
+  lua_pushboolean(L, only_reads);
+  return 2;
+}
+
+/* Tries a call. One that has to wait, in the line or while the store is busy, is tried only if it only reads. */
+static int try_call(lua_State *L, write_kind kind, bool has_to_wait) {
   kw_lease_message lease = {0};
   kw_work work = {.left = WRITE_VISITS};
   kw_lua_store *self = kw_bind_enter(L);
   luaL_checkstack(L, 6, "answer");
   int rc = read_arguments(L, self, kind, &lease);
   lua_settop(L, 3);
-  if (kw_store_is_busy(self->store)) return give_false(L);
+  bool only_reads = rc == KW_OK && kind == WRITE_TXN && kw_store_only_reads(&self->op);
+  if (!only_reads && (has_to_wait || kw_store_is_busy(self->store))) return give_up(L, false);
   if (kind == WRITE_REVOKE) return try_revoke(L, self, lease.id, &work);
-  if (rc == KW_OK && kind == WRITE_LEASES)
-    rc = kw_store_leases_within(self->store, &work, &self->arena, &self->leases);
-  if (rc == KW_OK && kind == WRITE_TIME_TO_LIVE) {
-    rc = kw_store_time_to_live_within(self->store, kw_bind_now(self), lease.id, lease.wants_keys,
-                                      &work, &self->arena, &self->lease);
-    if (rc == KW_OK && self->lease.ttl < 0) rc = KW_ERR_LEASE_NOT_FOUND;
-  }
-  if (rc == KW_OK && (kind == WRITE_DELETE || kind == WRITE_TXN))
+  if (rc == KW_OK)
     rc = kw_store_apply_within(self->store, &self->op, SIZE_MAX, &work, &self->arena, &self->reply);
-  return rc == KW_UNFINISHED ? give_false(L) : kw_bind_answer(L, self, rc, answers[kind]);
+  bool is_done = rc != KW_UNFINISHED && rc != KW_ONLY_READS;
+  return is_done ? kw_bind_answer(L, self, rc, KW_ANSWER_REPLY) : give_up(L, only_reads);
 }
 
 /* }====== */
@@ -240,12 +232,9 @@ static int begin(kw_lua_store *self, write_job *job, const kw_lease_message *lea
     case WRITE_TXN:
       job->op = self->op;
       if (!copy_op(&job->arena, &job->op)) return KW_ERR_NO_MEMORY;
+      if (kw_store_only_reads(&job->op)) return begin_read(job, self->store);
       return kw_store_begin(self->store, &job->op, SIZE_MAX, &job->arena, &job->reply, owner);
     case WRITE_REVOKE: return kw_store_begin_revoke(self->store, lease->id, owner);
-    case WRITE_LEASES: return kw_store_begin_leases(self->store, &job->arena, &job->leases, owner);
-    case WRITE_TIME_TO_LIVE:
-      return kw_store_begin_time_to_live(self->store, kw_bind_now(self), lease->id, &job->arena,
-                                         &job->lease, owner);
   }
   return KW_OK;
 }
@@ -260,7 +249,8 @@ static int begin_call(lua_State *L, write_kind kind) {
   lua_setmetatable(L, -2);
   kw_lua_store *self = kw_bind_enter(L); /* again: finalizers may have run */
   int rc = read_arguments(L, self, kind, &lease);
-  if (kw_store_is_busy(self->store)) return give_false(L);
+  bool only_reads = rc == KW_OK && kind == WRITE_TXN && kw_store_only_reads(&self->op);
+  if (!only_reads && kw_store_is_busy(self->store)) return give_false(L);
   write_job *job = rc == KW_OK ? kw_alloc_zeroed(sizeof *job) : NULL;
   if (job == NULL) return kw_bind_fail_write(L, self, rc == KW_OK ? KW_ERR_NO_MEMORY : rc);
   write->job = job;
@@ -268,7 +258,7 @@ static int begin_call(lua_State *L, write_kind kind) {
   job->references = 1;
   rc = begin(self, job, &lease);
   if (rc != KW_OK) return kw_bind_fail_write(L, self, rc);
-  job->references++; /* the store's */
+  if (job->read == NULL) job->references++; /* the store's */
   lua_settop(L, 4);
   return 1;
 }
@@ -282,8 +272,6 @@ static int push_result(lua_State *L, const write_job *job) {
     case WRITE_DELETE:
     case WRITE_TXN: kw_bind_push_reply(L, &job->op, &job->reply); break;
     case WRITE_REVOKE: kw_bind_push_revision(L, job->revision, 0); break;
-    case WRITE_LEASES: kw_bind_push_ids(L, job->leases.ids, job->leases.n); break;
-    case WRITE_TIME_TO_LIVE: kw_bind_push_lease(L, &job->lease); break;
   }
   return 1;
 }
@@ -298,13 +286,30 @@ static uint64_t ticket_of(const kw_lua_store *self, const write_job *job) {
   return job->ticket;
 }
 
+/* Makes one turn of a read, or all of it. Returns true if it has ended. */
+static bool read_on(lua_State *L, write_job *job, bool is_whole) {
+  const kw_lua_store *self = kw_bind_enter(L);
+  kw_work work = is_whole ? kw_work_without_end() : (kw_work){.left = WRITE_VISITS};
+  int rc = kw_long_read_step(self->store, job->read, &work);
+  if (rc == KW_UNFINISHED) return false;
+  if (rc == KW_OK) kw_long_read_give(job->read);
+  job->ticket = kw_long_read_ticket(job->read);
+  end_read(job);
+  job->rc = rc;
+  job->has_ended = true;
+  return true;
+}
+
 static int l_take(lua_State *L) {
   lua_write *write = check_write(L, 2);
   luaL_argcheck(L, write->job != NULL, 2, "the write was taken");
-  const write_job *job = write->job;
+  write_job *job = write->job;
   const kw_lua_store *self = kw_bind_to_store(L, 1);
   bool is_closed = self->store == NULL;
   luaL_checkstack(L, 10, "answer");
+  if (job->read != NULL && !is_closed && !read_on(L, job, lua_toboolean(L, 3)))
+    return give_false(L);
+  if (job->rc == KW_STALE) return give_up(L, true);
   if (!job->has_ended && job->store != NULL) return give_false(L);
   if (is_closed && (!job->has_ended || job->is_durable || job->rc != KW_OK))
     return kw_bind_fail(L, self, KW_ERR_CLOSED);
@@ -389,7 +394,11 @@ static int l_set_first_task(lua_State *L) {
 /* {====== The tables of methods ====== */
 
 static int l_try(lua_State *L) {
-  return try_call(L, kind_of(L));
+  return try_call(L, kind_of(L), false);
+}
+
+static int l_try_read(lua_State *L) {
+  return try_call(L, kind_of(L), true);
 }
 
 static int l_begin(lua_State *L) {
@@ -413,6 +422,7 @@ static void add_call(lua_State *L, int methods, int push, const char *verb, writ
 void kw_bind_add_write_calls(lua_State *L, int methods, int push) {
   for (size_t kind = 0; kind < KW_LENGTH(kinds); kind++) {
     add_call(L, methods, push, "try", (write_kind)kind, l_try);
+    add_call(L, methods, push, "try_read", (write_kind)kind, l_try_read);
     add_call(L, methods, push, "begin", (write_kind)kind, l_begin);
   }
 }

@@ -75,7 +75,7 @@ static void answer(kw_server *server, kw_stream *stream, const kw_op *op, const 
   } else if (kw_service_begin(server, stream, reply->revision, rest, &room)) {
     kw_message_put_rest(message, reply, room.to);
     kw_store_commit(server->store);
-    if (reply->kind == KW_OP_RANGE) {
+    if (kw_store_only_reads(op)) {
       kw_service_send(&room);
     } else {
       kw_service_send_durable(server, &room);
@@ -99,7 +99,7 @@ static void finish(kw_server *server, kw_stream *stream, const kw_op *op, const 
   if (rc == KW_ERR_TOO_MANY_REQUESTS) refuse_memory(stream);
   if (rc == KW_OK) {
     answer(server, stream, op, reply);
-  } else if (op->kind == KW_OP_RANGE) {
+  } else if (kw_store_only_reads(op)) {
     kw_service_fail(stream, rc);
   } else {
     kw_service_fail_durable(server, stream, rc);
@@ -123,8 +123,9 @@ static int make_long(kw_server *server, kw_stream *stream, kw_write_result *resu
 static void finish_long(kw_server *server, kw_stream *stream, const kw_write_result *result,
                         int rc) {
   if (rc == KW_OK) {
-    kw_store_commit(server->store);
-    kw_service_send_parts_durable(server, stream);
+    if (!result->has_read) kw_store_commit(server->store);
+    kw_service_send_parts(server, stream,
+                          result->has_read ? result->ticket : kw_store_ticket(server->store));
   } else if (result->too_large > 0) {
     kw_service_refuse_size(stream, result->too_large);
   } else {
@@ -132,13 +133,16 @@ static void finish_long(kw_server *server, kw_stream *stream, const kw_write_res
   }
 }
 
-/* Applies an op and answers it. A write that takes more than a turn becomes a long write. */
+/* Applies an op and answers it. What takes more than a turn becomes a long write or a long read. */
 static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
   kw_reply reply;
   size_t limit = op->kind == KW_OP_PUT ? SIZE_MAX : kw_write_queue_limit(stream);
-  int rc = kw_store_apply_within(server->store, op, limit, &server->work, &server->arena, &reply);
+  kw_work *work = kw_store_only_reads(op) ? &server->reads : &server->work;
+  int rc = kw_store_apply_within(server->store, op, limit, work, &server->arena, &reply);
   if (rc == KW_UNFINISHED) {
     kw_write_queue_begin(server, stream, op->kind, make_long, finish_long);
+  } else if (rc == KW_ONLY_READS) {
+    kw_write_queue_begin_read(server, stream, make_long, finish_long);
   } else {
     finish(server, stream, op, &reply, rc);
   }
@@ -148,7 +152,7 @@ static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
 static void range(kw_server *server, kw_stream *stream, const kw_range_op *asked) {
   kw_op op = {.kind = KW_OP_RANGE, .range = *asked};
   kw_reply reply = {.kind = KW_OP_RANGE, .revision = kw_store_revision(server->store)};
-  kw_work work = {.left = KW_PAGE_VISITS};
+  kw_work work = server->reads;
   kw_read read;
   if (kw_range_is_point(&asked->range)) {
     apply(server, stream, &op);
@@ -159,7 +163,10 @@ static void range(kw_server *server, kw_stream *stream, const kw_range_op *asked
     kw_service_fail(stream, rc);
     return;
   }
+  if (work.left > KW_PAGE_VISITS) work.left = KW_PAGE_VISITS;
+  server->reads.left -= work.left;
   rc = kw_read_step(server->store, &read, &server->arena, &work, &reply.range.kvs);
+  server->reads.left += work.left;
   if (rc == KW_UNFINISHED) {
     kw_range_answer_begin(server, stream, &read, reply.revision, &reply.range.kvs);
     return;
@@ -215,6 +222,10 @@ static void on_put(kw_server *server, kw_stream *stream, const void *request) {
 
 static void on_delete(kw_server *server, kw_stream *stream, const void *request) {
   apply(server, stream, &(kw_op){.kind = KW_OP_DELETE, .delete = *(const kw_delete_op *)request});
+}
+
+static bool txn_only_reads(const void *request) {
+  return kw_store_only_reads(&(kw_op){.kind = KW_OP_TXN, .txn = *(const kw_txn_op *)request});
 }
 
 static void on_txn(kw_server *server, kw_stream *stream, const void *request) {
@@ -278,9 +289,11 @@ static void tend_compactions(kw_server *server) {
 }
 
 bool kw_kv_tend(kw_server *server) {
+  kw_long_answer_tend(server);
+  server->reads = kw_work_of_turn();
   bool more = kw_write_queue_tend(server);
   tend_compactions(server);
-  return kw_range_answer_tend(server) || more;
+  return more || !kw_link_is_alone(&server->long_answers);
 }
 
 static void on_compact_close(kw_server *server, kw_stream *stream) {
@@ -311,7 +324,14 @@ const kw_method kw_kv_methods[] = {
      .on_close = kw_range_answer_close},
     KW_WAITING_METHOD("/etcdserverpb.KV/Put", put_request, on_put),
     KW_WAITING_METHOD("/etcdserverpb.KV/DeleteRange", delete_range_request, on_delete),
-    KW_WAITING_METHOD("/etcdserverpb.KV/Txn", txn_request, on_txn),
+    {.path = "/etcdserverpb.KV/Txn",
+     .request = &kw_msg_txn_request,
+     .is_unary = true,
+     .waits = true,
+     .only_reads = txn_only_reads,
+     .on_request = on_txn,
+     .on_timeout = kw_service_abandon,
+     .on_close = kw_write_queue_close},
     {.path = "/etcdserverpb.KV/Compact",
      .request = &kw_msg_compaction_request,
      .is_unary = true,

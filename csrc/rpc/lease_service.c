@@ -3,7 +3,7 @@
  * lease_service: etcdserverpb.Lease.
  */
 #include "model/error.h"
-#include "rpc/service.h"
+#include "rpc/lease_answer.h"
 #include "rpc/write_queue.h"
 
 /* Returns the first whole millisecond that is not before this moment, so that a lease granted from then on does not
@@ -67,67 +67,38 @@ static void on_keep_alive_end(kw_server *server, kw_stream *stream) {
   kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
 }
 
-static void answer_time_to_live(kw_server *server, kw_stream *stream, const kw_lease_info *info,
-                                int rc) {
-  if (rc != KW_OK) {
-    kw_service_fail(stream, rc);
-    return;
-  }
-  kw_lease_message lease = {.id = info->id,
-                            .ttl = info->ttl,
-                            .granted_ttl = info->granted_ttl,
-                            .keys = {(void *)info->keys, info->n_keys}};
-  answer(server, stream, &kw_msg_lease_time_to_live_response, &lease);
-}
-
-static void finish_time_to_live(kw_server *server, kw_stream *stream, const kw_write_result *result,
-                                int rc) {
-  answer_time_to_live(server, stream, &result->lease, rc);
-}
-
 static void on_time_to_live(kw_server *server, kw_stream *stream, const void *request) {
   const kw_lease_message *asked = request;
   kw_lease_info info;
-  int rc = kw_store_time_to_live_within(server->store, kw_server_time(server), asked->id,
-                                        asked->wants_keys, &server->work, &server->arena, &info);
-  if (rc == KW_UNFINISHED) {
-    kw_write_queue_begin_time_to_live(server, stream, asked->id, finish_time_to_live);
-  } else {
-    answer_time_to_live(server, stream, &info, rc);
-  }
-}
-
-static void answer_leases(kw_server *server, kw_stream *stream, const kw_lease_ids *ids, int rc) {
-  if (rc != KW_OK) {
-    kw_service_fail(stream, rc);
+  kw_store_time_to_live(server->store, kw_server_time(server), asked->id, &info);
+  if (asked->wants_keys && info.ttl >= 0) {
+    kw_lease_answer_keys(server, stream, &info);
     return;
   }
-  kw_leases_response leases = {.leases = {(void *)ids->ids, ids->n}};
-  answer(server, stream, &kw_msg_lease_leases_response, &leases);
-}
-
-static void finish_leases(kw_server *server, kw_stream *stream, const kw_write_result *result,
-                          int rc) {
-  answer_leases(server, stream, &result->leases, rc);
+  kw_lease_message lease = {.id = info.id, .ttl = info.ttl, .granted_ttl = info.granted_ttl};
+  answer(server, stream, &kw_msg_lease_time_to_live_response, &lease);
 }
 
 static void on_leases(kw_server *server, kw_stream *stream, const void *request) {
-  kw_lease_ids ids;
   (void)request;
-  int rc = kw_store_leases_within(server->store, &server->work, &server->arena, &ids);
-  if (rc == KW_UNFINISHED) {
-    kw_write_queue_begin_leases(server, stream, finish_leases);
-  } else {
-    answer_leases(server, stream, &ids, rc);
-  }
+  kw_lease_answer_leases(server, stream);
 }
 
 const kw_method kw_lease_methods[] = {
     KW_WAITING_METHOD("/etcdserverpb.Lease/LeaseGrant", lease_grant_request, on_grant),
     KW_WAITING_METHOD("/etcdserverpb.Lease/LeaseRevoke", lease_revoke_request, on_revoke),
-    KW_WAITING_METHOD("/etcdserverpb.Lease/LeaseTimeToLive", lease_time_to_live_request,
-                      on_time_to_live),
-    KW_WAITING_METHOD("/etcdserverpb.Lease/LeaseLeases", lease_leases_request, on_leases),
+    {.path = "/etcdserverpb.Lease/LeaseTimeToLive",
+     .request = &kw_msg_lease_time_to_live_request,
+     .is_unary = true,
+     .on_request = on_time_to_live,
+     .on_timeout = kw_service_abandon,
+     .on_close = kw_lease_answer_close},
+    {.path = "/etcdserverpb.Lease/LeaseLeases",
+     .request = &kw_msg_lease_leases_request,
+     .is_unary = true,
+     .on_request = on_leases,
+     .on_timeout = kw_service_abandon,
+     .on_close = kw_lease_answer_close},
     {.path = "/etcdserverpb.Lease/LeaseKeepAlive",
      .request = &kw_msg_lease_keep_alive_request,
      .on_request = on_keep_alive,

@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "model/error.h"
+#include "rpc/write_queue.h"
 
 /* Peers look methods up, but do not add any: the hash needs no seed. Of two paths with one hash only the second would
  * be found. The specs, which call every method, would fail. */
@@ -66,17 +67,19 @@ void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *meth
   if (method->on_open != NULL) method->on_open(server, stream);
 }
 
-void kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message) {
+void kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message, bool has_to_wait) {
   const kw_method *method = stream->role;
   kw_arena_reset(&server->arena);
   server->message = message;
   void *record = kw_arena_alloc(&server->arena, method->request->size);
   int rc = record == NULL ? KW_ERR_NO_MEMORY
                           : kw_message_decode(method->request, message, &server->arena, record);
-  if (rc == KW_OK) {
-    method->on_request(server, stream, record);
-  } else {
+  if (rc != KW_OK) {
     kw_service_fail(stream, rc);
+  } else if (has_to_wait && !method->only_reads(record)) {
+    kw_write_queue_add(server, stream, message);
+  } else {
+    method->on_request(server, stream, record);
   }
 }
 

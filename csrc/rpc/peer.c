@@ -8,6 +8,7 @@
 #include "rpc/driver.h"
 #include "rpc/method.h"
 #include "rpc/notes.h"
+#include "rpc/lease_answer.h"
 #include "rpc/range_answer.h"
 #include "rpc/write_queue.h"
 
@@ -54,11 +55,13 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
     method->on_request(server, stream, &bytes);
     return;
   }
-  if (method->waits && kw_write_queue_must_wait(server)) {
+  server->asked_at = server->now;
+  bool has_to_wait = method->waits && kw_write_queue_must_wait(server);
+  if (has_to_wait && method->only_reads == NULL) {
     kw_write_queue_add(server, stream, bytes);
   } else {
     server->work = kw_work_of_turn();
-    kw_method_deliver(server, stream, bytes);
+    kw_method_deliver(server, stream, bytes, has_to_wait);
   }
   kw_arena_reset(&server->arena); /* now, since the next request may be long in coming */
   if (server->takes_notes) kw_notes_answered(server, stream);
@@ -303,8 +306,8 @@ const char *kw_peer_fault(const kw_peer *peer) {
   while ((stream = kw_session_next(peer->session, stream)) != NULL) {
     const kw_method *method = stream->role;
     has_watch = has_watch || (method != NULL && method == kw_watch_methods);
-    charge +=
-        kw_call_charge(stream) + kw_range_answer_charge(stream) + kw_write_queue_charge(stream);
+    charge += kw_call_charge(stream) + kw_range_answer_charge(stream) +
+              kw_lease_answer_charge(stream) + kw_write_queue_charge(stream);
   }
   size_t held = kw_peer_held(peer);
   if (held < charge || (held > charge && !has_watch))

@@ -2,7 +2,6 @@
 #include "rpc/range_answer.h"
 
 #include "base/mem.h"
-#include "codec/grpc.h"
 #include "codec/keyvalue.h"
 #include "codec/wire.h"
 #include "model/error.h"
@@ -14,14 +13,10 @@ enum { KVS = 2, MORE = 3, COUNT = 4 };
 enum { RANGE_RESPONSE = 1 };
 
 typedef struct range_answer {
-  kw_link link;
-  kw_stream *stream;
+  kw_long_answer base;
   kw_read read;     /* of an op that is deferred: only the op */
   kw_blob *bytes;   /* the key and the end that were asked for; the op's slices point into it */
-  size_t charged;   /* to the connection's account */
   int64_t revision; /* of the header */
-  uint8_t *prefix;  /* gRPC prefix in the stream, to be filled in at the end */
-  size_t before;    /* bytes in the stream before the prefix */
   int restarts;
   bool is_stream;
 } range_answer;
@@ -76,26 +71,21 @@ static size_t request_size(const kw_range_op *op) {
 
 /* Charges what the answer holds now. Returns false if that is more than the connection may hold. */
 static bool charge(range_answer *a) {
-  kw_account *account = kw_session_account(a->stream->session);
-  size_t size = request_size(&a->read.op) + kw_read_held(&a->read);
-  bool ok = size <= a->charged || kw_account_ask(account, size - a->charged);
-  kw_account_resize(account, a->charged, size);
-  a->charged = size;
-  return ok;
+  return kw_long_answer_charge(&a->base, request_size(&a->read.op) + kw_read_held(&a->read));
 }
 
 static void free_answer(range_answer *a) {
-  kw_link_remove(&a->link);
-  kw_account_credit(kw_session_account(a->stream->session), a->charged);
+  kw_link_remove(&a->base.link);
+  kw_account_credit(kw_session_account(a->base.stream->session), a->base.charged);
   kw_read_drop(&a->read);
   kw_blob_release(a->bytes);
-  a->stream->owner = NULL;
+  a->base.stream->owner = NULL;
   kw_free(a);
 }
 
 /* Fails the call. The messages of a range stream that were made before are still sent. */
 static void fail(range_answer *a, int rc) {
-  kw_stream *stream = a->stream;
+  kw_stream *stream = a->base.stream;
   if (!a->is_stream) kw_stream_forget(stream);
   free_answer(a);
   kw_service_fail(stream, rc);
@@ -103,25 +93,14 @@ static void fail(range_answer *a, int rc) {
 
 /* {====== Pages ====== */
 
-static bool begin_message(const kw_server *server, range_answer *a) {
-  kw_chain *out = &a->stream->out;
-  size_t head = kw_service_header_size(server, a->revision);
-  a->before = out->len;
-  a->prefix = kw_chain_reserve(out, KW_GRPC_PREFIX + head);
-  if (a->prefix == NULL) return false;
-  kw_service_put_header(server, a->revision, a->prefix + KW_GRPC_PREFIX);
-  kw_chain_commit(out, KW_GRPC_PREFIX + head);
-  return true;
-}
-
 /* True if the connection may hold the read and the records of a page. */
 static bool may_hold(const kw_server *server, range_answer *a, const kw_records *kvs) {
-  kw_account *account = kw_session_account(a->stream->session);
+  kw_account *account = kw_session_account(a->base.stream->session);
   return charge(a) && (kvs->n == 0 || kw_account_ask(account, kw_range_answer_size(server, kvs)));
 }
 
 static bool add_kvs(const kw_server *server, range_answer *a, const kw_records *kvs) {
-  kw_chain *out = &a->stream->out;
+  kw_chain *out = &a->base.stream->out;
   return a->read.op.keys_only ? add_keys(out, kvs) : kw_range_answer_add(server, out, kvs);
 }
 
@@ -129,35 +108,27 @@ static int add_page(const kw_server *server, range_answer *a, const kw_records *
   if (!may_hold(server, a, kvs)) return KW_ERR_TOO_MANY_REQUESTS;
   if (kvs->n == 0) return KW_OK;
   bool ok = add_kvs(server, a, kvs);
-  kw_stream_count(a->stream);
+  kw_stream_count(a->base.stream);
   return ok ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
-static void finish(range_answer *a) {
-  kw_stream *stream = a->stream;
-  if (!kw_range_answer_add_end(&stream->out, a->read.more, a->read.count)) {
+static void finish(kw_server *server, range_answer *a) {
+  kw_long_answer done = a->base;
+  if (!kw_range_answer_add_end(&done.stream->out, a->read.more, a->read.count)) {
     fail(a, KW_ERR_NO_MEMORY);
     return;
   }
-  size_t len = stream->out.len - a->before - KW_GRPC_PREFIX;
-  kw_grpc_put_prefix(a->prefix, len);
   free_answer(a);
-  if (len > KW_MAX_ANSWER) {
-    kw_stream_forget(stream);
-    kw_service_refuse_size(stream, len);
-    return;
-  }
-  kw_stream_sent(stream);
-  kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
+  kw_long_answer_send(server, &done, 0);
 }
 
 /* {====== Messages of a range stream ====== */
 
 /* Adds the beginning of a message whose RangeResponse takes `len` bytes, with the header if `head` is above 0. */
 static bool begin_chunk(const kw_server *server, const range_answer *a, size_t len, size_t head) {
-  kw_chain *out = &a->stream->out;
+  kw_chain *out = &a->base.stream->out;
   size_t size = 1 + kw_wire_varint_size(len);
-  if (!kw_stream_begin_parts(a->stream, size + len)) return false;
+  if (!kw_stream_begin_parts(a->base.stream, size + len)) return false;
   uint8_t *to = kw_chain_reserve(out, size + head);
   if (to == NULL) return false;
   *to++ = KW_WIRE_TAG(RANGE_RESPONSE, KW_WIRE_BYTES);
@@ -180,23 +151,24 @@ static int send_chunk(const kw_server *server, range_answer *a, const kw_records
   size_t head = is_last ? kw_service_header_size(server, a->revision) : 0;
   size_t len = head + kw_message_rest_size(&kw_msg_range_response, &page);
   if (len > KW_MAX_ANSWER) {
-    kw_service_refuse_size(a->stream, len);
+    kw_service_refuse_size(a->base.stream, len);
     return KW_ERR_TOO_MANY_REQUESTS;
   }
-  bool ok = begin_chunk(server, a, len, head) && add_kvs(server, a, kvs) &&
-            (!is_last || kw_range_answer_add_end(&a->stream->out, a->read.more, a->read.count));
+  bool ok =
+      begin_chunk(server, a, len, head) && add_kvs(server, a, kvs) &&
+      (!is_last || kw_range_answer_add_end(&a->base.stream->out, a->read.more, a->read.count));
   if (!ok) {
-    kw_stream_reset(a->stream, KW_RESET_INTERNAL); /* a part of the message was added */
+    kw_stream_reset(a->base.stream, KW_RESET_INTERNAL); /* a part of the message was added */
     return KW_ERR_NO_MEMORY;
   }
   a->read.op.revision = a->read.revision;
-  kw_stream_sent(a->stream);
-  if (!is_last) kw_link_remove(&a->link); /* until the window asks for more */
+  kw_stream_sent(a->base.stream);
+  if (!is_last) kw_link_remove(&a->base.link); /* until the window asks for more */
   return KW_OK;
 }
 
 static void end_stream(range_answer *a) {
-  kw_stream *stream = a->stream;
+  kw_stream *stream = a->base.stream;
   free_answer(a);
   kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
 }
@@ -208,17 +180,18 @@ static void end_stream(range_answer *a) {
 static int restart(kw_server *server, range_answer *a) {
   kw_range_op op = a->read.op;
   if (op.revision > 0 || ++a->restarts > MAX_RESTARTS) return KW_ERR_COMPACTED;
-  kw_stream_forget(a->stream);
+  kw_stream_forget(a->base.stream);
   kw_read_drop(&a->read);
   a->revision = kw_store_revision(server->store);
   int rc = kw_read_begin(server->store, &a->read, &op, &server->arena);
   if (rc != KW_OK) return rc;
-  return a->is_stream || begin_message(server, a) ? KW_OK : KW_ERR_NO_MEMORY;
+  bool ok = a->is_stream || kw_long_answer_begin(server, &a->base, a->revision);
+  return ok ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
-static void step(kw_server *server, range_answer *a, kw_work *work) {
+static void step(kw_server *server, kw_long_answer *base, kw_work *work) {
+  range_answer *a = KW_CONTAINER_OF(base, range_answer, base);
   kw_records page;
-  kw_arena_reset(&server->arena);
   int rc = kw_read_step(server->store, &a->read, &server->arena, work, &page);
   if (rc == KW_ERR_COMPACTED) {
     rc = restart(server, a);
@@ -232,10 +205,11 @@ static void step(kw_server *server, range_answer *a, kw_work *work) {
   if (added != KW_OK) {
     fail(a, added);
   } else if (rc == KW_OK) {
-    if (a->is_stream)
+    if (a->is_stream) {
       end_stream(a);
-    else
-      finish(a);
+    } else {
+      finish(server, a);
+    }
   }
 }
 
@@ -264,11 +238,10 @@ static range_answer *new_answer(kw_stream *stream, const kw_range_op *op) {
     kw_service_fail(stream, KW_ERR_NO_MEMORY);
     return NULL;
   }
-  a->stream = stream;
-  a->charged = request_size(op);
+  a->base = (kw_long_answer){.stream = stream, .charged = request_size(op), .step = step};
   stream->owner = a;
-  kw_account_charge(account, a->charged);
-  kw_link_init(&a->link);
+  kw_account_charge(account, a->base.charged);
+  kw_link_init(&a->base.link);
   return a;
 }
 
@@ -283,7 +256,7 @@ static range_answer *begin(kw_server *server, kw_stream *stream, kw_read *read, 
   a->read = *read;
   a->read.op = op;
   a->revision = revision;
-  kw_link_add(&server->ranges, &a->link);
+  kw_link_add(&server->long_answers, &a->base.link);
   return a;
 }
 
@@ -294,7 +267,8 @@ void kw_range_answer_stream(kw_server *server, kw_stream *stream, kw_read *read,
 
 void kw_range_answer_pull(kw_server *server, kw_stream *stream) {
   range_answer *a = stream->owner;
-  if (a != NULL && kw_link_is_alone(&a->link)) kw_link_add(&server->ranges, &a->link);
+  if (a != NULL && kw_link_is_alone(&a->base.link))
+    kw_link_add(&server->long_answers, &a->base.link);
 }
 
 void kw_range_answer_begin(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision,
@@ -306,7 +280,8 @@ void kw_range_answer_begin(kw_server *server, kw_stream *stream, kw_read *read, 
   }
   range_answer *a = begin(server, stream, read, revision);
   if (a == NULL) return;
-  int rc = begin_message(server, a) ? add_page(server, a, first) : KW_ERR_NO_MEMORY;
+  bool ok = kw_long_answer_begin(server, &a->base, a->revision);
+  int rc = ok ? add_page(server, a, first) : KW_ERR_NO_MEMORY;
   if (rc != KW_OK) fail(a, rc);
 }
 
@@ -326,21 +301,6 @@ void kw_range_answer_resume(kw_server *server, kw_stream *stream,
   kw_blob_release(bytes);
 }
 
-bool kw_range_answer_tend(kw_server *server) {
-  kw_work work = kw_work_of_turn();
-  while (kw_work_is_left(&work) && !kw_link_is_alone(&server->ranges)) {
-    range_answer *a = KW_CONTAINER_OF(server->ranges.next, range_answer, link);
-    kw_stream *stream = a->stream;
-    kw_work page = {.left = KW_PAGE_VISITS};
-    kw_link_remove(&a->link);
-    kw_link_add(&server->ranges, &a->link);
-    step(server, a, &page);
-    work.left -= 1 + KW_PAGE_VISITS - page.left;
-    kw_server_touch(stream);
-  }
-  return !kw_link_is_alone(&server->ranges);
-}
-
 void kw_range_answer_close(kw_server *server, kw_stream *stream) {
   (void)server;
   if (stream->owner != NULL) free_answer(stream->owner);
@@ -351,7 +311,7 @@ void kw_range_answer_close(kw_server *server, kw_stream *stream) {
 size_t kw_range_answer_charge(const kw_stream *stream) {
   const kw_method *method = stream->role;
   bool is_range = method != NULL && method->on_close == kw_range_answer_close;
-  return is_range && stream->owner != NULL ? ((range_answer *)stream->owner)->charged : 0;
+  return is_range && stream->owner != NULL ? ((range_answer *)stream->owner)->base.charged : 0;
 }
 
 #endif

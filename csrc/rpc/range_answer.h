@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * range_answer: an answer to a range that is made page by page, because the range is long to read: other calls have
- * their turn between pages.
- *
- *   prefix, header | kvs of a page | kvs of the next | ... | more, count
+ * range_answer: a long answer to a range, see rpc/long_answer.h. The kvs come in pages; more and count are the end.
  *
  * All pages are of one revision. If that revision is compacted meanwhile, and the client did not ask for it by
- * number, the answer starts again at the current revision, a few times at most. The pages wait in the stream until
- * the answer is complete, because the message begins with its length.
+ * number, the answer starts again at the current revision, a few times at most.
  *
  * If memory is short, or the connection holds too much already, the call fails.
  *
@@ -19,15 +15,8 @@
 #ifndef KW_RPC_RANGE_ANSWER_H
 #define KW_RPC_RANGE_ANSWER_H
 
-#include "rpc/service.h"
+#include "rpc/long_answer.h"
 #include "store/read.h"
-
-/* Visits of a page. A turn makes several pages, of all answers in turn. */
-#ifdef KW_PROBE
-#define KW_PAGE_VISITS 8
-#else
-#define KW_PAGE_VISITS 1000
-#endif
 
 /* Begins an answer with the first page of a read that is not finished, and takes the read. The read's op is copied.
  * Defers the op instead, and drops the read, if too many answers wait on the connection. `revision` is that of the
@@ -48,9 +37,6 @@ void kw_range_answer_defer(kw_server *server, kw_stream *stream, const kw_range_
 /* Calls `range` with the deferred op of a stream, which is then no longer deferred. Does nothing if there is none. */
 void kw_range_answer_resume(kw_server *server, kw_stream *stream,
                             void (*range)(kw_server *, kw_stream *, const kw_range_op *));
-
-/* Makes more pages, as many as the work of a turn allows. Returns true if an answer is still not complete. */
-bool kw_range_answer_tend(kw_server *server);
 
 /* The on_close of a range's stream: drops its answer, or its deferred op, if it has one. */
 void kw_range_answer_close(kw_server *server, kw_stream *stream);

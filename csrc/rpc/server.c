@@ -37,6 +37,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   server->hub = hub;
   server->options = *options;
   server->pid = kw_process_id();
+  server->reads = kw_work_of_turn();
   server->options.session.budget = &server->budget;
   server->options.session.settings = &server->settings;
   server->options.session.discarded = &server->discarded;
@@ -45,7 +46,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   server->budget = (kw_budget){.max = options->connection_quota, .base = KW_CONNECTION_BASE};
   kw_link_init(&server->peers);
   kw_link_init(&server->news);
-  kw_link_init(&server->ranges);
+  kw_link_init(&server->long_answers);
   kw_link_init(&server->writes);
   kw_link_init(&server->undurable);
   uint8_t *to = kw_wire_put_number(server->ids, 1, options->cluster_id);

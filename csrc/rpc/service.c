@@ -87,10 +87,10 @@ static void finish(const kw_server *server, kw_stream *stream) {
   }
 }
 
-/* Ends a call as soon as the store's current ticket is settled. */
-static void finish_durable(kw_server *server, kw_stream *stream, int failure) {
+/* Ends a call as soon as the ticket is settled. */
+static void finish_durable(kw_server *server, kw_stream *stream, uint64_t ticket, int failure) {
   stream->failure = failure;
-  stream->ticket = kw_store_ticket(server->store);
+  stream->ticket = ticket;
   if (kw_store_is_settled(server->store, stream->ticket)) {
     finish(server, stream);
   } else {
@@ -100,15 +100,15 @@ static void finish_durable(kw_server *server, kw_stream *stream, int failure) {
 
 void kw_service_send_durable(kw_server *server, kw_answer_room *room) {
   kw_chain_commit(&room->stream->out, KW_GRPC_PREFIX + room->len);
-  finish_durable(server, room->stream, KW_OK);
+  finish_durable(server, room->stream, kw_store_ticket(server->store), KW_OK);
 }
 
-void kw_service_send_parts_durable(kw_server *server, kw_stream *stream) {
-  finish_durable(server, stream, KW_OK);
+void kw_service_send_parts(kw_server *server, kw_stream *stream, uint64_t ticket) {
+  finish_durable(server, stream, ticket, KW_OK);
 }
 
 void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc) {
-  finish_durable(server, stream, rc);
+  finish_durable(server, stream, kw_store_ticket(server->store), rc);
 }
 
 void kw_service_tend(kw_server *server) {

@@ -21,6 +21,8 @@ struct kw_method {
   bool is_unary;
   bool takes_one; /* not unary, but of one request */
   bool waits; /* unary: a request waits while the store does a long write, see rpc/write_queue.h */
+  bool (*only_reads)(
+      const void *request); /* of a method that waits: such a request does not; or NULL */
   void (*on_open)(kw_server *server, kw_stream *stream);
   void (*on_request)(kw_server *server, kw_stream *stream, const void *request);
   void (*on_half_close)(kw_server *server, kw_stream *stream);
@@ -57,7 +59,10 @@ struct kw_server {
   pid_t pid;        /* the process that opened the server */
   kw_arena arena;   /* emptied after each request */
   kw_slice message; /* of the request that is being delivered */
-  kw_work work;     /* that may be done for it in this turn */
+  kw_work work;     /* that may be done for it in this turn, if it may write */
+  kw_work
+      reads; /* that this turn may do for all calls that only read, before they become long answers */
+  int64_t asked_at; /* when the last request came */
   int64_t now;      /* milliseconds, as last given by a driver */
   uint8_t ids[24];  /* cluster and member id, encoded for every header */
   size_t n_ids;
@@ -73,8 +78,8 @@ struct kw_server {
   kw_meter settings; /* SETTINGS frames of all peers */
   bool is_draining;
 
-  kw_link ranges; /* range answers that are being made, page by page */
-  kw_link writes; /* requests that wait for the end of a long write, oldest first */
+  kw_link long_answers; /* that are being made, page by page */
+  kw_link writes;       /* requests that wait for the end of a long write, oldest first */
   struct kw_write_job *long_write; /* of this server; or NULL */
   kw_chain discarded;              /* answers that will not be sent, to be freed in turns */
   kw_account remaining;            /* of these; it is of the budget, but has no share */
@@ -175,8 +180,9 @@ void kw_service_send(kw_answer_room *room);
  * when the store's current ticket is settled. If the commit group fails, the call ends with that error instead. */
 void kw_service_send_durable(kw_server *server, kw_answer_room *room);
 
-/* Does what kw_service_send_durable does, for an answer whose parts were added to the stream. */
-void kw_service_send_parts_durable(kw_server *server, kw_stream *stream);
+/* Does what kw_service_send_durable does, for an answer whose parts were added to the stream, and for a ticket that was
+ * taken before. */
+void kw_service_send_parts(kw_server *server, kw_stream *stream, uint64_t ticket);
 
 /* Ends a unary call with an error, when the store's current ticket is settled. */
 void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc);

@@ -4,7 +4,9 @@
 #include "base/mem.h"
 #include "base/process.h"
 #include "model/error.h"
+#include "rpc/long_answer.h"
 #include "rpc/method.h"
+#include "store/long_read.h"
 
 struct kw_write_job {
   kw_link link; /* in the server's queue; alone if it is a long write */
@@ -15,7 +17,9 @@ struct kw_write_job {
   size_t charged;       /* to the connection's account */
   kw_write_ready ready; /* or NULL */
   kw_write_finish finish;
-  kw_arena arena; /* the decoded request, and what its evaluation needs */
+  kw_long_answer answer; /* of a transaction that only reads */
+  kw_long_read *read;    /* or NULL */
+  kw_arena arena;        /* the decoded request, and what its evaluation needs */
   kw_write_result result;
 };
 
@@ -29,6 +33,8 @@ static void charge(kw_write_job *job, size_t answer) {
 
 static void free_job(kw_write_job *job) {
   kw_link_remove(&job->link);
+  kw_link_remove(&job->answer.link);
+  if (job->read != NULL) kw_long_read_free(job->read, &job->server->discarded);
   kw_blob_release(job->message);
   kw_arena_drop(&job->arena);
   kw_free(job);
@@ -57,6 +63,7 @@ static kw_write_job *new_job(kw_server *server, kw_stream *stream, kw_slice mess
     return NULL;
   }
   kw_link_init(&job->link);
+  kw_link_init(&job->answer.link);
   job->server = server;
   job->stream = stream;
   job->message = copy;
@@ -94,7 +101,7 @@ uint64_t kw_server_first_request(const kw_server *server) {
 static void deliver(kw_server *server, kw_write_job *job) {
   kw_stream *stream = job->stream;
   leave(job);
-  kw_method_deliver(server, stream, kw_blob_slice(job->message));
+  kw_method_deliver(server, stream, kw_blob_slice(job->message), false);
   free_job(job);
   kw_server_touch(stream);
 }
@@ -116,20 +123,68 @@ bool kw_write_queue_tend(kw_server *server) {
 
 /* }====== */
 
-/* {====== Long writes ====== */
-
 size_t kw_write_queue_limit(const kw_stream *stream) {
   return kw_account_room(kw_session_account(stream->session));
 }
 
+static int make_ready(kw_write_job *job) {
+  if (job->stream == NULL || job->ready == NULL) return KW_OK;
+  return job->ready(job->server, job->stream, &job->result);
+}
+
+/* {====== Long reads ====== */
+
+/* Delivers the request of a read anew, whose revision is gone. */
+static void repeat(kw_server *server, kw_write_job *job) {
+  kw_stream *stream = job->stream;
+  leave(job);
+  kw_method_deliver(server, stream, kw_blob_slice(job->message), kw_write_queue_must_wait(server));
+  free_job(job);
+}
+
+static void step_read(kw_server *server, kw_long_answer *answer, kw_work *work) {
+  kw_write_job *job = KW_CONTAINER_OF(answer, kw_write_job, answer);
+  kw_stream *stream = job->stream;
+  int rc = kw_long_read_step(server->store, job->read, work);
+  if (rc == KW_UNFINISHED) {
+    charge(job, kw_long_read_held(job->read));
+  } else if (rc == KW_STALE) {
+    repeat(server, job);
+  } else {
+    if (rc == KW_OK) rc = make_ready(job);
+    leave(job);
+    job->finish(server, stream, &job->result, rc);
+    free_job(job);
+  }
+}
+
+/* Begins to read for a job, whose op is decoded. Returns KW_OK or KW_ERR_NO_MEMORY. */
+static int begin_read(kw_write_job *job) {
+  kw_stream *stream = job->stream;
+  kw_write_result *result = &job->result;
+  job->read = kw_long_read_new(job->server->store, &result->op, kw_write_queue_limit(stream),
+                               KW_RECORDS_ENCODED, &job->arena, &result->reply);
+  if (job->read == NULL) return KW_ERR_NO_MEMORY;
+  result->has_read = true;
+  result->ticket = kw_long_read_ticket(job->read);
+  job->answer.stream = stream;
+  job->answer.step = step_read;
+  kw_link_add(&job->server->long_answers, &job->answer.link);
+  return KW_OK;
+}
+
+/* }====== */
+
+/* {====== Long writes ====== */
+
+/* A write that has become a read goes on. */
 static void on_free(void *ctx) {
-  free_job(ctx);
+  kw_write_job *job = ctx;
+  if (job->read == NULL) free_job(job);
 }
 
 static int on_ready(void *ctx) {
-  kw_write_job *job = ctx;
-  if (job->stream == NULL || job->ready == NULL) return KW_OK;
-  return job->ready(job->server, job->stream, &job->result);
+  return make_ready(ctx);
 }
 
 static void on_end(int rc, void *ctx) {
@@ -137,6 +192,10 @@ static void on_end(int rc, void *ctx) {
   kw_stream *stream = job->stream;
   kw_server *server = job->server;
   server->long_write = NULL;
+  if (rc == KW_ONLY_READS && stream != NULL) {
+    rc = begin_read(job);
+    if (rc == KW_OK) return;
+  }
   leave(job);
   if (stream != NULL) {
     job->finish(server, stream, &job->result, rc);
@@ -166,15 +225,15 @@ static int decode(kw_write_job *job, kw_op_kind kind) {
     case KW_OP_DELETE: op->delete = *(const kw_delete_op *)request; break;
     case KW_OP_TXN: op->txn = *(const kw_txn_op *)request; break;
     case KW_OP_RANGE:
-    case KW_OP_NONE: break; /* are no writes */
+    case KW_OP_NONE: break; /* are not made here */
   }
   return rc;
 }
 
-/* Ends the call of a long write that could not begin, or notes it. */
+/* Ends the call of a long write that could not begin, or notes it. A read is noted already. */
 static void begun(kw_server *server, kw_write_job *job, int rc) {
   if (rc == KW_OK) {
-    server->long_write = job;
+    if (job->read == NULL) server->long_write = job;
     return;
   }
   kw_stream *stream = job->stream;
@@ -208,20 +267,13 @@ void kw_write_queue_begin_revoke(kw_server *server, kw_stream *stream, int64_t i
   if (job != NULL) begun(server, job, kw_store_begin_revoke(server->store, id, owner_of(job)));
 }
 
-void kw_write_queue_begin_time_to_live(kw_server *server, kw_stream *stream, int64_t id,
-                                       kw_write_finish finish) {
+void kw_write_queue_begin_read(kw_server *server, kw_stream *stream, kw_write_ready ready,
+                               kw_write_finish finish) {
   kw_write_job *job = new_long_write(server, stream, finish);
   if (job == NULL) return;
-  int rc = kw_store_begin_time_to_live(server->store, kw_server_time(server), id, &job->arena,
-                                       &job->result.lease, owner_of(job));
-  begun(server, job, rc);
-}
-
-void kw_write_queue_begin_leases(kw_server *server, kw_stream *stream, kw_write_finish finish) {
-  kw_write_job *job = new_long_write(server, stream, finish);
-  if (job == NULL) return;
-  int rc = kw_store_begin_leases(server->store, &job->arena, &job->result.leases, owner_of(job));
-  begun(server, job, rc);
+  job->ready = ready;
+  int rc = decode(job, KW_OP_TXN);
+  begun(server, job, rc == KW_OK ? begin_read(job) : rc);
 }
 
 void kw_write_queue_finish(kw_server *server) {

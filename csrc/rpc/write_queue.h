@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * write_queue: writes that take more than one turn, and the requests that wait for them. For this folder only.
+ * write_queue: writes that take more than one turn, and the requests that wait for them; and transactions that only
+ * read, and take more than one turn. For this folder only.
  *
  * While the store does a long write, a request of a method that `waits` is queued: its message is kept, and charged to
  * the connection's account. When the store is no longer busy, the requests are delivered in the order in which they
@@ -9,6 +10,9 @@
  *
  * A long write keeps the message of its request, too, and the answer as far as it is made; the account is charged for
  * both. If its stream closes, the write goes on, and is committed without an answer.
+ *
+ * A transaction that only reads is a long answer, see rpc/long_answer.h. If its revision is compacted meanwhile, the
+ * request is delivered again. If its stream closes, the read ends.
  */
 #ifndef KW_RPC_WRITE_QUEUE_H
 #define KW_RPC_WRITE_QUEUE_H
@@ -21,10 +25,10 @@ typedef struct kw_write_job kw_write_job;
 /* What a long write has given. */
 typedef struct kw_write_result {
   kw_op op;
-  kw_reply reply;      /* to the op */
-  kw_lease_info lease; /* of kw_write_queue_begin_time_to_live */
-  kw_lease_ids leases; /* of kw_write_queue_begin_leases */
-  size_t too_large;    /* size of an answer that is too large to be sent; or 0 */
+  kw_reply reply;   /* to the op */
+  size_t too_large; /* size of an answer that is too large to be sent; or 0 */
+  bool has_read;    /* at a revision: there is nothing to commit */
+  uint64_t ticket;  /* of what was read */
 } kw_write_result;
 
 /* Makes the answer of a long write that is evaluated, but not committed. Returns KW_OK; or an error: then the write is
@@ -50,12 +54,9 @@ void kw_write_queue_begin(kw_server *server, kw_stream *stream, kw_op_kind kind,
 void kw_write_queue_begin_revoke(kw_server *server, kw_stream *stream, int64_t id,
                                  kw_write_finish finish);
 
-/* As kw_write_queue_begin, for a lease and its keys. */
-void kw_write_queue_begin_time_to_live(kw_server *server, kw_stream *stream, int64_t id,
-                                       kw_write_finish finish);
-
-/* As kw_write_queue_begin, for the ids of all leases. */
-void kw_write_queue_begin_leases(kw_server *server, kw_stream *stream, kw_write_finish finish);
+/* As kw_write_queue_begin, for a transaction that only reads. */
+void kw_write_queue_begin_read(kw_server *server, kw_stream *stream, kw_write_ready ready,
+                               kw_write_finish finish);
 
 /* Returns how much memory the records in the answer of a write may take, in bytes. */
 size_t kw_write_queue_limit(const kw_stream *stream);

@@ -2,7 +2,7 @@
 #include "store/check.h"
 
 #include "codec/messages.h"
-#include "model/error.h"
+#include "store/store.h"
 
 #define PUT_COST 256  /* bytes that etcd adds to the key and the value of a put */
 #define PUT_FIELDS 64 /* more than everything in a PutRequest but the bytes of its key and value */
@@ -263,6 +263,18 @@ static bool branch_writes(branch b) {
 bool kw_check_is_write(const kw_op *op) {
   if (op->kind != KW_OP_TXN) return op->kind != KW_OP_RANGE;
   return branch_writes(success_of(&op->txn)) || branch_writes(failure_of(&op->txn));
+}
+
+static bool branch_only_reads(branch b) {
+  for (size_t i = 0; i < b.n; i++) {
+    if (!kw_store_only_reads(&b.ops[i])) return false;
+  }
+  return true;
+}
+
+bool kw_store_only_reads(const kw_op *op) {
+  if (op->kind != KW_OP_TXN) return op->kind == KW_OP_RANGE;
+  return branch_only_reads(success_of(&op->txn)) && branch_only_reads(failure_of(&op->txn));
 }
 
 static int64_t branch_cost(branch b) {

@@ -34,6 +34,7 @@ void kw_leases_drop(kw_leases *leases) {
   bool has_expired;
   while ((lease = kw_map_next(&leases->by_id, &at)) != NULL) free_lease(lease);
   while (kw_leases_next_ended(leases, &tag, &has_expired)) continue;
+  while (!kw_link_is_alone(&leases->cursors)) kw_link_remove(leases->cursors.next);
   kw_map_drop(&leases->by_id);
   kw_map_drop(&leases->revoked);
   kw_heap_drop(&leases->due);
@@ -117,7 +118,7 @@ static void tell_cursors(const kw_leases *leases, const kw_lease *lease) {
     const kw_lease *next = look(cursor, leases);
     if (next == NULL || lease->number < next->number || lease->number > cursor->last) continue;
     if (next == lease) cursor->next = cursor->next->next;
-    cursor->on_end(lease, cursor->ctx);
+    if (cursor->on_end != NULL) cursor->on_end(lease, cursor->ctx);
   }
 }
 
@@ -221,14 +222,6 @@ kw_lease *kw_leases_first(const kw_leases *leases) {
 
 /* {====== Lists ====== */
 
-#define ORDER_BYTES (3 * KW_WORK_BYTES) /* that are read to give one item its place */
-
-/* The time may have changed since the lease was listed; its rank tells which of two was due first. */
-static int by_rank(const kw_sorter_item *a, const kw_sorter_item *b, void *ctx) {
-  const kw_lease *x = kw_leases_find(ctx, a->id), *y = kw_leases_find(ctx, b->id);
-  return kw_order_signed(x->due.rank, y->due.rank);
-}
-
 static int by_key(const kw_sorter_item *a, const kw_sorter_item *b, void *ctx) {
   kw_slice x = kw_key_history_key((void *)(intptr_t)a->id);
   kw_slice y = kw_key_history_key((void *)(intptr_t)b->id);
@@ -237,53 +230,21 @@ static int by_key(const kw_sorter_item *a, const kw_sorter_item *b, void *ctx) {
   return kw_slice_compare(x, y);
 }
 
-/* Begins the list anew if the map was moved: the end of a revoked lease may shrink the map. */
-static void follow_map(const kw_map *map, kw_lease_list *list) {
-  if (list->cap == map->cap) return;
-  kw_lease_list_drop(list);
-  *list = (kw_lease_list){.cap = map->cap};
-}
-
-/* Lists the items of a map, and puts them in order. `item_of` makes an item of a value of the map. */
-static int list_map(const kw_map *map, kw_lease_list *list, kw_work *work,
-                    kw_sorter_item (*item_of)(void *), kw_sorter_compare compare, void *ctx) {
-  void *value;
-  if (!list->is_ordering) follow_map(map, list);
+int kw_lease_list_keys(const kw_lease *lease, kw_lease_list *list, kw_work *work) {
+  void *key;
   while (!list->is_ordering && kw_work_is_left(work)) {
-    value = kw_map_next(map, &list->at);
-    list->is_ordering = value == NULL;
-    if (value == NULL) break;
-    if (!kw_sorter_push(&list->sorter, item_of(value), compare, ctx)) return KW_ERR_NO_MEMORY;
+    key = kw_map_next(&lease->keys, &list->at);
+    list->is_ordering = key == NULL;
+    if (key == NULL) break;
+    kw_sorter_item item = {.id = (int64_t)(intptr_t)key};
+    if (!kw_sorter_push(&list->sorter, item, by_key, work)) return KW_ERR_NO_MEMORY;
     kw_work_spend(work, 0);
   }
   while (list->is_ordering && kw_work_is_left(work)) {
-    if (kw_sorter_settle(&list->sorter, compare, ctx)) return KW_OK;
-    kw_work_spend(work, ORDER_BYTES);
+    if (kw_sorter_settle(&list->sorter, by_key, work)) return KW_OK;
+    kw_work_spend(work, KW_ORDER_BYTES);
   }
   return KW_UNFINISHED;
-}
-
-static kw_sorter_item lease_item(void *value) {
-  const kw_lease *lease = value;
-  uint64_t when = (uint64_t)lease->due.when ^ UINT64_C(1)
-                                                  << 63; /* in the order of the signed times */
-  return (kw_sorter_item){.head = when, .id = lease->id};
-}
-
-static kw_sorter_item key_item(void *value) {
-  return (kw_sorter_item){.id = (int64_t)(intptr_t)value};
-}
-
-int kw_leases_list(const kw_leases *leases, kw_lease_list *list, kw_work *work) {
-  return list_map(&leases->by_id, list, work, lease_item, by_rank, (void *)leases);
-}
-
-int kw_lease_list_keys(const kw_lease *lease, kw_lease_list *list, kw_work *work) {
-  return list_map(&lease->keys, list, work, key_item, by_key, work);
-}
-
-int64_t kw_lease_list_id(const kw_lease_list *list, size_t i) {
-  return list->sorter.items[i].id;
 }
 
 kw_key_history *kw_lease_list_key(const kw_lease_list *list, size_t i) {
@@ -297,7 +258,10 @@ void kw_lease_list_drop(kw_lease_list *list) {
 /* }====== */
 
 bool kw_lease_reserve(kw_lease *lease) {
-  return kw_map_reserve(&lease->keys);
+  size_t cap = lease->keys.cap;
+  bool ok = kw_map_reserve(&lease->keys);
+  lease->moves += lease->keys.cap != cap;
+  return ok;
 }
 
 void kw_lease_attach(kw_leases *leases, kw_lease *lease, kw_key_history *key) {
@@ -311,5 +275,7 @@ void kw_lease_detach(kw_leases *leases, kw_lease *lease, const kw_key_history *k
 }
 
 void kw_lease_shrink(kw_lease *lease) {
+  size_t cap = lease->keys.cap;
   kw_map_shrink(&lease->keys, 0);
+  lease->moves += lease->keys.cap != cap;
 }

@@ -25,6 +25,7 @@ typedef struct kw_lease {
   kw_map keys;      /* of kw_key_history, by address */
   uint64_t
       detached; /* steps before this number may have detached keys, no later ones; see kw_undo_list */
+  uint32_t moves;   /* of the keys, to a table of another size */
   int64_t tag;      /* its end is announced under this number; 0: its end is not announced */
   bool has_expired; /* it is revoked because its time is over */
   struct kw_lease *next_ended;
@@ -48,17 +49,16 @@ typedef struct kw_leases {
 /* Walks over the leases that were there when it began, in the order in which they were added. Leases may be added,
  * renewed and revoked meanwhile. A lease that ends before the cursor has come to it is given to on_end. */
 typedef struct kw_lease_cursor {
-  kw_link link;  /* among the cursors of the table */
-  kw_link *next; /* link of the next lease, or the list of all */
-  uint64_t last; /* number of the last lease */
-  void (*on_end)(const kw_lease *lease, void *ctx);
+  kw_link link;                                     /* among the cursors of the table */
+  kw_link *next;                                    /* link of the next lease, or the list of all */
+  uint64_t last;                                    /* number of the last lease */
+  void (*on_end)(const kw_lease *lease, void *ctx); /* may be NULL */
   void *ctx;
 } kw_lease_cursor;
 
-/* A list of keys or leases that is made in steps. All zero it is empty. */
+/* A list of the keys of a lease that is made in steps. All zero it is empty. */
 typedef struct kw_lease_list {
-  size_t at;  /* position in the map that is listed */
-  size_t cap; /* of that map, when the list was begun */
+  size_t at; /* position in the map of keys */
   bool is_ordering;
   kw_sorter sorter;
 } kw_lease_list;
@@ -67,7 +67,7 @@ typedef struct kw_lease_list {
  * hashes, see base/hash.h. */
 void kw_leases_init(kw_leases *leases, uint64_t id_seed, uint64_t hash_seed);
 
-/* Frees all leases that are in the table, and those whose end was not announced. There must be no cursor. */
+/* Frees all leases that are in the table, and those whose end was not announced. Cursors may only be dropped then. */
 void kw_leases_drop(kw_leases *leases);
 
 /* Returns about how much memory the leases and their keys take, in bytes. O(1). */
@@ -116,20 +116,13 @@ void kw_lease_cursor_init(kw_lease_cursor *cursor, kw_leases *leases);
 /* Returns the next lease, or NULL at the end. */
 const kw_lease *kw_lease_cursor_next(kw_lease_cursor *cursor, const kw_leases *leases);
 
-/* Ends a walk, before the table is dropped. */
+/* Ends a walk. */
 void kw_lease_cursor_drop(kw_lease_cursor *cursor);
 
-/* Lists all leases, the soonest to expire first, or goes on with that. Leases may be renewed between two calls, and
- * revoked ones may end, but none may be added or revoked. Returns KW_OK if the list is complete, KW_UNFINISHED if the
- * work is used up, or KW_ERR_NO_MEMORY. */
-int kw_leases_list(const kw_leases *leases, kw_lease_list *list, kw_work *work);
-
-/* Lists the keys of a lease, in the order of keys, as kw_leases_list does. The keys of the lease must not change
- * between two calls. */
+/* Lists the keys of a lease, in the order of keys, or goes on with that. The keys of the lease must not change between
+ * two calls; store/lease_read.h has a list that lets them change. Returns KW_OK if the list is complete, KW_UNFINISHED
+ * if the work is used up, or KW_ERR_NO_MEMORY. */
 int kw_lease_list_keys(const kw_lease *lease, kw_lease_list *list, kw_work *work);
-
-/* Returns the id of a lease in a complete list. There are list->sorter.n. */
-int64_t kw_lease_list_id(const kw_lease_list *list, size_t i);
 
 /* Returns the history of a key in a complete list. There are list->sorter.n. */
 kw_key_history *kw_lease_list_key(const kw_lease_list *list, size_t i);

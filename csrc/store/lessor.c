@@ -63,14 +63,9 @@ int kw_store_revoke(kw_store *store, int64_t id) {
   return kw_store_revoke_within(store, id, &work);
 }
 
-/* Begins a long write that lists the keys of a lease. */
-static kw_txn *begin_list(kw_store *store, kw_lease *lease, kw_write_owner owner) {
-  lease->detached = UINT64_MAX; /* no commit moves the keys that are being listed */
-  return kw_long_write_begin(store, owner);
-}
-
 static int begin_revoke(kw_store *store, kw_lease *lease, kw_write_owner owner) {
-  kw_txn *txn = begin_list(store, lease, owner);
+  lease->detached = UINT64_MAX; /* no commit moves the keys that are being listed */
+  kw_txn *txn = kw_long_write_begin(store, owner);
   if (txn == NULL) return KW_ERR_NO_MEMORY;
   kw_txn_begin_revoke(txn, lease);
   return KW_OK;
@@ -111,71 +106,13 @@ bool kw_store_next_ended(kw_store *store, int64_t *tag, bool *has_expired) {
   return kw_leases_next_ended(&store->leases, tag, has_expired);
 }
 
-/* {====== Asking ====== */
-
-/* Describes a lease without its keys. Returns the lease, or NULL if there is none. */
-static kw_lease *describe(const kw_store *store, int64_t now, int64_t id, kw_lease_info *info) {
-  kw_lease *lease = kw_leases_find(&store->leases, id);
+void kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, kw_lease_info *info) {
+  const kw_lease *lease = kw_leases_find(&store->leases, id);
   *info = (kw_lease_info){.id = id, .ttl = -1};
-  if (lease == NULL || is_over(lease, now)) return NULL;
+  if (lease == NULL || is_over(lease, now)) return;
   info->ttl = (lease->due.when - now) / 1000;
   info->granted_ttl = lease->ttl;
-  return lease;
 }
-
-static int run(kw_store *store, kw_txn *txn, kw_work *work) {
-  int rc = kw_txn_run(store, txn, work);
-  kw_txn_drop(txn);
-  return rc;
-}
-
-int kw_store_time_to_live_within(kw_store *store, int64_t now, int64_t id, bool keys, kw_work *work,
-                                 kw_arena *arena, kw_lease_info *info) {
-  kw_txn txn;
-  kw_lease *lease = describe(store, now, id, info);
-  if (lease == NULL || !keys) return KW_OK;
-  kw_txn_begin_list_keys(&txn, lease, arena, info);
-  return run(store, &txn, work);
-}
-
-int kw_store_time_to_live(kw_store *store, int64_t now, int64_t id, bool keys, kw_arena *arena,
-                          kw_lease_info *info) {
-  kw_work work = kw_work_without_end();
-  kw_store_finish(store);
-  return kw_store_time_to_live_within(store, now, id, keys, &work, arena, info);
-}
-
-int kw_store_begin_time_to_live(kw_store *store, int64_t now, int64_t id, kw_arena *arena,
-                                kw_lease_info *info, kw_write_owner owner) {
-  kw_lease *lease = describe(store, now, id, info);
-  if (lease == NULL) return KW_ERR_LEASE_NOT_FOUND;
-  kw_txn *txn = begin_list(store, lease, owner);
-  if (txn == NULL) return KW_ERR_NO_MEMORY;
-  kw_txn_begin_list_keys(txn, lease, arena, info);
-  return KW_OK;
-}
-
-int kw_store_leases_within(kw_store *store, kw_work *work, kw_arena *arena, kw_lease_ids *ids) {
-  kw_txn txn;
-  kw_txn_begin_list_leases(&txn, arena, ids);
-  return run(store, &txn, work);
-}
-
-int kw_store_leases(kw_store *store, kw_arena *arena, kw_lease_ids *ids) {
-  kw_work work = kw_work_without_end();
-  kw_store_finish(store);
-  return kw_store_leases_within(store, &work, arena, ids);
-}
-
-int kw_store_begin_leases(kw_store *store, kw_arena *arena, kw_lease_ids *ids,
-                          kw_write_owner owner) {
-  kw_txn *txn = kw_long_write_begin(store, owner);
-  if (txn == NULL) return KW_ERR_NO_MEMORY;
-  kw_txn_begin_list_leases(txn, arena, ids);
-  return KW_OK;
-}
-
-/* }====== */
 
 /* {====== Expiry ====== */
 

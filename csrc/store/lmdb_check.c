@@ -143,7 +143,7 @@ static int compare(int which, kw_slice a, kw_slice b) {
   if (which != FREE || a.len != sizeof x || b.len != sizeof y) return kw_slice_compare(a, b);
   memcpy(&x, a.data, sizeof x);
   memcpy(&y, b.data, sizeof y);
-  return (x > y) - (x < y);
+  return kw_order_unsigned(x, y);
 }
 
 /* Keys of the page are from `low` on, and below `high`; NULL: there is no bound. The first key of a branch does not

@@ -38,7 +38,7 @@ int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *are
   int rc = kw_store_admit(store, op, arena);
   kw_txn *txn = rc == KW_OK ? kw_long_write_begin(store, owner) : NULL;
   if (txn == NULL) return rc != KW_OK ? rc : KW_ERR_NO_MEMORY;
-  kw_txn_begin(txn, op, limit, arena, reply);
+  kw_txn_begin(txn, op, 0, limit, arena, reply);
   return KW_OK;
 }
 
@@ -62,7 +62,7 @@ bool kw_store_has_task_before(const kw_store *store, uint64_t number) {
 static void end(kw_store *store, int rc) {
   kw_long_write *write = store->long_write;
   store->long_write = NULL;
-  if (rc != KW_OK) kw_store_rollback(store);
+  if (rc < 0) kw_store_rollback(store);
   if (rc == KW_OK && write->owner.records == KW_RECORDS_RETAINED) kw_txn_give(&write->txn);
   write->owner.on_end(rc, write->owner.ctx);
   free_long_write(write);

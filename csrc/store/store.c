@@ -146,18 +146,21 @@ int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_wor
   if (op->kind == KW_OP_RANGE) {
     rc = kw_read_range(store, &op->range, store->revision, arena, reply);
   } else {
-    kw_txn_begin(&txn, op, limit, arena, reply);
+    bool only_reads = op->kind == KW_OP_TXN && kw_store_only_reads(op);
+    kw_txn_begin(&txn, op, only_reads ? store->revision : 0, limit, arena, reply);
     rc = kw_txn_run(store, &txn, work);
     kw_txn_drop(&txn);
+    if (rc == KW_UNFINISHED && only_reads) rc = KW_ONLY_READS;
   }
-  if (rc == KW_OK) rc = kw_log_failure(store->log);
+  int failure = kw_log_failure(store->log);
+  if (rc >= 0 && failure != KW_OK) rc = failure;
   if (rc != KW_OK) kw_store_rollback(store);
   return rc;
 }
 
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply) {
   kw_work work = kw_work_without_end();
-  if (op->kind != KW_OP_RANGE) kw_store_finish(store);
+  if (!kw_store_only_reads(op)) kw_store_finish(store);
   return kw_store_apply_within(store, op, SIZE_MAX, &work, arena, reply);
 }
 

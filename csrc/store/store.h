@@ -169,15 +169,19 @@ typedef struct kw_write_owner {
    * NULL. */
   int (*on_ready)(void *ctx);
   /* The write has ended. With KW_OK it is evaluated, and this function commits it or rolls it back. With an error it
-   * was rolled back. */
+   * was rolled back. With KW_ONLY_READS it has changed nothing, see kw_store_begin. */
   void (*on_end)(int rc, void *ctx);
   /* The last call: op, arena and reply are needed no more. May be NULL. */
   void (*on_free)(void *ctx);
   void *ctx;
 } kw_write_owner;
 
-/* Evaluates an op. A plain range sees the visible state, and needs no commit, but may have one. All other ops see the
- * applied state, and need a commit or a rollback. The arrays of the reply lie in the arena. Its records are borrowed
+/* True if an op writes nothing, whatever it compares: a range, or a transaction of ranges and of such transactions.
+ * Defined in check.c. */
+bool kw_store_only_reads(const kw_op *op);
+
+/* Evaluates an op. An op that only reads sees the visible state, and needs no commit, but may have one. All other ops
+ * see the applied state, and need a commit or a rollback. The arrays of the reply lie in the arena. Its records are borrowed
  * until the next kw_store_apply or kw_store_seek, and until the next call that changes, steps, polls, waits for or
  * hashes the store; kw_store_commit leaves them valid.
  *
@@ -189,14 +193,17 @@ typedef struct kw_write_owner {
  * armed, or if the quota is exceeded, which arms the alarm. */
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
 
-/* Does what kw_store_apply does, within the work of a turn. `limit` bounds the memory that records of the reply of a
- * write take, in bytes. The store must not be busy, unless the op is a plain range. Returns KW_UNFINISHED, with nothing
- * changed, if a write needs more work; KW_ERR_TOO_MANY_REQUESTS also if the reply is beyond the limit. */
+/* Does what kw_store_apply does, within the work of a turn. `limit` bounds the memory that records of the reply take, in
+ * bytes, unless the op is a plain range. The store must not be busy, unless the op only reads. If more work is needed,
+ * nothing has changed. Returns KW_UNFINISHED then; or KW_ONLY_READS if the op only reads, or is a transaction that has
+ * found that it writes nothing: see store/long_read.h. KW_ERR_TOO_MANY_REQUESTS also if the reply is beyond the
+ * limit. */
 int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_work *work,
                           kw_arena *arena, kw_reply *reply);
 
-/* Begins a long write: the op, which is not a plain range, is evaluated in several turns by kw_store_step. Until its
- * end the store is busy. Op, arena and reply belong to the owner. Records that are encoded are taken by on_ready
+/* Begins a long write: the op, which does not only read, is evaluated in several turns by kw_store_step. Until its
+ * end the store is busy. If a transaction finds that it writes nothing, and has more to do, the long write ends:
+ * on_end gets KW_ONLY_READS, and the op can be read at the applied revision. Op, arena and reply belong to the owner. Records that are encoded are taken by on_ready
  * (kw_chain_append). Errors are those of kw_store_apply_within, also those that are found later, and the error of a
  * commit group that has failed meanwhile. kw_store_free ends the write without a call of on_end. The store must not be
  * busy. Returns KW_OK, or an error: then nothing was begun.
@@ -334,14 +341,9 @@ typedef struct kw_lease_info {
   int64_t id;
   int64_t ttl;          /* whole seconds that remain; -1 if there is no such lease */
   int64_t granted_ttl;  /* seconds */
-  const kw_slice *keys; /* in order, in the arena; their bytes are good until the store changes */
+  const kw_slice *keys; /* in order; of a response */
   size_t n_keys;
 } kw_lease_info;
-
-typedef struct kw_lease_ids {
-  const int64_t *ids; /* in the arena */
-  size_t n;
-} kw_lease_ids;
 
 /* Grants a lease of *ttl seconds. The store chooses the id if *id is 0, and raises *ttl to the option min_lease_ttl.
  * *id and *ttl become what was granted. Needs a commit or a rollback. Errors: KW_ERR_LEASE_TTL_TOO_LARGE,
@@ -374,31 +376,8 @@ void kw_store_tag_lease(kw_store *store, int64_t id, int64_t tag);
  * The end of a lease is announced when it is durable. */
 bool kw_store_next_ended(kw_store *store, int64_t *tag, bool *has_expired);
 
-/* Describes a lease; its keys, in the arena, only with `keys`. A lease that has expired counts as none. Returns KW_OK
- * or KW_ERR_NO_MEMORY. */
-int kw_store_time_to_live(kw_store *store, int64_t now, int64_t id, bool keys, kw_arena *arena,
-                          kw_lease_info *info);
-
-/* Does what kw_store_time_to_live does, within the work of a turn. The store must not be busy. Returns KW_UNFINISHED if
- * the lease has too many keys for that. */
-int kw_store_time_to_live_within(kw_store *store, int64_t now, int64_t id, bool keys, kw_work *work,
-                                 kw_arena *arena, kw_lease_info *info);
-
-/* Begins to describe a lease with its keys, as kw_store_begin: the store is busy meanwhile. *info is complete in
- * on_end, after KW_OK; there is nothing to commit. Returns KW_OK, KW_ERR_LEASE_NOT_FOUND or KW_ERR_NO_MEMORY. */
-int kw_store_begin_time_to_live(kw_store *store, int64_t now, int64_t id, kw_arena *arena,
-                                kw_lease_info *info, kw_write_owner owner);
-
-/* Lists the ids of all leases, the soonest to expire first. Returns KW_OK or KW_ERR_NO_MEMORY. */
-int kw_store_leases(kw_store *store, kw_arena *arena, kw_lease_ids *ids);
-
-/* Does what kw_store_leases does, within the work of a turn. The store must not be busy. Returns KW_UNFINISHED if there
- * are too many leases for that. */
-int kw_store_leases_within(kw_store *store, kw_work *work, kw_arena *arena, kw_lease_ids *ids);
-
-/* Begins to list the leases, as kw_store_begin_time_to_live. */
-int kw_store_begin_leases(kw_store *store, kw_arena *arena, kw_lease_ids *ids,
-                          kw_write_owner owner);
+/* Describes a lease, without its keys, which store/lease_read.h lists. A lease that has expired counts as none. */
+void kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, kw_lease_info *info);
 
 /* }====== */
 

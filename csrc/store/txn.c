@@ -11,6 +11,11 @@ static int64_t next_revision(const kw_store *store) {
   return store->applied + 1;
 }
 
+/* Returns the revision that the operations see. */
+static int64_t seen_by(const kw_store *store, const kw_txn *txn) {
+  return txn->revision != 0 ? txn->revision : kw_store_seen_revision(store);
+}
+
 /* The lease of a put must exist. A plain put checks its lease first, a put of a transaction its key: so does etcd. */
 static int check_lease(const kw_store *store, const kw_put_op *op) {
   if (op->lease != 0 && kw_leases_find(&store->leases, op->lease) == NULL)
@@ -30,6 +35,13 @@ static bool encodes(const kw_txn *txn) {
 
 static bool retains(const kw_txn *txn) {
   return txn->records == KW_RECORDS_RETAINED;
+}
+
+/* Returns the arena for the arrays of a page, which are needed in this turn alone. */
+static kw_arena *arena_of_pages(kw_txn *txn) {
+  if (txn->records == KW_RECORDS_BORROWED) return txn->arena;
+  kw_arena_reset(&txn->pages);
+  return &txn->pages;
 }
 
 static const uint8_t record_fields[] = {[KW_OP_RANGE] = 2, [KW_OP_PUT] = 2, [KW_OP_DELETE] = 3};
@@ -154,44 +166,44 @@ static int run_delete(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *
 
 /* {====== Compares ====== */
 
-/* Returns a field of a key. All fields of a key that does not exist (NULL) are 0. */
-static int64_t number_of(const kw_store *store, kw_compare_target target,
-                         const kw_key_history *history) {
+/* Decodes the record of a change. One that could not be read counts as empty, see kw_log_failure. */
+static kw_kv look(const kw_store *store, const kw_change *change) {
   kw_kv kv = {0};
-  if (history != NULL && store->options.replica) {
-    kv = kw_keyvalue_of(kw_read_newest(store, history)); /* its index lacks leases and revisions */
-  } else if (history != NULL) {
-    kv.version = history->state.version;
-    kv.create_revision = history->state.create_revision;
-    kv.lease = history->state.lease;
-    kv.mod_revision = kw_key_history_last(history)->main;
-  }
+  kw_slice record = kw_log_look(store->log, kw_change_revision(change), false);
+  return kw_keyvalue_decode(record, &kv) ? kv : (kw_kv){0};
+}
+
+/* Returns the fields of a key that a compare needs, as they are after a change. */
+static kw_kv fields_of(const kw_store *store, const kw_compare *compare,
+                       const kw_key_history *history, const kw_change *change) {
+  bool is_newest = change == kw_key_history_last(history);
+  if (compare->target == KW_COMPARE_VALUE || !is_newest || store->options.replica)
+    return look(store, change); /* the index of a replica lacks leases and revisions */
+  return (kw_kv){.version = history->state.version,
+                 .create_revision = history->state.create_revision,
+                 .lease = history->state.lease,
+                 .mod_revision = change->main};
+}
+
+static int64_t number_of(kw_compare_target target, const kw_kv *kv) {
   switch (target) {
-    case KW_COMPARE_VERSION: return kv.version;
-    case KW_COMPARE_CREATE: return kv.create_revision;
-    case KW_COMPARE_MOD: return kv.mod_revision;
-    case KW_COMPARE_LEASE: return kv.lease;
+    case KW_COMPARE_VERSION: return kv->version;
+    case KW_COMPARE_CREATE: return kv->create_revision;
+    case KW_COMPARE_MOD: return kv->mod_revision;
+    case KW_COMPARE_LEASE: return kv->lease;
     case KW_COMPARE_VALUE: break;
   }
   return 0;
 }
 
-static int order_of(const kw_store *store, const kw_compare *compare,
-                    const kw_key_history *history) {
-  if (compare->target == KW_COMPARE_VALUE) {
-    const kw_change *change = kw_key_history_last(history);
-    kw_kv kv = {0};
-    if (!kw_keyvalue_decode(kw_log_look(store->log, kw_change_revision(change), false), &kv))
-      kv = (kw_kv){0}; /* could not be read, see kw_log_failure */
-    return kw_slice_compare(kv.value, compare->value);
-  }
-  return kw_order_signed(number_of(store, compare->target, history), compare->number);
+static int order_of(const kw_compare *compare, const kw_kv *kv) {
+  if (compare->target == KW_COMPARE_VALUE) return kw_slice_compare(kv->value, compare->value);
+  return kw_order_signed(number_of(compare->target, kv), compare->number);
 }
 
-/* True if the compare holds for a key, which does not exist if `history` is NULL: then its value is not compared. */
-static bool holds_for(const kw_store *store, const kw_compare *compare,
-                      const kw_key_history *history) {
-  int order = order_of(store, compare, history);
+/* True if the compare holds for a key. */
+static bool holds_for(const kw_compare *compare, const kw_kv *kv) {
+  int order = order_of(compare, kv);
   switch (compare->result) {
     case KW_COMPARE_EQUAL: return order == 0;
     case KW_COMPARE_GREATER: return order > 0;
@@ -203,14 +215,33 @@ static bool holds_for(const kw_store *store, const kw_compare *compare,
 
 /* True if the compare holds for a range without keys: it counts as one key with all fields zero, but a compare of its
  * value never holds. */
-static bool holds_for_none(const kw_store *store, const kw_compare *compare) {
-  return compare->target != KW_COMPARE_VALUE && holds_for(store, compare, NULL);
+static bool holds_for_none(const kw_compare *compare) {
+  return compare->target != KW_COMPARE_VALUE && holds_for(compare, &(kw_kv){0});
 }
 
-static bool holds_for_point(const kw_store *store, const kw_compare *compare) {
+/* Returns the put that the operations see of a key, or NULL if the key does not exist. */
+static const kw_change *seen_put(const kw_txn *txn, const kw_key_history *history) {
+  if (history == NULL) return NULL;
+  if (txn->revision == 0)
+    return kw_key_history_is_live(history) ? kw_key_history_last(history) : NULL;
+  const kw_change *change = kw_key_history_at(history, txn->revision);
+  return change == NULL || change->tombstone ? NULL : change;
+}
+
+/* Counts the bytes that a compare has looked at. */
+static void spend_compare(kw_work *work, const kw_compare *compare, kw_slice key) {
+  size_t value = compare->target == KW_COMPARE_VALUE ? compare->value.len : 0;
+  kw_work_spend(work, key.len + value);
+}
+
+static bool holds_for_point(const kw_store *store, const kw_txn *txn, const kw_compare *compare,
+                            kw_work *work) {
   const kw_key_history *history = kw_index_find(&store->index, compare->range.key);
-  bool exists = history != NULL && kw_key_history_is_live(history);
-  return exists ? holds_for(store, compare, history) : holds_for_none(store, compare);
+  const kw_change *change = seen_put(txn, history);
+  spend_compare(work, compare, compare->range.key);
+  if (change == NULL) return holds_for_none(compare);
+  kw_kv kv = fields_of(store, compare, history, change);
+  return holds_for(compare, &kv);
 }
 
 /* Finds out if a compare holds for every key of its range. Returns KW_OK or KW_UNFINISHED. */
@@ -223,28 +254,69 @@ static int compare_range(const kw_store *store, kw_txn *txn, const kw_compare *c
   }
   *holds = true;
   while (*holds && (history = kw_index_next_in(&txn->cursor, &compare->range)) != NULL) {
-    bool is_live = kw_key_history_is_live(history);
-    if (is_live) *holds = holds_for(store, compare, history);
-    if (is_live) txn->is_empty = false;
-    kw_work_spend(work, compare->target == KW_COMPARE_VALUE ? compare->value.len : 0);
+    const kw_change *change = seen_put(txn, history);
+    if (change != NULL) {
+      kw_kv kv = fields_of(store, compare, history, change);
+      *holds = holds_for(compare, &kv);
+      txn->is_empty = false;
+    }
+    spend_compare(work, compare, kw_key_history_key(history));
     if (*holds && !kw_work_is_left(work)) return KW_UNFINISHED;
   }
-  if (txn->is_empty) *holds = holds_for_none(store, compare);
+  if (txn->is_empty) *holds = holds_for_none(compare);
   txn->is_inside = false;
   return KW_OK;
 }
 
-/* Finds out if all compares of a transaction hold. Returns KW_OK or KW_UNFINISHED. */
-static int compare_all(const kw_store *store, kw_txn *txn, const kw_txn_op *op, kw_work *work,
+static int begin_read(kw_store *store, kw_txn *txn, const kw_range_op *op) {
+  int rc = kw_read_begin_at(store, &txn->read, op, seen_by(store, txn));
+  if (rc == KW_OK) txn->is_inside = txn->is_reading = true;
+  return rc;
+}
+
+static void end_read(kw_txn *txn) {
+  kw_read_drop(&txn->read);
+  txn->is_inside = txn->is_reading = false;
+}
+
+/* Does what compare_range does, for an evaluation at a revision: keys may come and go between its turns. */
+static int compare_range_at(kw_store *store, kw_txn *txn, const kw_compare *compare, kw_work *work,
+                            bool *holds) {
+  kw_records page;
+  bool is_first = !txn->is_inside;
+  int rc = is_first ? begin_read(store, txn, &(kw_range_op){.range = compare->range}) : KW_OK;
+  if (rc != KW_OK) return rc;
+  if (is_first) txn->is_empty = true;
+  rc = kw_read_step_inside(store, &txn->read, arena_of_pages(txn), work, &page);
+  if (rc < 0) return rc;
+  *holds = true;
+  for (size_t i = 0; i < page.n && *holds; i++) {
+    kw_kv kv = kw_keyvalue_of(page.items[i]);
+    *holds = holds_for(compare, &kv);
+  }
+  if (page.n > 0) txn->is_empty = false;
+  if (*holds && rc == KW_UNFINISHED) return rc;
+  if (txn->is_empty) *holds = holds_for_none(compare);
+  end_read(txn);
+  return KW_OK;
+}
+
+/* Finds out if all compares of a transaction hold. Returns KW_OK, KW_UNFINISHED or an error. */
+static int compare_all(kw_store *store, kw_txn *txn, const kw_txn_op *op, kw_work *work,
                        bool *succeeded) {
   *succeeded = true;
   while (*succeeded && txn->n_held < op->n_compares) {
     const kw_compare *compare = &op->compares[txn->n_held];
+    int rc = KW_OK;
+    if (!kw_work_is_left(work)) return KW_UNFINISHED;
     if (kw_range_is_point(&compare->range)) {
-      *succeeded = holds_for_point(store, compare);
-    } else if (compare_range(store, txn, compare, work, succeeded) != KW_OK) {
-      return KW_UNFINISHED;
+      *succeeded = holds_for_point(store, txn, compare, work);
+    } else if (txn->revision == 0) {
+      rc = compare_range(store, txn, compare, work, succeeded);
+    } else {
+      rc = compare_range_at(store, txn, compare, work, succeeded);
     }
+    if (rc != KW_OK) return rc;
     txn->n_held++;
   }
   txn->n_held = 0;
@@ -281,7 +353,7 @@ static int take_branch(kw_txn *txn, kw_txn_item *item, bool succeeded) {
   return KW_OK;
 }
 
-static int find_way(const kw_store *store, kw_txn *txn, kw_work *work) {
+static int find_way(kw_store *store, kw_txn *txn, kw_work *work) {
   for (; txn->at != NULL; txn->at = txn->at->next) {
     bool succeeded;
     if (txn->at->op->kind != KW_OP_TXN || txn->at->is_end) continue;
@@ -298,9 +370,9 @@ static int check_put(const kw_store *store, const kw_op *op) {
   return rc != KW_OK ? rc : check_lease(store, &op->put);
 }
 
-static int check_range(const kw_store *store, const kw_op *op) {
+static int check_range(const kw_store *store, const kw_txn *txn, const kw_op *op) {
   if (op->kind != KW_OP_RANGE || op->range.revision == 0) return KW_OK;
-  return kw_read_check(store, op->range.revision, store->applied);
+  return kw_read_check(store, op->range.revision, seen_by(store, txn));
 }
 
 static int check_way(const kw_store *store, const kw_txn *txn) {
@@ -309,7 +381,7 @@ static int check_way(const kw_store *store, const kw_txn *txn) {
   for (item = &txn->first; item != NULL && rc == KW_OK; item = item->next)
     rc = check_put(store, item->op);
   for (item = &txn->first; item != NULL && rc == KW_OK; item = item->next)
-    rc = check_range(store, item->op);
+    rc = check_range(store, txn, item->op);
   return rc;
 }
 
@@ -331,7 +403,7 @@ static int64_t least_kvs(const kw_store *store, const kw_range_op *op, int64_t d
  * matter. Returns KW_OK if neither is known, KW_ERR_TOO_MANY_REQUESTS or KW_UNFINISHED. */
 static int look_ahead(const kw_store *store, const kw_txn *txn, const kw_work *work) {
   int64_t kvs = 0, visits = 0, deleted = 0;
-  if (txn->limit == SIZE_MAX) return KW_OK;
+  if (txn->limit == SIZE_MAX || seen_by(store, txn) != kw_store_seen_revision(store)) return KW_OK;
   const kw_txn_item *item = txn->phase == KW_TXN_RUN ? txn->at : &txn->first;
   for (; item != NULL; item = item->next) {
     const kw_op *op = item->op;
@@ -385,23 +457,20 @@ static int add_page(const kw_store *store, kw_txn *txn, kw_txn_item *item, const
 }
 
 static int begin_range(kw_store *store, kw_txn *txn, kw_txn_item *item) {
-  int64_t current = kw_store_seen_revision(store);
-  int rc = kw_read_begin_at(store, &txn->read, &item->op->range, current);
+  int rc = begin_read(store, txn, &item->op->range);
   if (rc != KW_OK) return rc;
-  *item->reply = (kw_reply){.kind = KW_OP_RANGE, .revision = current};
+  *item->reply = (kw_reply){.kind = KW_OP_RANGE, .revision = seen_by(store, txn)};
   item->reply->range.keys_only = item->op->range.keys_only;
-  txn->is_inside = txn->is_reading = true;
   return KW_OK;
 }
 
 /* One key, which is quick. */
 static int run_point(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
   kw_reply *reply = item->reply;
-  int64_t current = kw_store_seen_revision(store);
-  int rc = kw_read_range(store, &item->op->range, current, txn->arena, reply);
+  int rc = kw_read_range(store, &item->op->range, seen_by(store, txn), txn->arena, reply);
   bool is_found = rc == KW_OK && reply->range.kvs.n > 0;
   const kw_blob *record = is_found ? reply->range.kvs.items[0] : NULL;
-  kw_work_spend(work, is_found ? record->len : 0);
+  kw_work_spend(work, is_found ? record->len : item->op->range.range.key.len);
   if (!is_found) return rc;
   if (encodes(txn)) reply->range.kvs = (kw_records){0};
   retain(txn, item, record);
@@ -413,16 +482,14 @@ static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
   if (kw_range_is_point(&item->op->range.range)) return run_point(store, txn, item, work);
   int rc = txn->is_inside ? KW_OK : begin_range(store, txn, item);
   if (rc != KW_OK) return rc;
-  kw_arena *arena = encodes(txn) ? &txn->pages : txn->arena;
-  if (encodes(txn)) kw_arena_reset(arena);
+  kw_arena *arena = encodes(txn) ? arena_of_pages(txn) : txn->arena;
   rc = kw_read_step_inside(store, &txn->read, arena, work, &page);
   if (rc < 0) return rc;
   int added = add_page(store, txn, item, &page);
   if (added != KW_OK || rc == KW_UNFINISHED) return added != KW_OK ? added : rc;
   item->reply->range.count = txn->read.count;
   item->reply->range.more = txn->read.more;
-  kw_read_drop(&txn->read);
-  txn->is_inside = txn->is_reading = false;
+  end_read(txn);
   return KW_OK;
 }
 
@@ -432,7 +499,7 @@ static int run_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *wor
     case KW_OP_PUT: return run_put(store, txn, item, work);
     case KW_OP_DELETE: return run_delete(store, txn, item, work);
     case KW_OP_TXN:
-      if (item->is_end) item->reply->revision = kw_store_seen_revision(store);
+      if (item->is_end) item->reply->revision = seen_by(store, txn);
       return KW_OK;
     case KW_OP_NONE: break;
   }
@@ -464,38 +531,17 @@ static int delete_keys(kw_store *store, kw_txn *txn, kw_work *work) {
   return kw_write_revoke(store, txn->lease);
 }
 
-static int list_keys(kw_txn *txn, kw_work *work) {
-  int rc = kw_lease_list_keys(txn->lease, &txn->list, work);
-  if (rc != KW_OK || txn->info == NULL) return rc;
-  size_t n = txn->list.sorter.n;
-  kw_slice *keys = kw_arena_array(txn->arena, n, sizeof *keys);
-  if (keys == NULL) return KW_ERR_NO_MEMORY;
-  for (size_t i = 0; i < n; i++) keys[i] = kw_key_history_key(kw_lease_list_key(&txn->list, i));
-  txn->info->keys = keys;
-  txn->info->n_keys = n;
-  return KW_OK;
-}
-
-static int list_leases(const kw_store *store, kw_txn *txn, kw_work *work) {
-  int rc = kw_leases_list(&store->leases, &txn->list, work);
-  if (rc != KW_OK) return rc;
-  size_t n = txn->list.sorter.n;
-  int64_t *ids = kw_arena_array(txn->arena, n, sizeof *ids);
-  if (ids == NULL) return KW_ERR_NO_MEMORY;
-  for (size_t i = 0; i < n; i++) ids[i] = kw_lease_list_id(&txn->list, i);
-  *txn->ids = (kw_lease_ids){ids, n};
-  return KW_OK;
-}
-
 /* }====== */
 
 static void clear(kw_txn *txn) {
   memset(txn, 0, offsetof(kw_txn, read));
 }
 
-void kw_txn_begin(kw_txn *txn, const kw_op *op, size_t limit, kw_arena *arena, kw_reply *reply) {
+void kw_txn_begin(kw_txn *txn, const kw_op *op, int64_t revision, size_t limit, kw_arena *arena,
+                  kw_reply *reply) {
   clear(txn);
   txn->phase = op->kind == KW_OP_TXN ? KW_TXN_FIND_WAY : KW_TXN_RUN;
+  txn->revision = revision;
   txn->arena = arena;
   txn->limit = limit;
   txn->first.op = op;
@@ -503,27 +549,11 @@ void kw_txn_begin(kw_txn *txn, const kw_op *op, size_t limit, kw_arena *arena, k
   txn->at = &txn->first;
 }
 
-static void begin_list(kw_txn *txn, kw_txn_phase phase, kw_arena *arena) {
-  clear(txn);
-  txn->phase = phase;
-  txn->arena = arena;
-  txn->list = (kw_lease_list){0};
-}
-
 void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease) {
-  begin_list(txn, KW_TXN_LIST_KEYS, NULL);
+  clear(txn);
+  txn->phase = KW_TXN_LIST_KEYS;
+  txn->list = (kw_lease_list){0};
   txn->lease = lease;
-}
-
-void kw_txn_begin_list_keys(kw_txn *txn, kw_lease *lease, kw_arena *arena, kw_lease_info *info) {
-  begin_list(txn, KW_TXN_LIST_KEYS, arena);
-  txn->lease = lease;
-  txn->info = info;
-}
-
-void kw_txn_begin_list_leases(kw_txn *txn, kw_arena *arena, kw_lease_ids *ids) {
-  begin_list(txn, KW_TXN_LIST_LEASES, arena);
-  txn->ids = ids;
 }
 
 static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
@@ -531,10 +561,10 @@ static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
   if (txn->phase == KW_TXN_FIND_WAY) {
     rc = find_way(store, txn, work);
     if (rc == KW_OK) rc = check_way(store, txn);
-    if (rc == KW_OK) rc = look_ahead(store, txn, work);
     if (rc != KW_OK) return rc;
     txn->phase = KW_TXN_RUN;
     txn->at = &txn->first;
+    rc = look_ahead(store, txn, work);
   } else if (txn->first.op->kind == KW_OP_PUT) {
     rc = check_lease(store, &txn->first.op->put);
     if (rc == KW_OK) rc = check_previous(store, &txn->first.op->put);
@@ -544,12 +574,23 @@ static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
   return rc != KW_OK ? rc : run_way(store, txn, work);
 }
 
+/* True if the way through a transaction is found, has not written, and does not. */
+static bool only_reads(const kw_store *store, const kw_txn *txn) {
+  if (txn->phase != KW_TXN_RUN || txn->revision != 0 || store->open.n > 0) return false;
+  for (const kw_txn_item *item = &txn->first; item != NULL; item = item->next) {
+    if (item->op->kind != KW_OP_RANGE && item->op->kind != KW_OP_TXN) return false;
+  }
+  return true;
+}
+
 int kw_txn_run(kw_store *store, kw_txn *txn, kw_work *work) {
-  if (txn->phase < KW_TXN_LIST_LEASES) return run_op(store, txn, work);
-  if (txn->phase == KW_TXN_LIST_LEASES) return list_leases(store, txn, work);
+  if (txn->phase < KW_TXN_LIST_KEYS) {
+    int rc = run_op(store, txn, work);
+    return rc == KW_UNFINISHED && only_reads(store, txn) ? KW_ONLY_READS : rc;
+  }
   if (txn->phase == KW_TXN_LIST_KEYS) {
-    int rc = list_keys(txn, work);
-    if (rc != KW_OK || txn->info != NULL) return rc;
+    int rc = kw_lease_list_keys(txn->lease, &txn->list, work);
+    if (rc != KW_OK) return rc;
     txn->phase = KW_TXN_DELETE;
   }
   return delete_keys(store, txn, work);
@@ -589,7 +630,6 @@ static void release_records(kw_txn *txn) {
 }
 
 static void drop_encoded(kw_txn *txn) {
-  kw_arena_drop(&txn->pages);
   kw_chain_drop(&txn->discarded);
   for (kw_txn_item *item = &txn->first; item != NULL; item = item->next)
     kw_chain_drop(&item->encoded);
@@ -597,7 +637,8 @@ static void drop_encoded(kw_txn *txn) {
 
 void kw_txn_drop(kw_txn *txn) {
   if (txn->is_reading) kw_read_drop(&txn->read);
-  if (txn->phase >= KW_TXN_LIST_LEASES) kw_lease_list_drop(&txn->list);
+  if (txn->phase >= KW_TXN_LIST_KEYS) kw_lease_list_drop(&txn->list);
+  if (txn->records != KW_RECORDS_BORROWED) kw_arena_drop(&txn->pages);
   if (retains(txn)) release_records(txn);
   if (encodes(txn)) drop_encoded(txn);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * txn: evaluates operations against the state, as parts of the open write, and revokes and lists leases. An evaluation
- * may stop when the work of a turn is used up, and go on in a later turn, if no other write comes in between. For the
- * files of this folder only.
+ * txn: evaluates operations against the applied state, as parts of the open write, and revokes leases. An evaluation
+ * may stop when the work of a turn is used up, and go on in a later turn, if no other write comes in between. An
+ * evaluation at a revision only reads, and then anything may come in between. For the files of this folder only.
  */
 #ifndef KW_STORE_TXN_H
 #define KW_STORE_TXN_H
@@ -26,9 +26,8 @@ struct kw_txn_item {
 typedef enum kw_txn_phase {
   KW_TXN_FIND_WAY,
   KW_TXN_RUN,
-  KW_TXN_LIST_LEASES,
-  KW_TXN_LIST_KEYS, /* of a lease */
-  KW_TXN_DELETE     /* the keys of a lease, in their order; then revokes the lease */
+  KW_TXN_LIST_KEYS, /* of a lease that is revoked */
+  KW_TXN_DELETE     /* these keys, in their order; then revokes the lease */
 } kw_txn_phase;
 
 /* An evaluation. The arena and the op outlive it. The records of the reply are borrowed, which is good until the turn
@@ -36,8 +35,9 @@ typedef enum kw_txn_phase {
 typedef struct kw_txn {
   kw_txn_phase phase;
   kw_arena *arena;
-  size_t limit; /* memory that the records of the reply may take, in bytes */
-  size_t bytes; /* of the records up to now */
+  size_t limit;     /* memory that the records of the reply may take, in bytes */
+  size_t bytes;     /* of the records up to now */
+  int64_t revision; /* that is read at; 0: the operations see the applied state, and may write */
 
   kw_reply_records records; /* those that are retained are given away by kw_txn_give */
   bool is_abandoned;        /* nobody wants the reply: its records are counted and dropped */
@@ -55,30 +55,26 @@ typedef struct kw_txn {
   bool is_reading; /* the range has begun */
   size_t cap_kvs;  /* records that its reply has room for */
 
-  kw_lease *lease;     /* to be revoked, or whose keys are listed */
-  size_t n_deleted;    /* keys of the list */
-  kw_lease_info *info; /* gets the list of keys; NULL: the lease is revoked */
-  kw_lease_ids *ids;   /* get the list of leases */
+  kw_lease *lease;  /* to be revoked */
+  size_t n_deleted; /* of its keys */
 
   /* Set only if they are needed: most writes are short. */
-  kw_read read;       /* of a range, if it is_reading */
-  kw_arena pages;     /* of a range: arrays of one turn, if the records are encoded */
-  kw_lease_list list; /* of the keys of a lease, or of all leases, from KW_TXN_LIST_LEASES on */
+  kw_read read;       /* of a range or a compare, if it is_reading */
+  kw_arena pages;     /* of a read: arrays of one turn, unless the records are borrowed */
+  kw_lease_list list; /* of the keys of a lease, from KW_TXN_LIST_KEYS on */
 } kw_txn;
 
-/* Begins to evaluate an op other than a plain range, that kw_check_op has found well-formed. */
-void kw_txn_begin(kw_txn *txn, const kw_op *op, size_t limit, kw_arena *arena, kw_reply *reply);
+/* Begins to evaluate an op other than a plain range, that kw_check_op has found well-formed. With a revision other than
+ * 0 it is read at that one: none of the operations that come to run may write. */
+void kw_txn_begin(kw_txn *txn, const kw_op *op, int64_t revision, size_t limit, kw_arena *arena,
+                  kw_reply *reply);
 
 /* Begins to revoke a lease: deletes its keys, in the order of keys. */
 void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease);
 
-/* Begins to list the keys of a lease in the arena. *info gets them at the end. */
-void kw_txn_begin_list_keys(kw_txn *txn, kw_lease *lease, kw_arena *arena, kw_lease_info *info);
-
-/* Begins to list all leases in the arena. *ids gets them at the end. */
-void kw_txn_begin_list_leases(kw_txn *txn, kw_arena *arena, kw_lease_ids *ids);
-
-/* Goes on. Returns KW_OK if the evaluation is done; KW_UNFINISHED if the work is used up; or KW_ERR_LEASE_NOT_FOUND,
+/* Goes on. Returns KW_OK if the evaluation is done; KW_UNFINISHED if the work is used up; KW_ONLY_READS, of an
+ * evaluation of the applied state, if the work is used up and what is to come only reads: then it may be dropped, and
+ * begun again at the revision of that state; or KW_ERR_LEASE_NOT_FOUND,
  * KW_ERR_KEY_NOT_FOUND, KW_ERR_COMPACTED, KW_ERR_FUTURE_REVISION, KW_ERR_TOO_MANY_REQUESTS if the records of the reply
  * are beyond the limit, or KW_ERR_NO_MEMORY: then the caller rolls the open write back. The caller looks at
  * kw_log_failure: a record that could not be read counted as empty. */

@@ -12,6 +12,9 @@
 #include <stdint.h>
 
 #define KW_UNFINISHED 2 /* a result above 0, like KW_UNSETTLED: neither KW_OK nor an error */
+#define KW_ONLY_READS                                                                              \
+  3 /* the same: a transaction has more to do, and has found that it writes nothing */
+#define KW_STALE 4 /* the same: what a long read has begun with is gone */
 
 /* Visits of one turn: about a millisecond. */
 #ifdef KW_PROBE
@@ -21,6 +24,8 @@
 #endif
 
 #define KW_WORK_BYTES 1024 /* that count as a visit */
+#define KW_ORDER_BYTES                                                                             \
+  (3 * KW_WORK_BYTES) /* that are read to give one item of a sorter its place */
 
 typedef struct kw_work {
   int64_t left; /* visits */

@@ -164,37 +164,6 @@ describe("a long write", function()
     watch:close()
   end)
 
-  it("lists the keys of a lease, and all leases, while reads are answered", function()
-    for i = 1, MANY do store:lease(10 + (i * 7) % 1000, { id = 100 + i }) end
-    local revision = store:status().revision
-    for method, request in pairs { LeaseTimeToLive = { ID = 7, keys = true }, LeaseLeases = {} } do
-      local call = client:begin(method, request)
-      local put = other:begin("Put", { key = "other", value = "" })
-      assert.is_nil((call:look()))
-      local between = 0
-      while call:look() == nil do
-        check()
-        assert.equal(1, #other:begin("Range", { key = "k000001" }):look().kvs)
-        between = between + 1
-        turn()
-      end
-      assert.is_true(between > 0)
-      assert.is_not_nil(finish(put))
-    end
-    assert.equal(revision + 2, store:status().revision)
-    local keys = finish(client:begin("LeaseTimeToLive", { ID = 7, keys = true })).keys
-    assert.equal(MANY, #keys)
-    for i, key in ipairs(keys) do assert.equal(("k%06d"):format(i), key) end
-    local leases = finish(client:begin("LeaseLeases")).leases
-    assert.equal(MANY + 1, #leases)
-    local before = 0
-    for _, lease in ipairs(leases) do
-      local ttl = lease.ID == 7 and 1000 or 10 + ((lease.ID - 100) * 7) % 1000
-      assert.is_true(before <= ttl)
-      before = ttl
-    end
-  end)
-
   it("lets a lease with many keys expire", function()
     local revision = store:status().revision
     host.store:step(2000)
@@ -215,18 +184,28 @@ describe("a long write", function()
     finish(delete)
   end)
 
-  local LIST = { ID = 7, keys = true } -- is long, and changes nothing
+  -- Is long, might write, and changes nothing.
+  local IDLE = {
+    compare = { { key = "k", range_end = "l", target = "VERSION", version = 1, result = "EQUAL" } },
+    failure = { { request_put = { key = "a", value = "" } } },
+  }
+
+  local function idle()
+    return store:txn {
+      compare = { { key = "k", range_end = "l", version = 1 } }, failure = { { put = "a", value = "" } },
+    }
+  end
 
   it("is followed by the write of a task that came before other requests", function()
     keywatch.run(function()
-      local calls = { client:begin("LeaseTimeToLive", LIST), other:begin("LeaseTimeToLive", LIST) }
+      local calls = { client:begin("Txn", IDLE), other:begin("Txn", IDLE) }
       local order = {}
       local task = keywatch.spawn(function()
         assert(store:put("task", ""))
         order[#order + 1] = "task"
       end)
       keywatch.sleep(0)
-      calls[3], calls[4] = client:begin("LeaseTimeToLive", LIST), other:begin("Put", { key = "a", value = "" })
+      calls[3], calls[4] = client:begin("Txn", IDLE), other:begin("Put", { key = "a", value = "" })
       for i, call in ipairs(calls) do call.place = i end
       while #calls > 0 do
         turn()
@@ -241,29 +220,29 @@ describe("a long write", function()
   it("of a task is followed by a request that came before other tasks", function()
     keywatch.run(function()
       local order, tasks = {}, {}
-      local function spawn_lists(from, to)
+      local function spawn_idle(from, to)
         for i = from, to do
           tasks[i] = keywatch.spawn(function()
-            assert(store:lease_time_to_live(7, { keys = true }))
+            assert(idle())
             order[#order + 1] = i
           end)
         end
         keywatch.sleep(0)
       end
-      spawn_lists(1, 2)
+      spawn_idle(1, 2)
       assert.is_true(store:is_busy())
       local put = client:begin("Put", { key = "a", value = "" })
-      spawn_lists(3, 4)
+      spawn_idle(3, 4)
       assert(tasks[2]:join())
       for _ = 1, 3 do keywatch.sleep(0) end
       assert.is_false(store:is_busy())
       assert.same({ 1, 2 }, order)
       assert.is_nil((put:look()))
-      local list = keywatch.spawn(store.lease_time_to_live, store, 7, { keys = true }) -- comes last
+      local last = keywatch.spawn(idle)
       keywatch.sleep(0)
       turn()
       assert.is_not_nil(put:look())
-      assert(keywatch.join { tasks[3], tasks[4], list })
+      assert(keywatch.join { tasks[3], tasks[4], last })
       assert.same({ 1, 2, 3, 4 }, order)
     end)
   end)

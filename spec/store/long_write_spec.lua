@@ -43,7 +43,6 @@ local LONG = {
     }
   end,
   lease_revoke = function(store) return store:lease_revoke(7) end,
-  lease_time_to_live = function(store) return store:lease_time_to_live(7, { keys = true }) end,
 }
 
 local LEASES_PER_STEP = 500 -- that expire at most, see lessor.c
@@ -198,7 +197,6 @@ for kind, open in pairs(many_keys.kinds) do
           assert.is_nil(err)
         end)
         assert.is_true(between > 0)
-        if call == "lease_time_to_live" then whole.ttl, result.ttl = nil, nil end
         assert.is_true(is_same(whole, result))
       end)
     end
@@ -228,14 +226,10 @@ for kind, open in pairs(many_keys.kinds) do
     it("lets long writes wait for each other", function()
       keywatch.run(function()
         local first, second = begin "delete", keywatch.spawn(LONG.lease_revoke, store)
-        local third = keywatch.spawn(LONG.lease_time_to_live, store)
         local _, deleted = first:join()
         assert.equal(MANY, deleted.deleted)
         local _, revoked = second:join()
         assert.is_true(revoked.revision >= deleted.revision)
-        local _, none, err = third:join()
-        assert.is_nil(none)
-        assert.equal("lease_not_found", err.code)
       end)
     end)
 
@@ -298,7 +292,7 @@ for kind, open in pairs(many_keys.kinds) do
     it("ends with its store, and so do those that wait", function()
       keywatch.run(function()
         local delete, put = begin "delete", keywatch.spawn(store.put, store, "a", "")
-        local list = keywatch.spawn(LONG.lease_time_to_live, store)
+        local list = keywatch.spawn(store.lease_time_to_live, store, 7, { keys = true })
         keywatch.sleep(0)
         store:close()
         for _, task in ipairs { delete, put, list } do
@@ -442,15 +436,5 @@ describe("work is counted in bytes, too:", function()
 
   it("the keys that a delete removes", function()
     assert.is_false(store:try_delete("k", { prefix = true }))
-  end)
-
-  it("the keys of a lease that are put in order", function()
-    local long = LONG_KEY .. LONG_KEY
-    for id, key in pairs { [8] = "short", [9] = long } do
-      store:lease(1000, { id = id })
-      for i = 1, 2 do store:put(key .. i, "", { lease = id }) end
-    end
-    assert.is_table(store:try_lease_time_to_live(8, { keys = true }))
-    assert.is_false(store:try_lease_time_to_live(9, { keys = true }))
   end)
 end)

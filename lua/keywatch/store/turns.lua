@@ -183,23 +183,31 @@ end
 
 -- {====== Long writes ======
 
-local CHANGES = { delete = true, txn = true, lease_revoke = true } -- other long calls only read
+--- Takes the results of a long write that has ended. One that has turned out to read only is read in turns. Returns false
+-- and true if its revision was compacted meanwhile: the call has to be made again.
+local function take_results(store, write)
+  while true do
+    local result, err, ticket = take(store, write)
+    if result ~= false or err then return result, err, ticket end
+    driver.get().sleep(0)
+  end
+end
 
 --- Waits for the end of a long write. Returns its results.
 local function finish_write(store, owner)
   while not owner.write:has_ended() do owner.event:wait() end
-  return take(store, owner.write)
+  return take_results(store, owner.write)
 end
 
 --- Waits for the end of a long write. Returns its results. If the task is cancelled, the write goes on.
-function queue_methods:await_end(write, changes)
+function queue_methods:await_end(write)
   local owner = { write = write, event = driver.get().event() }
   source.enter(self)
   self.owners[#self.owners + 1] = owner
   local ok, result, err, ticket = pcall(finish_write, self.store, owner)
   local failure = ok and err or not ok and result
   local is_in_doubt = not ok or result == nil and errors.code_of(err) == "closed"
-  if changes and is_in_doubt and type(failure) == "table" then failure.maybe_done = true end
+  if is_in_doubt and type(failure) == "table" then failure.maybe_done = true end
   if not ok then error(result, 0) end
   return result, err, ticket
 end
@@ -241,6 +249,13 @@ local function is_behind(store)
   return waiting[store] or are_expected and must_wait(store)
 end
 
+--- Makes a long call of a task that only reads. Returns its results; or false if its revision was compacted.
+local function read_in_turns(begin, store, ...)
+  local read, err = begin(store, ...)
+  if not read then return nil, err end
+  return take_results(store, read)
+end
+
 --- Makes a long call of a task in turns. With `is_tried` it was tried, and the store is not busy.
 local function call_in_turns(name, is_tried, store, ...)
   local try, begin = methods["try_" .. name], methods["begin_" .. name]
@@ -252,8 +267,10 @@ local function call_in_turns(name, is_tried, store, ...)
     end
     expect_long_writes()
     local write, err, ticket = begin(store, ...)
-    if write then return get_queue(store):await_end(write, CHANGES[name]) end
     if write == nil then return nil, err, ticket end
+    local result = false
+    if write then result, err, ticket = get_queue(store):await_end(write) end
+    if result ~= false then return result, err, ticket end
     is_tried = false
   end
 end
@@ -265,23 +282,26 @@ local function give(result, err, ticket)
   return result, err
 end
 
---- Installs a method whose calls may be long.
+--- Installs a method whose calls may be long. A call that only reads is tried, whoever waits.
 local function install_long(name)
-  local in_one_piece, try = methods[name], methods["try_" .. name]
+  local in_one_piece, try, try_read = methods[name], methods["try_" .. name], methods["try_read_" .. name]
+  local begin = methods["begin_" .. name]
   methods[name] = function(store, ...)
-    local is_tried = false
-    if not is_behind(store) then
-      local ok, result, err, ticket = pcall(try, store, ...)
-      if not ok then check.raise_again(result, name) end
+    local has_to_wait = is_behind(store)
+    local ok, result, err, ticket = pcall(has_to_wait and try_read or try, store, ...)
+    if not ok then check.raise_again(result, name) end
+    if result ~= false then return give(result, err, ticket) end
+    local can_park, only_reads, is_tried = driver.can_park(), err, not has_to_wait and not is_busy(store)
+    for _ = 0, can_park and only_reads and MAX_RESTARTS or -1 do
+      result, err, ticket = check.call(name, read_in_turns, begin, store, ...)
       if result ~= false then return give(result, err, ticket) end
-      is_tried = not is_busy(store)
     end
-    if not driver.can_park() then return check.call(name, in_one_piece, store, ...) end
+    if only_reads or not can_park then return check.call(name, in_one_piece, store, ...) end
     return give(check.call(name, call_in_turns, name, is_tried, store, ...))
   end
 end
 
-for _, name in ipairs { "delete", "txn", "lease_revoke", "leases", "lease_time_to_live" } do install_long(name) end
+for _, name in ipairs { "delete", "txn", "lease_revoke" } do install_long(name) end
 for _, name in ipairs { "arm", "disarm", "disarm_own", "change_rows", "rows", "lease_grant", "defragment" } do
   methods[name] = waiting_method(name)
 end
@@ -291,6 +311,45 @@ local grant = methods.lease_grant
 function methods.lease_grant(store, ttl, opts)
   expect_long_writes()
   return grant(store, ttl, opts)
+end
+
+-- }======
+
+-- {====== Lists of leases ======
+
+local describe_lease, open_leases, list_more = methods.describe_lease, methods.open_leases, methods.list_more
+
+--- Makes a list that was opened, in turns if this is a task. Returns the list, or nil and an error; and a ticket.
+local function list_all(store, read)
+  local list, is_whole = {}, false
+  while true do
+    local result, err, ticket = list_more(store, list, read, is_whole)
+    if result ~= false then return result, err, ticket end
+    is_whole = not driver.can_park()
+    if not is_whole then driver.get().sleep(0) end
+  end
+end
+
+--- Makes a list that was opened, and closes it, also if the task is cancelled.
+local function make_list(store, read)
+  local ok, list, err, ticket = pcall(list_all, store, read)
+  read:close()
+  if not ok then error(list, 0) end
+  return list, err, ticket
+end
+
+function methods.leases(store, opts)
+  local read, err = check.call("leases", open_leases, store, opts)
+  if not read then return nil, err end
+  return give(make_list(store, read))
+end
+
+function methods.lease_time_to_live(store, id, opts)
+  local lease, err, ticket = check.call("lease_time_to_live", describe_lease, store, id, opts)
+  if not lease or not lease.keys then return give(lease, err, ticket) end
+  lease.keys, err, ticket = make_list(store, lease.keys)
+  if not lease.keys then return give(nil, err, ticket) end
+  return give(lease, nil, ticket)
 end
 
 -- }======

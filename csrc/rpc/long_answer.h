@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * long_answer: an answer to a call that only reads, and is long to make: it is made page by page, and other calls have
+ * their turn between pages. All long answers share the work of a turn. For this folder only.
+ *
+ *   prefix, header | a page | the next | ... | the end
+ *
+ * The pages wait in the stream until the answer is complete, because the message begins with its length.
+ */
+#ifndef KW_RPC_LONG_ANSWER_H
+#define KW_RPC_LONG_ANSWER_H
+
+#include "rpc/service.h"
+
+/* Visits of a page. A turn makes several pages, of all answers in turn; one page while requests come. */
+#ifdef KW_PROBE
+#define KW_PAGE_VISITS 8
+#else
+#define KW_PAGE_VISITS 1000
+#endif
+
+typedef struct kw_long_answer kw_long_answer;
+
+struct kw_long_answer {
+  kw_link link; /* among the long answers of the server */
+  kw_stream *stream;
+  size_t charged;  /* to the connection's account */
+  uint8_t *prefix; /* gRPC prefix in the stream, to be filled in at the end */
+  size_t before;   /* bytes in the stream before the prefix */
+  /* Makes a page. May free the answer. */
+  void (*step)(kw_server *server, kw_long_answer *answer, kw_work *page);
+};
+
+/* Adds the prefix and the header to the stream. Returns false if memory is short. */
+bool kw_long_answer_begin(const kw_server *server, kw_long_answer *answer, int64_t revision);
+
+/* Sends a complete message, whose answer was freed, when the ticket is settled. Or refuses it: it is too large. */
+void kw_long_answer_send(kw_server *server, const kw_long_answer *answer, uint64_t ticket);
+
+/* Charges what an answer holds now. Returns false if that is more than the connection may hold. */
+bool kw_long_answer_charge(kw_long_answer *answer, size_t size);
+
+/* Makes pages, as many as the work of a turn allows. */
+void kw_long_answer_tend(kw_server *server);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/long_read.h"
+
+#include "base/mem.h"
+#include "store/txn.h"
+
+struct kw_long_read {
+  kw_txn txn;
+  uint64_t rewrites;
+  uint64_t ticket;
+};
+
+kw_long_read *kw_long_read_new(kw_store *store, const kw_op *op, size_t limit,
+                               kw_reply_records records, kw_arena *arena, kw_reply *reply) {
+  kw_long_read *read = kw_alloc_zeroed(sizeof *read);
+  if (read == NULL) return NULL;
+  bool is_visible = kw_store_only_reads(op);
+  kw_txn_begin(&read->txn, op, is_visible ? store->revision : store->applied, limit, arena, reply);
+  read->txn.records = records;
+  read->rewrites = store->rewrites;
+  read->ticket = is_visible ? 0 : kw_store_ticket(store);
+  return read;
+}
+
+/* A read of what is visible may go on though later writes were undone. */
+int kw_long_read_step(kw_store *store, kw_long_read *read, kw_work *work) {
+  int outcome = kw_store_outcome(store, read->ticket);
+  if (outcome < 0) return outcome;
+  bool is_replaced = store->options.replica && read->rewrites != store->rewrites;
+  if (is_replaced || kw_read_check(store, read->txn.revision, read->txn.revision) != KW_OK)
+    return KW_STALE;
+  kw_log_release(store->log);
+  int rc = kw_txn_run(store, &read->txn, work);
+  int failure = kw_log_failure(store->log);
+  return rc >= 0 && failure != KW_OK ? failure : rc;
+}
+
+uint64_t kw_long_read_ticket(const kw_long_read *read) {
+  return read->ticket;
+}
+
+size_t kw_long_read_held(const kw_long_read *read) {
+  return read->txn.account.held;
+}
+
+void kw_long_read_give(kw_long_read *read) {
+  kw_txn_give(&read->txn);
+}
+
+void kw_long_read_free(kw_long_read *read, kw_chain *discarded) {
+  kw_txn_abandon(&read->txn);
+  if (discarded != NULL) kw_chain_append(discarded, &read->txn.discarded);
+  kw_txn_drop(&read->txn);
+  kw_free(read);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * long_read: a transaction that writes nothing, evaluated in several turns at one revision. Others write meanwhile. Its
+ * owner makes the steps.
+ *
+ * The revision is the visible one; or, for a transaction whose compares could have made it write, the applied one, at
+ * which it was found not to. Then the answer has seen what may not be durable yet, and waits for the ticket.
+ */
+#ifndef KW_STORE_LONG_READ_H
+#define KW_STORE_LONG_READ_H
+
+#include "store/store.h"
+
+typedef struct kw_long_read kw_long_read;
+
+/* Begins a read of an op that kw_store_apply_within has returned KW_ONLY_READS for, or a long write has ended with that;
+ * the store has not changed since. Op, arena and reply outlive the read. `limit` bounds the memory of the reply's
+ * records, which are not borrowed. Returns NULL if memory is short. */
+kw_long_read *kw_long_read_new(kw_store *store, const kw_op *op, size_t limit,
+                               kw_reply_records records, kw_arena *arena, kw_reply *reply);
+
+/* Goes on until the reply is complete, or the work is used. Returns KW_OK, KW_UNFINISHED or an error of kw_store_apply,
+ * also that of a commit group that has failed meanwhile; KW_STALE if the revision was compacted meanwhile: then the call
+ * can be made again. After an error the read can only be freed. */
+int kw_long_read_step(kw_store *store, kw_long_read *read, kw_work *work);
+
+/* Returns a ticket for all writes that the read has seen. */
+uint64_t kw_long_read_ticket(const kw_long_read *read);
+
+/* Returns the memory that the encoded records of the reply take, in bytes. */
+size_t kw_long_read_held(const kw_long_read *read);
+
+/* Gives the references to the retained records of the reply to the caller. */
+void kw_long_read_give(kw_long_read *read);
+
+/* Frees a read, also after its store. What is encoded of the reply goes to the end of `discarded`, unless that is
+ * NULL. */
+void kw_long_read_free(kw_long_read *read, kw_chain *discarded);
+
+#endif
