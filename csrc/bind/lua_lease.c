@@ -5,10 +5,10 @@
  *   store:lease_grant(ttl, options)         -> { id =, ttl = }
  *   store:lease_revoke(id, options)         -> { revision = }
  *   store:lease_keepalive(id, options)      -> ttl
- *   store:describe_lease(id, options)       -> { ttl =, granted_ttl =, keys = a read of its keys, if they are wanted }
+ *   store:describe_lease(id, options)       -> { ttl =, granted_ttl =, keys = a read, if wanted }
  *   store:open_leases(options)              -> a read of all leases
- *   store:list_more(list, read, is_whole)   adds to the list, and returns false if more is to come, else the list. Makes
- *                                           one turn of the read; with is_whole all of it
+ *   store:list_more(list, read, is_whole)   adds to the list; -> false if more is to come, else the list. Makes one
+ *                                           turn of the read; with is_whole all of it
  *
  * For keepers of leases, see lua/keywatch/store/keeper.lua:
  *

@@ -13,15 +13,15 @@
 
 typedef struct kw_long_read kw_long_read;
 
-/* Begins a read of an op that kw_store_apply_within has returned KW_ONLY_READS for, or a long write has ended with that;
- * the store has not changed since. Op, arena and reply outlive the read. `limit` bounds the memory of the reply's
- * records, which are not borrowed. Returns NULL if memory is short. */
+/* Begins a read of an op that kw_store_apply_within has returned KW_ONLY_READS for, or a long write has ended with; the
+ * store has not changed since. Op, arena and reply outlive the read. `limit` bounds the memory of the reply's records,
+ * which are not borrowed. Returns NULL if memory is short. */
 kw_long_read *kw_long_read_new(kw_store *store, const kw_op *op, size_t limit,
                                kw_reply_records records, kw_arena *arena, kw_reply *reply);
 
 /* Goes on until the reply is complete, or the work is used. Returns KW_OK, KW_UNFINISHED or an error of kw_store_apply,
- * also that of a commit group that has failed meanwhile; KW_STALE if the revision was compacted meanwhile: then the call
- * can be made again. After an error the read can only be freed. */
+ * also that of a commit group that has failed meanwhile; KW_STALE if the revision was compacted meanwhile: then the
+ * call can be made again. After an error the read can only be freed. */
 int kw_long_read_step(kw_store *store, kw_long_read *read, kw_work *work);
 
 /* Returns a ticket for all writes that the read has seen. */

@@ -180,10 +180,10 @@ typedef struct kw_write_owner {
  * Defined in check.c. */
 bool kw_store_only_reads(const kw_op *op);
 
-/* Evaluates an op. An op that only reads sees the visible state, and needs no commit, but may have one. All other ops
- * see the applied state, and need a commit or a rollback. The arrays of the reply lie in the arena. Its records are borrowed
- * until the next kw_store_apply or kw_store_seek, and until the next call that changes, steps, polls, waits for or
- * hashes the store; kw_store_commit leaves them valid.
+/* Evaluates an op. An op that only reads sees the visible state, and needs no commit, but may have one. All other
+ * ops see the applied state, and need a commit or a rollback. The arrays of the reply lie in the arena. Its records
+ * are borrowed until the next kw_store_apply or kw_store_seek, and until the next call that changes, steps, polls,
+ * waits for or hashes the store; kw_store_commit leaves them valid.
  *
  * After an error no key has changed, and no commit or rollback is needed. Errors of every op: those of kw_check_op;
  * KW_ERR_COMPACTED or KW_ERR_FUTURE_REVISION of a range; KW_ERR_CORRUPT if a record cannot be read. Errors of a
@@ -193,20 +193,21 @@ bool kw_store_only_reads(const kw_op *op);
  * armed, or if the quota is exceeded, which arms the alarm. */
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
 
-/* Does what kw_store_apply does, within the work of a turn. `limit` bounds the memory that records of the reply take, in
- * bytes, unless the op is a plain range. The store must not be busy, unless the op only reads. If more work is needed,
- * nothing has changed. Returns KW_UNFINISHED then; or KW_ONLY_READS if the op only reads, or is a transaction that has
- * found that it writes nothing: see store/long_read.h. KW_ERR_TOO_MANY_REQUESTS also if the reply is beyond the
- * limit. */
+/* Does what kw_store_apply does, within the work of a turn. `limit` bounds the memory that records of the reply
+ * take, in bytes, unless the op is a plain range. The store must not be busy, unless the op only reads. If more
+ * work is needed, nothing has changed. Returns KW_UNFINISHED then; or KW_ONLY_READS if the op only reads, or is a
+ * transaction that has found that it writes nothing: see store/long_read.h. KW_ERR_TOO_MANY_REQUESTS also if the
+ * reply is beyond the limit. */
 int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_work *work,
                           kw_arena *arena, kw_reply *reply);
 
 /* Begins a long write: the op, which does not only read, is evaluated in several turns by kw_store_step. Until its
  * end the store is busy. If a transaction finds that it writes nothing, and has more to do, the long write ends:
- * on_end gets KW_ONLY_READS, and the op can be read at the applied revision. Op, arena and reply belong to the owner. Records that are encoded are taken by on_ready
- * (kw_chain_append). Errors are those of kw_store_apply_within, also those that are found later, and the error of a
- * commit group that has failed meanwhile. kw_store_free ends the write without a call of on_end. The store must not be
- * busy. Returns KW_OK, or an error: then nothing was begun.
+ * on_end gets KW_ONLY_READS, and the op can be read at the applied revision. Op, arena and reply belong to the
+ * owner. Records that are encoded are taken by on_ready (kw_chain_append). Errors are those of
+ * kw_store_apply_within, also those that are found later, and the error of a commit group that has failed
+ * meanwhile. kw_store_free ends the write without a call of on_end. The store must not be busy. Returns KW_OK, or
+ * an error: then nothing was begun.
  *
  * Every function of the store may be called while it is busy. Those that change the state, and kw_store_wait, first
  * do what is left of the long write, in one piece. kw_store_flush does nothing. */

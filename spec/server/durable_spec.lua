@@ -108,7 +108,7 @@ describe("a server over a durable store", function()
       local calls = {
         put("new"),
         begin(other, "Txn", { compare = { { key = "a", target = "VALUE", value = "old" } },
-          failure = { { request_range = { key = "a" } } } }),
+          success = { { request_put = { key = "a" } } }, failure = { { request_range = { key = "a" } } } }),
         begin(other, "LeaseTimeToLive", { ID = 7, keys = true }),
         begin(other, "LeaseLeases"),
       }
@@ -118,6 +118,17 @@ describe("a server over a durable store", function()
       local txn = look(calls[2])
       assert.is_nil(txn.succeeded)
       assert.equal("new", txn.responses[1].response_range.kvs[1].value)
+    end)
+
+    it("but no transaction that only reads: it sees what is durable", function()
+      hold()
+      local written = put("new")
+      local read = begin(other, "Txn", { compare = { { key = "a", target = "VALUE", value = "old" } },
+        success = { { request_range = { key = "a" } } } })
+      assert.is_nil((look(written)))
+      assert.equal(3, look(read).header.revision)
+      assert.equal("old", look(read).responses[1].response_range.kvs[1].value)
+      release()
     end)
 
     it("failures that come from what is not durable", function()

@@ -81,9 +81,22 @@ case("store:lease_revoke", of("store", 7))
 case("store:lease_revoke", of("store", 99))
 local TXN = { success = { { put = "k1", value = LONG .. "1", prev_kv = true }, { range = "k", prefix = true } } }
 local long_calls = {
-  delete = { "k", { prefix = true, prev_kv = true } }, txn = { TXN }, lease_revoke = { 7 }, leases = {},
-  lease_time_to_live = { 7, { keys = true } },
+  delete = { "k", { prefix = true, prev_kv = true } }, txn = { TXN }, lease_revoke = { 7 },
 }
+local READ = { compare = { { key = "k", prefix = true, version = 99 } }, failure = { { range = "k", prefix = true } } }
+case("store:try_read_txn", of("store", READ))
+case("store:begin_txn", of("store", READ))
+case("store:take", function(w) return w.store, (assert(w.store:begin_txn(READ))) end)
+case("store:take", function(w) return w.store, (assert(w.store:begin_txn(READ))), true end)
+for _, name in ipairs { "delete", "lease_revoke" } do
+  case("store:try_read_" .. name, of("store", unpack(long_calls[name])))
+end
+case("store:describe_lease", of("store", 7, { keys = true }))
+case("store:describe_lease", of("store", 99))
+case("store:open_leases", of "store")
+case("store:list_more", function(w) return w.store, {}, (assert(w.store:open_leases())) end)
+case("store:list_more", function(w) return w.store, {}, (assert(w.store:open_leases())), true end)
+case("store:list_more", function(w) return w.store, {}, w.store:describe_lease(7, { keys = true }).keys, true end)
 for name, arguments in pairs(long_calls) do
   local begin = "begin_" .. name
   case("store:try_" .. name, of("store", unpack(arguments)))
@@ -104,9 +117,9 @@ case("write:has_ended", function(w) return (assert(w.store:begin_txn(TXN))) end)
 case("store:is_compacting", of "store")
 case("store:lease_keepalive", of("store", 7))
 case("store:lease_keepalive", of("store", 99))
-case("store:lease_time_to_live", of("store", 7, { keys = true }))
-case("store:lease_time_to_live", of("store", 99))
-case("store:leases", of "store")
+case("store:describe_lease", of("store", 7, { keys = true }))
+case("store:describe_lease", of("store", 99))
+case("store:open_leases", of "store")
 case("store:tag_lease", of("store", 7, 1))
 case("store:tag_lease", of("store", "99", 0))
 case("store:next_ended", of "store")
@@ -206,7 +219,7 @@ for _, part in ipairs { "durable", "broken" } do
   case("store:compact", of(part, 2 ^ 40))
   case("store:lease_grant", of(part, 100))
   case("store:lease_revoke", of(part, 99))
-  case("store:lease_time_to_live", of(part, 99))
+  case("store:describe_lease", of(part, 99))
   case("store:arm", of(part, "corrupt"))
   case("store:disarm", of(part, "corrupt"))
   case("store:disarm_own", of(part, "corrupt"))
@@ -239,8 +252,8 @@ case("store:try_page", served("k", { prefix = true }, { {} }))
 case("store:put", served("k1", LONG, { prev_kv = true }))
 case("store:delete", served("k", { prefix = true, prev_kv = true }))
 case("store:txn", served { success = { { get = "k1" }, { delete = "k1", prev_kv = true } } })
-case("store:lease_time_to_live", served(7, { keys = true }))
-case("store:leases", served())
+case("store:describe_lease", served(7, { keys = true }))
+case("store:open_leases", served())
 
 -- Watches of the store.
 case("watch:take", of "watch")

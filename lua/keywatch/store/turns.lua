@@ -2,8 +2,9 @@
 --- turns: calls of a store that would take long. In a task such a call is made in turns, between which other tasks,
 -- servers and watches go on. Outside of a task it is made in one piece.
 --
--- A call is tried first with the work of one turn, which is enough for nearly every call. A range that needs more is
--- read at one revision, whatever is written meanwhile. A write that needs more keeps the store busy: reads see the
+-- A call is tried first with the work of one turn, which is enough for nearly every call. A range that needs more, or a
+-- transaction that only reads, is read at one revision, whatever is written meanwhile. A list of leases has no
+-- revision, see csrc/store/lease_read.h. A write that needs more keeps the store busy: reads see the
 -- state before it, and the writes of other tasks wait in the order of their calls. Requests of clients that have to
 -- wait stand in the same line, see csrc/bind/lua_write.h: the write that came first goes first. A long write goes on if
 -- its task is cancelled: it is committed, unless it fails or the store is closed before its end.
@@ -183,8 +184,8 @@ end
 
 -- {====== Long writes ======
 
---- Takes the results of a long write that has ended. One that has turned out to read only is read in turns. Returns false
--- and true if its revision was compacted meanwhile: the call has to be made again.
+--- Takes the results of a long write that has ended. One that has turned out to read only is read in turns. Returns
+-- false and true if its revision was compacted meanwhile: the call has to be made again.
 local function take_results(store, write)
   while true do
     local result, err, ticket = take(store, write)
