@@ -132,6 +132,9 @@ local ETCD = {
     },
   },
   ["watch/watch"] = {
+    ["etcd keeps the last change of a key in the compacted revision alone"] = {
+      "at the compacted revision is told of every change that was made in it, until the next compaction",
+    },
     ["nobody moves etcd's clock"] = { "tells of the keys of a lease that is revoked, or that ends" },
   },
   ["watch/watch_reading"] = {
@@ -198,7 +201,12 @@ local NAMESPACE = {
       "the hash", "tells the revision of the store, of the hash, and of the last compaction",
     },
   },
-  ["watch/watch"] = { ["a replica is a store"] = { "reads what a replica is told" } },
+  ["watch/watch"] = {
+    ["a replica is a store"] = { "reads what a replica is told" },
+    ["a range of a namespace has an end"] = {
+      "at the compacted revision is told of every change that was made in it, until the next compaction",
+    },
+  },
 }
 
 local function add(to, list)

@@ -251,7 +251,7 @@ describe("a range stream of a client", function()
     assert.same({ false, "closed" }, { ok, err.code })
   end)
 
-  it("works in virtual time", function()
+  it("works in virtual time #plain", function() -- there is no TLS in virtual time
     start(1)
     testing.run(function(world)
       fill(world.server.store, KEYS)
