@@ -152,8 +152,9 @@ static int l_list_more(lua_State *L) {
   luaL_checktype(L, 2, LUA_TTABLE);
   lua_list *list = luaL_checkudata(L, 3, LIST_NAME);
   luaL_argcheck(L, list->read != NULL, 3, "the read is closed");
-  if (kw_bind_to_store(L, 1)->store == NULL) return kw_bind_fail(L, NULL, KW_ERR_CLOSED);
-  const kw_lua_store *self = kw_bind_enter(L);
+  const kw_lua_store *self = kw_bind_to_store(L, 1);
+  if (self->store == NULL) return kw_bind_fail(L, self, KW_ERR_CLOSED);
+  kw_bind_enter(L);
   bool is_whole = lua_toboolean(L, 4);
   kw_work work = is_whole ? kw_work_without_end() : (kw_work){.left = LIST_VISITS};
   if (is_whole) kw_store_finish(self->store);

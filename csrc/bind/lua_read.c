@@ -129,8 +129,9 @@ static int restart(kw_lua_store *store, lua_read *self) {
 static int l_read_more(lua_State *L) {
   luaL_checktype(L, 2, LUA_TTABLE);
   lua_read *self = check_read(L, 3);
-  if (kw_bind_to_store(L, 1)->store == NULL) return kw_bind_fail(L, NULL, KW_ERR_CLOSED);
-  kw_lua_store *store = kw_bind_enter(L);
+  kw_lua_store *store = kw_bind_to_store(L, 1);
+  if (store->store == NULL) return kw_bind_fail(L, store, KW_ERR_CLOSED);
+  kw_bind_enter(L);
   luaL_checkstack(L, 4, "answer");
   kw_work work = lua_toboolean(L, 4) ? kw_work_without_end() : work_of_turn();
   kw_records *page = &store->reply.range.kvs;
