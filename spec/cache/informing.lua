@@ -177,7 +177,9 @@ function informing.record(informer, opts)
     update = function(key, object, old, event)
       note { name = "update", key = key, object = object, old = old, event = event }
     end,
-    delete = function(key, object, event) note { name = "delete", key = key, object = object, event = event } end,
+    delete = function(key, object, event)
+      note { name = "delete", key = key, object = object, old = event.old, event = event }
+    end,
     error = function(key, err, event) note { name = "error", key = key, err = err, event = event } end,
   }
   if opts.only then

@@ -52,6 +52,58 @@ describe("a source of a controller", function()
       informer:close()
     end))
 
+    for _, how in ipairs { "is then deleted", "moves on" } do
+      it("wakes every owner of a child that, behind a burst of changes, moves and " .. how, in_world(function(world)
+        local store, gate = world.server.store, keywatch.channel()
+        local informer = world:client():informer("/child/", { codec = "json" })
+        local one, list = start { { informer, map = function(child, key)
+          if key == "/child/0" then gate:receive() end -- the burst is queued behind it
+          return child.owner
+        end } }
+        store:put("/child/1", cjson.encode { owner = "A" })
+        assert.same({ "A" }, take(list))
+        store:put("/child/0", cjson.encode { owner = "0" })
+        keywatch.sleep(1)
+        for i = 1, 20 do
+          store:put("/child/burst", cjson.encode { owner = "burst", text = ("x"):rep(2 ^ 16), i = i })
+        end
+        store:put("/child/1", cjson.encode { owner = "B" })
+        store:put("/child/2", cjson.encode { owner = "C" })
+        store:delete("/child/2")
+        if how == "moves on" then
+          store:put("/child/1", cjson.encode { owner = "D" })
+        else
+          store:delete("/child/1")
+        end
+        keywatch.sleep(1)
+        gate:close()
+        local found = {}
+        for _, request in ipairs(take(list)) do found[request] = true end
+        for _, owner in ipairs { "A", "B", "C", how == "moves on" and "D" or nil } do
+          assert.is_true(found[owner], owner)
+        end
+        one:stop()
+        informer:close()
+      end))
+    end
+
+    it("logs once a map that waits for a change that a full queue leaves out", in_world(function(world)
+      local store = world.server.store
+      local informer = world:client():informer("/a/")
+      local one, list = start { { informer, map = function(_, key)
+        keywatch.sleep(1)
+        return key
+      end } }
+      store:put("/a/1", "x")
+      keywatch.sleep(0.5)
+      for i = 1, 20 do store:put("/a/2", ("x"):rep(2 ^ 17) .. i) end
+      take(list, 60)
+      assert.is_true(one:status().source_failures > 1)
+      assert.equal(1, logs.count("sleep waits, but the coroutine that makes it is not a task"))
+      one:stop()
+      informer:close()
+    end))
+
     it("calls reconcile only when everything that existed is in the informer", in_world(function(world)
       for i = 1, 100 do world.server.store:put("/a/" .. i, "x") end
       world:fault { "delay", method = "get", seconds = 3 }
@@ -234,7 +286,7 @@ describe("a source of a controller", function()
     it("ends the controller if what exists does not come in time #slow", in_world(function(world)
       local client = world:client()
       for i = 1, 3000 do world.server.store:put("/a/" .. i, ("x"):rep(100)) end
-      world:fault { "hang", method = "get", skip = 1 } -- the second page
+      world:fault { "hang", method = "range", skip = 1 } -- the second page
       local watch = client:object_watch("/a/", { prefix = true, initial = true })
       local one = start({ watch }, { sync_timeout = 9 })
       local _, err = one:join()

@@ -70,12 +70,17 @@ end
 
 -- {====== Dirty keys ======
 
---- Makes the key of an event dirty. A new record has what the handler knows of the object before the event.
+--- Makes the key of an event dirty. A new record has what the handler knows of the object before the event. Returns a
+-- state of the object that the handler is never told, or nil.
 local function mark(self, event)
-  local key, kind = event.key, event.type
+  local key, kind, dropped = event.key, event.type, nil
   local record = self.dirty[key]
   if record then
     self.coalesced = self.coalesced + 1
+    if kind == "modified" then dropped = event.old elseif kind == "deleted" then dropped = event.object end
+    if event.create_revision == record.create and (kind == "deleted" or rawequal(dropped, record.told)) then
+      dropped = nil
+    end
   else
     record = { key = key, create = nil, told = nil, gone = nil, is_changed = false, is_missed = false }
     if kind == "modified" then
@@ -97,6 +102,7 @@ local function mark(self, event)
     record.is_missed = record.is_missed or event.missed
     if kind == "deleted" and event.create_revision == record.create then record.gone = event.object end
   end
+  return dropped
 end
 
 --- Returns an event.
@@ -113,9 +119,9 @@ local function take_dirty(self)
   local create, last_error = slot and indexer.creates[slot], self.shared.bad[key] and record.error
   local gone, now
   if record.is_changed and record.create and record.create ~= create then
-    local last = record.gone
-    if last == nil then last = record.told end
-    gone = new_event("deleted", key, last, nil, record.revision, record.create)
+    local last, told = record.gone, record.told
+    if last == nil or rawequal(last, told) then last, told = told, nil end
+    gone = new_event("deleted", key, last, told, record.revision, record.create)
     gone.missed = record.is_missed or nil
   end
   if record.is_changed and slot then
@@ -308,7 +314,8 @@ local function push(self, event, slot, bytes)
   if not self.on[kind] then return end
   local is_beyond = not self.waits_at_bound and self.bytes >= self.max_bytes
   if is_beyond or self.first_dirty <= self.last_dirty then
-    mark(self, event)
+    local dropped = mark(self, event)
+    if dropped ~= nil and self.on_drop then self.on_drop(dropped, event) end
   else
     append(self, event, bytes + OVERHEAD)
   end
@@ -458,6 +465,8 @@ local function new(informer, shared, opts)
     on = { added = opts.add, modified = opts.update, deleted = opts.delete, error = opts.error },
     waits_at_bound = opts.at_bound ~= "coalesce",
     max_bytes = opts.max_bytes or MAX_BYTES,
+    on_drop = opts.on_drop, -- of a controller: on_drop(object, event) is called, and must not wait, with each state of
+                            -- an object that readers of the informer could see, and the handler is never told
     resync = opts.resync,
     resync_at = nil,
     items = {}, sizes = {}, first = 1, last = 0, late = {}, late_sizes = {}, n_late = 0, -- the queue

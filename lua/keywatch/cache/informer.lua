@@ -187,15 +187,21 @@ end
 
 -- }======
 
---- Adds a handler. Returns it, or nil and an error.
-function informer_methods:add_handler(opts)
-  check.self(self, "add_handler", informer_mt)
-  handlers.check_options(opts)
+--- Adds a handler, whose options are known to be right. Returns it, or nil and an error.
+local function add_handler(self, opts)
   local err = end_error(self)
   if err then return nil, err end
   local one = handlers.new(self, self.shared, opts)
   self.shared:add_handler(one)
   return one
+end
+
+--- Adds a handler. Returns it, or nil and an error.
+function informer_methods:add_handler(opts)
+  check.self(self, "add_handler", informer_mt)
+  handlers.check_options(opts)
+  local one, err = add_handler(self, opts)
+  return one, err
 end
 
 --- Returns how the informer stands. Asks nobody, and does not wait.
@@ -339,4 +345,4 @@ end
 
 -- }======
 
-return { open = open, open_on_face = open_on_face, mt = informer_mt }
+return { open = open, open_on_face = open_on_face, add_handler = add_handler, mt = informer_mt }

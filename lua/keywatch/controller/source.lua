@@ -11,6 +11,9 @@
 -- both owners. Functions that raise are logged and counted: with `where` the change then passes, since a request too
 -- many does no harm; with `map` there is no request.
 --
+-- reconcile reads the informer, which is ahead of the changes that are queued. So every state that the informer has had
+-- makes requests. States that a full queue leaves out do so at once, in a coroutine: there a function that waits fails.
+--
 -- What existed before, and what a resync repeats, has a low priority: real changes overtake it.
 --
 -- A kind of source has these functions: start(source), which returns true, or nil and an error; wait_synced(source,
@@ -21,6 +24,7 @@
 
 local channels = require "keywatch.task.channel"
 local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
 local convention = require "keywatch.controller.convention"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -35,9 +39,12 @@ local AT_ONCE = 64              -- changes that a task reads without a wait, aft
 
 -- {====== Requests ======
 
---- Counts and logs what is wrong with a function of the program.
+--- Counts and logs what is wrong with a function of the program. Of what goes wrong with changes that a full queue
+-- leaves out, which may be many, only the first is logged.
 local function complain(self, name, text)
   self.tally.failures = self.tally.failures + 1
+  if self.is_dropping and self.has_told_drop then return end
+  self.has_told_drop = self.has_told_drop or self.is_dropping
   log.error("%s", ("'%s' of %s of the controller '%s' has failed: %s"):format(name, self.title, self.controller_name,
     text))
 end
@@ -123,12 +130,26 @@ end
 
 local of_informer = { has_keys = true }
 
+--- Adds the requests of a state of an object that the handler is not told, of an event that was coalesced. Does not
+-- wait.
+local function add_dropped(self, object, event)
+  local thread = compat.create(add_change)
+  self.is_dropping = true
+  local ok, raised = compat.resume(thread, self, {
+    type = "modified", key = event.key, object = object, revision = event.revision,
+    create_revision = event.create_revision,
+  })
+  if not ok then complain(self, "map", errors.text_of(raised)) end
+  self.is_dropping = false
+end
+
 function of_informer.start(self)
   local function on_event(_, _, event) add_change(self, event) end
-  local handler, err = self.object:add_handler {
+  local handler, err = informers.add_handler(self.object, {
     add = on_event, delete = on_event, at_bound = "coalesce", resync = self.resync,
     update = function(_, _, _, event) add_change(self, event) end,
-  }
+    on_drop = function(object, event) add_dropped(self, object, event) end,
+  })
   if not handler then return nil, err end
   self.handler = handler
   self.worker = workers.start(follow, self)
@@ -331,6 +352,8 @@ local function new(described, controller_name, queue, tally, on_end)
     tally = tally,
     on_end = on_end,
     synced = driver.get().event(),
+    is_dropping = false,   -- add_dropped is under way
+    has_told_drop = false, -- the log was told that a function has failed there
     due_at = 0, -- of a timer
     handler = nil,
     worker = nil,
