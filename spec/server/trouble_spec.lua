@@ -106,11 +106,13 @@ describe("a server", function()
   end)
 
   it("does not fill its log for a client that arms and disarms", function()
+    local from = keywatch.now()
     for _ = 1, 100 do
       assert(client:ask(ALARM, { action = "ACTIVATE", memberID = server.identity.member_id, alarm = "NOSPACE" }))
       assert(client:ask(ALARM, { action = "DEACTIVATE", memberID = server.identity.member_id, alarm = "NOSPACE" }))
     end
-    assert.is_true(#lines >= 10 and #lines <= 20, #lines .. " lines")
+    local later = 2 * math.ceil(keywatch.now() - from) -- a second has one more, and the number of those left out
+    assert.is_true(#lines >= 10 and #lines <= 20 + later, #lines .. " lines")
   end)
 
   it("warns once while it cannot accept connections, and says when it can again", function()

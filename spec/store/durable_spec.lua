@@ -202,6 +202,8 @@ describe("a write that is not durable yet", function()
       assert.equal("a b", answer.keys_of_each(store:each("", everything)))
       assert.equal(3, store:range("", everything).revision)
       assert.equal(2, store:range("", { prefix = true, count_only = true }).count)
+      local txn = store:txn { compare = { { key = "a", value = "old" } }, success = { { get = "b" } } }
+      assert.same({ true, 3, "b" }, { txn.succeeded, txn.revision, txn.responses[1].key })
       assert.equal(3, store:status().revision)
       assert.equal(before, state.trace(store))
       assert.equal("future_revision", answer.code(store:get("a", { revision = 4 })))
@@ -284,7 +286,10 @@ describe("an answer that has seen what is not durable yet", function()
   it("waits, if a transaction has compared with it", function()
     while_held(function()
       begin("put", "a", "new")
-      local txn = { compare = { { key = "a", value = "old" } }, failure = { { get = "a" } } }
+      local txn = {
+        compare = { { key = "a", value = "old" } }, success = { { put = "a", value = "newer" } },
+        failure = { { get = "a" } },
+      }
       local result = finish(begin("txn", txn))
       assert.same({ false, 4, "new" }, { result.succeeded, result.revision, result.responses[1].value })
     end)
@@ -293,7 +298,8 @@ describe("an answer that has seen what is not durable yet", function()
   it("waits, if a transaction has compared with it and does nothing", function()
     while_held(function()
       begin("put", "a", "new")
-      assert.is_true(finish(begin("txn", { compare = { { key = "a", value = "new" } } })).succeeded)
+      local txn = { compare = { { key = "a", value = "new" } }, failure = { { put = "a", value = "newer" } } }
+      assert.is_true(finish(begin("txn", txn)).succeeded)
     end)
   end)
 
