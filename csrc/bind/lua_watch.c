@@ -268,8 +268,14 @@ static int l_take(lua_State *L) {
   return 3;
 }
 
+/* True if steps of the store may still have events for an open watch, see kw_hub_is_behind. */
+static bool is_behind(const lua_watch *self) {
+  return kw_hub_is_behind(self->outlet.hub, self->watcher);
+}
+
 /* Applies all events that have come to a table: key to value. Returns the revision of the last one, or 0; and true if
- * something else is next in the queue, or the watch is closed. If memory runs out, the rest stays in the queue. */
+ * the caller has to take more: something else is next in the queue, the watch is behind, or it is closed. If memory
+ * runs out, the rest stays in the queue. */
 static int l_apply(lua_State *L) {
   lua_watch *self = check_watch(L);
   luaL_checktype(L, TARGET, LUA_TTABLE);
@@ -286,7 +292,7 @@ static int l_apply(lua_State *L) {
   int status = lua_pcall(L, APPLY_ARGS, 1, 0);
   end_giving(self);
   if (status != 0) return lua_error(L);
-  lua_pushboolean(L, self->outlet.hub == NULL || self->outlet.n > 0);
+  lua_pushboolean(L, self->outlet.hub == NULL || self->outlet.n > 0 || is_behind(self));
   return 2;
 }
 
@@ -328,16 +334,14 @@ static int l_is_blocked(lua_State *L) {
   return 1;
 }
 
-/* Returns the items that wait to be taken, their bytes, and whether there are more events than the queue holds. */
+/* Returns the items that wait to be taken, their bytes, and whether later steps of the store may have more events. */
 static int l_backlog(lua_State *L) {
   const lua_watch *self = check_watch(L);
   bool is_open = self->outlet.hub != NULL;
   size_t n = is_open ? self->outlet.n : 0, bytes = is_open ? self->outlet.bytes : 0;
-  bool is_behind = is_open && (self->watcher->state == KW_WATCHER_BLOCKED ||
-                               self->watcher->state == KW_WATCHER_LAGGING);
   kw_bind_push_int(L, (int64_t)n);
   kw_bind_push_int(L, (int64_t)bytes);
-  lua_pushboolean(L, is_behind);
+  lua_pushboolean(L, is_open && is_behind(self));
   return 3;
 }
 

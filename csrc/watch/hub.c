@@ -240,6 +240,11 @@ int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_w
   return KW_OK;
 }
 
+bool kw_hub_is_behind(const kw_hub *hub, const kw_watcher *watcher) {
+  return watcher->state == KW_WATCHER_BLOCKED || watcher->state == KW_WATCHER_LAGGING ||
+         (watcher->state == KW_WATCHER_SYNCED && hub->is_behind);
+}
+
 void kw_hub_cancel(kw_hub *hub, kw_watcher *watcher) {
   kw_outlet *outlet = watcher->outlet;
   kw_watcher_leave(hub, watcher);

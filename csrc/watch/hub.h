@@ -78,6 +78,10 @@ void kw_hub_forget_account(kw_hub *hub, const kw_account *account);
  * KW_ERR_NO_MEMORY. */
 int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_watcher **watcher);
 
+/* True if later steps of the hub may have events for a watcher: the watcher lags or is blocked, or the hub has not told
+ * the synced watchers all visible revisions. An empty outlet then does not mean that nothing is left to read. */
+bool kw_hub_is_behind(const kw_hub *hub, const kw_watcher *watcher);
+
 /* Ends and frees a watcher, also one that has failed. Its queued items are dropped. */
 void kw_hub_cancel(kw_hub *hub, kw_watcher *watcher);
 

@@ -230,6 +230,53 @@ describe("a cache in a world", function()
   end)
 end)
 
+describe("a burst that arrives at once, and is followed by silence,", function()
+  --- The number of keys of a table.
+  local function size(content)
+    local n = 0
+    for _ in pairs(content) do n = n + 1 end
+    return n
+  end
+
+  it("is in every table of the cache once the cache has come to its revision", function()
+    run(function(_, _, _, cache, store)
+      local plain, decoded = cache:table(), cache:table { decode = function(value) return #value end }
+      local last
+      for i = 1, 3000 do last = store:put("k" .. i, ("x"):rep(1500)).revision end -- more than a queue holds
+      assert.equal(last, cache:wait_for(last, 60))
+      assert.same({ 3000, 3000, 3000 }, { size(plain), size(decoded), cache:status().keys })
+      for i = 1, 3000 do store:put("k" .. i, ("y"):rep(1500)) end
+      last = store:delete("k", { prefix = true }).revision
+      keywatch.sleep(60)
+      assert.equal(last, cache:status().revision)
+      assert.same({ 0, 0 }, { size(plain), size(decoded) })
+    end)
+  end)
+
+  it("reaches tables and waiting watches though one revision takes the replica many steps to tell", function()
+    run(function(_, _, _, cache, store)
+      local n = 0
+      for i = 1, 12000 do store:put("k" .. i, "") end
+      assert(cache:sync(60))
+      local watch = assert(cache:watch("k", { prefix = true }))
+      local reader = keywatch.spawn(function()
+        for _ in watch:events() do n = n + 1 end
+      end)
+      keywatch.sleep(1)
+      local count = store:delete("k", { prefix = true }).deleted
+      keywatch.sleep(60)
+      assert.equal(count, n)
+      reader:cancel()
+      for i = 1, 12000 do store:put("k" .. i, "") end
+      assert(cache:sync(60))
+      local plain, decoded = cache:table(), cache:table { decode = function(value) return #value end }
+      store:delete("k", { prefix = true })
+      keywatch.sleep(60)
+      assert.same({ 0, 0 }, { size(plain), size(decoded) })
+    end)
+  end)
+end)
+
 describe("the table of a cache in a world", function()
   it("has the content through every fault", function()
     run(function(world, client, server, cache)

@@ -479,10 +479,10 @@ local function arm(self)
   if bound.end_wait then bound:arm() else protocol.arm(bound) end
 end
 
---- Looks once for what is not noticed without a wait.
+--- Looks once for what is not noticed without a wait. Returns true if that must be done again after a step.
 local function look(self)
   local watch = source_of(self)
-  if watch then watch.origin.look(watch) end
+  return watch and watch.origin.look(watch) or self.is_busy
 end
 
 --- Waits until something may have come, or is due. Returns false if the deadline was first.
@@ -513,8 +513,11 @@ function object_watch_methods:next(timeout)
   local is_quick = timeout and timeout <= 0
   local event = step(self, is_quick)
   if event == false and is_quick then
-    look(self)
-    event = step(self, true)
+    local has_more
+    repeat
+      has_more = look(self)
+      event = step(self, true)
+    until event ~= false or not has_more
     if event == false then return nil, core.new_error("timeout") end
   elseif event == false then
     local d = driver.get()

@@ -13,6 +13,7 @@
 local backoff = require "keywatch.client.backoff"
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
+local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
@@ -204,15 +205,17 @@ function follower_methods:follow(cache)
     if not has_begun then break end
     local has_all = apply_in_core(self, target)
     local watch = reader.watch
-    local fill = watch and watch.initial and watches.fill_now or watches.fill
-    local filled = not has_all and watch and fill(watch)
+    local filled = not has_all and watch and watches.fill_now(watch)
     if self.is_closed or not watch then return false end -- by a finalizer
     if filled then
       local event = watches.hand_out(watch)
       if event.type ~= "progress" then apply(self, target, event) end
-    elseif filled == false then
+    elseif filled == false and not select(3, watch.core:backlog()) then
       self:listen(cache)
       return true
+    elseif filled == false then
+      err = core.new_error("out_of_memory") -- nothing else keeps the store from telling a watch that is behind
+      break
     else
       err = watch.failure -- the content is another one, or cannot be read
       reader:close()

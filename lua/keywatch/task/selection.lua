@@ -12,7 +12,8 @@
 --   take(object)       Called after is_ready. Returns what the object's own call returns: watch:next, channel:receive,
 --                      task:join. Returns NOTHING if a finalizer has taken it in between.
 --   look(object)       Optional. Called if nothing is ready and the caller does not want to wait. Looks once for what
---                      is not noticed without a wait, such as bytes at a socket.
+--                      is not noticed without a wait, such as bytes at a socket. Returns true if that must be done
+--                      again should the object still not be ready.
 --   put_back(object, given)
 --                      Optional. Called if the wait has raised after event.exchange has given something.
 --
@@ -91,12 +92,14 @@ local function take_ready(scheduler, objects, n)
   return false
 end
 
---- Has every object look once for what is not noticed without a wait.
+--- Has every object look once for what is not noticed without a wait. Returns true if one has to look again.
 local function look_at_all(objects, n)
+  local has_more = false
   for i = 1, n do
     local look = protocol_of(objects[i]).look
-    if look then look(objects[i]) end
+    if look and look(objects[i]) then has_more = true end
   end
+  return has_more
 end
 
 -- }======
@@ -198,8 +201,8 @@ local function after_look(scheduler, objects, n, has_looked, is_found, ...)
   local timeout = objects.timeout
   local is_quick = timeout and timeout <= 0
   if is_found == nil or is_quick and not has_looked then
-    if is_quick then look_at_all(objects, n) end
-    return after_look(scheduler, objects, n, is_quick, take_ready(scheduler, objects, n))
+    has_looked = is_quick and not look_at_all(objects, n)
+    return after_look(scheduler, objects, n, has_looked, take_ready(scheduler, objects, n))
   end
   if is_quick then return nil, core.new_error("timeout") end
   scheduler:waiting_task() -- raises if the caller may not wait

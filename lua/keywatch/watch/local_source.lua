@@ -13,6 +13,8 @@ local watch = require "keywatch.watch.watch"
 
 local NOT_YET = core.new_error("timeout") -- raised by the iterator over the existing kvs, see watch.lua
 local MAX_BEGINNINGS = 3 -- attempts to read the first page of what exists
+local LOOK_STEPS = 1000 -- steps of the store that a look at a watch that is behind does at most; enough for a revision
+                        -- of millions of events
 local SYNC_STEPS = 64 -- steps of the store that sync does at most, and batches that it puts into the buffer
 
 -- {====== Waiting ======
@@ -280,15 +282,27 @@ local function take_page(one, key, opts, used)
   return begin_page(one, key, opts, used)
 end
 
---- Reads a page that was begun to its end. All else that has happened in the store is in the queue already. Meanwhile a
--- finalizer takes no page: the iterator would be given this one instead of the next.
+--- Has the store tell a watch that is behind, if its queue is empty, until something has come. Returns true if it has.
+local function bring_up(one)
+  for step = 0, LOOK_STEPS do
+    local n, _, is_behind = one.core:backlog()
+    if n > 0 then return step > 0 end
+    if not is_behind or one.store:tend() == false then return false end
+  end
+  return false
+end
+
+--- Brings the watch up if it is behind, and reads a page that was begun to its end. A finalizer takes no page while
+-- that is done: the iterator would be given this one instead of the next.
 function origin.look(one)
-  if not one.read or one.is_taking_initial then return end
+  local has_come = bring_up(one)
+  if not one.read or one.is_taking_initial then return has_come end
   one.is_taking_initial = true
   local ok, result, err = pcall(read_more, one, true)
   one.is_taking_initial = nil
   if not ok then error(result, 0) end
   if not one.is_closed then one.page = { result = result, err = err } end
+  return has_come
 end
 
 --- Returns an iterator over the existing kvs. It raises an error if the watch has failed before a page is read: that

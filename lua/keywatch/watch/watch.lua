@@ -16,7 +16,8 @@
 --                          when something has come
 --   end_wait(watch)        called after a wait, once for each begin_wait
 --   look(watch)            looks once whether something has come, without waiting, and reads a page of the existing kvs
---                          that was begun, if that needs no wait
+--                          that was begun, if that needs no wait. Returns true if the caller has to look once more when
+--                          the queue is empty again
 --   is_closed(watch)       true if the store, or the client, is closed
 --   has_failed(watch)      true if the watch has failed, even if the error was not taken yet
 --   begin_again(watch)     called if the existing kvs were compacted while they were read, and none was handed out.
@@ -372,7 +373,7 @@ watch_mt.__select = { -- see task/selection.lua
   arm = function(watch) watch.origin.arm(watch) end,
   finish = end_wait,
   take = take_next,
-  look = function(watch) watch.origin.look(watch) end,
+  look = function(watch) return watch.origin.look(watch) end,
 }
 
 -- }======
