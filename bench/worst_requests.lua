@@ -451,7 +451,7 @@ end
 
 -- The parts of the table, and the methods whose worst requests are in it.
 local PARTS = {
-  { "ranges", ranges, { KV .. "Range" } },
+  { "ranges", ranges, { KV .. "Range", KV .. "RangeStream" } },
   { "txns", txns, { KV .. "Txn", KV .. "Put" } },
   { "leases", leases, { LEASE .. "LeaseGrant", LEASE .. "LeaseTimeToLive", LEASE .. "LeaseRevoke",
     LEASE .. "LeaseLeases", LEASE .. "LeaseKeepAlive" } },

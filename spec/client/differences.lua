@@ -25,6 +25,7 @@ local CLIENT = {
       "are due at once, and nothing is due when they are over", "each visit as many records as the store was told",
       "are taken by other calls as well, one by each", "are all taken before a physical compaction returns",
       "are all taken by a physical compaction that comes too late",
+      "go on inside of a transaction, and begin it anew when a later compaction follows",
     },
   },
   ["store/error"] = {
@@ -115,7 +116,6 @@ local ETCD = {
     ["the steps are the server's own affair"] = {
       "leave reads and writes right while they go on", "go on to the new end when another compaction begins meanwhile",
       "pass over what earlier compactions have left: other keys cost nothing",
-      "go on inside of a transaction, and begin it anew when a later compaction follows",
     },
   },
   ["store/ids"] = {

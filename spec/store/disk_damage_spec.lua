@@ -426,7 +426,8 @@ describe("a directory of a store #slow", function()
   end)
 
   it("is refused when it cannot be made", function()
-    expect_refusal(directory .. "/below", "No such file or directory")
+    files.write(directory, "a file")
+    expect_refusal(directory .. "/below", "Not a directory")
   end)
 
   it("is refused to who may not write there", function()

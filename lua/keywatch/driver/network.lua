@@ -405,17 +405,27 @@ local function pump_link(pump, self, link, now)
   return true
 end
 
+--- Pumps all links in one direction. Returns true if something has moved.
+local function pump_links(pump, self, now)
+  local has_moved = false
+  for i = 1, #self.links do has_moved = pump_link(pump, self, self.links[i], now) or has_moved end
+  return has_moved
+end
+
 --- Moves all bytes that can move at this time. Returns true if any have.
 local function pump_all(self, now)
   local has_moved, any = true, false
   while has_moved and tend(self, now) do
-    has_moved, self.due = false, nil -- the last round, in which nothing moves, finds all that is due later
-    for i = 1, #self.links do has_moved = pump_link(pump_up, self, self.links[i], now) or has_moved end
+    self.due = nil -- the last round, in which nothing moves, finds all that is due later
+    has_moved = pump_links(pump_up, self, now)
     tend(self, now)
-    for i = 1, #self.links do has_moved = pump_link(pump_down, self, self.links[i], now) or has_moved end
+    has_moved = pump_links(pump_down, self, now) or has_moved
+    if not has_moved then -- a server may have work since its bytes were taken, and then has bytes to send
+      tend(self, now)
+      has_moved = pump_links(pump_down, self, now)
+    end
     any = any or has_moved
   end
-  tend(self, now) -- bytes that were taken may have made something due
   sweep(self)
   return any
 end

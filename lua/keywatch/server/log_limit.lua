@@ -19,7 +19,7 @@ local function new(logger, level, summary)
     log = logger,
     level = level,
     summary = summary,
-    next_at = 0, -- when the next line may come
+    next_at = -math.huge, -- when the next line may come
     skipped = 0, -- lines since the last one
   }, limit_mt)
 end
