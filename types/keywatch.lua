@@ -301,6 +301,7 @@ function keywatch.selector(given, opts) end
 ---@field compact_revision integer reads before this revision fail with "compacted"
 ---@field keys integer number of keys
 ---@field phase "reading"|"following"|"paused"|"closed"
+---@field is_stale boolean there is content, and the server may have newer one
 ---@field age? number seconds since the server has last said that nothing is missing; nil before there is content
 ---@field trouble? keywatch.Error why the content does not come up to date now
 ---@field from_file boolean the content is that of the file, and has not come from the server yet
@@ -1289,10 +1290,10 @@ function Informer:has_synced() end
 ---@return keywatch.Error? err "timeout", with the trouble
 function Informer:wait_synced(timeout) end
 
----Returns the object of a key and its revision, or nil.
+---Returns the object of a key and its revision, or nil. Raises an error before the informer has synced.
 ---@param key string
 ---@return any object
----@return integer|keywatch.Error|nil revision
+---@return integer? revision
 ---@nodiscard
 function Informer:get(key) end
 
@@ -1301,9 +1302,8 @@ function Informer:get(key) end
 ---@nodiscard
 function Informer:each() end
 
----Returns the number of objects.
----@return integer? count
----@return keywatch.Error? err
+---Returns the number of objects. Raises an error before the informer has synced.
+---@return integer count
 ---@nodiscard
 function Informer:count() end
 
@@ -1327,11 +1327,10 @@ function Informer:by_index(name, value) end
 ---@nodiscard
 function Informer:index_values(name) end
 
----Returns the number of objects that have a value in an index.
+---Returns the number of objects that have a value in an index. Raises an error before the informer has synced.
 ---@param name string
 ---@param value string|number|boolean
----@return integer? count
----@return keywatch.Error? err
+---@return integer count
 ---@nodiscard
 function Informer:index_count(name, value) end
 
@@ -1362,6 +1361,7 @@ function Informer:close() end
 ---@class keywatch.InformerStatus
 ---@field phase "loading"|"following"|"retrying"|"closed"
 ---@field has_synced boolean
+---@field is_stale boolean there are objects, and the server may have newer ones
 ---@field revision integer up to which everything has come
 ---@field objects integer
 ---@field bad integer values that do not become an object now

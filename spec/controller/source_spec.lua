@@ -188,6 +188,54 @@ describe("a source of a controller", function()
       assert.matches("source 2, an informer, cannot be started", select(2, one:join()).message)
     end))
 
+    for _, ended in ipairs { "informer", "client", "object watch", "channel" } do
+      it(("drops what is queued, and acts on nothing that it cannot know, once its %s has ended"):format(ended),
+        in_world(function(world)
+          local client, channel = world:client(), keywatch.channel(1)
+          for i = 1, 6 do world.server.store:put("/lamp/" .. i, "on") end
+          local lamps, off = client:informer("/lamp/"), {}
+          local watch = client:object_watch("/lamp/", { prefix = true })
+          local one = controller.new {
+            name = "c", sources = { lamps, watch, channel },
+            reconcile = function(key)
+              keywatch.sleep(1)
+              if not lamps:get(key) then off[#off + 1] = key end
+            end,
+          }
+          one:start()
+          keywatch.sleep(1.5)
+          if ended == "informer" then lamps:close() end
+          if ended == "client" then client:close() end
+          if ended == "object watch" then watch:close() end
+          if ended == "channel" then channel:close() end
+          assert.equal("closed", select(2, one:join()).code)
+          assert.same({}, off)
+          assert.is_true(one:status().calls <= 3)
+          assert.equal(1, logs.count("requests are dropped"))
+          assert.is_true(keywatch.now() < 3)
+          lamps:close()
+          watch:close()
+        end))
+    end
+
+    it("that has not synced raises when it is read: nothing looks gone", in_world(function(world)
+      local lamps, client = world:client():informer("/lamp/"), world:client()
+      world:fault { "hang", method = "range", client = client }
+      local unknown = client:informer("/lamp/", { indexes = { i = function(value) return value end } })
+      for _, name in ipairs { "get", "count", "each", "bad_values", "by_index", "index_count", "index_values" } do
+        local ok, err = pcall(unknown[name], unknown, name:find("index") and "i" or "/lamp/1", "on")
+        assert.same({ false, "unavailable" }, { ok, err.code }, name)
+      end
+      world.server.store:put("/lamp/1", "on")
+      local one = start({ lamps }, { reconcile = function(key) return unknown:get(key) == nil end })
+      keywatch.sleep(1)
+      assert.same({ 0, true }, { one:status().done, one:status().raised > 0 })
+      one:stop()
+      unknown:close()
+      assert.equal("closed", select(2, pcall(unknown.get, unknown, "/lamp/1")).code)
+      lamps:close()
+    end))
+
     it("ends the controller with an error if its store is closed", in_world(function()
       local store = keywatch.open()
       local informer = store:informer("/a/")

@@ -219,14 +219,35 @@ describe("a cache in a world", function()
     assert.equal("full", w:error().code)
   end)
 
-  it("ends with its client, and with its world", function()
+  it("ends with its client, and with its world, and keeps what it has for those who read", function()
     local cache
     run(function(_, client, _, own)
+      client:put("k1", "v")
+      local copy = own:table()
+      assert(own:sync(10))
+      assert.is_false(own:status().is_stale)
       client:close()
-      assert.equal("closed", select(2, own:get("k1")).code)
+      assert.equal("v", own:get("k1").value)
+      assert.same({ nil, 1 }, { own:get("k2"), own:range("k", { prefix = true }).count })
+      for kv in own:each("k", { prefix = true }) do assert.equal("k1", kv.key) end
+      assert.same({ k1 = "v" }, copy)
+      local status = own:status()
+      assert.same({ "closed", true, 1, true }, { status.phase, status.is_stale, status.keys, status.revision >= 2 })
+      for name, err in pairs {
+        watch = select(2, own:watch("k1")), sync = select(2, own:sync(1)), wait_ready = select(2, own:wait_ready(1)),
+        get = select(2, own:get("k1", { consistent = true })),
+      } do assert.equal("closed", err.code, name) end
+      own:close()
+      assert.same({ false, "closed" }, { own:is_ready(), select(2, own:get("k1")).code })
+      assert.is_false(own:status().is_stale)
     end)
-    run(function(_, _, _, own) cache = own end)
-    assert.equal("closed", select(2, cache:get("k1")).code)
+    run(function(_, client, _, own)
+      cache = own
+      client:put("k1", "v")
+      assert(own:sync(10))
+    end)
+    assert.equal("v", cache:get("k1").value)
+    assert.is_true(cache:status().is_stale)
   end)
 end)
 

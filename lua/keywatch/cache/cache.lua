@@ -5,7 +5,8 @@
 -- of a store in this process is that store. Reads and watches are those of the replica, or of the store, so any number
 -- of local watches cost one watch upstream. A local watch holds its cache.
 --
--- A cache that is not closed, and that nobody holds, is collected, and ends.
+-- A cache that is not closed, and that nobody holds, is collected, and ends. A cache whose client was closed has ended,
+-- too, but still answers reads from its last content, and says in its status that this is stale.
 --
 -- The replica has a feed (feed.lua); that of a store in this process does nothing (in_process.lua). Methods of a feed:
 --
@@ -73,9 +74,14 @@ end
 
 -- {====== Waiting ======
 
---- Returns the error of a cache that is closed, or nil.
+--- Returns the error of a cache that has ended, or nil.
 local function closed_error(cache)
   return cache.end_error or cache.feed:error()
+end
+
+--- True if the cache has content that can be read.
+local function has_content(cache)
+  return cache.is_loaded and not cache.is_closed and (cache.is_whole or not cache.feed:error())
 end
 
 --- Returns the error of a cache that has no content yet, or none from the server: `what` says which.
@@ -89,7 +95,7 @@ end
 --- True if the cache has content. The content may be old: see status.
 function cache_methods:is_ready()
   check.self(self, "is_ready", cache_mt)
-  return self.is_loaded and not closed_error(self)
+  return has_content(self)
 end
 
 --- Waits until the cache has content. Returns true, or nil and an error. Without a timeout that of the cache counts.
@@ -128,7 +134,7 @@ end
 
 --- Returns the revision of the content; 0 before there is any.
 local function revision_of(cache)
-  return cache.is_loaded and not closed_error(cache) and cache.replica:status().revision or 0
+  return has_content(cache) and cache.replica:status().revision or 0
 end
 
 --- Has the tables of a list follow, and puts those that go on back. Returns nil, or what was raised: by the replica, if
@@ -261,12 +267,12 @@ end
 --- Waits until the cache is as new as a read asks for. Returns the object to read from and the options for it, or nil
 -- and an error. Where the cache cannot know how new it is, the client itself is that object.
 local function source_of(cache, opts)
-  local err = closed_error(cache)
-  if err then return nil, err end
-  if not opts.consistent and not opts.min_revision then
-    if not cache.is_loaded then return nil, empty_error(cache) end
+  if not opts.consistent and not opts.min_revision and has_content(cache) then
     return cache.replica, without_own(opts)
   end
+  local err = closed_error(cache)
+  if err then return nil, err end
+  if not opts.consistent and not opts.min_revision then return nil, empty_error(cache) end
   local deadline = opts.deadline or driver.deadline_of(opts.timeout) or cache.feed:deadline()
   local ok, failed
   if opts.consistent then ok, failed = sync(cache, deadline) else ok = true end
@@ -360,11 +366,13 @@ end
 --- Returns how the cache stands. Asks nobody, and does not wait.
 function cache_methods:status()
   check.self(self, "status", cache_mt)
-  if closed_error(self) then
-    return { revision = 0, compact_revision = 0, keys = 0, phase = "closed", from_file = false }
+  local err = closed_error(self)
+  if err and not has_content(self) then
+    return { revision = 0, compact_revision = 0, keys = 0, phase = "closed", from_file = false, is_stale = false }
   end
   local replica = self.replica:status()
   local phase, age, trouble = self.feed:describe()
+  if err then phase, trouble = "closed", err end
   local counted, failed = { count = replica.keys }, nil
   if not self.is_whole then
     counted, failed = self.replica:range(self.key, { range_end = self.range_end, count_only = true })
@@ -374,6 +382,7 @@ function cache_methods:status()
     compact_revision = self.is_loaded and replica.compact_revision or 0,
     keys = counted and counted.count or 0,
     phase = phase,
+    is_stale = self.is_loaded and (phase ~= "following" or trouble ~= nil),
     age = age,
     trouble = trouble or failed,
     from_file = self.feed:is_of_file(),
@@ -399,7 +408,7 @@ end
 
 -- {====== The end ======
 
---- Ends the cache with an error, and its watches. A replica is freed at once: Lua's collector does not see its size.
+--- Ends the cache with an error, and its watches. The content can still be read.
 local function finish(cache, err)
   if cache.end_error then return end
   local all, followers = cache.watches, cache.followers
@@ -407,13 +416,14 @@ local function finish(cache, err)
   cache.feed:close()
   for _, one in ipairs(keys_by(all, "tag")) do watches.cut(one, err) end
   for _, one in ipairs(followers) do one:close() end
-  if cache.is_whole then cache.replica:close() end
 end
 
---- Ends the cache, and its watches. Idempotent.
+--- Ends the cache, and its watches. The content is freed at once: Lua's collector does not see its size. Idempotent.
 function cache_methods:close()
   check.self(self, "close", cache_mt)
+  self.is_closed = true
   finish(self, errors.closed("cache"))
+  if self.is_whole then self.replica:close() end
 end
 
 cache_mt.__close = cache_methods.close
@@ -519,6 +529,7 @@ local function new(owner, space, prefix, opts, replica, is_whole)
     feed = nil,
     is_loaded = not is_whole,
     end_error = nil,       -- why the cache has ended
+    is_closed = false,     -- by the program: the content is gone
   }, cache_mt)
 end
 

@@ -1,6 +1,10 @@
 -- SPDX-License-Identifier: MIT
 --- informer: the objects below a prefix, kept in this process, with handlers that are told of each change, and indexes.
 --
+-- An informer that has ended, because it, its client or its store was closed, still answers from its last state, and
+-- says in its status that this is stale: an object that is not known to be gone must not look gone. Before an informer
+-- has synced every read raises an error.
+--
 -- Informers of the same object, prefix and options share the objects and the watch: see shared_informer.lua. Each has
 -- its own handlers, and a share, which it gives back when it is closed, or when nobody holds it. Its handlers hold it.
 
@@ -72,28 +76,18 @@ end
 
 -- {====== Reading ======
 
---- Returns the indexer, or nil and an error.
-local function indexer_of(self)
-  local err = end_error(self)
-  if err then return nil, err end
-  if not self.shared.has_all then return nil, empty_error(self) end
-  return self.shared.indexer
-end
-
---- Returns the indexer. Raises an error if there is nothing to read.
+--- Returns the indexer. Raises an error if there is nothing to read yet.
 local function must_have(self)
-  local indexer, err = indexer_of(self)
-  if not indexer then error(err, 0) end
-  return indexer
+  local shared = self.shared
+  if not shared.has_all then error(end_error(self) or empty_error(self), 0) end
+  return shared.indexer
 end
 
---- Returns the object of a key and its revision, or nil; or nil and an error.
+--- Returns the object of a key and its revision, or nil. Raises an error if there is nothing to read yet.
 function informer_methods:get(key)
   check.self(self, "get", informer_mt)
   check.argument(type(key) == "string", 1, "get", "string", key)
-  local indexer, err = indexer_of(self)
-  if not indexer then return nil, err end
-  return indexer:get(key)
+  return must_have(self):get(key)
 end
 
 --- Returns an iterator over keys and objects, in no order. Raises an error if there is nothing to read yet.
@@ -102,12 +96,10 @@ function informer_methods:each()
   return must_have(self):each()
 end
 
---- Returns the number of objects; or nil and an error.
+--- Returns the number of objects. Raises an error if there is nothing to read yet.
 function informer_methods:count()
   check.self(self, "count", informer_mt)
-  local indexer, err = indexer_of(self)
-  if not indexer then return nil, err end
-  return indexer.count
+  return must_have(self).count
 end
 
 --- Returns an iterator over keys, errors and values of what does not become an object now. Raises an error if there is
@@ -176,13 +168,11 @@ function informer_methods:index_values(name)
   return must_have(self):values_of(index)
 end
 
---- Returns the number of objects that have a value in an index; or nil and an error.
+--- Returns the number of objects that have a value in an index. Raises an error if there is nothing to read yet.
 function informer_methods:index_count(name, value)
   check.self(self, "index_count", informer_mt)
   local index = index_of(self, name, "index_count")
-  local indexer, err = indexer_of(self)
-  if not indexer then return nil, err end
-  return indexer:count_of(index, value)
+  return must_have(self):count_of(index, value)
 end
 
 -- }======
@@ -212,9 +202,11 @@ function informer_methods:status()
     if one.informer == self then own = own + 1 end
   end
   local phase, trouble = shared:describe()
+  if self.share.is_closed then phase = "closed" end
   return {
-    phase = self.share.is_closed and "closed" or phase,
+    phase = phase,
     has_synced = self:has_synced(),
+    is_stale = shared.has_all and (phase ~= "following" or trouble ~= nil),
     revision = shared.revision,
     objects = shared.indexer.count,
     bad = shared.bad_count,

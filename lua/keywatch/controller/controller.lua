@@ -296,12 +296,15 @@ local function begin_stop(self, run, seconds)
   if run.live == 0 then finish_stop(self) end
 end
 
---- Ends a run because of an error.
+--- Ends a run because of an error. What is queued is dropped: without its sources a controller would act on the past.
 function end_with(self, run, err)
   if self.present ~= run or self.state == "stopping" or self.state == "idle" then return end
   run.failure = err
-  log.error("%s", ("the controller '%s' ends: %s"):format(self.name, errors.text_of(err)))
+  local depth = run.queue:count()
+  log.error("%s", ("the controller '%s' ends: %s%s"):format(self.name, errors.text_of(err),
+    depth > 0 and ("; %d requests are dropped"):format(depth) or ""))
   begin_stop(self, run, STOP_TIMEOUT)
+  queues.drop_queued(run.queue)
 end
 
 --- Notes that a worker has ended. The last one makes the controller idle.
