@@ -4,7 +4,7 @@
  *
  *   store:compact(revision, options)           -> { revision = }
  *   store:status(options)                      -> a table of numbers, and the names of the alarms
- *   store:alarms()                             -> the names of the armed alarms, and of this member's own ones
+ *   store:alarms(is_own)                       -> the names of the armed alarms, or of this member's own ones
  *   store:arm(alarm)   store:disarm(alarm)     -> true
  *   store:disarm_own(alarm)                    -> true; for services
  *   store:hash_step(records, revision, walk)   -> the hash; or false and the walk to continue with
@@ -67,9 +67,8 @@ static void push_alarms(lua_State *L, unsigned armed) {
 static int l_alarms(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   kw_store_status status = kw_store_get_status(self->store);
-  push_alarms(L, status.alarms);
-  push_alarms(L, status.own_alarms);
-  return 2;
+  push_alarms(L, lua_toboolean(L, 2) ? status.own_alarms : status.alarms);
+  return 1;
 }
 
 static kw_alarm check_alarm(lua_State *L) {

@@ -207,8 +207,7 @@ function cache_methods:wait_for(revision, timeout)
   local is_whole = type(revision) == "number" and revision >= 0 and revision % 1 == 0
   check.argument(is_whole, 1, "wait_for", "revision", revision)
   check.timeout(timeout, "wait_for", 2)
-  local found, err = come_to(self, revision, driver.deadline_of(timeout), false)
-  return found, err
+  return check.results(come_to(self, revision, driver.deadline_of(timeout), false))
 end
 
 --- Waits until the cache has what the server had when this was called. Returns the revision of the server then, or nil
@@ -293,7 +292,7 @@ function cache_methods:get(key, opts)
   if not source then return nil, rest end -- in the place of the options stands the error
   local kv, err = check.call("get", source.get, source, outer, rest)
   if kv then kv.key = key end
-  return kv, err
+  return check.results(kv, err)
 end
 
 --- Reads a range of keys. Returns the result, or nil and an error.

@@ -809,8 +809,7 @@ local function opener(check_self)
     check.argument(type(key) == "string", 1, NAME, "string", key)
     opts = copy(check.options(opts, NAME))
     check_options(opts)
-    local self, err = new(x, key, opts)
-    return self, err
+    return check.results(new(x, key, opts))
   end
 end
 

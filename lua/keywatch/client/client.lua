@@ -198,8 +198,7 @@ for name, call in pairs(CALLS) do
   client_methods[name] = function(self, ...)
     check.self(self, name, client_mt)
     local metadata = is_range and metadata_of_read(...)
-    local result, err = send(self, path, is_read, answer, metadata, check.call(name, request, self, ...))
-    return result, err -- not a tail call: errors name the method
+    return check.results(send(self, path, is_read, answer, metadata, check.call(name, request, self, ...)))
   end
 end
 
@@ -230,9 +229,8 @@ end
 --- Reads a range of keys. Returns the result, or nil and an error.
 function client_methods:range(key, opts)
   local rest = type(opts) == "table" and opts[pages.REST]
-  local result, err
-  if rest then result, err = range_page(self, key, opts, rest) else result, err = range(self, key, opts) end
-  return result, err -- not a tail call: errors name the method
+  if rest then return check.results(range_page(self, key, opts, rest)) end
+  return check.results(range(self, key, opts))
 end
 
 client_mt.__new_rest = range_stream.new_rest
@@ -346,8 +344,8 @@ function client_methods:members(opts)
   opts = check.options(opts, "members")
   check.known(opts, "members", MEMBERS_OPTIONS)
   local transport = self.transport
-  local members, err = transport.cluster:members(transport:deadline_of(opts.timeout, opts.deadline), opts.serializable)
-  return members, err -- not a tail call: errors name the method
+  local deadline = transport:deadline_of(opts.timeout, opts.deadline)
+  return check.results(transport.cluster:members(deadline, opts.serializable))
 end
 
 --- Returns the health of each endpoint, in the order of the endpoints; or nil and an error if the client is closed.
@@ -366,8 +364,7 @@ function client_methods:sync_endpoints(opts)
   check.self(self, "sync_endpoints", client_mt)
   local times = check.times(opts, "sync_endpoints")
   local transport = self.transport
-  local urls, err = transport.cluster:sync(transport:deadline_of(times.timeout, times.deadline))
-  return urls, err
+  return check.results(transport.cluster:sync(transport:deadline_of(times.timeout, times.deadline)))
 end
 
 -- }======
@@ -418,7 +415,7 @@ function client_methods:call(path, message, opts)
   local deadline = self.transport:deadline_of(opts.timeout, opts.deadline)
   local back, err = self.transport:unary(path, bytes, deadline, is_read, opts.metadata)
   if not back then return nil, err end
-  return read_answer(is_read, methods_of.decode(method.answer, back))
+  return check.results(read_answer(is_read, methods_of.decode(method.answer, back)))
 end
 
 --- Calls any method with any number of messages in both directions. Returns a stream, or nil and an error.

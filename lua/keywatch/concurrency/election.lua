@@ -105,7 +105,7 @@ function leadership_methods:proclaim(value, opts)
   local ok
   ok, err = set_value(self.session, holding.place.key, self.revision, value, opts)
   if not ok and err.code == "lost" and not self.session:error() then holding:lose() end
-  return ok, err
+  return check.results(ok, err)
 end
 
 --- Stops leading. Returns true, also if that was done before. Returns nil and an error of code "lost" if the caller did
@@ -113,8 +113,7 @@ end
 function leadership_methods:resign(opts)
   check.self(self, "resign", leadership_mt)
   opts = check.times(opts, "resign")
-  local ok, err = self.holding:give_back(opts)
-  return ok, err
+  return check.results(self.holding:give_back(opts))
 end
 
 --- Ends the leadership of a variable that goes out of scope.
@@ -141,8 +140,7 @@ end
 function election_methods:observe(opts)
   check.self(self, "observe", election_mt)
   opts = check.times(opts, "observe")
-  local observer, err = observers.new(self.face, self.prefix, opts)
-  return observer, err
+  return check.results(observers.new(self.face, self.prefix, opts))
 end
 
 -- }======

@@ -110,8 +110,7 @@ for _, name in ipairs {
   fence_methods[name] = function(self, ...)
     check.self(self, name, fence_mt)
     local owner = self.owner
-    local result, err = check.call(name, owner[name], owner, ...)
-    return result, err -- not a tail call: errors name the method
+    return check.results(check.call(name, owner[name], owner, ...))
   end
 end
 

@@ -49,14 +49,12 @@ end
 
 --- Waits until the lock of a name is held. Returns it, or nil and an error.
 local function lock(face, name, opts)
-  local got, err = begin(face, name, opts, false, "lock")
-  return got, err
+  return check.results(begin(face, name, opts, false, "lock"))
 end
 
 --- Takes the lock of a name, if it is free. Returns it, or nil and an error: of code "locked" if it is not.
 local function try_lock(face, name, opts)
-  local got, err = begin(face, name, opts, true, "try_lock")
-  return got, err
+  return check.results(begin(face, name, opts, true, "try_lock"))
 end
 
 --- Gives the lock back. Returns true, also if that was done before. Returns nil and an error of code "lost" if the lock
@@ -65,8 +63,7 @@ end
 function lock_methods:unlock(opts)
   check.self(self, "unlock", lock_mt)
   if opts ~= nil then opts = check.times(opts, "unlock") end
-  local ok, err = self.holding:give_back(opts)
-  return ok, err
+  return check.results(self.holding:give_back(opts))
 end
 
 --- Gives back the lock of a variable that goes out of scope.
@@ -95,14 +92,12 @@ end
 
 --- As owner:lock, in this session.
 function sessions.methods.lock(session, name, opts)
-  local got, err = begin_in_session(session, name, opts, false, "lock")
-  return got, err
+  return check.results(begin_in_session(session, name, opts, false, "lock"))
 end
 
 --- As owner:try_lock, in this session.
 function sessions.methods.try_lock(session, name, opts)
-  local got, err = begin_in_session(session, name, opts, true, "try_lock")
-  return got, err
+  return check.results(begin_in_session(session, name, opts, true, "try_lock"))
 end
 
 -- }======

@@ -219,7 +219,7 @@ function observer_methods:next(timeout)
   check.timeout(timeout, "next")
   local found, kv, err = driver.get().select { self, timeout = timeout }
   if not found then return nil, kv end -- in its place stands the error
-  return kv, err
+  return check.results(kv, err)
 end
 
 --- Returns an iterator over all leaders. It ends when the observer is closed, and raises the error that it fails with.

@@ -417,8 +417,7 @@ function queue_methods:get(timeout)
   local item = take_now(self)
   if item ~= nil then return item end
   if self.is_large then shrink(self) end
-  local found, err = await_item(self, timeout)
-  return found, err
+  return check.results(await_item(self, timeout))
 end
 
 --- Wakes all who wait: workers, and those who drain.

@@ -70,7 +70,8 @@ function methods:get(key, opts)
   local ok, kv, err = pcall(owner.get, owner, outer, opts)
   if not ok then check.raise_again(kv, "get") end
   if kv then kv.key = key end
-  return kv, err
+  if err then return nil, err end
+  return kv
 end
 
 --- Reads a range of keys. Returns the result, or nil and an error.
@@ -172,8 +173,7 @@ for _, name in ipairs {
   methods[name] = function(self, ...)
     check_self(self, name)
     local owner = self.owner
-    local result, err = check.call(name, owner[name], owner, ...)
-    return result, err -- not a tail call: errors name the method
+    return check.results(check.call(name, owner[name], owner, ...))
   end
 end
 

@@ -194,7 +194,7 @@ local function serve(opts)
   end
   local server, err = open(opts, addresses, parts)
   if not server and parts.certificates then parts.certificates:close() end
-  return server, err
+  return check.results(server, err)
 end
 
 -- }======

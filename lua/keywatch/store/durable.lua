@@ -57,8 +57,7 @@ local function open(opts)
   local own, on_progress = opts, nil
   if type(opts) == "table" and rawget(opts, "on_progress") ~= nil then own, on_progress = split(opts) end
   if type(opts) ~= "table" or rawget(opts, "path") == nil then
-    local store, err = driver.open_store(open_in_memory, own)
-    return store, err -- not a tail call: errors name the caller
+    return check.results(driver.open_store(open_in_memory, own))
   end
   driver.check_disk()
   local store, err = check.call("open", core.open, own)
@@ -150,12 +149,11 @@ end
 
 --- Ends a method: waits until its result is durable, and returns the result.
 local function finish(store, is_read, result, err, ticket)
-  if not ticket then return result, err end
+  if not ticket then return check.results(result, err) end
   local ok, failure = pcall(await, store, ticket)
   if failure and result ~= nil and not is_read then mark_maybe_done(failure) end
   if not ok then error(failure, 0) end
-  if failure then return nil, failure end
-  return result, err
+  return check.results(result, failure or err)
 end
 
 local READS = { lease_time_to_live = true, leases = true, rows = true }
@@ -198,14 +196,14 @@ function methods.compact(store, revision, opts)
   if err and err.maybe_done then return nil, err end
   while not is_closed(store) do
     local goes_on, why = finish(store, false, store:go_on())
-    if goes_on == nil and why.code == "no_space" then return result, err end -- the other steps come later
+    if goes_on == nil and why.code == "no_space" then return check.results(result, err) end -- other steps: later
     if goes_on == nil then return nil, incomplete(result, why) end
     if not goes_on then break end
   end
   if is_closed(store) then return nil, incomplete(result, core.new_error("closed")) end
   local ok, why = finish(store, false, store:checkpoint()) -- the space of what was removed is free after that
   if not ok and why.code ~= "no_space" then return nil, incomplete(result, why) end
-  return result, err
+  return check.results(result, err)
 end
 
 return { open = open }

@@ -17,7 +17,7 @@ local function hash_kv(store, revision, opts)
     result, rest = check.call("hash_kv", store.hash_step, store, RECORDS_AT_ONCE, revision, rest)
     if result == false and driver.can_park() then driver.get().sleep(0) end
   until result ~= false
-  return result, rest
+  return check.results(result, rest)
 end
 
 return { hash_kv = hash_kv }

@@ -224,8 +224,7 @@ function lease_methods:revoke(opts)
   local kept = find_kept(self)
   if kept then kept.revoking = kept.revoking + 1 end
   local owner = self.owner
-  local revoked, err = finish_revoke(kept, pcall(check.call, "revoke", owner.lease_revoke, owner, self.id, opts))
-  return revoked, err -- not a tail call: errors name the method
+  return check.results(finish_revoke(kept, pcall(check.call, "revoke", owner.lease_revoke, owner, self.id, opts)))
 end
 
 -- }======

@@ -56,13 +56,9 @@ end
 function methods.range(store, key, opts)
   local ok, result, err = pcall(try_range, store, key, opts)
   if not ok then check.raise_again(result, "range") end
-  if result ~= false then return result, err end
-  if driver.can_park() then
-    result, err = range_in_turns(store, key, opts)
-  else
-    result, err = check.call("range", range_in_one_piece, store, key, opts)
-  end
-  return result, err
+  if result ~= false then return check.results(result, err) end
+  if driver.can_park() then return check.results(range_in_turns(store, key, opts)) end
+  return check.results(check.call("range", range_in_one_piece, store, key, opts))
 end
 
 -- }======
@@ -276,11 +272,11 @@ local function call_in_turns(name, is_tried, store, ...)
   end
 end
 
---- Returns the results of a method of the core, without a ticket that is nil: LuaJIT's assert would raise that one, and
--- not the error.
+--- Returns the results of a method of the core, without an error and a ticket that are nil: LuaJIT's assert would raise
+-- such a ticket, and not the error.
 local function give(result, err, ticket)
   if ticket then return result, err, ticket end
-  return result, err
+  return check.results(result, err)
 end
 
 --- Installs a method whose calls may be long. A call that only reads is tried, whoever waits.

@@ -114,6 +114,12 @@ local function call(name, fn, ...)
   return relay(name, pcall(fn, ...))
 end
 
+--- Returns the results of a public function: one, or nil and an error. May be a tail call: it raises nothing.
+local function results(result, err)
+  if err == nil then return result end
+  return nil, err
+end
+
 --- Returns a value as it is shown in an error text.
 local function shown(value)
   if value ~= value then return "nan" end
@@ -233,7 +239,7 @@ local function list(found, name)
 end
 
 return {
-  face = face, is_face = is_face, misuse = misuse, raise_again = raise_again, call = call, self = self,
-  argument = argument, options = options, timeout = timeout, known = known, times = times, list = list, shown = shown,
-  shown_id = shown_id, revision = revision, where = where, caller = caller, place = place,
+  face = face, is_face = is_face, misuse = misuse, raise_again = raise_again, call = call, results = results,
+  self = self, argument = argument, options = options, timeout = timeout, known = known, times = times, list = list,
+  shown = shown, shown_id = shown_id, revision = revision, where = where, caller = caller, place = place,
 }

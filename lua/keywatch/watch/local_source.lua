@@ -178,7 +178,7 @@ local function sync_with_reader(one, timeout)
   own:end_sync(one)
   own:remove(one)
   if not ok then error(revision, 0) end
-  return revision, err
+  return check.results(revision, err)
 end
 
 -- }======
@@ -372,7 +372,9 @@ local function open(store, key, opts)
   local core_opts = watch.core_options(opts)
   for attempt = 1, MAX_BEGINNINGS do
     local one, err = try_open(store, key, opts, core_opts)
-    if one or not opts.initial or err.code ~= "compacted" or attempt == MAX_BEGINNINGS then return one, err end
+    if one or not opts.initial or err.code ~= "compacted" or attempt == MAX_BEGINNINGS then
+      return check.results(one, err)
+    end
   end
 end
 

@@ -293,7 +293,7 @@ function watch_methods:next(timeout)
   if timeout then deadline = timeout > 0 and driver.get().now() + timeout end
   while true do
     local ok, err = await(self, deadline)
-    if not ok then return nil, err end
+    if not ok then return check.results(nil, err) end
     local event = hand_out(self)
     if not is_hidden(self, event) then return event end
   end
@@ -304,7 +304,7 @@ function watch_methods:batch(timeout)
   check.self(self, "batch", watch_mt)
   check.timeout(timeout, "batch")
   local event, err = self:next(timeout)
-  if not event then return nil, err end
+  if not event then return check.results(nil, err) end
   local events, revision = { event }, event.mod_revision or event.revision
   if event.initial then
     revision = self.initial_revision
@@ -314,7 +314,7 @@ function watch_methods:batch(timeout)
         if driver.can_park() then wait(self) end -- others have their turn between the pieces of a long revision
         local filled
         filled, err = await(self)
-        if not filled then return nil, err end
+        if not filled then return check.results(nil, err) end
       else
         events[#events + 1] = hand_out(self)
       end

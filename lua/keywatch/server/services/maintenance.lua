@@ -30,7 +30,7 @@ local MOST_ALARMS = 100 -- of other members; a cluster has at most seven members
 
 --- Returns all alarms, as { memberID, alarm }, and how many of them are of other members; or nil and an error.
 local function alarms_of(server)
-  local all, own = server.store:alarms()
+  local all, own = server.store:alarms(), server.store:alarms(true)
   if #all == 0 then return {}, 0 end
   local others, err = server.store:rows(ALARMS)
   if not others then return nil, err end
