@@ -297,12 +297,6 @@ kw_key_history *kw_index_next(kw_index_cursor *cursor) {
   return node->items[cursor->at++];
 }
 
-kw_key_history *kw_index_next_in(kw_index_cursor *cursor, const kw_range *range) {
-  kw_key_history *history = kw_index_next(cursor);
-  if (history == NULL || !kw_range_reaches(range, kw_key_history_key(history))) return NULL;
-  return history;
-}
-
 /* }====== */
 
 /* {====== Live keys ====== */
@@ -353,6 +347,13 @@ kw_key_history *kw_index_next_live(const kw_index *index, kw_index_cursor *curso
     *cursor = (kw_index_cursor){.leaf = live_neighbour(index, cursor->leaf, false)};
   }
   return NULL;
+}
+
+kw_key_history *kw_index_next_in(const kw_index *index, kw_index_cursor *cursor,
+                                 const kw_range *range) {
+  kw_key_history *history = kw_index_next_live(index, cursor);
+  if (history == NULL || !kw_range_reaches(range, kw_key_history_key(history))) return NULL;
+  return history;
 }
 
 kw_index_cursor kw_index_seek_back(const kw_index *index, kw_slice key, bool from_end) {

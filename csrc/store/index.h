@@ -78,12 +78,13 @@ kw_index_cursor kw_index_seek(const kw_index *index, kw_slice key);
 /* Returns the next history, also that of a dead key; or NULL at the end. */
 kw_key_history *kw_index_next(kw_index_cursor *cursor);
 
-/* Returns the next history, also that of a dead key, if it lies inside the range, else NULL. The cursor must come
- * from a seek to the range's key. */
-kw_key_history *kw_index_next_in(kw_index_cursor *cursor, const kw_range *range);
-
 /* Returns the next live history, or NULL at the end. Dead keys cost nothing: O(log n) for any number of them. */
 kw_key_history *kw_index_next_live(const kw_index *index, kw_index_cursor *cursor);
+
+/* Returns the next live history if it lies inside the range, else NULL. The cursor must come from a seek to the range's
+ * key. */
+kw_key_history *kw_index_next_in(const kw_index *index, kw_index_cursor *cursor,
+                                 const kw_range *range);
 
 /* Returns a cursor behind the last key < `key`; with `from_end`, behind the last key of all. */
 kw_index_cursor kw_index_seek_back(const kw_index *index, kw_slice key, bool from_end);

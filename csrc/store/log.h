@@ -19,6 +19,7 @@
 #define KW_STORE_LOG_H
 
 #include "base/blob.h"
+#include "codec/keyvalue.h"
 #include "model/kv.h"
 #include "store/commit_group.h"
 #include "store/database.h"
@@ -94,6 +95,12 @@ bool kw_log_next(kw_log *log, kw_log_cursor *cursor, kw_log_entry *entry);
  * Returns NULL if memory is short. */
 static inline kw_blob *kw_log_keep(const kw_log_entry *entry) {
   return entry->blob != NULL ? kw_blob_retain(entry->blob) : kw_blob_copy(entry->bytes);
+}
+
+/* Returns how many bytes of an entry are read when a walk looks at its key: all, if they come from the database, which
+ * checks them. */
+static inline size_t kw_log_looked_at(const kw_log_entry *entry) {
+  return entry->blob == NULL ? entry->bytes.len : kw_keyvalue_key_in(entry->bytes).len;
 }
 
 /* Releases the borrowed records, and sets kw_log_failure back to KW_OK. */

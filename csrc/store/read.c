@@ -44,7 +44,7 @@ static kw_kv look(step *s, kw_revision rev) {
   kw_slice record = kw_log_look(s->store->log, rev, false);
   bool is_whole = kw_keyvalue_decode(record, &kv);
   (void)is_whole;
-  kw_work_spend(s->work, 0);
+  kw_work_spend(s->work, s->store->database == NULL ? 0 : record.len); /* its checksum */
   return kv;
 }
 
@@ -168,7 +168,7 @@ static int count_by_index(step *s) {
       return KW_OK;
     }
     history = next;
-    kw_work_spend(s->work, 0);
+    kw_work_spend(s->work, kw_key_history_key(history).len);
     read->count += live_at(history, read->revision) != NULL;
   }
   return stop_after(read, history);
@@ -456,7 +456,7 @@ static int walk(step *s) {
   while (rc == KW_OK && kw_work_is_left(s->work)) {
     if ((next = next_key(&w)) == NULL) return end_walk(s, NULL);
     history = next;
-    kw_work_spend(s->work, 0);
+    kw_work_spend(s->work, w.is_inside ? 0 : kw_key_history_key(history).len);
     const kw_change *change =
         w.is_newest ? kw_key_history_last(history) : live_at(history, read->revision);
     if (change == NULL) continue;

@@ -76,6 +76,11 @@ static int gather(const kw_store *store, kw_txn *txn, kw_txn_item *item, const k
   return is_within ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
 }
 
+/* Counts the search for the begin of a range, which may have no key, and for its end. */
+static void spend_range(kw_work *work, const kw_range *range) {
+  kw_work_spend(work, range->key.len + range->end.len);
+}
+
 static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
   const kw_put_op *op = &item->op->put;
   kw_reply *reply = item->reply;
@@ -98,7 +103,7 @@ static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *wor
   } else if (op->ignore_value || op->ignore_lease) {
     return KW_ERR_KEY_NOT_FOUND; /* the transaction itself has deleted the key */
   }
-  kw_work_spend(work, previous == NULL ? 0 : previous->len);
+  kw_work_spend(work, op->key.len + (previous == NULL ? 0 : previous->len));
   *reply = (kw_reply){.kind = KW_OP_PUT, .revision = main};
   int rc = kw_write_put(store, main, history, &kv);
   if (rc != KW_OK || previous == NULL || !op->prev_kv) return rc;
@@ -108,8 +113,7 @@ static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *wor
 }
 
 /* Borrowed records are those of one turn. */
-static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item,
-                        const kw_work *work) {
+static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
   const kw_delete_op *op = &item->op->delete;
   *item->reply = (kw_reply){.kind = KW_OP_DELETE};
   kw_records *prev_kvs = &item->reply->delete.prev_kvs;
@@ -121,6 +125,7 @@ static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item,
   }
   txn->is_inside = true;
   txn->cursor = kw_index_seek(&store->index, op->range.key);
+  spend_range(work, &op->range);
   return KW_OK;
 }
 
@@ -148,13 +153,10 @@ static int run_delete(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *
   kw_key_history *history;
   int rc = txn->is_inside ? KW_OK : begin_delete(store, txn, item, work);
   if (rc != KW_OK) return rc;
-  while ((history = kw_index_next_in(&txn->cursor, &item->op->delete.range)) != NULL) {
-    if (kw_key_history_is_live(history)) {
-      rc = delete_one(store, txn, item, history, work);
-      if (rc != KW_OK) return rc;
-    } else {
-      kw_work_spend(work, 0);
-    }
+  const kw_range *range = &item->op->delete.range;
+  while ((history = kw_index_next_in(&store->index, &txn->cursor, range)) != NULL) {
+    rc = delete_one(store, txn, item, history, work);
+    if (rc != KW_OK) return rc;
     if (!kw_work_is_left(work)) return KW_UNFINISHED;
   }
   txn->is_inside = false;
@@ -167,18 +169,19 @@ static int run_delete(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *
 /* {====== Compares ====== */
 
 /* Decodes the record of a change. One that could not be read counts as empty, see kw_log_failure. */
-static kw_kv look(const kw_store *store, const kw_change *change) {
+static kw_kv look(const kw_store *store, const kw_change *change, kw_work *work) {
   kw_kv kv = {0};
   kw_slice record = kw_log_look(store->log, kw_change_revision(change), false);
+  if (store->database != NULL) kw_work_spend(work, record.len); /* its checksum */
   return kw_keyvalue_decode(record, &kv) ? kv : (kw_kv){0};
 }
 
 /* Returns the fields of a key that a compare needs, as they are after a change. */
 static kw_kv fields_of(const kw_store *store, const kw_compare *compare,
-                       const kw_key_history *history, const kw_change *change) {
+                       const kw_key_history *history, const kw_change *change, kw_work *work) {
   bool is_newest = change == kw_key_history_last(history);
   if (compare->target == KW_COMPARE_VALUE || !is_newest || store->options.replica)
-    return look(store, change); /* the index of a replica lacks leases and revisions */
+    return look(store, change, work); /* the index of a replica lacks leases and revisions */
   return (kw_kv){.version = history->state.version,
                  .create_revision = history->state.create_revision,
                  .lease = history->state.lease,
@@ -228,7 +231,7 @@ static const kw_change *seen_put(const kw_txn *txn, const kw_key_history *histor
   return change == NULL || change->tombstone ? NULL : change;
 }
 
-/* Counts the bytes that a compare has looked at. */
+/* Counts the bytes of a key that a compare has looked at, and of its value. */
 static void spend_compare(kw_work *work, const kw_compare *compare, kw_slice key) {
   size_t value = compare->target == KW_COMPARE_VALUE ? compare->value.len : 0;
   kw_work_spend(work, key.len + value);
@@ -240,7 +243,7 @@ static bool holds_for_point(const kw_store *store, const kw_txn *txn, const kw_c
   const kw_change *change = seen_put(txn, history);
   spend_compare(work, compare, compare->range.key);
   if (change == NULL) return holds_for_none(compare);
-  kw_kv kv = fields_of(store, compare, history, change);
+  kw_kv kv = fields_of(store, compare, history, change, work);
   return holds_for(compare, &kv);
 }
 
@@ -251,15 +254,14 @@ static int compare_range(const kw_store *store, kw_txn *txn, const kw_compare *c
   if (!txn->is_inside) {
     txn->cursor = kw_index_seek(&store->index, compare->range.key);
     txn->is_inside = txn->is_empty = true;
+    spend_range(work, &compare->range);
   }
   *holds = true;
-  while (*holds && (history = kw_index_next_in(&txn->cursor, &compare->range)) != NULL) {
-    const kw_change *change = seen_put(txn, history);
-    if (change != NULL) {
-      kw_kv kv = fields_of(store, compare, history, change);
-      *holds = holds_for(compare, &kv);
-      txn->is_empty = false;
-    }
+  const kw_range *range = &compare->range;
+  while (*holds && (history = kw_index_next_in(&store->index, &txn->cursor, range)) != NULL) {
+    kw_kv kv = fields_of(store, compare, history, kw_key_history_last(history), work);
+    *holds = holds_for(compare, &kv);
+    txn->is_empty = false;
     spend_compare(work, compare, kw_key_history_key(history));
     if (*holds && !kw_work_is_left(work)) return KW_UNFINISHED;
   }
@@ -268,7 +270,8 @@ static int compare_range(const kw_store *store, kw_txn *txn, const kw_compare *c
   return KW_OK;
 }
 
-static int begin_read(kw_store *store, kw_txn *txn, const kw_range_op *op) {
+static int begin_read(kw_store *store, kw_txn *txn, const kw_range_op *op, kw_work *work) {
+  spend_range(work, &op->range);
   int rc = kw_read_begin_at(store, &txn->read, op, seen_by(store, txn));
   if (rc == KW_OK) txn->is_inside = txn->is_reading = true;
   return rc;
@@ -284,7 +287,7 @@ static int compare_range_at(kw_store *store, kw_txn *txn, const kw_compare *comp
                             bool *holds) {
   kw_records page;
   bool is_first = !txn->is_inside;
-  int rc = is_first ? begin_read(store, txn, &(kw_range_op){.range = compare->range}) : KW_OK;
+  int rc = is_first ? begin_read(store, txn, &(kw_range_op){.range = compare->range}, work) : KW_OK;
   if (rc != KW_OK) return rc;
   if (is_first) txn->is_empty = true;
   rc = kw_read_step_inside(store, &txn->read, arena_of_pages(txn), work, &page);
@@ -456,8 +459,8 @@ static int add_page(const kw_store *store, kw_txn *txn, kw_txn_item *item, const
   return KW_OK;
 }
 
-static int begin_range(kw_store *store, kw_txn *txn, kw_txn_item *item) {
-  int rc = begin_read(store, txn, &item->op->range);
+static int begin_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
+  int rc = begin_read(store, txn, &item->op->range, work);
   if (rc != KW_OK) return rc;
   *item->reply = (kw_reply){.kind = KW_OP_RANGE, .revision = seen_by(store, txn)};
   item->reply->range.keys_only = item->op->range.keys_only;
@@ -480,7 +483,7 @@ static int run_point(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
 static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
   kw_records page;
   if (kw_range_is_point(&item->op->range.range)) return run_point(store, txn, item, work);
-  int rc = txn->is_inside ? KW_OK : begin_range(store, txn, item);
+  int rc = txn->is_inside ? KW_OK : begin_range(store, txn, item, work);
   if (rc != KW_OK) return rc;
   kw_arena *arena = encodes(txn) ? arena_of_pages(txn) : txn->arena;
   rc = kw_read_step_inside(store, &txn->read, arena, work, &page);

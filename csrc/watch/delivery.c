@@ -62,11 +62,9 @@ bool kw_delivery_walk_revision(kw_hub *hub, kw_walk *walk, kw_watch_group *group
   kw_work of_revision = {.left = hub->options.walk_visits};
   work->left -= of_revision.left;
   do {
-    size_t n = walk->n;
     if (kw_store_read_failure(hub->store) != KW_OK || !kw_walk_add(walk, group, entry))
       return false;
-    bool is_copied = entry->blob == NULL && walk->n > n;
-    kw_work_spend(&of_revision, is_copied ? entry->bytes.len : 0);
+    kw_work_spend(&of_revision, kw_log_looked_at(entry));
     of_revision.left -= (int64_t)walk->lookups;
     *more = kw_store_next(hub->store, cursor, entry);
   } while (*more && entry->rev.main == rev && kw_work_is_left(&of_revision));

@@ -51,7 +51,7 @@ static int find(kw_scroll *scroll, kw_work *work, kw_log_entry *entry) {
         kw_range_contains(&range, kw_keyvalue_key_in(entry->bytes)))
       return KW_OK;
     scroll->next.sub++;
-    kw_work_spend(work, 0);
+    kw_work_spend(work, kw_log_looked_at(entry));
   }
   return KW_UNFINISHED;
 }

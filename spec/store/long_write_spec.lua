@@ -437,4 +437,40 @@ describe("work is counted in bytes, too:", function()
   it("the keys that a delete removes", function()
     assert.is_false(store:try_delete("k", { prefix = true }))
   end)
+
+  it("the keys that puts have", function()
+    local list = {}
+    for i = 1, 3 do list[i] = { put = LONG_KEY .. i, value = "" } end
+    assert.is_false(store:try_txn { success = list })
+  end)
+
+  it("the keys that a range walks over, and where it begins and ends", function()
+    local old = store:put("other", "").revision
+    local range = { range = "k", range_end = LONG_KEY .. 9, min_mod_revision = old }
+    assert.is_false(store:try_read_txn { success = { range } })
+    range.revision, range.count_only = old, true
+    assert.is_false(store:try_txn { success = { { put = "other", value = "" }, range } })
+    local empty = { range = LONG_KEY .. 8, range_end = LONG_KEY .. 9, count_only = true }
+    assert.is_false(store:try_read_txn { success = { empty, empty, empty } })
+  end)
+
+  it("the ranges that compares and deletes have", function()
+    local empty = { key = LONG_KEY .. 8, range_end = LONG_KEY .. 9, version = 0 }
+    assert.is_false(store:try_txn { compare = { empty, empty }, success = { { put = "a", value = "" } } })
+    empty = { delete = empty.key, range_end = empty.range_end }
+    assert.is_false(store:try_txn { success = { empty, empty } })
+  end)
+end)
+
+describe("keys that are deleted, and not compacted yet,", function()
+  it("take no time of the writes and compares whose ranges contain them", function()
+    local store = keywatch.open()
+    many_keys.fill(store, MANY)
+    store:delete("k", { prefix = true })
+    store:put("k", "")
+    local compare = { { key = "k", prefix = true, version = 1 } }
+    assert.is_true(store:try_txn({ compare = compare, success = { { put = "a", value = "" } } }).succeeded)
+    assert.equal(1, store:try_delete("k", { prefix = true }).deleted)
+    store:close()
+  end)
 end)

@@ -132,6 +132,23 @@ describe("a watch of small events with large records before them", function()
   end)
 end)
 
+describe("a watch from the past", function()
+  it("does not read all of the large records of others in one step, which the disk has", function()
+    local path = directory.new()
+    local store = keywatch.open { now = 0, path = path }
+    for i = 1, 10 do assert(store:put("other" .. i, ("x"):rep(300000))) end
+    assert(store:put("k", ""))
+    store:close()
+    store = keywatch.open { now = 0, path = path }
+    local handle = past(store, "k")
+    assert.is_true(settle(store) >= 3)
+    local _, list = handle:take()
+    assert.equal("k", list[1].key)
+    store:close()
+    directory.remove_all()
+  end)
+end)
+
 describe("a commit group with more revisions than a step tells", function()
   local REVISIONS = 30
   local store, handle
