@@ -2,6 +2,7 @@
 -- when that is no good any more. First of an imposter, then of a real etcd.
 
 local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
 
 local directory = require "spec.support.directory"
 local etcdctl = require "spec.support.etcdctl"
@@ -248,6 +249,71 @@ describe("a client with a user", function()
         assert.truthy(client:get("a", { timeout = PATIENT }).value)
         assert.equal(1, bad:look("#calls"))
       end
+    end)
+  end)
+
+  describe("whose Authenticate fails for now", function()
+    local FAILURES = {
+      { 8, "etcdserver: too many requests" },
+      { 4, "context deadline exceeded" },
+      { 2, "context canceled" },
+      { 1, "" },
+      { 10, "aborted" },
+      { 13, "stream terminated by RST_STREAM" },
+    }
+
+    --- Runs fn(world, client, refuse) in a world. After refuse(failures) each call of Authenticate fails with one of
+    -- them, and the calls behind them succeed.
+    local function run(fn)
+      testing.run(function(world)
+        local coming = {}
+        world.server.server:mount("etcdserverpb.Auth", {
+          Authenticate = {
+            request = "AuthenticateRequest",
+            response = "AuthenticateResponse",
+            handler = function()
+              local failure = table.remove(coming, 1)
+              if failure then return nil, { grpc_status = failure[1], message = failure[2] } end
+              return { token = "t" }
+            end,
+          },
+        })
+        local client = world:client { user = "root", password = "secret" }
+        fn(world, client, function(failures)
+          for i, failure in ipairs(failures) do coming[i] = failure end
+          world:cut(client)
+        end, coming)
+      end)
+    end
+
+    it("authenticates again: calls, watches, caches and leases go on", function()
+      run(function(_, client, refuse, coming)
+        refuse(FAILURES)
+        assert(client:put("a", "1"))
+        assert.same({}, coming)
+        local watch, cache = assert(client:watch("a")), client:cache("a")
+        local session = assert(client:session { ttl = 30 })
+        local lock = assert(session:lock("l"))
+        local initial = assert(client:watch("a", { initial = true }))
+        assert(cache:wait_ready(5))
+        refuse(FAILURES)
+        keywatch.sleep(25)
+        assert.same({}, coming)
+        assert(client:put("a", "2"))
+        assert.equal("2", assert(watch:next(5)).value)
+        assert.same({ "1", "synced", "2" }, { initial:next(5).value, initial:next(5).type, initial:next(5).value })
+        assert.equal("2", assert(cache:get("a", { consistent = true })).value)
+        assert.same({ nil, nil }, { session:error(), lock:error() })
+        session:close()
+      end)
+    end)
+
+    it("is refused for good if the user has no password", function()
+      run(function(_, client, refuse)
+        local words = "auth: authentication failed, password was given for no password user"
+        refuse { { 2, words } }
+        expect_error("unknown", words, client:put("a", "1"))
+      end)
     end)
   end)
 

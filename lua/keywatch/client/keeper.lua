@@ -14,6 +14,7 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
+local is_refusal = require("keywatch.client.refusal").is_refusal
 local kept_leases = require "keywatch.store.kept"
 local timers = require "keywatch.task.timers"
 
@@ -25,19 +26,6 @@ local MAX_BACKOFF = 0.5  -- seconds: short leases do not live through longer pau
 
 local GONE = "it has expired, or was revoked"
 local CLOSED, INHERITED = "the client is closed", "the parent process keeps it"
-
--- Statuses of the call with which the server refuses the first request that it has not answered. After any other
--- status all leases are asked again.
-local FATAL = {
-  [grpc_status.INVALID_ARGUMENT] = true,
-  [grpc_status.NOT_FOUND] = true,
-  [grpc_status.PERMISSION_DENIED] = true,
-  [grpc_status.FAILED_PRECONDITION] = true,
-  [grpc_status.OUT_OF_RANGE] = true,
-  [grpc_status.UNIMPLEMENTED] = true,
-  [grpc_status.DATA_LOSS] = true,
-  [grpc_status.UNAUTHENTICATED] = true,
-}
 
 local keeper_methods = {}
 local keeper_mt = { __index = keeper_methods }
@@ -264,7 +252,7 @@ local function take_end(self, call, status, text, is_refused)
   local refused = first_asked(call)
   if renew_token(self, call, status, text) then
     refused = nil
-  elseif is_refused or not FATAL[status] or not refused then
+  elseif is_refused or not is_refusal(status, text) or not refused then
     refused = nil
     back_off(self, call, status, text)
   end

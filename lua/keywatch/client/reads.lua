@@ -144,6 +144,11 @@ local function postpone(self, read, connection, status, text)
   read.retry_at = driver.get().now() + transport.backoff(read.failures)
 end
 
+--- True if a read that has failed is sent again.
+local function is_temporary(status, text)
+  return TEMPORARY[status] or core.error_of(status, text).code == "too_many_requests"
+end
+
 --- Takes the result of an attempt.
 local function take(self, read, attempt, message, status, text, is_refused)
   if read.attempt ~= attempt then return end
@@ -154,7 +159,7 @@ local function take(self, read, attempt, message, status, text, is_refused)
     finish(self, read, message, err)
   elseif not read.has_renewed and self.transport:renew(attempt.connection, attempt.token, status, text) then
     read.has_renewed = true
-  elseif is_refused or TEMPORARY[status] then
+  elseif is_refused or is_temporary(status, text) then
     postpone(self, read, attempt.connection, status, text)
   else
     finish(self, read, nil, core.error_of(status, text))

@@ -27,6 +27,7 @@ local leader_probe = require "keywatch.client.leader_probe"
 local methods = require "keywatch.client.methods"
 local range_stream = require "keywatch.client.range_stream"
 local reads = require "keywatch.client.reads"
+local is_refusal = require("keywatch.client.refusal").is_refusal
 local states = require "keywatch.client.state"
 local watch_calls = require "keywatch.client.watch_calls"
 
@@ -258,12 +259,12 @@ local function authenticate(self, connection, connections)
     elseif text == "etcdserver: authentication is not enabled" then
       connection.metadata = common_metadata(self)
       adopt(self, connection)
-    elseif status == grpc_status.UNAVAILABLE then
+    elseif is_refusal(status, text) then
+      refuse(self, connection, core.error_of(status, text))
+    else
       local time = driver.get().now()
       drop(self, connection, time, text)
       self.dialer:turn_away(connection.endpoint, time)
-    else
-      refuse(self, connection, core.error_of(status, text))
     end
   end, common_metadata(self)) -- without the old token, which etcd would refuse
   if not number then

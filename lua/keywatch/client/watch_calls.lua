@@ -19,6 +19,7 @@ local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local grpc_status = require "keywatch.support.grpc_status"
+local is_refusal = require("keywatch.client.refusal").is_refusal
 local keys_by = require("keywatch.support.order").keys_by
 local reason = require "keywatch.support.reason"
 local wake = require("keywatch.watch.watch").wake
@@ -29,19 +30,6 @@ local RANGE = "/etcdserverpb.KV/Range"
 local INSPECT_INTERVAL = 10 -- seconds
 local MAX_SILENT = 3        -- inspections in a row without a message, after which a call is replaced
 local STABLE = 5            -- seconds: a call that lasted as long does not count as a failure when it ends
-
--- Statuses of a Watch call with which its watches fail. After any other status they are attached to another call.
-local FATAL = {
-  [grpc_status.INVALID_ARGUMENT] = true,
-  [grpc_status.NOT_FOUND] = true,
-  [grpc_status.PERMISSION_DENIED] = true,
-  [grpc_status.RESOURCE_EXHAUSTED] = true,
-  [grpc_status.FAILED_PRECONDITION] = true,
-  [grpc_status.OUT_OF_RANGE] = true,
-  [grpc_status.UNIMPLEMENTED] = true,
-  [grpc_status.DATA_LOSS] = true,
-  [grpc_status.UNAUTHENTICATED] = true,
-}
 
 local watch_calls_methods = {}
 local watch_calls_mt = { __index = watch_calls_methods }
@@ -362,7 +350,8 @@ function call_methods:on_ready(connection, number)
   if status == nil then return end
   connection:forget(number)
   remove(owner, self)
-  if FATAL[status] and not is_refused and not renew(owner, self, status, text) then
+  local is_fatal = is_refusal(status, text) or core.error_of(status, text).code == "answer_too_large"
+  if is_fatal and not is_refused and not renew(owner, self, status, text) then
     fail_all(self, status, text)
   else
     note_end(owner, self, status, text)

@@ -1,0 +1,25 @@
+-- SPDX-License-Identifier: MIT
+--- refusal: which statuses say that a server will not do what it was asked for, however often it is asked. After any
+-- other status the request can be repeated: the server is too busy, has no leader, is stopping, or was cut off.
+
+local grpc_status = require "keywatch.support.grpc_status"
+
+local REFUSALS = {
+  [grpc_status.INVALID_ARGUMENT] = true,
+  [grpc_status.NOT_FOUND] = true,
+  [grpc_status.ALREADY_EXISTS] = true,
+  [grpc_status.PERMISSION_DENIED] = true,
+  [grpc_status.FAILED_PRECONDITION] = true,
+  [grpc_status.OUT_OF_RANGE] = true,
+  [grpc_status.UNIMPLEMENTED] = true,
+  [grpc_status.DATA_LOSS] = true,
+  [grpc_status.UNAUTHENTICATED] = true,
+}
+
+--- True if the status and text of a call are a refusal. etcd refuses the password of a user without a password with the
+-- status UNKNOWN.
+local function is_refusal(status, text)
+  return REFUSALS[status] or status == grpc_status.UNKNOWN and (text or ""):find("^auth: ") ~= nil
+end
+
+return { is_refusal = is_refusal }
