@@ -84,7 +84,8 @@ kw_lua_store *kw_bind_enter(lua_State *L) {
 /* Applies the op of the store and answers it. `rc` is the result of reading the op. */
 static int apply(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
   luaL_checkstack(L, 4, "answer");
-  if (rc == KW_OK) rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
+  rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
   return kw_bind_answer(L, self, rc, kind);
 }
 

@@ -211,9 +211,9 @@ static int try_call(lua_State *L, write_kind kind, bool has_to_wait) {
   lua_settop(L, 3);
   bool only_reads = rc == KW_OK && kind == WRITE_TXN && kw_store_only_reads(&self->op);
   if (!only_reads && (has_to_wait || kw_store_is_busy(self->store))) return give_up(L, false);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   if (kind == WRITE_REVOKE) return try_revoke(L, self, lease.id, &work);
-  if (rc == KW_OK)
-    rc = kw_store_apply_within(self->store, &self->op, SIZE_MAX, &work, &self->arena, &self->reply);
+  rc = kw_store_apply_within(self->store, &self->op, SIZE_MAX, &work, &self->arena, &self->reply);
   bool is_done = rc != KW_UNFINISHED && rc != KW_ONLY_READS;
   return is_done ? kw_bind_answer(L, self, rc, KW_ANSWER_REPLY) : give_up(L, only_reads);
 }

@@ -59,6 +59,9 @@ local CLIENT = {
   ["watch/watch_reading"] = {
     ["an event of the revision itself is mark enough"] = { "gives what exists one by one, and marks alone" },
     ["a server can wake it at any time"] = { "raises where nothing is left that could wake it" },
+    ["what the server has not sent yet is not there"] = {
+      "has not read everything while the store has not told the watch everything",
+    },
     ["an event may come before the answer to its put"] = { "in a task lets others go on until something comes" },
     ["the server still holds what the watch has no room for"] = {
       "raises after the events that came before a compaction",
