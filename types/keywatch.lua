@@ -568,6 +568,7 @@ function keywatch.selector(given, opts) end
 ---@field update? fun(key: string, object: any, old: any, event: keywatch.InformerEvent)
 ---@field delete? fun(key: string, object: any, event: keywatch.InformerEvent)
 ---@field error? fun(key: string, err: keywatch.Error, event: keywatch.InformerEvent)
+---@field name? string names it in the log, in metrics and in status; where its function is defined, unless given
 ---@field resync? number seconds after which the handler is called again for each object
 ---@field max_bytes? integer size of its queue, in bytes; 1048576
 ---@field at_bound? "wait"|"coalesce" what happens when the queue is full; "wait"
@@ -1369,6 +1370,7 @@ function Informer:close() end
 ---@field users integer informers that share the objects
 ---@field gaps integer how often everything was read anew
 ---@field trouble? keywatch.Error why nothing comes
+---@field stuck table<string, number> seconds of calls that do not return while changes wait, by the name of the handler
 
 ---@class keywatch.InformerEvent
 ---@field type "added"|"modified"|"deleted"|"error"
@@ -1417,9 +1419,12 @@ function Handler:status() end
 ---@field queued integer changes that wait
 ---@field queued_bytes integer
 ---@field most_queued_bytes integer
+---@field name string
+---@field is_stuck boolean its call has not returned for 5 seconds, while changes wait
 ---@field calls integer
 ---@field failures integer calls that have raised
 ---@field coalesced integer changes that became part of another one
+---@field overruns integer how often the informer has continued though the queue was full
 
 ---@class keywatch.Selector
 local Selector = {}

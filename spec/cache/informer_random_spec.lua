@@ -226,7 +226,7 @@ function methods:settle()
   for _, one in ipairs(self.informers) do
     local object
     repeat
-      object = one.informer:get(MARK)
+      object = one.informer:has_synced() and one.informer:get(MARK) or nil
       if not (object and object.text == text) then
         self:sample()
         if keywatch.now() > deadline then

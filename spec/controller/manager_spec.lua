@@ -989,6 +989,85 @@ end)
 
 -- {====== Controller files ======
 
+describe("a handler whose function hangs", function()
+  for _, beside in ipairs { "controller", "handler" } do
+    it("is reported within seconds by its name, and holds no other " .. beside .. " up", timed(function(_, client)
+      local gate, told, seen = keywatch.channel(), 0, {}
+      local lamps, others = client:informer("/lamp/"), client:informer("/lamp/")
+      lamps:add_handler {
+        name = "dimmer", max_bytes = 2 ^ 16,
+        add = function(_, _, event)
+          gate:receive()
+          told = told + (event.missed and 1 or 0)
+        end,
+      }
+      local manager = controller.manager { store = client }
+      manager:add(lamps)
+      if beside == "controller" then
+        manager:add(controller.new {
+          name = "c", sources = { others }, reconcile = function(key) seen[key] = others:get(key):sub(1, 1) end,
+        })
+      else
+        others:add_handler { add = function(key, value) seen[key] = value:sub(1, 1) end }
+      end
+      manager:start()
+      assert(manager:wait_synced(5))
+      local begun = keywatch.now()
+      for i = 1, 40 do client:put("/lamp/" .. i, ("x"):rep(2 ^ 12)) end
+      while not seen["/lamp/40"] do keywatch.sleep(0.1) end
+      assert.is_true(keywatch.now() < begun + (beside == "controller" and 1 or 6))
+      keywatch.sleep(begun + 7 - keywatch.now())
+      local healthy, texts = manager:is_healthy()
+      assert.is_false(healthy)
+      assert.matches("the informer '/lamp/': a call of 'dimmer' has not returned for %d s", texts[1])
+      assert.same({ "dimmer" }, { next(lamps:status().stuck), nil })
+      assert.is_true(has_logged("the handler 'dimmer' of the informer of '/lamp/' has not returned for 5 s"))
+      for kind in manager:metrics():gmatch "keywatch_(%l+)_stuck_seconds{%l+=\"[^\"]+\",handler=\"dimmer\"} %d" do
+        seen[kind] = true
+      end
+      assert.same({ true, beside == "controller" or nil }, { seen.informer, seen.controller })
+      gate:close()
+      keywatch.sleep(1)
+      assert.same({ true, {} }, { manager:is_healthy() })
+      assert.is_true(has_logged("the handler 'dimmer' of the informer of '/lamp/' continues, after"))
+      assert.is_true(told > 10, told) -- of those beyond its bound, which it could have missed
+      assert.equal(40, lamps:count())
+      manager:stop()
+      others:close()
+    end))
+  end
+
+  for _, where in ipairs { "its first call", "a transform", "an index", "a controller's map" } do
+    it("is reported where that is " .. where, timed(function(_, client)
+      local gate = keywatch.channel()
+      local function hang(object)
+        gate:receive()
+        return object
+      end
+      client:put("/lamp/1", "on")
+      local lamps = client:informer("/lamp/", {
+        transform = where == "a transform" and hang or nil, indexes = where == "an index" and { i = hang } or nil,
+      })
+      if where == "its first call" then lamps:add_handler { add = hang } end
+      local manager = controller.manager { store = client }
+      manager:add(lamps)
+      if where == "a controller's map" then
+        manager:add(controller.new { name = "c", sources = { { lamps, map = hang } }, reconcile = function() end })
+      end
+      manager:start()
+      keywatch.sleep(8)
+      local names = { ["its first call"] = "manager_spec.lua:%d+", ["a controller's map"] = "source of the controller" }
+      assert.matches(names[where] or "%(the informer%)", (next(lamps:status().stuck)))
+      assert.is_false((manager:is_healthy()))
+      assert.is_true(has_logged("has not returned for 5 s"))
+      gate:close()
+      keywatch.sleep(1)
+      assert.is_true((manager:is_healthy()))
+      manager:stop()
+    end))
+  end
+end)
+
 describe("a controller file", function()
   local function write(text)
     local path = directory.new() .. "/file.lua"

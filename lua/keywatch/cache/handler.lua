@@ -15,7 +15,9 @@
 --
 -- With "coalesce" what does not go into the queue makes its key dirty. Of a dirty key the handler is told the
 -- difference between what it was told before and what is there when its turn comes. The queue comes first, and is not
--- used again before no key is dirty. With "wait" the informer reads no further while the queue is full.
+-- used again before no key is dirty. With "wait" the informer reads no further while the queue is full, unless that
+-- delays a handler that coalesces, or the handler is stuck. Then the handler is *overrun*: until its queue is empty it
+-- coalesces, too, and what it is told beyond its bound is marked as missed.
 --
 -- An event stays the current one until its function has returned: the end of keywatch.run may cancel the task.
 
@@ -24,6 +26,7 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
+local stuck = require "keywatch.cache.stuck"
 local workers = require "keywatch.task.worker"
 
 local NAME = "add_handler"
@@ -63,7 +66,12 @@ end
 
 --- True if the informer has to wait until the handler has read.
 local function is_full(self)
-  return self.waits_at_bound and self.bytes >= self.max_bytes
+  return self.waits_at_bound and self.bytes >= self.max_bytes and not self.is_overrun
+end
+
+--- Has the informer not wait for the handler before that has an empty queue.
+local function overrun(self)
+  self.is_overrun, self.overruns = true, self.overruns + 1
 end
 
 -- }======
@@ -99,7 +107,7 @@ local function mark(self, event)
     record.error = event
   else
     record.is_changed, record.revision = true, event.revision
-    record.is_missed = record.is_missed or event.missed
+    record.is_missed = record.is_missed or event.missed or self.is_overrun
     if kind == "deleted" and event.create_revision == record.create then record.gone = event.object end
   end
   return dropped
@@ -150,6 +158,7 @@ local function begin_walk(self, is_initial)
   self.is_walking, self.is_initial = true, is_initial
   self.walk_at, self.walk_end, self.walk_keys = 0, indexer.n, indexer.keys
   if is_initial then indexer.walks = indexer.walks + 1 end
+  self.shared:attend()
 end
 
 --- Ends a walk.
@@ -262,6 +271,8 @@ local function find(self)
     if was_full and not is_full(self) then self.shared.room:set() end
   elseif has_dirty then
     take_dirty(self)
+  else
+    self.is_overrun = false
   end
   return self.current or self.is_walking or self.first <= self.last or self.n_late > 0
     or self.first_dirty <= self.last_dirty
@@ -312,7 +323,7 @@ local function push(self, event, slot, bytes)
     return -- the walk, or its end, tells the newest state
   end
   if not self.on[kind] then return end
-  local is_beyond = not self.waits_at_bound and self.bytes >= self.max_bytes
+  local is_beyond = self.bytes >= self.max_bytes and (not self.waits_at_bound or self.is_overrun)
   if is_beyond or self.first_dirty <= self.last_dirty then
     local dropped = mark(self, event)
     if dropped ~= nil and self.on_drop then self.on_drop(dropped, event) end
@@ -395,13 +406,6 @@ function handler_methods:join(timeout)
   return true
 end
 
---- Returns the word for the state.
-local function state_of(self)
-  if self.is_closed then return "closed" end
-  if not self.has_begun then return "waiting" end
-  return self.has_all and "following" or "syncing"
-end
-
 --- Returns how many events, and dirty keys, wait for their call.
 local function count_queued(self)
   local n = self.last - self.first + 1 + self.n_late + self.last_dirty - self.first_dirty + 1
@@ -409,17 +413,35 @@ local function count_queued(self)
   return n + (self.second and 1 or 0) + (self.third and 1 or 0)
 end
 
+--- Notices a call that does not return. Returns the seconds until a call counts as stuck, or nil; and true if the
+-- handler has something to do.
+local function look(self, now)
+  local is_awaited = self.is_walking or count_queued(self) > 0
+  local left = stuck.look(self.stuck, now, self.calls, self.is_calling and not self.is_closed, is_awaited)
+  return left, self.is_calling or is_awaited
+end
+
+--- Returns the word for the state.
+local function state_of(self)
+  if self.is_closed then return "closed" end
+  if not self.has_begun then return "waiting" end
+  return self.has_all and "following" or "syncing"
+end
+
 --- Returns how the handler stands. Does not wait.
 function handler_methods:status()
   check.self(self, "status", handler_mt)
   return {
+    name = self.stuck.name,
     state = state_of(self),
+    is_stuck = self.stuck.is_stuck,
     queued = count_queued(self),
     queued_bytes = self.bytes,
     most_queued_bytes = self.most,
     calls = self.calls,
     failures = self.failures,
     coalesced = self.coalesced,
+    overruns = self.overruns,
     has_synced = self.has_all,
   }
 end
@@ -434,7 +456,7 @@ end
 
 local OPTIONS = {
   add = "function", update = "function", delete = "function", error = "function", resync = "seconds",
-  max_bytes = "number", at_bound = "string",
+  max_bytes = "number", at_bound = "string", name = "string",
 }
 
 --- Raises if an option is wrong.
@@ -456,9 +478,15 @@ local function check_options(opts)
   end
 end
 
+--- Returns where a function of a handler is defined, as its name.
+local function place_of(opts)
+  local info = debug.getinfo(opts.add or opts.update or opts.delete or opts.error, "S")
+  return ("%s:%d"):format(info.short_src, info.linedefined)
+end
+
 --- Returns a new handler of an informer, which is one of those that share `shared`.
 local function new(informer, shared, opts)
-  local d = driver.get()
+  local d, name = driver.get(), opts.name or place_of(opts)
   local self = setmetatable({
     informer = informer,  -- is held by its handlers
     shared = shared,
@@ -474,13 +502,15 @@ local function new(informer, shared, opts)
     dirty = {}, order = {}, first_dirty = 1, last_dirty = 0,            -- records by key, and in order
     is_walking = false, is_initial = false, walk_at = 0, walk_end = 0, walk_keys = nil, -- the walk
     is_odd = false,
+    is_overrun = false,   -- the informer does not wait for it
+    stuck = stuck.new(name, ("the handler '%s' of the informer of %s"):format(name, check.shown(informer.prefix))),
     current = nil, second = nil, third = nil, -- events that are told next
     has_begun = false,    -- the informer has synced
     has_all = false,      -- the handler has synced
     is_calling = false,
     is_closed = false,
     failure = nil,        -- why it is closed
-    calls = 0, failures = 0, coalesced = 0,
+    calls = 0, failures = 0, coalesced = 0, overruns = 0,
     task = nil,           -- that makes the calls
     changed = d.event(),  -- something is to be told
     synced = d.event(),   -- has_all, or is_closed
@@ -493,6 +523,6 @@ end
 -- }======
 
 return {
-  check_options = check_options, new = new, begin = begin, push = push, is_full = is_full, finish = finish,
-  mt = handler_mt,
+  check_options = check_options, new = new, begin = begin, push = push, is_full = is_full, overrun = overrun,
+  look = look, finish = finish, mt = handler_mt,
 }

@@ -214,6 +214,7 @@ function informer_methods:status()
     users = shared.users,
     gaps = shared.gaps,
     trouble = trouble,
+    stuck = shared:stuck_calls(),
   }
 end
 

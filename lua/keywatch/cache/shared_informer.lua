@@ -31,10 +31,12 @@ local face = require "keywatch.concurrency.face"
 local handlers = require "keywatch.cache.handler"
 local indexers = require "keywatch.cache.indexer"
 local log = require "keywatch.support.log"
+local stuck = require "keywatch.cache.stuck"
 local transition = require "keywatch.cache.transition"
 local watches = require "keywatch.watch.watch"
 local workers = require "keywatch.task.worker"
 
+local OWN_NAME = "(the informer)" -- of codec, transform, selectors and indexes, where handlers have their names
 local AT_ONCE = 256   -- changes, after which other tasks run
 local STABLE = 5      -- seconds: a watch that was followed as long does not count as a failure when it ends
 local READY_WAIT = 10 -- seconds that a cache is waited for before its trouble is looked at
@@ -47,6 +49,33 @@ local shared_methods = {}
 local shared_mt = { __index = shared_methods }
 
 -- {====== Telling ======
+
+-- The source that the driver polls while a function of the program may be called, to notice one that does not return.
+local watchdog_methods = {}
+local watchdog_mt = { __index = watchdog_methods }
+
+--- Looks at the calls of the informer and its handlers. Returns the seconds until one of them may count as stuck.
+function watchdog_methods:poll()
+  local shared, now = self.shared, driver.get().now()
+  local is_calling = shared.calling ~= nil and not shared.is_closed
+  local soonest, is_busy = stuck.look(shared.stuck, now, shared.taken, is_calling, true), is_calling
+  for _, one in ipairs(shared.handlers) do
+    local left, has_work = handlers.look(one, now)
+    if left and (not soonest or left < soonest) then soonest = left end
+    is_busy = is_busy or has_work
+  end
+  if is_busy then return soonest end
+  self.is_attached = false
+  driver.get().detach(self)
+end
+
+--- Has the watchdog look from now on, until nothing is to be done.
+function shared_methods:attend()
+  local watchdog = self.watchdog
+  if watchdog.is_attached then return end
+  watchdog.is_attached = true
+  driver.get().attach(watchdog)
+end
 
 --- Tells all handlers of an event.
 local function tell(self, event, slot, bytes)
@@ -343,29 +372,48 @@ local function fail(self, err)
   pause(self, err)
 end
 
---- True if a handler has as much as it may, and the informer has to wait for it.
+--- True if a handler has as much as it may, and the informer has to wait for it. A handler that coalesces, as those of
+-- controllers do, does not wait for others: they are overrun.
 local function has_full(self)
-  local list = self.handlers
+  local list, found = self.handlers, nil
   for i = 1, #list do
-    if handlers.is_full(list[i]) then return true end
+    if handlers.is_full(list[i]) then found = list[i] end
   end
-  return false
+  if not found then return false end
+  for i = 1, #list do
+    if not list[i].waits_at_bound then
+      handlers.overrun(found)
+      return has_full(self)
+    end
+  end
+  return true
 end
 
 --- Takes what a watch tells.
 local function take(self, event)
   local load = self.load
-  if not load then return apply(self, event) end
-  if event.initial then return take_kv(self, load, event) end
-  if event.type == "synced" then
+  self.calling, self.taken = event.key, self.taken + 1
+  self:attend()
+  if not load then
+    apply(self, event)
+  elseif event.initial then
+    take_kv(self, load, event)
+  elseif event.type == "synced" then
     finish_load(self, load, event.revision)
     self.since = driver.get().now()
   end
+  self.calling = nil
 end
 
---- Waits until no handler is full.
+--- Waits until no handler is full. A handler that takes nothing for so long that it is stuck is overrun.
 local function await_room(self)
-  while has_full(self) do self.room:wait() end
+  while has_full(self) do
+    if not self.room:wait(stuck.STUCK) then
+      for _, one in ipairs(self.handlers) do
+        if handlers.is_full(one) then handlers.overrun(one) end
+      end
+    end
+  end
 end
 
 --- Reads the watch until that fails. The informer waits for handlers only when it has told a whole revision.
@@ -391,7 +439,7 @@ end
 
 --- Loads and follows until the informer is closed.
 local function serve(self)
-  self.task = driver.get().current()
+  self.task, self.calling = driver.get().current(), nil
   while not self.is_closed do
     if self.watch then follow(self, self.watch) else begin_load(self) end
   end
@@ -472,6 +520,17 @@ function shared_methods:describe()
   return (self.load or not self.has_all) and "loading" or "following", trouble
 end
 
+--- Returns the seconds that calls have not returned for which changes wait, by the name of the handler.
+function shared_methods:stuck_calls()
+  local found, now = {}, driver.get().now()
+  local function note(record)
+    if record.is_stuck then found[record.name] = math.max(found[record.name] or 0, now - record.since) end
+  end
+  note(self.stuck)
+  for _, one in ipairs(self.handlers) do note(one.stuck) end
+  return found
+end
+
 --- Raises if there is an index of a name with another function; adds it if there is none.
 function shared_methods:add_index(name, fn, method)
   local index = self.indexer:index(name)
@@ -501,6 +560,10 @@ local function new(x, prefix, wish, requires_leader, on_end)
     bad = {},             -- by key: the error event of a value that is bad
     bad_count = 0,
     handlers = {},        -- a new list when one is removed
+    taken = 0,            -- events of watches
+    calling = nil,        -- the key of the event that is being taken: functions of the program may be called for it
+    stuck = stuck.new(OWN_NAME, ("a function of the informer of %s"):format(check.shown(prefix))),
+    watchdog = nil,
     users = 0,            -- informers that share it
     watch = nil,
     load = nil,           -- LOADING: what has come
@@ -519,6 +582,7 @@ local function new(x, prefix, wish, requires_leader, on_end)
     room = d.event(),     -- a handler is full no more
   }, shared_mt)
   self.indexer = indexers.new(function() check_interrupted(self) end)
+  self.watchdog = setmetatable({ shared = self, is_attached = false }, watchdog_mt)
   self.worker = workers.start(work, self)
   return self
 end

@@ -535,8 +535,11 @@ function controller_methods:status()
   local status = {
     name = self.name, state = self.state, workers = self.workers, busy = busy, overdue = overdue,
     longest_call_seconds = longest, seconds = self.seconds, source_failures = self.tally.failures,
-    failure = run and run.failure, queue = run and run.queue:status(),
+    failure = run and run.failure, queue = run and run.queue:status(), stuck = {},
   }
+  for _, one in ipairs(run and self.state ~= "idle" and run.sources or {}) do
+    for name, took in pairs(sources.stuck_calls(one)) do status.stuck[name] = took end
+  end
   for name, n in next, self.counts do status[name] = n end
   return status
 end

@@ -10,10 +10,13 @@
 -- Counters never go down. A controller has a new queue whenever it is started, whose counters begin at 0: what former
 -- ones have counted is added. So counters are looked at whenever a thing was started or has stopped: `look`.
 
+local strings_first = require("keywatch.support.order").strings_first
+
 -- {====== Families ======
 
 -- By the word of a kind: its label, and its families. Each family has a name, a type, a help, and where its value
--- stands in the status of a thing: a field; or a field of the field `queue`; or a function.
+-- stands in the status of a thing: a field; or a field of the field `queue`; or a function; or a list of fields, each
+-- of which is an outcome; or, with a name of a label behind it, a field that has values by that label.
 local function of_queue(field)
   return function(status) return status.queue and status.queue[field] or 0 end
 end
@@ -26,6 +29,7 @@ local function is_state(state)
   return function(status) return status.state == state and 1 or 0 end
 end
 
+local STUCK_HELP = "Seconds that the call of a handler has not returned while changes wait, if it is stuck."
 local OUTCOMES = { "done", "later", "again", "failed", "given_up" } -- fields of a controller's status
 
 local CONTROLLER = {
@@ -43,6 +47,7 @@ local CONTROLLER = {
   { "keywatch_controller_busy_workers", "gauge", "Workers that call reconcile now.", "busy" },
   { "keywatch_controller_longest_call_seconds", "gauge", "Seconds that the oldest present call of reconcile has taken.",
     "longest_call_seconds" },
+  { "keywatch_controller_stuck_seconds", "gauge", STUCK_HELP, "stuck", "handler" },
   { "keywatch_work_queue_depth", "gauge", "Requests that are queued.", of_queue "depth" },
   { "keywatch_work_queue_active", "gauge", "Requests that are being worked on.", of_queue "active" },
   { "keywatch_work_queue_delayed", "gauge", "Requests that are due later.", of_queue "delayed" },
@@ -76,6 +81,7 @@ local INFORMER = {
   { "keywatch_informer_gaps_total", "counter", "How often the informer has lost its place, and has read anew.",
     "gaps" },
   { "keywatch_informer_trouble", "gauge", "1 if the informer cannot follow the server now.", is_true "trouble" },
+  { "keywatch_informer_stuck_seconds", "gauge", STUCK_HELP, "stuck", "handler" },
 }
 
 local CACHE = {
@@ -123,6 +129,10 @@ local function each_value(record, families, fn)
   local status = record.kind.status(record)
   for _, family in ipairs(families) do
     local source = family[4]
+    if family[5] then
+      for _, name in ipairs(strings_first(status[source])) do fn(family, name, status[source][name]) end
+      source = {}
+    end
     for _, one in ipairs(type(source) == "table" and source or { source }) do
       local value = value_of(status, one)
       local field = type(source) == "table" and one or nil
@@ -242,7 +252,7 @@ local function samples_of(kind, records)
   for _, record in ipairs(records) do
     if record.kind.word == kind.word then
       each_value(record, kind.families, function(family, field, value)
-        local labels = { kind.label, record.name, field and "outcome", field }
+        local labels = { kind.label, record.name, field and (family[5] or "outcome"), field }
         table.insert(samples[family[1]], sample_text(family[1], labels, value))
       end)
     end

@@ -148,6 +148,7 @@ function of_informer.start(self)
   local handler, err = informers.add_handler(self.object, {
     add = on_event, delete = on_event, at_bound = "coalesce", resync = self.resync,
     update = function(_, _, _, event) add_change(self, event) end,
+    name = ("source of the controller '%s'"):format(self.controller_name),
     on_drop = function(object, event) add_dropped(self, object, event) end,
   })
   if not handler then return nil, err end
@@ -363,4 +364,9 @@ end
 
 -- }======
 
-return { parse = parse, new = new }
+--- Returns the calls of a source's informer that are stuck: see informer:status.
+local function stuck_calls(self)
+  return self.kind == of_informer and self.object:status().stuck or {}
+end
+
+return { parse = parse, new = new, stuck_calls = stuck_calls }

@@ -34,6 +34,7 @@ local electors = require "keywatch.controller.elector"
 local errors = require "keywatch.support.errors"
 local informers = require "keywatch.cache.informer"
 local keepers = require "keywatch.controller.keeper"
+local strings_first = require("keywatch.support.order").strings_first
 
 local MOMENT = 0.05 -- seconds
 
@@ -53,6 +54,14 @@ end
 local function own_trouble(record)
   local trouble = record.object:status().trouble
   return trouble and text_of(trouble)
+end
+
+--- Returns a text about calls of handlers that do not return, or nil; and true.
+local function stuck_text(record)
+  local found = record.object:status().stuck
+  local name = strings_first(found)[1]
+  if not name then return nil end
+  return ("a call of '%s' has not returned for %.0f s, while changes wait"):format(name, found[name]), true
 end
 
 --- Returns the field `failure` of a status.
@@ -94,9 +103,16 @@ function of_controller.trouble(record)
   if status.overdue > 0 then
     return ("it has worked on a request for %.3g s, longer than its timeout"):format(status.longest_call_seconds), true
   end
+  return stuck_text(record)
 end
 
-local of_informer = { word = "informer", is_held = true, status = own_status, trouble = own_trouble }
+local of_informer = { word = "informer", is_held = true, status = own_status }
+
+function of_informer.trouble(record)
+  local text = stuck_text(record)
+  if text then return text, true end
+  return own_trouble(record)
+end
 
 function of_informer.start(record, _, timeout)
   return record.object:wait_synced(timeout)

@@ -1,0 +1,30 @@
+-- SPDX-License-Identifier: MIT
+--- stuck: notices calls of functions of the program that do not return while changes wait for them.
+--
+-- A record belongs to one caller, which makes one call after the other, and counts them. The record is looked at from
+-- time to time: a call that it finds twice has lasted at least as long as the time between.
+
+local log = require "keywatch.support.log"
+
+local STUCK = 5 -- seconds
+
+--- Looks at a record at the time `now`. `calls`: of the caller so far; is_calling: the last one has not returned;
+-- is_awaited: something waits for that. Returns the seconds until the call counts as stuck, or nil.
+local function look(self, now, calls, is_calling, is_awaited)
+  if not is_calling or calls ~= self.calls then
+    if self.is_stuck then log.info("%s continues, after %.0f s", self.title, now - self.since) end
+    self.calls, self.since, self.is_stuck = calls, now, false
+  end
+  if not is_calling or not is_awaited or self.is_stuck then return nil end
+  local left = self.since + STUCK - now
+  if left > 0 then return left end
+  self.is_stuck = true
+  log.warn("%s has not returned for %.0f s, while changes wait", self.title, now - self.since)
+end
+
+--- Returns a record. `name` and `title` name the caller in metrics and in the log.
+local function new(name, title)
+  return { name = name, title = title, calls = 0, since = 0, is_stuck = false }
+end
+
+return { new = new, look = look, STUCK = STUCK }
