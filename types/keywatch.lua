@@ -398,6 +398,7 @@ function keywatch.selector(given, opts) end
 ---@field seed? integer from which lease ids and seeds of hashes are made, the same in each run; for tests. Default: another in each store
 ---@field replica? boolean revisions come from upstream, through load, apply, advance and replace
 ---@field history_bytes? integer history that a replica keeps, in bytes; 67108864
+---@field history_idle_bytes? integer the same, while nothing reads or watches the past; default: no other bound
 ---@field history_revisions? integer history that a replica keeps, in revisions with events; default: any
 ---@field history_age? number history that a replica keeps, in seconds; default: any
 
@@ -582,7 +583,7 @@ function keywatch.selector(given, opts) end
 ---@field labels_at? string path of the labels in an object; "metadata.labels"
 
 ---@class keywatch.CacheOptions
----@field history_bytes? integer history that the cache keeps, in bytes; 67108864
+---@field history_bytes? integer history that the cache keeps, in bytes; 67108864, 1048576 while nothing needs the past
 ---@field history_revisions? integer history that the cache keeps, in revisions with events; default: any
 ---@field history_age? number history that the cache keeps, in seconds; default: any
 ---@field slow_after? number seconds after which a watch ends that is not read while events wait; default: never

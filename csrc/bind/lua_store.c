@@ -140,6 +140,7 @@ static const kw_option open_options[] = {
     OPEN_OPTION(journal_segment_bytes, COUNT, journal_segment_bytes),
     OPEN_OPTION(replica, BOOL, replica),
     OPEN_OPTION(history_bytes, COUNT, history_bytes),
+    OPEN_OPTION(history_idle_bytes, COUNT, history_idle_bytes),
     OPEN_OPTION(history_revisions, COUNT, history_revisions),
     {"history_age", KW_OPTION_SECONDS, offsetof(open_fields, history_age), NULL},
     {"path", KW_OPTION_BYTES, offsetof(open_fields, path), NULL},

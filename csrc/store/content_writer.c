@@ -292,8 +292,9 @@ static int start(kw_content_writer *w) {
   return w->has_thread ? 1 : KW_ERR_NO_MEMORY;
 }
 
-int kw_content_writer_hold(kw_content_writer *w, const kw_store *replica, size_t most) {
+int kw_content_writer_hold(kw_content_writer *w, kw_store *replica, size_t most) {
   int rc = kw_read_check(replica, w->meta.revision, replica->revision);
+  kw_read_want(replica, w->meta.revision);
   if (w->replica != replica || w->base_revision != replica->base_revision) rc = KW_ERR_COMPACTED;
   if (rc == KW_OK) rc = visit(w, replica, most);
   if (rc > 0) rc = start(w);

@@ -37,7 +37,7 @@ int kw_content_writer_begin(kw_content_writer *writer, const kw_store *replica,
  * more keys; or an error, and the writer is then idle: KW_ERR_COMPACTED if the replica does not know any more what it
  * had when the write began; KW_ERR_REQUEST_TOO_LARGE if the file would be larger than KW_CONTENT_MAX_BYTES; or
  * KW_ERR_NO_MEMORY. The writer must be holding. */
-int kw_content_writer_hold(kw_content_writer *writer, const kw_store *replica, size_t most);
+int kw_content_writer_hold(kw_content_writer *writer, kw_store *replica, size_t most);
 
 /* True if begin was called, and not all keys are held yet. */
 bool kw_content_writer_is_holding(const kw_content_writer *writer);

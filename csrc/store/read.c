@@ -6,6 +6,8 @@
 #include "store/check.h"
 #include "store/state.h"
 
+#define READ_SHARE                                                                                 \
+  8 /* of history_bytes: events that may come between two steps of a read of the past */
 #define CHEAP 1000 /* records of the log that are worth a try in place of the index */
 
 int kw_read_check(const kw_store *store, int64_t rev, int64_t current) {
@@ -13,6 +15,10 @@ int kw_read_check(const kw_store *store, int64_t rev, int64_t current) {
   if (rev < store->compact_revision) return KW_ERR_COMPACTED;
   if (rev > store->gap_after && rev < store->gap_until) return KW_ERR_COMPACTED;
   return KW_OK;
+}
+
+void kw_read_want(kw_store *store, int64_t rev) {
+  if (rev < store->revision) kw_retention_want(store, store->options.history_bytes / READ_SHARE);
 }
 
 const kw_blob *kw_read_newest(const kw_store *store, const kw_key_history *history) {
@@ -480,6 +486,7 @@ int kw_read_begin_at(kw_store *store, kw_read *read, const kw_range_op *op, int6
   int64_t rev = op->revision <= 0 ? current : op->revision;
   int rc = kw_read_check(store, rev, current);
   if (rc != KW_OK) return rc;
+  kw_read_want(store, rev);
   *read = (kw_read){.op = *op, .revision = rev, .rewrites = store->rewrites};
   if (kw_range_is_point(&op->range)) {
     read->counts_on_the_way = true;
@@ -511,6 +518,7 @@ int kw_read_step_inside(kw_store *store, kw_read *read, kw_arena *arena, kw_work
   *page = (kw_records){0};
   int rc = kw_read_check(store, read->revision, read->revision);
   if (store->options.replica && read->rewrites != store->rewrites) rc = KW_ERR_COMPACTED;
+  kw_read_want(store, read->revision);
   while (rc == KW_OK && read->phase != KW_READ_DONE) {
     if (!kw_work_is_left(work)) return KW_UNFINISHED;
     rc = phases[read->phase](&s);

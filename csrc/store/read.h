@@ -86,6 +86,9 @@ int kw_read_range(kw_store *store, const kw_range_op *op, int64_t current, kw_ar
  * KW_ERR_COMPACTED. */
 int kw_read_check(const kw_store *store, int64_t rev, int64_t current);
 
+/* Called for a read that goes on at `rev`: if that is the past, a replica keeps more history for a while. */
+void kw_read_want(kw_store *store, int64_t rev);
+
 /* Returns the newest record of a key, or NULL if the key does not exist. `history` may be NULL. The record is
  * borrowed, and may be empty, see kw_log_read. */
 const kw_blob *kw_read_newest(const kw_store *store, const kw_key_history *history);

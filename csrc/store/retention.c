@@ -18,9 +18,22 @@ void kw_retention_forget(kw_store *store, const kw_retention_point *point) {
 
 /* {====== Bytes and revisions ====== */
 
+void kw_retention_want(kw_store *store, int64_t bytes) {
+  kw_retention *self = &store->retention;
+  int64_t to = bytes > INT64_MAX - self->newest.bytes ? INT64_MAX : self->newest.bytes + bytes;
+  if (to > self->wanted_to) self->wanted_to = to;
+}
+
+static int64_t bytes_bound(const kw_store *store) {
+  const kw_store_options *options = &store->options;
+  bool is_idle = store->retention.newest.bytes > store->retention.wanted_to;
+  bool is_less = is_idle && options->history_idle_bytes < options->history_bytes;
+  return is_less ? options->history_idle_bytes : options->history_bytes;
+}
+
 static bool is_too_much(const kw_store *store, const kw_retention_point *floor) {
   const kw_retention_point *newest = &store->retention.newest;
-  return newest->bytes - floor->bytes > store->options.history_bytes ||
+  return newest->bytes - floor->bytes > bytes_bound(store) ||
          newest->revisions - floor->revisions > store->options.history_revisions;
 }
 

@@ -3,7 +3,9 @@
  * retention: how much of its history a replica keeps. For the files of this folder only.
  *
  * The history is bounded by bytes, by revisions and by age, the options of the store. What is beyond a bound is
- * compacted: the compacted revision moves up, and steps of compaction remove the records.
+ * compacted: the compacted revision moves up, and steps of compaction remove the records. The bound history_idle_bytes
+ * holds while no reader needs the past: a watcher that was refused events or begins in the past, or a read at an older
+ * revision. Such a reader lifts that bound until so many bytes of events have come.
  *
  * A point is a revision with the sums of all events up to it, so that history is taken away in one subtraction. Ages
  * are those of marks: a mark is a point and a time at which the replica had come to that point. There are few marks,
@@ -37,6 +39,7 @@ typedef struct kw_retention {
   kw_retention_mark marks[KW_RETENTION_MARKS]; /* the oldest first */
   size_t n_marks;
   int64_t unvisited; /* events that were added since the last step of compaction */
+  int64_t wanted_to; /* newest.bytes up to which history_idle_bytes does not hold */
 } kw_retention;
 
 /* Begins at a revision without history. */
@@ -48,6 +51,9 @@ void kw_retention_add(kw_store *store, int64_t rev, int64_t bytes, size_t n);
 
 /* Compacts history up to a point. Does nothing if more is compacted already. */
 void kw_retention_forget(kw_store *store, const kw_retention_point *point);
+
+/* Called for a reader of the past: history_idle_bytes does not hold until so many more bytes of events have come. */
+void kw_retention_want(kw_store *store, int64_t bytes);
 
 /* Returns when the next step is due: INT64_MIN if it is due now, KW_NEVER if age bounds nothing. */
 int64_t kw_retention_deadline(const kw_store *store);

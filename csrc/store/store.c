@@ -35,6 +35,7 @@ kw_store_options kw_store_defaults(void) {
                             .step_records = KW_DEFAULT_STEP_RECORDS,
                             .journal_segment_bytes = KW_JOURNAL_MOST_BYTES,
                             .history_bytes = KW_DEFAULT_HISTORY_BYTES,
+                            .history_idle_bytes = INT64_MAX,
                             .history_revisions = INT64_MAX,
                             .history_age_ms = KW_NEVER};
 }
@@ -198,6 +199,10 @@ int kw_store_compact(kw_store *store, int64_t revision) {
 
 void kw_store_set_hook(kw_store *store, kw_store_hook hook) {
   store->hook = hook;
+}
+
+void kw_store_want_history(kw_store *store) {
+  kw_retention_want(store, store->options.history_bytes);
 }
 
 kw_log_cursor kw_store_seek_inside(const kw_store *store, kw_revision rev) {

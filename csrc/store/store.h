@@ -56,10 +56,11 @@ typedef struct kw_store_options {
       journal_segment_bytes; /* size of the largest segments of the journal; 0: there is no journal */
   bool replica;          /* revisions come from upstream, see store/replica.h; then path is NULL */
   int64_t history_bytes; /* of a replica: bound of its history, in bytes of memory */
-  int64_t history_revisions; /* of a replica: bound of its history, in revisions with events */
-  int64_t history_age_ms;    /* of a replica: age at which its history ends; KW_NEVER: any */
-  uint64_t seed;             /* of the lease ids that the store chooses */
-  uint64_t hash_seed;        /* of the table of leases, a secret */
+  int64_t history_idle_bytes; /* of a replica: the same, while no reader needs the past */
+  int64_t history_revisions;  /* of a replica: bound of its history, in revisions with events */
+  int64_t history_age_ms;     /* of a replica: age at which its history ends; KW_NEVER: any */
+  uint64_t seed;              /* of the lease ids that the store chooses */
+  uint64_t hash_seed;         /* of the table of leases, a secret */
   const char *path; /* directory of a durable store, borrowed by kw_store_open; NULL: in memory */
 } kw_store_options;
 
@@ -457,6 +458,10 @@ typedef struct kw_store_hook {
 
 /* Sets the hook of the store, which copies it. A hook that was set before is replaced. */
 void kw_store_set_hook(kw_store *store, kw_store_hook hook);
+
+/* Called for a watcher that does not begin at the newest revision, or was refused events: a replica keeps as much
+ * history as history_bytes allows, until all of that is newer. */
+void kw_store_want_history(kw_store *store);
 
 /* }====== */
 

@@ -51,6 +51,7 @@ static void enter_blocked(kw_watcher *watcher) {
   watcher->state = KW_WATCHER_BLOCKED;
   watcher->begins_later = false;
   kw_watcher_list_add(&watcher->outlet->blocked, watcher);
+  kw_store_want_history(watcher->outlet->hub->store);
 }
 
 void kw_watcher_enter_synced(kw_hub *hub, kw_watcher *watcher) {

@@ -192,7 +192,7 @@ describe("to open a store is refused", function()
 
   refuses_values("with what counts and is no whole number, or negative", not_counts, {
     { "max_request_bytes", open }, { "max_txn_ops", open }, { "min_lease_ttl", open }, { "step_records", open },
-    { "history_bytes", open }, { "journal_segment_bytes", open },
+    { "history_bytes", open }, { "history_idle_bytes", open }, { "journal_segment_bytes", open },
   })
   refuses_values("with a quota that is no whole number", { 1.5, nan, inf, "1", {} }, {
     { "quota_backend_bytes", open },

@@ -95,6 +95,40 @@ describe("the history of a replica", function()
     end
   end)
 
+  it("is less while nothing needs the past, and all that is allowed for a reader that does", function()
+    local rev = 10
+    local function feed(n)
+      for _ = 1, n do
+        rev = rev + 1
+        assert(store:apply(rev, put("k" .. rev % 7, rev, ("v"):rep(100))))
+      end
+      check(store)
+      return rev - store:status().compact_revision -- the revisions that are kept
+    end
+    store = keywatch.open { replica = true, now = 0, history_bytes = 100000, history_idle_bytes = 4000 }
+    store:load(10, {})
+    local idle = feed(500)
+    assert(idle > 10 and idle < 40, idle)
+    local w = assert(store:watch("k", { prefix = true, max_bytes = 1000 })) -- is left behind, and catches up
+    assert(feed(100) > 100)
+    for i = rev - 99, rev do assert.equal(i, w:next(0).mod_revision) end
+    assert(feed(300) >= 300 - idle)
+    w:close()
+    assert.equal(idle, feed(1000))
+    w = assert(store:watch("k", { prefix = true, start_revision = rev - 5 }))
+    assert(feed(200) >= 200)
+    w:close()
+    assert.equal(idle, feed(1000))
+    for _ = 1, 10 do -- a long read at one revision
+      local at = rev
+      for _ = 1, 3 do
+        assert(feed(10) > 10)
+        assert(store:range("k", { prefix = true, revision = at }))
+      end
+    end
+    assert.equal(idle, feed(1000))
+  end)
+
   it("is refused a negative age", function()
     store = keywatch.open()
     assert.error_matches(function() keywatch.open { replica = true, history_age = -1 } end, "history_age")

@@ -4,6 +4,7 @@
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
+local logs = require "spec.controller.logs"
 local program = require "spec.support.program"
 
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
@@ -153,20 +154,26 @@ describe("a cache in a world", function()
   end)
 
   it("of a restored server ends its watches, and has the older content", function()
+    logs.begin()
     run(function(world, client, server, cache)
       client:put("k2", "2")
       client:put("k3", "3")
-      assert(cache:sync(10))
+      local other = assert(client:cache("k2"))
+      assert(cache:sync(10) and other:sync(10))
       local w = assert(cache:watch("k", { prefix = true }))
       local objects = assert(cache:object_watch("k", { prefix = true }))
       assert(server:restore(3))
       assert.same({ "regressed", "error regressed" }, { next_of(w), next_of(objects) })
       assert.equal("k1=1 k2=2", content_of(cache, { consistent = true }))
       assert.equal(3, cache:status().revision)
+      assert(other:wait_for(3, 10) and other:sync(10))
+      assert.equal(1, logs.count('the cache of "k" begins anew, and its watches end: the server has been set back'))
+      assert.equal(1, #logs.lines)
       local again = assert(cache:watch("k", { prefix = true, initial = true }))
       assert.same({ "put k1 1", "put k2 2", "synced  " }, { next_of(again), next_of(again), next_of(again) })
       assert.equal(1, world.counts.restore)
     end)
+    logs.finish()
   end)
 
   it("of a replaced server ends its watches, and has the content of the other", function()
@@ -418,6 +425,7 @@ local PROGRAM = [[
   local keywatch = require "keywatch"
   local testing = require "keywatch.testing"
   local junk = {}
+  require("keywatch.support.log").write = function() end -- its lines have the time of day
   for i = 1, %d do junk[i] = { tostring(i) } end -- other addresses
   testing.run(function(world)
     local function note(...) print(("%%.6f"):format(keywatch.now()), ...) end

@@ -16,6 +16,7 @@
 --   is_of_file()               true if the content is that of the file
 --   await_synced(cache, deadline)
 --                              waits for content from the server. Returns nil, or an error
+--   content_deadline(seconds)  returns the deadline of a wait for content, see feed.lua
 --   deadline()                 returns the deadline of a read that has none
 --   await_revision(cache, revision, deadline, is_strict, replica)
 --                              waits until the replica has come to a revision, or the cache has another one than
@@ -98,16 +99,25 @@ function cache_methods:is_ready()
   return has_content(self)
 end
 
+--- Returns the deadline of a wait for content; nil: none. A silent server has the time once for all caches of a client,
+-- where the timeout is not the caller's, or the whole process waits.
+local function content_deadline(cache, timeout, default)
+  local d = driver.get()
+  local patience = d.patience and d.patience()
+  local seconds = timeout or default or patience
+  if timeout and not patience then return d.now() + timeout end
+  return seconds and cache.feed:content_deadline(seconds)
+end
+
 --- Waits until the cache has content. Returns true, or nil and an error. Without a timeout that of the cache counts.
 function cache_methods:wait_ready(timeout)
   check.self(self, "wait_ready", cache_mt)
   check.timeout(timeout, "wait_ready")
-  local deadline = driver.deadline_of(timeout or self.timeout)
   local err = closed_error(self)
   if err then return nil, err end
   if self.is_loaded then return true end
   driver.get().check_wait()
-  err = self.feed:await_revision(self, 0, deadline)
+  err = self.feed:await_revision(self, 0, content_deadline(self, timeout, self.timeout))
   if not err then return true end
   return nil, err.code == "timeout" and empty_error(self) or err
 end
@@ -122,12 +132,11 @@ end
 function cache_methods:wait_synced(timeout)
   check.self(self, "wait_synced", cache_mt)
   check.timeout(timeout, "wait_synced")
-  local deadline = driver.deadline_of(timeout)
   local err = closed_error(self)
   if err then return nil, err end
   if self.feed:has_synced() then return true end
   driver.get().check_wait()
-  err = self.feed:await_synced(self, deadline)
+  err = self.feed:await_synced(self, content_deadline(self, timeout))
   if not err then return true end
   return nil, err.code == "timeout" and empty_error(self, "no content of the server") or err
 end
@@ -443,6 +452,7 @@ local OPTIONS = {
   file = "string", file_delay = "seconds", timeout = "seconds",
 }
 local FILE_DELAY, TIMEOUT = 1, 1 -- seconds
+local IDLE_BYTES = 1024 * 1024 -- of history, while no watch and no read needs more: thousands of small events
 
 --- Called by the feed when something has come. There may be content now.
 local function on_change(cache)
@@ -503,8 +513,10 @@ local function read_options(opts)
   if after and (after <= 0 or after ~= after) then
     check.misuse("cache: option 'slow_after' must be a positive number of seconds, not %s", check.shown(after))
   end
+  local is_chosen = opts.history_bytes or opts.history_revisions or age
   return {
     history_bytes = opts.history_bytes, history_revisions = opts.history_revisions, history_age = age,
+    history_idle_bytes = not is_chosen and IDLE_BYTES or nil,
   }
 end
 

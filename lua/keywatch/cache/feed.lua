@@ -20,13 +20,15 @@
 -- hook of a table. So a function looks at the phase again after each call.
 --
 -- A feed may have a file with the last known content (content_file.lua). If the server has not sent the content within
--- the option `timeout` of the cache, the replica is loaded from the file. When the server has sent it, the replica is
--- merged with that, as after a gap.
+-- the option `timeout` of the cache, or no endpoint answers, the replica is loaded from the file. When the server has
+-- sent the content, the replica is merged with that, as after a gap. While a server is silent the feeds of a client
+-- count that time together, from the moment at which the first of them has begun to wait.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local local_source = require "keywatch.watch.local_source"
+local log = require "keywatch.support.log"
 local reason = require "keywatch.support.reason"
 local server_revision = require "keywatch.cache.server_revision"
 local staleness = require "keywatch.cache.staleness"
@@ -37,6 +39,7 @@ local PAGE_BYTES, PAGE_SHARE = 512 * 1024, 1 / 32 -- of a page; and of what was 
 local ASK_AGAIN = 0.1 -- seconds: servers drop requests for progress while any watch of the call is behind
 local STABLE = 5      -- seconds: a watch that was followed as long does not count as a failure when it ends
 local ASKS = 5        -- unanswered requests for progress, after which watches that may hold it back are moved away
+local TOGETHER = 60   -- seconds in which caches of a client notice that their server was replaced
 local OTHER_HISTORY = { regressed = true, cluster_changed = true }
 local IS_BUSY = "is in the middle of a call, and a finalizer has to wait" -- raised by the core
 
@@ -120,6 +123,15 @@ local function begin_following(self, revision, heard_at)
   if self.phase == "closed" then self.watch_calls:forget(self) end
 end
 
+--- Logs that the server has another history: one line for all caches of the client that notice it together.
+local function report_history(self, why)
+  local transport, now = self.transport, driver.get().now()
+  if now < transport.history_reported_at + TOGETHER then return end
+  transport.history_reported_at = now
+  log.warn("the cache of %s begins anew, and its watches end: %s", log.quote(self.cache.prefix),
+    (why.message:gsub("^keywatch: ", "")))
+end
+
 --- Gives the pages that have come to the replica. The first ones are its base. Later ones are merged with what it has,
 -- unless its history is another one. Returns true, or nil and an error.
 local function use_state(self)
@@ -132,6 +144,8 @@ local function use_state(self)
   local why = self.why and OTHER_HISTORY[self.why.code] and self.why
   why = why or core.new_error(self.cluster ~= self.page_cluster and "cluster_changed" or "regressed")
   if self.file then self.file:forget() end
+  report_history(self, why)
+  if self.phase ~= "reading" then return nil, errors.closed("cache") end -- by a finalizer
   return self.hooks.begin_anew(self.cache, self.state, why)
 end
 
@@ -160,6 +174,7 @@ end
 local function take_page(self, read)
   self.read = nil
   local err = read.err
+  self.is_answered = self.is_answered or not err or err.code ~= "unavailable"
   if err and err.code == "closed" then return end_with_client(self) end
   if err and err.code == "compacted" then return read_again(self, err, self.why) end
   if err and err.code == "answer_too_large" and self.page > 1 then
@@ -367,9 +382,15 @@ local function fall_back(self, now)
   if self.changed then self.changed:set() end
 end
 
+--- True if no endpoint of the client has answered, and each was tried.
+local function is_refused(transport)
+  return not transport.connection and transport.dialer.failures > 0
+end
+
 --- Does the work of the file that is due. Returns the seconds until it must be called again, or nil.
 local function poll_file(self, now)
-  if self.fall_back_at and now < self.fall_back_at then return self.fall_back_at - now end
+  local is_early = self.fall_back_at and now < self.fall_back_at
+  if is_early and not is_refused(self.transport) then return self.fall_back_at - now end
   if self.fall_back_at then fall_back(self, now) end
   if not self.is_synced or self.phase == "closed" then return nil end
   return self.file:poll(now, self.cache.replica, self.describe_content)
@@ -503,6 +524,14 @@ function feed_methods:await_synced(cache, deadline)
   end
 end
 
+--- Returns the deadline of a wait for content that may take so many seconds. The first such wait counts them together
+-- with the other feeds of the client.
+function feed_methods:content_deadline(seconds)
+  local since = self.awaited_since
+  self.awaited_since = nil
+  return (since or driver.get().now()) + seconds
+end
+
 --- Returns the deadline of a request of the client.
 function feed_methods:deadline()
   return driver.get().now() + self.transport.opts.timeout
@@ -620,6 +649,16 @@ end
 
 -- }======
 
+--- Returns since when the feeds of a client wait for a silent server, now that one more does.
+local function begin_awaiting(self, now)
+  local awaiting = self.transport.awaiting
+  local first = awaiting[1]
+  if not first or first.phase == "closed" or first.is_answered then
+    awaiting[1], first = self, self
+  end
+  return first == self and now or first.opened_at
+end
+
 --- Returns the feed of a cache, which has begun. `hooks` are
 --   on_change(cache)               called when something has come
 --   begin_anew(cache, state, err)  has to give the cache another replica, with that state. Returns true, or nil and an
@@ -667,7 +706,10 @@ local function new(cache, hooks, file, timeout)
     is_synced = false,  -- the content has come from the server
     file = file,
     describe_content = nil, -- function for the file: see content_file.lua
-    fall_back_at = nil, -- when the content of the file is used
+    opened_at = 0,
+    awaited_since = nil, -- when the first feed of the client has begun to wait; nil once a caller has waited
+    is_answered = false, -- the server has answered a read of a page
+    fall_back_at = nil, -- when the content of the file is used, unless no endpoint answers
     is_from_file = false, -- the content is that of the file
     is_tending = false, -- the work of the file is being done
     staleness = nil,
@@ -683,7 +725,8 @@ local function new(cache, hooks, file, timeout)
   self.describe_content = function() return content_of(self) end
   local now = driver.get().now()
   self.staleness = staleness.new(cache.prefix, now)
-  self.fall_back_at = file and now + timeout
+  self.opened_at, self.awaited_since = now, begin_awaiting(self, now)
+  self.fall_back_at = file and self.awaited_since + timeout
   return self
 end
 

@@ -105,6 +105,7 @@ local function new(endpoints, opts)
     closing = nil,        -- driver event: set when the transport is closed
     guarded = setmetatable({}, { __mode = "v" }), -- [1]: the sentinel of the client
     sentinel = nil,       -- the same sentinel, held while `uses` is not 0
+    history_reported_at = -math.huge, -- when the log was told that the server has another history
     refusal = nil,        -- the error with which the server has refused the user
     tries_once = opts.tries_once, -- a call fails as soon as its endpoint has failed once
   }, transport_mt)
@@ -114,6 +115,7 @@ local function new(endpoints, opts)
   self.cluster = cluster.new(self, opts.sync_endpoints)
   self.keeper = keepers.new(self, metadata_of)
   self.feeds = setmetatable({}, { __mode = "k" }) -- as keys: the feeds of caches
+  self.awaiting = setmetatable({}, { __mode = "v" }) -- [1]: the first of them that waits for a silent server
   self.state = states.new(self)
   return self
 end
@@ -356,7 +358,9 @@ local function poll_dialer(self, now)
   local is_asked = self.waiting > 0 or self.dialer:has_connection() or self.watch_calls:wants_connection(now)
     or self.reads:wants_connection(now) or self.keeper:wants_connection(now)
   if not is_asked then return nil end
+  local failures = self.dialer.failures
   local connection, seconds = self.dialer:poll(now)
+  if self.dialer.failures > failures and next(self.feeds) ~= nil then self:look_again() end -- they may have files
   if connection then
     use_opened(self, connection)
     return 0
