@@ -5,6 +5,7 @@ local keywatch = require "keywatch"
 
 local answer = require "spec.support.answer"
 local directory = require "spec.support.directory"
+local events = require "spec.support.events"
 
 local N, SIZE = 600, 8192 -- more than 4 MiB
 
@@ -224,3 +225,30 @@ for _, kind in ipairs { "in memory", "on the disk" } do
     end)
   end)
 end
+
+describe("a watch that is behind", function()
+  local store
+
+  before_each(function() store = keywatch.open { now = 0 } end)
+  after_each(function() store:close() end)
+
+  it("has more to read without waiting, though a revision takes many steps", function()
+    for i = 1, 20000 do store:put(("k%05d"):format(i), "") end
+    local w = store:watch("k20000", { start_revision = 20002 })
+    store:delete("k", { prefix = true })
+    assert.equal("delete k20000 20002", events.text(w:next(0)))
+  end)
+
+  it("has more to read without waiting, though what comes first is unwanted", function()
+    for _ = 1, 3000 do store:put("a", "x") end
+    store:put("a", "wanted")
+    for _, read in ipairs { function(one) return one:next(0) end, function(one)
+      return select(2, keywatch.select { one, timeout = 0 })
+    end } do
+      local one = assert(store:object_watch("a", {
+        start_revision = 1, max_bytes = 10000, where = function(object) return object == "wanted" end,
+      }))
+      assert.equal("wanted", assert(read(one)).object)
+    end
+  end)
+end)

@@ -42,22 +42,6 @@ describe("next", function()
     end
   end)
 
-  it("has not read everything while the store has not told the watch everything", function()
-    local store = store_with_keys()
-    for i = 1, 20000 do store:put(("k%05d"):format(i), "") end
-    local w = store:watch("k20000", { start_revision = 20005 })
-    store:delete("k", { prefix = true }) -- a revision that takes many steps
-    assert.equal("delete k20000 20005", events.text(w:next(0)))
-    for _ = 1, 5000 do store:put("a", ("x"):rep(400)) end -- more than a queue holds
-    store:put("a", "wanted")
-    for _, read in ipairs { function(one) return one:next(0) end, function(one)
-      return select(2, keywatch.select { one, timeout = 0 })
-    end } do
-      local wanted = { prefix = true, start_revision = 20006, where = function(object) return object == "wanted" end }
-      assert.equal("wanted", (assert(read(assert(store:object_watch("a", wanted)))).object))
-    end
-  end)
-
   it("fails not for good when its time is over", function()
     local store = store_with_keys()
     local w = store:watch("a")
