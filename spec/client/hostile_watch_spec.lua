@@ -2,6 +2,7 @@
 -- out of order, and never takes others along.
 
 local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
 
 local imposter = require "spec.support.imposter"
 local process = require "spec.support.process"
@@ -334,6 +335,66 @@ describe("a watch of a hostile server", function()
       peer:behave { [WATCH] = { "sequence", { "watch", { created(5) } }, { "endless" } } }
       local one = assert(connect():watch("a"))
       expect_error("answer_too_large", "larger than max_message", one:next(PATIENT))
+    end)
+  end)
+end)
+
+describe("a watch in virtual time", function()
+  --- Runs fn(client, world) in a world whose server answers Watch by handler(call).
+  local function run(handler, fn)
+    testing.run(function(world)
+      world.server.server:mount("etcdserverpb.Watch", {
+        Watch = { stream = true, request = "WatchRequest", response = "WatchResponse", handler = handler },
+      })
+      fn(world:client(), world)
+    end)
+  end
+
+  --- Answers each create request, and then ends the watch with `reason`, if fn(n) is true for the n-th one.
+  local function ending(reason, fn)
+    local counts = { creates = 0 }
+    return counts, function(call)
+      for request in call:messages() do
+        if request.create_request then
+          counts.creates = counts.creates + 1
+          call:send(created(5, counts.creates))
+          if fn(counts.creates) then
+            call:send { header = header(5), watch_id = counts.creates, canceled = true, cancel_reason = reason }
+          else
+            call:send(events(counts.creates, 6))
+          end
+        end
+      end
+    end
+  end
+
+  it("that is ended without a reason, again and again, is created at longer and longer intervals", function()
+    local counts, handler = ending(nil, function() return true end)
+    run(handler, function(client)
+      local one = assert(client:watch("a"))
+      assert.equal("timeout", select(2, one:next(60)).code)
+      assert(counts.creates > 20 and counts.creates < 100, counts.creates)
+      assert.same({ "waiting", "keywatch: the server has ended the watch without a reason" },
+        { client:state().state, client:state().why })
+    end)
+  end)
+
+  it("that is ended for a reason that passes goes on, and others are not held up", function()
+    for _, reason in ipairs { "rpc error: code = Unavailable desc = etcdserver: no leader",
+      "rpc error: code = ResourceExhausted desc = etcdserver: too many requests" } do
+      local _, handler = ending(reason, function(n) return n < 5 end)
+      run(handler, function(client)
+        assert.equal(6, assert(assert(client:watch("a")):next(60)).mod_revision)
+        assert.equal(6, assert(assert(client:watch("b")):next(0)).mod_revision)
+      end)
+    end
+  end)
+
+  it("whose call ends without a status that says why waits, and says so", function()
+    run(function() return true end, function(client)
+      local one, err = client:watch("a", { timeout = 10 })
+      assert.is_nil(one)
+      assert.same({ "unavailable", "keywatch: the server has ended the call" }, { err.code, err.message })
     end)
   end)
 end)

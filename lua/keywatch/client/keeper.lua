@@ -14,8 +14,8 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
-local is_refusal = require("keywatch.client.refusal").is_refusal
 local kept_leases = require "keywatch.store.kept"
+local refusal = require "keywatch.client.refusal"
 local timers = require "keywatch.task.timers"
 
 local KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
@@ -224,10 +224,8 @@ end
 --- Notes that a call was of no use. Unless its connection has ended, too, the next call is made later, and to another
 -- server.
 local function back_off(self, call, status, text)
-  -- The server's CANCELLED must not look like the cancellation of a task.
-  if status == grpc_status.OK or status == grpc_status.CANCELLED then status = grpc_status.UNAVAILABLE end
   local transport = self.transport
-  self.trouble = core.error_of(status, text ~= "" and text or "keywatch: the server has ended the call")
+  self.trouble = refusal.trouble_of(status, text)
   if transport.connection ~= call.connection then return end
   transport.leader_probe:begin(call.connection)
   transport:turn_away(call.connection, self.trouble.message)
@@ -252,7 +250,7 @@ local function take_end(self, call, status, text, is_refused)
   local refused = first_asked(call)
   if renew_token(self, call, status, text) then
     refused = nil
-  elseif is_refused or not is_refusal(status, text) or not refused then
+  elseif is_refused or not refusal.is_refusal(status, text) or not refused then
     refused = nil
     back_off(self, call, status, text)
   end

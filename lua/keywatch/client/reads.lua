@@ -11,6 +11,7 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
+local trouble_of = require("keywatch.client.refusal").trouble_of
 local wake = require("keywatch.watch.watch").wake
 
 local LEAST_SECONDS = 1 -- of the first attempt, whatever the client's timeout is
@@ -133,10 +134,8 @@ end
 --- Notes why an attempt has failed. The read is sent again: after a while if its connection goes on, else as soon as
 -- there is another connection. The server is asked whether it has a leader.
 local function postpone(self, read, connection, status, text)
-  -- The server's CANCELLED must not look like the cancellation of a task.
-  if status == grpc_status.CANCELLED then status = grpc_status.UNAVAILABLE end
   local transport = self.transport
-  read.trouble = core.error_of(status, text)
+  read.trouble = trouble_of(status, text)
   transport.leader_probe:begin(connection)
   if transport.connection ~= connection then return end
   transport:turn_away(connection, read.trouble.message)

@@ -2,6 +2,7 @@
 --- refusal: which statuses say that a server will not do what it was asked for, however often it is asked. After any
 -- other status the request can be repeated: the server is too busy, has no leader, is stopping, or was cut off.
 
+local core = require "keywatch.core"
 local grpc_status = require "keywatch.support.grpc_status"
 
 local REFUSALS = {
@@ -22,4 +23,12 @@ local function is_refusal(status, text)
   return REFUSALS[status] or status == grpc_status.UNKNOWN and (text or ""):find("^auth: ") ~= nil
 end
 
-return { is_refusal = is_refusal }
+--- Returns the error of a call that a server has ended, and that is made again. The server's CANCELLED must not look
+-- like the cancellation of a task, and the end without words must not look as if no server were reached.
+local function trouble_of(status, text)
+  if status == grpc_status.OK or status == grpc_status.CANCELLED then status = grpc_status.UNAVAILABLE end
+  local is_silent = status == grpc_status.UNAVAILABLE and (text or "") == ""
+  return core.error_of(status, is_silent and "keywatch: the server has ended the call" or text)
+end
+
+return { is_refusal = is_refusal, trouble_of = trouble_of }

@@ -25,9 +25,9 @@ local keepers = require "keywatch.client.keeper"
 local keys_by = require("keywatch.support.order").keys_by
 local leader_probe = require "keywatch.client.leader_probe"
 local methods = require "keywatch.client.methods"
+local refusals = require "keywatch.client.refusal"
 local range_stream = require "keywatch.client.range_stream"
 local reads = require "keywatch.client.reads"
-local is_refusal = require("keywatch.client.refusal").is_refusal
 local states = require "keywatch.client.state"
 local watch_calls = require "keywatch.client.watch_calls"
 
@@ -261,11 +261,11 @@ local function authenticate(self, connection, connections)
     elseif text == "etcdserver: authentication is not enabled" then
       connection.metadata = common_metadata(self)
       adopt(self, connection)
-    elseif is_refusal(status, text) then
+    elseif refusals.is_refusal(status, text) then
       refuse(self, connection, core.error_of(status, text))
     else
       local time = driver.get().now()
-      drop(self, connection, time, text)
+      drop(self, connection, time, refusals.trouble_of(status, text).message)
       self.dialer:turn_away(connection.endpoint, time)
     end
   end, common_metadata(self)) -- without the old token, which etcd would refuse
@@ -650,7 +650,8 @@ local IN_DOUBT = {
 
 --- Returns the error of a call that has failed.
 local function error_of_waiter(waiter, call)
-  local err = core.error_of(waiter.status, waiter.text)
+  local is_unavailable = waiter.status == grpc_status.UNAVAILABLE
+  local err = (is_unavailable and refusals.trouble_of or core.error_of)(waiter.status, waiter.text)
   local is_done = err.code == "answer_too_large"
   local is_in_doubt = IN_DOUBT[waiter.status] and not is_refused(waiter, call)
   return mark_maybe_done(err, call.is_read or not is_done and not is_in_doubt)

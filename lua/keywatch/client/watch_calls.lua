@@ -19,9 +19,9 @@ local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local grpc_status = require "keywatch.support.grpc_status"
-local is_refusal = require("keywatch.client.refusal").is_refusal
 local keys_by = require("keywatch.support.order").keys_by
 local reason = require "keywatch.support.reason"
+local refusal = require "keywatch.client.refusal"
 local wake = require("keywatch.watch.watch").wake
 
 local NO_LEADER = require("keywatch.client.leader_probe").NO_LEADER
@@ -259,8 +259,8 @@ local function call_for(self, connection, watch)
 end
 
 --- Attaches an idle watch. It stays idle if there is no call for it.
-local function attach(self, connection, watch)
-  self.idle[watch] = nil
+local function attach(self, connection, watch, now)
+  self.idle[watch], watch.attached_when = nil, now
   local state, next_revision = watch.core:state()
   if state ~= "idle" then return end
   watch.attached_at = next_revision
@@ -273,9 +273,19 @@ local function attach(self, connection, watch)
   end
 end
 
---- Attaches all idle watches.
-local function attach_all(self, connection)
-  for _, watch in ipairs(keys_by(self.idle, "tag")) do attach(self, connection, watch) end
+--- Attaches all idle watches, except those whose pause is not over. Returns the seconds until the first of these is to
+-- be attached, or nil.
+local function attach_all(self, connection, now)
+  local wait = nil
+  for _, watch in ipairs(keys_by(self.idle, "tag")) do
+    local left = (watch.retry_at or 0) - now
+    if left <= 0 then
+      attach(self, connection, watch, now)
+    elseif not wait or left < wait then
+      wait = left
+    end
+  end
+  return wait
 end
 
 --- Removes all watches from a call that has ended. Those that have room become idle, the others are full. Events that
@@ -315,9 +325,7 @@ local function note_end(self, call, status, text)
   local has_no_leader = text == NO_LEADER -- proxies of etcd end the call with the status "unknown"
   if has_lasted then self.failures = 0 end
   if has_lasted and not has_no_leader then return end
-  -- The server's CANCELLED must not look like the cancellation of a task.
-  if status == grpc_status.OK or status == grpc_status.CANCELLED then status = grpc_status.UNAVAILABLE end
-  self.trouble = core.error_of(status, text or "keywatch: the server has ended the call")
+  self.trouble = refusal.trouble_of(status, text)
   if not has_lasted then back_off(self) end
   if has_no_leader then
     self.transport:leave(call.connection, text)
@@ -350,7 +358,7 @@ function call_methods:on_ready(connection, number)
   if status == nil then return end
   connection:forget(number)
   remove(owner, self)
-  local is_fatal = is_refusal(status, text) or core.error_of(status, text).code == "answer_too_large"
+  local is_fatal = refusal.is_refusal(status, text) or core.error_of(status, text).code == "answer_too_large"
   if is_fatal and not is_refused and not renew(owner, self, status, text) then
     fail_all(self, status, text)
   else
@@ -573,19 +581,36 @@ function watch_calls_methods.cancel_questions(_, connection)
   if verification and verification.number then connection:cancel(verification.number) end
 end
 
---- Returns true if the server has refused a watch because of the token, and the user is authenticated anew. The watch
--- is then idle.
+--- Returns true if the server has ended a watch with a reason that passes: because of the token, and the user is
+-- authenticated anew; or with a status that is no refusal, which is returned, too, as an error. The watch is then idle.
 local function revive(self, watch)
-  local status, text = reason.parse(watch.core:refusal() or "")
-  if not watch.call or not renew(self, watch.call, status, text) then return false end
+  local words = watch.core:refusal()
+  if not words or not watch.call then return false end
+  local status, text = reason.parse(words)
+  local is_renewed = renew(self, watch.call, status, text)
+  if not is_renewed and refusal.is_refusal(status, text) then return false end
   watch.core:revive()
-  return true
+  return true, not is_renewed and refusal.trouble_of(status, text) or nil
+end
+
+--- Delays the next attempt of a watch that the server has ended, longer each time until the watch lasts.
+local function pause(self, watch, trouble)
+  local now = driver.get().now()
+  watch.ends = now - watch.attached_when >= STABLE and 1 or (watch.ends or 0) + 1
+  watch.retry_at, self.trouble = now + self.transport.backoff(watch.ends), trouble
 end
 
 --- Handles a change of a watch that the core has announced.
 local function attend(self, connection, watch)
   local state, _, is_lagging, has_room, is_suspect = watch.core:state()
-  if state == "failed" and revive(self, watch) then state = "idle" end
+  local trouble
+  if state == "idle" and not is_lagging and watch.call then
+    trouble = refusal.trouble_of(grpc_status.OK, "keywatch: the server has ended the watch without a reason")
+  elseif state == "failed" then
+    local is_revived
+    is_revived, trouble = revive(self, watch)
+    state = is_revived and "idle" or state
+  end
   if state == "open" then self.trouble, self.old_token = nil, nil end
   if state == "open" and is_suspect then
     verify(self, connection, watch)
@@ -594,6 +619,7 @@ local function attend(self, connection, watch)
     watch.has_own_call = watch.has_own_call or is_lagging
     watch.is_full = is_lagging and not has_room
     if not watch.is_full then self.idle[watch] = true end
+    if trouble then pause(self, watch, trouble) end
   elseif state == "failed" then
     leave(watch)
   elseif state == "open" and not watch.has_own_call and starts_in_future(watch) then
@@ -629,7 +655,7 @@ function watch_calls_methods:poll(now)
   local wait = nil
   local current = self.transport.connection
   if current and next(self.idle) then
-    if now >= self.retry_at then attach_all(self, current) else wait = self.retry_at - now end
+    if now >= self.retry_at then wait = attach_all(self, current, now) else wait = self.retry_at - now end
   elseif now < self.retry_at and next(self.idle) then
     wait = self.retry_at - now
   end
