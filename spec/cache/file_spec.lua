@@ -206,6 +206,40 @@ describe("a cache with a file", function()
     end)
   end)
 
+  it("asks again if its answer is older than the file, which another process has written by then", function()
+    run(function(world)
+      make_file(world)
+      world.server:slow(0.1)
+      local writer, reader = world:client(), world:client()
+      local other = assert(writer:cache("/a/", { file = path }))
+      assert(other:wait_synced(PATIENCE))
+      local is_armed = true
+      world.server.server:use {
+        after = function(call)
+          if not is_armed or call.path ~= "/etcdserverpb.KV/Range" then return end
+          is_armed = false
+          world:isolate(reader) -- the answer is on its way
+        end,
+      }
+      local cache = assert(reader:cache("/a/", { file = path, timeout = 5 }))
+      keywatch.sleep(1)
+      assert.is_false(is_armed)
+      assert(writer:put("/a/2", "two"))
+      keywatch.sleep(1)
+      other:close() -- which writes the file
+      assert(cache:wait_ready(PATIENCE))
+      assert.equal("/a/1=1 /a/2=two /a/3=3", keys_of(cache))
+      assert.is_true(cache:status().from_file)
+      local watch = assert(cache:watch("/a/", { prefix = true }))
+      world:join(reader)
+      assert(cache:wait_synced(PATIENCE))
+      assert.equal("/a/1=1 /a/2=two /a/3=3", keys_of(cache))
+      assert(writer:put("/a/3", "three"))
+      assert.equal("three", assert(watch:next(PATIENCE)).value)
+      assert.equal(0, logs.count("set back"))
+    end)
+  end)
+
   it("takes the content of another cluster, and ends its watches", function()
     run(function(world)
       make_file(world)

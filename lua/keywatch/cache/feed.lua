@@ -75,6 +75,7 @@ local function begin_reading(self, why)
   if self.phase == "closed" then return state:close() end
   self.phase, self.why, self.state, self.read, self.page_cluster = "reading", why, state, nil, nil
   self.read_bytes, self.is_complete, self.rest = 0, false, self.transport.new_rest()
+  self.is_before_file = false
   if old then old:close() end
   if old_rest then old_rest:close() end
   if self.phase == "reading" then ask_page(self) end
@@ -133,7 +134,8 @@ local function report_history(self, why)
 end
 
 --- Gives the pages that have come to the replica. The first ones are its base. Later ones are merged with what it has,
--- unless its history is another one. Returns true, or nil and an error.
+-- unless its history is another one. Returns true, or nil and an error; or false if the pages have to be read again:
+-- the content of the file was loaded after they were asked for, and may be newer than they are.
 local function use_state(self)
   if not self.cluster then return self.cache.replica:load(self.state) end
   local is_other = self.why and OTHER_HISTORY[self.why.code] or self.cluster ~= self.page_cluster
@@ -141,6 +143,7 @@ local function use_state(self)
     local ok, err = self.cache.replica:merge(self.state)
     if ok or err.code ~= "stale_revision" then return ok, err end
   end
+  if self.is_before_file then return false end
   local why = self.why and OTHER_HISTORY[self.why.code] and self.why
   why = why or core.new_error(self.cluster ~= self.page_cluster and "cluster_changed" or "regressed")
   if self.file then self.file:forget() end
@@ -154,6 +157,7 @@ local function use_pages(self)
   local _, revision = self.state:last()
   local ok, err = use_state(self)
   if self.phase ~= "reading" then return end
+  if ok == false then return begin_reading(self, self.why) end
   if not ok then return pause(self, err) end
   local state = self.state
   self.state, self.cluster = nil, self.page_cluster
@@ -377,6 +381,7 @@ local function fall_back(self, now)
   self.fall_back_at = nil
   if not cluster or self.phase == "closed" then return end
   self.cluster, self.is_from_file, self.heard_at = cluster, true, now - math.max(0, os.time() - time_of_day)
+  self.is_before_file = self.phase == "reading"
   self.staleness:begin_with_file(self.file.path, self.heard_at, present_trouble(self), now)
   tell(self)
   if self.changed then self.changed:set() end
@@ -686,6 +691,7 @@ local function new(cache, hooks, file, timeout)
     read = nil,         -- the page that is on its way
     read_bytes = 0,     -- of these pages
     is_complete = false, -- all pages have come
+    is_before_file = false, -- they were asked for before the content of the file was loaded
     rest = nil,         -- of the range, see client/range_stream.lua
     page_cluster = nil, -- the cluster of these pages
     read_at = nil,      -- when the first one has come
