@@ -18,7 +18,7 @@ static kw_revision lower_of(const kw_store *store) {
 }
 
 void kw_compaction_start(kw_store *store, int64_t rev) {
-  if (store->hook.on_compact != NULL) store->hook.on_compact(rev, store->hook.ctx);
+  if (store->hook.on_compact != NULL) store->hook.on_compact(store->hook.ctx);
   store->compact_next = lower_of(store);
   store->compact_revision = rev;
   if (store->compact_requested < rev) store->compact_requested = rev;
@@ -39,6 +39,12 @@ static bool is_running(const kw_store *store) {
   return store->compact_next.main <= store->compact_revision && !store->compact_is_stuck;
 }
 
+/* True if watchers have still to be told what the compaction removes. */
+static bool is_untold(const kw_store *store) {
+  return store->hook.untold != NULL &&
+         store->hook.untold(store->hook.ctx) <= store->compact_revision;
+}
+
 bool kw_compaction_is_waiting(const kw_store *store) {
   return store->database != NULL && is_running(store) &&
          kw_log_on_disk(store->log) < store->compact_revision;
@@ -46,6 +52,7 @@ bool kw_compaction_is_waiting(const kw_store *store) {
 
 int64_t kw_compaction_deadline(const kw_store *store) {
   if (!is_running(store) || kw_snapshot_is_gathering(store)) return KW_NEVER;
+  if (is_untold(store)) return KW_NEVER;
   if (kw_compaction_is_waiting(store)) return KW_NEVER;
   if (!kw_log_may_remove(store->log, (size_t)store->options.step_records)) return KW_NEVER;
   return store->compact_is_delayed ? store->compact_retry_at : INT64_MIN;

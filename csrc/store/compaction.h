@@ -28,7 +28,8 @@ void kw_compaction_start(kw_store *store, int64_t rev);
 void kw_compaction_reset(kw_store *store, int64_t rev);
 
 /* Returns when the next step is due: INT64_MIN, or a later time if memory was short in the last one. KW_NEVER if there
- * are no records to visit, if the gathering commit group is too large, or if it waits for a checkpoint. */
+ * are no records to visit, if the gathering commit group is too large, or if it waits for a checkpoint or until
+ * watchers were told, see kw_store_hook. */
 int64_t kw_compaction_deadline(const kw_store *store);
 
 /* True if the running compaction waits for a checkpoint: only records that the database has can be removed. */

@@ -219,20 +219,21 @@ bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *e
 }
 
 /* Returns the put that a change of revision `rev` has replaced, or NULL. */
-static const kw_change *previous(const kw_store *store, kw_slice key, int64_t rev) {
-  if (rev - 1 < store->compact_revision) return NULL;
+static const kw_change *previous(const kw_store *store, kw_slice key, int64_t rev,
+                                 int64_t compacted) {
+  if (rev - 1 < compacted) return NULL;
   const kw_key_history *history = kw_index_find(&store->index, key);
   const kw_change *change = history == NULL ? NULL : kw_key_history_at(history, rev - 1);
   return change == NULL || change->tombstone ? NULL : change;
 }
 
-kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev) {
-  const kw_change *change = previous(store, key, rev);
+kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev, int64_t compacted) {
+  const kw_change *change = previous(store, key, rev, compacted);
   return change == NULL ? NULL : kw_store_record(store, change);
 }
 
-size_t kw_store_previous_size(const kw_store *store, kw_slice key, int64_t rev) {
-  const kw_change *change = previous(store, key, rev);
+size_t kw_store_previous_size(const kw_store *store, kw_slice key, int64_t rev, int64_t compacted) {
+  const kw_change *change = previous(store, key, rev, compacted);
   if (change == NULL) return 0;
   size_t size = kw_log_size(store->log, kw_change_revision(change), false);
   return size == 0 ? KW_PREVIOUS_UNREADABLE : size;

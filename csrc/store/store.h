@@ -315,14 +315,15 @@ kw_log_cursor kw_store_seek_inside(const kw_store *store, kw_revision rev);
 bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry);
 
 /* Returns the record that a key had before a change of revision `rev`, borrowed as from kw_store_apply. Returns NULL
- * if the key did not exist, or if that revision was compacted. A record that cannot be read is empty. */
-kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev);
+ * if the key did not exist, or if that revision was compacted. A record that cannot be read is empty. `compacted` is
+ * the store's compacted revision, or a lower one from which on the history is known to be there still. */
+kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev, int64_t compacted);
 
 #define KW_PREVIOUS_UNREADABLE SIZE_MAX
 
 /* Returns the bytes of the record that kw_store_previous returns; 0 if there is none; KW_PREVIOUS_UNREADABLE if it
  * cannot be read. */
-size_t kw_store_previous_size(const kw_store *store, kw_slice key, int64_t rev);
+size_t kw_store_previous_size(const kw_store *store, kw_slice key, int64_t rev, int64_t compacted);
 
 /* Returns why the last unreadable record since the last apply, seek, step, poll or hash could not be read:
  * KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if it is damaged. Returns KW_OK if all were read. */
@@ -449,8 +450,11 @@ int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records);
 typedef struct kw_store_hook {
   /* The revisions after `before`, up to the store's revision, have become visible. */
   void (*on_visible)(int64_t before, void *ctx);
-  /* The history before `rev` is about to be compacted. */
-  void (*on_compact)(int64_t rev, void *ctx);
+  /* History is about to be compacted. */
+  void (*on_compact)(void *ctx);
+  /* Returns the first visible revision that watchers which were never slow have not been told, or INT64_MAX. A
+   * compaction removes nothing while that revision is compacted. */
+  int64_t (*untold)(void *ctx);
   /* A replica, which was at `before`, got a new base: its history does not go on. */
   void (*on_replace)(int64_t before, void *ctx);
   void *ctx;

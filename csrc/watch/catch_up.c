@@ -149,6 +149,7 @@ void kw_catch_up_step(kw_hub *hub) {
     if (hub->chosen == NULL) return;
   }
   if (is_passed(hub)) give_up(hub);
+  hub->catching_up.compacted = kw_store_compact_revision(hub->store);
   if (hub->n_chosen == 0) {
     hub->walk_from = choose_near(hub);
     hub->walk_next = (kw_revision){.main = hub->walk_from};

@@ -120,13 +120,20 @@ static void on_visible(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
   if (hub->is_behind || kw_watch_group_count(hub->synced) == 0) return;
   hub->tell_next = (kw_revision){.main = before + 1};
+  hub->walk.compacted = kw_store_compact_revision(hub->store);
   kw_delivery_step(hub);
 }
 
-/* Synced watchers have not been slow: they are told before their history goes, in one piece. */
-static void on_compact(int64_t rev, void *ctx) {
+/* The compactions of a replica follow its events: with a step for each, a hub that is behind keeps up with any feed. */
+static void on_compact(void *ctx) {
   kw_hub *hub = ctx;
-  while (hub->is_behind && hub->tell_next.main <= rev) kw_delivery_step(hub);
+  if (hub->is_behind) kw_delivery_step(hub);
+}
+
+/* Synced watchers have not been slow: they are told before their history goes. */
+static int64_t untold(void *ctx) {
+  const kw_hub *hub = ctx;
+  return hub->is_behind ? hub->tell_next.main : INT64_MAX;
 }
 
 /* Fails every watcher that has begun: its history does not go on. A watcher that begins after the old and after the new
@@ -147,5 +154,5 @@ static void on_replace(int64_t before, void *ctx) {
 }
 
 void kw_delivery_begin(kw_hub *hub) {
-  kw_store_set_hook(hub->store, (kw_store_hook){on_visible, on_compact, on_replace, hub});
+  kw_store_set_hook(hub->store, (kw_store_hook){on_visible, on_compact, untold, on_replace, hub});
 }

@@ -31,7 +31,8 @@ static int give(kw_scroll *scroll, const kw_log_entry *entry, kw_work *work, kw_
   const kw_store *store = scroll->hub->store;
   event->record = scroll->record = kw_log_keep(entry);
   if (event->record == NULL) return KW_ERR_NO_MEMORY;
-  if (scroll->watcher->prev_kv) event->prev = kw_walk_previous(store, event);
+  if (scroll->watcher->prev_kv)
+    event->prev = kw_walk_previous(store, event, scroll->batch->compacted);
   if (event->prev != NULL && event->prev->len == 0) return kw_store_read_failure(store);
   kw_work_spend(work, entry->bytes.len + (event->prev == NULL ? 0 : event->prev->len));
   scroll->left--;

@@ -76,15 +76,16 @@ static bool has_previous(const kw_event *event) {
   return kv.create_revision != kv.mod_revision;
 }
 
-kw_blob *kw_walk_previous(const kw_store *store, const kw_event *event) {
+kw_blob *kw_walk_previous(const kw_store *store, const kw_event *event, int64_t compacted) {
   if (!has_previous(event)) return NULL;
-  return kw_store_previous(store, kw_keyvalue_key(event->record), event->revision);
+  return kw_store_previous(store, kw_keyvalue_key(event->record), event->revision, compacted);
 }
 
 static size_t previous_size(kw_walk *walk, const kw_event *event) {
   walk->lookups++;
   if (!has_previous(event)) return 0;
-  return kw_store_previous_size(walk->store, kw_keyvalue_key(event->record), event->revision);
+  return kw_store_previous_size(walk->store, kw_keyvalue_key(event->record), event->revision,
+                                walk->compacted);
 }
 
 /* Counts an event of the long revision. */
@@ -102,7 +103,7 @@ static void count(kw_walk *walk, kw_pending *pending, const kw_event *event) {
 static void become_long(kw_walk *walk, kw_pending *pending) {
   uint32_t n = pending->n - pending->n_of_revision;
   pending->long_revision = pending->revision;
-  pending->compacted = kw_store_compact_revision(walk->store);
+  pending->compacted = walk->compacted;
   pending->wants_previous = wants_previous(pending->watched);
   walk->most_bytes = SIZE_MAX;
   for (uint32_t i = n; i < pending->n; i++) count(walk, pending, &walk->events[pending->at[i]]);
@@ -189,7 +190,7 @@ static bool fill(const kw_walk *walk, const kw_pending *pending, const kw_watche
   for (uint32_t i = 0; i < pending->n; i++) {
     kw_event event = walk->events[pending->at[i]];
     if (!kw_walk_is_wanted(watcher, event.is_delete)) continue;
-    if (watcher->prev_kv) event.prev = kw_walk_previous(walk->store, &event);
+    if (watcher->prev_kv) event.prev = kw_walk_previous(walk->store, &event, walk->compacted);
     if (event.prev != NULL && event.prev->len == 0) return false;
     kw_batch_add(batch, &event);
   }

@@ -35,8 +35,10 @@ typedef struct kw_pending kw_pending;
 /* All zero but for the first four fields, a walk is empty and ready for use. */
 typedef struct kw_walk {
   const kw_store *store;
-  const uint64_t *era;  /* the hub's */
-  size_t long_bytes;    /* a revision with more is long, see kw_hub_options */
+  const uint64_t *era; /* the hub's */
+  size_t long_bytes;   /* a revision with more is long, see kw_hub_options */
+  int64_t
+      compacted; /* records before events are told from this revision on, see kw_store_previous */
   bool counts_previous; /* most_bytes includes the records before the events, where they are told */
   kw_arena arena;
   kw_event *events; /* without `prev`; their records are the walk's */
@@ -62,8 +64,8 @@ typedef enum kw_told {
 bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry);
 
 /* Returns the record that the key of an event had before, borrowed as from kw_store_apply. NULL: there was none, or it
- * has been compacted. An empty record: it could not be read. */
-kw_blob *kw_walk_previous(const kw_store *store, const kw_event *event);
+ * has been compacted. An empty record: it could not be read. For `compacted` see kw_store_previous. */
+kw_blob *kw_walk_previous(const kw_store *store, const kw_event *event, int64_t compacted);
 
 /* True if the watcher's filters let a put, or a delete, through. */
 static inline bool kw_walk_is_wanted(const kw_watcher *watcher, bool is_delete) {

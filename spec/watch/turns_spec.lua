@@ -114,6 +114,31 @@ describe("a revision that is longer than a step", function()
   end)
 end)
 
+describe("a compaction after a revision that is longer than a step", function()
+  it("leaves the history to the watches that have still to be told, and tells them in steps", function()
+    for _, path in ipairs { false, directory.new() } do
+      local store = keywatch.open { now = 0, path = path or nil }
+      probe.set_walk_visits(store, VISITS)
+      assert(store:txn(puts(40)))
+      assert(store:put("z", "before"))
+      local handle = store:open_watch("z", { prev_kv = true })
+      local first = assert(store:delete("k", everything)).revision
+      assert(store:put("z", "after"))
+      assert(store:compact(first + 1))
+      assert.equal("compacted", select(2, store:get("z", { revision = first })).code)
+      assert.same({ 0, 0, true }, { handle:backlog() })
+      assert.is_true(store:is_compacting())
+      assert.is_true(settle(store) >= 4)
+      local _, list = handle:take()
+      assert.same({ "after", "before" }, { list[1].value, list[1].prev and list[1].prev.value })
+      assert.is_nil((handle:take()))
+      if not path then assert.is_false(store:is_compacting()) end -- on a disk it waits for a checkpoint
+      store:close()
+    end
+    directory.remove_all()
+  end)
+end)
+
 describe("a watch of small events with large records before them", function()
   it("is not told all of them in one step", function()
     for _, path in ipairs { false, directory.new() } do
