@@ -10,7 +10,8 @@
  *                         The seconds are nil if no work is waiting, if the clock is manual and no work is due, or if
  *                         the store is busy. A closed store returns false alone
  *
- *   store:is_busy()       -> whether a long write is under way. A closed store is not busy
+ *   store:is_busy()       -> whether a long write is under way, or failed ones are being undone. A closed store
+ *                         is not busy
  *   store:is_compacting() -> whether a compaction has records to remove. A closed store has none
  *
  * The work is lease expiry, compaction, lagging watchers and progress notifications. With a manual clock, time

@@ -148,53 +148,66 @@ static int read_rows(kw_store *store) {
   return rc;
 }
 
-/* Goes back to the durable state. Returns false if the store now lacks rows, which could not be read, or if removals
- * are lost, since memory was short. */
-static bool undo_all(kw_store *store) {
-  kw_durability *d = &store->durability;
-  d->submitted = d->durable;
-  kw_log_forget_after(store->log, d->durable.revision);
-  bool ok = kw_committer_forget(store->committer) == KW_OK;
-  kw_write_undo_all(store);
-  store->applied = store->revision;
-  store->rewrites++;
-  store->compact_requested = store->compact_revision;
-  store->alarms = (unsigned)d->durable.alarms;
-  return read_rows(store) == KW_OK && ok;
-}
-
 /* Makes the store read-only, for a reason. */
 static void give_up(kw_store *store, kw_fault fault) {
   store->failure = KW_ERR_STORAGE;
   kw_fault_describe(kw_error_describe(KW_ERR_STORAGE)->text, fault, store->failure_text);
 }
 
-static void fail(kw_store *store, int rc) {
+/* Makes a state that cannot be undone wholly a failed storage. */
+static void note_loss(kw_durability *d) {
+  d->failed = KW_ERR_STORAGE;
+  if (d->fault.what == NULL) d->fault.what = "the state before a failed write cannot be read";
+}
+
+/* Begins to go back to the durable state. */
+static void begin_undo(kw_store *store, int rc) {
   kw_durability *d = &store->durability;
-  kw_tickets_fail(&d->tickets, rc);
+  if (!kw_store_is_busy(store)) store->live_before = store->index.live;
+  d->failed = rc;
+  d->fault = kw_committer_fault(store->committer);
   kw_pause_end(&d->pause);
-  kw_fault fault = kw_committer_fault(store->committer);
-  if (!undo_all(store)) {
-    rc = KW_ERR_STORAGE;
-    if (fault.what == NULL) fault.what = "the state before a failed write cannot be read";
-  }
+  if (kw_committer_forget(store->committer) != KW_OK) note_loss(d);
+}
+
+bool kw_durability_undo(kw_store *store, kw_work *work) {
+  kw_durability *d = &store->durability;
+  store->rewrites++; /* for reads that go on between two calls */
+  if (!kw_write_undo_all(store, work)) return false;
+  d->submitted = d->durable;
+  store->applied = store->revision;
+  store->compact_requested = store->compact_revision;
+  store->alarms = (unsigned)d->durable.alarms;
+  if (read_rows(store) != KW_OK) note_loss(d);
+  int rc = d->failed;
+  d->failed = KW_OK;
+  kw_tickets_fail(&d->tickets, rc);
   if (rc == KW_ERR_NO_SPACE) kw_alarm_raise_by_disk(store, KW_ALARM_NO_SPACE);
   if (store->compact_is_stuck) kw_alarm_raise(store, KW_ALARM_CORRUPT);
-  if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) give_up(store, fault);
+  if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) give_up(store, d->fault);
   d->requested_ticket = 0;
   d->is_delayed = !d->is_submitted_requested;
   d->retry_at = store->now + KW_RETRY_MS;
   kw_lessor_postpone(store);
   kw_long_write_fail(store, rc);
+  return true;
+}
+
+/* Undoes all groups that are not durable; with `wait` in one piece. */
+static void fail(kw_store *store, int rc, bool wait) {
+  kw_work work = wait ? kw_work_without_end() : kw_work_of_turn();
+  begin_undo(store, rc);
+  kw_durability_undo(store, &work);
 }
 
 /* True if a checkpoint has failed, and the store does not know that yet. */
 static bool has_failed(const kw_store *store) {
-  return store->failure == KW_OK && kw_committer_failure(store->committer) != KW_OK &&
-         kw_committer_is_idle(store->committer);
+  return store->failure == KW_OK && store->durability.failed == KW_OK &&
+         kw_committer_failure(store->committer) != KW_OK && kw_committer_is_idle(store->committer);
 }
 
-/* Returns true if the outcome of a group was taken, or all groups to come have failed. Records that a checkpoint has
+/* Returns true if the outcome of a group was taken, or all groups to come have failed. A failure is settled when the
+ * groups are undone: with `wait` at once. Records that a checkpoint has
  * written leave the memory. */
 static bool take(kw_store *store, bool wait) {
   kw_commit_meta meta;
@@ -202,9 +215,9 @@ static bool take(kw_store *store, bool wait) {
   if (store->database == NULL) return false;
   bool any = kw_committer_take(store->committer, wait, &meta, &rc);
   if (any && rc == KW_OK) succeed(store, &meta);
-  if (any && rc != KW_OK) fail(store, rc);
+  if (any && rc != KW_OK) fail(store, rc, wait);
   if (has_failed(store)) {
-    fail(store, KW_ERR_STORAGE);
+    fail(store, KW_ERR_STORAGE, wait);
     any = true;
   }
   int64_t applied = kw_committer_applied(store->committer)->revision;

@@ -5,7 +5,7 @@
  * A flush submits the gathering commit group to the committer. A poll takes the outcome. After success the group's
  * revisions become visible. The journal has the group then; a checkpoint writes it to the database later. After a
  * failure the store goes back to its durable state: the group is undone, and with it everything that was committed
- * later.
+ * later. That may take several turns, in which the store is busy and the tickets are not settled.
  *
  *   no room      the alarm is raised
  *   no memory    callers get the error, and may try again
@@ -26,5 +26,9 @@ int64_t kw_durability_deadline(const kw_store *store);
 /* Ends the delay of a failed group of background changes if its time has come: the next flush submits it. Begins a
  * checkpoint that is due. */
 void kw_durability_step(kw_store *store, int64_t now);
+
+/* Goes on undoing groups that have failed, while durability.failed is set. Returns true once that is done: the failure
+ * is settled then. */
+bool kw_durability_undo(kw_store *store, kw_work *work);
 
 #endif

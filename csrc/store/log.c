@@ -198,11 +198,13 @@ static void remove_place(kw_log *log, size_t at) {
   kw_shrink(&log->places, &log->cap, log->n, sizeof *log->places);
 }
 
-void kw_log_undo(kw_log *log) {
+size_t kw_log_undo(kw_log *log) {
   chunk *c = log->places[log->n - 1].chunk;
-  if (log->group != NULL) kw_commit_group_undo(log->group);
-  release_entry(log, c, &c->entries[--c->n]);
+  entry *e = &c->entries[--c->n];
+  size_t bytes = e->record->len;
+  release_entry(log, c, e);
   if (c->n == 0 && log->n > 1) remove_place(log, log->n - 1);
+  return bytes;
 }
 
 /* }====== */
@@ -482,9 +484,9 @@ void kw_log_free_passed(kw_log *log) {
   }
 }
 
-/* Takes `n` chunks out of the directory; their records are freed later. */
-static void pass_chunks(kw_log *log, size_t from, size_t n) {
-  for (size_t i = from; i < from + n; i++) {
+/* Takes the first `n` chunks out of the directory; their records are freed later. */
+static void pass_chunks(kw_log *log, size_t n) {
+  for (size_t i = 0; i < n; i++) {
     chunk *c = log->places[i].chunk;
     log->tail_bytes -= c->bytes;
     log->passed_bytes += c->bytes;
@@ -492,8 +494,7 @@ static void pass_chunks(kw_log *log, size_t from, size_t n) {
     log->passed = c;
   }
   log->n -= n;
-  if (n > 0)
-    memmove(log->places + from, log->places + from + n, (log->n - from) * sizeof log->places[0]);
+  if (n > 0) memmove(log->places, log->places + n, log->n * sizeof log->places[0]);
 }
 
 /* Drops the entries up to `rev` of the first chunk: they become holes, and there are no others. The entries behind them
@@ -516,7 +517,7 @@ static size_t chunks_until(const kw_log *log, int64_t rev) {
 
 void kw_log_move_to_disk(kw_log *log, int64_t rev) {
   size_t count = log->count, bytes = log->bytes;
-  pass_chunks(log, 0, chunks_until(log, rev));
+  pass_chunks(log, chunks_until(log, rev));
   if (log->n > 0) drop_first(log, rev);
   log->count = count; /* the database has them */
   log->bytes = bytes;
@@ -526,31 +527,6 @@ void kw_log_move_to_disk(kw_log *log, int64_t rev) {
 
 int64_t kw_log_on_disk(const kw_log *log) {
   return log->on_disk;
-}
-
-/* Drops the entries after `rev` of the last chunk. */
-static void drop_last(kw_log *log, int64_t rev) {
-  chunk *c = log->places[log->n - 1].chunk;
-  while (c->n > 0 && c->entries[c->n - 1].main > rev) {
-    entry *e = &c->entries[--c->n];
-    if (e->record == NULL) {
-      c->holes--;
-    } else {
-      release_entry(log, c, e);
-    }
-  }
-}
-
-void kw_log_forget_after(kw_log *log, int64_t rev) {
-  size_t n = places_until(log, (kw_revision){.main = rev, .sub = UINT32_MAX});
-  for (size_t i = n; i < log->n; i++) {
-    const chunk *c = log->places[i].chunk;
-    log->count -= c->n - c->holes;
-    log->bytes -= c->bytes;
-  }
-  pass_chunks(log, n, log->n - n);
-  if (log->n > 0) drop_last(log, rev);
-  kw_log_free_passed(log);
 }
 
 /* }====== */

@@ -61,8 +61,8 @@ void kw_log_free(kw_log *log);
  * reference. Returns KW_ERR_NO_MEMORY, and takes nothing, if memory is short. */
 int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record);
 
-/* Undoes the newest append, in the commit group, too: the record must be the last change of the group. */
-void kw_log_undo(kw_log *log);
+/* Undoes the newest append, but not in the commit group. Returns the bytes of the record. */
+size_t kw_log_undo(kw_log *log);
 
 /* {====== Reading ====== */
 
@@ -138,10 +138,6 @@ void kw_log_move_to_disk(kw_log *log, int64_t rev);
 
 /* Returns the revision up to which records are read from the database. */
 int64_t kw_log_on_disk(const kw_log *log);
-
-/* Forgets all records after `rev`, which the database does not have. Leaves the commit group alone. Frees as many of
- * them as a turn may, the others in kw_log_free_passed. */
-void kw_log_forget_after(kw_log *log, int64_t rev);
 
 /* True if dropped records still take memory. */
 bool kw_log_has_passed(const kw_log *log);

@@ -2,6 +2,7 @@
 #include "store/long_write.h"
 
 #include "base/mem.h"
+#include "store/durability.h"
 #include "store/write.h"
 
 struct kw_long_write {
@@ -43,7 +44,7 @@ int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *are
 }
 
 bool kw_store_is_busy(const kw_store *store) {
-  return store->long_write != NULL;
+  return store->long_write != NULL || store->durability.failed != KW_OK;
 }
 
 uint64_t kw_store_take_number(kw_store *store) {
@@ -69,7 +70,7 @@ static void end(kw_store *store, int rc) {
 }
 
 void kw_long_write_fail(kw_store *store, int rc) {
-  if (store->long_write != NULL) end(store, rc);
+  if (store->long_write != NULL) store->long_write->failure = rc;
 }
 
 size_t kw_store_reply_held(const kw_store *store) {
@@ -96,6 +97,7 @@ static bool undo(kw_store *store, kw_long_write *write, kw_work *work) {
 }
 
 void kw_store_go_on(kw_store *store, kw_work *work) {
+  if (store->durability.failed != KW_OK && !kw_durability_undo(store, work)) return;
   if (store->long_write == NULL) return;
   kw_log_release(store->log);
   kw_long_write *write = store->long_write;

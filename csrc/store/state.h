@@ -123,6 +123,8 @@ typedef struct kw_durability {
   bool is_requested;           /* the gathering group has a requested change */
   bool is_submitted_requested; /* the submitted group has one */
   uint64_t requested_ticket;   /* of the last submitted group that has one; 0 after a failure */
+  int failed;       /* why the groups failed that are being undone; KW_OK: nothing is undone */
+  kw_fault fault;   /* of that failure */
   bool is_delayed;  /* a group of background changes alone has failed, and is tried again */
   int64_t retry_at; /* at this time */
 } kw_durability;
@@ -149,12 +151,11 @@ struct kw_store {
   uint64_t rewrites;
   kw_counts counts;
   kw_open_write open;
-  int64_t live_before; /* while the store is busy: live keys without the open write */
-  kw_long_write
-      *long_write; /* the open write is evaluated in several turns; NULL: the store is not busy */
-  uint64_t last_number; /* that was taken, see kw_store_take_number */
-  uint64_t first_task;  /* lowest number of a task that waits; 0: none waits */
-  int64_t expiring;     /* id of the lease that the long write revokes because its time is over */
+  int64_t live_before;       /* while the store is busy: live keys before that */
+  kw_long_write *long_write; /* the open write is evaluated in several turns; NULL: there is none */
+  uint64_t last_number;      /* that was taken, see kw_store_take_number */
+  uint64_t first_task;       /* lowest number of a task that waits; 0: none waits */
+  int64_t expiring; /* id of the lease that the long write revokes because its time is over */
   kw_undo_list undo;
 
   int64_t compact_requested; /* becomes compact_revision when it is durable */

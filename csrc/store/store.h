@@ -211,11 +211,11 @@ int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_wor
  * an error: then nothing was begun.
  *
  * Every function of the store may be called while it is busy. Those that change the state, and kw_store_wait, first
- * do what is left of the long write, in one piece. kw_store_flush does nothing. */
+ * do in one piece what is left of that. kw_store_flush does nothing. */
 int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *arena, kw_reply *reply,
                    kw_write_owner owner);
 
-/* True while a long write is under way. */
+/* True while a long write is under way, or commit groups that have failed are being undone. */
 bool kw_store_is_busy(const kw_store *store);
 
 /* Returns the memory that the encoded records of the long write's reply take, in bytes. */
@@ -224,10 +224,10 @@ size_t kw_store_reply_held(const kw_store *store);
 /* Drops the records of the long write's reply, those to come included: nobody wants them. The write goes on. */
 void kw_store_abandon_reply(kw_store *store);
 
-/* Goes on with the long write, if there is one. */
+/* Goes on with what keeps the store busy, if it is. */
 void kw_store_go_on(kw_store *store, kw_work *work);
 
-/* Does what is left of the long write, if there is one, in one piece. */
+/* Does in one piece what is left of that. */
 void kw_store_finish(kw_store *store);
 
 /* Writes that wait for the end of a long write stand in one line: requests of clients, see rpc/write_queue.h, and calls

@@ -178,18 +178,17 @@ void kw_write_commit(kw_store *store) {
   store->undo.committed = store->undo.n;
 }
 
-bool kw_write_rollback_within(kw_store *store, kw_work *work) {
+/* Undoes the newest steps until the list has `n` words. `group` is the commit group that they are undone in, too, or
+ * NULL. */
+static bool undo_until(kw_store *store, size_t n, kw_commit_group *group, kw_work *work) {
   kw_undo_list *undo = &store->undo;
-  while (undo->n > undo->committed) {
+  while (undo->n > n) {
     if (!kw_work_is_left(work)) return false;
-    kw_work_spend(work, 0);
     kw_undo step = pop_undo(undo);
-    undo->open--;
-    if (step.kind == KW_UNDO_CHANGE || step.kind == KW_UNDO_DELETE) {
-      kw_log_undo(store->log);
-    } else if (store->group != NULL) {
-      kw_commit_group_undo(store->group);
-    }
+    bool has_record = step.kind == KW_UNDO_CHANGE || step.kind == KW_UNDO_DELETE;
+    if (undo->open > 0) undo->open--;
+    if (group != NULL) kw_commit_group_undo(group);
+    kw_work_spend(work, has_record ? kw_log_undo(store->log) : 0);
     undo_step(store, &step);
   }
   shrink_undo(undo);
@@ -197,20 +196,21 @@ bool kw_write_rollback_within(kw_store *store, kw_work *work) {
   return true;
 }
 
+bool kw_write_rollback_within(kw_store *store, kw_work *work) {
+  return undo_until(store, store->undo.committed, store->group, work);
+}
+
 void kw_write_rollback(kw_store *store) {
   kw_work work = kw_work_without_end();
   kw_write_rollback_within(store, &work);
 }
 
-void kw_write_undo_all(kw_store *store) {
+bool kw_write_undo_all(kw_store *store, kw_work *work) {
   kw_undo_list *undo = &store->undo;
-  while (undo->n > 0) {
-    kw_undo step = pop_undo(undo);
-    undo_step(store, &step);
-  }
-  store->open.n = 0;
-  undo->submitted = undo->committed = undo->open = 0;
-  shrink_undo(undo);
+  bool is_done = undo_until(store, 0, NULL, work);
+  undo->submitted = kw_min_size(undo->submitted, undo->n);
+  undo->committed = kw_min_size(undo->committed, undo->n);
+  return is_done;
 }
 
 /* A lease that was looked for. Many steps have the same one. */

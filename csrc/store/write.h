@@ -40,8 +40,9 @@ void kw_write_rollback(kw_store *store);
 /* Undoes the open write, or as much of it as the work allows. Returns true if the write is undone. */
 bool kw_write_rollback_within(kw_store *store, kw_work *work);
 
-/* Undoes all steps in the index and the leases. The log and the commit group must have forgotten them before. */
-void kw_write_undo_all(kw_store *store);
+/* Undoes all steps, or as many as the work allows. The commit group must have forgotten them before. Returns true if
+ * none is left. */
+bool kw_write_undo_all(kw_store *store, kw_work *work);
 
 /* Forgets how to undo the steps of the oldest `n` words: they are durable. Frees the leases that they revoked. */
 void kw_write_forget_undo(kw_store *store, size_t n);
