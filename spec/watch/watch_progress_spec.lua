@@ -466,16 +466,18 @@ describe("sync while another task reads", function()
       local store = keywatch.open()
       for i = 1, 3000 do store:put("a", tostring(i)) end
       local w = store:watch("a", { start_revision = 2, max_bytes = 0 })
+      local rest = keywatch.channel(1)
       keywatch.run(function()
         keywatch.spawn(function()
           repeat until w:next().mod_revision >= 1001
-          keywatch.sleep(0.01)
+          rest:receive()
           while w:next() do keywatch.sleep(0) end
         end)
         keywatch.sleep(0)
         local syncer = keywatch.spawn(function() return w:sync() end)
         keywatch.sleep(0)
         %s
+        rest:close()
         local ok, revision, err = syncer:join(10)
         print(ok, revision, err and err.code)
       end)
