@@ -1371,7 +1371,7 @@ function Informer:close() end
 ---@field users integer informers that share the objects
 ---@field gaps integer how often everything was read anew
 ---@field trouble? keywatch.Error why nothing comes
----@field stuck table<string,number> seconds of calls that do not return while changes wait, by the name of the handler
+---@field stuck table seconds of calls that do not return while changes wait, by the name of the handler
 
 ---@class keywatch.InformerEvent
 ---@field type "added"|"modified"|"deleted"|"error"

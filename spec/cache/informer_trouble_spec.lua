@@ -207,6 +207,71 @@ describe("an informer", function()
     end)
   end)
 
+  it("has all objects in an index when add_index returns, and when an informer with that index is there", function()
+    testing.run(function(world)
+      for i = 1, 3 do world.server.store:put("k" .. i, "v") end
+      local client, counts = world:client(), {}
+      local function slow(value)
+        keywatch.sleep(1)
+        return value
+      end
+      local one, same = client:informer(""), client:informer("")
+      assert(one:wait_synced(10))
+      local tasks = {}
+      for i, informer in ipairs { one, same, one } do
+        tasks[i] = keywatch.spawn(function()
+          assert.is_true(informer:add_index("i", slow))
+          counts[i] = informer:index_count("i", "v")
+        end)
+      end
+      tasks[4] = keywatch.spawn(function()
+        local other = client:informer("", { indexes = { i = slow } })
+        counts[4] = other:index_count("i", "v")
+        other:close()
+      end)
+      keywatch.join(tasks)
+      assert.same({ 3, 3, 3, 3 }, counts)
+      same:close()
+      one:close()
+    end)
+  end)
+
+  it("lets other tasks run after so much time, not after so many calls and changes", function()
+    local function compute()
+      local begun = os.clock()
+      while os.clock() - begun < 0.003 do end
+    end
+    for _, where in ipairs { "handler", "transform", "index" } do
+      keywatch.run(function()
+        local store, calls, turns = keywatch.open(), 0, 0
+        local function called(value)
+          compute()
+          calls = calls + 1
+          return value
+        end
+        local informer = store:informer("", { transform = where == "transform" and called or nil })
+        for i = 1, 20 do store:put("k" .. i, "v") end
+        assert(informer:wait_synced(10))
+        calls = 0
+        local other = keywatch.spawn(function()
+          while calls < 20 do
+            turns = turns + 1
+            keywatch.sleep(0)
+          end
+        end)
+        if where == "handler" then informer:add_handler { add = called } end
+        if where == "index" then keywatch.spawn(informer.add_index, informer, "i", called) end
+        if where == "transform" then
+          for i = 1, 20 do store:put("k" .. i, "w") end
+        end
+        other:join()
+        assert.is_true(turns > 10, where .. " " .. turns)
+        informer:close()
+        store:close()
+      end)
+    end
+  end)
+
   it("takes no index once it is closed", function()
     keywatch.run(function()
       local store = keywatch.open()

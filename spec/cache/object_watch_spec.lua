@@ -1098,6 +1098,29 @@ describe("object watches that share", function()
     end)
   end
 
+  it("that is being opened anew when keywatch.run ends goes on in the next one", function()
+    local client, writer = open_client()
+    local real, opens, fast, slow = client.watch, 0, nil, nil
+    keywatch.run(function()
+      local opts = { prefix = true, codec = "json", fields = "n=1" }
+      fast = close_later(assert(client:object_watch("/a/", opts)))
+      opts.max_bytes = 100
+      slow = close_later(assert(client:object_watch("/a/", opts)))
+      for _, one in ipairs { fast, slow } do assert.equal("nil timeout", short(one:next(0))) end
+      for i = 1, 10 do assert(writer:put("/a/1", json { n = 1, i = i })) end
+      for _ = 1, 10 do assert(fast:next(PATIENCE)) end
+      client.watch = function(...)
+        opens = opens + 1
+        if opens == 1 then keywatch.sleep(1000) end
+        return real(...)
+      end
+      while opens == 0 do slow:next(0.001) end
+    end)
+    local event
+    repeat event = assert(slow:next(PATIENCE)) until event.object.i == 10
+    assert.equal(2, opens)
+  end)
+
   it("fail alone with compacted if the history that one needs is gone", function()
     local store = open_store()
     local fast = open_at(store, { codec = "json", fields = "n=1" })
@@ -1286,10 +1309,10 @@ describe("object watches that share", function()
       for _ = 1, 30 do writer:put("/a/1", field(1)) end
       for _ = 1, 30 do assert(fast:next(PATIENCE)) end
       while slow:next(0) do end
-      local opener = assert(slow.opener)
+      local opener = assert(slow.opener.task)
       keywatch.sleep(0)
       slow:close()
-      opener:join()
+      opener:join(PATIENCE)
       assert.equal("nil", short(slow:next(0)))
       assert.is_nil(slow:error())
     end)

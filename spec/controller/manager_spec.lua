@@ -989,6 +989,29 @@ end)
 
 -- {====== Controller files ======
 
+describe("a signal", function()
+  it("is the first one though the manager is being stopped; the second one cuts that short", timed(function(_, client)
+    local manager, signals = controller.manager { store = client }, keywatch.channel(1)
+    manager:add(thing({}, "slow", { stop = keywatch.sleep }))
+    manager:start()
+    assert(manager:wait_synced(5))
+    local attending = keywatch.spawn(require("keywatch.controller.manager").attend, {
+      manager = manager, signals = { wait = function() return signals:receive() end },
+    })
+    local stopping = keywatch.spawn(manager.stop, manager, 20)
+    keywatch.sleep(1)
+    signals:send("TERM")
+    keywatch.sleep(10)
+    assert.equal("stopping", manager:status().state)
+    assert.is_false(has_logged("stopping at once"))
+    signals:send("TERM")
+    stopping:join()
+    assert.is_true(keywatch.now() < 13)
+    assert.is_true(has_logged("SIGTERM: stopping at once"))
+    attending:cancel()
+  end))
+end)
+
 describe("a handler whose function hangs", function()
   for _, beside in ipairs { "controller", "handler" } do
     it("is reported within seconds by its name, and holds no other " .. beside .. " up", timed(function(_, client)

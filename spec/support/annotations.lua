@@ -85,6 +85,7 @@ local basic = {
   integer = function(v) return type(v) == "number" and v % 1 == 0 end,
   number = function(v) return type(v) == "number" end,
   string = function(v) return type(v) == "string" end,
+  table = function(v) return type(v) == "table" end,
 }
 
 local function list_trouble(self, value, kind, where)

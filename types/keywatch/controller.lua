@@ -248,7 +248,7 @@ function Controller:status() end
 ---@field source_failures integer calls of `map` and `where` that have failed
 ---@field seconds number that the calls have taken, in sum
 ---@field longest_call_seconds number that the oldest present call has taken
----@field stuck table<string,number> seconds of calls that are stuck in its informers, by the name of the handler
+---@field stuck table seconds of calls that are stuck in its informers, by the name of the handler
 ---@field failure? keywatch.Error that the controller has ended with
 ---@field queue? keywatch.controller.WorkQueueStatus
 

@@ -26,6 +26,7 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
+local slices = require "keywatch.task.slice"
 local stuck = require "keywatch.cache.stuck"
 local workers = require "keywatch.task.worker"
 
@@ -289,15 +290,14 @@ end
 
 --- The function of the worker.
 local function work(self)
-  local task, calls = driver.get().current(), 0
+  local task, slice = driver.get().current(), slices.new(CALLS_AT_ONCE)
   self.task, self.is_calling = task, false -- the task of a call may be gone, after a fork
   while not self.is_closed and self.task == task do
     if not self.current and not find(self) then
       rest(self)
     elseif self.current then
       tell(self)
-      calls = calls + 1
-      if calls % CALLS_AT_ONCE == 0 then driver.get().sleep(0) end
+      slices.pass(slice)
     end
   end
 end

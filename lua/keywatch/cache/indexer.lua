@@ -20,6 +20,7 @@ local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
+local slices = require "keywatch.task.slice"
 
 local LEAST_SLOTS = 1024 -- arrays that are not longer are never built anew
 local LEAST_PLACES = 16  -- and sets
@@ -348,7 +349,7 @@ end
 --- Adds the objects that exist to an index. The function of the program may wait, and other tasks run now and then:
 -- objects that are set meanwhile are in the index by that.
 local function fill(self, index)
-  local slot, count = 0, 0
+  local slot, slice = 0, slices.new(FILLED_AT_ONCE)
   while slot < self.n do
     slot = slot + 1
     local keys = self.keys
@@ -364,8 +365,7 @@ local function fill(self, index)
       else
         drop_empty(index, values)
       end
-      count = count + 1
-      if count % FILLED_AT_ONCE == 0 and driver.can_park() then driver.get().sleep(0) end
+      slices.pass(slice)
       if self.keys ~= keys then slot = 0 end
     end
   end
@@ -382,17 +382,19 @@ end
 
 --- Adds an index of all objects. Its field is_filled says that all of them are in it.
 function indexer_methods:add_index(name, fn)
-  local index = { name = name, fn = fn, values = {}, places = {}, sets = {}, failures = 0, is_filled = false }
+  local index = {
+    name = name, fn = fn, values = {}, places = {}, sets = {}, failures = 0, is_filled = false,
+    filled = driver.get().event(), filler = driver.get().current(),
+  }
   local list = {}
   for i, one in ipairs(self.indexes) do list[i] = one end
   list[#list + 1] = index
   self.indexes, self.by_name[name] = list, index
   local ok, raised = pcall(fill, self, index)
-  if not ok then -- the task was cancelled
-    remove_index(self, index)
-    error(raised, 0)
-  end
-  index.is_filled = true
+  index.is_filled = ok
+  if not ok then remove_index(self, index) end -- the task was cancelled
+  index.filled:set_for_all()
+  if not ok then error(raised, 0) end
 end
 
 --- Returns an iterator over the keys and objects that have a value in an index.

@@ -27,6 +27,7 @@ local selectors = require "keywatch.cache.selector"
 local transition = require "keywatch.cache.transition"
 local watches = require "keywatch.watch.watch"
 local wishes = require "keywatch.cache.wish"
+local workers = require "keywatch.task.worker"
 
 local NAME = "object_watch"
 local MAX_BYTES = 1024 * 1024 -- of a queue, as the core has it for a watch
@@ -57,7 +58,7 @@ local function release(self)
     note_marks(self, entry)
     entry.dispatcher:remove(entry)
   end
-  if opener then opener:cancel() end
+  if opener then opener:stop(true) end
 end
 
 --- Has the object watch fail. The error is handed out next, as an event; `change` is what it is about, if anything.
@@ -238,6 +239,7 @@ local function catch_up(self, entry)
   self.start, self.times_behind = resume, self.times_behind + 1
   local function open()
     local ok, watch, err = pcall(x.watch, x, key, options)
+    if not ok and errors.code_of(watch) == "cancelled" then error(watch, 0) end -- a worker begins again
     self.opener = nil
     if self.is_over then
       if ok and watch then watch:close() end
@@ -254,7 +256,7 @@ local function catch_up(self, entry)
   end
   rebind(self)
   if not is_remote then return open() end
-  self.opener = driver.get().spawn_own(open)
+  self.opener = workers.start(open)
 end
 
 -- }======
@@ -768,7 +770,7 @@ local function new(x, key, opts)
     watch = nil,         -- its own; ALONE
     entry = nil,         -- of a dispatcher; SHARED or BEHIND
     guard = nil,         -- removes the entry when nobody holds the object watch any more
-    opener = nil,        -- the task that opens its own watch
+    opener = nil,        -- the worker that opens its own watch
     arrival = d.event(), -- set when something may have come
     waits = 0,           -- waits that have begun and not ended
     bound = nil,         -- what they wait for: the own watch or the dispatcher

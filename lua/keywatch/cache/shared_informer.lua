@@ -31,6 +31,7 @@ local face = require "keywatch.concurrency.face"
 local handlers = require "keywatch.cache.handler"
 local indexers = require "keywatch.cache.indexer"
 local log = require "keywatch.support.log"
+local slices = require "keywatch.task.slice"
 local stuck = require "keywatch.cache.stuck"
 local transition = require "keywatch.cache.transition"
 local watches = require "keywatch.watch.watch"
@@ -418,7 +419,7 @@ end
 
 --- Reads the watch until that fails. The informer waits for handlers only when it has told a whole revision.
 local function follow(self, watch)
-  local d, count = driver.get(), 0
+  local d, slice = driver.get(), slices.new(AT_ONCE)
   while self.watch == watch do
     if self.task.is_cancelled then d.sleep(0) end -- which raises: functions of the program may wait below
     local event, err
@@ -428,12 +429,8 @@ local function follow(self, watch)
     take(self, event)
     event.value = nil -- the watch keeps the table
     if not self.load then self.revision = watch.revision end
-    count = count + 1
-    if has_full(self) and (self.load or watch.revision >= (event.mod_revision or 0)) then
-      await_room(self)
-    elseif count % AT_ONCE == 0 then
-      d.sleep(0)
-    end
+    if has_full(self) and (self.load or watch.revision >= (event.mod_revision or 0)) then await_room(self) end
+    slices.pass(slice)
   end
 end
 
@@ -531,9 +528,15 @@ function shared_methods:stuck_calls()
   return found
 end
 
---- Raises if there is an index of a name with another function; adds it if there is none.
+--- Has an index of a name, with all objects in it: adds it if there is none, and waits for another task that fills it.
+-- Raises if there is one with another function.
 function shared_methods:add_index(name, fn, method)
   local index = self.indexer:index(name)
+  while index and index.fn == fn and not index.is_filled do
+    if index.filler == driver.get().current() then check.misuse("%s: the index '%s' waits for itself", method, name) end
+    index.filled:wait()
+    index = self.indexer:index(name)
+  end
   if index and index.fn ~= fn then
     check.misuse("%s: there is an index '%s' with another function", method, name)
   end

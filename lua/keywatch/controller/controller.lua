@@ -33,6 +33,7 @@ local errors = require "keywatch.support.errors"
 local keepers = require "keywatch.controller.keeper"
 local log = require "keywatch.support.log"
 local queues = require "keywatch.controller.work_queue"
+local slices = require "keywatch.task.slice"
 local sources = require "keywatch.controller.source"
 local tasks = require "keywatch.task.task"
 local workers = require "keywatch.task.worker"
@@ -41,8 +42,7 @@ local NAME = "controller.new"
 local SYNC_TIMEOUT = 120 -- seconds
 local STOP_TIMEOUT = 30  -- seconds
 local GRACE = 1          -- seconds in which calls that were cancelled may still end, while stop waits
-local AT_ONCE = 64       -- calls without a wait, after which other tasks run; or
-local SLICE = 0.002      -- seconds after which they do
+local AT_ONCE = 64       -- calls without a wait, after which other tasks run
 
 local controller_methods = {}
 local controller_mt = { __name = "keywatch.controller", __index = controller_methods }
@@ -170,23 +170,18 @@ end
 --- Works on requests until the queue is closed and empty, or the worker was cut short. A request that a task of before
 -- has left is queued again first.
 local function work_on(self, slot)
-  local queue, now = slot.queue, self.now
+  local queue, slice = slot.queue, slices.new(AT_ONCE)
   if slot.has_request then
     local request = slot.request
     slot.has_request, slot.request = false, nil
     queues.give_back(queue, request)
   end
-  local count, until_ = 0, now() + SLICE
   while not slot.is_cut do
     local request = queue:get()
     if request == nil then return end
     slot.has_request, slot.request = true, request
     reconcile(self, slot)
-    count = count + 1
-    if count % AT_ONCE == 0 or now() > until_ then
-      driver.get().sleep(0)
-      until_ = now() + SLICE
-    end
+    slices.pass(slice)
   end
 end
 

@@ -32,6 +32,7 @@ local keepers = require "keywatch.controller.keeper"
 local log = require "keywatch.support.log"
 local observers = require "keywatch.concurrency.observer"
 local places = require "keywatch.concurrency.place"
+local sessions = require "keywatch.concurrency.session"
 local tasks = require "keywatch.task.task"
 local workers = require "keywatch.task.worker"
 
@@ -147,13 +148,20 @@ end
 
 -- {====== A term ======
 
---- Waits until a term is over. Returns why.
-local function await_end(term)
-  local d, leadership = driver.get(), term.leadership
+--- Waits until a term is over, or a third of the time to live is left to end it before another one can lead. Returns
+-- why.
+local function await_end(self, term)
+  local d, leadership, margin = driver.get(), term.leadership, self.ttl / 3
   while true do
     local is_running = term.task.state ~= "done"
     if term.failure then return term.failure[1] end
-    local found, err = d.select { leadership, is_running and term.task or nil }
+    local lost_at, now = not self.has_margin and sessions.lost_at(term.session) or nil, d.now()
+    local at = lost_at and lost_at - margin -- is compared with the clock: differences are rounded
+    if at and now >= at then
+      return errors.new("lost", ("keywatch: the leadership of '%s' has not been renewed for long, and may be lost "
+        .. "in %.3g s"):format(self.name, lost_at - now))
+    end
+    local found, err = d.select { leadership, is_running and term.task or nil, timeout = at and at - now }
     if found == leadership then return err end
   end
 end
@@ -184,7 +192,10 @@ end
 -- lease expires.
 local function close_session(self, session)
   local ok, err = session:close { timeout = GIVE_BACK }
-  if ok then return true end
+  if ok then
+    self.leftover = nil
+    return true
+  end
   log.warn("%s", ("the key of '%s' in the election '%s' could not be deleted, and goes when its lease expires: %s")
     :format(self.id, self.name, errors.text_of(err)))
   self.leftover = err
@@ -269,7 +280,7 @@ local function take_part(self)
     return false
   end
   local term = begin_term(self, self.session, leadership)
-  term.why = interruptible(self, await_end, term)
+  term.why = interruptible(self, await_end, self, term)
   if self.is_stopping then return false end
   local lasted = driver.get().now() - term.since
   end_term(self, term)
@@ -586,6 +597,7 @@ local function new(opts)
     given_id = opts.id,
     id = opts.id or own_id(),
     ttl = opts.ttl or TTL,
+    has_margin = false,       -- on_lead keeps away from the end of the lease by itself: that of a manager
     keeper = nil,             -- see keeper.lua
     on_lead = opts.on_lead,
     on_lose = opts.on_lose,

@@ -228,7 +228,8 @@ local function attend(waiting)
   while true do
     local name = waiting.signals:wait()
     if not name then return end
-    local is_second = self.state ~= "started"
+    local is_second = waiting.has_one
+    waiting.has_one = true
     tell_signal(self, name, is_second)
     conductor.begin_stop(self, is_second and 0 or self.stop_timeout)
   end
@@ -246,7 +247,7 @@ function manager_methods:run(opts)
   local d = driver.get()
   local names = opts.signals or d.has_signals == false and {} or SIGNALS
   d.check_wait()
-  local waiting = { manager = self, signals = nil, worker = nil }
+  local waiting = { manager = self, signals = nil, worker = nil, has_one = false }
   if #names > 0 or next(names) ~= nil then
     local ok, signals, err = pcall(d.signals, names)
     if not ok then check.raise_again(signals, "run", "signals") end
@@ -356,6 +357,7 @@ local function add_elector(self, opts)
     on_lead = function(fence, leadership) conductor.on_lead(self, fence, leadership) end,
     on_lose = function() conductor.on_lose(self) end,
   })
+  elector.has_margin = true
   self.own_elector = things.new(elector, false, {}, NAME)
   self.records[1] = self.own_elector
   self.store, self.term = elector:fence(), nil

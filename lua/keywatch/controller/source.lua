@@ -32,6 +32,7 @@ local errors = require "keywatch.support.errors"
 local informers = require "keywatch.cache.informer"
 local log = require "keywatch.support.log"
 local object_watches = require "keywatch.cache.object_watch"
+local slices = require "keywatch.task.slice"
 local workers = require "keywatch.task.worker"
 
 local LOW = { priority = -100 } -- of what is not a change
@@ -190,7 +191,7 @@ local function read_by_task(read, handle)
   end
 
   function kind.follow(self)
-    local count, described = 0, self.described
+    local slice, described = slices.new(AT_ONCE), self.described
     while not self.is_stopped do -- a function of the program may have stopped the controller
       if described.pending == nil then
         local change, err = read(self.object)
@@ -199,8 +200,7 @@ local function read_by_task(read, handle)
       end
       handle(self, described.pending[1])
       described.pending = nil
-      count = count + 1
-      if count % AT_ONCE == 0 then driver.get().sleep(0) end
+      slices.pass(slice)
     end
   end
 
