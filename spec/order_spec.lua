@@ -16,6 +16,6 @@ describe("a comparison of numbers #once", function()
   end
 
   it("is none of the differences that compilers get wrong", function()
-    assert.equal("", shell.must([[grep -nE '\) - \([^()]* < [^()]*\);' csrc/*/*.[ch] | grep -v base/order.h || true]]))
+    assert.equal("", shell.must([[grep -nE '\) - \([^()]* < [^()]*\);' csrc/*/*.[ch] || true]]))
   end)
 end)

@@ -327,7 +327,7 @@ static bool hear_events(kw_watch_call *call, kw_slice bytes, const kw_watch_answ
   call->torn = has_more ? sub : NULL;
   call->torn_last = found->last_revision;
   if (sub->torn + bytes.len > call->max_torn) {
-    reject(sub, KW_ERR_RESOURCE_EXHAUSTED);
+    reject(sub, KW_ERR_ANSWER_TOO_LARGE);
     return true;
   }
   if (feed(call, sub, bytes, found)) return true;

@@ -24,7 +24,7 @@ typedef struct kw_watch_call_info {
 
 /* Begins a Watch call with `n` fields of metadata. Returns its number, or 0 as kw_client_call does. max_torn is the
  * limit in bytes of one answer, together with the fragments of the same revision that came before it. A subscription
- * that is sent more fails with KW_ERR_RESOURCE_EXHAUSTED. */
+ * that is sent more fails with KW_ERR_ANSWER_TOO_LARGE. */
 uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *metadata, size_t n,
                             size_t max_torn);
 

@@ -25,7 +25,7 @@
 #define LOCK_OF_DATA "data.mdb-lock"
 #define COPY "copy.mdb"
 #define LOCK_OF_COPY "copy.mdb-lock"
-#define ETCD "member/snap" /* in every data directory of etcd */
+#define ETCD "member" /* in every data directory of etcd */
 
 struct kw_database {
   kw_lmdb_file *file;

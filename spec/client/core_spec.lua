@@ -367,7 +367,7 @@ describe("a client's Watch call", function()
       assert.equal("open", (a:state()))
       for _ = 1, 2 do server:tell(stream, events(0, { 11 }, large)) end
       server:tell(stream, events(0, { 17 }), events(1, { 18 }))
-      assert.same({ { "failed", "resource_exhausted" } }, take(a))
+      assert.same({ { "failed", "answer_too_large" } }, take(a))
       assert.same({ 18 }, take(b))
       assert.same({ { cancel_request = {} } }, server:requests(stream))
     end)
@@ -376,7 +376,7 @@ describe("a client's Watch call", function()
       call, stream = server:watch(50000)
       local a = open(1)
       for _ = 1, 2000 do server:tell(stream, piece(0, { 11 })) end
-      assert.same({ { "failed", "resource_exhausted" } }, take(a))
+      assert.same({ { "failed", "answer_too_large" } }, take(a))
     end)
   end)
 

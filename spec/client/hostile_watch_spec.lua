@@ -319,7 +319,7 @@ describe("a watch of a hostile server", function()
 
     it("with pieces that never become whole", function()
       flood("{ header = header, watch_id = 0, fragment = true, events = { event(6) } }", function(one)
-        expect_error("resource_exhausted", "resource exhausted", one:next(PATIENT))
+        expect_error("answer_too_large", "larger than max_message", one:next(PATIENT))
       end, nil, { timeout = PATIENT, max_message = MIB })
     end)
 
