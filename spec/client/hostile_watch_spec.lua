@@ -32,6 +32,13 @@ local function events(id, ...)
   return { header = header(select("#", ...) > 0 and select(-1, ...) or 1), watch_id = id, events = list }
 end
 
+local function expect_error(code, words, value, err)
+  assert.is_nil(value)
+  assert.truthy(type(err) == "table" and err.code, tostring(err))
+  assert.same({ code, true }, { err.code, err.message:find(words, 1, true) ~= nil }, tostring(err))
+  return err
+end
+
 describe("a watch of a hostile server", function()
   local peer, clients
 
@@ -70,13 +77,6 @@ describe("a watch of a hostile server", function()
     for i, script in ipairs { ... } do turns[i + 1] = { "watch", script } end
     peer:behave { [WATCH] = turns }
     return connect()
-  end
-
-  local function expect_error(code, words, value, err)
-    assert.is_nil(value)
-    assert.truthy(type(err) == "table" and err.code, tostring(err))
-    assert.same({ code, true }, { err.code, err.message:find(words, 1, true) ~= nil }, tostring(err))
-    return err
   end
 
   --- The revisions of the next events.
@@ -389,6 +389,57 @@ describe("a watch in virtual time", function()
       end)
     end
   end)
+
+  --- Answers create requests. The answer for the key "large", with `size` bytes, is sent as long as is_large(n) is true
+  -- for the n-th request for this key; otherwise, and for other keys, a small one is sent. Tells progress of no watch.
+  local function oversizing(size, is_large)
+    local counts, last = { large = 0, calls = 0 }, 0
+    return counts, function(call)
+      counts.calls = counts.calls + 1
+      for request in call:messages() do
+        local key = request.create_request and request.create_request.key
+        if key then
+          last = last + 1
+          call:send(created(6, last))
+          local value = "small"
+          if key == "large" then
+            counts.large = counts.large + 1
+            value = is_large(counts.large) and ("x"):rep(size) or value
+          end
+          if request.create_request.start_revision <= 6 then
+            call:send { header = header(6), watch_id = last, events = {
+              { kv = { key = key, value = value, create_revision = 6, mod_revision = 6, version = 1 } },
+            } }
+          end
+        end
+      end
+    end
+  end
+
+  for _, case in ipairs { { "once: all go on", 1 }, { "always: it fails, and the others go on", math.huge } } do
+    it("gets an answer that is larger than max_message, beside others, " .. case[1], function()
+      local counts, handler = oversizing(300000, function(n) return n <= case[2] end)
+      testing.run(function(world)
+        world.server.server:mount("etcdserverpb.Watch", {
+          Watch = { stream = true, request = "WatchRequest", response = "WatchResponse", handler = handler },
+        })
+        local client = world:client { max_message = 200000 }
+        local others = {}
+        for i = 1, 12 do others[i] = assert(client:watch("other" .. i, { start_revision = 2 })) end
+        local one = assert(client:watch("large", { start_revision = 2 }))
+        for i = 1, 12 do
+          assert.equal("small", assert(others[i]:next(60)).value)
+          assert.equal("timeout", select(2, others[i]:next(1)).code)
+        end
+        if case[2] == 1 then
+          assert.equal("small", assert(one:next(60)).value)
+        else
+          expect_error("answer_too_large", "larger than max_message: raise this option", one:next(60))
+        end
+        assert(counts.calls < 15, counts.calls)
+      end)
+    end)
+  end
 
   it("whose call ends without a status that says why waits, and says so", function()
     run(function() return true end, function(client)

@@ -11,6 +11,9 @@
 -- own call, where flow control alone holds it back, and it stays there. A watch that starts at a future revision has
 -- its own call, because servers send no progress on a call before the first revision of each of its watches.
 --
+-- An answer that is larger than max_message ends its call, and the watch that it belongs to is not known. Half of the
+-- watches then go to another shared call, until that watch is alone: the others are not affected any more.
+--
 -- A watch whose call has ended is attached to another call, and goes on after the last revision that it was told. A
 -- call that is silent is asked for progress: the answer shows that the server lives, and keeps idle watches from
 -- falling behind a compaction. A call that stays silent is replaced.
@@ -29,6 +32,7 @@ local STATUS = "/etcdserverpb.Maintenance/Status"
 local RANGE = "/etcdserverpb.KV/Range"
 local INSPECT_INTERVAL = 10 -- seconds
 local MAX_SILENT = 3        -- inspections in a row without a message, after which a call is replaced
+local MAX_TOO_LARGE = 3     -- answers in a row that are larger than max_message, after which their watch fails
 local STABLE = 5            -- seconds: a call that lasted as long does not count as a failure when it ends
 
 local watch_calls_methods = {}
@@ -44,7 +48,8 @@ local function new(transport)
     last_tag = 0,
     idle = setmetatable({}, { __mode = "k" }), -- as keys: watches that are to be attached
     calls = {},       -- as keys: all calls
-    shared = {},      -- the calls that watches without a call of their own join, by `requires_leader` of the call
+    shared = {},      -- the calls that watches without a call of their own join, by `share` of the call
+    last_share = 0,   -- the last group of watches that was separated from others
     failures = 0,     -- calls in a row that did not last
     retry_at = 0,     -- the time before which no watch is attached
     trouble = nil,    -- the error of the last call that did not last
@@ -140,7 +145,7 @@ end
 
 --- Sees to it that no other watch joins a call any more.
 local function unshare(self, call)
-  if self.shared[call.requires_leader] == call then self.shared[call.requires_leader] = nil end
+  if self.shared[call.share] == call then self.shared[call.share] = nil end
 end
 
 --- Sees to it that no other watch joins the call of this watch any more. For a call that has not answered in time.
@@ -216,8 +221,13 @@ local function requires_leader(connection, watch)
   return connection.metadata.hasleader ~= nil or watch.opts.require_leader == true
 end
 
---- Begins a Watch call. Returns it, or nil if the connection takes no more calls.
-local function open(self, connection, is_private, is_led)
+--- Returns which shared call a watch joins: that of its group, with or without a leader.
+local function share_of(watch, is_led)
+  return 2 * (watch.group or 0) + (is_led and 1 or 0)
+end
+
+--- Begins a Watch call for a watch. Returns it, or nil if the connection takes no more calls.
+local function open(self, connection, watch, is_private, is_led)
   local metadata = { token = connection.metadata.token, hasleader = is_led and "true" or nil }
   local now = driver.get().now()
   local call = setmetatable({
@@ -225,6 +235,7 @@ local function open(self, connection, is_private, is_led)
     connection = connection,
     number = nil,
     is_private = is_private,   -- one watch has it for its own
+    share = share_of(watch, is_led),
     requires_leader = is_led,  -- the server ends it when it has no leader
     token = connection.metadata.token, -- a call keeps the token that it began with
     members = setmetatable({}, { __mode = "k" }), -- as keys: the attached watches
@@ -245,16 +256,17 @@ end
 -- is not read, becomes that watch's own, and another shared call is begun.
 local function call_for(self, connection, watch)
   local is_led = requires_leader(connection, watch)
-  if watch.has_own_call then return open(self, connection, true, is_led) end
-  local shared = self.shared[is_led]
+  if watch.has_own_call then return open(self, connection, watch, true, is_led) end
+  local share = share_of(watch, is_led)
+  local shared = self.shared[share]
   if shared and shared.connection == connection then
     local _, _, is_held = connection.core:inspect(shared.number)
     if not is_held then return shared end
     shared.is_private = true
     for member in pairs(shared.members) do member.has_own_call = true end
   end
-  shared = open(self, connection, false, is_led)
-  self.shared[is_led] = shared
+  shared = open(self, connection, watch, false, is_led)
+  self.shared[share] = shared
   return shared
 end
 
@@ -351,6 +363,30 @@ local function renew(self, call, status, text)
   return true
 end
 
+--- Delays the next attempt of a watch that the server has ended, longer each time until the watch lasts.
+local function pause(self, watch, trouble)
+  local now = driver.get().now()
+  watch.ends = now - watch.attached_when >= STABLE and 1 or (watch.ends or 0) + 1
+  watch.retry_at, self.trouble = now + self.transport.backoff(watch.ends), trouble
+end
+
+--- Handles the end of a call by an answer that is larger than max_message. A watch that is alone is given some attempts
+-- on a call of its own: etcd sends what it has found before it confirms a watch in one piece, and later in fragments.
+local function separate(self, call, err)
+  local members = keys_by(call.members, "tag")
+  if #members == 1 then
+    members[1].has_own_call = true
+    pause(self, members[1], err)
+    if members[1].ends > MAX_TOO_LARGE then
+      return fail_all(call, err.grpc_status, err.message .. ": raise this option of connect")
+    end
+  elseif #members > 1 then
+    self.last_share = self.last_share + 1
+    for i = math.ceil(#members / 2) + 1, #members do members[i].group = self.last_share end
+  end
+  reassign_watches(self, call)
+end
+
 --- Takes the end of the call. (Messages of a Watch call go to the watches in the core.)
 function call_methods:on_ready(connection, number)
   local owner = self.owner
@@ -358,8 +394,10 @@ function call_methods:on_ready(connection, number)
   if status == nil then return end
   connection:forget(number)
   remove(owner, self)
-  local is_fatal = refusal.is_refusal(status, text) or core.error_of(status, text).code == "answer_too_large"
-  if is_fatal and not is_refused and not renew(owner, self, status, text) then
+  local err = core.error_of(status, text)
+  if err.code == "answer_too_large" then
+    separate(owner, self, err)
+  elseif refusal.is_refusal(status, text) and not is_refused and not renew(owner, self, status, text) then
     fail_all(self, status, text)
   else
     note_end(owner, self, status, text)
@@ -591,13 +629,6 @@ local function revive(self, watch)
   if not is_renewed and refusal.is_refusal(status, text) then return false end
   watch.core:revive()
   return true, not is_renewed and refusal.trouble_of(status, text) or nil
-end
-
---- Delays the next attempt of a watch that the server has ended, longer each time until the watch lasts.
-local function pause(self, watch, trouble)
-  local now = driver.get().now()
-  watch.ends = now - watch.attached_when >= STABLE and 1 or (watch.ends or 0) + 1
-  watch.retry_at, self.trouble = now + self.transport.backoff(watch.ends), trouble
 end
 
 --- Handles a change of a watch that the core has announced.
