@@ -1,6 +1,7 @@
 --- Clients of several endpoints: who does not answer is passed over, and who answers is kept.
 
 local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
 
 local code = require("spec.support.answer").code
 local directory = require "spec.support.directory"
@@ -195,4 +196,42 @@ network.of_each(function(kind, tag)
       end)
     end)
   end)
+end)
+
+describe("a client of several endpoints, the first of which hangs,", function()
+  local SECONDS = 6 -- 3 without an answer, 2 without a status, and the other member
+
+  --- Has a client that is connected to the first of two members, and has a cache and a watch there, do something after
+  -- the member has stopped. Checks that this is done by the other member in time, and by the first one at once if it
+  -- does not hang.
+  local function check(name, act)
+    it("comes to the other one in time: " .. name, function()
+      for _, hangs in ipairs { false, true } do
+        testing.run(function(world)
+          local server = world.server
+          local other = assert(keywatch.serve { store = server.store, listen = "http://127.0.0.1:2380",
+            cluster_token = "server 1" })
+          local client = keywatch.connect { server.url, "http://127.0.0.1:2380" }
+          assert(client:put("a", "1"))
+          local cache, watch = assert(client:cache("a")), assert(client:watch("a"))
+          assert(cache:wait_ready())
+          assert(watch:sync(1))
+          if hangs then server:isolate() end
+          local began = keywatch.now()
+          assert(act(client, cache, watch))
+          local seconds = keywatch.now() - began
+          assert(seconds <= (hangs and SECONDS or 0.2), seconds)
+          client:close()
+          other:close()
+        end)
+      end
+    end)
+  end
+
+  check("a read", function(client) return client:get("a") end)
+  check("a consistent read of a cache", function(_, cache) return cache:get("a", { consistent = true }) end)
+  check("a cache", function(client) return client:cache("b"):wait_ready() end)
+  check("a watch", function(client) return client:watch("b") end)
+  check("a watch from the beginning", function(client) return client:watch("a", { initial = true }) end)
+  check("a watch that comes up to date", function(_, _, watch) return watch:sync() end)
 end)

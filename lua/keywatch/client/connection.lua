@@ -43,6 +43,7 @@ local function dial(endpoint, address, options, security)
     metadata = {}, -- sent with every call: the token of the user
     trusts_progress = nil, -- whether the server's progress messages can be trusted; nil: not known yet
     lacks_range_stream = false, -- the server has no KV.RangeStream
+    late_at = nil, -- when the oldest request that `expect` was called for may be late
     is_left = false, -- other endpoints are used instead, since the server is of no use
     was_adopted = false, -- calls went to it: its user was authenticated at least once
     got_enhance_your_calm = false, -- the server has refused our keepalive pings as too frequent
@@ -110,7 +111,35 @@ end
 --- Begins a call whose result, as of `finish`, is given to the function on_end. `metadata` replaces that of the
 -- connection, if given. Returns the number of the call, or nil if the connection takes no more calls.
 function connection_methods:ask(path, bytes, on_end, metadata)
-  return self:begin(path, bytes, metadata or self.metadata, setmetatable({ on_end = on_end }, callback_mt))
+  local receiver = setmetatable({ on_end = on_end, sent_at = nil }, callback_mt)
+  metadata = metadata or self.metadata
+  if metadata.hasleader then self:expect(receiver) end
+  return self:begin(path, bytes, metadata, receiver)
+end
+
+--- Notes that a receiver expects an answer from now on. One that gets more than one answer has the method has_answered.
+function connection_methods:expect(receiver)
+  local now = driver.get().now()
+  receiver.sent_at = now
+  self.late_at = self.late_at or now
+end
+
+--- True if a receiver has waited for an answer for so many seconds, since `expect` was called for it. Tells that once.
+-- Sets late_at.
+function connection_methods:is_slow(now, seconds)
+  local is_slow, oldest = false, nil
+  for _, receiver in pairs(self.calls) do
+    local sent_at = receiver.sent_at
+    if sent_at and receiver.has_answered and receiver:has_answered() then
+      receiver.sent_at = nil
+    elseif sent_at and now >= sent_at + seconds then
+      receiver.sent_at, is_slow = nil, true
+    elseif sent_at and (not oldest or sent_at < oldest) then
+      oldest = sent_at
+    end
+  end
+  self.late_at = oldest and oldest + seconds
+  return is_slow
 end
 
 --- Calls the receivers that have something to receive. Returns whether the connection takes calls; whether it has

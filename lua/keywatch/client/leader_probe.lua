@@ -2,8 +2,9 @@
 --- leader_probe: asks a member of etcd that is under suspicion whether it has a leader, and leaves it if not.
 --
 -- A member that was cut off from the others still accepts connections and answers pings, but no request that needs the
--- cluster. It comes under suspicion when a request takes long, runs into its deadline, or fails with "unavailable". It
--- is then asked for its status. An election takes less than a second as a rule, so a member without a leader is asked
+-- cluster. It comes under suspicion when a request takes long, runs into its deadline, or fails with "unavailable": a
+-- request of a caller, of the background, or one to create a watch or to report progress. It is then asked for its
+-- status. An election takes less than a second as a rule, so a member without a leader is asked
 -- again before it is left. A member that does not answer is left, too, unless it sends other messages: on a slow
 -- network a large answer delays all others. A client of one endpoint asks nothing: it has no other endpoint to go to.
 
@@ -17,6 +18,7 @@ local NO_LEADER = "etcdserver: no leader"
 local NO_ANSWER = "the server does not answer"
 local ANSWER_SECONDS = 2 -- without a byte of any message, after which a member that has not answered is left
 local ELECTION_SECONDS = 1 -- between the two questions
+local SLOW = 3 -- seconds without an answer, after which a member comes under suspicion
 
 local probe_methods = {}
 local probe_mt = { __index = probe_methods }
@@ -97,10 +99,23 @@ local function step(self, connection, suspect, now)
   return math.max(0, (suspect.number and suspect.until_ or suspect.ask_at) - now)
 end
 
---- Does what is due for all suspects. Returns the seconds until more is due, or nil.
-function probe_methods:poll(now)
-  if not next(self.suspects) then return nil end
+--- Suspects the servers that have not answered a request of the background in time. Returns the seconds until the next
+-- one is late, or nil. A connection looks at its requests when the oldest one may be late.
+local function suspect_slow(self, now)
   local wait = nil
+  for _, connection in ipairs(keys_by(self.transport.connections, "number")) do
+    local is_due = connection.late_at and now >= connection.late_at
+    if is_due and connection:is_slow(now, SLOW) then self:begin(connection) end
+    local left = connection.late_at and connection.late_at - now
+    if left and (not wait or left < wait) then wait = left end
+  end
+  return wait
+end
+
+--- Does what is due for all servers. Returns the seconds until more is due, or nil.
+function probe_methods:poll(now)
+  if not self.transport.dialer:has_choice() then return nil end
+  local wait = suspect_slow(self, now)
   for _, connection in ipairs(keys_by(self.suspects, "number")) do
     local suspect = self.suspects[connection]
     if suspect and self.transport.connections[connection] then
@@ -118,4 +133,4 @@ function probe_methods:restart()
   self.suspects = {}
 end
 
-return { new = new, NO_LEADER = NO_LEADER }
+return { new = new, NO_LEADER = NO_LEADER, SLOW = SLOW }

@@ -32,11 +32,10 @@ local states = require "keywatch.client.state"
 local watch_calls = require "keywatch.client.watch_calls"
 
 local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
-local NO_LEADER = leader_probe.NO_LEADER
+local NO_LEADER, SLOW = leader_probe.NO_LEADER, leader_probe.SLOW
 local WITHOUT_MESSAGE = "keywatch: the server has answered without a message"
 local MOVED = "the connection is opened anew"
 local MAX_TIMEOUT = 99999999 -- gRPC allows 8 digits in grpc-timeout
-local SLOW = 3 -- seconds without an answer, after which the server is asked whether it has a leader
 local FRESH = 0.001 -- seconds since the last poll, after which the connection is polled again before a call is sent
 
 local ceil = math.ceil
@@ -339,10 +338,10 @@ local function poll_parts(self, now)
   local wait = nil
   if self.watch_calls:is_in_use() then wait = self.watch_calls:poll(now) end
   if self.reads.list[1] then wait = sooner(wait, self.reads:poll(now)) end
-  if next(self.leader_probe.suspects) then wait = sooner(wait, self.leader_probe:poll(now)) end
   if self.cluster.interval then wait = sooner(wait, self.cluster:poll(now)) end
   if self.keeper.count > 0 then wait = sooner(wait, self.keeper:poll(now)) end
-  return sooner(wait, poll_feeds(self, now))
+  wait = sooner(wait, poll_feeds(self, now))
+  return sooner(wait, self.leader_probe:poll(now)) -- last: the others send requests
 end
 
 --- Limits the time of Authenticate. Returns the seconds until it must be called again, or nil.

@@ -243,6 +243,8 @@ local function open(self, connection, watch, is_private, is_led)
     inspect_at = now + INSPECT_INTERVAL,
     heard = 0,  -- messages that had come at the last inspection
     silent = 0, -- inspections since the last message
+    sent_at = nil, -- when it was asked for something, until an answer was noticed: see connection.lua
+    heard_before = nil, -- messages that had come by then
   }, call_mt)
   local number = connection.core:watch(metadata, self.transport.opts.max_message)
   if not number then return nil end
@@ -270,6 +272,18 @@ local function call_for(self, connection, watch)
   return shared
 end
 
+--- True if a message has come since the call was asked for something.
+function call_methods:has_answered()
+  return self.connection.core:inspect(self.number) ~= self.heard_before
+end
+
+--- Notes that a call has been asked for something: a server that does not answer may hang.
+local function expect_answer(call)
+  if not call.requires_leader or call.sent_at and not call:has_answered() then return end
+  call.heard_before = call.connection.core:inspect(call.number)
+  call.connection:expect(call)
+end
+
 --- Attaches an idle watch. It stays idle if there is no call for it.
 local function attach(self, connection, watch, now)
   self.idle[watch], watch.attached_when = nil, now
@@ -280,6 +294,7 @@ local function attach(self, connection, watch, now)
   if call and watch.core:attach(connection.core, call.number) then
     call.members[watch] = true
     watch.call = call
+    expect_answer(call)
   else
     self.idle[watch] = true
   end
@@ -487,9 +502,12 @@ function watch_calls_methods:error()
 end
 
 --- Asks the server for progress on the call of a watch, if the server's progress can be trusted.
-function watch_calls_methods.request_progress(_, watch)
+function watch_calls_methods:request_progress(watch)
   local call = watch.call
-  if call and call.connection.trusts_progress then call.connection.core:ask(call.number) end
+  if not call or not call.connection.trusts_progress then return end
+  call.connection.core:ask(call.number)
+  expect_answer(call)
+  if call.requires_leader then self.transport:look_at_all() end
 end
 
 --- Returns whether the progress on the call of a watch can be trusted; nil if that is not known yet, or if the watch
