@@ -52,8 +52,9 @@ static void store_list(void *to, kw_repeated list) {
 
 typedef struct decoder {
   kw_arena *arena;
-  size_t room; /* bytes left for the items of lists */
-  int depth;   /* number of messages around the current one */
+  size_t room;  /* bytes left for the items of lists */
+  size_t items; /* of lists that may come */
+  int depth;    /* number of messages around the current one */
 } decoder;
 
 static int decode(decoder *d, const kw_message *message, kw_slice bytes, void *record);
@@ -112,7 +113,8 @@ static int make_list(decoder *d, const kw_field *field, const kw_wire_field *fou
     if (next.number == field->number) n += count_items(field, &next);
   }
   if (n == 0) return KW_ERR_MALFORMED; /* packed bytes without a complete number */
-  if (n > d->room / item_size(field)) return KW_ERR_TOO_MANY_OPS;
+  if (n > d->items || n > d->room / item_size(field)) return KW_ERR_TOO_MANY_OPS;
+  d->items -= n;
   d->room -= n * item_size(field);
   *list = (kw_repeated){.items = kw_arena_array(d->arena, n, item_size(field))};
   return list->items == NULL ? KW_ERR_NO_MEMORY : KW_OK;
@@ -180,9 +182,14 @@ static int decode(decoder *d, const kw_message *message, kw_slice bytes, void *r
   return rc;
 }
 
-int kw_message_decode(const kw_message *message, kw_slice bytes, kw_arena *arena, void *record) {
-  decoder d = {.arena = arena, .room = LEAST_ROOM + ROOM_FACTOR * bytes.len};
+int kw_message_decode_within(const kw_message *message, kw_slice bytes, size_t items,
+                             kw_arena *arena, void *record) {
+  decoder d = {.arena = arena, .room = LEAST_ROOM + ROOM_FACTOR * bytes.len, .items = items};
   return decode(&d, message, bytes, record);
+}
+
+int kw_message_decode(const kw_message *message, kw_slice bytes, kw_arena *arena, void *record) {
+  return kw_message_decode_within(message, bytes, SIZE_MAX, arena, record);
 }
 
 /* }====== */

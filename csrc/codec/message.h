@@ -91,6 +91,10 @@ static inline bool kw_field_fits(const kw_field *field, const kw_wire_field *fou
  * arena could not grow. After an error the record is partly filled. */
 int kw_message_decode(const kw_message *message, kw_slice bytes, kw_arena *arena, void *record);
 
+/* The same, and KW_ERR_TOO_MANY_OPS if all lists have more than so many items together. */
+int kw_message_decode_within(const kw_message *message, kw_slice bytes, size_t items,
+                             kw_arena *arena, void *record);
+
 /* Returns the size of the encoded record in bytes. */
 size_t kw_message_size(const kw_message *message, const void *record);
 

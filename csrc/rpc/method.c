@@ -73,7 +73,9 @@ void kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message, b
   server->message = message;
   void *record = kw_arena_alloc(&server->arena, method->request->size);
   int rc = record == NULL ? KW_ERR_NO_MEMORY
-                          : kw_message_decode(method->request, message, &server->arena, record);
+                          : kw_message_decode_within(method->request, message,
+                                                     kw_store_most_of_txn(server->store),
+                                                     &server->arena, record);
   if (rc != KW_OK) {
     kw_service_fail(stream, rc);
   } else if (has_to_wait && !method->only_reads(record)) {

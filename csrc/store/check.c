@@ -4,7 +4,8 @@
 #include "codec/messages.h"
 #include "store/store.h"
 
-#define PUT_COST 256  /* bytes that etcd adds to the key and the value of a put */
+#define PUT_COST 256       /* bytes that etcd adds to the key and the value of a put */
+#define LEAST_WEIGHT 16384 /* that every transaction may have: a few milliseconds */
 #define PUT_FIELDS 64 /* more than everything in a PutRequest but the bytes of its key and value */
 
 typedef struct branch {
@@ -22,7 +23,14 @@ static branch failure_of(const kw_txn_op *txn) {
 
 /* {====== Single operations ====== */
 
-static int check_txn(const kw_txn_op *txn, int64_t budget);
+/* What a transaction may have. */
+typedef struct budget {
+  int64_t ops; /* of each list */
+  int64_t depth;
+  int64_t *weight; /* of the whole transaction, see kw_check_weight */
+} budget;
+
+static int check_txn(const kw_txn_op *txn, budget may);
 
 static int check_range(const kw_range_op *op) {
   if (op->range.key.len == 0) return KW_ERR_EMPTY_KEY;
@@ -38,20 +46,20 @@ static int check_put(const kw_put_op *op) {
   return KW_OK;
 }
 
-static int check_single(const kw_op *op, int64_t budget) {
+static int check_single(const kw_op *op, budget may) {
   switch (op->kind) {
     case KW_OP_RANGE: return check_range(&op->range);
     case KW_OP_PUT: return check_put(&op->put);
     case KW_OP_DELETE: return op->delete.range.key.len == 0 ? KW_ERR_EMPTY_KEY : KW_OK;
-    case KW_OP_TXN: return check_txn(&op->txn, budget);
+    case KW_OP_TXN: return check_txn(&op->txn, may);
     case KW_OP_NONE: break;
   }
   return KW_ERR_KEY_NOT_FOUND;
 }
 
-static int check_branch(branch b, int64_t budget) {
+static int check_branch(branch b, budget may) {
   int rc = KW_OK;
-  for (size_t i = 0; i < b.n && rc == KW_OK; i++) rc = check_single(&b.ops[i], budget);
+  for (size_t i = 0; i < b.n && rc == KW_OK; i++) rc = check_single(&b.ops[i], may);
   return rc;
 }
 
@@ -62,16 +70,18 @@ static int64_t longest_list(const kw_txn_op *txn) {
   return (int64_t)n;
 }
 
-/* `budget` is the number of operations that each list of the transaction may have. Nested transactions may have as
- * many as the longest list of their parent leaves over. */
-static int check_txn(const kw_txn_op *txn, int64_t budget) {
+/* Nested transactions may have as many operations as the longest list of their parent leaves over. */
+static int check_txn(const kw_txn_op *txn, budget may) {
   int64_t n = longest_list(txn);
-  if (n > budget) return KW_ERR_TOO_MANY_OPS;
+  *may.weight -= may.depth * (int64_t)(txn->n_compares + txn->n_success + txn->n_failure);
+  if (n > may.ops || *may.weight < 0) return KW_ERR_TOO_MANY_OPS;
+  may.ops -= n;
+  may.depth++;
   for (size_t i = 0; i < txn->n_compares; i++) {
     if (txn->compares[i].range.key.len == 0) return KW_ERR_EMPTY_KEY;
   }
-  int rc = check_branch(success_of(txn), budget - n);
-  return rc != KW_OK ? rc : check_branch(failure_of(txn), budget - n);
+  int rc = check_branch(success_of(txn), may);
+  return rc != KW_OK ? rc : check_branch(failure_of(txn), may);
 }
 
 /* }====== */
@@ -246,8 +256,13 @@ static int check_twice(branch b, kw_arena *arena) {
 
 /* }====== */
 
+int64_t kw_check_weight(int64_t max_txn_ops) {
+  return max_txn_ops > LEAST_WEIGHT / 4 ? 4 * max_txn_ops : LEAST_WEIGHT;
+}
+
 int kw_check_op(const kw_op *op, int64_t max_txn_ops, kw_arena *arena) {
-  int rc = check_single(op, max_txn_ops);
+  int64_t weight = kw_check_weight(max_txn_ops);
+  int rc = check_single(op, (budget){.ops = max_txn_ops, .depth = 1, .weight = &weight});
   if (rc != KW_OK || op->kind != KW_OP_TXN) return rc;
   rc = check_twice(success_of(&op->txn), arena);
   return rc != KW_OK ? rc : check_twice(failure_of(&op->txn), arena);

@@ -138,6 +138,10 @@ int kw_store_admit(kw_store *store, const kw_op *op, kw_arena *arena) {
   return is_write ? kw_alarm_check(store, cost) : KW_OK;
 }
 
+size_t kw_store_most_of_txn(const kw_store *store) {
+  return (size_t)kw_check_weight(store->options.max_txn_ops);
+}
+
 int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_work *work,
                           kw_arena *arena, kw_reply *reply) {
   kw_txn txn;

@@ -177,6 +177,9 @@ typedef struct kw_write_owner {
   void *ctx;
 } kw_write_owner;
 
+/* Returns how many operations and compares a transaction may have in all its lists together, at most. */
+size_t kw_store_most_of_txn(const kw_store *store);
+
 /* True if an op writes nothing, whatever it compares: a range, or a transaction of ranges and of such transactions.
  * Defined in check.c. */
 bool kw_store_only_reads(const kw_op *op);

@@ -328,7 +328,7 @@ describe("a namespace", function()
       for _ = 1, depth do txn = { success = { { txn = txn } } } end
       return txn
     end
-    local deep = keywatch.open { max_txn_ops = 1000 }
+    local deep = keywatch.open { max_txn_ops = 10000 }
     local inner = deep:namespace("/app/")
     assert(inner:txn(nested(200)).succeeded)
     assert.equal("1", deep:get("/app/a").value)

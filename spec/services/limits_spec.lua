@@ -67,6 +67,14 @@ describe("a request", function()
     end
   end)
 
+  it("of a transaction is not decoded if it has more operations than any may have", function()
+    local op = wire.field(2, wire.field(1, wire.field(1, "k")))
+    local cut = wire.field(2, wire.field(1, "\16"))
+    local text = "etcdserver: too many operations in txn request"
+    assert.not_equal(text, select(2, outcome("/etcdserverpb.KV/Txn", op:rep(16383) .. cut)))
+    assert.same({ INVALID_ARGUMENT, text }, { outcome("/etcdserverpb.KV/Txn", op:rep(16384) .. cut) })
+  end)
+
   it("is answered up to the limit of its method", function()
     for _, path in ipairs { "/etcdserverpb.Cluster/MemberList", "/etcdserverpb.Lease/LeaseLeases", AUTH .. "UserList",
       "/etcdserverpb.Maintenance/Status", ELECTION .. "Proclaim" } do

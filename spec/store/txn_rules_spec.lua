@@ -136,6 +136,33 @@ describe("the number of operations", function()
   end)
 end)
 
+describe("all operations and compares of a transaction, each counted as often as it is deep,", function()
+  local compares, gets = {}, {}
+  for i = 1, 64 do compares[i], gets[i] = { key = "k", version = 1 }, { get = "k" } end
+
+  --- So many transactions of 64 compares, 64 gets, and 64 others.
+  local function many(n)
+    local list = {}
+    for i = 1, n do list[i] = { txn = { compare = compares, success = gets, failure = gets } } end
+    return list
+  end
+
+  it("may be 16384, in both branches together", function()
+    local store = new_store() -- 64 + 2 * 192 * 42 = 16192
+    assert.equal("no failure", refusal(store, many(42), gets))
+    assert.equal("too_many_ops", refusal(store, many(43), gets))
+    assert.equal("too_many_ops", refusal(store, many(30), many(30)))
+    assert.equal("no failure", refusal(store, { txn(many(20)) }))
+    assert.equal("too_many_ops", refusal(store, { txn(many(30)) }))
+  end)
+
+  it("may be four times max_txn_ops, if that is more", function()
+    local store = new_store { max_txn_ops = 5000 }
+    assert.equal("no failure", refusal(store, many(51)))
+    assert.equal("too_many_ops", refusal(store, many(53)))
+  end)
+end)
+
 describe("an operation that the plain call would refuse", function()
   local refused = {
     { "empty_key", { get = "" } },
@@ -174,8 +201,8 @@ describe("a key that is deleted many times and put many times", function()
 
   it("is refused with work that grows with the number of operations, and not with its square", function()
     local store = new_store()
-    assert.equal("duplicate_key", refusal(store, { many(delete(), 40), many(put(), 40) }))
-    assert.equal("no failure", refusal(store, { many(delete(), 40) }))
+    assert.equal("duplicate_key", refusal(store, { many(delete(), 11), many(put(), 11) }))
+    assert.equal("no failure", refusal(store, { many(delete(), 15) }))
   end)
 end)
 
