@@ -1,6 +1,9 @@
---- The log: levels, loggers, and bytes that must not get into it.
+--- The log: levels, loggers, handlers, and bytes that must not get into it.
 
+local controller = require "keywatch.controller"
+local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
+local testing = require "keywatch.testing"
 
 describe("the log", function()
   local written, stderr
@@ -56,12 +59,139 @@ describe("the log", function()
 
   it("lives on when a destination raises, and says so", function()
     log.new("info", function() error("a slip") end).error("x")
-    assert.matches(STAMP .. "error the function for log lines has failed: [^\n]*a slip\n$", written)
+    assert.matches(STAMP .. "error the function for log lines has failed: [^\n]*a slip\n[^\n]* error x\n$", written)
   end)
 
   it("lives on when a destination raises what cannot be printed", function()
     local unprintable = setmetatable({}, { __tostring = function() error("a slip") end })
     log.new("info", function() error(unprintable, 0) end).error("x")
-    assert.matches(STAMP .. "error the function for log lines has failed: an error that cannot be printed\n$", written)
+    assert.matches(STAMP .. "error the function for log lines has failed: an error that cannot be printed\n[^\n]* x\n$",
+      written)
+  end)
+end)
+
+describe("the handler of keywatch.log", function()
+  local written, stderr, lines
+
+  before_each(function()
+    written, stderr, lines = "", io.stderr, {}
+    rawset(io, "stderr", { write = function(_, ...) written = written .. table.concat { ... } end })
+  end)
+
+  after_each(function()
+    rawset(io, "stderr", stderr)
+    keywatch.log { level = "info", handler = false }
+  end)
+
+  local function keep(level, text, fields) lines[#lines + 1] = { level, text, fields } end
+
+  it("gets every line from its level on, with fields, and nothing goes to stderr", function()
+    keywatch.log { level = "warn", handler = keep }
+    log.info("no")
+    log.warn({ key = "a" }, "one %s", "text\0")
+    log.error("two")
+    log.new("error").error("of a server")
+    keywatch.spawn(error, "of a task")
+    pcall(keywatch.run, function() keywatch.sleep(0) end)
+    assert.equal("", written)
+    assert.same({ "warn", "one text\\x00", "a", "number" },
+      { lines[1][1], lines[1][2], lines[1][3].key, type(lines[1][3].time) })
+    assert.same({ "two", "of a server" }, { lines[2][2], lines[3][2] })
+    assert.matches("^a task has failed: of a task\n", lines[4][2])
+    keywatch.log { handler = false }
+    log.warn("at the end")
+    assert.matches("warn at the end\n$", written)
+    assert.equal(4, #lines)
+  end)
+
+  for fault, case in pairs {
+    ["raises"] = { function() error("a slip", 0) end, "has failed: a slip" },
+    ["raises nil"] = { function() error(nil) end, "has failed: nil" },
+    ["yields"] = { function() (coroutine.yield)() end, "has waited, which it may not" },
+    ["waits"] = { function() keywatch.sleep(1) end, "has failed: .*sleep waits" },
+    ["overflows the stack"] = { function()
+      local function f() return 1 + f() end
+      f()
+    end, "has failed: .*stack overflow" },
+  } do
+    it("does no harm if it " .. fault .. ": the line goes to stderr, with the reason", function()
+      keywatch.log { handler = case[1] }
+      log.warn("x")
+      assert.matches("error the function for log lines " .. case[2], written)
+      assert.matches("warn x\n$", written)
+      written = ""
+      keywatch.run(function() log.warn("y") end)
+      assert.matches("error the function for log lines .*warn y\n$", written)
+    end)
+  end
+
+  it("may log itself, and call keywatch: its own lines go to stderr", function()
+    local store = keywatch.open()
+    keywatch.log { handler = function(level, text)
+      keep(level, text)
+      store:put("a", text)
+      log.error("inside %s", text)
+      log.new("info", keep).warn("by another logger")
+    end }
+    log.warn("x")
+    assert.same({ { "warn", "x" } }, lines)
+    assert.equal("x", store:get("a").value)
+    assert.matches("error inside x\n.*warn by another logger\n$", written)
+  end)
+
+  it("gets what a function on_log could not take", function()
+    keywatch.log { handler = keep }
+    log.new("info", function() error("a slip", 0) end).warn("x")
+    assert.same({ "the function for log lines has failed: a slip", "x" }, { lines[1][2], lines[2][2] })
+    assert.equal("", written)
+  end)
+
+  it("is a matter of good options", function()
+    for words, opts in pairs {
+      ["option 'level' must be debug"] = { level = "loud" }, ["there is no option 'handle'"] = { handle = keep },
+      ["option 'handler' must be a function or false"] = { handler = "x" },
+    } do
+      assert.error_matches(function() keywatch.log(opts) end, words)
+    end
+  end)
+
+  it("has the time of a world, which keeps the lines", function()
+    keywatch.log { handler = keep }
+    testing.run(function(world)
+      keywatch.sleep(5)
+      log.warn({ key = "a" }, "x")
+      assert.same({ { time = 5, level = "warn", text = "x", fields = { key = "a" } } }, world.log)
+      keywatch.log { handler = false }
+      for _ = 1, 1000 do log.warn("y") end
+      assert.same({ 1000, "y" }, { #world.log, world.log[1].text })
+    end)
+    assert.same({ { "warn", "x", { time = 5, key = "a" } } }, lines)
+    assert.equal("", written)
+  end)
+end)
+
+describe("a reconcile that fails again and again", function()
+  it("is logged with its traceback once, and then with a count", function()
+    testing.run(function(world)
+      local left = 4
+      local requests = keywatch.channel(1)
+      local one = controller.new { name = "c", sources = { requests }, reconcile = function(key)
+        left = left - 1
+        if left > 0 then error(("failure %d of %s"):format(left, key), 0) end
+      end }
+      requests:send("/a/1")
+      one:start()
+      while left > 0 do keywatch.sleep(1) end
+      one:stop()
+      local texts = {}
+      for _, line in ipairs(world.log) do
+        if line.level == "error" then texts[#texts + 1] = line.text end
+        assert.same({ controller = "c", request = "/a/1" }, line.fields)
+      end
+      assert.equal(3, #texts)
+      assert.matches("failure 3 of /a/1\n%s+stack traceback:", texts[1])
+      assert.matches("failure 2 of /a/1 %(failure 2 with a traceback that was logged%)$", texts[2])
+      assert.matches("failure 1 of /a/1 %(failure 3 with a traceback that was logged%)$", texts[3])
+    end)
   end)
 end)

@@ -110,6 +110,12 @@ function keywatch.timeout() end
 ---@return number? seconds what `timeout` returns then
 function keywatch.step() end
 
+---Sets the lowest level that is logged, and the function that gets the log lines of the whole library. The function may
+---not wait. A line that it does not take, because it raises or waits, goes where lines go without a handler: to
+---vim.notify in Neovim, to error.log in nginx, to stderr elsewhere.
+---@param opts keywatch.LogOptions
+function keywatch.log(opts) end
+
 ---Catches signals of the process. Several objects may want the same signal, and each gets it. Raises in nginx.
 ---@param names keywatch.SignalName[] with or without "SIG"
 ---@return keywatch.Signals? signals
@@ -418,11 +424,15 @@ function keywatch.selector(given, opts) end
 ---@field keepalive_interval? number seconds without data from a client until the server pings it; 7200 unless given
 ---@field keepalive_timeout? number seconds to wait for the answer to a ping; 20 unless given
 ---@field log_level? "debug"|"info"|"warn"|"error"|"panic"|"fatal" lowest level that is logged; "info" unless given
----@field on_log? function called with the level and the text of each log line, instead of stderr; not with `thread`
+---@field on_log? function called with the level, the text and the fields of each log line; not with `thread`
 ---@field auto_compaction_mode? "periodic"|"revision" unit of the retention; "periodic" unless given
 ---@field auto_compaction_retention? number history to keep, in seconds or revisions; everything unless given
 
 ---Files, or PEM text with -----BEGIN in it. New connections use files that have changed.
+---@class keywatch.LogOptions
+---@field level? "debug"|"info"|"warn"|"error"|"panic"|"fatal" "info" unless given
+---@field handler? function|false called with the level, the text and a table of fields; false: none
+
 ---@class keywatch.ServeTLSOptions
 ---@field cert? string certificate of the server, followed by those between it and its authority; needs key
 ---@field key? string private key of cert, not encrypted

@@ -12,6 +12,7 @@ local concurrency = require "keywatch.concurrency.methods"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local fence = require "keywatch.concurrency.fence"
+local log = require "keywatch.support.log"
 local namespace = require "keywatch.namespace.namespace"
 local selector = require "keywatch.cache.selector"
 local server = require "keywatch.server.server"
@@ -53,5 +54,6 @@ return {
   timeout = of_driver "timeout",
   step = of_driver "step",
   signals = of_driver "signals",
+  log = log.configure,
   selector = selector.new,
 }

@@ -395,8 +395,9 @@ describe("the handlers of an informer", function()
     for _, line in ipairs(informing.lines_with("this is broken")) do
       assert.matches("^error ", line)
       assert.matches("'/a/%d'", line)
-      assert.matches("stack traceback:.*inform[%l_]+%.lua", line)
     end
+    assert.equal(2, #informing.lines_with("stack traceback:")) -- once for each handler
+    assert.matches("stack traceback:.*inform[%l_]+%.lua", informing.lines_with("'/a/1'")[1])
     assert.is_true(rec.handler:has_synced())
   end)
 

@@ -73,6 +73,20 @@ describe("in Neovim #once", function()
     ]])
   end)
 
+  it("log lines are messages of Neovim, or go to the handler", function()
+    expect("3 keywatch: a cache\n4 keywatch: a task has failed: slip\nwarn to the handler\n", [[
+      local log = require "keywatch.support.log"
+      vim.notify = function(text, level) print(level, text:match("^[^\n]*")) end
+      log.warn("a cache")
+      keywatch.spawn(function() error("slip", 0) end)
+      vim.schedule(function() vim.loop.new_timer():start(10, 0, vim.schedule_wrap(function()
+        keywatch.log { handler = function(level, text) print(level, text) end }
+        log.warn("to the handler")
+        vim.cmd "qall!"
+      end)) end)
+    ]])
+  end)
+
   it("a callback of vim.loop may change a store that a task watches", function()
     expect("from a callback\n", [[
       keywatch.spawn(function()

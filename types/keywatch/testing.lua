@@ -31,6 +31,7 @@ function testing.world(opts) end
 ---@field seed integer
 ---@field server keywatch.testing.Server the first server, made when it is first asked for
 ---@field counts table<string,integer> how often each fault has occurred
+---@field log table[] the last 1,000 log lines: time, level, text, fields
 ---@field random fun(m?: integer, n?: integer): number as math.random, by the seed
 local World = {}
 

@@ -249,8 +249,8 @@ local function tell(self)
     if not ok and task.is_cancelled and is_cancellation(raised.err) then error(raised.err, 0) end
     if not ok then
       self.failures = self.failures + 1
-      log.error("%s", ("the function of a handler for %s has failed: %s"):format(check.shown(event.key),
-        raised.traceback))
+      log.error({ key = event.key }, "%s", ("the function of a handler for %s has failed: %s"):format(
+        check.shown(event.key), log.failure(self, raised)))
     end
   end
   self.current, self.second, self.third = self.second, self.third, nil

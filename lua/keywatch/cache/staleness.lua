@@ -28,7 +28,7 @@ end
 --- Tells that the content is stale. `text` is behind the name of the cache.
 local function tell(self, text, heard_at)
   self.stale_since = heard_at
-  log.warn("%s", ("the cache of %s %s"):format(log.quote(self.prefix), text))
+  log.warn({ prefix = self.prefix }, "%s", ("the cache of %s %s"):format(log.quote(self.prefix), text))
 end
 
 --- Tells that the cache begins with the content of a file, which the server had at `heard_at`.
@@ -53,8 +53,8 @@ function staleness_methods:look(now, state)
   local seconds = now - heard_at
   local why = reason_of(seconds, state)
   if self.stale_since and has_caught_up(seconds, state) then
-    log.info("%s", ("the cache of %s is up to date again, after %d seconds"):format(log.quote(self.prefix),
-      math.floor(now - self.stale_since)))
+    log.info({ prefix = self.prefix }, "the cache of %s is up to date again, after %d seconds", log.quote(self.prefix),
+      math.floor(now - self.stale_since))
     self.stale_since = nil
   elseif not self.stale_since and why then
     tell(self, ("has %s, and has heard nothing from its server since %s: %s"):format(

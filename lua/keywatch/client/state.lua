@@ -115,7 +115,7 @@ local function deliver(self)
     local ok, raised = xpcall(hook, errors.with_traceback, described)
     if not ok then
       if is_cancelled(self, raised.err) then error(raised.err, 0) end
-      log.error("%s", "the function on_state of a client has failed: " .. raised.traceback)
+      log.error("%s", "the function on_state of a client has failed: " .. log.failure(self, raised))
     end
   end
 end

@@ -59,16 +59,17 @@ end
 local function fail(self, queue, request, text)
   self.counts.failed = self.counts.failed + 1
   local seconds = queue:retry(request)
-  log.error("%s", ("the controller '%s' has failed for %s, %s: %s"):format(self.name, check.shown(request),
-    seconds and ("and tries again in %.3g s"):format(seconds) or "and is being stopped", text))
+  log.error({ controller = self.name, request = request }, "the controller '%s' has failed for %s, %s: %s", self.name,
+    check.shown(request), seconds and ("and tries again in %.3g s"):format(seconds) or "and is being stopped", text)
 end
 
 --- Notes a failure after which the request does not come again.
 local function give_up(self, queue, request, reason)
   self.counts.given_up = self.counts.given_up + 1
   queue:forget(request)
-  log.error("%s", ("the controller '%s' has failed for %s, and does not try again: %s"):format(self.name,
-    check.shown(request), text_of(reason)))
+  log.error({ controller = self.name, request = request },
+    "the controller '%s' has failed for %s, and does not try again: %s", self.name, check.shown(request),
+    text_of(reason))
 end
 
 --- True if a table is what a write has returned: it has a revision, and none of the fields of an outcome.
@@ -160,7 +161,7 @@ local function reconcile(self, slot)
       settle(self, queue, request, outcome, err)
     else
       self.counts.raised = self.counts.raised + 1
-      fail(self, queue, request, raised.traceback)
+      fail(self, queue, request, log.failure(self, raised))
     end
   end
   queue:done(request)

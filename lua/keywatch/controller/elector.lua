@@ -89,7 +89,8 @@ local function call(self, name, ...)
   if ok then return true end
   raised = errors.raised(raised)
   if is_cancellation(raised.err) and task and task.is_cancelled then error(raised.err, 0) end
-  log.error("%s", ("'%s' of the elector '%s' has failed: %s"):format(name, self.name, raised.traceback))
+  log.error({ elector = self.name }, "%s", ("'%s' of the elector '%s' has failed: %s"):format(name, self.name,
+    log.failure(self, raised)))
   return false, raised.err
 end
 

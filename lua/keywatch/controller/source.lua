@@ -46,8 +46,8 @@ local function complain(self, name, text)
   self.tally.failures = self.tally.failures + 1
   if self.is_dropping and self.has_told_drop then return end
   self.has_told_drop = self.has_told_drop or self.is_dropping
-  log.error("%s", ("'%s' of %s of the controller '%s' has failed: %s"):format(name, self.title, self.controller_name,
-    text))
+  log.error({ controller = self.controller_name }, "'%s' of %s of the controller '%s' has failed: %s", name, self.title,
+    self.controller_name, text)
 end
 
 --- True if an error is that of a task that was cancelled, and the caller is such a task.
@@ -63,7 +63,7 @@ local function call(self, name, fn, ...)
   if ok then return true, found end
   local raised = errors.raised(found)
   if is_own_cancellation(raised.err) then error(raised.err, 0) end
-  complain(self, name, raised.traceback)
+  complain(self, name, log.failure(self, raised))
   return false
 end
 

@@ -413,10 +413,6 @@ function inner.why_cannot_wait()
   return phases.refusal(get_phase())
 end
 
-function inner.report(text)
-  ngx.log(ngx.ERR, text)
-end
-
 --- True if a waiter is a task that nginx has killed. It is ended then.
 function inner.is_lost(waiter)
   if not parked[waiter] or not is_killed(waiter) then return false end

@@ -9,6 +9,7 @@
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local coroutines = require "keywatch.driver.coroutines"
+local log = require "keywatch.support.log"
 local luv_host = require "keywatch.driver.luv"
 local signals = require "keywatch.driver.signals"
 local uv = require "keywatch.uv"
@@ -169,7 +170,7 @@ local function watch_for_the_end()
       if task.state == "new" then n, are_hosted = n + 1, are_hosted or task.is_hosted end
     end
     if n == 0 then return end
-    io.stderr:write(("keywatch: %s: %s\n"):format(
+    log.report(("%s: %s"):format(
       n == 1 and "a task was spawned and has never run" or n .. " tasks were spawned and have never run",
       who_runs_tasks(are_hosted)))
   end)

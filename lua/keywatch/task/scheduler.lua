@@ -33,7 +33,6 @@
 --                     Optional. As the driver's function of that name, see driver.lua.
 --   is_lost(waiter)   Optional. Called before a value is handed to a waiter that is parked. True if its code never
 --                     runs again: the driver has abandoned it then.
---   report(text)      Optional. Called with lines about tasks that have failed; without it they go to stderr.
 --   give_up(task)     Called for a task that went on after it was cancelled at the end of a run. Its code must never
 --                     run again.
 --
@@ -60,6 +59,7 @@ local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local errors = require "keywatch.support.errors"
 local event = require "keywatch.task.event"
+local log = require "keywatch.support.log"
 local scopes = require "keywatch.task.scope"
 local tasks = require "keywatch.task.task"
 local timers = require "keywatch.task.timers"
@@ -356,15 +356,9 @@ function scheduler_methods:all(not_hosted)
   return tasks.in_order(all)
 end
 
---- Writes a line to stderr, or where the driver writes.
-local function tell(self, text)
-  if self.driver.report then return self.driver.report(text) end
-  io.stderr:write(text, "\n")
-end
-
---- Tells of the failure of a task.
-local function report(self, task)
-  tell(self, ("keywatch: a task has failed: %s\n%s"):format(errors.text_of(task.failure), task.traceback))
+--- Reports the failure of a task.
+local function report(task)
+  log.report(("a task has failed: %s\n%s"):format(errors.text_of(task.failure), task.traceback))
 end
 
 --- True if a task has ended because it was cancelled.
@@ -372,7 +366,7 @@ function scheduler_methods.is_cancellation(_, task)
   return task.is_cancelled and type(task.failure) == "table" and task.failure.code == "cancelled"
 end
 
---- Ends a task, and wakes the tasks that join it. If none does, its failure is written to stderr now, and raised at
+--- Ends a task, and wakes the tasks that join it. If none does, its failure is logged now, and raised at
 -- the end of the run, unless the task is the host's.
 function scheduler_methods:finish(task, results, failure, traceback)
   task.results, task.failure, task.traceback = results, failure, traceback
@@ -387,13 +381,13 @@ function scheduler_methods:finish(task, results, failure, traceback)
   errors.keep_traceback(failure, traceback)
 end
 
---- Writes the failure of a task that nobody joined to stderr. `run` is to raise it, unless it is of a task of the host.
+--- Logs the failure of a task that nobody joined. `run` is to raise it, unless it is of a task of the host.
 -- A task that was cancelled has not failed.
 function scheduler_methods:complain(task)
   if task.is_reported or self:is_cancellation(task) then return end
   task.is_reported = true
   if not task.is_hosted then self.unjoined = self.unjoined or task end
-  report(self, task)
+  report(task)
 end
 
 --- Ends a task whose code never runs again, not even to clean up.
@@ -432,7 +426,7 @@ end
 function scheduler_methods:leave_behind(task)
   self.driver.give_up(task)
   self:abandon(task)
-  tell(self, LEFT_BEHIND)
+  log.report(LEFT_BEHIND)
 end
 
 --- Cancels all tasks, except those of the host, until they have ended. Raises the first error in the driver, after all

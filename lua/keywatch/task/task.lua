@@ -48,7 +48,7 @@ local function new(scheduler, number, ...)
     --   failure    the value that the task has failed with
     --   traceback  of a task that has failed
     --   done       event: set when the task is done, if somebody has waited for that
-    --   is_reported  the failure was written to stderr, as that of a task that nobody joined
+    --   is_reported  the failure was logged, as that of a task that nobody joined
     --   is_hosted  true if the host's loop runs the task: `run` does not cancel it
     --   joiners    how many waits for several objects include the end of this task, if any do
     --   scope      the scope that the task belongs to

@@ -9,6 +9,7 @@ local compat = require "keywatch.support.compat"
 local drivers = require "keywatch.task.driver"
 local faults = require "keywatch.testing.faults"
 local keywatch = require "keywatch"
+local log = require "keywatch.support.log"
 local randoms = require "keywatch.support.random"
 local servers = require "keywatch.testing.server"
 local tasks = require "keywatch.task.task"
@@ -16,6 +17,7 @@ local virtual = require "keywatch.driver.virtual"
 local waiting = require "keywatch.task.waiting"
 
 local SEED = 1
+local MAX_LINES = 1000 -- of the log: the oldest ones go first
 local FIRST_URL = "http://127.0.0.1:2379" -- of the first server
 
 local world_methods = {}
@@ -93,11 +95,16 @@ local function new(opts)
     rules = {},
     has_had_rules = false,
     leftovers = opts.leftovers or "fail",
+    log = {},       -- lines: { time =, level =, text =, fields = }
     left = nil,     -- lines about the tasks that were left over
     is_closed = false,
   }, world_mt)
   driver.on_connect = function(client) faults.adopt(self, client) end
   self.before = drivers.use(driver)
+  log.use_world { now = driver.now, keep = function(level, text, fields)
+    if #self.log >= MAX_LINES then table.remove(self.log, 1) end
+    table.insert(self.log, { time = driver.now(), level = level, text = text, fields = fields or {} })
+  end }
   return self
 end
 
@@ -125,6 +132,7 @@ function world_methods:close()
   close_each(self.servers, servers.discard)
   local ok, err = pcall(self.driver.run, function() end) -- cancels the tasks
   drivers.use(self.before)
+  log.use_world(nil)
   if not ok then error(err, 0) end
 end
 
