@@ -176,6 +176,23 @@ describe("a cache in a world", function()
     logs.finish()
   end)
 
+  it("has the content of one history, if the server is restored and catches up between two pages", function()
+    testing.run(function(world)
+      local server, client = world.server, world:client()
+      for i = 1, 1500 do assert(server.store:put(("k/%04d"):format(i), "old")) end
+      local backup = server.store:status().revision
+      assert(server.store:put("k/0001", "lost"))
+      local rule = world:fault { "hang", method = "range", skip = 1, count = 1 } -- the second page
+      local cache = assert(client:cache("k/"))
+      while rule.hits == 0 do keywatch.sleep(0.01) end
+      assert(server:restore(backup))
+      for i = 1, 10 do assert(server.store:put("k/0002", "new" .. i)) end
+      assert(cache:wait_ready(60))
+      assert.same({ "old", "new10" }, { cache:get("k/0001").value, cache:get("k/0002").value })
+      assert.equal(1500, cache:status().keys)
+    end)
+  end)
+
   it("of a replaced server ends its watches, and has the content of the other", function()
     run(function(world, client, server, cache)
       local w = assert(cache:watch("k", { prefix = true }))

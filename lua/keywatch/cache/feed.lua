@@ -37,6 +37,7 @@ local RANGE = "/etcdserverpb.KV/Range"
 local FIRST_PAGE, LARGEST_PAGE = 1000, 10000 -- kvs
 local PAGE_BYTES, PAGE_SHARE = 512 * 1024, 1 / 32 -- of a page; and of what was read: larger blocks leave larger holes
 local ASK_AGAIN = 0.1 -- seconds: servers drop requests for progress while any watch of the call is behind
+local MAX_RESTARTS = 3 -- in a row, because the pages come over several connections
 local STABLE = 5      -- seconds: a watch that was followed as long does not count as a failure when it ends
 local ASKS = 5        -- unanswered requests for progress, after which watches that may hold it back are moved away
 local TOGETHER = 60   -- seconds in which caches of a client notice that their server was replaced
@@ -75,7 +76,7 @@ local function begin_reading(self, why)
   if self.phase == "closed" then return state:close() end
   self.phase, self.why, self.state, self.read, self.page_cluster = "reading", why, state, nil, nil
   self.read_bytes, self.is_complete, self.rest = 0, false, self.transport.new_rest()
-  self.is_before_file = false
+  self.is_before_file, self.page_connection = false, nil
   if old then old:close() end
   if old_rest then old_rest:close() end
   if self.phase == "reading" then ask_page(self) end
@@ -160,7 +161,7 @@ local function use_pages(self)
   if ok == false then return begin_reading(self, self.why) end
   if not ok then return pause(self, err) end
   local state = self.state
-  self.state, self.cluster = nil, self.page_cluster
+  self.state, self.cluster, self.restarts = nil, self.page_cluster, 0
   state:close()
   begin_following(self, revision, self.read_at)
 end
@@ -172,6 +173,17 @@ local function size_next_page(self, n, bytes)
   if n == 0 then return end
   local wanted = math.max(PAGE_BYTES, self.read_bytes * PAGE_SHARE)
   self.page = math.max(1, math.min(LARGEST_PAGE, math.floor(n * wanted / bytes)))
+end
+
+--- True if a page has come over another connection than the one before, and the range is to be read anew: the server
+-- may have been restored to an older state meanwhile, and have the revision of the pages again in another history. A
+-- large range is not begun anew for ever.
+local function is_of_other_connection(self)
+  local before = self.page_connection
+  self.page_connection = self.rest.connection
+  if not before or before == self.page_connection or self.restarts == MAX_RESTARTS then return false end
+  self.restarts = self.restarts + 1
+  return true
 end
 
 --- Handles a page that has come, or the error of reading it.
@@ -191,6 +203,7 @@ local function take_page(self, read)
   if self.page_cluster and cluster ~= self.page_cluster then
     return read_again(self, core.new_error("cluster_changed"), self.why)
   end
+  if is_of_other_connection(self) then return begin_reading(self, self.why) end
   self.page_at = driver.get().now()
   if not self.page_cluster then self.page_cluster, self.read_at = cluster, self.page_at end
   local ok, more, n = self.state:add(read.message, read.is_part)
@@ -694,6 +707,8 @@ local function new(cache, hooks, file, timeout)
     is_before_file = false, -- they were asked for before the content of the file was loaded
     rest = nil,         -- of the range, see client/range_stream.lua
     page_cluster = nil, -- the cluster of these pages
+    page_connection = nil, -- the connection of the last one
+    restarts = 0,       -- how often reading has begun anew in a row, because of another connection
     read_at = nil,      -- when the first one has come
     page_at = nil,      -- when the last one has come
     cluster = nil,      -- the cluster of the replica
