@@ -43,6 +43,7 @@ return {
   spawn = of_driver "spawn",
   join = of_driver "join",
   scope = of_driver "scope",
+  shield = of_driver "shield",
   channel = of_driver "channel",
   select = of_driver "select",
   sleep = of_driver "sleep",

@@ -301,12 +301,30 @@ describe("An elector", function()
       assert.is_true(a:stop())
     end)
 
+    test("ends an on_lead that catches its cancellation in a loop", function(world)
+      local text = logged(function()
+        local a, seen = elector(world:client(), "a", { lead = function()
+          while true do pcall(keywatch.sleep, 1) end
+        end })
+        a:start()
+        await(function() return a:is_leader() end)
+        world.server:lose_lease(world.server.store:leases()[1])
+        await(function() return seen[3] end)
+        assert.same({ "sees a", "lead", "lose lost" }, seen)
+        await(function() return a:is_leader() end)
+        assert.is_true(a:stop())
+      end)
+      assert.is_nil(text:find("goes on, 15 s after", 1, true))
+    end)
+
     test("waits for an on_lead that goes on after it was cancelled, before it takes part again", function(world)
       local is_free = false
       local text = logged(function()
         level.set_level("info")
         local a, seen = elector(world:client(), "a", { lead = function()
-          while not is_free do pcall(keywatch.sleep, 1) end
+          keywatch.shield(1000, function()
+            while not is_free do keywatch.sleep(1) end
+          end)
           is_free = false
         end })
         a:start()
@@ -406,8 +424,10 @@ describe("An elector", function()
       local wrote
       local a, seen = elector(world:client(), "a", { lead = function(fence)
         pcall(keywatch.sleep, NEVER)
-        keywatch.sleep(3)
-        wrote = fence:put("x", "last")
+        keywatch.shield(10, function()
+          keywatch.sleep(3)
+          wrote = fence:put("x", "last")
+        end)
       end })
       local b = elector(world:client(), "b")
       a:start()
@@ -427,8 +447,10 @@ describe("An elector", function()
     test("does not wait for ever for an on_lead that goes on: its key goes with its lease", function(world)
       local is_free, refused = false, nil
       local a = elector(world:client(), "a", { lead = function(fence)
-        while not is_free do pcall(keywatch.sleep, 1) end
-        refused = select(2, fence:put("x", "late"))
+        keywatch.shield(1000, function()
+          while not is_free do keywatch.sleep(1) end
+          refused = select(2, fence:put("x", "late"))
+        end)
       end })
       local b = elector(world:client(), "b")
       a:start()

@@ -451,7 +451,7 @@ describe("the stop of a manager", function()
     local notes = {}
     local manager = controller.manager { store = client }
     manager:add(thing(notes, "stubborn", { start = function()
-      for _ = 1, 50 do pcall(keywatch.sleep, 100) end
+      keywatch.shield(1000, keywatch.sleep, 1000)
     end }))
     manager:start()
     keywatch.sleep(1)
@@ -553,7 +553,7 @@ describe("the stop of a manager", function()
     local manager = controller.manager { store = client }
     manager:add(thing(notes, "a"))
     manager:add(thing({}, "stubborn", { stop = function()
-      for _ = 1, 50 do pcall(keywatch.sleep, 100) end
+      keywatch.shield(1000, keywatch.sleep, 1000)
     end }))
     manager:start()
     manager:wait_synced(1)
@@ -842,7 +842,7 @@ describe("a manager with an election", function()
   it("fails if what needs it does not stop", timed(function(world)
     local a = pair(world)
     a.manager:add(ticker("c", function()
-      for _ = 1, 100 do pcall(keywatch.sleep, 100) end
+      keywatch.shield(1000, keywatch.sleep, 1000)
     end))
     a.manager:start()
     await(function() return a.manager:status().things[2].status and a.manager:status().things[2].status.busy == 1 end)
@@ -929,7 +929,7 @@ describe("the health of a manager", function()
   it("tells of a worker past its deadline, and of a start that takes long", timed(function(_, client)
     local manager = controller.manager { store = client }
     manager:add(ticker("c", function()
-      for _ = 1, 10 do pcall(keywatch.sleep, 3) end
+      keywatch.shield(30, keywatch.sleep, 30)
     end, { timeout = 2 }))
     manager:add(thing({}, "slow", { start = function() keywatch.sleep(60) end }))
     manager:start()

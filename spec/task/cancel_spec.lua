@@ -2,11 +2,12 @@
 
 local keywatch = require "keywatch"
 
+local driver = require("keywatch.task.driver").get()
 local events = require "spec.support.events"
 local program = require "spec.support.program"
 
-local LEFT_BEHIND = "keywatch: a task went on waiting after it was cancelled 100 times: it was left behind, and its "
-  .. "code does not run any more\n"
+local LEFT_BEHIND = "keywatch: a task goes on though it was cancelled, and each of its waits raises: it was left behind, "
+  .. "and its code does not run any more\n"
 
 after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
 
@@ -143,35 +144,51 @@ describe("a task is cancelled", function()
     assert.same({ false, "on purpose" }, { failed:join() })
   end)
 
-  it("inside of pcall, and goes on if it likes", function()
+  it("for good: each wait raises, whatever was caught before, and what need not wait works", function()
     keywatch.run(function()
+      local codes = {}
+      local channel, event, ended = keywatch.channel(1), driver.event(), keywatch.spawn(function() return "ended" end)
+      local waits = {
+        function() keywatch.sleep(0) end, function() keywatch.sleep(1000) end, function() event:wait() end,
+        function() event:wait(1) end, function() channel:receive() end, function() channel:receive(1) end,
+        function() keywatch.select { channel } end, function() keywatch.spawn(keywatch.sleep, 1):join() end,
+        function() keywatch.join { keywatch.spawn(keywatch.sleep, 1) } end,
+      }
       local task = keywatch.spawn(function()
-        local ok, err = pcall(keywatch.sleep, 1000)
-        keywatch.sleep(0) -- which is a new wait
-        return ok, err.code
+        pcall(keywatch.sleep, 1000)
+        for i, wait in ipairs(waits) do codes[i] = select(2, pcall(wait)).code end
+        assert.is_true(channel:send("value"))
+        assert.equal("value", channel:receive())
+        assert.equal("timeout", select(2, channel:receive(0)).code)
+        assert.same({ true, "ended" }, { ended:join() })
+        keywatch.sleep(1000)
       end)
       keywatch.sleep(0)
       task:cancel()
-      assert.same({ true, false, "cancelled" }, { task:join() })
+      task:cancel() -- twice is once
+      expect_cancelled(task)
+      assert.equal(#waits, #codes)
+      for _, code in ipairs(codes) do assert.equal("cancelled", code) end
     end)
   end)
 
-  it("again, for each wait that it goes on with", function()
-    local times = 0
-    keywatch.run(function()
-      local task = keywatch.spawn(function()
-        while times < 3 do
-          if not pcall(keywatch.sleep, 1000) then times = times + 1 end
-        end
-      end)
-      for _ = 1, 3 do
+  it("and is left behind if it goes on waiting for ever; others have their turns meanwhile", function()
+    local status, printed = program.run [[
+      io.stdout:setvbuf("no")
+      local keywatch = require "keywatch"
+      keywatch.run(function()
+        local task = keywatch.spawn(function()
+          while true do pcall(keywatch.sleep, 1000) end
+        end)
         keywatch.sleep(0)
         task:cancel()
-        task:cancel() -- twice is once
-      end
-      assert.same({ true }, { task:join() })
-    end)
-    assert.equal(3, times)
+        for _ = 1, 3 do keywatch.sleep(0) end
+        print(task)
+        local ok, err = task:join()
+        print(ok, err.code)
+      end)
+    ]]
+    assert.same({ 0, "keywatch.task<ready>\n" .. LEFT_BEHIND .. "false\tcancelled\n" }, { status, printed })
   end)
 
   it("and can clean up, as after any error", function()
@@ -202,16 +219,19 @@ describe("a task is cancelled", function()
   end)
 
   it("and its timer finds nobody later", function()
+    local may_end = driver.event()
     keywatch.run(function()
       local task = keywatch.spawn(function()
         pcall(keywatch.sleep, 0.005)
-        keywatch.sleep(1000)
+        keywatch.shield(60, may_end.wait, may_end)
       end)
       keywatch.sleep(0)
       task:cancel()
       keywatch.sleep(0.01)
       keywatch.sleep(0)
       assert.equal("keywatch.task<parked>", tostring(task))
+      may_end:set()
+      assert.is_true(task:join())
     end)
   end)
 

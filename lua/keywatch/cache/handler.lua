@@ -227,11 +227,6 @@ local function call(self, event)
   return xpcall(fn, errors.with_traceback, event.key, kind == "error" and event.error or event.object, event)
 end
 
---- True if an error is that of a task that was cancelled.
-local function is_cancellation(err)
-  return type(err) == "table" and err.code == "cancelled"
-end
-
 --- Tells the current event. An error of a function is logged, and the handler goes on.
 local function tell(self)
   local event = self.current
@@ -246,7 +241,7 @@ local function tell(self)
     self.is_calling = false
     if self.is_closed then return self.idle:set() end
     if not ok then raised = errors.raised(raised) end
-    if not ok and task.is_cancelled and is_cancellation(raised.err) then error(raised.err, 0) end
+    if not ok and driver.is_cancellation(raised.err) then error(raised.err, 0) end
     if not ok then
       self.failures = self.failures + 1
       log.error({ key = event.key }, "%s", ("the function of a handler for %s has failed: %s"):format(
@@ -254,7 +249,7 @@ local function tell(self)
     end
   end
   self.current, self.second, self.third = self.second, self.third, nil
-  if self.task.is_cancelled then driver.get().sleep(0) end -- which raises, even if the function has caught that
+  driver.get().check_cancelled() -- even if the function has caught that
 end
 
 --- Sets the current event, if there is one. A new handler alternates between what exists and what has happened: so

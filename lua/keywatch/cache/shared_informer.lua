@@ -104,10 +104,9 @@ end
 --- Raises if the task was cancelled in a function of the program that has waited: what the function has returned, if
 -- anything, means nothing. What it was called for is read anew.
 local function check_interrupted(self)
-  local task = self.task
-  if not task.is_cancelled or task.must_cancel then return end
+  if not self.task.cancelled_at then return end
   drop_watch(self)
-  error(core.new_error("cancelled"), 0)
+  driver.get().check_cancelled()
 end
 
 -- {====== Changes ======
@@ -318,10 +317,9 @@ local function open(self)
   end
   local opts = { prefix = true, initial = true, [watches.TRANSIENT] = true }
   if self.requires_leader then opts.require_leader = true end
-  local ok, watch, err = pcall(x.watch, x, self.prefix, opts)
+  local ok, watch, err = driver.attempt(x.watch, x, self.prefix, opts)
   if ok then return watch, err end
-  if type(watch) == "table" and watch.code == "cancelled" then error(watch, 0) end
-  return nil, errors.new("closed", errors.text_of(watch)) -- misuse, as of a closed store
+  return nil, errors.new("closed", errors.text_of(watch.err)) -- misuse, as of a closed store
 end
 
 --- Returns the beginning of a load. It is one of another history if the watch before has said so, if the store or the
@@ -421,7 +419,6 @@ end
 local function follow(self, watch)
   local d, slice = driver.get(), slices.new(AT_ONCE)
   while self.watch == watch do
-    if self.task.is_cancelled then d.sleep(0) end -- which raises: functions of the program may wait below
     local event, err
     if watch.at < watch.n then event = hand_out(watch) else event, err = watch:next() end
     if self.watch ~= watch then return end
@@ -445,13 +442,10 @@ end
 --- The function of the worker. Functions of the program that raise are handled elsewhere: if something is raised here,
 -- nothing is certain, and the informer says so.
 local function work(self)
-  local ok, raised = xpcall(serve, errors.with_traceback, self)
+  local ok, raised = driver.attempt(serve, self)
   if ok then return end
-  raised = errors.raised(raised)
-  local err = raised.err
-  if type(err) == "table" and err.code == "cancelled" then error(err, 0) end
   log.error("%s", "an informer has failed: " .. raised.traceback)
-  self:finish(errors.new("internal", "keywatch: the informer has failed: " .. errors.text_of(err)))
+  self:finish(errors.new("internal", "keywatch: the informer has failed: " .. errors.text_of(raised.err)))
 end
 
 -- }======

@@ -13,7 +13,6 @@
 -- that, even if an earlier one was cancelled at the end of a run.
 
 local driver = require "keywatch.task.driver"
-local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 
 local MAX_QUEUE = 64 -- states that wait for a hook that takes its time; older ones are dropped
@@ -102,21 +101,13 @@ end
 
 -- {====== The hook ======
 
---- True if a hook was ended by the cancellation of its task.
-local function is_cancelled(self, err)
-  return self.task.is_cancelled and type(err) == "table" and err.code == "cancelled"
-end
-
 --- Tells the hook of all states in the queue. What the hook raises goes to the log.
 local function deliver(self)
   while self.queue[1] do
     local described, hook = table.remove(self.queue, 1), self.hook[1]
     if not hook then return end
-    local ok, raised = xpcall(hook, errors.with_traceback, described)
-    if not ok then
-      if is_cancelled(self, raised.err) then error(raised.err, 0) end
-      log.error("%s", "the function on_state of a client has failed: " .. log.failure(self, raised))
-    end
+    local ok, raised = driver.attempt(hook, described)
+    if not ok then log.error("%s", "the function on_state of a client has failed: " .. log.failure(self, raised)) end
   end
 end
 

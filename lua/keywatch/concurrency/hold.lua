@@ -213,7 +213,8 @@ function holding_methods:give_back(times)
   if is_ours == false then return true end
   if not is_ours then return nil, err end
   local own = self.place
-  local ok, is_deleted, why = request(self.session, claims.delete, self.session.root, own.key, self.revision, times)
+  local ok, is_deleted, why = driver.finish(request, self.session, claims.delete, self.session.root, own.key,
+    self.revision, times)
   if ok and is_deleted ~= nil then
     own:release()
     if is_deleted then return true end
@@ -320,11 +321,8 @@ local function acquire(session, face, name, value, deadline, is_try, adopt)
   local ok, created, why = driver.protect(undo_take, own, take, own, face, name, value, deadline, is_try, adopt)
   own:end_wait()
   if ok and created then return own, created end
-  if not ok then
-    own:withdraw()
-    error(created, 0)
-  end
-  own:withdraw_and_wait()
+  driver.finish(own.withdraw_and_wait, own)
+  if not ok then error(created, 0) end
   return nil, failure_of(session, why, deadline)
 end
 

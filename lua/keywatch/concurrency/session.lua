@@ -156,18 +156,13 @@ function session_methods:orphan()
 end
 
 --- Ends the session: revokes the lease, and with it all locks and leaderships. Returns true, also if the session was
--- lost before; or nil and an error, after which the lease expires by itself. After a call that was cancelled the
--- session can be closed again.
+-- lost before; or nil and an error, after which the lease expires by itself.
 function session_methods:close(opts)
   check.self(self, "close", session_mt)
   opts = check.times(opts, "close")
   if self.is_closed or self:error() and not self.hold.is_over then return true end
+  local revoked, err = self.lease:revoke(opts)
   self.is_closed = true
-  local ok, revoked, err = pcall(self.lease.revoke, self.lease, opts)
-  if not ok then -- the caller was cancelled
-    self.is_closed = false
-    error(revoked, 0)
-  end
   if revoked or err.code == "lease_not_found" then return true end
   self:orphan()
   return nil, err

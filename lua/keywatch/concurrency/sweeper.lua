@@ -75,9 +75,8 @@ end
 local function delete(place)
   local session = place.session
   place.state = "sweeping"
-  local ok, is_deleted, err = pcall(find_and_delete, session.root, place.key)
+  local ok, is_deleted, err = driver.attempt(find_and_delete, session.root, place.key)
   if not ok then
-    if type(is_deleted) == "table" and is_deleted.code == "cancelled" then error(is_deleted, 0) end
     err = is_deleted -- misuse: the store was closed
   elseif is_deleted ~= nil then
     if is_deleted and not place.is_known and place.doubts > 0 then place.doubts = place.doubts - 1 end

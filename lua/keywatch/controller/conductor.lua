@@ -164,7 +164,7 @@ local function do_step(self, step)
   end
   if not ok then
     result = errors.raised(result)
-    step.is_cancelled = driver.get().current().is_cancelled and errors.code_of(result.err) == "cancelled"
+    step.is_cancelled = driver.is_cancellation(result.err)
   end
   step.ok, step.result, step.err, step.is_done = ok, result, err, true
   self.changed:set()

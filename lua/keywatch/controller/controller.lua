@@ -35,13 +35,13 @@ local log = require "keywatch.support.log"
 local queues = require "keywatch.controller.work_queue"
 local slices = require "keywatch.task.slice"
 local sources = require "keywatch.controller.source"
-local tasks = require "keywatch.task.task"
 local workers = require "keywatch.task.worker"
 
 local NAME = "controller.new"
 local SYNC_TIMEOUT = 120 -- seconds
 local STOP_TIMEOUT = 30  -- seconds
 local GRACE = 1          -- seconds in which calls that were cancelled may still end, while stop waits
+local NONE = {}
 local AT_ONCE = 64       -- calls without a wait, after which other tasks run
 
 local controller_methods = {}
@@ -130,11 +130,10 @@ end
 -- {====== Workers ======
 
 --- Counts a call that has taken too long, and has returned or raised by itself. Logs it.
-local function report_late(self, slot, request, took)
+local function report_late(self, request, took)
   self.counts.late = self.counts.late + 1
-  log.warn("%s", ("the controller '%s' has worked on %s for %.3g s, and its timeout is %g s%s"):format(self.name,
-    check.shown(request), took, self.timeout,
-    slot.is_late and "" or ": it has not waited, so that nothing could cancel it, and all other tasks have waited"))
+  log.warn("%s", ("the controller '%s' has worked on %s for %.3g s, and its timeout is %g s: it has not "
+    .. "waited, or has caught its cancellation"):format(self.name, check.shown(request), took, self.timeout))
 end
 
 --- Calls reconcile for the request of a slot. Raises if the task was cancelled: the request is then still that of the
@@ -142,21 +141,18 @@ end
 local function reconcile(self, slot)
   local queue, request, now, timeout = slot.queue, slot.request, self.now, self.timeout
   local context = { request = request, retries = queue:retries(request), store = slot.store, controller = self }
-  local begun = now()
-  slot.begun, slot.deadline, slot.is_late = begun, timeout and begun + timeout or nil, false
-  local ok, outcome, err = xpcall(self.reconcile, errors.with_traceback, request, context)
-  local took, is_late, is_cancelled = now() - begun, slot.is_late, slot.task.is_cancelled
-  slot.deadline = nil
-  if is_late and not slot.is_cut then tasks.clear_cancel(slot.task) end
+  local begun, limit = now(), {}
+  slot.begun, limit.ends_at = begun, timeout and begun + timeout
+  local ok, outcome, err = driver.get().limit(limit, xpcall, self.reconcile, errors.with_traceback, request, context)
+  local took, is_late = now() - begun, timeout and now() >= limit.ends_at
   local raised = not ok and errors.raised(outcome)
-  is_cancelled = raised and is_cancelled and errors.code_of(raised.err) == "cancelled"
-  if is_cancelled and (slot.is_cut or not is_late) then error(raised.err, 0) end
+  if raised and driver.is_cancellation(raised.err) then error(raised.err, 0) end
   self.counts.calls, self.seconds = self.counts.calls + 1, self.seconds + took
-  if is_cancelled then
+  if raised and is_late and errors.code_of(raised.err) == "cancelled" then
     self.counts.late = self.counts.late + 1
     fail(self, queue, request, ("it has taken longer than %g s, and was cancelled"):format(timeout))
   else
-    if is_late or timeout and took > timeout then report_late(self, slot, request, took) end
+    if is_late then report_late(self, request, took) end
     if ok then
       settle(self, queue, request, outcome, err)
     else
@@ -196,7 +192,7 @@ local function work(slot)
   if not ok then
     local raised = errors.raised(found)
     local err = raised.err
-    if slot.task.is_cancelled and errors.code_of(err) == "cancelled" and not slot.is_cut then
+    if driver.is_cancellation(err) and not slot.is_cut then
       error(err, 0) -- the worker is started again
     elseif not slot.is_cut then
       end_with(self, slot.run, errors.new("internal", "keywatch: a worker has failed: " .. raised.traceback))
@@ -236,25 +232,16 @@ end
 local watchdog_methods = {}
 local watchdog_mt = { __index = watchdog_methods }
 
---- Cancels the calls that have taken too long, cuts a stop short whose time is over, though nobody waits for it any
--- more, and ends the slots whose tasks have ended without a word. Returns the seconds until the next of that is due.
+--- Cuts a stop short whose time is over, though nobody waits for it any more, and ends the slots whose tasks have ended
+-- without a word. Returns the seconds until the former is due.
 function watchdog_methods:poll()
   local controller, soonest = self.controller, nil
   local run, now = controller.present, controller.now()
   if run.cut_at and not run.is_cut then
     if now >= run.cut_at then cut_short(run) else soonest = run.cut_at - now end
   end
-  if not controller.timeout and not run.is_cut then return soonest end -- no slot has anything to look at
-  for _, slot in ipairs(run.slots) do
-    local left = slot.deadline and slot.deadline - now
-    if slot.is_cut and (not slot.task or slot.task.state == "done") then
-      end_slot(controller, slot)
-    elseif left and left <= 0 then
-      slot.is_late, slot.deadline = true, nil
-      slot.task:cancel()
-    elseif left and (not soonest or left < soonest) then
-      soonest = left
-    end
+  for _, slot in ipairs(run.is_cut and run.slots or NONE) do
+    if slot.is_cut and (not slot.task or slot.task.state == "done") then end_slot(controller, slot) end
   end
   return soonest
 end
@@ -322,8 +309,7 @@ local function start_workers(self, run)
     slots[i] = {
       controller = self, run = run, queue = run.queue, store = run.store, worker = nil, task = nil,
       has_request = false, request = nil,
-      begun = 0, deadline = nil,
-      is_late = false,   -- the call was cancelled because it has taken too long
+      begun = 0,
       is_cut = false,    -- the worker was cancelled for good
       has_ended = false,
     }
@@ -365,10 +351,8 @@ end
 --- The function of the task that begins a run.
 local function begin_safely(run)
   local self = run.controller
-  local ok, found = xpcall(begin, errors.with_traceback, self, run)
+  local ok, raised = driver.attempt(begin, self, run)
   if ok then return end
-  local raised = errors.raised(found)
-  if driver.get().current().is_cancelled then error(raised.err, 0) end -- it is started again
   end_with(self, run, errors.new("internal", "keywatch: the start has failed: " .. raised.traceback))
 end
 

@@ -13,12 +13,9 @@ end
 --- Calls a function of the file. Returns true and its first two results; or false and a traceback. A cancellation of
 -- the task is raised again.
 local function call(fn, ...)
-  local ok, first, second = xpcall(fn, errors.with_traceback, ...)
+  local ok, first, second = driver.attempt(fn, ...)
   if ok then return true, first, second end
-  local raised = errors.raised(first)
-  local task = driver.get().current()
-  if task and task.is_cancelled and errors.code_of(raised.err) == "cancelled" then error(raised.err, 0) end
-  return false, raised.traceback
+  return false, first.traceback
 end
 
 --- Returns true if a value can be called.

@@ -33,7 +33,6 @@ local log = require "keywatch.support.log"
 local observers = require "keywatch.concurrency.observer"
 local places = require "keywatch.concurrency.place"
 local sessions = require "keywatch.concurrency.session"
-local tasks = require "keywatch.task.task"
 local workers = require "keywatch.task.worker"
 
 local NAME = "elector"
@@ -45,11 +44,6 @@ local FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10 -- seconds after a campaign, or a ter
 
 local elector_methods = {}
 local elector_mt = { __name = "keywatch.elector", __index = elector_methods }
-
---- True if an error is that of a task that was cancelled.
-local function is_cancellation(err)
-  return errors.code_of(err) == "cancelled"
-end
 
 -- {====== The fence of all terms ======
 
@@ -84,11 +78,8 @@ end
 local function call(self, name, ...)
   local fn = self[name]
   if not fn then return true end
-  local task = driver.get().current()
-  local ok, raised = xpcall(fn, errors.with_traceback, ...)
+  local ok, raised = driver.attempt(fn, ...)
   if ok then return true end
-  raised = errors.raised(raised)
-  if is_cancellation(raised.err) and task and task.is_cancelled then error(raised.err, 0) end
   log.error({ elector = self.name }, "%s", ("'%s' of the elector '%s' has failed: %s"):format(name, self.name,
     log.failure(self, raised)))
   return false, raised.err
@@ -107,21 +98,19 @@ end
 --- Calls fn(...), whose waits `stop` ends. Returns its results; or nil if that has happened.
 local function interruptible(self, fn, ...)
   if self.is_stopping then return nil end
-  self.is_interruptible = true
-  local ok, result, err = pcall(fn, ...)
-  local was_interrupted = self.is_interrupted
-  self.is_interruptible, self.is_interrupted = false, false
-  if was_interrupted then tasks.clear_cancel(self.task) end
+  local limit = {}
+  self.limit = limit
+  local ok, result, err = pcall(driver.get().limit, limit, fn, ...)
+  self.limit = nil
   if ok then return result, err end
-  if not (is_cancellation(result) and was_interrupted) then error(result, 0) end
-  return nil
+  if driver.is_cancellation(result) or not limit.ends_at or errors.code_of(result) ~= "cancelled" then
+    error(result, 0)
+  end
 end
 
---- Ends the present wait of the elector's task, if `stop` may end it.
+--- Ends the waits of the elector's task that `stop` may end.
 local function interrupt(self)
-  if not self.is_interruptible or self.is_interrupted then return end
-  self.is_interrupted = true
-  self.task:cancel()
+  if self.limit then driver.get().cut(self.task, self.limit) end
 end
 
 -- }======
@@ -140,7 +129,7 @@ local function look_for_fork(self)
   self.worker:stop()
   self.follower:stop()
   self.session, self.term, self.observer, self.observing, self.told = nil, nil, nil, nil, nil
-  self.is_interruptible, self.is_interrupted = false, false
+  self.limit = nil
   hold(self, nil)
   finish(self)
 end
@@ -331,8 +320,7 @@ local function observe(self)
   local d, pause = driver.get(), FIRST_PAUSE
   self.observing = d.current()
   while not self.is_stopping and self.pid == core.pid() do
-    local ok, observer, err = pcall(self.election.observe, self.election, { timeout = OPEN })
-    if not ok and is_cancellation(observer) then error(observer, 0) end
+    local ok, observer, err = driver.attempt(self.election.observe, self.election, { timeout = OPEN })
     if not ok then return end -- the store is closed, and the first worker tells
     if observer then
       local before = d.now()
@@ -370,12 +358,13 @@ end
 local function work(self)
   if self.pid ~= core.pid() then return look_for_fork(self) end
   self.task = driver.get().current()
-  self.is_interruptible, self.is_interrupted = false, false
-  local task = self.task
-  local ok, raised = xpcall(work_to_end, errors.with_traceback, self)
+  self.limit = nil
+  local goes_on, ok, raised = pcall(driver.attempt, work_to_end, self)
+  if not goes_on then -- the task was cancelled
+    if self.term then driver.finish(end_term, self, self.term) end
+    error(ok, 0)
+  end
   if not ok then
-    raised = errors.raised(raised)
-    if is_cancellation(raised.err) and task.is_cancelled then error(raised.err, 0) end
     if not self.failure then
       local is_ours = errors.code_of(raised.err) ~= nil
       self.failure = is_ours and raised.err or errors.new("closed", errors.text_of(raised.err))
@@ -383,10 +372,9 @@ local function work(self)
         or raised.traceback))
     end
     self.is_stopping = true
-    local has_ended, why = pcall(work_to_end, self) -- ends the term, if there is one
-    if not has_ended and is_cancellation(why) and task.is_cancelled then error(why, 0) end
+    local has_ended, why = driver.attempt(work_to_end, self) -- ends the term, if there is one
     if not has_ended then
-      log.error("%s", ("the elector '%s' could not end in order: %s"):format(self.name, errors.text_of(why)))
+      log.error("%s", ("the elector '%s' could not end in order: %s"):format(self.name, errors.text_of(why.err)))
       self.follower:stop(true)
       self.term, self.session = nil, nil
       hold(self, nil)
@@ -607,8 +595,7 @@ local function new(opts)
     pid = core.pid(),         -- of the process that has started the elector
     is_started = false,
     is_stopping = false,
-    is_interruptible = false, -- the task waits for something that stop ends
-    is_interrupted = false,   -- stop has ended that
+    limit = nil,              -- of the waits that stop ends
     worker = nil,
     task = nil,               -- of the worker
     follower = nil,           -- the worker that observes the election

@@ -50,20 +50,12 @@ local function complain(self, name, text)
     self.controller_name, text)
 end
 
---- True if an error is that of a task that was cancelled, and the caller is such a task.
-local function is_own_cancellation(err)
-  local task = driver.get().current()
-  return task ~= nil and task.is_cancelled and errors.code_of(err) == "cancelled"
-end
-
 --- Calls a function of the program. Returns true and its result; or false after an error, which is logged. Raises if
 -- the task was cancelled.
 local function call(self, name, fn, ...)
-  local ok, found = xpcall(fn, errors.with_traceback, ...)
+  local ok, found = driver.attempt(fn, ...)
   if ok then return true, found end
-  local raised = errors.raised(found)
-  if is_own_cancellation(raised.err) then error(raised.err, 0) end
-  complain(self, name, log.failure(self, raised))
+  complain(self, name, log.failure(self, found))
   return false
 end
 
@@ -114,11 +106,8 @@ end
 
 --- Calls the function of a source until that has ended by itself.
 local function follow(self)
-  local ok, found = xpcall(self.kind.follow, errors.with_traceback, self)
-  if not ok then
-    found = errors.raised(found).err
-    if is_own_cancellation(found) then error(found, 0) end
-  end
+  local ok, found = driver.attempt(self.kind.follow, self)
+  if not ok then found = found.err end
   if not self.is_stopped then report_end(self, found) end
 end
 

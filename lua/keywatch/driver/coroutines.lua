@@ -442,7 +442,6 @@ local function driver_of(self)
   end
 
   function driver.turn_while(is_waiting) return drive(self, turn_all, self, is_waiting) end
-  function driver.run_once() return drive(self, self.run_ready, self) end
   function driver.give_up(task) self.gone[task.thread] = true end
 
   function driver.work(...)
@@ -471,13 +470,18 @@ local function equip(self, driver)
   driver.now = self.backend.now
   function driver.run(...) return scheduler:run(...) end
   function driver.spawn(...) return scheduler:spawn(...) end
-  function driver.spawn_own(...) return scheduler:spawn(...) end
+  function driver.spawn_own(...) return scheduler:spawn_own(...) end
   function driver.sleep(...) return scheduler:sleep(...) end
   function driver.event() return scheduler:event() end
   function driver.channel(capacity) return channels.new(scheduler, capacity) end
   function driver.select(objects) return selection.select_first(scheduler, objects) end
   function driver.join(list) return tasks.join_all(scheduler, list) end
   function driver.scope(...) return scopes.run(scheduler, ...) end
+  function driver.shield(...) return scheduler:shield(...) end
+  function driver.limit(...) return scheduler:within(...) end
+  function driver.cut(...) scheduler:cut(...) end
+  function driver.check_cancelled() scheduler:check_cancelled() end
+  function driver.is_cancellation(err) return scheduler:is_own_cancellation(err) end
   function driver.can_park() return scheduler:can_park() end
   function driver.check_wait() scheduler:waiting_task() end
   function driver.current() return scheduler:current() end

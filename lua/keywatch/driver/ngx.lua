@@ -273,6 +273,10 @@ local function suspend(awaited, deadline)
     end
   end
   task.state, scheduler.running = "running", task
+  if task.why == "cancelled" then -- the task may go on, and each of its waits raises: others have their turn
+    ngx.sleep(0.001)
+    scheduler.running = task
+  end
 end
 
 --- A message handler for xpcall.
@@ -351,7 +355,7 @@ home = homes.new {
   enter = function() backend.enter() end,
   cancel = function()
     for task in pairs(worker_tasks) do
-      if not task.is_of_worker and not task.is_told then
+      if not task.is_own and not task.is_told then
         task.is_told = true
         task:cancel()
       end
@@ -377,7 +381,7 @@ home = homes.new {
 
 local inner = scheduler.driver
 local start_coroutine, wake_coroutine, yield = inner.start, inner.wake, inner.suspend
-local why_cannot_wait = inner.why_cannot_wait
+local why_cannot_wait, give_up = inner.why_cannot_wait, inner.give_up
 
 function scheduler.suspend(...)
   if is_serving then return suspend(...) end
@@ -395,7 +399,7 @@ function inner.start(task, fn)
   task.fn, task.given = fn, task.arguments -- to begin anew
   if not is_serving then return start_coroutine(task, fn) end
   local parent = scheduler.running
-  if task.is_of_worker or not parent or worker_tasks[parent] or not is_yieldable() then
+  if task.is_own or not parent or worker_tasks[parent] or not is_yieldable() then
     return driver.run_in_home(task, fn)
   end
   run_in_handler(task, fn)
@@ -406,6 +410,12 @@ end
 --- Returns the thread of the caller. Where nginx serves, `enter` has found the task that runs.
 function inner.thread()
   return is_serving and LIGHT or running()
+end
+
+--- Ends the code of a coroutine. A light thread cannot be held: it goes on, slowly.
+function inner.give_up(task)
+  if is_serving then return false end
+  return give_up(task)
 end
 
 function inner.why_cannot_wait()
@@ -445,11 +455,7 @@ end
 --- Starts a task of keywatch itself. It belongs to the worker.
 function driver.spawn_own(fn, ...)
   backend.enter()
-  if not is_serving then return scheduler:spawn(fn, ...) end
-  local task = scheduler:new_task(...)
-  task.is_of_worker = true
-  scheduler:start(task, fn)
-  return task
+  return scheduler:spawn_own(fn, ...)
 end
 
 local run = driver.run

@@ -176,19 +176,22 @@ local function watch_for_the_end()
   end)
 end
 
---- Starts a task of keywatch itself. Outside of `run` it belongs to the host, if there is one; and so does a task of a
--- task of the host.
-function driver.spawn_own(...)
+--- Starts a task, by a method of the scheduler. Outside of `run` it belongs to the host, if there is one; and so does a
+-- task of a task of the host.
+local function start(spawn, ...)
   local parent = scheduler.running
   local is_hosted = host_tasks() or parent and parent.is_hosted -- before the task: a task that is refused must not run
-  local task = scheduler:spawn(...)
+  local task = spawn(scheduler, ...)
   task.is_hosted = is_hosted or nil
   return task
 end
 
+--- Starts a task of keywatch itself.
+function driver.spawn_own(...) return start(scheduler.spawn_own, ...) end
+
 --- Starts a task of the program.
 function driver.spawn(...)
-  local task = driver.spawn_own(...)
+  local task = start(scheduler.spawn, ...)
   if not tasks.is_turning then
     sentinel = sentinel or watch_for_the_end()
     outside[task] = true

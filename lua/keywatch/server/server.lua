@@ -74,7 +74,8 @@ function server_methods:shutdown(grace)
   self.object:drain(grace, d.now())
   self.gone = self.gone or d.event()
   if self.is_closed then return true end -- making the event may have run a finalizer that closed the server
-  self.gone:wait(grace + LAST_WORDS)
+  local seconds = grace + LAST_WORDS
+  d.shield(seconds, self.gone.wait, self.gone, seconds)
   return self:close()
 end
 

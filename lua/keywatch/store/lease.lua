@@ -224,7 +224,8 @@ function lease_methods:revoke(opts)
   local kept = find_kept(self)
   if kept then kept.revoking = kept.revoking + 1 end
   local owner = self.owner
-  return check.results(finish_revoke(kept, pcall(check.call, "revoke", owner.lease_revoke, owner, self.id, opts)))
+  return check.results(finish_revoke(kept, pcall(driver.finish, check.call, "revoke", owner.lease_revoke, owner,
+    self.id, opts)))
 end
 
 -- }======

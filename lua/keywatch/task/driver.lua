@@ -18,6 +18,17 @@
 --   channel(capacity), select(objects), join(tasks), scope(fn, ...)
 --                    Called by the functions of these names of keywatch: see channel.lua, selection.lua, task.lua and
 --                    scope.lua.
+--   shield(seconds, fn, ...)
+--                    Calls fn(...), and holds a cancellation of the caller back for so many seconds meanwhile. Called
+--                    by keywatch.shield, and where something is given back. See span.lua.
+--   limit(span, fn, ...)
+--                    Calls fn(...). Its waits raise "cancelled" from the time span.ends_at on, if that is set.
+--   cut(task, span)  Ends a limit of a task now.
+--   check_cancelled()
+--                    Raises if each wait of the caller does. Called after functions of the program.
+--   is_cancellation(err)
+--                    True if an error is the cancellation of the caller: its code is "cancelled", and each wait of the
+--                    caller raises.
 --   can_park()       True if the caller is a task that can be suspended here, not inside a function that C calls.
 --                    Called when a write of a durable store has to wait for the disk: if false, the wait blocks the
 --                    program.
@@ -104,8 +115,11 @@
 -- tasks except the one that has forked. In the child those tasks count as cancelled, and none of their code runs.
 
 local compat = require "keywatch.support.compat"
+local errors = require "keywatch.support.errors"
 
 local MAX_SEED = 2 ^ 31 -- of stores in virtual time
+
+local GIVE_BACK = 5       -- seconds
 
 local current
 
@@ -146,6 +160,32 @@ end
 local function protect(undo, object, fn, ...)
   if not current or not current.protect then return pcall(fn, ...) end
   return current.protect(undo, object, fn, ...)
+end
+
+--- True if an error is the cancellation of the caller: its code is "cancelled", and each wait of the caller raises.
+local function is_cancellation(err)
+  return current ~= nil and current.is_cancellation(err)
+end
+
+--- Returns the results of an xpcall as those of attempt.
+local function settle(ok, ...)
+  if ok then return true, ... end
+  local raised = errors.raised((...))
+  if is_cancellation(raised.err) then error(raised.err, 0) end
+  return false, raised
+end
+
+--- Calls fn(...), a function of the program. Returns true and its results; or false and { err =, traceback = }. Raises
+-- the cancellation of the caller.
+local function attempt(fn, ...)
+  return settle(xpcall(fn, errors.with_traceback, ...))
+end
+
+--- Calls fn(...), which gives something back, and holds a cancellation of the caller back meanwhile, for GIVE_BACK
+-- seconds at most. Returns the results of fn. Does not choose a driver.
+local function finish(fn, ...)
+  if not current then return fn(...) end
+  return current.shield(GIVE_BACK, fn, ...)
 end
 
 --- True if a coroutine has ended, or its code never runs again.
@@ -193,5 +233,5 @@ end
 return {
   get = get, use = use, can_park = can_park, has_ended = has_ended, random = random, check_disk = check_disk,
   open_store = open_store, introduce = introduce, forget = forget, protect = protect,
-  deadline_of = deadline_of,
+  deadline_of = deadline_of, is_cancellation = is_cancellation, attempt = attempt, finish = finish,
 }

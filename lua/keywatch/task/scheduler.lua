@@ -25,16 +25,14 @@
 --                     of the call.
 --   turn_while(fn)    Called at top level, by a wait and by run. Turns the loop as long as fn() is true. Returns true;
 --                     or false and an error that was raised in the driver.
---   run_once()        Called at the end of run, several times. Runs the tasks that are ready, and waits for nothing.
---                     Returns true; or false and an error that was raised in the driver.
 --   work(fn, ...)     Called by run. Calls fn(...) and returns its results, or raises its error. Meanwhile
 --                     why_cannot_wait() refuses all callers at top level: they can only be finalizers.
 --   protect(undo, object, fn, ...)
 --                     Optional. As the driver's function of that name, see driver.lua.
 --   is_lost(waiter)   Optional. Called before a value is handed to a waiter that is parked. True if its code never
 --                     runs again: the driver has abandoned it then.
---   give_up(task)     Called for a task that went on after it was cancelled at the end of a run. Its code must never
---                     run again.
+--   give_up(task)     Called for a task that goes on after it was cancelled. Its code must never run again. Returns
+--                     false if the driver cannot see to that.
 --
 -- What the driver calls:
 --
@@ -61,13 +59,15 @@ local errors = require "keywatch.support.errors"
 local event = require "keywatch.task.event"
 local log = require "keywatch.support.log"
 local scopes = require "keywatch.task.scope"
+local spans = require "keywatch.task.span"
 local tasks = require "keywatch.task.task"
 local timers = require "keywatch.task.timers"
 
-local MAX_CANCELS = 100 -- at the end of a run: a task that waits again after so many cancellations is left behind
+local MAX_WAITS = 1000 -- of a cancelled task, each of which raises: it is left behind then
+local MAX_ROUNDS = 100 -- at the end of a run: tasks that are left after them are left behind
 
-local LEFT_BEHIND = ("keywatch: a task went on waiting after it was cancelled %d times: it was left behind, and its "
-  .. "code does not run any more"):format(MAX_CANCELS)
+local LEFT_BEHIND = "a task goes on though it was cancelled, and each of its waits raises: it was left "
+  .. "behind, and its code does not run any more"
 
 local scheduler_methods = {}
 local scheduler_mt = { __index = scheduler_methods }
@@ -83,6 +83,8 @@ local function new(driver)
     running = nil,   -- the task whose code runs now
     top = nil,       -- the waiter that stands for the top level, while that waits
     seed = 1,        -- of the random numbers of selections
+    is_ending = false, -- a run cancels what is left
+    held = nil,      -- meanwhile: tasks of keywatch that start when the run has ended, and their functions
     unjoined = nil,  -- the first task that has failed and was not joined; run raises its failure
   }, scheduler_mt)
 end
@@ -197,11 +199,29 @@ function scheduler_methods:hand_over(waiter, ours)
   return true, theirs
 end
 
---- Parks a task that was suspended, or the top level, unless it was cancelled or the event was set meanwhile.
+--- Has the wait of a waiter end when its waits begin to raise. Returns true if they do now.
+local function limit_wait(self, waiter)
+  local state, at = waiter.state, spans.end_of(waiter)
+  if not at then return false end
+  if at <= self.driver.now() then return true end
+  local before = waiter.timer
+  if before and before.deadline <= at then return false end
+  local timer = self.sleepers:add(at, waiter)
+  if waiter.state == state then waiter.timer, timer = timer, before end -- else a finalizer has woken it
+  if timer then self.sleepers:remove(timer) end
+  return false
+end
+
+--- Parks a task that was suspended, or the top level, unless its waits raise, or the event was set meanwhile.
 function scheduler_methods:park(waiter, awaited, deadline)
   if deadline then waiter.timer = self.sleepers:add(deadline, waiter) end
+  local since, must_end
+  repeat
+    since = waiter.cancelled_at
+    must_end = (since or waiter.spans) and limit_wait(self, waiter)
+  until waiter.cancelled_at == since -- a finalizer may have cancelled it
   -- at once:
-  local why = waiter.must_cancel and "cancelled" or awaited and awaited.is_set and "set" or nil
+  local why = must_end and "cancelled" or awaited and awaited.is_set and "set" or nil
   if not why then
     if awaited then -- without a call: a finalizer that set the event in between would wake nobody
       local place = #awaited + 1
@@ -210,14 +230,24 @@ function scheduler_methods:park(waiter, awaited, deadline)
     waiter.event, waiter.state = awaited, "parked"
     return
   end
-  if why == "cancelled" then waiter.must_cancel = false else awaited.is_set = false end
+  if why == "set" then awaited.is_set = false end
   waiter.why = why
   end_wait(self, waiter)
   if waiter.thread then self:make_ready(waiter) end
 end
 
---- Lets a suspended task go on.
+--- True if each wait of a task raises now.
+local function is_over(self, task)
+  local at = (task.cancelled_at or task.spans) and spans.end_of(task)
+  return at and at <= self.driver.now()
+end
+
+--- Lets a suspended task go on, unless it has gone on too often though its waits raise.
 function scheduler_methods:make_ready(task)
+  if is_over(self, task) then
+    task.waits = (task.waits or 0) + 1
+    if task.waits > MAX_WAITS and self:leave_behind(task) then return end
+  end
   self.driver.wake(task)
   task.state = "ready"
 end
@@ -230,7 +260,7 @@ function scheduler_methods:wake_due()
     local waiter, timer = sleepers:first()
     if not waiter or timer.deadline > now then return end
     if waiter.timer == timer and waiter.state == "parked" then
-      self:wake(waiter, "timeout")
+      self:wake(waiter, is_over(self, waiter) and "cancelled" or "timeout")
     else
       sleepers:due(now)
     end
@@ -332,13 +362,24 @@ function scheduler_methods:new_task(...)
   return tasks.new(self, self.count, ...)
 end
 
---- Starts a new task, unless a finalizer cancels it meanwhile.
+--- Starts a new task, unless a finalizer cancels it meanwhile. One of the program is in the shield of the task that
+-- spawns it; and cancelled with that task, at the end of a run.
 function scheduler_methods:start(task, fn)
+  local parent = self.running
+  if self.held and task.is_own and not parent then
+    self.held[#self.held + 1] = { task, fn }
+    return
+  end
+  local shield = parent and not task.is_own and spans.shield_of(parent)
+  if shield then task.spans = { shield } end
   self.driver.start(task, fn)
   if task.state ~= "done" then self.tasks[task] = true end
+  if self.is_ending and parent and not task.is_own and parent.cancelled_at then
+    self:cancel(task, parent.cancelled_at)
+  end
 end
 
---- Starts a task and returns it.
+--- Starts a task of the program and returns it.
 function scheduler_methods:spawn(fn, ...)
   check.argument(type(fn) == "function", 1, "spawn", "function", fn)
   local task = self:new_task(...)
@@ -346,14 +387,69 @@ function scheduler_methods:spawn(fn, ...)
   return task
 end
 
---- Returns all tasks that are not done, in the order in which they were spawned; with `not_hosted` without those of the
--- host.
-function scheduler_methods:all(not_hosted)
-  local all = {}
-  for task in pairs(self.tasks) do
-    if not (not_hosted and task.is_hosted) then all[task] = true end
+--- Starts a task of keywatch itself and returns it.
+function scheduler_methods:spawn_own(fn, ...)
+  local task = self:new_task(...)
+  task.is_own = true
+  self:start(task, fn)
+  return task
+end
+
+--- Returns all tasks that are not done, in the order in which they were spawned.
+function scheduler_methods:all()
+  return tasks.in_order(self.tasks)
+end
+
+--- Has each wait of a task raise, from `since`, or now, on, as soon as its shields let that.
+function scheduler_methods:cancel(task, since)
+  local err = task.state == "new" and core.new_error("cancelled")
+  since = since or self.driver.now()
+  if task.state == "done" then return end
+  task.cancelled_at = task.cancelled_at or since
+  if task.state == "new" then
+    if is_over(self, task) then self:finish(task, nil, err) end
+  elseif task.state == "parked" and limit_wait(self, task) then
+    self:wake(task, "cancelled")
   end
-  return tasks.in_order(all)
+end
+
+--- Ends a limit now: see span.lua.
+function scheduler_methods:cut(task, limit)
+  limit.ends_at = self.driver.now()
+  if task.state == "parked" and limit_wait(self, task) then self:wake(task, "cancelled") end
+end
+
+--- Calls fn(...) in a span of the task that the caller is: see span.lua. Returns its results, or raises its error. Any
+-- other caller just calls fn.
+function scheduler_methods:within(span, fn, ...)
+  self.driver.enter()
+  local task = current(self)
+  if not task then return fn(...) end
+  return spans.within(task, span, fn, ...)
+end
+
+--- Calls fn(...) in a shield of so many seconds.
+function scheduler_methods:shield(seconds, fn, ...)
+  check.argument(type(seconds) == "number" and seconds >= 0 and seconds < math.huge, 1, "shield",
+    "a number of seconds", seconds)
+  check.argument(type(fn) == "function", 2, "shield", "function", fn)
+  return self:within({ seconds = seconds, begun = self.driver.now() }, fn, ...)
+end
+
+--- Raises if each wait of the caller does.
+function scheduler_methods:check_cancelled()
+  self.driver.enter()
+  local task = current(self)
+  if task and is_over(self, task) then error(core.new_error("cancelled"), 0) end
+end
+
+--- True if an error is the cancellation of the task, or of the limit, that the caller runs in: its code is "cancelled",
+-- and each wait of the caller raises.
+function scheduler_methods:is_own_cancellation(err)
+  if errors.code_of(err) ~= "cancelled" then return false end
+  self.driver.enter()
+  local task = current(self)
+  return task ~= nil and is_over(self, task) or false
 end
 
 --- Reports the failure of a task.
@@ -363,7 +459,7 @@ end
 
 --- True if a task has ended because it was cancelled.
 function scheduler_methods.is_cancellation(_, task)
-  return task.is_cancelled and type(task.failure) == "table" and task.failure.code == "cancelled"
+  return task.cancelled_at and type(task.failure) == "table" and task.failure.code == "cancelled"
 end
 
 --- Ends a task, and wakes the tasks that join it. If none does, its failure is logged now, and raised at
@@ -395,7 +491,7 @@ function scheduler_methods:abandon(task)
   local err = core.new_error("cancelled")
   if task.state == "done" then return end
   end_wait(self, task)
-  task.is_cancelled = true
+  task.cancelled_at = task.cancelled_at or self.driver.now()
   self:finish(task, nil, err)
 end
 
@@ -422,26 +518,54 @@ function scheduler_methods:repair()
   self.sleepers:repair()
 end
 
---- Gives a task up that goes on waiting after it was cancelled MAX_CANCELS times.
+--- Gives a task up that goes on after it was cancelled. Returns false if the driver cannot.
 function scheduler_methods:leave_behind(task)
-  self.driver.give_up(task)
+  if self.driver.give_up(task) == false then return false end
   self:abandon(task)
   log.report(LEFT_BEHIND)
+  return true
 end
 
---- Cancels all tasks, except those of the host, until they have ended. Raises the first error in the driver, after all
--- have ended.
+--- Returns the tasks that are left, except those of the host; at first those of the program alone.
+local function left_over(self, is_first)
+  local left = {}
+  for _, task in ipairs(self:all()) do
+    if not task.is_hosted and not (is_first and task.is_own) then left[#left + 1] = task end
+  end
+  return left
+end
+
+--- Cancels tasks, and turns the loop until they have ended. Returns true; or false and an error in the driver.
+local function end_all(self, list)
+  for i = 1, #list do self:cancel(list[i]) end
+  local i = 1
+  return self.driver.turn_while(function()
+    while list[i] and list[i].state == "done" do i = i + 1 end
+    return list[i] ~= nil
+  end)
+end
+
+--- Cancels all tasks, except those of the host, until they have ended: first those of the program, then those of
+-- keywatch, which serve them. What the loop starts anew meanwhile starts afterwards. Raises the first error in the
+-- driver, after all have ended.
 local function cancel_all(self)
   local trouble
-  local left = self:all("not hosted")
-  for _ = 1, MAX_CANCELS do
-    if not left[1] then break end
-    for _, task in ipairs(left) do task:cancel() end
-    local ok, err = self.driver.run_once()
+  self.is_ending = true
+  for round = 1, MAX_ROUNDS do
+    local left = left_over(self, round == 1)
+    if round > 1 then
+      if not left[1] then break end
+      self.held = self.held or {}
+    end
+    local ok, err = end_all(self, left)
     if not ok then trouble = trouble or { err } end
-    left = self:all("not hosted")
   end
-  for _, task in ipairs(left) do self:leave_behind(task) end
+  for _, task in ipairs(left_over(self)) do self:leave_behind(task) end
+  local held = self.held or {}
+  self.is_ending, self.held = false, nil
+  for _, one in ipairs(held) do
+    if one[1].state ~= "done" then self:start(one[1], one[2]) end
+  end
   if trouble then error(trouble[1], 0) end
 end
 

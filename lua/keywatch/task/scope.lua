@@ -10,7 +10,7 @@ local compat = require "keywatch.support.compat"
 local event = require "keywatch.task.event"
 local tasks = require "keywatch.task.task"
 
-local MAX_CANCELS = 100 -- a task that waits again after the caller's wait has raised so many times is left behind
+local ENDLESS = { seconds = math.huge } -- a shield: the tasks end, or are left behind
 
 local scope_methods = {}
 local scope_mt = { __name = "keywatch.scope", __index = scope_methods }
@@ -52,10 +52,10 @@ local function on_end(self, task)
   return is_first
 end
 
---- Cancels the tasks that are not done, except one.
+--- Cancels the tasks that are not done, except one: as long ago as the caller was, with whom they may share a shield.
 local function cancel_tasks(self, except)
   for _, task in ipairs(tasks.in_order(self.tasks)) do
-    if task ~= except then task:cancel() end
+    if task ~= except then self.scheduler:cancel(task, self.caller and self.caller.cancelled_at) end
   end
 end
 
@@ -67,20 +67,21 @@ end
 
 -- }======
 
---- Waits until all tasks have ended, and ends the scope. Returns nil; or, if the wait has raised, { the first error }.
+--- Waits until all tasks have ended, and ends the scope. Returns nil; or, if the wait has raised, { the first error }:
+-- the tasks are cancelled then, and the scope waits for their ends all the same. (At top level that can raise, too: by
+-- Ctrl-C, or because nothing can wake them.)
 local function await_all(self)
-  local raised, count = nil, 0
+  local scheduler, changed = self.scheduler, self.changed
+  local raised
   while next(self.tasks) ~= nil do
-    local ok, err = pcall(self.changed.wait, self.changed)
-    if not ok then
-      raised, count = raised or { err }, count + 1
-      cancel_all(self)
-    elseif self.failed and not self.is_cancelled then
-      cancel_all(self)
+    local ok, err
+    if not raised then
+      ok, err = pcall(changed.wait, changed)
+      if not ok then raised = { err } end
+    elseif not pcall(scheduler.within, scheduler, ENDLESS, changed.wait, changed) then
+      for _, task in ipairs(tasks.in_order(self.tasks)) do scheduler:leave_behind(task) end
     end
-    if count >= MAX_CANCELS then
-      for _, task in ipairs(tasks.in_order(self.tasks)) do self.scheduler:leave_behind(task) end
-    end
+    if (raised or self.failed) and not self.is_cancelled then cancel_all(self) end
   end
   self.is_closed = true -- at once: a finalizer spawns nothing in between
   return raised

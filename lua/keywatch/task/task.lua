@@ -25,8 +25,6 @@ end
 
 -- Fields that a task has not set, so that a task is a small table:
 setmetatable(task_methods, { __index = {
-  must_cancel = false,   -- the next wait raises "cancelled"
-  is_cancelled = false,
   is_supervised = false, -- somebody answers for its failure: it is not reported as that of a task that nobody joined
 } })
 
@@ -42,6 +40,10 @@ local function new(scheduler, number, ...)
     why = nil,       -- what has ended the last wait: "set", "turn", "timeout" or "cancelled"; false during a wait
     results = nil,   -- { n =, ... } if the task has ended well
     -- These are set when they are needed, and have no room here:
+    --   cancelled_at  when the task was cancelled
+    --   waits      begun since each of them raises
+    --   spans      that the task is in, from the outermost one: see span.lua
+    --   is_own     true if the task is one of keywatch itself
     --   arguments  { n =, ... } of the function, if there are any; nil once the task has begun
     --   timer      of the present wait, if that has a deadline
     --   offer      in a wait for an exchange: the value that the task gives or was given; see event.lua
@@ -112,26 +114,11 @@ function task_methods:join(timeout)
   return result(self)
 end
 
---- Asks the task to end: its present wait, or else its next one, raises an error of code "cancelled". A task that has
--- not begun never begins.
+--- Asks the task to end: from now on each of its waits raises an error of code "cancelled". A task that has not begun
+-- never begins. Shields hold that back: see span.lua.
 function task_methods:cancel()
   check.self(self, "cancel", task_mt)
-  local err = self.state == "new" and core.new_error("cancelled")
-  if self.state == "done" then return end
-  self.is_cancelled = true
-  if self.state == "new" then
-    self.scheduler:finish(self, nil, err)
-  elseif self.state == "parked" then
-    self.scheduler:wake(self, "cancelled")
-  else
-    self.must_cancel = true
-  end
-end
-
---- Takes a cancellation back that has not ended a wait, or whose error was caught. Called by who has cancelled the
--- task.
-local function clear_cancel(task)
-  task.must_cancel, task.is_cancelled = false, false
+  self.scheduler:cancel(self)
 end
 
 -- {====== Waits for several objects ======
@@ -244,5 +231,5 @@ end
 -- }======
 
 return {
-  new = new, mt = task_mt, is_joined = is_joined, in_order = in_order, join_all = join_all, clear_cancel = clear_cancel,
+  new = new, mt = task_mt, is_joined = is_joined, in_order = in_order, join_all = join_all,
 }

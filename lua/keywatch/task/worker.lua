@@ -37,11 +37,6 @@ local function await_start(self)
   self.state, self.task, self.source.has_idle = "idle", nil, true
 end
 
---- True if an error is that of a task that was cancelled.
-local function is_cancellation(err)
-  return errors.code_of(err) == "cancelled"
-end
-
 --- The function of the task.
 local function work(self, task_of)
   if self.state ~= "started" or self.task ~= task_of[1] then return end
@@ -49,7 +44,7 @@ local function work(self, task_of)
   local ok, raised = xpcall(self.fn, errors.with_traceback, self.object)
   if self.state ~= "busy" or self.task ~= task_of[1] then return end
   if not ok then raised = errors.raised(raised) end
-  if not ok and is_cancellation(raised.err) then return await_start(self) end
+  if not ok and driver.is_cancellation(raised.err) then return await_start(self) end
   finish(self)
   if not ok then log.error("%s", "a task of keywatch has failed: " .. raised.traceback) end
 end

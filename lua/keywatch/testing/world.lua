@@ -147,7 +147,7 @@ local function leftovers_of(self)
   local _, scheduler = self.driver.inside()
   local list = {}
   for _, task in ipairs(tasks.in_order(scheduler.tasks)) do
-    if task.spawned_at and task ~= scheduler.running and not task.is_cancelled then list[#list + 1] = task end
+    if task.spawned_at and task ~= scheduler.running and not task.cancelled_at then list[#list + 1] = task end
   end
   return #list > 0 and waiting.lines(scheduler, list) or nil
 end

@@ -1,0 +1,292 @@
+--- Shields: clean-up that waits in a task that is cancelled. Limits: parts of a task that are cancelled alone.
+
+local virtual = require "keywatch.driver.virtual"
+
+local program = require "spec.support.program"
+local scheduler = require "spec.support.scheduler"
+
+local driver
+
+before_each(function() driver = virtual.new() end)
+after_each(function() assert.is_nil(scheduler.check(driver)) end)
+
+--- Runs a function as a task, and cancels it after `seconds`. Returns the results of join, and how long it went on.
+local function cancel_after(seconds, fn)
+  local task = driver.spawn(fn)
+  driver.sleep(seconds)
+  task:cancel()
+  local before = driver.now()
+  local ok, err = task:join()
+  return ok, type(err) == "table" and err.code or err, driver.now() - before
+end
+
+--- Returns "cancelled" if fn(...) raises that, or what it returns.
+local function code_of(fn, ...)
+  local ok, found = pcall(fn, ...)
+  if ok then return found end
+  return type(found) == "table" and found.code or found
+end
+
+describe("a shield", function()
+  it("returns the results of its function, or raises its error; in a task, elsewhere, and in none of keywatch", function()
+    local function check()
+      assert.same({ 1, nil, 3 }, { driver.shield(1, function(...) return ... end, 1, nil, 3) })
+      local err = {}
+      local ok, raised = pcall(driver.shield, 1, error, err)
+      assert.is_false(ok)
+      assert.equal(err, raised)
+    end
+    driver.run(check)
+    check()
+    coroutine.wrap(check)()
+    driver.run(function() coroutine.wrap(check)() end)
+    driver.shield(1, driver.sleep, 5)
+    assert.equal(5, driver.now())
+    for _, wrong in ipairs { -1, "1", math.huge, 0 / 0 } do
+      assert.error_matches(function() driver.shield(wrong, print) end, "bad argument #1 to 'shield' %(a number of seconds expected")
+    end
+    assert.error_matches(function() driver.shield(1) end, "bad argument #2 to 'shield' %(function expected")
+  end)
+
+  it("lets a cancelled task wait, and is none behind itself", function()
+    driver.run(function()
+      local codes = {}
+      assert.same({ false, "cancelled", 3 }, { cancel_after(1, function()
+        codes[1] = code_of(driver.sleep, 1000)
+        codes[2] = driver.shield(10, function()
+          driver.sleep(1)
+          driver.sleep(2)
+          return "clean"
+        end)
+        codes[3] = code_of(driver.sleep, 0)
+        driver.sleep(0)
+      end) })
+      assert.same({ "cancelled", "clean", "cancelled" }, codes)
+    end)
+  end)
+
+  it("holds a cancellation back that comes while it waits, for as long as it says from then on", function()
+    driver.run(function()
+      local log = {}
+      assert.same({ false, "cancelled", 10 }, { cancel_after(5, function()
+        driver.shield(10, function()
+          for _, seconds in ipairs { 8, 3, 1000, 0 } do
+            local code = code_of(driver.sleep, seconds)
+            log[#log + 1] = ("%s at %g"):format(code, driver.now())
+          end
+        end)
+        log[#log + 1] = "behind"
+        driver.sleep(0)
+      end) })
+      assert.same({ "nil at 8", "nil at 11", "cancelled at 15", "cancelled at 15", "behind" }, log)
+    end)
+  end)
+
+  it("bounds a wait without a timeout, and one for a value", function()
+    driver.run(function()
+      local event, channel = driver.event(), driver.channel()
+      for i, wait in ipairs {
+        function() event:wait() end, function() event:wait(1000) end, function() channel:receive() end,
+        function() channel:send(1) end, function() driver.select { channel } end,
+      } do
+        assert.same({ false, "cancelled", 2 }, { cancel_after(i % 2, function() driver.shield(2, wait) end) })
+      end
+      assert.equal(nil, channel[1])
+    end)
+  end)
+
+  it("does not bound a task that is not cancelled", function()
+    driver.run(function() assert.same({ "later", 100 }, { driver.shield(1, function()
+      driver.sleep(100)
+      return "later", driver.now()
+    end) }) end)
+  end)
+
+  it("inside of another one does not outlast that", function()
+    driver.run(function()
+      assert.same({ false, "cancelled", 2 }, { cancel_after(1, function()
+        driver.shield(2, function() driver.shield(10, driver.sleep, 1000) end)
+      end) })
+      assert.same({ false, "cancelled", 2 }, { cancel_after(1, function()
+        driver.shield(10, function() driver.shield(2, driver.sleep, 1000) end)
+      end) })
+      assert.same({ false, "after", 6 }, { cancel_after(1, function()
+        driver.shield(10, function()
+          pcall(driver.shield, 2, driver.sleep, 1000)
+          driver.sleep(4)
+          error("after", 0)
+        end)
+      end) })
+    end)
+  end)
+
+  it("ends with an error of its function, and the cancellation is back", function()
+    driver.run(function()
+      local codes = {}
+      cancel_after(1, function()
+        codes[1] = select(2, pcall(driver.shield, 10, function()
+          pcall(driver.sleep, 1000)
+          error("broken", 0)
+        end))
+        codes[2] = code_of(driver.sleep, 1)
+      end)
+      assert.same({ "broken", "cancelled" }, codes)
+    end)
+  end)
+
+  it("is one for the tasks that are spawned in it, and for its scopes", function()
+    driver.run(function()
+      local ended = {}
+      assert.same({ false, "cancelled", 3 }, { cancel_after(1, function()
+        driver.shield(10, function()
+          driver.scope(function(scope)
+            scope:spawn(function()
+              driver.sleep(4)
+              ended[#ended + 1] = driver.now()
+            end)
+          end)
+        end)
+        driver.sleep(0)
+      end) })
+      assert.same({ 4 }, ended)
+      assert.same({ false, "cancelled", 2 }, { cancel_after(1, function()
+        driver.shield(2, driver.scope, function() driver.sleep(1000) end)
+      end) })
+      local child
+      driver.shield(3, function() child = driver.spawn(driver.sleep, 1000) end)
+      driver.sleep(1)
+      child:cancel()
+      assert.equal("timeout", select(2, child:join(2.5)).code)
+      assert.equal("cancelled", select(2, child:join(1)).code)
+    end)
+  end)
+
+  it("holds the end of a run back, and what it waits for runs meanwhile", function()
+    local events, did = {}, nil
+    driver.run(function()
+      local requests, answers = driver.channel(), driver.channel()
+      driver.spawn_own(function()
+        while true do answers:send(requests:receive() + 1) end
+      end)
+      driver.spawn(function()
+        local ok, err = pcall(driver.sleep, 1000)
+        events[#events + 1] = ok or err.code
+        events[#events + 1] = driver.shield(5, function()
+          driver.sleep(1)
+          requests:send(1)
+          local spawned = driver.spawn(function()
+            driver.sleep(1)
+            did = true
+          end)
+          spawned:join()
+          return answers:receive()
+        end)
+        driver.spawn(function() events[#events + 1] = "never" end)
+        driver.sleep(0)
+      end)
+      driver.sleep(1)
+    end)
+    assert.same({ "cancelled", 2 }, events)
+    assert.is_true(did)
+    assert.equal(3, driver.now())
+  end)
+
+  it("has its end with the run: a clean-up that hangs is ended", function()
+    driver.run(function()
+      driver.spawn(driver.shield, 5, driver.sleep, 1000)
+      driver.spawn_own(driver.shield, 7, driver.sleep, 1000)
+      driver.sleep(1)
+    end)
+    assert.equal(13, driver.now())
+  end)
+
+  it("ends a scope only when its tasks have cleaned up", function()
+    driver.run(function()
+      local cleaned
+      assert.same({ false, "cancelled", 2 }, { cancel_after(1, function()
+        local ok, err = pcall(driver.scope, function(scope)
+          scope:spawn(function()
+            pcall(driver.sleep, 1000)
+            driver.shield(5, driver.sleep, 2)
+            cleaned = driver.now()
+          end)
+          driver.sleep(1000)
+        end)
+        assert.equal(3, cleaned)
+        error(ok or err, 0)
+      end) })
+    end)
+  end)
+
+  it("is told by nothing on stderr, in a program that is at its end", function()
+    local status, printed = program.run [[
+      local keywatch = require "keywatch"
+      keywatch.run(function()
+        keywatch.spawn(function()
+          pcall(keywatch.sleep, 60)
+          keywatch.shield(5, keywatch.sleep, 0.01)
+          print "clean"
+        end)
+        keywatch.sleep(0)
+      end)
+    ]]
+    assert.same({ 0, "clean\n" }, { status, printed })
+  end)
+end)
+
+describe("a limit", function()
+  it("ends at a time, and its task goes on", function()
+    driver.run(function()
+      local codes = {}
+      driver.spawn(function()
+        codes[1] = code_of(driver.limit, { ends_at = 5 }, function()
+          codes[#codes + 2] = code_of(driver.sleep, 1000)
+          driver.shield(2, driver.sleep, 1)
+          driver.sleep(0)
+        end)
+        driver.sleep(1)
+        codes[3] = driver.now()
+      end):join()
+      assert.same({ "cancelled", "cancelled", 7 }, codes)
+    end)
+  end)
+
+  it("ends when it is cut, and not by what was cut before it", function()
+    driver.run(function()
+      local limit, codes = {}, {}
+      local task = driver.spawn(function()
+        for i = 1, 2 do
+          codes[i] = code_of(driver.limit, limit, driver.sleep, 10) or "slept"
+          limit = {}
+        end
+      end)
+      driver.sleep(1)
+      local first = limit
+      driver.cut(task, first)
+      assert.is_true(task:join())
+      assert.same({ "cancelled", "slept" }, codes)
+      assert.equal(11, driver.now())
+    end)
+  end)
+
+  it("tells its own cancellation from that of its task, and of another one", function()
+    driver.run(function()
+      local other = driver.spawn(driver.sleep, 1000)
+      driver.sleep(0)
+      other:cancel()
+      local _, foreign = other:join()
+      local seen = {}
+      cancel_after(1, function()
+        seen[1] = driver.is_cancellation(foreign)
+        local limit = { ends_at = 0.5 }
+        driver.limit(limit, function() seen[2] = driver.is_cancellation(select(2, pcall(driver.sleep, 2))) end)
+        local _, err = pcall(driver.limit, limit, driver.sleep, 2)
+        seen[3] = driver.is_cancellation(err)
+        seen[4] = driver.is_cancellation(select(2, pcall(driver.sleep, 2)))
+        seen[5] = driver.shield(1, driver.is_cancellation, err)
+        seen[6] = driver.is_cancellation("cancelled")
+      end)
+      assert.same({ false, true, false, true, false, false }, seen)
+    end)
+  end)
+end)
