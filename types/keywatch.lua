@@ -57,6 +57,14 @@ function keywatch.join(tasks) end
 ---@return any ... the results of fn
 function keywatch.scope(fn, ...) end
 
+---Calls `fn`, which cleans up: if the task is cancelled, the waits in `fn` do not raise before `seconds` are over. They count
+---from the cancellation, or from this call, whichever is later.
+---@param seconds number
+---@param fn fun(...: any): ...
+---@param ... any for fn
+---@return any ... the results of fn
+function keywatch.shield(seconds, fn, ...) end
+
 ---Creates a channel.
 ---@param capacity? integer how many values it holds; 0 unless given: then a sender and a receiver wait for each other
 ---@return keywatch.Channel channel
@@ -2307,7 +2315,7 @@ local Task = {}
 ---@return any ... results, or the error
 function Task:join(timeout) end
 
----Cancels the task: its current wait, or its next one, raises an error with the code "cancelled". A task that has not begun
+---Cancels the task: from now on each of its waits raises an error with the code "cancelled". A task that has not begun
 ---never begins.
 function Task:cancel() end
 

@@ -6,8 +6,8 @@ local driver = require("keywatch.task.driver").get()
 local events = require "spec.support.events"
 local program = require "spec.support.program"
 
-local LEFT_BEHIND = "keywatch: a task goes on though it was cancelled, and each of its waits raises: it was left behind, "
-  .. "and its code does not run any more\n"
+local LEFT_BEHIND = "keywatch: a task goes on though it was cancelled, and each of its waits raises: it was left "
+  .. "behind, and its code does not run any more\n"
 
 after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
 

@@ -24,7 +24,6 @@
 
 local backoff = require "keywatch.client.backoff"
 local check = require "keywatch.support.check"
-local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local face = require "keywatch.concurrency.face"
