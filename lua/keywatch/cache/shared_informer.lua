@@ -416,7 +416,7 @@ end
 
 --- Reads the watch until that fails. The informer waits for handlers only when it has told a whole revision.
 local function follow(self, watch)
-  local d, slice = driver.get(), slices.new(AT_ONCE)
+  local slice = slices.new(AT_ONCE)
   while self.watch == watch do
     local event, err
     if watch.at < watch.n then event = hand_out(watch) else event, err = watch:next() end
