@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * flood: PING and SETTINGS frames that come too often.
+ * flood: PING and SETTINGS frames that come too often, and streams whose numbers collide.
  *
- * Both cost the receiver more than the sender. A peer that sends too many of them gets GOAWAY with ENHANCE_YOUR_CALM,
+ * All cost the receiver more than the sender. A peer that sends too many of them gets GOAWAY with ENHANCE_YOUR_CALM,
  * and the connection ends. nghttp2 itself refuses floods of RST_STREAM and CONTINUATION frames, and of frames that
  * demand an answer.
  */
@@ -12,6 +12,7 @@
 #define SETTINGS_BURST 500000 /* streams that SETTINGS frames may touch at once, about 10 ms... */
 #define SETTINGS_RATE 1000    /* ...and then in each millisecond */
 #define SETTINGS_SHARE 20000  /* the burst of a session while all together are beyond theirs */
+#define CROWD_SPARE 256       /* streams that a crowd may have beyond its share */
 
 /* Sends GOAWAY with this text. The session ends once the GOAWAY is flushed. */
 static void end_calmly(kw_session *session, const char *text) {
@@ -57,4 +58,23 @@ int kw_flood_note_settings(kw_session *session) {
   kw_session_note_why(session, "the %s sends SETTINGS frames too often", kw_session_peer(session));
   end_calmly(session, "too_many_settings");
   return NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+/* nghttp2's table of streams has a hash without a seed: it multiplies the number of a stream, and the upper bits of the
+ * product are the place. Numbers in a row spread evenly; chosen ones collide, and every frame then walks over all of
+ * them. A crowd is the streams of one part of the table. */
+static uint16_t *crowd_of(kw_session *session, int32_t id) {
+  return &session->crowds[(uint32_t)id * UINT32_C(2654435769) / (UINT32_MAX / KW_CROWDS + 1)];
+}
+
+int kw_flood_note_stream(kw_session *session, int32_t id) {
+  size_t share = session->count / KW_CROWDS;
+  if (++*crowd_of(session, id) <= share + share / 3 + CROWD_SPARE) return 0;
+  kw_session_note_why(session, "the client opens streams whose numbers collide");
+  end_calmly(session, "too_many_collisions");
+  return NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+void kw_flood_forget_stream(kw_session *session, int32_t id) {
+  --*crowd_of(session, id);
 }

@@ -55,7 +55,7 @@ int kw_headers_on_begin(nghttp2_session *h2, const nghttp2_frame *frame, void *c
   kw_stream *stream = kw_stream_new(session, frame->hd.stream_id);
   if (stream == NULL) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   nghttp2_session_set_stream_user_data(h2, stream->id, stream);
-  return 0;
+  return kw_flood_note_stream(session, stream->id);
 }
 
 static kw_slice slice_of(nghttp2_rcbuf *buf) {

@@ -15,6 +15,7 @@
  *   PING frames            by rate: the connection ends with ENHANCE_YOUR_CALM
  *   SETTINGS frames        by rate times streams, of a session and of all sessions together: the same; unacknowledged
  *                          ones: nghttp2 ends the connection
+ *   colliding streams      by their share of all streams: the connection ends with ENHANCE_YOUR_CALM
  *   CONTINUATION frames    for each header block: nghttp2 ends the connection
  *   frames for the socket  max_framed bytes
  *   answers                max_queued bytes that the streams' windows let out, but the socket does not take: unary

@@ -25,6 +25,8 @@
 #define KW_SESSION_NEVER INT64_MAX  /* a time that never comes */
 #define KW_SESSION_WHY 128          /* bytes of session->why, with the 0 at its end */
 
+#define KW_CROWDS 64 /* parts of the table of streams, see flood.c */
+
 struct kw_session {
   nghttp2_session *h2;
   kw_session_options options;
@@ -88,10 +90,11 @@ struct kw_session {
   char why[KW_SESSION_WHY];   /* reason of the end, see kw_session_why */
 
   /* Pings and settings that come, see flood.c */
-  bool sent_since_ping; /* HEADERS or DATA were sent since the peer's last PING */
-  int ping_strikes;     /* PINGs of the peer that came too early */
-  int64_t last_ping;    /* when the peer's last PING came; or KW_SESSION_NEVER */
-  kw_meter settings;    /* the peer's SETTINGS frames */
+  bool sent_since_ping;       /* HEADERS or DATA were sent since the peer's last PING */
+  int ping_strikes;           /* PINGs of the peer that came too early */
+  int64_t last_ping;          /* when the peer's last PING came; or KW_SESSION_NEVER */
+  kw_meter settings;          /* the peer's SETTINGS frames */
+  uint16_t crowds[KW_CROWDS]; /* of a server: open streams, by their place in nghttp2's table */
 
   /* Times in milliseconds, see timers.c */
   int64_t created;        /* when the session was made */
@@ -153,6 +156,12 @@ void kw_flood_note_ping(kw_session *session);
 /* Counts a SETTINGS frame of the peer. Returns 0, or an nghttp2 error after which nothing more of the input is
  * read. */
 int kw_flood_note_settings(kw_session *session);
+
+/* Takes note of a new stream of the client. Returns 0; or NGHTTP2_ERR_CALLBACK_FAILURE if too many streams collide. */
+int kw_flood_note_stream(kw_session *session, int32_t id);
+
+/* Takes note of the end of a stream of the client. */
+void kw_flood_forget_stream(kw_session *session, int32_t id);
 
 /* }====== */
 

@@ -71,6 +71,7 @@ void kw_stream_free(kw_stream *stream) {
   kw_chain_drop(&stream->input);
   if (stream->text != NULL) kw_blob_release(stream->text);
   session->count--;
+  if (!session->options.is_client) kw_flood_forget_stream(session, stream->id);
   kw_account_credit(&session->account, sizeof *stream);
   kw_free(stream);
 }

@@ -1,4 +1,5 @@
---- SETTINGS frames: each makes the server look at all streams of its connection, so their number has a bound.
+--- What makes the server look at many streams of a connection: SETTINGS frames look at all, and every frame of a
+-- stream at those whose numbers collide. Both have bounds.
 
 local h2 = require "spec.support.h2"
 local pair = require "spec.support.pair"
@@ -59,6 +60,44 @@ describe("SETTINGS frames", function()
     for _ = 1, 4 do
       assert.is_nil(flood(raw, BURST / STREAMS / 2))
       host.now = host.now + BURST / 1000
+    end
+  end)
+end)
+
+describe("streams", function()
+  local INVERSE = 340573321 -- of the factor of nghttp2's hash, modulo 2^32
+  local host
+
+  before_each(function() host = pair.host() end)
+  after_each(function() host:close() end)
+
+  --- Opens streams with these numbers. Returns how many, until the server ends the connection.
+  local function open(ids)
+    local raw = host:raw()
+    raw:say(h2.settings("ack"))
+    for n, id in ipairs(ids) do
+      raw:send(h2.request(id, pair.paths.Watch))
+      if n % FRAMES == 0 or n == #ids then host:pump() end
+      if raw:is_done() then return n end
+    end
+    return #ids
+  end
+
+  it("whose numbers collide are few", function()
+    local ids, id = {}, INVERSE
+    while #ids < 4 * STREAMS do
+      if id < 2 ^ 31 then ids[#ids + 1] = id end
+      id = (id + 2 * INVERSE) % 2 ^ 32 -- its hash is 2 more
+    end
+    table.sort(ids)
+    assert.is_true(open(ids) < STREAMS / 2)
+  end)
+
+  it("in a row are as many as the client likes, also with regular gaps", function()
+    for _, step in ipairs { 2, 42, 2048 } do
+      local ids = {}
+      for i = 1, 4 * STREAMS do ids[i] = 1 + (i - 1) * step end
+      assert.equal(#ids, open(ids))
     end
   end)
 end)
