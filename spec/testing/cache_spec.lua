@@ -425,6 +425,73 @@ describe("an object watch in a world", function()
     end
   end)
 
+  --- Has object watches of one value each follow a burst of changes, with slow readers, small queues and compactions in
+  -- its middle; and if it is harsh, with lost connections. Returns how many had the right content in the end, how many
+  -- failed as compacted, and how often they were left behind. Raises if one has neither.
+  local function follow_burst(own_seed, is_harsh)
+    local right, compacted, behind = 0, 0, 0
+    testing.run(function(world)
+      local store, client, random = world.server.store, world:client(), world.random
+      local function up_to(n) return math.floor(random() * n) + 1 end
+      local function value(n, i) return ('{"n":%d,"v":"%d","pad":"%s"}'):format(n, i, ("x"):rep(up_to(200))) end
+      for i = 1, 100 do store:put("k" .. i, value(i % 6, 0)) end
+      local readers = {}
+      for n = 0, 5 do
+        local reader = { content = {}, err = nil, is_slow = n % 2 == 0, watch = assert(client:object_watch("k", {
+          prefix = true, initial = true, codec = "json", fields = "n=" .. n, max_bytes = 2000 + up_to(10000) })) }
+        readers[n] = reader
+        keywatch.spawn(function()
+          local event = reader.watch:next()
+          while event do
+            if event.type == "error" then reader.err = event.error.code end
+            if event.object then reader.content[event.key] = event.type ~= "deleted" and event.object.v or nil end
+            if reader.is_slow and up_to(4) == 1 then keywatch.sleep(random() * 0.02) end
+            event = reader.watch:next()
+          end
+        end)
+      end
+      keywatch.sleep(1)
+      for i = 1, 300 do
+        local ops, first = {}, up_to(150)
+        for j = 1, up_to(8) do
+          local key = "k" .. first + j
+          ops[j] = up_to(4) == 1 and { delete = key } or { put = key, value = value(up_to(6) - 1, i) }
+        end
+        assert(store:txn { success = ops })
+        local revision = store:status().revision
+        local kept = is_harsh and 30 or 100 -- revisions
+        if revision > 2 * kept and up_to(25) == 1 then store:compact(revision - kept) end
+        if is_harsh and up_to(50) == 1 then world:cut(client) end
+        if up_to(2) == 1 then keywatch.sleep(random() * 0.01) end
+      end
+      keywatch.sleep(60)
+      for n, reader in pairs(readers) do
+        local wanted, pattern = {}, ('"n":%d,"v":"(%%d+)"'):format(n)
+        for kv in store:each("k", { prefix = true }) do wanted[kv.key] = kv.value:match(pattern) end
+        behind = behind + reader.watch:status().times_behind
+        if reader.err then
+          assert.equal("compacted", reader.err)
+          compacted = compacted + 1
+        else
+          assert.equal(shown(wanted), shown(reader.content))
+          right = right + 1
+        end
+        reader.watch:close()
+      end
+      keywatch.sleep(1)
+    end, { seed = own_seed })
+    return right, compacted, behind
+  end
+
+  it("that is left behind in a burst with compactions misses nothing, or fails as compacted", function()
+    local right, compacted, behind, n = 0, 0, 0, 0
+    repeat
+      local r, c, b = follow_burst(seed % 100000 + n, n % 2 == 1)
+      right, compacted, behind, n = right + r, compacted + c, behind + b, n + 1
+    until right > 0 and compacted > 0 and behind > 0 or n == 100
+    assert(n < 100, ("right %d, compacted %d, left behind %d"):format(right, compacted, behind))
+  end)
+
   it("has bookmarks and a lifetime in virtual time", function()
     run(function(_, client, server)
       client:put("k1", "a 1")
