@@ -106,6 +106,25 @@ local DOORS = {
       scope:spawn(function() error("oops", 0) end)
       keywatch.sleep(3600)
     end)]], false, "oops" },
+  { "shield", [[
+    local codes = {}
+    local task = keywatch.spawn(function()
+      codes[1] = select(2, pcall(keywatch.sleep, 60)).code
+      codes[2] = select(2, pcall(keywatch.sleep, 60)).code
+      codes[3] = keywatch.shield(5, function() keywatch.sleep(0.01) return "clean" end)
+      codes[4] = select(2, pcall(keywatch.shield, 0.01, keywatch.sleep, 60)).code
+      keywatch.sleep(60)
+    end)
+    keywatch.sleep(0.01)
+    task:cancel()
+    return task:join(), table.concat(codes, " ")]], false, "cancelled cancelled clean cancelled" },
+  { "a loop that catches its cancellation", [[
+    local task = keywatch.spawn(function() while not done do pcall(keywatch.sleep, 60) end end)
+    keywatch.sleep(0.01)
+    task:cancel()
+    keywatch.sleep(0.01) -- others have their turn
+    done = true
+    return task:join()]], true },
   { "cancel", [[
     local task = keywatch.spawn(function() keywatch.sleep(3600) end)
     keywatch.sleep(0)

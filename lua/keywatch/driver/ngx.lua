@@ -275,6 +275,7 @@ local function suspend(awaited, deadline)
   task.state, scheduler.running = "running", task
   if task.why == "cancelled" then -- the task may go on, and each of its waits raises: others have their turn
     ngx.sleep(0.001)
+    if task.must_exit then ngx.exit(ngx.OK) end -- ends the handler, and does not return
     scheduler.running = task
   end
 end
