@@ -129,6 +129,7 @@ bool kw_compaction_step(kw_store *store) {
     if (!is_there || entry.rev.main > store->compact_revision) break;
     bool is_enough = visits >= store->options.step_records;
     if (is_enough) return stop(store, entry.rev, KW_OK);
+    visits += (int64_t)(kw_log_looked_at(&entry) / KW_WORK_BYTES);
     if (entry.blob != NULL) visits += (int64_t)(entry.bytes.len / BYTES_PER_VISIT);
     int64_t n = visit(store, entry.rev, entry.tombstone, kw_keyvalue_key_in(entry.bytes));
     if (n < 0) return stop(store, entry.rev, KW_ERR_NO_MEMORY);

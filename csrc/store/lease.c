@@ -20,19 +20,26 @@ static void free_lease(kw_lease *lease) {
   kw_free(lease);
 }
 
+static kw_lease *lease_at(const kw_link *link) {
+  return KW_CONTAINER_OF(link, kw_lease, link);
+}
+
 void kw_leases_init(kw_leases *leases, uint64_t id_seed, uint64_t hash_seed) {
   *leases =
       (kw_leases){.id_seed = id_seed, .by_id = {.seed = hash_seed}, .revoked = {.seed = hash_seed}};
   kw_link_init(&leases->all);
   kw_link_init(&leases->cursors);
+  kw_link_init(&leases->waiting);
 }
 
 void kw_leases_drop(kw_leases *leases) {
-  kw_lease *lease;
-  size_t at = 0;
   int64_t tag;
   bool has_expired;
-  while ((lease = kw_map_next(&leases->by_id, &at)) != NULL) free_lease(lease);
+  while (!kw_link_is_alone(&leases->all)) {
+    kw_lease *lease = lease_at(leases->all.next);
+    kw_link_remove(&lease->link);
+    free_lease(lease);
+  }
   while (kw_leases_next_ended(leases, &tag, &has_expired)) continue;
   while (!kw_link_is_alone(&leases->cursors)) kw_link_remove(leases->cursors.next);
   kw_map_drop(&leases->by_id);
@@ -69,6 +76,7 @@ kw_lease *kw_leases_add(kw_leases *leases, int64_t id, int64_t ttl, int64_t now)
                       .ttl = ttl,
                       .due = {.when = end_of(ttl, now), .rank = id}};
   kw_link_add(&leases->all, &lease->link);
+  kw_link_init(&lease->waiting);
   leases->n_all++;
   kw_map_put(&leases->by_id, (uint64_t)id, lease);
   kw_heap_add(&leases->due, &lease->due);
@@ -82,10 +90,6 @@ static void take_out(kw_leases *leases, kw_lease *lease) {
 }
 
 /* {====== Cursors ====== */
-
-static kw_lease *lease_at(const kw_link *link) {
-  return KW_CONTAINER_OF(link, kw_lease, link);
-}
 
 void kw_lease_cursor_init(kw_lease_cursor *cursor, kw_leases *leases) {
   cursor->next = leases->all.next;
@@ -129,6 +133,7 @@ static void tell_cursors(const kw_leases *leases, const kw_lease *lease) {
 static void end(kw_leases *leases, kw_lease *lease) {
   tell_cursors(leases, lease);
   kw_link_remove(&lease->link);
+  kw_link_remove(&lease->waiting);
   leases->n_all--;
   kw_map_shrink(&leases->by_id, leases->revoked.n);
   kw_heap_shrink(&leases->due, leases->revoked.n);
@@ -158,6 +163,7 @@ kw_lease *kw_leases_find_revoked(const kw_leases *leases, int64_t id) {
 bool kw_leases_revoke(kw_leases *leases, kw_lease *lease) {
   if (!kw_map_reserve(&leases->revoked)) return false;
   take_out(leases, lease);
+  lease->is_revoked = true;
   lease->older = kw_leases_find_revoked(leases, lease->id);
   lease->newer = NULL;
   if (lease->older != NULL) lease->older->newer = lease;
@@ -173,12 +179,13 @@ void kw_leases_put_back(kw_leases *leases, kw_lease *lease) {
     lease->older->newer = NULL;
     kw_map_put(&leases->revoked, (uint64_t)lease->id, lease->older);
   }
-  lease->has_expired = false;
+  lease->is_revoked = lease->has_expired = false;
   kw_map_put(&leases->by_id, (uint64_t)lease->id, lease);
   kw_heap_add(&leases->due, &lease->due);
 }
 
-void kw_leases_end(kw_leases *leases, kw_lease *lease) {
+/* Ends a revoked lease for good. */
+static void end_revoked(kw_leases *leases, kw_lease *lease) {
   assert(lease->older == NULL);
   if (lease->newer == NULL) {
     kw_map_remove(&leases->revoked, (uint64_t)lease->id);
@@ -187,6 +194,43 @@ void kw_leases_end(kw_leases *leases, kw_lease *lease) {
     lease->newer->older = NULL;
   }
   end(leases, lease);
+}
+
+void kw_leases_wait(kw_leases *leases, kw_lease *lease, uint64_t end) {
+  lease->steps_end = end;
+  kw_link_remove(&lease->waiting);
+  kw_link_add(&leases->waiting, &lease->waiting);
+}
+
+static kw_lease *first_waiting(const kw_leases *leases) {
+  if (kw_link_is_alone(&leases->waiting)) return NULL;
+  return KW_CONTAINER_OF(leases->waiting.next, kw_lease, waiting);
+}
+
+bool kw_leases_has_forgotten(const kw_leases *leases, uint64_t first) {
+  const kw_lease *lease = first_waiting(leases);
+  return lease != NULL && lease->steps_end <= first;
+}
+
+static void shrink(kw_lease *lease, kw_work *work) {
+  size_t cap = lease->keys.cap;
+  kw_map_shrink(&lease->keys, 0);
+  if (lease->keys.cap == cap) return;
+  lease->moves++;
+  kw_work_spend(work, cap * sizeof *lease->keys.slots);
+}
+
+void kw_leases_forget(kw_leases *leases, uint64_t first, kw_work *work) {
+  while (kw_leases_has_forgotten(leases, first) && kw_work_is_left(work)) {
+    kw_lease *lease = first_waiting(leases);
+    kw_link_remove(&lease->waiting);
+    kw_work_spend(work, 0);
+    if (lease->is_revoked) {
+      end_revoked(leases, lease);
+    } else {
+      shrink(lease, work);
+    }
+  }
 }
 
 #ifdef KW_PROBE
@@ -272,10 +316,4 @@ void kw_lease_attach(kw_leases *leases, kw_lease *lease, kw_key_history *key) {
 void kw_lease_detach(kw_leases *leases, kw_lease *lease, const kw_key_history *key) {
   leases->n_keys--;
   kw_map_remove(&lease->keys, id_of(key));
-}
-
-void kw_lease_shrink(kw_lease *lease) {
-  size_t cap = lease->keys.cap;
-  kw_map_shrink(&lease->keys, 0);
-  lease->moves += lease->keys.cap != cap;
 }

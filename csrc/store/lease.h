@@ -23,10 +23,12 @@ typedef struct kw_lease {
   int64_t ttl;      /* seconds, as granted */
   kw_heap_node due; /* time of expiry; a revoked lease keeps it */
   kw_map keys;      /* of kw_key_history, by address */
-  uint64_t
-      detached; /* steps before this number may have detached keys, no later ones; see kw_undo_list */
-  uint32_t moves;   /* of the keys, to a table of another size */
-  int64_t tag;      /* its end is announced under this number; 0: its end is not announced */
+  /* Steps before this number may have detached keys or revoked the lease, no later ones; see kw_undo_list. */
+  uint64_t steps_end;
+  kw_link waiting; /* until these steps are forgotten, see kw_leases_wait */
+  uint32_t moves;  /* of the keys, to a table of another size */
+  int64_t tag;     /* its end is announced under this number; 0: its end is not announced */
+  bool is_revoked;
   bool has_expired; /* it is revoked because its time is over */
   struct kw_lease *next_ended;
   struct kw_lease *older, *newer; /* leases of the same id, all revoked */
@@ -39,6 +41,7 @@ typedef struct kw_leases {
   size_t n_keys;        /* keys that are attached to leases */
   uint64_t last_number; /* of a lease */
   kw_link cursors;      /* list of kw_lease_cursor */
+  kw_link waiting;      /* list of kw_lease, in the order of their last steps */
   kw_heap due;          /* the soonest to expire first */
   kw_map revoked; /* leases whose revocation may be undone, by id; of those of one id, the newest */
   uint64_t id_seed; /* of the ids that the table chooses */
@@ -93,9 +96,16 @@ bool kw_leases_revoke(kw_leases *leases, kw_lease *lease);
  * revoked, since its revocation; so this needs no memory. */
 void kw_leases_put_back(kw_leases *leases, kw_lease *lease);
 
-/* Ends a revoked lease for good: frees it, or keeps it until its end is announced. Of the revoked leases of one id the
- * oldest ends first. */
-void kw_leases_end(kw_leases *leases, kw_lease *lease);
+/* Notes that the last step before the number `end` has detached a key of the lease, or revoked it. */
+void kw_leases_wait(kw_leases *leases, kw_lease *lease, uint64_t end);
+
+/* True if a lease waits, all steps of which are before the number `first`. */
+bool kw_leases_has_forgotten(const kw_leases *leases, uint64_t first);
+
+/* The steps before the number `first` are forgotten: gives the room of the keys back that they have detached, and ends
+ * the leases for good that they have revoked, as far as the work goes: a lease is freed, or kept until its end is
+ * announced. Of the revoked leases of one id the oldest ends first. */
+void kw_leases_forget(kw_leases *leases, uint64_t first, kw_work *work);
 
 /* Returns the lease of an id that was revoked last, and may be put back; or NULL. O(1). */
 kw_lease *kw_leases_find_revoked(const kw_leases *leases, int64_t id);
@@ -138,9 +148,6 @@ void kw_lease_attach(kw_leases *leases, kw_lease *lease, kw_key_history *key);
 
 /* Detaches a key, which is attached. Its room remains. */
 void kw_lease_detach(kw_leases *leases, kw_lease *lease, const kw_key_history *key);
-
-/* Gives the room of keys back that were detached: none of them will be attached without reserving. */
-void kw_lease_shrink(kw_lease *lease);
 
 #ifdef KW_PROBE
 /* True if a lease is one of the revoked leases of its id. */

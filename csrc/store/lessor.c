@@ -64,7 +64,7 @@ int kw_store_revoke(kw_store *store, int64_t id) {
 }
 
 static int begin_revoke(kw_store *store, kw_lease *lease, kw_write_owner owner) {
-  lease->detached = UINT64_MAX; /* no commit moves the keys that are being listed */
+  kw_link_remove(&lease->waiting); /* no commit moves the keys that are being listed */
   kw_txn *txn = kw_long_write_begin(store, owner);
   if (txn == NULL) return KW_ERR_NO_MEMORY;
   kw_txn_begin_revoke(txn, lease);
@@ -81,11 +81,12 @@ static bool is_over(const kw_lease *lease, int64_t now) {
   return lease->due.when <= now;
 }
 
-/* A lease whose revocation is not durable still exists for callers, unless its time is over. Returns its ttl, or 0 if
+/* A lease whose revocation can be undone still exists for callers, unless its time is over. Returns its ttl, or 0 if
  * there is none. */
 static int64_t pending_ttl(const kw_store *store, int64_t id, int64_t now) {
   const kw_lease *lease = kw_leases_find_revoked(&store->leases, id);
-  return lease == NULL || is_over(lease, now) ? 0 : lease->ttl;
+  bool has_ended = lease == NULL || lease->steps_end <= kw_undo_first(&store->undo);
+  return has_ended || is_over(lease, now) ? 0 : lease->ttl;
 }
 
 void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl) {

@@ -47,11 +47,6 @@ typedef struct kw_undo {
   kw_key_state before; /* a change: of the key */
 } kw_undo;
 
-/* True if the step has revoked a lease, or has changed a key that had one. */
-static inline bool kw_undo_is_leased(const kw_undo *step) {
-  return step->kind == KW_UNDO_REVOKE || step->before.lease != 0;
-}
-
 /* All steps that can be undone, the oldest first: those of the submitted commit group, of the gathering one, and of
  * the open write. A large delete has a million steps, so a step is one word: its target, with the kind in the lowest
  * bits. A change has its state behind that, and a last word with the same kind, with KW_UNDO_ASLEEP if the key was
@@ -63,11 +58,14 @@ typedef struct kw_undo_list {
   size_t submitted; /* words of the submitted group */
   size_t committed; /* words of both groups: all but those of the open write */
   size_t open;      /* steps of the open write */
-  size_t
-      leased; /* steps that a lease has to learn of when they are forgotten, see kw_undo_is_leased */
   uint64_t
       first; /* number of the oldest word; numbers rise, and those of undone steps are given again */
 } kw_undo_list;
+
+/* Returns the number before which all steps are forgotten: any, if none is left, since steps may have been undone. */
+static inline uint64_t kw_undo_first(const kw_undo_list *undo) {
+  return undo->n == 0 ? UINT64_MAX : undo->first;
+}
 
 #define KW_UNDO_KINDS UINT64_C(3) /* bits */
 #define KW_UNDO_ASLEEP UINT64_C(4)

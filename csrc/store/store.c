@@ -107,7 +107,6 @@ void kw_store_free(kw_store *store) {
   kw_long_write_free(store);
   kw_bell_release(&store->bell);
   if (store->committer != NULL) kw_committer_close(store->committer);
-  kw_write_forget_undo(store, store->undo.n);
   kw_leases_drop(&store->leases);
   kw_index_drop(&store->index);
   kw_rows_drop(&store->rows);
@@ -314,6 +313,7 @@ static int64_t earlier(int64_t a, int64_t b) {
 
 int64_t kw_store_deadline(const kw_store *store) {
   if (kw_log_has_passed(store->log) || kw_store_is_busy(store)) return INT64_MIN;
+  if (kw_leases_has_forgotten(&store->leases, kw_undo_first(&store->undo))) return INT64_MIN;
   if (!kw_link_is_alone(&store->snapshots) && kw_snapshot_is_due(store)) return INT64_MIN;
   int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
   int64_t own = earlier(compaction, kw_retention_deadline(store));
@@ -328,6 +328,7 @@ static bool step(kw_store *store, int64_t now) {
   kw_log_release(store->log);
   kw_log_free_passed(store->log);
   kw_snapshot_step(store);
+  kw_leases_forget(&store->leases, kw_undo_first(&store->undo), &work);
   kw_store_go_on(store, &work);
   if (kw_store_is_busy(store) || !kw_work_is_left(&work)) return true;
   bool has_passed = kw_log_has_passed(store->log);
@@ -360,21 +361,22 @@ kw_committer *kw_store_committer(const kw_store *store) {
   return store->committer;
 }
 
-/* Every revoked lease has its step of the undo list, which counts the steps that concern leases, and those of the open
- * write. */
+/* The undo list counts the steps of the open write. Every lease that a step has revoked is known, and every revoked
+ * lease waits for the end of its step. */
 static const char *check_undo(const kw_store *store) {
   const kw_undo_list *undo = &store->undo;
-  size_t ids = 0, leased = 0, open = 0;
+  const kw_link *waiting = &store->leases.waiting;
+  size_t ids = 0, open = 0;
   for (size_t i = 0; i < undo->n; i += kw_undo_words(undo->words[i])) {
     kw_undo step = kw_undo_read(undo->words + i);
-    leased += kw_undo_is_leased(&step);
     open += i >= undo->committed;
     if (step.kind != KW_UNDO_REVOKE) continue;
-    const kw_lease *lease = step.lease;
-    if (!kw_leases_has_revoked(&store->leases, lease)) return "a revoked lease is not found";
-    if (lease->newer == NULL) ids++;
+    if (!kw_leases_has_revoked(&store->leases, step.lease)) return "a revoked lease is not found";
   }
-  if (leased != undo->leased) return "the steps of leases are counted wrongly";
+  for (const kw_link *link = waiting->next; link != waiting; link = link->next) {
+    const kw_lease *lease = KW_CONTAINER_OF(link, kw_lease, waiting);
+    ids += lease->is_revoked && lease->newer == NULL;
+  }
   if (open != undo->open) return "the steps of the open write are counted wrongly";
   return ids == store->leases.revoked.n ? NULL : "a revoked lease too many";
 }

@@ -11,7 +11,7 @@ static void move_lease(kw_store *store, kw_key_history *history, int64_t from, i
   kw_lease *new = to == 0 ? NULL : kw_leases_find(&store->leases, to);
   if (old != NULL) {
     kw_lease_detach(&store->leases, old, history);
-    old->detached = store->undo.first + store->undo.n;
+    kw_leases_wait(&store->leases, old, store->undo.first + store->undo.n);
   }
   if (new != NULL) kw_lease_attach(&store->leases, new, history);
 }
@@ -36,7 +36,6 @@ static bool reserve_undo(kw_undo_list *undo) {
 
 /* Adds a step of the open write to the undo list, which has room for it. */
 static inline void push_undo(kw_undo_list *undo, kw_undo step) {
-  undo->leased += kw_undo_is_leased(&step);
   undo->open++;
   undo->n += kw_undo_write(undo->words + undo->n, &step);
 }
@@ -44,9 +43,7 @@ static inline void push_undo(kw_undo_list *undo, kw_undo step) {
 /* Takes the newest step from the undo list. */
 static inline kw_undo pop_undo(kw_undo_list *undo) {
   undo->n -= kw_undo_words(undo->words[undo->n - 1]);
-  kw_undo step = kw_undo_read(undo->words + undo->n);
-  undo->leased -= kw_undo_is_leased(&step);
-  return step;
+  return kw_undo_read(undo->words + undo->n);
 }
 
 static void shrink_undo(kw_undo_list *undo) {
@@ -144,6 +141,7 @@ int kw_write_revoke(kw_store *store, kw_lease *lease) {
     return KW_ERR_NO_MEMORY;
   }
   push_undo(&store->undo, (kw_undo){.kind = KW_UNDO_REVOKE, .lease = lease});
+  kw_leases_wait(&store->leases, lease, store->undo.first + store->undo.n);
   return KW_OK;
 }
 
@@ -213,48 +211,16 @@ bool kw_write_undo_all(kw_store *store, kw_work *work) {
   return is_done;
 }
 
-/* A lease that was looked for. Many steps have the same one. */
-typedef struct found_lease {
-  int64_t id;
-  kw_lease *lease; /* NULL: there is none */
-} found_lease;
-
-/* Gives the room of detached keys back if this was the last step that could attach one of them again. `end` is the
- * number of the word after the step. */
-static void forget_detached(kw_store *store, const kw_undo *step, uint64_t end,
-                            found_lease *found) {
-  int64_t id = step->before.lease;
-  if (found->id != id) *found = (found_lease){id, kw_leases_find(&store->leases, id)};
-  if (found->lease != NULL && found->lease->detached <= end) kw_lease_shrink(found->lease);
-}
-
-/* Tells the leases that the steps of the oldest n words are forgotten. Most writes concern no lease, and have nothing
- * to tell. */
-static void forget_steps(kw_store *store, size_t n) {
-  kw_undo_list *undo = &store->undo;
-  found_lease found = {0}; /* stays good: a lease that ends here is found no more */
-  for (size_t i = 0; i < n && undo->leased > 0;) {
-    kw_undo step = kw_undo_read(undo->words + i);
-    i += kw_undo_words(undo->words[i]);
-    if (!kw_undo_is_leased(&step)) continue;
-    undo->leased--;
-    if (step.kind == KW_UNDO_REVOKE) {
-      kw_leases_end(&store->leases, step.lease);
-    } else {
-      forget_detached(store, &step, undo->first + i, &found);
-    }
-  }
-}
-
 void kw_write_forget_undo(kw_store *store, size_t n) {
   kw_undo_list *undo = &store->undo;
-  forget_steps(store, n);
+  kw_work work = kw_work_of_turn();
   undo->n -= n;
   undo->committed -= n;
   undo->submitted = 0;
   undo->first += n;
   if (undo->n > 0) memmove(undo->words, undo->words + n, undo->n * sizeof *undo->words);
   shrink_undo(undo);
+  kw_leases_forget(&store->leases, kw_undo_first(undo), &work);
 }
 
 /* }====== */

@@ -429,6 +429,47 @@ describe("a list of all leases", function()
   end)
 end)
 
+describe("leases whose keys, or which themselves, a write has deleted,", function()
+  it("are told in turns that the write cannot be undone any more", function()
+    local store = keywatch.open { now = 0 }
+    for id = 1, MANY do
+      store:lease(1000, { id = id })
+      store:put(name(id), "", { lease = id })
+    end
+    while store:step(0) do probe.check(store) end
+    store:delete("k", { prefix = true })
+    local turns = 0
+    while store:step(0) do
+      turns = turns + 1
+      probe.check(store)
+    end
+    assert.is_true(turns > 10)
+    store:close()
+  end)
+
+  it("are gone for every caller as soon as that is durable", function()
+    local LEASES = 40
+    local store = keywatch.open { path = directory.new() }
+    for id = 1, LEASES do store:lease(1000, { id = id }) end
+    keywatch.run(function()
+      probe.hold_disk(store, true)
+      local tasks = {}
+      for id = 1, LEASES do tasks[id] = keywatch.spawn(function() assert(store:lease_revoke(id)) end) end
+      keywatch.sleep(0)
+      assert.equal(1000, store:lease_by_id(LEASES):keepalive())
+      probe.hold_disk(store, false)
+      tasks[2]:join()
+      for id = 1, LEASES do
+        tasks[id]:join()
+        assert.equal("lease_not_found", select(2, store:lease_by_id(id):keepalive()).code)
+        probe.check(store)
+      end
+    end)
+    store:close()
+    directory.remove_all()
+  end)
+end)
+
 describe("work is counted in bytes, too:", function()
   local LONG_KEY = ("k"):rep(10000) -- two of them are more than one turn reads
   local LARGE = ("v"):rep(10000)
@@ -489,6 +530,22 @@ describe("work is counted in bytes, too:", function()
     assert.is_false(store:try_txn { compare = { empty, empty }, success = { { put = "a", value = "" } } })
     empty = { delete = empty.key, range_end = empty.range_end }
     assert.is_false(store:try_txn { success = { empty, empty } })
+  end)
+end)
+
+describe("a compaction of long keys", function()
+  it("takes as many steps as it has bytes to compare", function()
+    local store = keywatch.open { now = 0 }
+    local key = ("k"):rep(1400000)
+    for i = 1, 3 do
+      assert(store:put(key .. i, ""))
+      assert(store:delete(key .. i))
+    end
+    store:compact(store:status().revision)
+    local turns = 0
+    while store:step(0) do turns = turns + 1 end
+    assert.is_true(turns > 3)
+    store:close()
   end)
 end)
 
