@@ -7,16 +7,17 @@ local SECONDS = 0.002
 
 --- Called after each piece of work.
 local function pass(self)
-  local d = driver.get()
-  self.count = self.count + 1
-  if self.count < self.most and d.now() < self.until_ then return end
-  if driver.can_park() then d.sleep(0) end
-  self.count, self.until_ = 0, d.now() + SECONDS
+  local count = self.count + 1
+  self.count = count
+  if count < self.most and self.now() < self.until_ then return end
+  if driver.can_park() then driver.get().sleep(0) end
+  self.count, self.until_ = 0, self.now() + SECONDS
 end
 
 --- Returns a slice of at most so many pieces.
 local function new(most)
-  return { most = most, count = 0, until_ = driver.get().now() + SECONDS }
+  local now = driver.get().now
+  return { most = most, count = 0, now = now, until_ = now() + SECONDS }
 end
 
 return { new = new, pass = pass }
