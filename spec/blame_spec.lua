@@ -249,6 +249,7 @@ local MODULE = {
   spawn = { fn },
   scope = { fn },
   shield = { kind(0, none, "x", -1, nan, 1 / 0, {}), fn },
+  on_exit = { fn },
   channel = { kind(0, -1, 1.5, nan, 1 / 0, "x", {}, true) },
   log = { kind({}, none, 5, "x", { colour = 1 }, { level = "loud" }, { level = 5 }, { handler = 5 }) },
   select = { list_of({ channel }, {}, { channel, channel }, { setmetatable({}, { __select = 5 }) }) },

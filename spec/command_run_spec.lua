@@ -206,7 +206,10 @@ describe("keywatch run", function()
   -- {====== Running ======
 
   it("runs with a store in memory, tells when it is ready, and ends in order", function()
-    local file = write(TICKER)
+    local file = write((TICKER:gsub("return function%(manager%)", [[%0
+      require("keywatch").on_exit(function()
+        io.write(tostring(manager.store:put("/last", "word") ~= nil), " ", manager:status().state, "\n")
+      end)]])))
     for _, signal in ipairs { "sigterm", "sigint" } do
       local process = start(file, "--memory")
       process:expect_error(" info [^\n]*file%.lua is running\n")
@@ -216,6 +219,7 @@ describe("keywatch run", function()
       local text = ": stopping; what has not stopped after 30 s is cut short\n"
       assert.matches(" info SIG" .. signal:sub(4):upper() .. text, process:stderr())
       assert.matches(" info [^\n]*file%.lua has ended\n$", process:stderr())
+      assert.matches("tick\ntrue stopped\n$", process:stdout())
     end
   end)
 

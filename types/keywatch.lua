@@ -65,6 +65,11 @@ function keywatch.scope(fn, ...) end
 ---@return any ... the results of fn
 function keywatch.shield(seconds, fn, ...) end
 
+---Has a function called once, as a task, at the end of `keywatch.run` or of `keywatch run`, or when the worker of nginx
+---exits.
+---@param fn fun()
+function keywatch.on_exit(fn) end
+
 ---Creates a channel.
 ---@param capacity? integer how many values it holds; 0 unless given: then a sender and a receiver wait for each other
 ---@return keywatch.Channel channel

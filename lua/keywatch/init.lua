@@ -44,6 +44,7 @@ return {
   join = of_driver "join",
   scope = of_driver "scope",
   shield = of_driver "shield",
+  on_exit = of_driver "on_exit",
   channel = of_driver "channel",
   select = of_driver "select",
   sleep = of_driver "sleep",

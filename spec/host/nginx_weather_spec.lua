@@ -47,7 +47,7 @@ describe("workers of nginx in bad weather #once", function()
         assert.equal(0, found.bad)
         for _, name in ipairs(nginx_weather.NAMES) do assert(weather.counts[name], name) end
         for _, name in ipairs(nginx_weather.OUTCOMES) do assert(weather.counts[name], name) end
-        assert.equal("", weather.stage:troubles("exited on signal 9", RESET, BROKEN))
+        assert.equal("", weather.stage:troubles("begins anew", "exited on signal 9", RESET, BROKEN))
         assert.equal(0, weather.stage:quit())
         weather:close()
       end)

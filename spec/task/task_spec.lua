@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 
 local answer = require "spec.support.answer"
+local logs = require "spec.controller.logs"
 local misuse = require "spec.support.misuse"
 local program = require "spec.support.program"
 
@@ -32,6 +33,34 @@ describe("run", function()
       keywatch.sleep(0.001)
       return "done"
     end))
+  end)
+
+  it("calls the functions of on_exit once, at its end, while other tasks run", function()
+    logs.begin()
+    local seen = {}
+    local function note(what) seen[#seen + 1] = what end
+    local function work()
+      local channel = keywatch.channel(1)
+      keywatch.spawn(function()
+        local ok, err = pcall(function()
+          for value in channel:values() do note(value) end
+        end)
+        note(not ok and err.code)
+      end)
+      keywatch.on_exit(function() error("on purpose", 0) end)
+      keywatch.on_exit(function()
+        channel:send("still at work")
+        keywatch.sleep(0.001)
+        note("exit")
+      end)
+      note("end")
+      error("failed", 0)
+    end
+    assert.same({ n = 2, false, "failed" }, pack(pcall(keywatch.run, work)))
+    keywatch.run(function() end)
+    assert.same({ "end", "still at work", "exit", "cancelled" }, seen)
+    assert.same({ "error what is to be done at the exit has failed: on purpose" }, logs.lines)
+    logs.finish()
   end)
 
   it("raises what the function raises, as it is", function()

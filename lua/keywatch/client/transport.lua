@@ -98,6 +98,8 @@ local function new(endpoints, opts)
     must_look_again = false,
     is_steady = true,     -- see task/driver.lua
     is_closed = false,
+    is_drained = false,   -- closed, except for calls of requests
+    successor = nil,      -- the transport of these calls, which is_short
     polled_at = 0,        -- time of the last poll
     quiet_until = 0,      -- the time until which only watches have something to do, unless a field above says otherwise
     changed = nil,        -- driver event: set when `connection`, `refusal` or `is_closed` has changed
@@ -716,9 +718,8 @@ local function undo_insist(self)
   if not self.is_attached then self.state:update() end
 end
 
---- Makes a call with one message and one answer. Returns the bytes of the answer, or nil and an error. With `is_read`
--- the call may be made more than once.
-function transport_methods:unary(path, bytes, deadline, is_read, metadata, report)
+--- Makes a call of `unary` on this transport.
+local function make_call(self, path, bytes, deadline, is_read, metadata, report)
   local d = driver.get()
   local may_wait = not self.is_closed and (not deadline or deadline > d.now())
   if may_wait then d.check_wait() end -- raises before anything is sent
@@ -739,6 +740,25 @@ function transport_methods:unary(path, bytes, deadline, is_read, metadata, repor
   return found, why
 end
 
+--- Makes a call with one message and one answer. Returns the bytes of the answer, or nil and an error. With `is_read`
+-- the call may be made more than once. After `drain` calls of requests are made on a transport of their own, which is
+-- drained in its turn when none of them is under way.
+function transport_methods:unary(...)
+  if not self.is_drained then
+    local back, err = make_call(self, ...)
+    if back or not self.is_drained or err.code ~= "closed" or err.maybe_done then return back, err end
+  end
+  if not driver.in_request() then return nil, errors.closed("client") end
+  if not self.successor or self.successor.is_closed then
+    local opts = {}
+    for name, value in pairs(self.opts) do opts[name] = value end
+    opts.sync_endpoints = nil
+    self.successor = new(self.dialer.given, opts)
+    self.successor.is_short = true
+  end
+  return make_call(self.successor, ...)
+end
+
 -- }======
 
 --- Returns a transport for one endpoint of this one, with the same options, whose calls fail at once if the endpoint
@@ -748,6 +768,15 @@ function transport_methods:sibling(endpoint)
   for name, value in pairs(self.opts) do opts[name] = value end
   opts.tries_once, opts.sync_endpoints = true, nil
   return new({ endpoint }, opts)
+end
+
+--- Closes the transport, because the worker of nginx exits when its last request has ended: requests can still make
+-- calls. Returns false if this is the transport of such calls, and one is under way.
+function transport_methods:drain()
+  if self.is_short and self.uses > 0 then return false end
+  self.is_drained = true
+  self:close()
+  return true
 end
 
 --- Closes the transport. Calls that are under way fail, and so do watches. Kept leases are lost.

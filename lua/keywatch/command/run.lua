@@ -3,6 +3,8 @@
 
 local compat = require "keywatch.support.compat"
 local controller = require "keywatch.controller"
+local driver = require "keywatch.task.driver"
+local exits = require "keywatch.task.exits"
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
 local managers = require "keywatch.controller.manager"
@@ -12,6 +14,7 @@ local start = require "keywatch.command.start"
 local OK, FAILED = 0, 1 -- exit statuses
 
 local METRICS_INTERVAL = 10 -- seconds
+local STOP_TIMEOUT = 30 -- seconds
 
 --- Returns a store or a client; or nil and an error.
 local function open_store(values)
@@ -129,6 +132,7 @@ local function run(given)
     return FAILED
   end
   local status = run_with(store, given, signals)
+  exits.call_functions(driver.get(), given.values["stop-timeout"] or STOP_TIMEOUT)
   store:close()
   return status
 end

@@ -318,6 +318,7 @@ end
 local function acquire(session, face, name, value, deadline, is_try, adopt)
   local own, err = place.enter(session, face, name, deadline, is_try)
   if not own then return nil, failure_of(session, err, deadline) end
+  own.is_of_request = driver.in_request()
   local ok, created, why = driver.protect(undo_take, own, take, own, face, name, value, deadline, is_try, adopt)
   own:end_wait()
   if ok and created then return own, created end

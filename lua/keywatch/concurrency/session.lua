@@ -9,6 +9,7 @@ local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
+local exits = require "keywatch.task.exits"
 local faces = require "keywatch.concurrency.face"
 local lease = require "keywatch.store.lease"
 local place = require "keywatch.concurrency.place"
@@ -31,6 +32,16 @@ local function places_of(root, hex)
   return places
 end
 
+--- Ends a session when its program exits. One that a request of nginx has opened, or in which a request holds a lock,
+-- is left: its lease expires.
+local function give_back(self, seconds)
+  if self.is_of_request then return end
+  for _, one in pairs(self.places) do
+    if one.is_of_request then return end
+  end
+  self:close { timeout = seconds }
+end
+
 --- Returns a session of a lease that is renewed.
 local function new(owner, kept)
   local root, hex = faces.resolve(owner, ""), core.hex(kept.id)
@@ -46,9 +57,11 @@ local function new(owner, kept)
     callers = {},         -- as keys: those whose requests are under way: see request.lua
     is_listening = false, -- see request.lua
     is_closed = false,
+    is_of_request = false, -- opened by a request of nginx
     sweeper = nil,
   }, session_mt)
   self.sweeper = sweeper.new(place.leave)
+  exits.hold(self, 2, give_back)
   return self
 end
 
@@ -97,7 +110,9 @@ local function open(owner, opts)
     found, err = check.call("session", owner.lease, owner, opts.ttl or DEFAULT_TTL, times)
   end
   if not found then return nil, err end
-  return new(owner, found:keep())
+  local self = new(owner, found:keep())
+  self.is_of_request = driver.in_request()
+  return self
 end
 
 -- {====== Loss ======

@@ -27,6 +27,7 @@ local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
+local exits = require "keywatch.task.exits"
 local fences = require "keywatch.concurrency.fence"
 local keepers = require "keywatch.controller.keeper"
 local log = require "keywatch.support.log"
@@ -407,6 +408,7 @@ end
 function elector_methods:start()
   check.self(self, "start", elector_mt)
   start_kept(self, nil)
+  exits.hold(self, 1, self.stop)
 end
 
 --- True if the caller is a function that the elector calls.

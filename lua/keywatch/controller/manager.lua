@@ -10,6 +10,7 @@ local controller_file = require "keywatch.controller.controller_file"
 local driver = require "keywatch.task.driver"
 local electors = require "keywatch.controller.elector"
 local errors = require "keywatch.support.errors"
+local exits = require "keywatch.task.exits"
 local faces = require "keywatch.concurrency.face"
 local health = require "keywatch.controller.health"
 local log = require "keywatch.support.log"
@@ -119,6 +120,7 @@ function manager_methods:start()
     check.misuse("start: the manager is started")
   end
   conductor.start(self)
+  exits.hold(self, 1, self.stop)
 end
 
 --- True if everything that may run has been started, and has synced.

@@ -39,6 +39,7 @@ local channels = require "keywatch.task.channel"
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
+local exits = require "keywatch.task.exits"
 local schedulers = require "keywatch.task.scheduler"
 local scopes = require "keywatch.task.scope"
 local selection = require "keywatch.task.selection"
@@ -469,6 +470,11 @@ local function equip(self, driver)
   local scheduler = self.scheduler
   driver.now = self.backend.now
   function driver.run(...) return scheduler:run(...) end
+  function driver.on_exit(fn)
+    check.argument(type(fn) == "function", 1, "on_exit", "function", fn)
+    exits.add(driver, fn)
+  end
+  function scheduler.at_end() return exits.has_any(driver) and scheduler:spawn(exits.call_functions, driver) end
   function driver.spawn(...) return scheduler:spawn(...) end
   function driver.spawn_own(...) return scheduler:spawn_own(...) end
   function driver.sleep(...) return scheduler:sleep(...) end

@@ -18,6 +18,7 @@ local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local coroutines = require "keywatch.driver.coroutines"
 local errors = require "keywatch.support.errors"
+local exits = require "keywatch.task.exits"
 local homes = require "keywatch.driver.ngx_home"
 local log = require "keywatch.support.log"
 local new_semaphore = require("ngx.semaphore").new
@@ -43,6 +44,7 @@ local pid = uv.pid()
 local loop              -- of libuv, while nginx does not serve; or nil
 local is_leaving = false -- the loop is being closed
 local is_serving = false -- nginx serves: tasks are light threads
+local has_begun_exit = false -- the worker exits, and gives back what it holds
 local threads = setmetatable({}, { __mode = "k" }) -- tasks by their light threads. A task does not hold its thread.
 local thread_of = setmetatable({}, { __mode = "kv" }) -- and the other way round
 local parked = {}       -- as keys: tasks that wait on a semaphore
@@ -355,6 +357,10 @@ home = homes.new {
   move = move_sources,
   enter = function() backend.enter() end,
   cancel = function()
+    if not has_begun_exit then
+      has_begun_exit = true
+      driver.spawn_own(exits.run, driver, homes.GRACE)
+    end
     for task in pairs(worker_tasks) do
       if not task.is_own and not task.is_told then
         task.is_told = true
@@ -370,11 +376,16 @@ home = homes.new {
     end
   end,
   close = function()
-    local sources = {}
+    local sources, is_done = {}, true
     for i = 1, #tasks.sources do sources[i] = tasks.sources[i] end
     for _, source in ipairs(sources) do
-      if source and source.close then source:close() end
+      if source and source.drain then
+        is_done = source:drain() and is_done
+      elseif source and source.close then
+        source:close()
+      end
     end
+    return is_done
   end,
 }
 
@@ -437,6 +448,7 @@ end
 
 local NO_TASKS = "spawn: nginx has no worker yet that would run the task: call spawn in init_worker_by_lua, or inside "
   .. "of keywatch.run"
+local NO_EXIT = "on_exit: nginx has no worker yet that would exit: call on_exit in init_worker_by_lua"
 local NO_RUN = "run: nginx turns the loop here: call the function itself, and keywatch.spawn for other tasks"
 local NO_HOST = "%s: nginx turns the loop, and no other can"
 local NO_SIGNALS = "signals: nginx catches the signals itself: a worker that exits ends its tasks"
@@ -457,6 +469,16 @@ end
 function driver.spawn_own(fn, ...)
   backend.enter()
   return scheduler:spawn_own(fn, ...)
+end
+
+scheduler.at_end = nil -- the end of a run is not that of the worker
+
+local on_exit = driver.on_exit
+
+function driver.on_exit(fn)
+  if get_phase() == "init" then check.misuse(NO_EXIT) end
+  on_exit(fn)
+  home:await_exit()
 end
 
 local run = driver.run
@@ -514,6 +536,12 @@ inner.protect = driver.protect
 --- Returns the seconds that a call without a timeout may take here, or nil without such a limit.
 function driver.patience()
   return not is_serving and kind_of(get_phase()) == "start" and PATIENCE or nil
+end
+
+--- True if the caller is a handler of nginx, or a task of one, and not one of the worker.
+function driver.in_request()
+  backend.enter()
+  return scheduler.running ~= nil and not worker_tasks[scheduler.running]
 end
 
 for _, name in ipairs { "fd", "step", "timeout" } do

@@ -31,7 +31,7 @@ local REST = 60         -- seconds that the home rests at most
 local SWEEP = 1         -- seconds between two looks for light threads that nginx has killed
 local BELL = 0.002      -- seconds between two looks at stores whose threads would ring a bell
 local THREAD = 0.02     -- seconds between two looks at servers' threads that are to end
-local GRACE = 0.4       -- seconds that handlers have to finish when the worker exits
+local GRACE = 0.5       -- seconds that a worker that exits has to give back what it holds, and its tasks to finish
 local TURNS = 100       -- of sources that want to be polled again at once, before others have their turn
 local LEAST = 0.001     -- seconds: nginx's clock has milliseconds
 local EXITING = "the nginx worker exits"
@@ -45,8 +45,8 @@ local home_mt = { __index = home_methods }
 -- true if tasks wait; sweep(), which ends the tasks that nginx has killed, and returns the same; move(), which tells
 -- the sources that sockets are opened elsewhere; enter(), called first in each timer; cancel(), which cancels the
 -- program's tasks of the worker, once, and returns true while the worker has tasks, those of keywatch, too, which end
--- with what they work for; close(), which closes all sources; and stop(), which ends the handlers of tasks of the
--- worker that go on nevertheless.
+-- with what they work for; close(), which closes the sources, and returns false while a request uses one; and stop(),
+-- which ends the handlers of tasks of the worker that go on nevertheless.
 local function new(driver)
   return setmetatable({
     driver = driver,
@@ -69,7 +69,9 @@ local function new(driver)
     is_exiting = false,
     has_closed = false, -- the worker exits, and everything is closed
     exit_at = nil,      -- when the home closes everything, while the worker exits
+    cut_at = nil,       -- when the connections that are left after that are cut
     has_exit_timer = false,
+    awaits_exit = false, -- though the home does not live
     moves = 0,          -- to another timer, for specs
   }, home_mt)
 end
@@ -91,14 +93,19 @@ end
 function on_exit(premature, self)
   self.has_exit_timer = false
   if not premature then
-    if self.timer then
-      watch_exit(self)
-      self:need()
-    end
+    if self.timer or self.awaits_exit then watch_exit(self) end
+    if self.timer then self:need() end
     return
   end
   self:exit()
+  if self.awaits_exit then self:need() end
   ngx.sleep(LEAST)
+end
+
+--- Has the home live when the worker exits.
+function home_methods:await_exit()
+  self.awaits_exit = true
+  watch_exit(self)
 end
 
 --- Notes that the worker exits.
@@ -315,26 +322,31 @@ local function renew(self, timer, now)
   return false
 end
 
---- Closes everything, because the worker exits.
+--- Closes everything, because the worker exits, but what a request uses. Returns false if there is such a thing.
 local function close_all(self)
-  self.driver.close(EXITING)
+  local is_done = self.driver.close()
   self:turn()
   for link in pairs(self.links) do link:tell() end
+  return is_done
 end
 
---- Goes on while the worker exits. Returns true once nothing is left.
+--- Goes on while the worker exits. Returns true once nothing is left. A request that is still served may have it called
+-- again, with connections of its own.
 local function leave(self, now)
   local has_tasks = self.driver.cancel()
   if now < self.exit_at and (has_tasks or self.driver.sweep()) then return false end
-  if not self.has_closed then
-    self.has_closed = true
-    close_all(self)
-    self.cut_at = now + GRACE / 2
+  self.has_closed = true
+  if not close_all(self) then
+    self.cut_at = nil
+    return false
   end
+  self.cut_at = self.cut_at or now + GRACE / 2
   if now >= self.cut_at then
     for link in pairs(self.links) do link:cut(EXITING) end
   end
-  return next(self.links) == nil or now >= self.cut_at + GRACE / 4
+  if next(self.links) ~= nil and now < self.cut_at + GRACE / 4 then return false end
+  self.cut_at = nil
+  return true
 end
 
 --- One round of a timer's handler. Returns true when the handler is to end.
@@ -398,4 +410,4 @@ end
 
 -- }======
 
-return { new = new }
+return { new = new, GRACE = GRACE }

@@ -41,6 +41,7 @@
 --                    Optional. Calls fn(...), which waits, and returns the results of pcall. If the task is killed
 --                    meanwhile, so that its code never goes on, undo(object) is called elsewhere. Called by
 --                    driver.protect, in the place of pcall, around waits whose caller has to clean up.
+--   in_request()     Optional. True if the caller is a request, which has an end of its own.
 --   patience()       Optional. Returns the seconds that a request, or a wait, without a timeout may take here, or nil
 --                    if that is as everywhere.
 --   enter()          Notices that the process is a child of the one that called last, if so. Other functions do that,
@@ -155,6 +156,12 @@ local function deadline_of(timeout)
   return seconds and d.now() + seconds
 end
 
+--- True if the caller is a request of nginx, and not the program itself.
+local function in_request()
+  local d = get()
+  return d.in_request ~= nil and d.in_request()
+end
+
 --- Calls fn(...), which waits, and returns the results of pcall. If the task that calls this is killed meanwhile, as
 -- nginx does, undo(object) is called elsewhere. undo must not wait. Does not choose a driver.
 local function protect(undo, object, fn, ...)
@@ -234,4 +241,5 @@ return {
   get = get, use = use, can_park = can_park, has_ended = has_ended, random = random, check_disk = check_disk,
   open_store = open_store, introduce = introduce, forget = forget, protect = protect,
   deadline_of = deadline_of, is_cancellation = is_cancellation, attempt = attempt, finish = finish,
+  in_request = in_request,
 }

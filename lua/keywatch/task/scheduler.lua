@@ -85,6 +85,7 @@ local function new(driver)
     seed = 1,        -- of the random numbers of selections
     is_ending = false, -- a run cancels what is left
     held = nil,      -- meanwhile: tasks of keywatch that start when the run has ended, and their functions
+    at_end = nil,    -- function that is called at the end of a run, and returns a task that the run waits for, or not
     unjoined = nil,  -- the first task that has failed and was not joined; run raises its failure
   }, scheduler_mt)
 end
@@ -575,6 +576,8 @@ function scheduler_methods:run_to_end(fn, ...)
   local main = self:spawn(fn, ...)
   main.is_supervised = true
   local ok, err = self.driver.turn_while(function() return main.state ~= "done" end)
+  local ending = ok and self.at_end and self.at_end()
+  if ending then ok, err = self.driver.turn_while(function() return ending.state ~= "done" end) end
   cancel_all(self)
   local failed = self.unjoined
   self.unjoined = nil
