@@ -119,6 +119,7 @@ local DOORS = {
     task:cancel()
     return task:join(), table.concat(codes, " ")]], false, "cancelled cancelled clean cancelled" },
   { "a loop that catches its cancellation", [[
+    local done = false
     local task = keywatch.spawn(function() while not done do pcall(keywatch.sleep, 60) end end)
     keywatch.sleep(0.01)
     task:cancel()
