@@ -24,6 +24,7 @@ local MAX_MS, MAX_MB = 20, 32 -- the targets; memory is that beyond the answer a
 local PUTS = 128              -- of one transaction
 local AT_ONCE = 16            -- transactions
 local UPDATES = 60000
+local LONG_KEYS = 400         -- of a quarter of LARGE bytes
 local LEASED, LEASES = 100000, 100000
 local WATCHERS, GROUP = 10000, 1000
 local USERS, WAITERS = 40, 4000
@@ -229,6 +230,10 @@ local function txns(bench)
   end
   txn("128 ranges of everything", { success = all })
   txn("128 filtered ranges, none found", { success = counts })
+  local deletes, nested = {}, {}
+  for i = 1, PUTS / 2 do deletes[i] = { delete = ("/nested/%d"):format(i), range_end = "/nested0" } end
+  for i = 1, PUTS / 2 - 2 do nested[i] = { txn = { success = deletes, failure = deletes } } end
+  txn("as many nested deletes as there may be", { success = nested })
   txn("range compare by mod_revision", { compare = { { key = "/k/", prefix = true, mod_revision = 0, op = ">" } } })
   txn("range compare by value", { compare = { { key = "/k/", prefix = true, value = "no", op = "!=" } } })
   row(bench, "Put", function() return client:put("/put", ("v"):rep(LARGE)) end)
@@ -429,11 +434,22 @@ local function contests(bench)
   end
 end
 
+local function long_keys(bench)
+  local client, key = bench.client, ("/long/"):rep(LARGE / 24)
+  for i = 1, LONG_KEYS do assert(client:put(key .. i, "", TIMES)) end
+  row(bench, "Range: long keys, min_mod_revision, none found", function()
+    return client:range("/long/", with { min_mod_revision = 2 ^ 40 })
+  end)
+  row(bench, "DeleteRange of long keys", function() return client:delete("/long/", with()) end)
+end
+
 local function deletions(bench)
   local client = bench.client
+  long_keys(bench)
   row(bench, "DeleteRange of everything, prev_kv", function() return client:delete("/k/", with { prev_kv = true }) end)
   fill(client, "/k/", bench.keys, bench.value)
   row(bench, "DeleteRange of everything", function() return client:delete("/k/", with()) end)
+  row(bench, "DeleteRange of everything again, no key exists", function() return client:delete("/k/", with()) end)
   row(bench, "Range: limit = 1 behind the tombstones", function()
     return client:range("/k/", { from_key = true, limit = 1, timeout = SECONDS })
   end)
