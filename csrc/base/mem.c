@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <malloc.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -102,11 +103,86 @@ void kw_mem_join(void) {
   free(block);
 }
 
-void kw_mem_trim(void) {
-#ifdef __GLIBC__
-  malloc_trim(0);
+/* {====== Trims ====== */
+
+#define TRIM_LARGEST (120 << 10) /* malloc maps blocks of 128 KiB and more */
+#define TRIM_LEAST 4000
+#define TRIM_BLOCKS 32 /* of a step */
+#define TRIM_FEW 4000  /* blocks: malloc_trim looks at as many in 4 ms */
+
+typedef struct kw_mem_block {
+  struct kw_mem_block *next;
+} block;
+
+/* True if a block lies in the main heap, which ends at `end`, and the heap has not grown for it. */
+static bool is_old(const block *b, const void *end) {
+  return (uintptr_t)b < (uintptr_t)end && sbrk(0) == end;
+}
+
+static void give_pages_back(block *b, size_t size) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  uintptr_t from = ((uintptr_t)(b + 1) + page - 1) & ~(page - 1);
+  uintptr_t to = ((uintptr_t)b + size) & ~(page - 1);
+  if (from < to) madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
+void kw_mem_trim_begin(kw_mem_trim *trim) {
+#if defined(__GLIBC__) && !defined(KW_PROBE)
+  void *end = sbrk(0);
+  block *b = malloc(JOIN_BYTES);
+  bool is_main = b != NULL && (uintptr_t)b < (uintptr_t)end;
+  free(b);
+  *trim = (kw_mem_trim){.size = is_main ? TRIM_LARGEST : 0};
+  if (b != NULL && !is_main) malloc_trim(0);
+#else
+  (void)trim;
 #endif
 }
+
+static void find_blocks(kw_mem_trim *trim) {
+  for (int n = 0; n < TRIM_BLOCKS && trim->size >= TRIM_LEAST; n++) {
+    const void *end = sbrk(0);
+    block *b = malloc(trim->size);
+    if (b == NULL || !is_old(b, end)) {
+      free(b);
+      trim->size -= trim->size / 8;
+      continue;
+    }
+    give_pages_back(b, trim->size);
+    b->next = trim->blocks;
+    trim->blocks = b;
+    trim->n++;
+  }
+}
+
+static void free_blocks(kw_mem_trim *trim, size_t n) {
+  for (block *b; n > 0 && (b = trim->blocks) != NULL; n--) {
+    trim->blocks = b->next;
+    free(b);
+  }
+  kw_mem_join();
+}
+
+bool kw_mem_trim_step(kw_mem_trim *trim) {
+  if (trim->size >= TRIM_LEAST) {
+    find_blocks(trim);
+    return true;
+  }
+  trim->size = 0;
+  if (trim->blocks == NULL) return false;
+  free_blocks(trim, TRIM_BLOCKS);
+#ifdef __GLIBC__
+  if (trim->blocks == NULL && trim->n <= TRIM_FEW) malloc_trim(0);
+#endif
+  return trim->blocks != NULL;
+}
+
+void kw_mem_trim_end(kw_mem_trim *trim) {
+  trim->size = 0;
+  if (trim->blocks != NULL) free_blocks(trim, SIZE_MAX);
+}
+
+/* }====== */
 
 bool kw_reserve(void *items, size_t *cap, size_t need, size_t size) {
   void **vector = items;

@@ -73,9 +73,25 @@ void kw_free_pages(void *p, size_t size);
  * frees many blocks in turns calls this function after each turn. */
 void kw_mem_join(void);
 
-/* Has malloc give the pages back to the system that lie inside of free blocks: of all threads, and of the whole
- * program. The time it takes grows with the pages, and with the number of free blocks that are larger than a page. */
-void kw_mem_trim(void);
+/* A trim gives pages back to the system that lie inside of free blocks of malloc: in steps, since glibc's malloc_trim
+ * looks at all blocks in one piece, which takes 50 ms where there are many. A trim allocates the free blocks that are
+ * larger than a page, the largest first, until malloc takes new memory for one; gives back their pages; and then frees
+ * them. If they were few, malloc_trim gives back the rest. All zero: it has not begun. */
+typedef struct kw_mem_trim {
+  size_t size;                 /* of the blocks that are looked for; 0: none */
+  struct kw_mem_block *blocks; /* that were found, and are not freed yet */
+  size_t n;                    /* blocks that were found */
+} kw_mem_trim;
+
+/* Begins a trim, which may not have begun, or has ended. Does nothing where malloc is not glibc's, or uses another heap
+ * than the program's main one, as it does in the threads of servers: there all is done at once. */
+void kw_mem_trim_begin(kw_mem_trim *trim);
+
+/* Goes on with a trim: about 4 MiB. Returns true if it has not ended. */
+bool kw_mem_trim_step(kw_mem_trim *trim);
+
+/* Ends a trim at once. */
+void kw_mem_trim_end(kw_mem_trim *trim);
 
 /* Makes room for at least `need` elements of `size` bytes in a vector. `items` is the address of the pointer to
  * the vector, and *cap is the number of elements that it has room for; both are updated. The room grows by

@@ -112,6 +112,7 @@ void kw_store_free(kw_store *store) {
   kw_rows_drop(&store->rows);
   if (store->log != NULL) kw_log_free(store->log);
   if (store->database != NULL) kw_database_close(store->database);
+  kw_mem_trim_end(&store->surplus.trim);
   kw_free(store->undo.words);
   kw_counts_drop(&store->counts);
   kw_free(store);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/surplus.h"
 
-#include "base/mem.h"
 #include "store/state.h"
 
 /* What a key and a lease take in memory, about. */
@@ -9,8 +8,8 @@
 #define LEASE_BYTES 128
 
 #define LEAST (256 << 10) /* bytes: less is not worth the time */
-#define PORTION (8 << 20) /* bytes that are given back at once, at least */
-#define SHARE 8           /* part of all memory that is given back at once, at least */
+#define PORTION (8 << 20) /* bytes that a trim is for, at least */
+#define SHARE 8           /* part of all memory that a trim is for, at least */
 #define DELAY_MS 1000
 
 /* Records that wait for the disk come and go all the time. */
@@ -29,17 +28,19 @@ void kw_surplus_note(kw_store *store) {
 }
 
 int64_t kw_surplus_deadline(const kw_store *store) {
-  return store->surplus.due_at;
+  return store->surplus.is_trimming ? INT64_MIN : store->surplus.due_at;
 }
 
 void kw_surplus_step(kw_store *store, int64_t now) {
   kw_surplus *surplus = &store->surplus;
   kw_surplus_note(store);
+  if (surplus->is_trimming) surplus->is_trimming = kw_mem_trim_step(&surplus->trim);
+  if (surplus->is_trimming) return;
   size_t n = in_use(store), freed = surplus->most - n;
   bool is_portion = freed >= PORTION && freed >= surplus->most / SHARE;
   if (is_portion || now >= surplus->due_at) {
-    kw_mem_trim();
-    *surplus = (kw_surplus){.most = n, .due_at = KW_NEVER};
+    *surplus = (kw_surplus){.most = n, .due_at = KW_NEVER, .is_trimming = true};
+    kw_mem_trim_begin(&surplus->trim);
     return;
   }
   if (freed < LEAST) {

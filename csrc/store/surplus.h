@@ -3,14 +3,13 @@
  * surplus: memory that the store has freed, and that malloc keeps.
  *
  * malloc keeps freed memory inside of its heap for later allocations. The store estimates how much it has freed, and
- * has malloc give the memory back to the system: in portions, since giving back takes time; and, if that is less than
- * a portion, when no more was freed for a while.
+ * gives the memory back to the system in steps: when it has freed a portion, since all free blocks have to be looked at;
+ * and, if that is less than a portion, when no more was freed for a while.
  */
 #ifndef KW_STORE_SURPLUS_H
 #define KW_STORE_SURPLUS_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/mem.h"
 
 typedef struct kw_store kw_store;
 
@@ -19,6 +18,8 @@ typedef struct kw_surplus {
   size_t most;    /* bytes that were in use at most since memory was given back */
   size_t freed;   /* of them, when the last step ended */
   int64_t due_at; /* KW_NEVER: there is too little to give back */
+  kw_mem_trim trim;
+  bool is_trimming;
 } kw_surplus;
 
 /* Sets the surplus of a new store. */
@@ -30,7 +31,7 @@ void kw_surplus_note(kw_store *store);
 /* Returns when memory is to be given back, or KW_NEVER. */
 int64_t kw_surplus_deadline(const kw_store *store);
 
-/* Gives memory back if that is due. */
+/* Gives some memory back if that is due. */
 void kw_surplus_step(kw_store *store, int64_t now);
 
 #endif

@@ -49,6 +49,27 @@ if not probe then
     return peer
   end
 
+  describe("a step", function()
+    it("gives a bounded part of the memory back", function()
+      local store, pid = keywatch.open { now = 0 }, require("spec.support.luv").os_getpid()
+      for i = 1, 30000 do store:put(("k%05d"):format(i), ("v"):rep(1000)) end
+      store:delete("k", { prefix = true })
+      store:compact(store:put("last", "").revision)
+      collectgarbage()
+      collectgarbage("stop")
+      local before, most, at = memory_of(pid), 0, memory_of(pid)
+      while store:deadline() do
+        store:step(store:deadline())
+        local now = memory_of(pid)
+        most, at = math.max(most, at - now), now
+      end
+      collectgarbage("restart")
+      store:close()
+      assert(before - at > 20 * MIB, ("%.1f MiB came back"):format((before - at) / MIB))
+      assert(most < 7 * MIB, ("%.1f MiB in one step"):format(most / MIB))
+    end)
+  end)
+
   describe("a process #slow", function()
     for _, kind in ipairs { "in memory", "on a disk" } do
       it("gives the memory of a store " .. kind .. " back to the system", function()
