@@ -20,7 +20,7 @@ static lua_state *check_open(lua_State *L) {
   return self;
 }
 
-const kw_feed_state *kw_bind_to_feed_state(lua_State *L, int i) {
+kw_feed_state *kw_bind_to_feed_state(lua_State *L, int i) {
   if (lua_type(L, i) != LUA_TUSERDATA) return NULL;
   lua_state *self = luaL_checkudata(L, i, STATE_NAME);
   if (!self->is_open) luaL_error(L, "the state is closed");

@@ -20,6 +20,6 @@
 void kw_bind_push_feed_state(lua_State *L);
 
 /* Returns the state at index i, or NULL if the value is none. Raises if it is closed. */
-const kw_feed_state *kw_bind_to_feed_state(lua_State *L, int i);
+kw_feed_state *kw_bind_to_feed_state(lua_State *L, int i);
 
 #endif

@@ -17,8 +17,9 @@
  *                                    that is due has changed
  *   store:announce_feed(flag)        with true the watch is announced whenever something has come
  *
- * Revision and kvs may be a core.feed_state instead, as the only argument. Each returns true, or nil and an error,
- * unless it says otherwise. Each raises if the store is not a replica.
+ * Revision and kvs may be a core.feed_state instead, as the only argument: then one turn's work is done, and false means
+ * that another call has to go on. Each returns true, or nil and an error, unless it says otherwise. Each raises if the
+ * store is not a replica.
  */
 #include "bind/lua_feed_state.h"
 #include "bind/lua_list.h"
@@ -125,15 +126,18 @@ static int64_t check_revision(lua_State *L) {
 }
 
 /* Nothing that allocates comes between the look at the state and its use. */
-static int fill_from(lua_State *L, fill_fn fn) {
+static int fill_from(lua_State *L, kw_replica_how how) {
   kw_lua_store *self = kw_bind_enter_replica(L);
-  const kw_feed_state *state = kw_bind_to_feed_state(L, 2);
+  kw_feed_state *state = kw_bind_to_feed_state(L, 2);
   luaL_argcheck(L, state->revision > 0, 2, "the state has no page");
-  return kw_bind_end(L, self, fn(self->store, state->revision, state->kvs, state->n));
+  int rc = kw_feed_state_use(state, self->store, how);
+  if (rc != KW_UNFINISHED) return kw_bind_end(L, self, rc);
+  lua_pushboolean(L, false);
+  return 1;
 }
 
-static int fill(lua_State *L, fill_fn fn) {
-  if (kw_bind_to_feed_state(L, 2) != NULL) return fill_from(L, fn);
+static int fill(lua_State *L, fill_fn fn, kw_replica_how how) {
+  if (kw_bind_to_feed_state(L, 2) != NULL) return fill_from(L, how);
   kw_lua_store *self = kw_bind_enter_replica(L);
   int64_t rev = check_revision(L);
   kw_kv *kvs;
@@ -145,15 +149,15 @@ static int fill(lua_State *L, fill_fn fn) {
 }
 
 static int l_load(lua_State *L) {
-  return fill(L, kw_replica_load);
+  return fill(L, kw_replica_load, KW_REPLICA_LOAD);
 }
 
 static int l_replace(lua_State *L) {
-  return fill(L, kw_replica_replace);
+  return fill(L, kw_replica_replace, KW_REPLICA_REPLACE);
 }
 
 static int l_merge(lua_State *L) {
-  return fill(L, kw_replica_merge);
+  return fill(L, kw_replica_merge, KW_REPLICA_MERGE);
 }
 
 static int l_apply(lua_State *L) {

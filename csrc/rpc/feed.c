@@ -78,10 +78,27 @@ static void drop_page(kw_feed_page *page) {
   kw_free_pages(page, sizeof *page + page->len);
 }
 
+static void end_fill(kw_feed_state *state) {
+  if (state->fill != NULL) kw_replica_fill_free(state->fill);
+  state->fill = NULL;
+}
+
+int kw_feed_state_use(kw_feed_state *state, kw_store *replica, kw_replica_how how) {
+  kw_work work = kw_work_of_turn();
+  if (state->fill != NULL && !kw_replica_fill_is_of(state->fill, replica, how)) end_fill(state);
+  if (state->fill == NULL)
+    state->fill = kw_replica_fill_new(replica, how, state->revision, state->kvs, state->n);
+  if (state->fill == NULL) return KW_ERR_NO_MEMORY;
+  int rc = kw_replica_fill_step(state->fill, &work);
+  if (rc != KW_UNFINISHED) end_fill(state);
+  return rc;
+}
+
 int kw_feed_state_add(kw_feed_state *state, kw_slice answer, bool is_part) {
   int64_t revision;
   bool has_more;
   size_t n, before = state->n;
+  end_fill(state); /* the kvs may move */
   if (!read_page(answer, &revision, &has_more, &n)) return KW_ERR_MALFORMED_ANSWER;
   if (revision == 0 && !is_part) return KW_ERR_MALFORMED_ANSWER;
   if (state->revision != 0) revision = state->revision;
@@ -109,6 +126,7 @@ kw_slice kw_feed_state_last_key(const kw_feed_state *state) {
 }
 
 void kw_feed_state_drop(kw_feed_state *state) {
+  end_fill(state);
   for (kw_feed_page *page = state->pages, *next; page != NULL; page = next) {
     next = page->next;
     drop_page(page);

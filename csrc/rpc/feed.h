@@ -26,7 +26,8 @@ typedef struct kw_feed_state {
   kw_kv *kvs;       /* their slices are those of the pages */
   size_t n;
   size_t cap;
-  kw_feed_page *pages; /* the last one first */
+  kw_feed_page *pages;   /* the last one first */
+  kw_replica_fill *fill; /* that has not used all of the state yet, or NULL */
 } kw_feed_state;
 
 /* Adds a copy of an encoded RangeResponse. One that is a part of a range stream has no header, and more follows it.
@@ -36,6 +37,11 @@ int kw_feed_state_add(kw_feed_state *state, kw_slice answer, bool is_part);
 
 /* Returns the last key. The next page begins right behind it. Empty if there is none. */
 kw_slice kw_feed_state_last_key(const kw_feed_state *state);
+
+/* Loads, replaces or merges the contents of a replica, within the work of a turn. Returns what the function of
+ * store/replica.h returns; or KW_UNFINISHED: then another call with the same arguments goes on, as long as no page
+ * has been added. */
+int kw_feed_state_use(kw_feed_state *state, kw_store *replica, kw_replica_how how);
 
 void kw_feed_state_drop(kw_feed_state *state);
 

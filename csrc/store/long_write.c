@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "store/durability.h"
+#include "store/replica.h"
 #include "store/write.h"
 
 struct kw_long_write {
@@ -44,7 +45,7 @@ int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *are
 }
 
 bool kw_store_is_busy(const kw_store *store) {
-  return store->long_write != NULL || store->durability.failed != KW_OK;
+  return store->long_write != NULL || store->durability.failed != KW_OK || store->is_merging;
 }
 
 uint64_t kw_store_take_number(kw_store *store) {
@@ -110,5 +111,6 @@ void kw_store_go_on(kw_store *store, kw_work *work) {
 
 void kw_store_finish(kw_store *store) {
   kw_work work = kw_work_without_end();
+  if (store->is_merging) kw_replica_fill_step(store->filling, &work);
   kw_store_go_on(store, &work);
 }

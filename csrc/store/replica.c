@@ -2,6 +2,7 @@
 #include "store/replica.h"
 
 #include "base/mem.h"
+#include "base/sorter.h"
 #include "codec/keyvalue.h"
 #include "store/compaction.h"
 #include "store/snapshot.h"
@@ -27,7 +28,7 @@ int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *event
   bytes = kw_log_bytes(store->log) - bytes;
   kw_store_commit(store);
   if (store->applied < rev) return kw_replica_advance(store, rev); /* there were no events */
-  kw_retention_add(store, rev, (int64_t)bytes, n);
+  kw_retention_add(store, rev, 1, (int64_t)bytes, n);
   return KW_OK;
 }
 
@@ -42,181 +43,317 @@ int64_t kw_replica_changed_revision(const kw_store *store) {
   return store->retention.newest.revision;
 }
 
+/* {====== Filling ====== */
+
+typedef enum phase { GATHERING, SORTING, WRITING, DONE } phase;
+
+struct kw_replica_fill {
+  kw_store *store; /* NULL: the store was freed, or another fill has begun */
+  kw_replica_how how;
+  phase phase;
+  int rc; /* once it is done */
+  int64_t rev;
+  const kw_kv *kvs;
+  size_t n;
+  uint64_t
+      rewrites; /* of the store when the fill began: nothing else may change the store meanwhile */
+  int64_t applied;
+
+  size_t at; /* the next kv to look at; then the next item to write */
+  kw_sorter
+      sorter; /* of what has to be written; `id` is the number of a kv, or the address of a history to delete */
+  kw_revision last; /* that was written */
+
+  kw_index index; /* the new contents, which take the place of the replica's: not of a merge */
+  kw_log *log;
+
+  const kw_key_history
+      *passed;      /* of a merge: the last key of the replica that was looked at, or NULL */
+  size_t revisions; /* that were written */
+  size_t bytes;     /* of the log before that */
+};
+
+enum { PUT, DELETE }; /* `sub` of an item */
+
+static void detach(kw_replica_fill *fill) {
+  fill->store->filling = NULL;
+  fill->store->is_merging = false;
+  fill->store = NULL;
+}
+
+/* Undoes what a merge has written, in one piece: memory was short, or the merge is not wanted any more. */
+static void undo(kw_replica_fill *fill) {
+  kw_store *store = fill->store;
+  kw_work work = kw_work_without_end();
+  if (!store->is_merging) return;
+  kw_write_undo_all(store, &work);
+  store->applied = fill->applied;
+  store->rewrites++;
+}
+
+void kw_replica_detach(kw_store *store) {
+  if (store->filling == NULL) return;
+  undo(store->filling);
+  detach(store->filling);
+}
+
+kw_replica_fill *kw_replica_fill_new(kw_store *store, kw_replica_how how, int64_t rev,
+                                     const kw_kv *kvs, size_t n) {
+  kw_replica_fill *fill = kw_alloc_zeroed(sizeof *fill);
+  if (fill == NULL) return NULL;
+  if (how != KW_REPLICA_MERGE && (fill->log = kw_log_new(NULL, NULL)) == NULL) {
+    kw_free(fill);
+    return NULL;
+  }
+  kw_replica_detach(store);
+  kw_store_finish(store);
+  store->filling = fill;
+  fill->store = store;
+  fill->how = how;
+  fill->rev = rev;
+  fill->kvs = kvs;
+  fill->n = n;
+  fill->rewrites = store->rewrites;
+  fill->applied = store->applied;
+  return fill;
+}
+
+bool kw_replica_fill_is_of(const kw_replica_fill *fill, const kw_store *store, kw_replica_how how) {
+  return fill->store == store && fill->how == how;
+}
+
+void kw_replica_fill_free(kw_replica_fill *fill) {
+  if (fill->store != NULL) kw_replica_detach(fill->store);
+  kw_index_drop(&fill->index);
+  if (fill->log != NULL) kw_log_free(fill->log);
+  kw_sorter_drop(&fill->sorter);
+  kw_free(fill);
+}
+
+static bool push(kw_replica_fill *fill, int64_t rev, unsigned kind, int64_t id) {
+  kw_sorter_item item = {.head = (uint64_t)rev, .sub = kind, .id = id};
+  return kw_sorter_push(&fill->sorter, item, NULL, NULL);
+}
+
 /* {====== The base ====== */
 
-static int by_mod_revision(const void *a, const void *b) {
-  const kw_kv *x = *(const kw_kv *const *)a, *y = *(const kw_kv *const *)b;
-  int order = kw_order_signed(x->mod_revision, y->mod_revision);
-  return order != 0 ? order : kw_order_unsigned((uintptr_t)x, (uintptr_t)y); /* that of keys */
-}
-
-static void make_final(kw_store *store) {
-  kw_write_commit(store);
-  kw_write_forget_undo(store, store->undo.committed);
-}
-
-/* Writes the base into an empty store in the order of revisions; kvs of one revision become its subs. After an error
- * the caller throws the contents away. */
-static int write_base(kw_store *store, const kw_kv **sorted, size_t n) {
-  for (size_t i = 0; i < n; i++) {
-    if (i > 0 && sorted[i]->mod_revision > sorted[i - 1]->mod_revision) make_final(store);
-    kw_key_history *history = kw_index_find_or_add(&store->index, sorted[i]->key);
-    if (history == NULL) return KW_ERR_NO_MEMORY;
-    int rc = kw_write_put(store, sorted[i]->mod_revision, history, sorted[i]);
-    if (rc != KW_OK) return rc;
+static int gather_base(kw_replica_fill *fill, kw_work *work) {
+  for (; fill->at < fill->n; fill->at++) {
+    if (!kw_work_is_left(work)) return KW_UNFINISHED;
+    kw_work_spend(work, 0);
+    if (!push(fill, fill->kvs[fill->at].mod_revision, PUT, (int64_t)fill->at))
+      return KW_ERR_NO_MEMORY;
   }
   return KW_OK;
 }
 
-static int fill(kw_store *store, const kw_kv *kvs, size_t n) {
-  if (n == 0) return KW_OK;
-  const kw_kv **sorted = kw_alloc(n * sizeof *sorted);
-  if (sorted == NULL) return KW_ERR_NO_MEMORY;
-  for (size_t i = 0; i < n; i++) sorted[i] = &kvs[i];
-  qsort(sorted, n, sizeof *sorted, by_mod_revision);
-  int rc = write_base(store, sorted, n);
-  kw_free(sorted);
-  make_final(store);
-  return rc;
+/* Adds a kv to the new contents. Kvs of one revision become its subs. */
+static int write_kv(kw_replica_fill *fill, const kw_kv *kv) {
+  bool is_next = kv->mod_revision == fill->last.main;
+  kw_revision rev = {.main = kv->mod_revision, .sub = is_next ? fill->last.sub + 1 : 0};
+  kw_key_history *history = kw_index_find_or_add(&fill->index, kv->key);
+  if (history == NULL || !kw_key_history_reserve(history)) return KW_ERR_NO_MEMORY;
+  kw_blob *record = kw_keyvalue_encode(kv);
+  if (record == NULL) return KW_ERR_NO_MEMORY;
+  if (kw_log_append(fill->log, rev, false, record) != KW_OK) {
+    kw_blob_release(record);
+    return KW_ERR_NO_MEMORY;
+  }
+  kw_key_history_push(history, (kw_change){.main = rev.main, .sub = rev.sub});
+  history->state = (kw_key_state){.create_revision = kv->create_revision, .version = kv->version};
+  kw_index_set_live(&fill->index, history, true);
+  fill->last = rev;
+  return KW_OK;
 }
 
-int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
-  kw_store_finish(store);
+/* Puts the new contents in the place of the old ones, which are left to the fill. */
+static int use_base(kw_replica_fill *fill) {
+  kw_store *store = fill->store;
+  if (fill->how == KW_REPLICA_LOAD && fill->rev < store->applied) return KW_ERR_STALE_REVISION;
   kw_snapshot_gather_all(store);
-  kw_index old_index = store->index;
-  kw_log *old_log = store->log;
-  kw_log *log = kw_log_new(NULL, NULL);
-  if (log == NULL) return KW_ERR_NO_MEMORY;
-  store->index = (kw_index){0};
-  store->log = log;
-  int rc = fill(store, kvs, n);
-  if (rc != KW_OK) {
-    kw_index_drop(&store->index);
-    kw_log_free(log);
-    store->index = old_index;
-    store->log = old_log;
-    return rc;
-  }
-  kw_index_drop(&old_index);
-  kw_log_free(old_log);
+  kw_index index = store->index;
+  kw_log *log = store->log;
+  store->index = fill->index;
+  store->log = fill->log;
+  fill->index = index;
+  fill->log = log;
   int64_t before = store->revision;
-  store->applied = store->revision = rev;
-  kw_compaction_reset(store, rev);
-  store->base_revision = rev;
+  store->applied = store->revision = fill->rev;
+  kw_compaction_reset(store, fill->rev);
+  store->base_revision = fill->rev;
   store->rewrites++;
   store->gap_after = store->gap_until = 0;
   store->gap_end = (kw_retention_point){0};
-  kw_retention_reset(store, rev);
+  kw_retention_reset(store, fill->rev);
   if (store->hook.on_replace != NULL) store->hook.on_replace(before, store->hook.ctx);
   return KW_OK;
-}
-
-int kw_replica_load(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
-  if (rev < store->applied) return KW_ERR_STALE_REVISION;
-  return kw_replica_replace(store, rev, kvs, n);
 }
 
 /* }====== */
 
 /* {====== The difference ====== */
 
-/* The changes that lead from one state to another. */
-typedef struct difference {
-  kw_replica_event *events; /* in the order of revisions, once they are sorted */
-  size_t n;
-  size_t cap;
-} difference;
-
-static bool add_change(difference *diff, bool is_delete, kw_kv kv) {
-  if (!kw_reserve(&diff->events, &diff->cap, diff->n + 1, sizeof *diff->events)) return false;
-  diff->events[diff->n++] = (kw_replica_event){.is_delete = is_delete, .kv = kv};
-  return true;
-}
-
-/* Returns the next live key, or NULL. */
-static const kw_key_history *next_live(kw_index_cursor *cursor) {
-  const kw_key_history *history;
-  do {
-    history = kw_index_next(cursor);
-  } while (history != NULL && !kw_key_history_is_live(history));
-  return history;
-}
-
-/* Adds what has become of a key that was in the replica and still is: nothing, or a put. */
-static int compare_kv(const kw_store *store, difference *diff, const kw_key_history *history,
-                      const kw_kv *kv) {
+/* Notes what has become of a key that was in the replica and still is, or is new: nothing, or a put. */
+static int compare_kv(kw_replica_fill *fill, const kw_key_history *history) {
+  const kw_kv *kv = &fill->kvs[fill->at];
   int64_t before = history == NULL ? 0 : kw_key_history_last(history)->main;
   if (kv->mod_revision == before) return KW_OK;
-  if (kv->mod_revision <= store->applied) return KW_ERR_STALE_REVISION;
-  return add_change(diff, false, *kv) ? KW_OK : KW_ERR_NO_MEMORY;
+  if (kv->mod_revision <= fill->applied) return KW_ERR_STALE_REVISION;
+  return push(fill, kv->mod_revision, PUT, (int64_t)fill->at) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
-/* Both the keys of the replica and the kvs are in order. */
-static int find_difference(const kw_store *store, difference *diff, int64_t rev, const kw_kv *kvs,
-                           size_t n) {
-  kw_index_cursor cursor = kw_index_seek(&store->index, kw_slice_of("", 0));
-  const kw_key_history *history = next_live(&cursor);
-  int rc = KW_OK;
-  for (size_t i = 0; rc == KW_OK && (i < n || history != NULL);) {
-    int order = i == n            ? -1
-                : history == NULL ? 1
-                                  : kw_slice_compare(kw_key_history_key(history), kvs[i].key);
+/* Both the keys of the replica and the kvs are in order. A key that exists stays where it is: nothing else changes the
+ * replica. */
+static int gather_difference(kw_replica_fill *fill, kw_work *work) {
+  const kw_index *index = &fill->store->index;
+  kw_slice from = fill->passed == NULL ? kw_slice_of("", 0) : kw_key_history_key(fill->passed);
+  kw_index_cursor cursor = kw_index_seek(index, from);
+  const kw_key_history *history = kw_index_next_live(index, &cursor);
+  if (history != NULL && history == fill->passed) history = kw_index_next_live(index, &cursor);
+  while (fill->at < fill->n || history != NULL) {
+    if (!kw_work_is_left(work)) return KW_UNFINISHED;
+    kw_work_spend(work, 0);
+    int order = fill->at == fill->n ? -1
+                : history == NULL
+                    ? 1
+                    : kw_slice_compare(kw_key_history_key(history), fill->kvs[fill->at].key);
     if (order < 0) {
-      kw_kv gone = {.key = kw_key_history_key(history), .mod_revision = rev};
-      if (!add_change(diff, true, gone)) rc = KW_ERR_NO_MEMORY;
+      if (!push(fill, fill->rev, DELETE, (int64_t)(intptr_t)history)) return KW_ERR_NO_MEMORY;
     } else {
-      rc = compare_kv(store, diff, order == 0 ? history : NULL, &kvs[i++]);
+      int rc = compare_kv(fill, order == 0 ? history : NULL);
+      if (rc != KW_OK) return rc;
+      fill->at++;
     }
-    if (order <= 0) history = next_live(&cursor);
-  }
-  return rc;
-}
-
-/* The keys of one revision stay in their order. */
-static int by_revision(const void *a, const void *b) {
-  const kw_replica_event *x = a, *y = b;
-  int order = kw_order_signed(x->kv.mod_revision, y->kv.mod_revision);
-  return order != 0 ? order : kw_slice_compare(x->kv.key, y->kv.key);
-}
-
-static int apply_difference(kw_store *store, difference *diff) {
-  if (diff->n == 0) return KW_OK;
-  qsort(diff->events, diff->n, sizeof *diff->events, by_revision);
-  for (size_t from = 0, to; from < diff->n; from = to) {
-    int64_t rev = diff->events[from].kv.mod_revision;
-    for (to = from + 1; to < diff->n && diff->events[to].kv.mod_revision == rev;) to++;
-    int rc = kw_replica_apply(store, rev, diff->events + from, to - from);
-    if (rc != KW_OK) return rc;
+    if (order > 0) continue;
+    fill->passed = history;
+    history = kw_index_next_live(index, &cursor);
   }
   return KW_OK;
 }
 
+/* Begins to write the difference, of which nobody sees anything before it is whole. */
+static int begin_merge(kw_replica_fill *fill) {
+  kw_store *store = fill->store;
+  if (fill->rev == fill->applied) return fill->sorter.n == 0 ? KW_OK : KW_ERR_STALE_REVISION;
+  store->live_before = store->index.live;
+  store->is_merging = true;
+  fill->bytes = kw_log_bytes(store->log);
+  return KW_OK;
+}
+
+static int write_change(kw_replica_fill *fill, const kw_sorter_item *item) {
+  kw_store *store = fill->store;
+  int64_t rev = (int64_t)item->head;
+  if (rev != fill->last.main) {
+    kw_write_commit(store);
+    fill->revisions++;
+    fill->last.main = store->applied = rev;
+  }
+  if (item->sub == DELETE) return kw_write_delete(store, rev, (void *)(intptr_t)item->id);
+  const kw_kv *kv = &fill->kvs[item->id];
+  kw_key_history *history = kw_index_find_or_add(&store->index, kv->key);
+  return history == NULL ? KW_ERR_NO_MEMORY : kw_write_put(store, rev, history, kv);
+}
+
 /* Of an older gap that the replica has not left yet, this is the rest. */
-static void open_gap(kw_store *store, int64_t rev) {
-  bool goes_on = store->gap_until > store->applied;
+static void open_gap(kw_store *store, int64_t after, int64_t rev) {
+  bool goes_on = store->gap_until > after;
   if (!goes_on) {
     kw_retention_forget(store, &store->gap_end);
-    store->gap_after = store->applied;
+    store->gap_after = after;
   }
   store->gap_until = rev;
 }
 
-int kw_replica_merge(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
-  difference diff = {NULL, 0, 0};
-  kw_store_finish(store);
-  if (rev < store->applied) return KW_ERR_STALE_REVISION;
-  int rc = find_difference(store, &diff, rev, kvs, n);
-  bool is_there = rc == KW_OK && rev == store->applied;
-  if (is_there && diff.n > 0) rc = KW_ERR_STALE_REVISION;
-  if (rc == KW_OK && !is_there) {
-    open_gap(store, rev);
-    rc = apply_difference(store, &diff);
-    if (rc == KW_OK && store->applied < rev) rc = kw_replica_advance(store, rev);
-    store->gap_end = store->retention.newest;
-    store->gap_end.revision = rev;
+/* Makes the difference visible. */
+static int use_difference(kw_replica_fill *fill) {
+  kw_store *store = fill->store;
+  if (!store->is_merging) return KW_OK;
+  size_t bytes = kw_log_bytes(store->log) - fill->bytes;
+  kw_write_commit(store);
+  kw_write_forget_undo(store, store->undo.committed);
+  store->is_merging = false;
+  open_gap(store, fill->applied, fill->rev);
+  kw_store_set_applied(store, fill->rev);
+  if (fill->revisions > 0)
+    kw_retention_add(store, fill->last.main, (int64_t)fill->revisions, (int64_t)bytes,
+                     fill->sorter.n);
+  store->gap_end = store->retention.newest;
+  store->gap_end.revision = fill->rev;
+  return KW_OK;
+}
+
+/* }====== */
+
+static int gather(kw_replica_fill *fill, kw_work *work) {
+  bool is_merge = fill->how == KW_REPLICA_MERGE;
+  if (fill->how != KW_REPLICA_REPLACE && fill->rev < fill->applied) return KW_ERR_STALE_REVISION;
+  return is_merge ? gather_difference(fill, work) : gather_base(fill, work);
+}
+
+/* Sorting and writing look anywhere in memory: both cost more than a visit. */
+static int sort(kw_replica_fill *fill, kw_work *work) {
+  while (!kw_sorter_settle(&fill->sorter, NULL, NULL)) {
+    kw_work_spend(work, KW_ORDER_BYTES);
+    if (!kw_work_is_left(work)) return KW_UNFINISHED;
   }
-  kw_free(diff.events);
+  fill->at = 0;
+  return fill->how == KW_REPLICA_MERGE ? begin_merge(fill) : KW_OK;
+}
+
+static int write_all(kw_replica_fill *fill, kw_work *work) {
+  bool is_merge = fill->how == KW_REPLICA_MERGE;
+  while (fill->at < fill->sorter.n) {
+    if (!kw_work_is_left(work)) return KW_UNFINISHED;
+    const kw_sorter_item *item = &fill->sorter.items[fill->at++];
+    size_t bytes = item->sub == DELETE ? 0 : fill->kvs[item->id].value.len;
+    kw_work_spend(work, KW_ORDER_BYTES + bytes);
+    int rc = is_merge ? write_change(fill, item) : write_kv(fill, &fill->kvs[item->id]);
+    if (rc != KW_OK) return rc;
+  }
+  return is_merge ? use_difference(fill) : use_base(fill);
+}
+
+int kw_replica_fill_step(kw_replica_fill *fill, kw_work *work) {
+  static int (*const phases[])(kw_replica_fill *, kw_work *) = {
+      [GATHERING] = gather, [SORTING] = sort, [WRITING] = write_all};
+  if (fill->phase == DONE) return fill->rc;
+  const kw_store *store = fill->store;
+  bool is_same = store != NULL && store->rewrites == fill->rewrites &&
+                 (store->is_merging || store->applied == fill->applied);
+  int rc = is_same ? KW_OK : KW_ERR_STALE_REVISION;
+  while (rc == KW_OK && fill->phase != DONE) {
+    rc = phases[fill->phase](fill, work);
+    if (rc == KW_OK) fill->phase++;
+  }
+  if (rc == KW_UNFINISHED) return rc;
+  fill->phase = DONE;
+  fill->rc = rc;
+  if (rc != KW_OK && fill->store != NULL) undo(fill);
+  if (fill->store != NULL) detach(fill);
   return rc;
+}
+
+static int fill_at_once(kw_store *store, kw_replica_how how, int64_t rev, const kw_kv *kvs,
+                        size_t n) {
+  kw_work work = kw_work_without_end();
+  kw_replica_fill *fill = kw_replica_fill_new(store, how, rev, kvs, n);
+  if (fill == NULL) return KW_ERR_NO_MEMORY;
+  int rc = kw_replica_fill_step(fill, &work);
+  kw_replica_fill_free(fill);
+  return rc;
+}
+
+int kw_replica_load(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
+  return fill_at_once(store, KW_REPLICA_LOAD, rev, kvs, n);
+}
+
+int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
+  return fill_at_once(store, KW_REPLICA_REPLACE, rev, kvs, n);
+}
+
+int kw_replica_merge(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
+  return fill_at_once(store, KW_REPLICA_MERGE, rev, kvs, n);
 }
 
 /* }====== */

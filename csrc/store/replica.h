@@ -15,6 +15,7 @@
 #define KW_STORE_REPLICA_H
 
 #include "store/store.h"
+#include "store/work.h"
 
 typedef struct kw_replica_event {
   bool is_delete;
@@ -42,13 +43,44 @@ int kw_replica_advance(kw_store *store, int64_t rev);
  * order of revisions. What the replica was between its old revision and `rev` stays unknown (a gap): it cannot be
  * read, and no watch can begin there. Only one gap is kept: history before an older one is compacted.
  * KW_ERR_STALE_REVISION if `rev` is older than the replica's revision, or if a kv is one that the replica should have
- * had: the histories are not the same. If memory is short the replica may have come a part of the way, from which
- * another call goes on. */
+ * had: the histories are not the same. */
 int kw_replica_merge(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
 
 /* Replaces everything by a base of any revision, which may be older. Never KW_ERR_STALE_REVISION. The hook on_replace
  * is called. */
 int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
+
+/* {====== In turns ====== */
+
+typedef enum kw_replica_how {
+  KW_REPLICA_LOAD,
+  KW_REPLICA_REPLACE,
+  KW_REPLICA_MERGE
+} kw_replica_how;
+
+/* What one of the three functions above does, done in several turns. Until it is done, the replica is read and watched
+ * as it was. While a merge is being written, the store is busy. */
+typedef struct kw_replica_fill kw_replica_fill;
+
+/* Begins. Kvs and what they point to have to stay until the fill is freed. A fill of this store that was begun before
+ * fails. Returns NULL if memory is short. */
+kw_replica_fill *kw_replica_fill_new(kw_store *store, kw_replica_how how, int64_t rev,
+                                     const kw_kv *kvs, size_t n);
+
+/* Goes on. Returns KW_UNFINISHED, or what the function returns; KW_ERR_STALE_REVISION, too, if the replica was changed
+ * otherwise meanwhile. */
+int kw_replica_fill_step(kw_replica_fill *fill, kw_work *work);
+
+/* True if the fill fills this store, in this way, and is not done. */
+bool kw_replica_fill_is_of(const kw_replica_fill *fill, const kw_store *store, kw_replica_how how);
+
+/* Frees a fill, also after its store. One that is not done leaves the replica as it was. */
+void kw_replica_fill_free(kw_replica_fill *fill);
+
+/* Fails the fill of a store, if there is one. For kw_store_free. */
+void kw_replica_detach(kw_store *store);
+
+/* }====== */
 
 /* Returns the revision of the last event, or of the base if there was none since. The content is the same as long as
  * the revision is, unless it was replaced. */

@@ -5,6 +5,8 @@
 
 #include "store/compaction.h"
 
+#define FORGET_AT_ONCE 5000 /* revisions */
+
 void kw_retention_reset(kw_store *store, int64_t rev) {
   store->retention = (kw_retention){.newest = {.revision = rev}, .floor = {.revision = rev}};
 }
@@ -62,14 +64,21 @@ static void compact(kw_store *store, size_t n) {
   if (kw_compaction_deadline(store) <= store->now) kw_compaction_step(store);
 }
 
-void kw_retention_add(kw_store *store, int64_t rev, int64_t bytes, size_t n) {
+/* Moves the floor up, over a bounded number of revisions. */
+static void raise_floor(kw_store *store) {
+  kw_retention_point floor = store->retention.floor;
+  for (int n = 0; n < FORGET_AT_ONCE && is_too_much(store, &floor); n++) {
+    if (!advance(store, &floor)) break;
+  }
+  kw_retention_forget(store, &floor);
+}
+
+void kw_retention_add(kw_store *store, int64_t rev, int64_t revisions, int64_t bytes, size_t n) {
   kw_retention *self = &store->retention;
   self->newest.revision = rev;
   self->newest.bytes += bytes;
-  self->newest.revisions++;
-  kw_retention_point floor = self->floor;
-  while (is_too_much(store, &floor) && advance(store, &floor)) continue;
-  kw_retention_forget(store, &floor);
+  self->newest.revisions += revisions;
+  raise_floor(store);
   compact(store, n);
 }
 
@@ -95,7 +104,9 @@ static int64_t mark_time(const kw_store *store) {
 
 int64_t kw_retention_deadline(const kw_store *store) {
   const kw_retention *self = &store->retention;
-  if (!store->options.replica || store->options.history_age_ms == KW_NEVER) return KW_NEVER;
+  if (!store->options.replica) return KW_NEVER;
+  if (is_too_much(store, &self->floor)) return INT64_MIN;
+  if (store->options.history_age_ms == KW_NEVER) return KW_NEVER;
   int64_t expiry =
       self->n_marks == 0 ? KW_NEVER : self->marks[0].time + store->options.history_age_ms;
   int64_t next = mark_time(store);
@@ -106,6 +117,8 @@ void kw_retention_step(kw_store *store, int64_t now) {
   kw_retention *self = &store->retention;
   size_t old = 0;
   if (kw_retention_deadline(store) > now) return;
+  raise_floor(store);
+  if (store->options.history_age_ms == KW_NEVER) return;
   while (old < self->n_marks && self->marks[old].time + store->options.history_age_ms <= now)
     kw_retention_forget(store, &self->marks[old++].point);
   self->n_marks -= old;
@@ -120,7 +133,7 @@ void kw_retention_step(kw_store *store, int64_t now) {
 
 const char *kw_retention_check(const kw_store *store) {
   const kw_retention *self = &store->retention;
-  if (!store->options.replica || self->floor.revision == 0) return NULL;
+  if (!store->options.replica || self->floor.revision == 0 || store->is_merging) return NULL;
   kw_retention_point point = self->floor;
   if (point.revision != store->compact_revision)
     return "the history does not begin where it should";

@@ -45,9 +45,9 @@ typedef struct kw_retention {
 /* Begins at a revision without history. */
 void kw_retention_reset(kw_store *store, int64_t rev);
 
-/* Adds the events of one revision, which were committed. Compacts what is beyond the bounds of bytes and revisions,
- * and does a bounded step of compaction after every so many events. */
-void kw_retention_add(kw_store *store, int64_t rev, int64_t bytes, size_t n);
+/* Adds the `n` events of so many revisions, which were committed; `rev` is the last one. Compacts what is beyond the
+ * bounds of bytes and revisions, and does a bounded step of compaction after every so many events. */
+void kw_retention_add(kw_store *store, int64_t rev, int64_t revisions, int64_t bytes, size_t n);
 
 /* Compacts history up to a point. Does nothing if more is compacted already. */
 void kw_retention_forget(kw_store *store, const kw_retention_point *point);
@@ -58,7 +58,8 @@ void kw_retention_want(kw_store *store, int64_t bytes);
 /* Returns when the next step is due: INT64_MIN if it is due now, KW_NEVER if age bounds nothing. */
 int64_t kw_retention_deadline(const kw_store *store);
 
-/* Makes a mark, and compacts what is older than the option history_age. */
+/* Makes a mark, and compacts what is older than the option history_age, and what kw_retention_add has left beyond the
+ * bounds. */
 void kw_retention_step(kw_store *store, int64_t now);
 
 #ifdef KW_PROBE

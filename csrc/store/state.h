@@ -167,6 +167,8 @@ struct kw_store {
   int64_t gap_after; /* of a replica: what it was between these two revisions is not known, */
   int64_t gap_until; /* see kw_replica_merge; both 0: there is no gap */
   kw_retention_point gap_end; /* the history up to gap_until, once the replica has come there */
+  struct kw_replica_fill *filling; /* of a replica: what it is being filled by; or NULL */
+  bool is_merging; /* and it is being written to the index and the log: the store is busy */
 
   kw_revision loading; /* of a durable store: first revision that was not loaded yet */
 

@@ -12,6 +12,7 @@
 #include "store/quota.h"
 #include "store/read.h"
 #include "store/recovery.h"
+#include "store/replica.h"
 #include "store/snapshot.h"
 #include "store/txn.h"
 #include "store/write.h"
@@ -104,6 +105,7 @@ bool kw_store_is_inherited(const kw_store *store) {
 /* The threads that write end before the records are freed that they may be writing. */
 void kw_store_free(kw_store *store) {
   kw_snapshot_end_all(store);
+  kw_replica_detach(store);
   kw_long_write_free(store);
   kw_bell_release(&store->bell);
   if (store->committer != NULL) kw_committer_close(store->committer);
@@ -417,7 +419,7 @@ const char *kw_store_check(const kw_store *store) {
   if (store->committer != NULL && (fault = kw_committer_check(store->committer)) != NULL)
     return fault;
   bool is_open = store->undo.n > store->undo.committed;
-  return is_open && store->long_write == NULL ? "an open write" : NULL;
+  return is_open && !kw_store_is_busy(store) ? "an open write" : NULL;
 }
 
 #endif

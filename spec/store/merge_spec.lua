@@ -206,3 +206,99 @@ describe("a replica that is merged", function()
     end
   end)
 end)
+
+describe("a replica that is filled from the pages of a feed", function()
+  local MANY = probe and 100 or 6000 -- kvs: more than a turn writes
+  local store, state
+
+  local function name(i) return ("k%06d"):format(i) end
+
+  --- A state of the keys from first to last. After revision 10 every second one has changed, and those after MANY are
+  -- new.
+  local function state_of(first, last, revision)
+    local kvs = {}
+    for i = first, last do
+      local has_changed = revision > 10 and (i % 2 == 0 or i > MANY)
+      kvs[#kvs + 1] = kv(name(i), has_changed and revision - 1 or 2 + i % 7)
+    end
+    local made = core.feed_state("k", "l")
+    assert(made:add(core.encode("RangeResponse", { header = { revision = revision }, kvs = kvs, count = #kvs })))
+    return made
+  end
+
+  --- Calls a method until it is done, and fn(turn) in between. Returns what the method has returned.
+  local function finish(method, fn)
+    for turn = 1, math.huge do
+      local ok, err = store[method](store, state)
+      if ok ~= false then return ok, err, turn end
+      if probe then probe.check(store) end
+      fn(turn)
+    end
+  end
+
+  before_each(function() store = keywatch.open { replica = true } end)
+
+  after_each(function()
+    state:close()
+    if probe then probe.check(store) end
+    store:close()
+  end)
+
+  it("is loaded and replaced in turns, and has the old content until then", function()
+    state = state_of(1, MANY, 10)
+    local ok, _, turns = finish("load", function() assert.equal(0, store:range("k", { prefix = true }).count) end)
+    assert.is_true(ok and turns > 4)
+    assert.same({ 10, MANY }, { store:status().revision, store:range("k", { prefix = true }).count })
+    state:close()
+    state = state_of(1, MANY + 1, 8)
+    ok, _, turns = finish("replace", function()
+      assert.is_nil(store:get(name(MANY + 1)))
+      assert.equal(10, store:status().revision)
+    end)
+    assert.is_true(ok and turns > 4)
+    assert.same({ 8, MANY + 1 }, { store:status().revision, #store:range("k", { prefix = true }).kvs })
+  end)
+
+  it("is merged in turns; reads and watches have all of it, or nothing", function()
+    state = state_of(1, MANY, 10)
+    finish("load", function() end)
+    state:close()
+    state = state_of(MANY / 2, MANY + 10, 20)
+    local watch = assert(store:watch("", { prefix = true }))
+    local kvs = contents(store)
+    local turns = select(3, finish("merge", function(turn)
+      assert.is_nil((watch:next(0)))
+      assert.same({ 10, MANY }, { store:status().revision, store:range("k", { prefix = true }).count })
+      assert.equal(2 + turn % 7, store:get(name(turn)).mod_revision)
+      assert.is_nil(store:get(name(MANY + 1)))
+    end))
+    assert.is_true(turns > 4)
+    assert.equal(20, store:status().revision)
+    local events = drain(watch)
+    while store:step() do
+      for _, event in ipairs(drain(watch)) do events[#events + 1] = event end
+    end
+    for _, event in ipairs(drain(watch)) do events[#events + 1] = event end
+    expect_same(contents(store), replay(kvs, events))
+    assert.equal(MANY / 2 + 11, store:range("k", { prefix = true }).count)
+    assert.equal(name(MANY / 2 - 1), events[#events].key)
+  end)
+
+  it("stays as it was if the state is closed before its end", function()
+    state = state_of(1, MANY, 10)
+    finish("load", function() end)
+    local before = contents(store)
+    for turns = 1, 60, 7 do
+      state:close()
+      state = state_of(MANY / 2, MANY + 10, 20)
+      for _ = 1, turns do
+        if store:merge(state) then break end
+      end
+      if store:status().revision == 20 then break end
+      state:close()
+      if probe then probe.check(store) end
+      expect_same(before, contents(store))
+    end
+    assert.is_true(store:advance(30))
+  end)
+end)

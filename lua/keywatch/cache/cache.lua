@@ -467,18 +467,21 @@ local function new_replica(history)
   return driver.open_store(core.open, opts)
 end
 
---- Called by the feed when the server has another history: the cache begins anew with a state of that. Returns true, or
--- nil and an error.
-local function begin_anew(cache, state, why)
-  local replica, err = new_replica(cache.history)
+--- Called by the feed when the server has another history: the cache begins anew with a replica that has a state of
+-- that. `fresh_replica` is the one that is being loaded, or nil. Returns the replica, and true if it is loaded and in
+-- use, or false; or nil and an error.
+local function begin_anew(cache, state, why, fresh_replica)
+  local replica, err = fresh_replica, nil
+  if not replica then replica, err = new_replica(cache.history) end
   if not replica then return nil, err end
   local ok, failed = replica:load(state)
-  if not ok then return nil, failed end
+  if ok == nil then return nil, failed end
+  if not ok then return replica, false end
   local fresh, old = setmetatable({}, { __mode = "k" }), cache.watches
   if cache.end_error then return nil, cache.end_error end -- by a finalizer
   cache.watches, cache.replica = fresh, replica
   for _, one in ipairs(keys_by(old, "tag")) do watches.finish(one, why) end -- after what they have received
-  return true
+  return replica, true
 end
 
 --- Raises if an option about the file is wrong.

@@ -75,7 +75,7 @@ local function begin_reading(self, why)
   local state, old, old_rest = core.feed_state(self.key, self.range_end), self.state, self.rest
   if self.phase == "closed" then return state:close() end
   self.phase, self.why, self.state, self.read, self.page_cluster = "reading", why, state, nil, nil
-  self.read_bytes, self.is_complete, self.rest = 0, false, self.transport.new_rest()
+  self.read_bytes, self.is_complete, self.fresh, self.rest = 0, false, nil, self.transport.new_rest()
   self.is_before_file, self.page_connection = false, nil
   if old then old:close() end
   if old_rest then old_rest:close() end
@@ -88,7 +88,7 @@ local function pause(self, err)
   if self.phase == "closed" then return end
   local state = self.state
   self.phase, self.trouble, self.failures, self.retry_at = "paused", err, self.failures + 1, retry_at
-  self.state = nil
+  self.state, self.fresh = nil, nil
   if state then state:close() end
   if self.rest then self.rest:close() end
   self.transport:look_again() -- at the new time to wait for
@@ -134,31 +134,37 @@ local function report_history(self, why)
     (why.message:gsub("^keywatch: ", "")))
 end
 
---- Gives the pages that have come to the replica. The first ones are its base. Later ones are merged with what it has,
--- unless its history is another one. Returns true, or nil and an error; or false if the pages have to be read again:
--- the content of the file was loaded after they were asked for, and may be newer than they are.
+--- Gives the pages that have come to the replica, as much as a turn may. The first ones are its base. Later ones are
+-- merged with what it has, unless its history is another one. Returns true; false, if another turn has to go on; nil
+-- and an error; or nil alone if the pages have to be read again: they were asked for before the content of the file
+-- was loaded, which may be newer than they are.
 local function use_state(self)
   if not self.cluster then return self.cache.replica:load(self.state) end
   local is_other = self.why and OTHER_HISTORY[self.why.code] or self.cluster ~= self.page_cluster
-  if not is_other then
+  if not is_other and not self.fresh then
     local ok, err = self.cache.replica:merge(self.state)
-    if ok or err.code ~= "stale_revision" then return ok, err end
+    if ok ~= nil or err.code ~= "stale_revision" then return ok, err end
   end
-  if self.is_before_file then return false end
+  if self.is_before_file then return nil end
   local why = self.why and OTHER_HISTORY[self.why.code] and self.why
   why = why or core.new_error(self.cluster ~= self.page_cluster and "cluster_changed" or "regressed")
-  if self.file then self.file:forget() end
-  report_history(self, why)
-  if self.phase ~= "reading" then return nil, errors.closed("cache") end -- by a finalizer
-  return self.hooks.begin_anew(self.cache, self.state, why)
+  if not self.fresh then
+    if self.file then self.file:forget() end
+    report_history(self, why)
+    if self.phase ~= "reading" then return nil, errors.closed("cache") end -- by a finalizer
+  end
+  local fresh, is_used = self.hooks.begin_anew(self.cache, self.state, why, self.fresh)
+  if not fresh then return nil, is_used end -- in its place stands the error
+  self.fresh = not is_used and fresh or nil
+  return is_used
 end
 
---- Goes on with events, once all pages have come.
+--- Uses the pages, once all have come, and goes on with events.
 local function use_pages(self)
   local _, revision = self.state:last()
   local ok, err = use_state(self)
-  if self.phase ~= "reading" then return end
-  if ok == false then return begin_reading(self, self.why) end
+  if self.phase ~= "reading" or ok == false then return end
+  if not ok and not err then return begin_reading(self, self.why) end
   if not ok then return pause(self, err) end
   local state = self.state
   self.state, self.cluster, self.restarts = nil, self.page_cluster, 0
@@ -268,7 +274,7 @@ local function work(self)
   if self.phase == "reading" then
     local read = self.read
     if self.is_complete then
-      use_pages(self) -- the replica was in the middle of a call
+      use_pages(self)
     elseif not read then
       ask_page(self) -- an error has come in between
     elseif read.is_done then
@@ -454,11 +460,16 @@ local function sooner(one, other)
   return one
 end
 
+--- True while the pages that have come are being used, turn by turn.
+local function is_using(self)
+  return self.phase == "reading" and self.is_complete
+end
+
 --- Called by the transport. Returns the seconds until it must be called again, or nil.
 function feed_methods:poll(now)
-  local is_due = self.phase == "paused" and now >= self.retry_at
+  local is_due = self.phase == "paused" and now >= self.retry_at or is_using(self)
   if (self.is_stirred or is_due) and not self.is_working then pump(self) end
-  local wait = self.is_stirred and 0 or nil
+  local wait = (self.is_stirred or is_using(self)) and 0 or nil
   if self.phase == "paused" then wait = math.max(0, self.retry_at - now) end
   if self.phase ~= "closed" then wait = sooner(wait, poll_staleness(self, now)) end
   if self.file and self.phase ~= "closed" then wait = sooner(wait, tend_file(self, now)) end
@@ -679,8 +690,7 @@ end
 
 --- Returns the feed of a cache, which has begun. `hooks` are
 --   on_change(cache)               called when something has come
---   begin_anew(cache, state, err)  has to give the cache another replica, with that state. Returns true, or nil and an
---                                  error
+--   begin_anew(cache, state, err, fresh)  has to give the cache another replica, with that state: see cache.lua
 --   on_end(cache, err)             called when the client is closed
 -- `file` is the file with the last known content, or nil; its content is used after `timeout` seconds.
 local function new(cache, hooks, file, timeout)
@@ -703,8 +713,9 @@ local function new(cache, hooks, file, timeout)
     state = nil,        -- the pages that have come
     read = nil,         -- the page that is on its way
     read_bytes = 0,     -- of these pages
-    is_complete = false, -- all pages have come
+    is_complete = false, -- all pages have come, and are being used
     is_before_file = false, -- they were asked for before the content of the file was loaded
+    fresh = nil,        -- a replica that takes the place of the cache's when it is loaded
     rest = nil,         -- of the range, see client/range_stream.lua
     page_cluster = nil, -- the cluster of these pages
     page_connection = nil, -- the connection of the last one
