@@ -17,9 +17,9 @@
  *                                    that is due has changed
  *   store:announce_feed(flag)        with true the watch is announced whenever something has come
  *
- * Revision and kvs may be a core.feed_state instead, as the only argument: then one turn's work is done, and false means
- * that another call has to go on. Each returns true, or nil and an error, unless it says otherwise. Each raises if the
- * store is not a replica.
+ * Revision and kvs may be a core.feed_state instead, as the only argument: then one turn's work is done, and false
+ * means that another call has to go on. Each returns true, or nil and an error, unless it says otherwise. Each raises
+ * if the store is not a replica.
  */
 #include "bind/lua_feed_state.h"
 #include "bind/lua_list.h"

@@ -3,8 +3,8 @@
  * surplus: memory that the store has freed, and that malloc keeps.
  *
  * malloc keeps freed memory inside of its heap for later allocations. The store estimates how much it has freed, and
- * gives the memory back to the system in steps: when it has freed a portion, since all free blocks have to be looked at;
- * and, if that is less than a portion, when no more was freed for a while.
+ * gives the memory back to the system in steps: when it has freed a portion, since all free blocks have to be looked
+ * at; and, if that is less than a portion, when no more was freed for a while.
  */
 #ifndef KW_STORE_SURPLUS_H
 #define KW_STORE_SURPLUS_H
