@@ -3,6 +3,7 @@
 -- The methods are found by reflection, so a new method fails here until the list of calls has it. A call that succeeds
 -- returns one result, `nil` among them; a call that fails returns two, nil and an error.
 
+local controller = require "keywatch.controller"
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
@@ -310,6 +311,9 @@ describe("what is closed", function()
       local kind = debug.getmetatable(object).__name
       if kind == "keywatch.cache" then
         expected.status = "answers"
+        if type(owner) == "table" then -- what is known stays readable
+          expected.get, expected.range, expected.each = "answers", "answers", "answers"
+        end
       elseif type(owner) == "userdata" then
         expected = { "raises the store is closed" } -- misuse: the program itself has closed its store
       end
@@ -376,3 +380,24 @@ describe("a client whose server", function()
 end)
 
 -- }======
+
+describe("an object of keywatch in the wrong place", function()
+  after_each(close_all)
+
+  it("is named in the error", function()
+    local store = memory_store()
+    local client = closing((keywatch.connect("127.0.0.1:1")))
+    for words, case in pairs {
+      ["source 1 must be an informer, .*, and is a store$"] = { controller.new, {
+        name = "c", sources = { store }, reconcile = print,
+      } },
+      ["select: number 1 cannot be selected: .*, not a store$"] = { keywatch.select, { store } },
+      ["select: number 1 cannot be selected: .*, not a client$"] = { keywatch.select, { client } },
+      ["bad argument #1 to 'namespace' %(string expected, got store%)$"] = { store.namespace, store, store },
+      ["connect: the list of endpoints is empty"] = { keywatch.connect, {} },
+    } do
+      local _, err = pcall(unpack(case))
+      assert.matches(words, err)
+    end
+  end)
+end)

@@ -239,9 +239,47 @@ static bool has_field(lua_State *L, int at, const char *name) {
   return is_there;
 }
 
-/* Returns the index of the one of `names` that is a field of the table. Raises unless there is exactly one. */
+/* Pushes the least name of a field that no list of options has, or "". NULL ends the lists. */
+static const char *push_strange_field(lua_State *L, int at, const kw_option *const *lists) {
+  const char *least = "";
+  lua_pushliteral(L, "");
+  lua_pushnil(L);
+  while (lua_next(L, at) != 0) {
+    lua_pop(L, 1);
+    if (lua_type(L, -1) != LUA_TSTRING) continue;
+    const char *name = lua_tostring(L, -1);
+    bool is_known = false;
+    for (const kw_option *const *list = lists; *list != NULL; list++) {
+      for (const kw_option *one = *list; one->name != NULL; one++)
+        is_known = is_known || strcmp(one->name, name) == 0;
+    }
+    if (is_known || (*least != '\0' && strcmp(name, least) > 0)) continue;
+    least = name;
+    lua_pushvalue(L, -1);
+    lua_replace(L, -3);
+  }
+  return least;
+}
+
+/* Raises that a table has none of `names`. */
+static void fail_without(lua_State *L, int at, const char *what, const char *const *names,
+                         const char *kind, const kw_option *const *lists) {
+  luaL_checkstack(L, 8, "names");
+  const char *strange = push_strange_field(L, at, lists);
+  lua_pushstring(L, names[0]);
+  for (int i = 1; names[i] != NULL; i++) {
+    lua_pushfstring(L, "%s, %s", lua_tostring(L, -1), names[i]);
+    lua_remove(L, -2);
+  }
+  luaL_error(L, "%s: has no %s%s%s%s: give one of %s", what, kind,
+             *strange != '\0' ? ", but a field '" : "", strange, *strange != '\0' ? "'" : "",
+             lua_tostring(L, -1));
+}
+
+/* Returns the index of the one of `names` that is a field of the table. Raises unless there is exactly one: with a field
+ * that no list of options has. */
 static int only_field(lua_State *L, int at, const char *what, const char *const *names,
-                      const char *kind) {
+                      const char *kind, const kw_option *const *lists) {
   int found = -1;
   for (int i = 0; names[i] != NULL; i++) {
     if (!has_field(L, at, names[i])) continue;
@@ -249,7 +287,7 @@ static int only_field(lua_State *L, int at, const char *what, const char *const 
       luaL_error(L, "%s: has two %ss, '%s' and '%s'", what, kind, names[found], names[i]);
     found = i;
   }
-  if (found < 0) luaL_error(L, "%s: has no %s", what, kind);
+  if (found < 0) fail_without(L, at, what, names, kind, lists);
   return found;
 }
 
@@ -269,11 +307,12 @@ static int64_t compare_number(const compare_fields *fields, kw_compare_target ta
 
 /* Reads the table on top of the stack. */
 static int read_compare(lua_State *L, const char *what, kw_arena *arena, kw_compare *compare) {
+  static const kw_option *const lists[] = {compare_options, NULL};
   compare_fields fields = {0};
   kw_bind_read_options(L, -1, what, compare_options, &fields);
   if (fields.key.data == NULL) luaL_error(L, "%s: has no key", what);
   compare->target =
-      (kw_compare_target)only_field(L, lua_gettop(L), what, compare_targets, "target");
+      (kw_compare_target)only_field(L, lua_gettop(L), what, compare_targets, "target", lists);
   compare->result = (kw_compare_result)fields.op;
   compare->number = compare_number(&fields, compare->target);
   compare->value = fields.value;
@@ -313,7 +352,9 @@ static int read_nested_txn(lua_State *L, const char *what, txn_reader *reader, k
 
 /* Reads the table on top of the stack. */
 static int read_op(lua_State *L, const char *what, txn_reader *reader, kw_op *op) {
-  int verb = only_field(L, lua_gettop(L), what, verbs, "verb");
+  static const kw_option *const lists[] = {txn_get_fields, txn_range_fields, txn_put_fields,
+                                           txn_delete_fields, NULL};
+  int verb = only_field(L, lua_gettop(L), what, verbs, "verb", lists);
   range_fields range = {0};
   put_fields put = {0};
   delete_fields delete = {0};

@@ -290,19 +290,6 @@ describe("A lock of a store far away", function()
     end
   end)
 
-  test("that was dropped while nothing gets through is given back later", function()
-    local session = assert(owner:session { ttl = 20 })
-    assert(session:lock("a"))
-    weather.is_cut = true
-    collectgarbage()
-    collectgarbage()
-    keywatch.sleep(100)
-    assert.equal(1, count("a/"))
-    weather.is_cut = false
-    keywatch.sleep(100)
-    assert.equal(0, count("a/"))
-  end)
-
   test("is not held any more when its lease has expired, without a request", function()
     local session = assert(owner:session { ttl = 20 })
     local lock = assert(session:lock("a"))

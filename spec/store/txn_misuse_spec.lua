@@ -50,6 +50,15 @@ describe("a transaction is refused", function()
     { success = { put }, failure = 5 },
   })
 
+  it("without a verb or a target, with the ones that there are", function()
+    local verbs = "give one of get, range, put, delete, txn$"
+    assert.matches("success%[1%]: has no verb, but a field 'putt': " .. verbs,
+      refuse { success = { { putt = "a", value = "x" } } })
+    assert.matches("failure%[2%]: has no verb: " .. verbs, refuse { failure = { put, { value = "x" } } })
+    assert.matches("compare%[1%]: has no target: give one of version, create_revision, mod_revision, value, lease$",
+      refuse { compare = { { key = "a", op = "=" } } })
+  end)
+
   refuses("with options that it does not have", { { success = { put }, limit = 5 } })
 
   it("with options beside it that it does not have", function()

@@ -5,13 +5,12 @@
 -- A hold ends when it is given back, when its session is lost, or when somebody else deletes or replaces its key. The
 -- last is noticed only while somebody asks for it, by `lost` or select: then the key is watched.
 --
--- An object that is collected without having been given back gives its key back: nothing holds what its owner has
--- dropped. Therefore all that background work needs stands in a table of its own, the holding, which does not refer to
--- the object.
+-- An object that is collected without having been given back stays held until its session ends: the collector may run
+-- inside the critical section, whose code need not refer to the object. All that background work needs stands in a table
+-- of its own, the holding, which does not refer to the object.
 
 local check = require "keywatch.support.check"
 local claims = require "keywatch.concurrency.claims"
-local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
@@ -24,13 +23,6 @@ local RETRY = 0.5 -- seconds before a watch that could not be opened is tried ag
 
 local holding_methods = {}
 local holding_mt = { __index = holding_methods }
-
---- Called when an object was collected. The holding is closed by the driver, or before by a call that wants its place.
-local guard = compat.guard(function(holding)
-  if holding.is_over then return end
-  holding.place.dropped = holding
-  driver.forget(holding)
-end)
 
 --- Makes an object of a class, a metatable, for a place whose key was created at a revision. `key` is the key as the
 -- face names it.
@@ -53,7 +45,6 @@ local function new(class, own_place, face, key, revision)
     session = own_place.session,
     face = face,
     holding = holding,
-    sentinel = guard(holding),
   }, class)
 end
 
@@ -225,11 +216,6 @@ function holding_methods:give_back(times)
   own:withdraw()
   if not ok then error(is_deleted, 0) end
   return nil, lost or why
-end
-
---- Called after the object was collected, see `guard`: gives the key back in the background.
-function holding_methods:close()
-  if self.session.pid == core.pid() and self:finish() then self.place:withdraw() end
 end
 
 -- }======

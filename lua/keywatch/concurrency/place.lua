@@ -46,7 +46,6 @@ place_methods.is_listed = false -- the sweeper has the place
 place_methods.swept = nil       -- driver event: set when the key was deleted
 place_methods.line = nil        -- the calls of the root, while the call that has the place is one of them
 place_methods.is_behind = false -- that call waits in the queue
-place_methods.dropped = nil     -- the holding of a lock that has the place, and was collected: see hold.lua
 
 -- {====== Time ======
 
@@ -162,24 +161,13 @@ local function new_place(session, prefix, key)
   }, place_mt)
 end
 
---- Returns the place of a session for a key, or nil. A lock that was collected gives its place back: the loop may not
--- have turned since.
-local function find(session, key)
-  local place = session.places[key]
-  local dropped = place and place.dropped
-  if not dropped then return place end
-  place.dropped = nil
-  dropped:close()
-  return session.places[key]
-end
-
 --- Takes the place of a session for a key, or finds it taken. Returns the place; and, if the call has to wait for the
 -- place, a ticket for its queue. With is_try returns nil if another call, or a lock, has the place. What is needed is
 -- made before the place is looked at: a finalizer may give the place back, or take it, meanwhile.
 local function take_or_find(session, prefix, key, is_try)
   local fresh, ticket
   while true do
-    local place = find(session, key)
+    local place = session.places[key]
     if not place and fresh then
       session.places[key] = fresh
       return fresh

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- sweeper: deletes the keys of a session that nobody wants any more, in the background: of a call that was cancelled
--- or whose time is over, of a lock that could not be given back, of a lock that its owner has dropped.
+-- or whose time is over, of a lock that could not be given back.
 --
 -- The sweeper tries until the key is deleted, or the session is lost, with which the key goes by itself. It works in a
 -- task. `poll`, which the driver calls while there are keys, starts the task, also after an earlier one was cancelled

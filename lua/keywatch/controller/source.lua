@@ -288,8 +288,7 @@ end
 
 --- Returns the object and the options of a source: an object, or a table with an object at 1 and options.
 local function take_apart(given, i, name)
-  if KINDS[getmetatable(given)] then return given, {} end
-  if type(given) ~= "table" then refuse(name, i, " is %s", check.shown(given)) end
+  if KINDS[getmetatable(given)] or type(given) ~= "table" then return given, {} end
   local opts = {}
   for field, value in next, given do
     if field ~= 1 then

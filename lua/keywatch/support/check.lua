@@ -120,12 +120,20 @@ local function results(result, err)
   return nil, err
 end
 
+--- Returns what a value is: "store" for a store, and so for each object of keywatch; its type for others.
+local function noun_of(value)
+  local mt = debug.getmetatable(value)
+  local name = type(value) ~= "string" and type(mt) == "table" and rawget(mt, "__name")
+  return type(name) == "string" and name:match("^keywatch%.([%l_]+)$") or type(value)
+end
+
 --- Returns a value as it is shown in an error text.
 local function shown(value)
   if value ~= value then return "nan" end
   if type(value) == "number" then return tostring(value) end
   if type(value) == "string" then return "'" .. value .. "'" end
-  return "a " .. type(value)
+  local noun = noun_of(value)
+  return (noun:find("^[aeio]") and "an " or "a ") .. noun:gsub("_", " ")
 end
 
 local EXACT = 2 ^ 53 -- below this a double represents every whole number exactly
@@ -162,7 +170,7 @@ end
 --- Raises unless `ok`: the argument of this number is not what is wanted.
 local function argument(ok, number, name, wanted, value)
   if ok then return end
-  local found = type(value) == "number" and "not " .. shown(value) or "got " .. type(value)
+  local found = type(value) == "number" and "not " .. shown(value) or "got " .. noun_of(value)
   misuse("bad argument #%d to '%s' (%s expected, %s)", number, name, wanted, found)
 end
 
