@@ -276,8 +276,7 @@ static void fail_without(lua_State *L, int at, const char *what, const char *con
              lua_tostring(L, -1));
 }
 
-/* Returns the index of the one of `names` that is a field of the table. Raises unless there is exactly one: with a field
- * that no list of options has. */
+/* Returns the index of the one of `names` that is a field of the table. Raises unless there is exactly one. */
 static int only_field(lua_State *L, int at, const char *what, const char *const *names,
                       const char *kind, const kw_option *const *lists) {
   int found = -1;

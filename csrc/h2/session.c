@@ -142,6 +142,14 @@ static void note_flood(kw_session *session) {
   }
 }
 
+/* A server of HTTP/1.1, or a port that speaks TLS. */
+static void note_http1(kw_session *session, kw_slice first) {
+  static const char head[] = "HTTP/1.";
+  if (first.len >= sizeof head - 1 && memcmp(first.data, head, sizeof head - 1) == 0)
+    kw_session_note_why(session,
+                        "it does not speak HTTP/2, and answers in HTTP/1.1: it may need https://");
+}
+
 void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
   size_t n_before = session->preface_bytes;
   session->now = now;
@@ -153,6 +161,7 @@ void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
   session->last_received = now;
   session->preface_bytes += kw_min_size(bytes.len, KW_PREFACE - n_before);
   session->pong_deadline = KW_SESSION_NEVER;
+  if (session->options.is_client && !session->has_peer_settings) note_http1(session, bytes);
   ssize_t rc = nghttp2_session_mem_recv(session->h2, bytes.data, bytes.len);
   if (rc == NGHTTP2_ERR_FLOODED) note_flood(session);
   note_windows(session);

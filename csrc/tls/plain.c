@@ -10,14 +10,7 @@
   "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 35\r\n"                 \
   "Connection: close\r\n\r\n" TEXT "\n"
 
-/* An empty SETTINGS, and a GOAWAY with the code INADEQUATE_SECURITY. */
-#define FRAMES                                                                                     \
-  "\0\0\0\4\0\0\0\0\0"                                                                             \
-  "\0\0\x2a\7\0\0\0\0\0"                                                                           \
-  "\0\0\0\0"                                                                                       \
-  "\0\0\0\x0c" TEXT
-
-_Static_assert(sizeof TEXT - 1 == 34, "the lengths above are those of the text");
+_Static_assert(sizeof TEXT - 1 == 34, "the length above is that of the text and a line break");
 
 /* Returns how the bytes begin: 0 if they do not begin with `text`, 1 if they might, once there are more, and 2 if they
  * do. */
@@ -52,7 +45,6 @@ kw_tls_plain kw_tls_recognize_server(kw_slice bytes) {
 }
 
 kw_slice kw_tls_plain_answer(kw_tls_plain kind) {
-  if (kind == KW_TLS_IS_HTTP1) return kw_slice_text(RESPONSE);
-  if (kind == KW_TLS_IS_HTTP2) return kw_slice_of(FRAMES, sizeof FRAMES - 1);
-  return kw_slice_of("", 0);
+  bool is_http = kind == KW_TLS_IS_HTTP1 || kind == KW_TLS_IS_HTTP2;
+  return is_http ? kw_slice_text(RESPONSE) : kw_slice_of("", 0);
 }

@@ -20,8 +20,9 @@ kw_tls_plain kw_tls_recognize_client(kw_slice bytes);
 /* The first bytes of a server. At most 9 are needed. */
 kw_tls_plain kw_tls_recognize_server(kw_slice bytes);
 
-/* Returns what a client that speaks HTTP is answered with: a response, or a GOAWAY, whose text says that the port
- * speaks TLS. */
+/* Returns what a client that speaks HTTP is answered with: a response of HTTP/1.1, whose text says that the port speaks
+ * TLS. A client of HTTP/2 must not get frames: after SETTINGS gRPC's clients count the connection as one that was made,
+ * and connect again without a pause. */
 kw_slice kw_tls_plain_answer(kw_tls_plain kind);
 
 #endif

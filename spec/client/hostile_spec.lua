@@ -404,7 +404,7 @@ describe("a client of a hostile server", function()
       expect_recovery(alone)
     end
 
-    it("speaks HTTP/1.1", function() expect_next({ "http1" }, "it does not speak HTTP/2") end)
+    it("speaks HTTP/1.1", function() expect_next({ "http1" }, "it does not speak HTTP/2, and answers in HTTP/1.1") end)
 
     it("speaks something else", function()
       for _, text in ipairs { "SSH-2.0-imposter\r\n", ("\255"):rep(100), "\21\3\1\0\2\2\70" } do

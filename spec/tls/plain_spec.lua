@@ -19,15 +19,12 @@ describe("who speaks HTTP where TLS is expected", function()
   end
 
   for _, size in ipairs { 1, 5, 1000 } do
-    it("is recognised as a client of HTTP/2, and gets a GOAWAY, in pieces of " .. size, function()
+    it("is recognised as a client of HTTP/2, and gets no SETTINGS, after which it would not pause: " .. size, function()
       local server = server_context:accept()
       feed(server, PREFACE .. SETTINGS, size)
       assert.same({ "the client speaks plain HTTP/2, and not TLS", "plain" }, { server:error() })
       local answer = server:pending()
-      assert.equal("\0\0\0\4\0\0\0\0\0", answer:sub(1, 9))
-      local len, kind, code = answer:byte(12), answer:byte(13), answer:byte(26)
-      assert.same({ 8 + #TEXT, 7, 12 }, { len, kind, code })
-      assert.equal(TEXT, answer:sub(27))
+      assert.matches("^HTTP/1%.1 400 .*\r\n\r\n" .. TEXT .. "\n$", answer)
       assert.is_true(server:state().is_done)
     end)
 

@@ -104,7 +104,7 @@ end
 local function connect(endpoints, opts)
   if type(endpoints) == "string" then endpoints = split(endpoints) end
   check.argument(type(endpoints) == "table", 1, "connect", "endpoint or a list of them", endpoints)
-  if #endpoints == 0 then check.misuse("connect: the list of endpoints is empty: give one, as http://127.0.0.1:2379") end
+  if #endpoints == 0 then check.misuse("connect: the list of endpoints is empty: give one, as 127.0.0.1:2379") end
   opts = check.options(opts, "connect")
   check_options(opts)
   local own = {}

@@ -6,8 +6,8 @@
 -- last is noticed only while somebody asks for it, by `lost` or select: then the key is watched.
 --
 -- An object that is collected without having been given back stays held until its session ends: the collector may run
--- inside the critical section, whose code need not refer to the object. All that background work needs stands in a table
--- of its own, the holding, which does not refer to the object.
+-- inside the critical section, whose code need not refer to the object. All that background work needs stands in a
+-- table of its own, the holding, which does not refer to the object.
 
 local check = require "keywatch.support.check"
 local claims = require "keywatch.concurrency.claims"
