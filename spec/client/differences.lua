@@ -59,9 +59,6 @@ local CLIENT = {
   ["watch/watch_reading"] = {
     ["an event of the revision itself is mark enough"] = { "gives what exists one by one, and marks alone" },
     ["a server can wake it at any time"] = { "raises where nothing is left that could wake it" },
-    ["what the server has not sent yet is not there"] = {
-      "has not read everything while the store has not told the watch everything",
-    },
     ["an event may come before the answer to its put"] = { "in a task lets others go on until something comes" },
     ["the server still holds what the watch has no room for"] = {
       "raises after the events that came before a compaction",
@@ -94,6 +91,9 @@ local ETCD = {
   },
   ["store/txn_rules"] = {
     ["etcd's work grows with the square"] = { "a key that is deleted many times and put many times" },
+    ["etcd has no limit on the whole"] = {
+      "all operations and compares of a transaction, each counted as often as it is deep,",
+    },
   },
   ["store/history"] = {
     ["the steps are the server's own affair"] = { "is right while a compaction goes on, and after it" },

@@ -339,7 +339,7 @@ describe("a watch of a hostile server", function()
   end)
 end)
 
-describe("a watch in virtual time", function()
+describe("a watch in virtual time #plain", function() -- there is no TLS in virtual time
   --- Runs fn(client, world) in a world whose server answers Watch by handler(call).
   local function run(handler, fn)
     testing.run(function(world)
