@@ -291,7 +291,7 @@ describe("keywatch run", function()
       local keywatch = require "keywatch"
       return function()
         io.write("waits\n") io.stdout:flush()
-        while true do pcall(keywatch.sleep, 1000) end
+        keywatch.shield(1000, keywatch.sleep, 1000)
       end]]
     local process = start("--memory", "--stop-timeout", "100ms", file)
     process:expect("waits\n")

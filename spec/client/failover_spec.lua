@@ -198,7 +198,7 @@ network.of_each(function(kind, tag)
   end)
 end)
 
-describe("a client of several endpoints, the first of which hangs, #plain", function() -- there is no TLS in virtual time
+describe("a client of several endpoints, the first of which hangs, #plain", function() -- no TLS in virtual time
   local SECONDS = 6 -- 3 without an answer, 2 without a status, and the other member
 
   --- Has a client that is connected to the first of two members, and has a cache and a watch there, do something after

@@ -94,7 +94,7 @@ local function run_manager(manager, given, signals)
   return FAILED
 end
 
---- Ends a load that a signal has interrupted. Returns the exit status.
+--- Ends a load that a signal has interrupted. Returns the exit status, and true if the load has not ended in time.
 local function end_load(loading, manager, given, signals, name)
   managers.tell_signal(manager, name)
   loading:cancel()
@@ -103,10 +103,11 @@ local function end_load(loading, manager, given, signals, name)
   if found ~= loading then log.warn("the function of %s goes on, and is left behind", given.file) end
   manager:stop(0)
   log.info("%s has ended", given.file)
-  return OK
+  return OK, found ~= loading
 end
 
---- Makes a manager of a store, loads the file and runs the manager. Returns the exit status.
+--- Makes a manager of a store, loads the file and runs the manager. Returns the exit status, and true if the process
+-- has to exit though the function of the file has not ended.
 local function run_with(store, given, signals)
   local values = given.values
   local manager = controller.manager {
@@ -131,9 +132,10 @@ local function run(given)
     io.stderr:write(("keywatch run: %s\n"):format(err.message:gsub("^keywatch: ", "")))
     return FAILED
   end
-  local status = run_with(store, given, signals)
+  local status, is_urgent = run_with(store, given, signals)
   exits.call_functions(driver.get(), given.values["stop-timeout"] or STOP_TIMEOUT)
   store:close()
+  if is_urgent then os.exit(status) end -- the end of keywatch.run would wait for the shields of the function
   return status
 end
 
