@@ -94,6 +94,27 @@ describe("an informer", function()
     informer:close()
   end)
 
+  it("has an index with all objects, or none, when the caller of add_index is cancelled in the function", function()
+    local store = keywatch.open()
+    for i = 1, 3 do store:put("k" .. i, "v") end
+    keywatch.run(function()
+      local informer = store:informer("")
+      informer:wait_synced(5)
+      local calls = 0
+      local task = keywatch.spawn(function()
+        informer:add_index("value", function(object)
+          calls = calls + 1
+          if calls == 2 then keywatch.sleep(60) end
+          return object
+        end)
+      end)
+      while calls < 2 do keywatch.sleep(0) end
+      task:cancel()
+      if task:join() then assert.equal(3, informer:index_count("value", "v")) end
+      informer:close()
+    end)
+  end)
+
   it("tells nothing that is not so though the end of a run has cancelled `where`", function()
     local store, informer, log, is_slow = keywatch.open(), nil, {}, false
     local function where()

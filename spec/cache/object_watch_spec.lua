@@ -911,6 +911,41 @@ describe("an object watch", function()
   end)
 
   -- }======
+
+  it("loses no event to a reader that is cancelled in a function of the program", function()
+    local is_slow = false
+    local function wait()
+      if is_slow then
+        is_slow = false
+        keywatch.sleep(60)
+      end
+      return true
+    end
+    for _, opts in ipairs {
+      { where = wait }, { codec = { decode = function(value) return wait() and value end } },
+      { transform = function(object) return wait() and object end },
+    } do
+      keywatch.run(function()
+        local watch = open_at(store, opts)
+        local seen = {}
+        local function note()
+          while true do seen[#seen + 1] = watch:next().object end
+        end
+        local task = keywatch.spawn(note)
+        keywatch.sleep(0)
+        is_slow = true
+        store:put("/a/1", "1")
+        while is_slow do keywatch.sleep(0) end
+        task:cancel()
+        assert.is_false((task:join()))
+        store:put("/a/1", "2")
+        task = keywatch.spawn(note)
+        task:join(0.02)
+        assert.same({ "1", "2" }, seen)
+        task:cancel()
+      end)
+    end
+  end)
 end)
 
 describe("object watches that share", function()

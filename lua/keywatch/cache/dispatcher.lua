@@ -17,13 +17,14 @@
 -- underlying watch does, inside of the driver's poll.
 
 local compat = require "keywatch.support.compat"
+local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local selectors = require "keywatch.cache.selector"
 local transition = require "keywatch.cache.transition"
 local watches = require "keywatch.watch.watch"
 
 local pcall = pcall
-local test, index_text = selectors.test, selectors.index_text
+local test, index_text, compute = selectors.test, selectors.index_text, driver.compute
 
 local ITEM_BYTES = 200 -- what an item costs beside the value and the previous value
 local DECODED = 5      -- a value and its object together take about so many times the bytes of the value
@@ -192,7 +193,7 @@ end)
 local function decode(self, value)
   self.counts.decoded = self.counts.decoded + 1
   if not self.decode then return value end
-  local ok, object, why = pcall(self.decode, value)
+  local ok, object, why = compute(self.decode, value)
   if ok and object ~= nil then return object end
   return nil, errors.text_of(not ok and object or why or "the codec has returned nil")
 end
@@ -200,7 +201,7 @@ end
 --- Returns the text by which an object stands in an index; nil if it has none, or raises when it is looked at.
 local function text_in(index, object)
   if object == nil then return nil end
-  local ok, text = pcall(index_text, index.requirement, object)
+  local ok, text = compute(index_text, index.requirement, object)
   return ok and text or nil
 end
 
@@ -209,8 +210,8 @@ local function is_match(self, entry, object)
   if object == nil then return false end
   self.counts.tested = self.counts.tested + 1
   local ok, found = true, true
-  if entry.labels then ok, found = pcall(test, entry.labels, object) end
-  if ok and found and entry.fields then ok, found = pcall(test, entry.fields, object) end
+  if entry.labels then ok, found = compute(test, entry.labels, object) end
+  if ok and found and entry.fields then ok, found = compute(test, entry.fields, object) end
   return ok and found
 end
 

@@ -70,7 +70,7 @@ end
 --- Returns the value, or the list of values, of an object in an index. If the function fails there is none: the first
 -- failure is logged, and all are counted.
 local function values_of(index, object, key)
-  local ok, found = pcall(find_values, index.fn, object, key)
+  local ok, found = driver.compute(find_values, index.fn, object, key)
   if ok then return found end
   index.failures = index.failures + 1
   if index.failures == 1 then

@@ -238,14 +238,13 @@ local function catch_up(self, entry)
   self.entry, self.guard = nil, nil
   self.start, self.times_behind = resume, self.times_behind + 1
   local function open()
-    local ok, watch, err = pcall(x.watch, x, key, options)
-    if not ok and errors.code_of(watch) == "cancelled" then error(watch, 0) end -- a worker begins again
+    local ok, watch, err = driver.attempt(x.watch, x, key, options) -- if it raises, a worker begins again
     self.opener = nil
     if self.is_over then
       if ok and watch then watch:close() end
       return
     end
-    if not ok then err = errors.new("internal", errors.text_of(watch)) end
+    if not ok then err = errors.new("internal", errors.text_of(watch.err)) end
     if ok and watch and watch.store == before.store then return adopt(self, watch) end
     if ok and watch then -- a cache that has begun anew: with another history
       watch:close()
@@ -331,7 +330,7 @@ local function report_skipped(self, err, change)
   self.counts.skipped = self.counts.skipped + 1
   local hook = self.opts.on_error
   if not hook then return log.warn("%s", err.message) end
-  local ok, trouble = xpcall(function() hook(err, change.key) end, errors.with_traceback)
+  local ok, trouble = driver.attempt(hook, err, change.key)
   if not ok then log.error("%s", "on_error of an object watch has failed: " .. trouble.traceback) end
 end
 

@@ -18,12 +18,12 @@
 -- those of the record, and every other one decodes the value itself.
 
 local check = require "keywatch.support.check"
+local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 local selectors = require "keywatch.cache.selector"
 
-local pcall = pcall
-local test = selectors.test
+local test, compute = selectors.test, driver.compute
 
 local BAD_VALUE = "keywatch: the value of %s at revision %d cannot be used: %s"
 local MISSING = "keywatch: the previous value of %s, which revision %d has replaced, is compacted: read the objects "
@@ -81,7 +81,7 @@ end
 --- Decodes a value. Returns the object; or nil and why there is none, as a text.
 local function decode(wish, value)
   wish.counts.decoded = wish.counts.decoded + 1
-  local ok, object, why = pcall(wish.decode, value)
+  local ok, object, why = compute(wish.decode, value)
   if ok and object ~= nil then return object end
   return nil, errors.text_of(not ok and object or why or "the codec has returned nil")
 end
@@ -116,7 +116,7 @@ end
 
 --- True if the values of a key are to be looked at.
 local function includes(wish, key)
-  local ok, found = pcall(wish.include, key)
+  local ok, found = compute(wish.include, key)
   if not ok then note_failure(wish, "include", found) end
   return ok and found
 end
@@ -125,12 +125,12 @@ end
 local function is_selected(wish, object)
   local labels, fields = wish.labels, wish.fields
   if labels then
-    local ok, found = pcall(test, labels, object)
+    local ok, found = compute(test, labels, object)
     if not ok then note_failure(wish, "a selector", found) end
     if not ok or not found then return false end
   end
   if fields then
-    local ok, found = pcall(test, fields, object)
+    local ok, found = compute(test, fields, object)
     if not ok then note_failure(wish, "a selector", found) end
     if not ok or not found then return false end
   end
@@ -141,7 +141,7 @@ end
 local function is_wanted(wish, object, key, is_known)
   if is_known == nil then is_known = is_selected(wish, object) end
   if not is_known or not wish.where then return is_known end
-  local ok, found = pcall(wish.where, object, key)
+  local ok, found = compute(wish.where, object, key)
   if not ok then note_failure(wish, "where", found) end
   return ok and found and true or false
 end
@@ -152,7 +152,7 @@ end
 
 --- Returns what the program's transform makes of an object; or nil and why there is nothing.
 local function transformed(wish, object, event)
-  local ok, found = pcall(wish.transform, object, event)
+  local ok, found = compute(wish.transform, object, event)
   if ok and found ~= nil then return found end
   return nil, "transform: " .. errors.text_of(not ok and found or "it has returned nil")
 end

@@ -33,7 +33,6 @@
 local contenders = require "keywatch.concurrency.contenders"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
-local errors = require "keywatch.support.errors"
 local timers = require "keywatch.task.timers"
 local worker = require "keywatch.task.worker"
 
@@ -266,7 +265,7 @@ local function keep(queue)
   while queue.count > 0 and queue.pid == core.pid() do
     local ok, has_read, err = pcall(read, queue, KEEPER, ACCESS)
     if not ok then err = has_read end
-    if not ok and errors.code_of(err) == "cancelled" then
+    if not ok and driver.is_cancellation(err) then
       if queue.count == 0 then stop(queue) end
       error(err, 0)
     end

@@ -358,6 +358,7 @@ end
 --- The function of the conductor.
 local function conduct(self)
   local d = driver.get()
+  self.conducting = d.current()
   while true do
     settle_step(self)
     if not go_on(self) then return finish(self) end
@@ -428,9 +429,9 @@ local function has_deposed(self)
   return step ~= nil and is_deposed(self, step.record) or find_deposed(self) ~= nil
 end
 
---- Waits until everything that belongs to a term which has ended has stopped.
+--- Waits until everything that belongs to a term which has ended has stopped, or nothing stops it: keywatch.run ends.
 local function await_deposed(self)
-  while self.state ~= "stopped" and has_deposed(self) do self.news:wait() end
+  while self.state ~= "stopped" and self.conducting.state ~= "done" and has_deposed(self) do self.news:wait() end
 end
 
 --- Ends the leadership.
@@ -447,7 +448,7 @@ local function on_lead(self, fence, leadership)
   begin_term(self)
   local _, err = pcall(forever.wait, forever)
   end_leading(self)
-  await_deposed(self)
+  driver.get().shield(margin(self), await_deposed, self)
   error(err, 0)
 end
 

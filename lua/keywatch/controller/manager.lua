@@ -385,6 +385,7 @@ local function new(opts)
     term_deadline = nil,     -- when that has to have stopped
     step = nil,              -- the one that is under way
     conductor = nil,         -- a worker
+    conducting = nil,        -- its task
     source = nil,            -- that looks at everything from time to time: see task/driver.lua
     loading = nil,           -- the load that is under way
     is_ready = false,        -- everything that may run has synced

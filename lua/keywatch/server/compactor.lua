@@ -96,10 +96,6 @@ function compactor_methods:step()
   end
 end
 
-local function is_cancellation(err)
-  return type(err) == "table" and err.code == "cancelled"
-end
-
 --- Makes a step, unless the step before takes longer than an interval. A store that raises is closed: then the
 -- compactor closes, too.
 local function run(self)
@@ -107,7 +103,7 @@ local function run(self)
   self.is_busy = true
   local ok, err = pcall(self.step, self)
   self.is_busy = false
-  if ok or is_cancellation(err) then return end
+  if ok or driver.is_cancellation(err) then return end
   self:close()
   self.log.warn("there will be no more compactions: %s", tostring(err))
 end

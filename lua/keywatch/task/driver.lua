@@ -195,6 +195,14 @@ local function finish(fn, ...)
   return current.shield(GIVE_BACK, fn, ...)
 end
 
+--- Calls fn(...), a function of the program that computes something of what was taken from a queue. Returns the first
+-- results of pcall. If the caller is cancelled in fn, that is called once more, where it can wait: nothing is lost.
+local function compute(fn, ...)
+  local ok, found, why = pcall(fn, ...)
+  if ok or not is_cancellation(found) then return ok, found, why end
+  return finish(pcall, fn, ...)
+end
+
 --- True if a coroutine has ended, or its code never runs again.
 local function has_ended(co)
   return compat.status(co) == "dead" or current ~= nil and current.is_gone(co)
@@ -240,6 +248,6 @@ end
 return {
   get = get, use = use, can_park = can_park, has_ended = has_ended, random = random, check_disk = check_disk,
   open_store = open_store, introduce = introduce, forget = forget, protect = protect,
-  deadline_of = deadline_of, is_cancellation = is_cancellation, attempt = attempt, finish = finish,
+  deadline_of = deadline_of, is_cancellation = is_cancellation, attempt = attempt, finish = finish, compute = compute,
   in_request = in_request,
 }

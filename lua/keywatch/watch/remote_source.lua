@@ -239,7 +239,7 @@ end
 
 --- True if an error is a failure of the world, and not misuse or the cancellation of the task.
 local function is_failure(err)
-  return type(err) == "table" and err.code ~= nil and err.code ~= "cancelled"
+  return type(err) == "table" and err.code ~= nil and not driver.is_cancellation(err)
 end
 
 --- Begins the watch anew, because a compaction has overtaken the reading of the existing kvs and none of them was
