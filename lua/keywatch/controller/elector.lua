@@ -195,7 +195,8 @@ end
 --- Gives the leadership of a term back.
 local function give_back(self, term)
   close_session(self, term.session)
-  term.leadership.holding:close()
+  local holding = term.leadership.holding
+  if holding:finish() then holding.place:withdraw() end
   hold(self, nil)
   term.is_over = true
   self.changed:set()
