@@ -197,7 +197,8 @@ describe("keywatch run", function()
   it("fails if the store cannot be opened, and if a file of TLS is missing", function()
     local file = write(TICKER)
     expect_failure(1, {}, "^keywatch run: [^\n]+\n$", file, "--data-dir", "/proc/no/such")
-    expect_failure(1, {}, "^keywatch run: the file '/no/ca.pem' of the option ca cannot be read", file, "--endpoints",
+    expect_failure(1, {}, "^keywatch run: the file '/no/ca.pem' of the flag %-%-cacert cannot be read", file,
+      "--endpoints",
       "https://127.0.0.1:1", "--cacert", "/no/ca.pem")
   end)
 

@@ -199,14 +199,14 @@ self-signed-cert-validity: 1
     local function expect(pattern, ...)
       expect_failure(1, {}, "^keywatch: " .. pattern, "--memory", "--listen-client-urls", HTTPS, ...)
     end
-    expect("the file '/no/such' of the option cert cannot be read: No such file", "--cert-file", "/no/such",
+    expect("the file '/no/such' of the flag %-%-cert%-file cannot be read: No such file", "--cert-file", "/no/such",
       "--key-file", key)
-    expect("the file '[^']+' of the option key has a key that does not fit", "--cert-file", cert, "--key-file",
+    expect("the file '[^']+' of the flag %-%-key%-file has a key that does not fit", "--cert-file", cert, "--key-file",
       (select(2, certificates.paths("again"))))
-    expect("the file '/no/such' of the option ca cannot be read", "--cert-file", cert, "--key-file", key,
-      "--trusted-ca-file", "/no/such")
-    expect("the file '/no/such' of the option crl cannot be read", "--cert-file", cert, "--key-file", key,
-      "--trusted-ca-file", ca, "--client-crl-file", "/no/such")
+    expect("the file '/no/such' of the flag %-%-trusted%-ca%-file cannot be read", "--cert-file", cert,
+      "--key-file", key, "--trusted-ca-file", "/no/such")
+    expect("the file '/no/such' of the flag %-%-client%-crl%-file cannot be read", "--cert-file", cert,
+      "--key-file", key, "--trusted-ca-file", ca, "--client-crl-file", "/no/such")
   end)
 
   it("names the rock that it needs", function()

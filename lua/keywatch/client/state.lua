@@ -15,6 +15,7 @@
 local driver = require "keywatch.task.driver"
 local log = require "keywatch.support.log"
 
+local TROUBLED = 10  -- seconds that watches wait for a server before the log says so, as the log of caches does
 local MAX_QUEUE = 64 -- states that wait for a hook that takes its time; older ones are dropped
 
 local state_methods = {}
@@ -32,6 +33,8 @@ local function new(transport)
     hook = setmetatable({}, { __mode = "v" }), -- [1]: on_state. The client holds it, so that it may refer to the client
     queue = {},     -- states that the hook is to be told of
     task = nil,     -- the task that tells the hook
+    waits_since = nil,  -- since when watches wait for a server
+    has_warned = false, -- the log has said so
   }, state_mt)
 end
 
@@ -133,9 +136,33 @@ local function add(self, described)
   self:poll()
 end
 
+--- Has the log say, once, that what nobody waits for with a timeout, such as a watch, has waited for a server for long;
+-- and when the server is there again. A client with caches leaves that to them. The transport is polled at each
+-- attempt to connect.
+local function watch_over(self, name, why)
+  local transport, now = self.transport, driver.get().now()
+  local is_waiting = name == "waiting" and next(transport.feeds) == nil
+    and (transport.watch_calls:has_idle() or transport.reads:has_any())
+  if is_waiting then
+    self.waits_since = self.waits_since or now
+    if self.has_warned or now - self.waits_since < TROUBLED then return end
+    self.has_warned = true
+    log.warn({ endpoint = transport.dialer.endpoints[1].url },
+      "a client has watches that wait for a server since %d seconds: %s", math.floor(now - self.waits_since),
+      (why:gsub("^keywatch: ", "")))
+  elseif self.waits_since and name ~= "connecting" then
+    if self.has_warned and name == "connected" then
+      log.info({ endpoint = transport.dialer.endpoints[1].url }, "a client has its server again, after %d seconds",
+        math.floor(now - self.waits_since))
+    end
+    self.waits_since, self.has_warned = nil, false
+  end
+end
+
 --- Looks how the client stands. If that has changed, the hook will be told.
 function state_methods:update()
   local name, endpoint, why = find(self.transport)
+  watch_over(self, name, why)
   if self.name == "closed" or name == self.name and endpoint == self.endpoint and why == self.why then return end
   local now = driver.get().now()
   local change = self.changes + 1

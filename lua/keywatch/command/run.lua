@@ -129,7 +129,8 @@ local function run(given)
   local signals = assert(keywatch.signals { "INT", "TERM" })
   local store, err = open_store(given.values)
   if not store then
-    io.stderr:write(("keywatch run: %s\n"):format(err.message:gsub("^keywatch: ", "")))
+    local flags = { ca = "cacert", cert = "cert", key = "key" }
+    io.stderr:write(("keywatch run: %s\n"):format(start.with_flags(err.message, flags)))
     return FAILED
   end
   local status, is_urgent = run_with(store, given, signals)

@@ -112,7 +112,7 @@ local function open(values)
   local server
   server, err = open_server(store, values)
   if server then return store, server end
-  if err.code ~= "no_space" then return nil, err.message end
+  if err.code ~= "no_space" then return nil, "keywatch: " .. start.with_flags(err.message, tls_flags.OPTIONS) end
   return nil, ("keywatch: cannot serve %s: there is no room for the ids of the server: the disk or the quota is full")
     :format(data_dir(values) or "from memory")
 end

@@ -24,4 +24,12 @@ local function main(name, flags, run, arguments)
   return keywatch.run(run, given)
 end
 
-return { main = main }
+--- Returns the text of an error without "keywatch: ", and with the names of flags in the place of options of TLS.
+-- `flags` are the flags by the names of options.
+local function with_flags(text, flags)
+  return (text:gsub("^keywatch: ", ""):gsub("the option ([%l_]+)", function(name)
+    return flags[name] and "the flag --" .. flags[name]
+  end))
+end
+
+return { main = main, with_flags = with_flags }

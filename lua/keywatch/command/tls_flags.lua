@@ -179,4 +179,10 @@ local function options(values, data_dir)
   }
 end
 
-return { find_fault = find_fault, warnings = warnings, options = options }
+-- The flags by the names of options that errors name.
+local OPTIONS = {
+  cert = "cert-file", key = "key-file", ca = "trusted-ca-file", crl = "client-crl-file",
+  cipher_suites = "cipher-suites", allowed_hostname = "client-cert-allowed-hostname",
+}
+
+return { OPTIONS = OPTIONS, find_fault = find_fault, warnings = warnings, options = options }

@@ -41,7 +41,8 @@ end
 -- `traceback`. If the stack was full with_traceback has failed, too, and there is something else.
 local function raised(found)
   if type(found) == "table" and found.traceback then return found end
-  return { err = found, traceback = text_of(found == nil and "stack overflow" or found) }
+  local is_overflow = found == nil or found == "error in error handling" -- of LuaJIT, and of Lua in a stack of C's
+  return { err = found, traceback = text_of(is_overflow and "stack overflow" or found) }
 end
 
 --- Gives an error object of keywatch the traceback of the task that it has ended. An error object that has a traceback
