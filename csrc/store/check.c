@@ -257,6 +257,7 @@ static int check_twice(branch b, kw_arena *arena) {
 /* }====== */
 
 int64_t kw_check_weight(int64_t max_txn_ops) {
+  if (max_txn_ops > INT64_MAX / 4) return INT64_MAX;
   return max_txn_ops > LEAST_WEIGHT / 4 ? 4 * max_txn_ops : LEAST_WEIGHT;
 }
 
