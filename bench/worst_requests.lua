@@ -435,7 +435,7 @@ local function contests(bench)
 end
 
 local function long_keys(bench)
-  local client, key = bench.client, ("/long/"):rep(LARGE / 24)
+  local client, key = bench.client, ("/long/"):rep(math.floor(LARGE / 24))
   for i = 1, LONG_KEYS do assert(client:put(key .. i, "", TIMES)) end
   row(bench, "Range: long keys, min_mod_revision, none found", function()
     return client:range("/long/", with { min_mod_revision = 2 ^ 40 })
