@@ -199,6 +199,7 @@ function methods.compact(store, revision, opts)
     if goes_on == nil and why.code == "no_space" then return check.results(result, err) end -- other steps: later
     if goes_on == nil then return nil, incomplete(result, why) end
     if not goes_on then break end
+    if driver.can_park() then driver.get().sleep(0) end -- a step that has removed nothing has nothing to wait for
   end
   if is_closed(store) then return nil, incomplete(result, core.new_error("closed")) end
   local ok, why = finish(store, false, store:checkpoint()) -- the space of what was removed is free after that
