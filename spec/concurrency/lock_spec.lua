@@ -217,6 +217,22 @@ describe("A lock", function()
       assert.is_true(got:is_held())
     end)
 
+    test("is given back by a task that was cancelled", function()
+      local result, key
+      local task = keywatch.spawn(function()
+        local lock = assert(with.owner:lock("cancelled"))
+        key = lock.key
+        pcall(keywatch.sleep, 1000)
+        result = { pcall(lock.unlock, lock) }
+      end)
+      keywatch.sleep(0)
+      while not key do keywatch.sleep(0.01) end
+      task:cancel()
+      task:join()
+      assert.same({ true, true }, result)
+      assert.is_false(with.owner:exists(key))
+    end)
+
     test("without references is held until its session ends: the collector may run in the critical section", function()
       local session = assert(with.owner:session())
       local key = assert(session:lock("dropped")).key

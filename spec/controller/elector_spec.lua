@@ -9,8 +9,14 @@ local program = require "spec.support.program"
 
 local NEVER = 1e6 -- seconds
 
+--- Declares a test in a world, in which no code of electors may have raised: they log that, and end.
 local function test(name, fn, opts)
-  it(name, function() testing.run(fn, opts) end)
+  it(name, function()
+    testing.run(function(world)
+      fn(world)
+      for _, line in ipairs(world.log) do assert.not_matches("attempt to ", line.text) end
+    end, opts)
+  end)
 end
 
 --- An elector whose functions note in its list `seen` what they are told. Options: as those of electors; `lead` is

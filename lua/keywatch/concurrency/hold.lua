@@ -218,11 +218,6 @@ function holding_methods:give_back(times)
   return nil, lost or why
 end
 
---- Gives the key back in the background, without waiting.
-function holding_methods:close()
-  if self.session.pid == core.pid() and self:finish() then self.place:withdraw() end
-end
-
 -- }======
 
 -- {====== Methods ======
