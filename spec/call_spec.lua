@@ -610,11 +610,11 @@ describe("a call", function()
   end)
 
   describe("when the server closes", function()
-    it("raises in its handler, which may go on by itself", function()
+    it("raises in its handler, which may clean up in a shield", function()
       local gate, outcome = event(), nil
       local path = mount_stream(function(call)
         local ok, err = pcall(call.receive, call)
-        gate:wait()
+        keywatch.shield(60, gate.wait, gate)
         outcome = { ok, err.code, pcall(call.send, call, "x") }
       end)
       client:call(path)
