@@ -32,10 +32,15 @@ local function fill(store)
   for i = 1, 5 do assert(store:put("k" .. i, "value")) end
 end
 
+--- Returns what a watch has given, or raises why it has not: nothing comes, without an error, once it is closed.
+local function given(result, err)
+  return result or error(err or "the watch is closed", 0)
+end
+
 --- Every event of a watch, until the one of the last key has come.
 local function read(w)
   repeat
-    local event = assert(w.watch:next(w.seconds))
+    local event = given(w.watch:next(w.seconds))
   until event.key == "k5" and not event.initial
 end
 
@@ -209,7 +214,7 @@ flow("a store is watched", function(w)
   join(w)
   fill(w.store)
   assert(w.watch:sync(w.seconds))
-  assert(w.watch:batch(w.seconds))
+  given(w.watch:batch(w.seconds))
   w.watch:close()
 end)
 
@@ -319,7 +324,7 @@ flow("a server is watched", function(w)
   fill(w.store)
   join(w)
   fill(w.store)
-  assert(w.watch:batch(w.seconds))
+  given(w.watch:batch(w.seconds))
   w.client:close()
 end, true)
 
@@ -473,7 +478,7 @@ flow("a server is used over TLS", function(w)
   w.client = assert(keywatch.connect(url, { tls = { ca = CERT } }))
   w.watch = assert(w.client:watch("k", { prefix = true, timeout = w.seconds }))
   assert(w.client:put("k1", "value", { timeout = w.seconds }))
-  assert(w.watch:next(w.seconds))
+  given(w.watch:next(w.seconds))
   local row = assert(w.client:health { timeout = w.seconds })[1]
   if row.err then error(row.err, 0) end
   w.client:close()
