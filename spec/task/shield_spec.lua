@@ -152,6 +152,9 @@ describe("a shield", function()
       assert.same({ false, "cancelled", 2 }, { cancel_after(1, function()
         driver.shield(2, driver.scope, function() driver.sleep(1000) end)
       end) })
+      assert.same({ false, "cancelled", 2 }, { cancel_after(1, function()
+        driver.shield(2, driver.shield, 10, driver.scope, function() driver.sleep(1000) end)
+      end) })
       local child
       driver.shield(3, function() child = driver.spawn(driver.sleep, 1000) end)
       driver.sleep(1)
@@ -266,6 +269,20 @@ describe("a limit", function()
       assert.is_true(task:join())
       assert.same({ "cancelled", "slept" }, codes)
       assert.equal(11, driver.now())
+    end)
+  end)
+
+  it("does not count the waits that have raised in it against its task", function()
+    driver.run(function()
+      local n = 0
+      local task = driver.spawn(function()
+        for _ = 1, 1001 do
+          code_of(driver.limit, { ends_at = driver.now() }, driver.sleep, 1)
+          n = n + 1
+        end
+      end)
+      assert.is_true(task:join())
+      assert.equal(1001, n)
     end)
   end)
 

@@ -363,7 +363,7 @@ function scheduler_methods:new_task(...)
   return tasks.new(self, self.count, ...)
 end
 
---- Starts a new task, unless a finalizer cancels it meanwhile. One of the program is in the shield of the task that
+--- Starts a new task, unless a finalizer cancels it meanwhile. One of the program is in the shields of the task that
 -- spawns it; and cancelled with that task, at the end of a run.
 function scheduler_methods:start(task, fn)
   local parent = self.running
@@ -371,8 +371,7 @@ function scheduler_methods:start(task, fn)
     self.held[#self.held + 1] = { task, fn }
     return
   end
-  local shield = parent and not task.is_own and spans.shield_of(parent)
-  if shield then task.spans = { shield } end
+  task.spans = parent and not task.is_own and spans.shields_of(parent) or nil
   self.driver.start(task, fn)
   if task.state ~= "done" then self.tasks[task] = true end
   if self.is_ending and parent and not task.is_own and parent.cancelled_at then

@@ -8,7 +8,7 @@
 --            longer than that.
 --   limit    is code that ends alone: the waits in it raise from a time on, and the task goes on behind the limit.
 --
--- A task that the program spawns in a shield is in that shield, too.
+-- A task that the program spawns in shields is in those shields, too.
 
 local spans = {}
 
@@ -31,19 +31,25 @@ function spans.end_of(task)
   return at
 end
 
---- Returns the shield that code of a task is in, or nil.
-function spans.shield_of(task)
-  local list = task.spans
-  for i = list and #list or 0, 1, -1 do
-    if list[i].seconds then return list[i] end
+--- Returns a list of the shields that code of a task is in, or nil.
+function spans.shields_of(task)
+  local list, shields = task.spans, nil
+  for i = 1, list and #list or 0 do
+    if list[i].seconds then
+      shields = shields or {}
+      shields[#shields + 1] = list[i]
+    end
   end
+  return shields
 end
 
---- Leaves the span that a task is in. Returns the results of a pcall, or raises its error.
+--- Leaves the span that a task is in. Returns the results of a pcall, or raises its error. The waits that have raised
+-- in a limit count no more behind it.
 local function leave(task, ok, ...)
   local list = task.spans
   list[#list] = nil
   if not list[1] then task.spans = nil end
+  if not list[1] and not task.cancelled_at then task.waits = nil end
   if not ok then error((...), 0) end
   return ...
 end
