@@ -6,7 +6,8 @@
 
 struct kw_long_read {
   kw_txn txn;
-  uint64_t rewrites;
+  uint64_t rewrites; /* of the store, when the last step ended */
+  bool was_visible;  /* the revision, then: it is never undone */
   uint64_t ticket;
 };
 
@@ -18,15 +19,21 @@ kw_long_read *kw_long_read_new(kw_store *store, const kw_op *op, size_t limit,
   kw_txn_begin(&read->txn, op, is_visible ? store->revision : store->applied, limit, arena, reply);
   read->txn.records = records;
   read->rewrites = store->rewrites;
+  read->was_visible = read->txn.revision <= store->revision;
   read->ticket = is_visible ? 0 : kw_store_ticket(store);
   return read;
 }
 
-/* A read of what is visible may go on though later writes were undone. */
+/* A read of what is visible may go on though later writes are undone. What another one has seen may lack its records
+ * long before its ticket fails. */
 int kw_long_read_step(kw_store *store, kw_long_read *read, kw_work *work) {
   int outcome = kw_store_outcome(store, read->ticket);
+  if (outcome > 0 && store->durability.failed != KW_OK) outcome = store->durability.failed;
   if (outcome < 0) return outcome;
-  bool is_replaced = store->options.replica && read->rewrites != store->rewrites;
+  bool is_rewritten = read->rewrites != store->rewrites;
+  bool is_replaced = is_rewritten && (store->options.replica || !read->was_visible);
+  read->rewrites = store->rewrites;
+  read->was_visible = read->txn.revision <= store->revision;
   if (is_replaced || kw_read_check(store, read->txn.revision, read->txn.revision) != KW_OK)
     return KW_STALE;
   kw_log_release(store->log);

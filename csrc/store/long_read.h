@@ -20,8 +20,8 @@ kw_long_read *kw_long_read_new(kw_store *store, const kw_op *op, size_t limit,
                                kw_reply_records records, kw_arena *arena, kw_reply *reply);
 
 /* Goes on until the reply is complete, or the work is used. Returns KW_OK, KW_UNFINISHED or an error of kw_store_apply,
- * also that of a commit group that has failed meanwhile; KW_STALE if the revision was compacted meanwhile: then the
- * call can be made again. After an error the read can only be freed. */
+ * also that of a commit group that has failed meanwhile; KW_STALE if the revision was compacted or undone meanwhile:
+ * then the call can be made again. After an error the read can only be freed. */
 int kw_long_read_step(kw_store *store, kw_long_read *read, kw_work *work);
 
 /* Returns a ticket for all writes that the read has seen. */

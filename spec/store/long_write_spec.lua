@@ -198,6 +198,29 @@ for kind, open in pairs(many_keys.kinds) do
         assert.equal(MANY, store:range("k", { prefix = true }).count)
         assert.equal(MANY, #store:lease_by_id(7):keys())
       end)
+
+      it("fails a long read that has seen the writes of its commit group, also while they are being undone", function()
+        local value, result, err = ("x"):rep(16 * 1024), nil, nil -- of which a turn undoes one
+        keywatch.run(function()
+          probe.hold_disk(store, true)
+          probe.fail_disk(store, "no_memory")
+          for i = 1, MANY do keywatch.spawn(store.put, store, name(i), value) end
+          keywatch.sleep(0)
+          local read = core.store_methods.begin_txn(store, {
+            compare = { { key = name(1), value = "none" } }, success = { { put = "other", value = "" } },
+            failure = { { range = "k", prefix = true, sort_target = "mod", sort_order = "descend" } },
+          })
+          while store:is_busy() do keywatch.sleep(0) end
+          for _ = 1, MANY / 3 do assert.is_false(core.store_methods.take(store, read)) end -- all keys are found
+          probe.hold_disk(store, false)
+          while not store:is_busy() do keywatch.sleep(0) end
+          repeat result, err = core.store_methods.take(store, read) until result ~= false
+          assert.is_true(store:is_busy())
+        end)
+        assert.is_nil(result)
+        assert.equal("out_of_memory", err.code)
+        assert.equal("old", store:get(name(1)).value)
+      end)
     end
 
     local function count() return store:range("k", { prefix = true, count_only = true }).count end
