@@ -44,7 +44,6 @@ local function live(world, records, owner)
     local act = world.random:one_in(2) and count or proclaim
     if not leadership:is_held() or not act(world, records, owner, leadership) then break end
   end
-  if world.random:one_in(10) then return world:count("ends of leading", "forget") end
   local ok
   ok, err = leadership:resign { timeout = world:patience() }
   world:count("ends of leading", "resign")

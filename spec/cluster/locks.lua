@@ -1,7 +1,7 @@
 --- Owners of locks in a cluster under attack, and what must be true of what they were told.
 --
 -- A lock is held by one owner at a time: the times at which owners found it held do not overlap, and what they count
--- behind its fence is one count. Whoever gives up, is cancelled, or forgets the lock leaves no key behind.
+-- behind its fence is one count. Whoever gives up, or is cancelled, leaves no key behind.
 --
 -- Where etcd has ended a lease too early, see leases.lua, the owner learns that at the next renewal: its time may then
 -- overlap with that of the next owner. The fence holds all the same.
@@ -103,8 +103,6 @@ function ends.unlock(world, lock)
   world:note("unlock", ok, err)
 end
 
-function ends.forget() end
-
 function ends.close(world, _, session)
   local ok, err = session:close { timeout = world:patience() }
   world:note("close", ok, err)
@@ -127,7 +125,7 @@ local function live(world, records, owner)
     if world.random:one_in(3) then keywatch.sleep(world.random:between(1, 200) / 1000) end
   end
   look(record, lock) -- for the last time: who is robbed does not know it
-  local how = world.random:weighted { { 20, "unlock" }, { 2, "forget" }, { 4, "rob" }, { 1, "close" }, { 1, "orphan" } }
+  local how = world.random:weighted { { 20, "unlock" }, { 4, "rob" }, { 1, "close" }, { 1, "orphan" } }
   world:count("ends of locks", how)
   ends[how](world, lock, session, function() return count(world, records, owner, lock, counter) end)
 end
