@@ -3,7 +3,6 @@
 local keywatch = require "keywatch"
 
 local answer = require "spec.support.answer"
-local directory = require "spec.support.directory"
 local state = require "spec.support.state"
 
 local code, keys = answer.code, answer.keys
@@ -278,28 +277,5 @@ describe("the steps of a compaction", function()
     local anew = keywatch.open { now = 0 }
     anew:txn { success = ops }
     assert.equal(anew:status().db_size, store:status().db_size)
-  end)
-end)
-
-describe("a physical compaction of a store on a disk", function()
-  it("lets other tasks run between steps that remove nothing", function()
-    local KEYS, STEP = 300, 10
-    local store, ops, turns = assert(keywatch.open { path = directory.new(), step_records = STEP }), {}, 0
-    for i = 1, KEYS do
-      ops[i % 100 + 1] = { put = "k" .. i, value = "" }
-      if i % 100 == 0 then assert(store:txn { success = ops }) end
-    end
-    local revision = store:status().revision
-    keywatch.run(function()
-      local task = keywatch.spawn(function() assert(store:compact(revision, { physical = true })) end)
-      while task.state ~= "done" do
-        turns = turns + 1
-        keywatch.sleep(0)
-      end
-      assert(task:join())
-    end)
-    assert.is_true(turns >= KEYS / STEP)
-    store:close()
-    directory.remove_all()
   end)
 end)
