@@ -722,7 +722,10 @@ end
 local function make_call(self, path, bytes, deadline, is_read, metadata, report)
   local d = driver.get()
   local may_wait = not self.is_closed and (not deadline or deadline > d.now())
-  if may_wait then d.check_wait() end -- raises before anything is sent
+  if may_wait then -- these raise before anything is sent
+    d.check_wait()
+    d.check_cancelled()
+  end
   local call = {
     path = path, bytes = bytes, deadline = deadline, is_read = is_read, metadata = metadata,
     failures = 0,        -- attempts that a server could not answer
