@@ -452,6 +452,85 @@ describe("a handler", function()
     end)
   end)
 
+  local LIVES = { { "v" }, { "bad" }, { "v", "w" }, { "bad", "v" }, { "v", "bad" } } -- values of a key until it is gone
+
+  --- A handler with these functions hangs, in its walk over what exists or later, and then goes on.
+  local function hang(names, policy, is_late)
+    local store, told = keywatch.open(), {}
+    local what = ("%s, %s, %s"):format(names, policy, is_late and "late" or "early")
+    for i = 1, 5 do store:put("k" .. i, "old") end
+    local informer = store:informer("", { shared = false, codec = { decode = function(value)
+      return value ~= "bad" and value or nil
+    end } })
+    local gate, is_exact = keywatch.channel(), names:find("add.*delete")
+    if is_late then gate:close() end
+    local all = {
+      add = function(key, object)
+        assert(not is_exact or told[key] == nil, "added twice")
+        told[key] = object
+      end,
+      update = function(key, object, old)
+        assert(not is_exact or told[key] == old, "was told another one")
+        told[key] = object
+      end,
+      delete = function(key)
+        assert(not is_exact or told[key] ~= nil, "deleted twice")
+        told[key] = nil
+      end,
+      error = function() end,
+    }
+    local given = { max_bytes = 1000, at_bound = policy }
+    for name in names:gmatch("%a+") do
+      given[name] = function(...)
+        gate:receive()
+        all[name](...)
+      end
+    end
+    local handler = informer:add_handler(given)
+    if is_late then
+      assert(handler:wait_synced(10))
+      gate = keywatch.channel()
+    else
+      assert(informer:wait_synced(10))
+    end
+    for round = 1, 10 do -- its first call, and a queue that is full
+      store:put("k1", "old " .. round)
+      store:put("k7", "v")
+      store:put("k7", "w")
+      store:delete("k7")
+    end
+    keywatch.sleep(20)
+    for i = 1, 250 do
+      local key, known = "t" .. i, "k" .. i % 5 + 1
+      for _, value in ipairs(LIVES[i % #LIVES + 1]) do store:put(key, value) end
+      store:delete(key)
+      store:delete(known)
+      store:put(known, "new " .. i)
+      keywatch.sleep(0.001)
+      if i % 40 == 0 then informer:add_handler { add = function() end }:close() end
+    end
+    local slots, queued = informer.shared.indexer.n, handler:status().queued
+    assert.is_true(slots < 20 and queued < 30, ("%s: %d slots, %d queued"):format(what, slots, queued))
+    gate:close()
+    keywatch.sleep(20)
+    assert.same({ 0, 0 }, { handler:status().queued, handler:status().failures }, what)
+    if is_exact then
+      local has = {}
+      for key, object in informer:each() do has[key] = object end
+      assert.same(has, told, what)
+    end
+    informer:close()
+  end
+
+  it("that hangs, in its beginning or later, holds no more than exists and it knows", function()
+    for _, names in ipairs { "add update delete error", "add", "update", "delete", "add error" } do
+      for _, policy in ipairs { "wait", "coalesce" } do
+        testing.run(function() hang(names, policy, false) end)
+        testing.run(function() hang(names, policy, true) end)
+      end
+    end
+  end)
+
   it("that coalesces is told of objects that are false", function()
     testing.run(function()
       local store, olds = keywatch.open(), {}

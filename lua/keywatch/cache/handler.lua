@@ -4,9 +4,10 @@
 -- queue.
 --
 -- A handler is told of what exists by a walk over the slots of the indexer, which holds no events: a change of an
--- object that the walk has not come to is not queued, because the walk tells the newest state. While there is such a
--- walk no slot is used again. A resync is a walk, too, over objects that the handler knows; it goes on only while
--- nothing else is to be told, so that no object is told before its older changes, and it holds no slots.
+-- object that the walk has not come to is not queued, because the walk tells the newest state. An object that is born
+-- after the begin of the walk is no part of it, also if its slot was used before. A resync is a walk, too, over objects
+-- that the handler knows; it goes on only while nothing else is to be told, so that no object is told before its older
+-- changes.
 --
 --                    queue (in order, up to max_bytes)  ----+
 --   informer ---->                                          +---> the task
@@ -14,10 +15,12 @@
 --                    walk over what exists -----------------+
 --
 -- With "coalesce" what does not go into the queue makes its key dirty. Of a dirty key the handler is told the
--- difference between what it was told before and what is there when its turn comes. The queue comes first, and is not
--- used again before no key is dirty. With "wait" the informer reads no further while the queue is full, unless that
--- delays a handler that coalesces, or the handler is stuck. Then the handler is *overrun*: until its queue is empty it
--- coalesces, too, and what it is told beyond its bound is marked as missed.
+-- difference between what it was told before and what is there when its turn comes. A key that the handler does not
+-- know, and that is gone, is not dirty any more: so there are no more dirty keys than those that exist and those that
+-- the handler knows. The queue comes first, and is not used again before no key is dirty. With "wait" the informer
+-- reads no further while the queue is full, unless that delays a handler that coalesces, or the handler is stuck. Then
+-- the handler is *overrun*: until its queue is empty it coalesces, too, and what it is told beyond its bound is marked
+-- as missed.
 --
 -- An event stays the current one until its function has returned: the end of keywatch.run may cancel the task.
 
@@ -79,6 +82,20 @@ end
 
 -- {====== Dirty keys ======
 
+--- Removes a record.
+local function unlink(self, record)
+  local before, after = record.before, record.after
+  if before then before.after = after else self.first_dirty = after end
+  if after then after.before = before else self.last_dirty = before end
+  self.dirty[record.key], self.n_dirty = nil, self.n_dirty - 1
+end
+
+--- Forgets the key of an object that is gone, or of a bad value that is gone, if the handler does not know the object.
+local function forget(self, key)
+  local record = self.dirty[key]
+  if record and not record.create then unlink(self, record) end
+end
+
 --- Makes the key of an event dirty. A new record has what the handler knows of the object before the event. Returns a
 -- state of the object that the handler is never told, or nil.
 local function mark(self, event)
@@ -91,7 +108,10 @@ local function mark(self, event)
       dropped = nil
     end
   else
-    record = { key = key, create = nil, told = nil, gone = nil, is_changed = false, is_missed = false }
+    record = {
+      key = key, create = nil, told = nil, gone = nil, is_changed = false, is_missed = false,
+      before = self.last_dirty, after = nil,
+    }
     if kind == "modified" then
       record.create, record.told = event.create_revision, event.old
     elseif kind == "deleted" then
@@ -101,15 +121,20 @@ local function mark(self, event)
       local slot = indexer.slots[key]
       if slot then record.create, record.told = indexer.creates[slot], indexer.objects[slot] end
     end
-    self.last_dirty = self.last_dirty + 1
-    self.dirty[key], self.order[self.last_dirty] = record, record
+    self.dirty[key] = record
+    -- at once:
+    if record.before then record.before.after = record else self.first_dirty = record end
+    self.last_dirty, self.n_dirty = record, self.n_dirty + 1
   end
   if kind == "error" then
     record.error = event
   else
     record.is_changed, record.revision = true, event.revision
     record.is_missed = record.is_missed or event.missed or self.is_overrun
-    if kind == "deleted" and event.create_revision == record.create then record.gone = event.object end
+    if kind == "deleted" then
+      if event.create_revision == record.create then record.gone = event.object end
+      forget(self, key)
+    end
   end
   return dropped
 end
@@ -121,8 +146,7 @@ end
 
 --- Takes the first dirty key. Sets the events that the handler is told: none, one or two.
 local function take_dirty(self)
-  local indexer, at = self.shared.indexer, self.first_dirty
-  local record = self.order[at]
+  local indexer, record = self.shared.indexer, self.first_dirty
   local key = record.key
   local slot = indexer.slots[key]
   local create, last_error = slot and indexer.creates[slot], self.shared.bad[key] and record.error
@@ -141,9 +165,9 @@ local function take_dirty(self)
     end
     now.missed = record.is_missed or nil
   end
+  if self.is_closed then return end -- by a finalizer
   -- at once:
-  self.order[at], self.dirty[key] = nil, nil
-  if at == self.last_dirty then self.first_dirty, self.last_dirty = 1, 0 else self.first_dirty = at + 1 end
+  unlink(self, record)
   self.current, self.second, self.third = gone or now or last_error, gone and now or (gone or now) and last_error, nil
   if gone and now then self.third = last_error end
 end
@@ -157,7 +181,7 @@ local function begin_walk(self, is_initial)
   if self.is_closed or self.is_walking then return end -- by a finalizer
   local indexer = self.shared.indexer
   self.is_walking, self.is_initial = true, is_initial
-  self.walk_at, self.walk_end, self.walk_keys = 0, indexer.n, indexer.keys
+  self.walk_at, self.walk_end, self.walk_born, self.walk_keys = 0, indexer.n, indexer.born, indexer.keys
   if is_initial then indexer.walks = indexer.walks + 1 end
   self.shared:attend()
 end
@@ -172,7 +196,7 @@ end
 
 --- Adds an event behind all that is to be told.
 local function add(self, event, bytes)
-  if self.first_dirty <= self.last_dirty then mark(self, event) else append(self, event, bytes) end
+  if self.first_dirty then mark(self, event) else append(self, event, bytes) end
 end
 
 --- Ends the walk of a new handler: it is told of the values that are bad, and has synced.
@@ -187,7 +211,7 @@ local function end_initial(self)
       if event then add(self, event, #key + #event.value + OVERHEAD) end
     end
   end
-  if self.first_dirty <= self.last_dirty then self.current = SYNCED else append(self, SYNCED, 0) end
+  if self.first_dirty then self.current = SYNCED else append(self, SYNCED, 0) end
 end
 
 --- Takes the next step of the walk, by one slot. Sets the event, if there is an object.
@@ -197,7 +221,7 @@ local function step(self)
   if at <= self.walk_end then
     local key, event = self.walk_keys[at], nil
     local slot = key and indexer.slots[key]
-    if slot then
+    if slot and not (is_initial and indexer.births[slot] > self.walk_born) then
       local object = indexer.objects[slot]
       event = { -- of a resync: the old object is the object
         type = is_initial and "added" or "modified", key = key, object = object,
@@ -256,7 +280,7 @@ end
 -- that it comes to an end with the former.
 local function find(self)
   local has_queue = self.first <= self.last or self.n_late > 0
-  local has_dirty = self.first_dirty <= self.last_dirty
+  local has_dirty = self.first_dirty ~= nil
   local is_busy = has_queue or has_dirty
   self.is_odd = not self.is_odd
   if self.is_walking and (not is_busy or self.is_initial and self.is_odd) then
@@ -270,8 +294,7 @@ local function find(self)
   else
     self.is_overrun = false
   end
-  return self.current or self.is_walking or self.first <= self.last or self.n_late > 0
-    or self.first_dirty <= self.last_dirty
+  return self.current or self.is_walking or self.first <= self.last or self.n_late > 0 or self.first_dirty
 end
 
 --- Waits until something may have happened, or until the next resync, which begins then.
@@ -314,12 +337,13 @@ end
 local function push(self, event, slot, bytes)
   if not self.has_begun or self.is_closed then return end
   local kind = event.type
-  if self.is_walking and self.is_initial and (kind == "error" or slot > self.walk_at and slot <= self.walk_end) then
+  if self.is_walking and self.is_initial
+    and (kind == "error" or slot > self.walk_at and self.shared.indexer.births[slot] <= self.walk_born) then
     return -- the walk, or its end, tells the newest state
   end
-  if not self.on[kind] then return end
   local is_beyond = self.bytes >= self.max_bytes and (not self.waits_at_bound or self.is_overrun)
-  if is_beyond or self.first_dirty <= self.last_dirty then
+  if not self.on[kind] and (kind == "error" or not self.first_dirty and not is_beyond) then return end
+  if is_beyond or self.first_dirty then -- also if there is no function: it tells which keys the handler knows
     local dropped = mark(self, event)
     if dropped ~= nil and self.on_drop then self.on_drop(dropped, event) end
   else
@@ -335,7 +359,7 @@ local function finish(self, err)
   end_walk(self)
   self.items, self.sizes, self.late, self.late_sizes = {}, {}, {}, {}
   self.first, self.last, self.n_late, self.bytes = 1, 0, 0, 0
-  self.dirty, self.order, self.first_dirty, self.last_dirty = {}, {}, 1, 0
+  self.dirty, self.first_dirty, self.last_dirty, self.n_dirty = {}, nil, nil, 0
   if not self.is_calling then self.current, self.second, self.third = nil, nil, nil end
   self.shared:remove_handler(self)
   self.worker:stop()
@@ -403,7 +427,7 @@ end
 
 --- Returns how many events, and dirty keys, wait for their call.
 local function count_queued(self)
-  local n = self.last - self.first + 1 + self.n_late + self.last_dirty - self.first_dirty + 1
+  local n = self.last - self.first + 1 + self.n_late + self.n_dirty
   if self.current and not self.is_calling then n = n + 1 end
   return n + (self.second and 1 or 0) + (self.third and 1 or 0)
 end
@@ -494,8 +518,8 @@ local function new(informer, shared, opts)
     resync_at = nil,
     items = {}, sizes = {}, first = 1, last = 0, late = {}, late_sizes = {}, n_late = 0, -- the queue
     bytes = 0, most = 0,                                                -- of the queue, and its high-water mark
-    dirty = {}, order = {}, first_dirty = 1, last_dirty = 0,            -- records by key, and in order
-    is_walking = false, is_initial = false, walk_at = 0, walk_end = 0, walk_keys = nil, -- the walk
+    dirty = {}, first_dirty = nil, last_dirty = nil, n_dirty = 0,       -- records by key, and as a list
+    is_walking = false, is_initial = false, walk_at = 0, walk_end = 0, walk_born = 0, walk_keys = nil, -- the walk
     is_odd = false,
     is_overrun = false,   -- the informer does not wait for it
     stuck = stuck.new(name, ("the handler '%s' of the informer of %s"):format(name, check.shown(informer.prefix))),
@@ -518,6 +542,6 @@ end
 -- }======
 
 return {
-  check_options = check_options, new = new, begin = begin, push = push, is_full = is_full, overrun = overrun,
-  look = look, finish = finish, mt = handler_mt,
+  check_options = check_options, new = new, begin = begin, push = push, forget = forget, is_full = is_full,
+  overrun = overrun, look = look, finish = finish, mt = handler_mt,
 }

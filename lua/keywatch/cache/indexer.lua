@@ -222,7 +222,7 @@ end
 --- Builds all arrays anew, with no free slots. Iterators keep the old ones.
 local function rebuild(self)
   local old_keys, old_slots = self.keys, self.slots
-  local slots, keys, objects, revisions, creates, sizes, n = {}, {}, {}, {}, {}, {}, 0
+  local slots, keys, objects, revisions, creates, sizes, births, n = {}, {}, {}, {}, {}, {}, {}, 0
   local moved, free = {}, {}
   for i, index in ipairs(self.indexes) do moved[i] = { values = {}, places = {}, index = index } end
   if self.keys ~= old_keys then return end
@@ -232,6 +232,7 @@ local function rebuild(self)
       n = n + 1
       slots[key], keys[n], objects[n] = n, key, self.objects[slot]
       revisions[n], creates[n], sizes[n] = self.revisions[slot], self.creates[slot], self.sizes[slot]
+      births[n] = self.births[slot]
       for i = 1, #moved do
         local index = moved[i].index
         moved[i].values[n], moved[i].places[n] = index.values[slot], index.places[slot]
@@ -240,14 +241,14 @@ local function rebuild(self)
   end
   if self.slots ~= old_slots then return end
   self.slots, self.keys, self.objects, self.revisions, self.creates = slots, keys, objects, revisions, creates
-  self.sizes, self.n, self.free, self.n_free = sizes, n, free, 0
+  self.sizes, self.births, self.n, self.free, self.n_free = sizes, births, n, free, 0
   for i = 1, #moved do moved[i].index.values, moved[i].index.places = moved[i].values, moved[i].places end
 end
 
---- Returns a free slot. While handlers are told of what exists no slot is used again: see handler.lua.
+--- Returns a free slot.
 local function take_slot(self)
   local n_free = self.n_free
-  if n_free > 0 and self.walks == 0 then
+  if n_free > 0 then
     local slot = self.free[n_free]
     self.free[n_free], self.n_free = nil, n_free - 1
     return slot
@@ -294,6 +295,7 @@ function indexer_methods:set(key, object, revision, create, size)
   if not slot then
     slot = take_slot(self)
     self.slots[key], self.keys[slot], self.count = slot, key, self.count + 1
+    self.births[slot], self.born = self.born + 1, self.born + 1
   end
   self.objects[slot], self.revisions[slot], self.creates[slot], self.sizes[slot] = object, revision, create, size
   for i = 1, n do self.found[i] = reindex(self, i, slot, key) end
@@ -438,11 +440,13 @@ local function new(after_functions)
   return setmetatable({
     after_functions = after_functions,
     slots = {}, keys = {}, objects = {}, revisions = {}, creates = {}, sizes = {},
+    births = {},   -- the number of the object among all that there ever were
+    born = 0,      -- how many there were
     n = 0,         -- slots
     count = 0,     -- objects
     free = {},     -- free slots
     n_free = 0,
-    walks = 0,     -- handlers that are told of what exists
+    walks = 0,     -- handlers that are told of what exists: slots keep their numbers
     indexes = {},  -- in the order in which they were added
     by_name = {},
     found = {}, places = {}, -- by index: of the object that is being set

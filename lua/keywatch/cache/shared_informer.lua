@@ -173,6 +173,8 @@ end
 local function forget_bad(self, key)
   if not self.bad[key] then return end
   self.bad[key], self.bad_count = nil, self.bad_count - 1
+  if self.indexer.slots[key] then return end
+  for _, one in ipairs(self.handlers) do handlers.forget(one, key) end
 end
 
 --- Makes a put: of an object; of nil, which is none that is wanted; or of a bad value.
