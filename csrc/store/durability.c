@@ -154,9 +154,9 @@ static void give_up(kw_store *store, kw_fault fault) {
   kw_fault_describe(kw_error_describe(KW_ERR_STORAGE)->text, fault, store->failure_text);
 }
 
-/* Makes a state that cannot be undone wholly a failed storage. */
+/* Notes that the state cannot be undone wholly: the storage has failed then. */
 static void note_loss(kw_durability *d) {
-  d->failed = KW_ERR_STORAGE;
+  d->has_loss = true;
   if (d->fault.what == NULL) d->fault.what = "the state before a failed write cannot be read";
 }
 
@@ -182,6 +182,8 @@ bool kw_durability_undo(kw_store *store, kw_work *work) {
   int rc = d->failed;
   d->failed = KW_OK;
   kw_tickets_fail(&d->tickets, rc);
+  if (d->has_loss) rc = KW_ERR_STORAGE;
+  d->has_loss = false;
   if (rc == KW_ERR_NO_SPACE) kw_alarm_raise_by_disk(store, KW_ALARM_NO_SPACE);
   if (store->compact_is_stuck) kw_alarm_raise(store, KW_ALARM_CORRUPT);
   if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) give_up(store, d->fault);

@@ -121,8 +121,9 @@ typedef struct kw_durability {
   bool is_requested;           /* the gathering group has a requested change */
   bool is_submitted_requested; /* the submitted group has one */
   uint64_t requested_ticket;   /* of the last submitted group that has one; 0 after a failure */
-  int failed;       /* why the groups failed that are being undone; KW_OK: nothing is undone */
-  kw_fault fault;   /* of that failure */
+  int failed;     /* why the groups failed that are being undone; KW_OK: nothing is undone */
+  kw_fault fault; /* of that failure */
+  bool has_loss; /* something cannot be undone: the storage has failed once the groups are undone */
   bool is_delayed;  /* a group of background changes alone has failed, and is tried again */
   int64_t retry_at; /* at this time */
 } kw_durability;
