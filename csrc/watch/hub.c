@@ -116,6 +116,7 @@ void kw_outlet_close(kw_outlet *outlet) {
   shut(outlet);
   cancel_some(hub, outlet, &at, SIZE_MAX);
   kw_map_drop(&outlet->ids);
+  kw_map_shrink(&hub->progress, 0);
 }
 
 /* Cancels some watchers of the first abandoned outlet. */

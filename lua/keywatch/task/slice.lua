@@ -5,19 +5,23 @@ local driver = require "keywatch.task.driver"
 
 local SECONDS = 0.002
 
---- Called after each piece of work.
+--- Called after each piece of work. A task that has waited in the piece begins a new slice.
 local function pass(self)
-  local count = self.count + 1
+  local task, count = self.task, self.count + 1
+  if task and task.parks ~= self.parks then
+    self.parks, count, self.until_ = task.parks, 0, self.now() + SECONDS
+  end
   self.count = count
   if count < self.most and self.now() < self.until_ then return end
   if driver.can_park() then driver.get().sleep(0) end
-  self.count, self.until_ = 0, self.now() + SECONDS
+  self.parks, self.count, self.until_ = task and task.parks, 0, self.now() + SECONDS
 end
 
---- Returns a slice of at most so many pieces.
+--- Returns a slice of at most so many pieces, of the task that the caller is.
 local function new(most)
-  local now = driver.get().now
-  return { most = most, count = 0, now = now, until_ = now() + SECONDS }
+  local d = driver.get()
+  local task = d.current()
+  return { most = most, count = 0, now = d.now, until_ = d.now() + SECONDS, task = task, parks = task and task.parks }
 end
 
 return { new = new, pass = pass }
