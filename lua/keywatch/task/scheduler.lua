@@ -215,7 +215,7 @@ end
 
 --- Parks a task that was suspended, or the top level, unless its waits raise, or the event was set meanwhile.
 function scheduler_methods:park(waiter, awaited, deadline)
-  waiter.parks = (waiter.parks or 0) + 1
+  if waiter.parks then waiter.parks = waiter.parks + 1 end
   if deadline then waiter.timer = self.sleepers:add(deadline, waiter) end
   local since, must_end
   repeat

@@ -21,6 +21,7 @@ end
 local function new(most)
   local d = driver.get()
   local task = d.current()
+  if task then task.parks = task.parks or 0 end
   return { most = most, count = 0, now = d.now, until_ = d.now() + SECONDS, task = task, parks = task and task.parks }
 end
 

@@ -42,7 +42,7 @@ local function new(scheduler, number, ...)
     -- These are set when they are needed, and have no room here:
     --   cancelled_at  when the task was cancelled
     --   waits      begun since each of them raises
-    --   parks      how often the task was parked, nil before the first time
+    --   parks      how often the task was parked since it has a slice: see slice.lua
     --   spans      that the task is in, from the outermost one: see span.lua
     --   is_own     true if the task is one of keywatch itself
     --   arguments  { n =, ... } of the function, if there are any; nil once the task has begun
