@@ -73,7 +73,7 @@ static kw_store *open_replica(const kw_content *content) {
 }
 
 /* Writes the content of a replica where no other process looks, and reads it again. */
-static void write_again(const kw_content *content, const kw_store *replica) {
+static void write_again(const kw_content *content, kw_store *replica) {
   char path[64], text[KW_REASON_ROOM];
   kw_range keys = range();
   kw_content again;
