@@ -217,11 +217,12 @@ end
 function scheduler_methods:park(waiter, awaited, deadline)
   if waiter.parks then waiter.parks = waiter.parks + 1 end
   if deadline then waiter.timer = self.sleepers:add(deadline, waiter) end
-  local since, must_end
-  repeat
-    since = waiter.cancelled_at
-    must_end = (since or waiter.spans) and limit_wait(self, waiter)
-  until waiter.cancelled_at == since -- a finalizer may have cancelled it
+  local must_end
+  while waiter.cancelled_at or waiter.spans do
+    local ends_at = spans.end_of(waiter)
+    must_end = limit_wait(self, waiter)
+    if spans.end_of(waiter) == ends_at then break end -- else a finalizer has cancelled it
+  end
   -- at once:
   local why = must_end and "cancelled" or awaited and awaited.is_set and "set" or nil
   if not why then
@@ -364,15 +365,16 @@ function scheduler_methods:new_task(...)
   return tasks.new(self, self.count, ...)
 end
 
---- Starts a new task, unless a finalizer cancels it meanwhile. One of the program is in the shields of the task that
--- spawns it; and cancelled with that task, at the end of a run.
+--- Starts a new task, unless a finalizer cancels it meanwhile. One of the program inherits spans; and is cancelled with
+-- the task that spawns it, at the end of a run.
 function scheduler_methods:start(task, fn)
   local parent = self.running
   if self.held and task.is_own and not parent then
     self.held[#self.held + 1] = { task, fn }
     return
   end
-  task.spans = parent and not task.is_own and spans.shields_of(parent) or nil
+  local outer = task.scope and task.scope.caller and task.scope.caller.spans
+  if outer or parent and parent.spans and not task.is_own then task.spans = spans.inherited(outer, parent) end
   self.driver.start(task, fn)
   if task.state ~= "done" then self.tasks[task] = true end
   if self.is_ending and parent and not task.is_own and parent.cancelled_at then
@@ -401,12 +403,14 @@ function scheduler_methods:all()
   return tasks.in_order(self.tasks)
 end
 
---- Has each wait of a task raise, from `since`, or now, on, as soon as its shields let that.
-function scheduler_methods:cancel(task, since)
+--- Has each wait of a task raise, from `since`, or now, on, as soon as its shields let that. `origin`: the spans of the
+-- code that cancels, or nil.
+function scheduler_methods:cancel(task, since, origin)
   local err = task.state == "new" and core.new_error("cancelled")
   since = since or self.driver.now()
   if task.state == "done" then return end
   task.cancelled_at = task.cancelled_at or since
+  if origin then spans.cancel_inside(task, origin, self.driver.now()) end
   if task.state == "new" then
     if is_over(self, task) then self:finish(task, nil, err) end
   elseif task.state == "parked" and limit_wait(self, task) then
@@ -466,6 +470,7 @@ end
 --- Ends a task, and wakes the tasks that join it. If none does, its failure is logged now, and raised at
 -- the end of the run, unless the task is the host's.
 function scheduler_methods:finish(task, results, failure, traceback)
+  if not results and is_over(self, task) then task.cancelled_at = task.cancelled_at or self.driver.now() end
   task.results, task.failure, task.traceback = results, failure, traceback
   task.state = "done"
   self.tasks[task] = nil

@@ -8,9 +8,8 @@
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local event = require "keywatch.task.event"
+local spans = require "keywatch.task.span"
 local tasks = require "keywatch.task.task"
-
-local ENDLESS = { seconds = math.huge } -- a shield: the tasks end, or are left behind
 
 local scope_methods = {}
 local scope_mt = { __name = "keywatch.scope", __index = scope_methods }
@@ -31,13 +30,20 @@ end
 
 -- {====== Tasks ======
 
+--- Cancels a task: as long ago as the caller was. With is_own the scope cancels the task by itself, and not because its
+-- caller was cancelled: then the shields that both are in do not hold that back.
+local function cancel(self, task, is_own)
+  local caller = self.caller
+  self.scheduler:cancel(task, caller and caller.cancelled_at, is_own and caller and caller.spans)
+end
+
 --- Adds a task and starts it.
 local function add(self, fn, ...)
   local task = self.scheduler:new_task(...)
   if self.caller and self.caller.is_hosted then task.is_hosted = true end
   self.tasks[task], task.scope = true, self
   self.scheduler:start(task, fn)
-  if self.is_cancelled then task:cancel() end
+  if self.is_cancelled then cancel(self, task, true) end
   return task
 end
 
@@ -52,17 +58,17 @@ local function on_end(self, task)
   return is_first
 end
 
---- Cancels the tasks that are not done, except one: as long ago as the caller was, with whom they may share a shield.
-local function cancel_tasks(self, except)
+--- Cancels the tasks that are not done, except one.
+local function cancel_tasks(self, is_own, except)
   for _, task in ipairs(tasks.in_order(self.tasks)) do
-    if task ~= except then self.scheduler:cancel(task, self.caller and self.caller.cancelled_at) end
+    if task ~= except then cancel(self, task, is_own) end
   end
 end
 
 --- Cancels all tasks, also those that are spawned later.
-local function cancel_all(self)
+local function cancel_all(self, is_own)
   self.is_cancelled = true
-  cancel_tasks(self)
+  cancel_tasks(self, is_own)
 end
 
 -- }======
@@ -78,10 +84,10 @@ local function await_all(self)
     if not raised then
       ok, err = pcall(changed.wait, changed)
       if not ok then raised = { err } end
-    elseif not pcall(scheduler.within, scheduler, ENDLESS, changed.wait, changed) then
+    elseif not pcall(scheduler.within, scheduler, spans.ENDLESS, changed.wait, changed) then
       for _, task in ipairs(tasks.in_order(self.tasks)) do scheduler:leave_behind(task) end
     end
-    if (raised or self.failed) and not self.is_cancelled then cancel_all(self) end
+    if (raised or self.failed) and not self.is_cancelled then cancel_all(self, not raised) end
   end
   self.is_closed = true -- at once: a finalizer spawns nothing in between
   return raised
@@ -113,7 +119,7 @@ end
 --- Cancels the tasks that were spawned in the scope. The function of the scope goes on.
 function scope_methods:cancel()
   check.self(self, "cancel", scope_mt)
-  cancel_tasks(self, self.body)
+  cancel_tasks(self, true, self.body)
 end
 
 --- Returns the number of tasks that are not done, and the state.

@@ -8,9 +8,13 @@
 --            longer than that.
 --   limit    is code that ends alone: the waits in it raise from a time on, and the task goes on behind the limit.
 --
--- A task that the program spawns in shields is in those shields, too.
+-- A task that the program spawns in shields is in those shields, too; and a task of a scope in all spans of the scope's
+-- caller. Behind the spans that such a task begins with stands a limit of its own, which a cancellation from inside of
+-- these shields ends: shields hold back what comes from outside.
 
-local spans = {}
+local spans = {
+  ENDLESS = { seconds = math.huge }, -- a shield for the wait of a scope: its tasks end, or are left behind
+}
 
 --- Returns the time from which each wait of a task raises, in the spans that it is in now; nil if there is none.
 function spans.end_of(task)
@@ -31,16 +35,31 @@ function spans.end_of(task)
   return at
 end
 
---- Returns a list of the shields that code of a task is in, or nil.
-function spans.shields_of(task)
-  local list, shields = task.spans, nil
-  for i = 1, list and #list or 0 do
-    if list[i].seconds then
-      shields = shields or {}
-      shields[#shields + 1] = list[i]
+--- Returns the list of the spans that a new task begins in, or nil: those of a list, which may be nil, and the shields
+-- of the task that spawns it.
+function spans.inherited(outer, parent)
+  local list, known, inmost = {}, { [spans.ENDLESS] = true }, nil
+  for _, from in ipairs { outer or list, parent and parent.spans } do
+    for _, span in ipairs(from) do
+      if not known[span] and (span.seconds or from == outer) then
+        list[#list + 1], known[span] = span, true
+        if span.seconds then inmost = span end
+      end
     end
   end
-  return shields
+  if inmost then list[#list + 1] = { of = inmost } end
+  return list[1] and list
+end
+
+--- Notes that a task is cancelled by code that is in the spans of a list.
+function spans.cancel_inside(task, origin, now)
+  local list, own = task.spans, nil
+  for i = 1, list and #list or 0 do
+    if list[i].of then own = list[i] end
+  end
+  for i = 1, own and #origin or 0 do
+    if origin[i] == own.of then own.ends_at = own.ends_at or now end
+  end
 end
 
 --- Leaves the span that a task is in. Returns the results of a pcall, or raises its error. The waits that have raised
@@ -49,7 +68,7 @@ local function leave(task, ok, ...)
   local list = task.spans
   list[#list] = nil
   if not list[1] then task.spans = nil end
-  if not list[1] and not task.cancelled_at then task.waits = nil end
+  if task.waits and not spans.end_of(task) then task.waits = nil end
   if not ok then error((...), 0) end
   return ...
 end

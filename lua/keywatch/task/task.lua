@@ -119,7 +119,8 @@ end
 -- never begins. Shields hold that back: see span.lua.
 function task_methods:cancel()
   check.self(self, "cancel", task_mt)
-  self.scheduler:cancel(self)
+  local caller = self.scheduler:current()
+  self.scheduler:cancel(self, nil, caller and caller.spans)
 end
 
 -- {====== Waits for several objects ======
