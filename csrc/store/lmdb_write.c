@@ -13,6 +13,7 @@
 #define KEPT_FROM_PUTS 1024   /* of them, those that are left to deletes and removals */
 #define KEPT_FROM_DELETES 512 /* of them, those that are left to removals: these alone make room */
 #define RECORD_OVERHEAD 64    /* bytes that LMDB needs for a record's key and its place in a page */
+#define LARGE_SHARE 16        /* part of a large record that counts: see part_bytes */
 
 /* Bytes of records in one part, about, and records that one transaction removes. LMDB keeps the memory of as many
  * pages, and takes one more flush for each part. */
@@ -63,10 +64,11 @@ static size_t leaves_of(MDB_txn *txn, MDB_dbi dbi) {
   return mdb_stat(txn, dbi, &stat) == 0 ? stat.ms_leaf_pages : SIZE_MAX / 4; /* they are added */
 }
 
-/* Returns the bytes that a record adds to a part. A large record has pages of its own, which LMDB does not keep. */
+/* Returns the bytes that a record adds to a part. A large record has pages of its own, which LMDB frees after the
+ * commit. */
 static size_t part_bytes(const kw_lmdb_file *file, const kw_commit_change *c) {
   size_t len = c->record->len;
-  return RECORD_OVERHEAD + (len < file->page / 2 ? len : 0);
+  return RECORD_OVERHEAD + (len < file->page / 2 ? len : len / LARGE_SHARE);
 }
 
 /* Returns the number of parts that so many bytes are written in at most, the last transaction included. */

@@ -1,9 +1,12 @@
 --- Deleting: which keys go, what is told of them, and what is left.
 
 local keywatch = require "keywatch"
+local probe = require("keywatch.core").probe
 
 local answer = require "spec.support.answer"
+local directory = require "spec.support.directory"
 local state = require "spec.support.state"
+local store_files = require "spec.support.store_files"
 
 local code, keys = answer.code, answer.keys
 
@@ -114,6 +117,21 @@ describe("delete", function()
     assert.equal("k0001 k1000", left_in(store))
     assert.equal(1000, store:range("k", { prefix = true, revision = 1001 }).count)
     assert.equal(1002, store:status().revision)
+  end)
+
+  it("of long keys is written in parts, since LMDB has a part in memory", function()
+    local path, length, parts = directory.new(), probe and 8192 or 1000000, 2
+    local store = keywatch.open { now = 0, path = path }
+    local long, count = ("k"):rep(length), probe and 8 or 20
+    for i = 1, count do store:put(long .. i, "") end
+    store:close()
+    store = keywatch.open { now = 0, path = path }
+    local before = store_files.transaction(path)
+    assert.equal(count, store:delete("k", { prefix = true }).deleted)
+    assert.is_true(store_files.transaction(path) - before >= parts)
+    assert.equal(0, store:range("k", { prefix = true }).count)
+    store:close()
+    directory.remove_all()
   end)
 
   it("refuses an empty key", function()

@@ -5,7 +5,7 @@ local files = require "spec.support.files"
 local uv = require "spec.support.luv"
 
 local PAGE = 4096
-local LAST_PAGE = 136 -- offset of that number in a meta page, little-endian
+local LAST_PAGE, TRANSACTION = 136, 144 -- offsets of these numbers in a meta page, little-endian
 
 local store_files = {}
 
@@ -13,16 +13,26 @@ local function is_taken(name)
   return name == "data.mdb" or name:find("^journal") ~= nil
 end
 
---- Returns the number of the last page that a meta page of LMDB knows.
-local function last_page(bytes, meta_page)
-  local at, number = meta_page * PAGE + LAST_PAGE, 0
-  for i = 8, 1, -1 do number = number * 256 + bytes:byte(at + i) end
-  return number
+--- Returns the larger one of the numbers at an offset in both meta pages of LMDB.
+local function newest(bytes, offset)
+  local numbers = { 0, 0 }
+  for page = 1, 2 do
+    for i = 8, 1, -1 do numbers[page] = numbers[page] * 256 + bytes:byte((page - 1) * PAGE + offset + i) end
+  end
+  return math.max(numbers[1], numbers[2])
 end
 
 --- Returns the bytes of a database without what was allocated for its growth.
 local function trim(bytes)
-  return bytes:sub(1, (math.max(last_page(bytes, 0), last_page(bytes, 1)) + 1) * PAGE)
+  return bytes:sub(1, (newest(bytes, LAST_PAGE) + 1) * PAGE)
+end
+
+--- Returns the number of the newest transaction of the database.
+function store_files.transaction(path)
+  local file = assert(io.open(path .. "/data.mdb", "rb"))
+  local bytes = file:read(2 * PAGE)
+  file:close()
+  return newest(bytes, TRANSACTION)
 end
 
 --- Returns the bytes of the database and of the journal, by name.
