@@ -51,6 +51,26 @@ describe("an informer", function()
     end)
   end)
 
+  it("has a handler that can be joined though its call was left behind", function()
+    local world = testing.world()
+    local handler, other
+    world:run(function()
+      local function never_return()
+        while true do pcall(keywatch.sleep, 1000) end
+      end
+      local informer = world:client():informer("")
+      world.server.store:put("a", "1")
+      handler, other = informer:add_handler { add = never_return }, informer:add_handler { add = never_return }
+      assert.is_true(handler:wait_synced(1) == nil and other:wait_synced(1) == nil)
+      handler:close()
+      assert.equal("timeout", select(2, handler:join(1)).code)
+    end)
+    assert.is_true(handler:join(1))
+    other:close()
+    assert.is_true(other:join(1))
+    world:close()
+  end)
+
   it("keeps what has not changed when its first load is begun anew", function()
     testing.run(function()
       local first, second, n = {}, {}, 2000

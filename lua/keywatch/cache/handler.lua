@@ -263,7 +263,7 @@ local function tell(self)
     local ok, raised = call(self, event)
     if self.task ~= task then return end -- it was left behind, and another one goes on
     self.is_calling = false
-    if self.is_closed then return self.idle:set() end
+    if self.is_closed then return end
     if not ok then raised = errors.raised(raised) end
     if not ok and driver.is_cancellation(raised.err) then error(raised.err, 0) end
     if not ok then
@@ -405,22 +405,29 @@ end
 
 handler_mt.__close = handler_methods.close
 
+--- True while the last call has not returned, and its task was not left behind.
+local function is_calling(self)
+  return self.is_calling and self.task.state ~= "done"
+end
+
 --- Waits until the handler is closed, and its last call has returned. Returns true, or nil and an error.
 function handler_methods:join(timeout)
   check.self(self, "join", handler_mt)
   check.timeout(timeout, "join")
   local d = driver.get()
-  if self.is_closed and not self.is_calling then return true end
+  if self.is_closed and not is_calling(self) then return true end
   d.check_wait()
   if d.current() and d.current() == self.task then
     check.misuse("join: a function of the handler cannot wait for the end of the handler")
   end
   local deadline = timeout and d.now() + timeout
-  while not self.is_closed or self.is_calling do
-    local event = self.is_closed and self.idle or self.synced
-    if not event:wait(deadline and math.max(0, deadline - d.now())) and (not self.is_closed or self.is_calling) then
+  while not self.is_closed do
+    if not self.synced:wait(deadline and math.max(0, deadline - d.now())) and not self.is_closed then
       return nil, core.new_error("timeout")
     end
+  end
+  if is_calling(self) and self.task:join(deadline and math.max(0, deadline - d.now())) == nil then
+    return nil, core.new_error("timeout")
   end
   return true
 end
@@ -533,7 +540,6 @@ local function new(informer, shared, opts)
     task = nil,           -- that makes the calls
     changed = d.event(),  -- something is to be told
     synced = d.event(),   -- has_all, or is_closed
-    idle = d.event(),     -- the last call of a closed handler has returned
   }, handler_mt)
   self.worker = workers.start(work, self)
   return self

@@ -528,7 +528,7 @@ end
 function scheduler_methods:leave_behind(task)
   if self.driver.give_up(task) == false then return false end
   self:abandon(task)
-  log.report(LEFT_BEHIND)
+  log.report(LEFT_BEHIND .. "\n" .. debug.traceback(task.thread))
   return true
 end
 
