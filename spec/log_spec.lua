@@ -196,6 +196,85 @@ describe("a reconcile that fails again and again", function()
   end)
 end)
 
+describe("a function of the program that fails again and again", function()
+  --- Returns the texts of the errors that a world has in its log.
+  local function errors_of(world)
+    local texts = {}
+    for _, line in ipairs(world.log) do
+      if line.level == "error" then texts[#texts + 1] = line.text end
+    end
+    return texts
+  end
+
+  --- Returns the error of a task that was cancelled, which has the traceback of that task.
+  local function foreign_cancellation()
+    local task = keywatch.spawn(keywatch.sleep, 100)
+    keywatch.sleep(0)
+    task:cancel()
+    return select(2, task:join())
+  end
+
+  local WAYS = {
+    ["a handler"] = function(client, fail)
+      local informer = assert(client:informer("/a/"))
+      informer:add_handler { add = fail }
+    end,
+    ["a reconcile that raises"] = function(client, fail)
+      controller.new { name = "c", sources = { client:informer("/a/") }, reconcile = fail }:start()
+    end,
+    ["a reconcile that returns an error"] = function(client, fail)
+      controller.new { name = "c", sources = { client:informer("/a/") }, reconcile = function()
+        return nil, select(2, pcall(fail))
+      end }:start()
+    end,
+    ["on_error of an object watch"] = function(client, fail)
+      local w = assert(client:object_watch("/a/", {
+        prefix = true, initial = true, on_bad_value = "skip", on_error = fail,
+        codec = { decode = function() return nil, "bad" end },
+      }))
+      keywatch.spawn(w.next, w)
+    end,
+    ["on_change of a table"] = function(client, fail)
+      assert(client:cache("/a/")):table { on_change = fail }
+    end,
+    ["on_call"] = function(client, fail)
+      local other = keywatch.connect(client:state().endpoint, { on_call = fail })
+      for _ = 1, 2 do other:get("a") end
+      other:close()
+    end,
+  }
+
+  for name, begin in pairs(WAYS) do
+    it(("has one traceback in the log though its error has one of its own: %s"):format(name), function()
+      testing.run(function(world)
+        local client, err = world:client(), foreign_cancellation()
+        for _, key in ipairs { "/a/1", "/a/2" } do client:put(key, "x") end
+        begin(client, function() error(err, 0) end)
+        keywatch.sleep(0.01)
+        local texts = errors_of(world)
+        assert.matches("keywatch: cancelled %(cancelled%)\n.*stack traceback:", texts[1])
+        assert.matches("keywatch: cancelled %(cancelled%) %(failure 2 with a traceback that was logged%)$", texts[2])
+      end)
+    end)
+  end
+
+  it("is logged with the fields of its error, if that is a plain table", function()
+    testing.run(function(world)
+      local client, fields = world:client(), { status = 404, reason = "not\0found", of = {}, [1] = "one" }
+      client:put("/a/1", "x")
+      WAYS["a handler"](client, function() error(fields) end)
+      keywatch.sleep(1)
+      for i = 1, 1000 do fields["f" .. i] = i end
+      fields.long = ("x"):rep(100000)
+      client:put("/a/2", "x")
+      keywatch.sleep(1)
+      local texts = errors_of(world)
+      assert.matches("failed: { %[1%] = 'one', of = a table, reason = 'not\\x00found', status = 404 }\n", texts[1])
+      assert.is_true(#texts[2] < 2000)
+    end)
+  end)
+end)
+
 describe("a client whose server cannot be reached", function()
   it("warns once that watches and informers wait, and says when the server is there again", function()
     testing.run(function(world)

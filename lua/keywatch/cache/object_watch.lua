@@ -331,7 +331,7 @@ local function report_skipped(self, err, change)
   local hook = self.opts.on_error
   if not hook then return log.warn("%s", err.message) end
   local ok, trouble = driver.attempt(hook, err, change.key)
-  if not ok then log.error("%s", "on_error of an object watch has failed: " .. trouble.traceback) end
+  if not ok then log.error("%s", "on_error of an object watch has failed: " .. log.failure(self, trouble)) end
 end
 
 --- True if a put without a previous value is the first one of its key, though it does not create it: a cache that has

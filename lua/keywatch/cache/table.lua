@@ -55,15 +55,15 @@ local function call(fn, ...)
 end
 
 --- Calls a hook. Its error is logged with the traceback, and does not stop the cache.
-local function call_hook(name, fn, ...)
-  local co, ok, err = call(fn, ...)
-  if not ok then log.error("%s of cache:table has failed: %s", name, debug.traceback(co, errors.text_of(err))) end
+local function call_hook(self, name, ...)
+  local co, ok, err = call(self[name], ...)
+  if not ok then log.error("%s of cache:table has failed: %s", name, log.failure(self, errors.raised_in(co, err))) end
 end
 
 --- Tells that the value of a key cannot be decoded. The table keeps what it had.
 local function tell_bad_value(self, key, text)
   local err = errors.new("malformed", DECODE_FAILED:format(check.shown(key), text))
-  if self.on_error then return call_hook("on_error", self.on_error, key, err) end
+  if self.on_error then return call_hook(self, "on_error", key, err) end
   log.warn("%s", err.message)
 end
 
@@ -84,7 +84,7 @@ local function set(self, target, key, value)
   local old = rawget(target, key)
   if rawequal(old, value) then return end
   rawset(target, key, value)
-  if self.on_change then call_hook("on_change", self.on_change, key, value, old) end
+  if self.on_change then call_hook(self, "on_change", key, value, old) end
 end
 
 --- Does what an event says.

@@ -18,11 +18,12 @@ local report_methods = {}
 local report_mt = { __index = report_methods }
 
 --- Calls the function, and notes in the log what it does wrong.
-local function call(hook, record)
+local function call(owner, hook, record)
   local co = compat.create(hook)
   local ok, err = compat.resume(co, record)
   if not ok then
-    log.error("%s", "the function on_call of a client has failed: " .. debug.traceback(co, errors.text_of(err)))
+    log.error("%s", "the function on_call of a client has failed: "
+      .. log.failure(owner, errors.raised_in(co, err)))
   elseif compat.status(co) ~= "dead" then
     log.error("%s", MAY_NOT_WAIT)
   end
@@ -59,7 +60,7 @@ function report_methods:finish(err)
     err = err,
   }
   owner.is_telling = true
-  local ok, raised = pcall(call, hook, record)
+  local ok, raised = pcall(call, owner, hook, record)
   owner.is_telling = false
   if not ok then error(raised, 0) end
 end

@@ -49,10 +49,10 @@ local controller_mt = { __name = "keywatch.controller", __index = controller_met
 
 -- {====== Outcomes ======
 
---- Returns the text of an error for the log.
-local function text_of(err)
-  local traceback = type(err) == "table" and rawget(err, "traceback")
-  return type(traceback) == "string" and traceback or errors.text_of(err)
+--- Returns the text for the log of an error that reconcile has returned.
+local function text_of(self, err)
+  if not errors.traceback_of(err) then return errors.text_of(err) end
+  return log.failure(self, { err = err, traceback = errors.full_text_of(err) })
 end
 
 --- Notes a failure: the request comes again.
@@ -69,7 +69,7 @@ local function give_up(self, queue, request, reason)
   queue:forget(request)
   log.error({ controller = self.name, request = request },
     "the controller '%s' has failed for %s, and does not try again: %s", self.name, check.shown(request),
-    text_of(reason))
+    text_of(self, reason))
 end
 
 --- True if a table is what a write has returned: it has a revision, and none of the fields of an outcome.
@@ -103,7 +103,7 @@ local function settle(self, queue, request, outcome, err)
     return queue:forget(request)
   end
   if not outcome then
-    return fail(self, queue, request, text_of(err == nil and "reconcile has returned false" or err))
+    return fail(self, queue, request, text_of(self, err == nil and "reconcile has returned false" or err))
   end
   if type(outcome) ~= "table" then
     return fail(self, queue, request, "reconcile has returned " .. check.shown(outcome))

@@ -14,7 +14,7 @@ local grpc_status = require "keywatch.support.grpc_status"
 local worker = require "keywatch.task.worker"
 
 local OK = grpc_status.OK
-local text_of, with_traceback = errors.text_of, errors.with_traceback
+local with_traceback = errors.with_traceback
 
 local call_methods = {}
 local call_mt = { __name = "keywatch.call", __index = call_methods }
@@ -60,6 +60,12 @@ local function open(server, id)
     arrived = d.event(),  -- set when messages have come; nil after the answer was deferred
     has_room = d.event(), -- set when the client takes messages again; nil after the answer was deferred
   }, call_mt)
+end
+
+--- Returns the text of an error for the client. Of a plain table that is its message: its other fields are not for
+-- clients.
+local function text_of(err)
+  return errors.text_of(errors.is_plain(err) and (rawget(err, "message") or "an error without a message") or err)
 end
 
 --- True if an error has the field grpc_status, with the status that the call ends with.

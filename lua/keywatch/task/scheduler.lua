@@ -459,7 +459,7 @@ end
 
 --- Reports the failure of a task.
 local function report(task)
-  log.report(("a task has failed: %s\n%s"):format(errors.text_of(task.failure), task.traceback))
+  log.report(("a task has failed: %s\n%s"):format(errors.full_text_of(task.failure), task.traceback))
 end
 
 --- True if a task has ended because it was cancelled.
