@@ -82,6 +82,11 @@ end
 
 -- {====== Dirty keys ======
 
+--- True if a key is dirty: what comes after goes behind it.
+local function has_dirty(self)
+  return self.first_dirty ~= nil
+end
+
 --- Removes a record.
 local function unlink(self, record)
   local before, after = record.before, record.after
@@ -196,7 +201,7 @@ end
 
 --- Adds an event behind all that is to be told.
 local function add(self, event, bytes)
-  if self.first_dirty then mark(self, event) else append(self, event, bytes) end
+  if has_dirty(self) then mark(self, event) else append(self, event, bytes) end
 end
 
 --- Ends the walk of a new handler: it is told of the values that are bad, and has synced.
@@ -211,7 +216,7 @@ local function end_initial(self)
       if event then add(self, event, #key + #event.value + OVERHEAD) end
     end
   end
-  if self.first_dirty then self.current = SYNCED else append(self, SYNCED, 0) end
+  if has_dirty(self) then self.current = SYNCED else append(self, SYNCED, 0) end
 end
 
 --- Takes the next step of the walk, by one slot. Sets the event, if there is an object.
@@ -280,8 +285,7 @@ end
 -- that it comes to an end with the former.
 local function find(self)
   local has_queue = self.first <= self.last or self.n_late > 0
-  local has_dirty = self.first_dirty ~= nil
-  local is_busy = has_queue or has_dirty
+  local is_busy = has_queue or has_dirty(self)
   self.is_odd = not self.is_odd
   if self.is_walking and (not is_busy or self.is_initial and self.is_odd) then
     step(self)
@@ -289,12 +293,12 @@ local function find(self)
     local was_full = is_full(self)
     self.current = take(self)
     if was_full and not is_full(self) then self.shared.room:set() end
-  elseif has_dirty then
+  elseif has_dirty(self) then
     take_dirty(self)
   else
     self.is_overrun = false
   end
-  return self.current or self.is_walking or self.first <= self.last or self.n_late > 0 or self.first_dirty
+  return self.current or self.is_walking or self.first <= self.last or self.n_late > 0 or has_dirty(self)
 end
 
 --- Waits until something may have happened, or until the next resync, which begins then.
@@ -342,8 +346,8 @@ local function push(self, event, slot, bytes)
     return -- the walk, or its end, tells the newest state
   end
   local is_beyond = self.bytes >= self.max_bytes and (not self.waits_at_bound or self.is_overrun)
-  if not self.on[kind] and (kind == "error" or not self.first_dirty and not is_beyond) then return end
-  if is_beyond or self.first_dirty then -- also if there is no function: it tells which keys the handler knows
+  if not self.on[kind] and (kind == "error" or not has_dirty(self) and not is_beyond) then return end
+  if is_beyond or has_dirty(self) then -- also if there is no function: it tells which keys the handler knows
     local dropped = mark(self, event)
     if dropped ~= nil and self.on_drop then self.on_drop(dropped, event) end
   else

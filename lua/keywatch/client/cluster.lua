@@ -13,6 +13,7 @@ local log = require "keywatch.support.log"
 local methods = require "keywatch.client.methods"
 local NO_LEADER = require("keywatch.client.leader_probe").NO_LEADER
 local parse = require("keywatch.client.dialer").parse
+local refusal = require "keywatch.client.refusal"
 local security = require "keywatch.client.security"
 
 local MEMBER_LIST = "/etcdserverpb.Cluster/MemberList"
@@ -142,13 +143,6 @@ function cluster_methods:sync(deadline)
   return follow(self, members)
 end
 
--- Statuses of a question that is asked again soon.
-local TEMPORARY = {
-  [grpc_status.CANCELLED] = true,
-  [grpc_status.DEADLINE_EXCEEDED] = true,
-  [grpc_status.UNAVAILABLE] = true,
-}
-
 --- Has the member list asked for again soon.
 local function postpone(self)
   self.failures = self.failures + 1
@@ -163,7 +157,7 @@ local function take(self, question, message, status, text)
   if members then
     self.failures, self.has_renewed = 0, false
     follow(self, members)
-  elseif TEMPORARY[status] then
+  elseif refusal.TEMPORARY[status] then
     postpone(self)
   elseif not self.has_renewed and self.transport:renew(question.connection, question.token, status, text) then
     self.has_renewed = true

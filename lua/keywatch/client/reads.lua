@@ -11,17 +11,10 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
-local trouble_of = require("keywatch.client.refusal").trouble_of
+local refusal = require "keywatch.client.refusal"
 local wake = require("keywatch.watch.watch").wake
 
 local LEAST_SECONDS = 1 -- of the first attempt, whatever the client's timeout is
-
--- Statuses after which a read is sent again. After any other status but OK it has failed.
-local TEMPORARY = {
-  [grpc_status.CANCELLED] = true,
-  [grpc_status.DEADLINE_EXCEEDED] = true,
-  [grpc_status.UNAVAILABLE] = true,
-}
 
 local reads_methods = {}
 local reads_mt = { __index = reads_methods }
@@ -135,7 +128,7 @@ end
 -- there is another connection. The server is asked whether it has a leader.
 local function postpone(self, read, connection, status, text)
   local transport = self.transport
-  read.trouble = trouble_of(status, text)
+  read.trouble = refusal.trouble_of(status, text)
   transport.leader_probe:begin(connection)
   if transport.connection ~= connection then return end
   transport:turn_away(connection, read.trouble.message)
@@ -145,7 +138,7 @@ end
 
 --- True if a read that has failed is sent again.
 local function is_temporary(status, text)
-  return TEMPORARY[status] or core.error_of(status, text).code == "too_many_requests"
+  return refusal.TEMPORARY[status] or core.error_of(status, text).code == "too_many_requests"
 end
 
 --- Takes the result of an attempt.

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- refusal: which statuses say that a server will not do what it was asked for, however often it is asked. After any
--- other status the request can be repeated: the server is too busy, has no leader, is stopping, or was cut off.
+--- refusal: what the statuses of failed calls mean. A refusal says that a server will not do what it was asked for,
+-- however often it is asked. After any other status the request can be repeated: the server is too busy, has no leader,
+-- is stopping, or was cut off.
 
 local core = require "keywatch.core"
 local grpc_status = require "keywatch.support.grpc_status"
@@ -17,6 +18,22 @@ local REFUSALS = {
   [grpc_status.UNAUTHENTICATED] = true,
 }
 
+-- Of a call that the server may have carried out.
+local IN_DOUBT = {
+  [grpc_status.CANCELLED] = true,
+  [grpc_status.UNKNOWN] = true,
+  [grpc_status.DEADLINE_EXCEEDED] = true,
+  [grpc_status.INTERNAL] = true,
+  [grpc_status.UNAVAILABLE] = true,
+}
+
+-- Of a read that is made again by itself.
+local TEMPORARY = {
+  [grpc_status.CANCELLED] = true,
+  [grpc_status.DEADLINE_EXCEEDED] = true,
+  [grpc_status.UNAVAILABLE] = true,
+}
+
 --- True if the status and text of a call are a refusal. etcd refuses the password of a user without a password with the
 -- status UNKNOWN.
 local function is_refusal(status, text)
@@ -31,4 +48,4 @@ local function trouble_of(status, text)
   return core.error_of(status, is_silent and "keywatch: the server has ended the call" or text)
 end
 
-return { is_refusal = is_refusal, trouble_of = trouble_of }
+return { is_refusal = is_refusal, trouble_of = trouble_of, IN_DOUBT = IN_DOUBT, TEMPORARY = TEMPORARY }

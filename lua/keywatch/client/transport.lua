@@ -640,21 +640,12 @@ local function pause(self, failures, deadline)
   return is_closing or d.now() >= until_ -- else driver.expire has ended the wait
 end
 
--- Statuses of a call that the server may have carried out.
-local IN_DOUBT = {
-  [grpc_status.CANCELLED] = true,
-  [grpc_status.UNKNOWN] = true,
-  [grpc_status.DEADLINE_EXCEEDED] = true,
-  [grpc_status.INTERNAL] = true,
-  [grpc_status.UNAVAILABLE] = true,
-}
-
 --- Returns the error of a call that has failed.
 local function error_of_waiter(waiter, call)
   local is_unavailable = waiter.status == grpc_status.UNAVAILABLE
   local err = (is_unavailable and refusals.trouble_of or core.error_of)(waiter.status, waiter.text)
   local is_done = err.code == "answer_too_large"
-  local is_in_doubt = IN_DOUBT[waiter.status] and not is_refused(waiter, call)
+  local is_in_doubt = refusals.IN_DOUBT[waiter.status] and not is_refused(waiter, call)
   return mark_maybe_done(err, call.is_read or not is_done and not is_in_doubt)
 end
 
