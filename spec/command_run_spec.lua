@@ -355,6 +355,19 @@ describe("keywatch run", function()
     stop(process)
   end)
 
+  it("says at once that its server cannot be reached, and why", function()
+    local bound = luv.new_tcp() -- and does not listen
+    assert(bound:bind("127.0.0.1", 0))
+    local url = "http://127.0.0.1:" .. bound:getsockname().port
+    local process = start(write(COPY), "--endpoints", url)
+    local line = (" warn [^\n]*file%%.lua waits for a server %%(%s%%): [^\n]*connection refused\n"):format(
+      url:gsub("%p", "%%%0"), nil)
+    process:expect_error(line)
+    local _, times = stop(process):gsub(line, "")
+    assert.equal(1, times)
+    bound:close()
+  end)
+
   it("logs from the level that it is given, and tells when it is ready in any case", function()
     local process = start("--memory", "--log-level=error", write(TICKER))
     process:expect_error("is running\n")

@@ -16,11 +16,27 @@ local OK, FAILED = 0, 1 -- exit statuses
 local METRICS_INTERVAL = 10 -- seconds
 local STOP_TIMEOUT = 30 -- seconds
 
+--- Returns a function on_state of a client, which logs once that the first connection fails. The client itself logs
+-- what lasts.
+local function first_failure_logger(given)
+  local is_over = false
+  return function(state)
+    if state.state == "waiting" and not is_over then
+      log.warn("%s", ("%s waits for a server (%s): %s"):format(given.file,
+        table.concat(run_flags.endpoints(given.values), ", "), state.why:gsub("^keywatch: ", "")))
+    end
+    is_over = is_over or state.state == "waiting" or state.state == "connected"
+  end
+end
+
 --- Returns a store or a client; or nil and an error.
-local function open_store(values)
+local function open_store(given)
+  local values = given.values
   if values.memory then return keywatch.open() end
   if values["data-dir"] then return keywatch.open { path = values["data-dir"] } end
-  return keywatch.connect(run_flags.endpoints(values), run_flags.options(values))
+  local options = run_flags.options(values)
+  options.on_state = first_failure_logger(given)
+  return keywatch.connect(run_flags.endpoints(values), options)
 end
 
 --- Has `require` find the modules beside a file.
@@ -127,7 +143,7 @@ end
 local function run(given)
   for _, text in ipairs(run_flags.warnings(given)) do log.warn("%s", text) end
   local signals = assert(keywatch.signals { "INT", "TERM" })
-  local store, err = open_store(given.values)
+  local store, err = open_store(given)
   if not store then
     local flags = { ca = "cacert", cert = "cert", key = "key" }
     io.stderr:write(("keywatch run: %s\n"):format(start.with_flags(err.message, flags)))
