@@ -226,17 +226,29 @@ describe("a call", function()
 
     it("is not sent by a task that is cancelled already", function()
       assert.equal("unimplemented", code(client:call("/nobody.Knows/This", ""))) -- there is a connection
+      local cache = keep(client:cache("c"))
+      peer:await("#calls == 2", function() keywatch.sleep(0.001) end)
       keywatch.run(function()
-        local task = keywatch.spawn(function()
-          pcall(keywatch.sleep, 60)
-          client:put("a", "b")
-        end)
-        keywatch.sleep(0)
-        task:cancel()
-        assert.equal("cancelled", select(2, task:join()).code)
+        for _, open in ipairs {
+          function() client:put("a", "b") end,
+          function() client:watch("a") end,
+          function() client:watch("a", { initial = true }) end,
+          function() client:stream(WATCH) end,
+          function() client:health() end,
+          function() cache:sync() end,
+        } do
+          local task = keywatch.spawn(function()
+            pcall(keywatch.sleep, 60)
+            open()
+          end)
+          keywatch.sleep(0)
+          task:cancel()
+          assert.equal("cancelled", select(2, task:join()).code)
+        end
       end)
       assert.equal("unimplemented", code(client:call("/nobody.Knows/This", "")))
-      assert.equal(2, peer:look("#calls"))
+      assert.equal(3, peer:look("#calls"))
+      assert.equal(1, #peer:record().connections)
     end)
 
     it("is taken back when its task is cancelled", function()

@@ -44,7 +44,7 @@ end
 --- Returns a revision that the server had after this call, and the id of its cluster; or nil and an error.
 function asker_methods:ask(deadline)
   local d = driver.get()
-  d.check_wait()
+  d.check_send()
   if not self.waiting then
     local fresh = { event = d.event(), read = nil, is_done = false, revision = nil, cluster = nil, err = nil }
     self.waiting = self.waiting or fresh -- a finalizer may have asked meanwhile

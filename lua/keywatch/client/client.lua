@@ -355,7 +355,7 @@ function client_methods:health(opts)
   local times = check.times(opts, "health")
   local transport = self.transport
   if transport.is_closed then return nil, errors.closed("client") end
-  driver.get().check_wait()
+  driver.get().check_send()
   local rows = transport.cluster:health(transport:deadline_of(times.timeout, times.deadline))
   return rows
 end

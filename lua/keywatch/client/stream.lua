@@ -32,6 +32,7 @@ end
 -- wait, `deadline` the whole call; nil: no limit.
 local function open(client, path, method, connect_deadline, deadline, metadata)
   local transport = client.transport
+  driver.get().check_cancelled()
   while true do
     local connection, err = transport:await_connection(connect_deadline)
     if not connection then return nil, err end

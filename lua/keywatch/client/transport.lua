@@ -712,11 +712,7 @@ end
 --- Makes a call of `unary` on this transport.
 local function make_call(self, path, bytes, deadline, is_read, metadata, report)
   local d = driver.get()
-  local may_wait = not self.is_closed and (not deadline or deadline > d.now())
-  if may_wait then -- these raise before anything is sent
-    d.check_wait()
-    d.check_cancelled()
-  end
+  if not self.is_closed and (not deadline or deadline > d.now()) then d.check_send() end
   local call = {
     path = path, bytes = bytes, deadline = deadline, is_read = is_read, metadata = metadata,
     failures = 0,        -- attempts that a server could not answer

@@ -490,6 +490,10 @@ local function equip(self, driver)
   function driver.is_cancellation(err) return scheduler:is_own_cancellation(err) end
   function driver.can_park() return scheduler:can_park() end
   function driver.check_wait() scheduler:waiting_task() end
+  function driver.check_send()
+    scheduler:waiting_task()
+    scheduler:check_cancelled()
+  end
   function driver.current() return scheduler:current() end
   function driver.expire(task) scheduler:expire(task) end
   driver.enter = self.backend.enter

@@ -32,8 +32,9 @@
 --   can_park()       True if the caller is a task that can be suspended here, not inside a function that C calls.
 --                    Called when a write of a durable store has to wait for the disk: if false, the wait blocks the
 --                    program.
---   check_wait()     Raises, at the line that called keywatch, if the caller may not wait here. Called before a request
---                    is sent, so that a request whose answer cannot be awaited is not sent.
+--   check_wait()     Raises, at the line that called keywatch, if the caller may not wait here.
+--   check_send()     Raises as check_wait does, and as check_cancelled. Called before a request is sent, so that a
+--                    request whose answer cannot be awaited is not sent.
 --   current()        Returns the task that the caller is, or nil.
 --   expire(task)     Ends the present wait of a task, or of the top level if that is nil, as if its time were over.
 --                    Does nothing if there is no wait. Called when a session is lost, for its requests.

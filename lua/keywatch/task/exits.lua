@@ -5,6 +5,7 @@
 -- In nginx a worker that exits calls the functions and has the objects give back what they hold. Elsewhere the end of
 -- keywatch.run, and of `keywatch run`, calls the functions alone: a program may still use its objects afterwards.
 
+local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
@@ -14,11 +15,16 @@ local SHARE = 0.6 -- of the time, that functions, electors and managers have: se
 local exits = {}
 
 local functions = setmetatable({}, { __mode = "k" }) -- by driver: a list
+local ending = setmetatable({}, { __mode = "k" })    -- by driver: the task that has them called, or true for good
 local objects = setmetatable({}, { __mode = "k" })   -- by object: { stage =, number =, give_back = }
 local last = 0
 
---- Adds a function to those that a driver calls, once, at the end.
+--- Adds a function to those that a driver calls, once, at the end. Raises once they are being called.
 function exits.add(d, fn)
+  local task = ending[d]
+  if task and (task == true or task.state ~= "done") then
+    check.misuse("on_exit: the program is at its end, and calls these functions now: call this one yourself")
+  end
   functions[d] = functions[d] or {}
   table.insert(functions[d], fn)
 end
@@ -72,12 +78,15 @@ end
 
 --- Calls the functions of a driver, and waits until they have returned, for `seconds` at most if that is given.
 function exits.call_functions(d, seconds)
+  ending[d] = d.current()
   call_all(d, take_functions(d), seconds and d.now() + seconds)
+  ending[d] = nil
 end
 
 --- Calls the functions, and has all objects give back what they hold, within so many seconds.
 function exits.run(d, seconds)
   local now = d.now()
+  ending[d] = true
   local calls = take_functions(d)
   for _, fn in ipairs(calls_of(1, seconds * SHARE)) do calls[#calls + 1] = fn end
   call_all(d, calls, now + seconds * SHARE)

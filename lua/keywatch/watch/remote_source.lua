@@ -261,7 +261,7 @@ end
 local function deadline_of(opts)
   local d = driver.get()
   local deadline = opts.deadline or driver.deadline_of(opts.timeout)
-  if not deadline or deadline > d.now() then d.check_wait() end
+  if not deadline or deadline > d.now() then d.check_send() end
   return deadline
 end
 
