@@ -1,9 +1,12 @@
 --- Where a client is no store, a namespace no store, and etcd 3.4.23 no keywatch: tests of stores that are not run
 -- through these, and why.
 
--- Of everything: these run a program, which has a store of its own.
+-- Of everything.
 local A_PROGRAM = "a program has a store of its own"
 local ALL = {
+  ["store/delete"] = {
+    ["its files are looked into"] = { "of long keys is written in parts, since LMDB has a part in memory" },
+  },
   ["store/txn_misuse"] = { [A_PROGRAM] = { "fails at once when it holds the same tables over and over" } },
   ["watch/watch_reading"] = { [A_PROGRAM] = { "raises a text in nginx, which would log an object as nothing" } },
   ["watch/watch_life"] = { [A_PROGRAM] = { "a program" } },
