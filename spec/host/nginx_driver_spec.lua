@@ -314,6 +314,39 @@ describe("in workers of nginx #once", function()
     assert.equal("", stage:troubles())
   end)
 
+  it("log lines go to error.log with nginx's levels, or to the handler of the worker", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start { words = { url = url }, init = INIT .. "\n" .. CONNECT }
+    stage:ask(stage:workers()[1], [[
+      local log = require "keywatch.support.log"
+      log.info("below nginx's level")
+      log.warn({ key = "a" }, "%s", "two\nlines\0")
+      log.error("keywatch: a failure")
+      log.write("panic", "as an error")
+      local seen = {}
+      keywatch.log { level = "warn", handler = function(level, text, fields)
+        ngx.sleep(0.001)
+        seen[#seen + 1] = table.concat({ level, text, fields.key, type(fields.time) }, " ")
+      end }
+      log.warn("the handler has waited")
+      keywatch.log { handler = function(level, text, fields)
+        seen[#seen + 1] = table.concat({ level, text, fields.key, type(fields.time) }, " ")
+      end }
+      log.info("below the level of the program")
+      log.warn({ key = "b" }, "to the handler")
+      keywatch.log { level = "info", handler = false }
+      log.warn(table.concat(seen, "|"))
+    ]])
+    stage:expect_log("%[warn%].*keywatch: two$")
+    stage:expect_log("^    lines\\x00, client")
+    stage:expect_log("%[error%].*keywatch: a failure")
+    stage:expect_log("%[error%].*keywatch: as an error")
+    stage:expect_log("%[error%].*keywatch: the function for log lines has ")
+    stage:expect_log("%[warn%].*keywatch: the handler has waited")
+    stage:expect_log("%[warn%].*keywatch: warn to the handler b number")
+    assert.is_nil(stage:log():find("below", 1, true))
+  end)
+
   it("tasks of a worker run on, reloads lose nothing, and errors come to error.log as text", function()
     local _, url = nginx_server.start_both()
     local stage = nginx_stage.start {
