@@ -141,9 +141,10 @@ local function begin_serving()
   for _, task in ipairs(left) do
     if task.state ~= "done" and not worker_tasks[task] then
       driver.undo(task)
-      scheduler:reset(task)
-      task.arguments = task.given
-      driver.run_in_home(task, task.fn)
+      if scheduler:reset(task) then
+        task.arguments = task.given
+        driver.run_in_home(task, task.fn)
+      end
     end
   end
   if tasks.sources[1] then home:need() end

@@ -506,10 +506,14 @@ function scheduler_methods:unpark(task)
   end_wait(self, task)
 end
 
---- Makes a task that was begun a new one again: the driver runs its function anew. What it waited for is forgotten.
+--- Makes a task that was begun a new one again: the driver runs its function anew. What it waited for, and the spans
+-- that it was in, are forgotten. Returns false for one that was cancelled: it has ended.
 function scheduler_methods:reset(task)
   end_wait(self, task)
-  task.state = "new"
+  if task.cancelled_at then self:abandon(task) end
+  if task.state == "done" then return false end
+  task.state, task.spans, task.waits, task.offer = "new", nil, nil, nil
+  return true
 end
 
 --- Repairs a task after an error in the driver, by which what the task had handed to the driver was lost. A task that
