@@ -414,6 +414,7 @@ function keywatch.selector(given, opts) end
 ---@field step_records? integer number of records that one step of a compaction visits; 1000
 ---@field journal_segment_bytes? integer maximum size of a file of the journal, 65536 to 1073741824; 67108864; 0: no journal
 ---@field progress_interval? number seconds after which an idle watch gets a progress event; 600, at least 0.1
+---@field threads? boolean false: a durable store has no threads, see has_job and work; for tests
 ---@field seed? integer from which lease ids and seeds of hashes are made, the same in each run; for tests. Default: another in each store
 ---@field replica? boolean revisions come from upstream, through load, apply, advance and replace
 ---@field history_bytes? integer history that a replica keeps, in bytes; 67108864

@@ -11,6 +11,7 @@
  *                                Or nil and an error: memory was short for the compaction, which goes on later
  *   store:checkpoint()        -> true; and a ticket: when that is settled, the database has all that was durable before
  *   store:defragmented()      -> true, or nil and the error of the last defragmentation
+ *   store:has_job(n), :work(n) -> of a store without threads: whether worker n, from 1 to 3, has a job; and does the job
  *   store:set_bell(bell)      -> the threads that write ring this bell whenever they have finished something
  */
 #include "face/engine.h"
@@ -82,6 +83,30 @@ static int l_defragmented(lua_State *L) {
   return n;
 }
 
+static int check_worker(lua_State *L) {
+  lua_Integer number = luaL_checkinteger(L, 2);
+  luaL_argcheck(L, number >= 1 && number <= KW_STORE_WORKERS, 2, "no such worker");
+  return (int)number - 1;
+}
+
+static int l_has_threads(lua_State *L) {
+  lua_pushboolean(L, kw_store_has_threads(kw_bind_check_open(L)->store));
+  return 1;
+}
+
+static int l_has_job(lua_State *L) {
+  lua_pushboolean(L, kw_store_has_job(kw_bind_check_open(L)->store, check_worker(L)));
+  return 1;
+}
+
+/* In the middle of another call of the store, a job waits. */
+static int l_work(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  int number = check_worker(L);
+  if (!self->is_busy) kw_store_work(self->store, number);
+  return 0;
+}
+
 static int l_set_bell(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
   const kw_bell *bell = luaL_checkudata(L, 2, KW_BELL_NAME);
@@ -91,6 +116,9 @@ static int l_set_bell(lua_State *L) {
 }
 
 const luaL_Reg kw_bind_durability_methods[] = {
-    {"read_on", l_read_on},   {"settled", l_settled},       {"outcome", l_outcome},
-    {"wait", l_wait},         {"go_on", l_go_on},           {"defragmented", l_defragmented},
-    {"set_bell", l_set_bell}, {"checkpoint", l_checkpoint}, {NULL, NULL}};
+    {"read_on", l_read_on},   {"settled", l_settled},
+    {"outcome", l_outcome},   {"wait", l_wait},
+    {"go_on", l_go_on},       {"defragmented", l_defragmented},
+    {"set_bell", l_set_bell}, {"checkpoint", l_checkpoint},
+    {"has_job", l_has_job},   {"has_threads", l_has_threads},
+    {"work", l_work},         {NULL, NULL}};

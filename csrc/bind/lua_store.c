@@ -139,6 +139,7 @@ static const kw_option open_options[] = {
     OPEN_OPTION(step_records, COUNT, step_records),
     OPEN_OPTION(journal_segment_bytes, COUNT, journal_segment_bytes),
     OPEN_OPTION(replica, BOOL, replica),
+    OPEN_OPTION(threads, BOOL, has_threads),
     OPEN_OPTION(history_bytes, COUNT, history_bytes),
     OPEN_OPTION(history_idle_bytes, COUNT, history_idle_bytes),
     OPEN_OPTION(history_revisions, COUNT, history_revisions),

@@ -121,19 +121,25 @@ static void apply(void *ctx) {
   outcome->copy_number = kw_error_take_number();
 }
 
-int kw_checkpointer_start(kw_database *database, bool has_journal, kw_checkpointer **result) {
+int kw_checkpointer_start(kw_database *database, bool has_journal, bool has_threads,
+                          kw_checkpointer **result) {
   kw_checkpointer *c = kw_alloc_zeroed(sizeof *c);
   if (c == NULL) return KW_ERR_NO_MEMORY;
   c->database = database;
   c->applied = kw_database_get_meta(database);
-  bool ok = kw_worker_start(&c->worker, apply, c);
-  if (has_journal) ok = kw_worker_start(&c->preparer, prepare, c) && ok;
+  bool ok = kw_worker_start(&c->worker, has_threads, apply, c);
+  if (has_journal) ok = kw_worker_start(&c->preparer, has_threads, prepare, c) && ok;
   if (!ok) {
     kw_checkpointer_close(c);
     return KW_ERR_STORAGE;
   }
   *result = c;
   return KW_OK;
+}
+
+kw_worker *kw_checkpointer_worker(kw_checkpointer *c, int number) {
+  if (number == 0) return &c->worker;
+  return number == 1 && c->preparer.job != NULL ? &c->preparer : NULL;
 }
 
 /* After a fork the child's copy of the mutex may stay locked for ever. */

@@ -28,7 +28,11 @@ typedef struct kw_checkpointer kw_checkpointer;
 /* Starts the thread; and, if there will be a journal, another one, which makes the segments of the journal ahead of
  * need. The database has to outlive the checkpointer. Returns KW_OK, KW_ERR_NO_MEMORY, or
  * KW_ERR_STORAGE if no thread can be started. */
-int kw_checkpointer_start(kw_database *database, bool has_journal, kw_checkpointer **result);
+int kw_checkpointer_start(kw_database *database, bool has_journal, bool has_threads,
+                          kw_checkpointer **result);
+
+/* Returns a worker by its number: 0 writes checkpoints, 1 makes segments; or NULL. */
+kw_worker *kw_checkpointer_worker(kw_checkpointer *checkpointer, int number);
 
 /* Waits for the thread, ends it, and frees the checkpointer. In a child process, which has inherited no thread, it only
  * frees memory. */

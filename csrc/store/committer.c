@@ -27,7 +27,8 @@ typedef enum place { NOWHERE, IN_JOURNAL, WAITING, IN_DATABASE, DONE } place;
 struct kw_committer {
   kw_database *database;
   int64_t segment_bytes; /* of the journal; 0: there is none */
-  kw_journal *journal;   /* NULL: it was not opened yet */
+  bool has_threads;
+  kw_journal *journal; /* NULL: it was not opened yet */
   kw_checkpointer *checkpointer;
   kw_commit_group gathering;
   kw_commit_group submitted;
@@ -100,14 +101,16 @@ static void append(void *ctx) {
   c->appending.number = kw_error_take_number();
 }
 
-int kw_committer_start(kw_database *database, int64_t segment_bytes, kw_committer **result) {
+int kw_committer_start(kw_database *database, int64_t segment_bytes, bool has_threads,
+                       kw_committer **result) {
   kw_committer *c = kw_alloc_zeroed(sizeof *c);
   if (c == NULL) return KW_ERR_NO_MEMORY;
   c->database = database;
   c->segment_bytes = segment_bytes;
   c->sequence = kw_database_get_meta(database).sequence;
-  int rc = kw_checkpointer_start(database, segment_bytes > 0, &c->checkpointer);
-  if (rc == KW_OK && segment_bytes > 0 && !kw_worker_start(&c->worker, append, c))
+  c->has_threads = has_threads;
+  int rc = kw_checkpointer_start(database, segment_bytes > 0, has_threads, &c->checkpointer);
+  if (rc == KW_OK && segment_bytes > 0 && !kw_worker_start(&c->worker, has_threads, append, c))
     rc = KW_ERR_STORAGE;
   if (rc == KW_OK) {
     *result = c;
@@ -115,6 +118,11 @@ int kw_committer_start(kw_database *database, int64_t segment_bytes, kw_committe
     kw_committer_close(c);
   }
   return rc;
+}
+
+kw_worker *kw_committer_worker(kw_committer *c, int number) {
+  if (number > 0) return kw_checkpointer_worker(c->checkpointer, number - 1);
+  return c->segment_bytes > 0 ? &c->worker : NULL;
 }
 
 void kw_committer_set_bell(kw_committer *c, kw_bell bell) {
@@ -318,7 +326,8 @@ const kw_commit_group *kw_committer_lacking(const kw_committer *c, int which) {
 
 /* True if all threads could be started. */
 static bool is_complete(const kw_committer *c) {
-  return c->checkpointer != NULL && (c->segment_bytes == 0 || c->worker.has_thread);
+  bool has_all = !c->has_threads || c->segment_bytes == 0 || c->worker.has_thread;
+  return c->checkpointer != NULL && has_all;
 }
 
 /* Ends a hold, which the threads would never leave. */

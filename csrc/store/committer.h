@@ -30,10 +30,15 @@ typedef enum kw_commit_how {
                                   * place when the group is taken */
 } kw_commit_how;
 
-/* Starts the threads for a database, which has to stay open until the committer is closed. `segment_bytes` is the size
- * of the largest segments of the journal, which is opened for the first group that is not direct; 0: there is none.
+/* Starts the threads for a database, which has to stay open until the committer is closed; or, without
+ * `has_threads`, makes workers without threads. `segment_bytes` is the size of the largest segments of the journal,
+ * which is opened for the first group that is not direct; 0: there is none.
  * Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if no thread can be started. */
-int kw_committer_start(kw_database *database, int64_t segment_bytes, kw_committer **committer);
+int kw_committer_start(kw_database *database, int64_t segment_bytes, bool has_threads,
+                       kw_committer **committer);
+
+/* Returns a worker by its number, from 0 on: the one that appends, then those of the checkpointer; or NULL. */
+kw_worker *kw_committer_worker(kw_committer *committer, int number);
 
 /* Waits until the submitted group is durable, and the database has all that is; then ends the threads and frees the
  * committer. In a child process, which has inherited no thread, it only frees memory. */

@@ -309,6 +309,24 @@ int kw_store_defragmented(const kw_store *store, char text[KW_REASON_ROOM]) {
   return rc == KW_ERR_STORAGE ? KW_ERR_ABORTED : rc;
 }
 
+static kw_worker *worker_of(const kw_store *store, int number) {
+  return store->database == NULL ? NULL : kw_committer_worker(store->committer, number);
+}
+
+bool kw_store_has_threads(const kw_store *store) {
+  return store->database != NULL && store->options.has_threads;
+}
+
+bool kw_store_has_job(const kw_store *store, int number) {
+  const kw_worker *worker = worker_of(store, number);
+  return worker != NULL && kw_worker_has_job(worker);
+}
+
+void kw_store_work(kw_store *store, int number) {
+  kw_worker *worker = worker_of(store, number);
+  if (worker != NULL) kw_worker_work(worker);
+}
+
 /* Snapshots ring the store's bell, too. */
 void kw_store_set_bell(kw_store *store, kw_bell bell) {
   kw_bell_release(&store->bell);

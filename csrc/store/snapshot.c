@@ -443,6 +443,7 @@ static int begin(kw_snapshot *s) {
   s->source.must_end = must_end;
   s->source.rows = &s->rows;
   s->source.ctx = s;
+  if (!s->store->options.has_threads) return KW_OK;
   s->has_thread = kw_thread_start(&s->thread, run, s);
   return s->has_thread ? KW_OK : KW_ERR_NO_MEMORY;
 }
@@ -540,6 +541,7 @@ void kw_snapshot_end_all(kw_store *store) {
 /* }====== */
 
 bool kw_snapshot_is_ready(kw_snapshot *s) {
+  if (s->store != NULL && !s->store->options.has_threads && !is_done(s)) run(s);
   bool done = is_done(s);
   s->is_asked_for = !done;
   if (done) {

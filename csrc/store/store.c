@@ -35,6 +35,7 @@ kw_store_options kw_store_defaults(void) {
                             .min_lease_ttl = KW_DEFAULT_MIN_LEASE_TTL_S,
                             .step_records = KW_DEFAULT_STEP_RECORDS,
                             .journal_segment_bytes = KW_JOURNAL_MOST_BYTES,
+                            .has_threads = true,
                             .history_bytes = KW_DEFAULT_HISTORY_BYTES,
                             .history_idle_bytes = INT64_MAX,
                             .history_revisions = INT64_MAX,
@@ -61,7 +62,8 @@ static int open_database(kw_store *store, char text[KW_REASON_ROOM]) {
   if (rc != KW_OK) return rc;
   rc = kw_recovery_replay(store->database, &store->lacks_journal, text);
   if (rc != KW_OK) return rc;
-  rc = kw_committer_start(store->database, store->options.journal_segment_bytes, &store->committer);
+  rc = kw_committer_start(store->database, store->options.journal_segment_bytes,
+                          store->options.has_threads, &store->committer);
   if (rc == KW_OK) store->group = kw_committer_group(store->committer);
   return rc == KW_ERR_STORAGE ? kw_database_refuse(text, path, "no thread can be started") : rc;
 }

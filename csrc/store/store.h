@@ -61,6 +61,7 @@ typedef struct kw_store_options {
   int64_t history_age_ms;     /* of a replica: age at which its history ends; KW_NEVER: any */
   uint64_t seed;              /* of the lease ids that the store chooses */
   uint64_t hash_seed;         /* of the table of leases, a secret */
+  bool has_threads;           /* of a durable store; false: kw_store_work does their jobs */
   const char *path; /* directory of a durable store, borrowed by kw_store_open; NULL: in memory */
 } kw_store_options;
 
@@ -110,6 +111,14 @@ bool kw_store_poll(kw_store *store);
 /* Sets the bell that other threads ring: after each commit group, after a pause, and when a snapshot is ready. The
  * store takes the caller's reference. With an all-zero bell they ring none, and there is no pause. */
 void kw_store_set_bell(kw_store *store, kw_bell bell);
+
+/* A durable store without threads has KW_STORE_WORKERS workers, numbered from 0: the commit thread, the checkpointer,
+ * and the one that makes segments of the journal. kw_store_has_job is true if a worker has a job to do, and kw_store_work
+ * does the job. A function that waits does the jobs that it waits for. */
+#define KW_STORE_WORKERS 3
+bool kw_store_has_threads(const kw_store *store);
+bool kw_store_has_job(const kw_store *store, int number);
+void kw_store_work(kw_store *store, int number);
 
 /* Returns a ticket for all writes that have been committed up to now, and that an answer may have seen. Background
  * changes are not included: steps of a compaction, and the alarm of a full disk. Returns 0, which is always settled

@@ -70,15 +70,26 @@ static void init_condition(pthread_cond_t *condition) {
   pthread_condattr_destroy(&monotonic);
 }
 
-bool kw_worker_start(kw_worker *worker, void (*job)(void *ctx), void *ctx) {
+bool kw_worker_start(kw_worker *worker, bool has_thread, void (*job)(void *ctx), void *ctx) {
   *worker = (kw_worker){.job = job, .ctx = ctx};
   pthread_mutex_init(&worker->mutex, NULL);
   init_condition(&worker->changed);
-  worker->has_thread = kw_thread_start(&worker->thread, run, worker);
-  return worker->has_thread;
+  worker->has_thread = has_thread && kw_thread_start(&worker->thread, run, worker);
+  return worker->has_thread || !has_thread;
+}
+
+bool kw_worker_has_job(const kw_worker *worker) {
+  return !worker->has_thread && worker->state == KW_WORKER_WORKING;
+}
+
+void kw_worker_work(kw_worker *worker) {
+  if (!kw_worker_has_job(worker)) return;
+  worker->job(worker->ctx);
+  worker->state = KW_WORKER_DONE;
 }
 
 void kw_worker_end(kw_worker *worker) {
+  kw_worker_work(worker);
   pthread_mutex_lock(&worker->mutex);
   worker->must_end = true;
   pthread_cond_broadcast(&worker->changed);
@@ -121,6 +132,7 @@ void kw_worker_ring_at(kw_worker *worker, int64_t when) {
 }
 
 bool kw_worker_take(kw_worker *worker, bool wait) {
+  if (wait) kw_worker_work(worker);
   pthread_mutex_lock(&worker->mutex);
   while (wait && worker->state == KW_WORKER_WORKING)
     pthread_cond_wait(&worker->changed, &worker->mutex);

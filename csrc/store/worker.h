@@ -5,6 +5,7 @@
  *   idle -> begin -> working -> done, the bell rings -> take -> idle
  *
  * While the worker is working, what the job uses belongs to the thread. All functions are called by the owner's thread.
+ * A worker can be without a thread: then kw_worker_work does the job, and a take or an end that waits for the job.
  */
 #ifndef KW_STORE_WORKER_H
 #define KW_STORE_WORKER_H
@@ -30,9 +31,9 @@ typedef struct kw_worker {
 #endif
 } kw_worker;
 
-/* Starts the thread of a worker, whose jobs are calls of `job`. Returns false if no thread can be started; the worker
- * has to be ended even then. */
-bool kw_worker_start(kw_worker *worker, void (*job)(void *ctx), void *ctx);
+/* Starts the thread of a worker, whose jobs are calls of `job`; or none. Returns false if no thread can be started; the
+ * worker has to be ended even then. */
+bool kw_worker_start(kw_worker *worker, bool has_thread, void (*job)(void *ctx), void *ctx);
 
 /* Waits for the job, and ends the thread. */
 void kw_worker_end(kw_worker *worker);
@@ -46,6 +47,12 @@ bool kw_worker_is_idle(const kw_worker *worker);
 
 /* Begins a job. The worker is idle. */
 void kw_worker_begin(kw_worker *worker);
+
+/* True if a worker without a thread has a job to do. */
+bool kw_worker_has_job(const kw_worker *worker);
+
+/* Does the job of a worker without a thread, if there is one. */
+void kw_worker_work(kw_worker *worker);
 
 /* Has the bell ring at a time of kw_clock_ns, unless a job begins before. */
 void kw_worker_ring_at(kw_worker *worker, int64_t when);

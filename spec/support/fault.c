@@ -27,6 +27,17 @@
  * A kind is any, open, write, sync, size or name. A write may also be a sync, by its descriptor or by RWF_DSYNC, or a
  * size, beyond the end.
  *
+ * A program can have machines instead, in its own process: it loads kw_fault_machine from this library, a function of Lua
+ * that takes such a command, and returns a text:
+ *
+ *   plan PATH LINE      LINE is the plan for the disk of the machine whose directory is PATH, the only plan there is
+ *   kill PATH           the process of the machine is killed; or the plan does that
+ *   is_dead PATH        "yes" if either has happened: from then on all that is written to the disk fails
+ *   revive PATH [SEED]  the disk works again. The power has failed if there is a SEED, or the plan was a cut
+ *   clock NS            the monotonic clock and the calendar stand at that time; -1: they are the system's
+ *   random SEED         random numbers of the system depend on a seed
+ *   forget              the disks are as new, and there is no plan
+ *
  * KW_FAULT_SLOW, if it is set, is the number of milliseconds that a sync of data.mdb waits before it begins. Others
  * go on meanwhile.
  *
@@ -49,6 +60,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -65,7 +77,7 @@
 
 enum { OPEN = 1, WRITE = 2, SYNC = 4, SIZE = 8, NAME = 16, ANY = 31 };
 
-typedef enum action { NOTHING, FAIL, SHORT, KILL, CUT, DELAY, ROOM, STOP } action;
+typedef enum action { NOTHING, FAIL, SHORT, KILL, CUT, DELAY, ROOM, STOP, DEAD } action;
 
 typedef struct plan {
   action action;
@@ -107,7 +119,18 @@ typedef struct name {
   char saved[PATH_MAX]; /* where the file is that had the name before, or empty */
 } name;
 
+/* A machine of this process that is dead. */
+typedef struct machine {
+  char path[PATH_MAX];
+  bool is_dead;
+  plan plan; /* of a power failure, or nothing */
+} machine;
+
+#define MACHINES 16
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static machine machines[MACHINES];
+static char planned[PATH_MAX]; /* directory of the machine that the plan is for */
 static plan now;
 static struct stat seen; /* the control file that was read */
 static struct {
@@ -119,6 +142,9 @@ static int n_files;
 static name *names[NAMES];
 static int n_names;
 static uint64_t random_state;
+static int64_t clock_ns = -1; /* of the machines; -1: the system's */
+static uint64_t entropy;      /* state of their random numbers; 0: the system's */
+static bool has_machines;
 static const char *judged_path; /* of the call that was judged last */
 static off_t judged_at;         /* where that call writes, or -1 */
 static int judged_kinds;        /* of that call */
@@ -194,7 +220,22 @@ static plan parse(const char *line) {
 
 static void forget_all(void);
 
+/* True if a path is a directory, or below it. */
+static bool is_in_tree(const char *path, const char *dir) {
+  size_t len = dir == NULL ? 0 : strlen(dir);
+  return len > 0 && strncmp(path, dir, len) == 0 && (path[len] == '/' || path[len] == 0);
+}
+
+/* Returns the machine that has a path, or NULL. */
+static machine *machine_of(const char *path) {
+  for (int i = 0; i < MACHINES; i++) {
+    if (is_in_tree(path, machines[i].path)) return &machines[i];
+  }
+  return NULL;
+}
+
 static void read_plan(void) {
+  if (has_machines) return;
   const char *path = getenv("KW_FAULT_CONTROL");
   char line[128] = "";
   struct stat st;
@@ -218,6 +259,7 @@ static bool has_name(const char *path, const char *beginning) {
 static const char *part_of(void);
 
 static void tell_that_it_struck(void) {
+  if (has_machines) return;
   char path[PATH_MAX], made[PATH_MAX], text[PATH_MAX + 64];
   snprintf(path, sizeof path, "%s.struck", getenv("KW_FAULT_CONTROL"));
   snprintf(made, sizeof made, "%s.strikes", getenv("KW_FAULT_CONTROL"));
@@ -236,6 +278,9 @@ static action judge(int kinds, const char *path, off_t at) {
   judged_at = at;
   judged_kinds = kinds;
   read_plan();
+  machine *m = has_machines ? machine_of(path) : NULL;
+  if (m != NULL && m->is_dead) return DEAD;
+  if (has_machines && !is_in_tree(path, planned)) return NOTHING;
   if (now.action == DELAY && (kinds & SYNC)) {
     struct timespec ts = {now.value / 1000, now.value % 1000 * 1000000};
     nanosleep(&ts, NULL);
@@ -323,9 +368,7 @@ static const char *part_of(void) {
 /* {====== The journal ====== */
 
 static bool is_below(const char *path) {
-  const char *dir = getenv("KW_FAULT_DIR");
-  size_t len = dir == NULL ? 0 : strlen(dir);
-  return len > 0 && strncmp(path, dir, len) == 0 && (path[len] == '/' || path[len] == 0);
+  return is_in_tree(path, getenv("KW_FAULT_DIR"));
 }
 
 static file *find_file(const char *path) {
@@ -414,7 +457,15 @@ static uint64_t draw(uint64_t n) {
   return (z ^ z >> 31) % n;
 }
 
+/* Ends the process; or the machine that the plan is for. */
 static void die(void) {
+  machine *m = has_machines ? machine_of(planned) : NULL;
+  if (m != NULL && !m->is_dead) {
+    m->is_dead = true;
+    m->plan = now;
+    now = (plan){0};
+  }
+  if (has_machines) return;
   kill(getpid(), SIGKILL);
   while (true) pause();
 }
@@ -478,33 +529,54 @@ static void remove_all(const char *path) {
   real_unlink(path);
 }
 
-static void lose_names(void) {
-  int kept = n_names == 0 ? 0 : (int)draw((uint64_t)n_names + 1);
-  for (int i = n_names - 1; i >= kept; i--) {
+static bool is_of(const char *path, const char *dir) {
+  return dir == NULL || is_in_tree(path, dir);
+}
+
+/* Of the names below a directory; NULL: of all. */
+static void lose_names(const char *dir) {
+  int n = 0, kept = 0;
+  for (int i = 0; i < n_names; i++) n += is_of(names[i]->path, dir);
+  int lost = n == 0 ? 0 : n - (int)draw((uint64_t)n + 1);
+  for (int i = n_names - 1; i >= 0 && lost > 0; i--) {
+    if (!is_of(names[i]->path, dir)) continue;
+    lost--;
     if (names[i]->from[0] != 0) {
       real_rename(names[i]->path, names[i]->from);
       if (names[i]->saved[0] != 0) real_rename(names[i]->saved, names[i]->path);
+      names[i]->saved[0] = 0;
     } else {
       remove_all(names[i]->path);
     }
   }
+  for (int i = 0; i < n_names; i++) {
+    if (is_of(names[i]->path, dir)) {
+      free_name(names[i]);
+    } else {
+      names[kept++] = names[i];
+    }
+  }
+  n_names = kept;
 }
 
 static void cut(void) {
+  if (has_machines) return die(); /* what is lost is lost when the store was closed */
   random_state = (uint64_t)now.value;
   for (int i = 0; i < n_files; i++) {
     if (files[i]->first != NULL) lose_writes(files[i]);
   }
-  lose_names();
+  lose_names(NULL);
   die();
 }
 
 /* What is to come before a call; true if that is its failure. */
 static bool strike_before(action a) {
-  if (a == KILL && !now.is_after) die();
-  if (a == CUT && !now.is_after) cut();
+  bool is_end = (a == KILL || a == CUT) && !now.is_after;
   if (a == FAIL) errno = (int)now.value;
-  return a == FAIL;
+  if (a == DEAD || is_end) errno = EIO;
+  if (a == KILL && is_end) die();
+  if (a == CUT && is_end) cut();
+  return a == FAIL || a == DEAD || is_end;
 }
 
 static void strike_after(action a) {
@@ -516,9 +588,19 @@ static void strike_after(action a) {
 
 /* {====== Calls ====== */
 
+/* True if the plan is for the disk of a file. */
+static bool is_planned(const file *f) {
+  return !has_machines || is_in_tree(f->path, planned);
+}
+
+/* True if a file cannot grow as it likes. */
+static bool is_limited(const file *f) {
+  return now.action == ROOM && is_planned(f);
+}
+
 /* How many of `more` bytes a file can grow by, of which that many are taken. */
-static off_t take_room(off_t more) {
-  if (now.action != ROOM || more <= 0) return more;
+static off_t take_room(const file *f, off_t more) {
+  if (!is_limited(f) || more <= 0) return more;
   if (more > now.room) tell_that_it_struck();
   if (more > now.room) more = now.room;
   now.room -= more;
@@ -532,14 +614,16 @@ static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at, bool 
   bool grows = more > 0;
   note_write(f, at);
   action a = judge(WRITE | (syncs ? SYNC : 0) | (grows ? SIZE : 0), f->path, at);
-  if (a == FAIL || a == KILL) {
+  if (a == FAIL || a == KILL || a == DEAD) {
     if (strike_before(a)) return -1;
   }
   bool is_flagged = syncs && !fds[fd].syncs; /* by RWF_DSYNC */
-  if (a == NOTHING && now.tears && is_flagged && ++now.syncing % 5 == now.value % 5) a = SHORT;
+  if (a == NOTHING && now.tears && is_planned(f) && is_flagged &&
+      ++now.syncing % 5 == now.value % 5)
+    a = SHORT;
   if (a == SHORT) len /= 2;
   if (grows) {
-    off_t lacking = more - take_room(more);
+    off_t lacking = more - take_room(f, more);
     if (lacking >= (off_t)len && lacking > 0) {
       errno = (int)now.value;
       return -1;
@@ -548,8 +632,9 @@ static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at, bool 
   }
   op *o = note(f, fd, bytes, len, at, at + (off_t)len);
   ssize_t n = real_pwrite(fd, bytes, len, at);
-  if (a == CUT && !now.is_after) cut();
-  o->is_durable = syncs && a != SHORT;
+  bool is_middle = a == CUT && !now.is_after;
+  if (is_middle) cut();
+  o->is_durable = syncs && a != SHORT && !is_middle;
   strike_after(a);
   note_written(f, at);
   return n;
@@ -641,12 +726,12 @@ static int resize(int fd, off_t size, int (*change)(int fd, off_t size)) {
   action a = judge(SIZE, f->path, -1);
   bool fails = strike_before(a);
   off_t more = size - size_of(fd);
-  if (!fails && now.action == ROOM && more > now.room) {
+  if (!fails && is_limited(f) && more > now.room) {
     tell_that_it_struck();
     errno = (int)now.value;
     fails = true;
   }
-  if (!fails) take_room(more);
+  if (!fails) take_room(f, more);
   if (!fails && size < size_of(fd)) forget_ops(f);
   if (!fails) note(f, fd, "", 0, size, size);
   int rc = fails ? -1 : change(fd, size);
@@ -846,6 +931,99 @@ int kw_fault_wait(void *L) {
   (void)L;
   wait(NULL);
   return 0;
+}
+
+/* }====== */
+
+/* {====== Machines of this process ====== */
+
+/* Lua's, of whichever VM the process has. */
+const char *lua_tolstring(void *L, int index, size_t *len) __attribute__((weak));
+void lua_pushstring(void *L, const char *text) __attribute__((weak));
+int kw_fault_machine(void *L);
+
+/* Returns the machine with a directory, which is made when it is first asked for. */
+static machine *get_machine(const char *path) {
+  machine *free_one = NULL;
+  for (int i = 0; i < MACHINES; i++) {
+    if (strcmp(machines[i].path, path) == 0) return &machines[i];
+    if (machines[i].path[0] == 0 && free_one == NULL) free_one = &machines[i];
+  }
+  if (free_one == NULL) abort();
+  snprintf(free_one->path, PATH_MAX, "%s", path);
+  return free_one;
+}
+
+static void revive(machine *m, bool has_seed, uint64_t seed) {
+  plan before = now;
+  now = m->plan;
+  if (has_seed || now.action == CUT) {
+    random_state = has_seed ? seed : (uint64_t)now.value;
+    for (int i = 0; i < n_files; i++) {
+      if (files[i]->first == NULL || !is_in_tree(files[i]->path, m->path)) continue;
+      lose_writes(files[i]);
+      forget_ops(files[i]);
+    }
+    lose_names(m->path);
+  }
+  now = before;
+  m->is_dead = false;
+  m->plan = (plan){0};
+}
+
+static void forget_machines(void) {
+  forget_all();
+  memset(machines, 0, sizeof machines);
+  memset(fds, 0, sizeof fds);
+  while (n_files > 0) free(files[--n_files]);
+  now = (plan){0};
+}
+
+static const char *command(char *line) {
+  char *what = strtok(line, " "), *path = strtok(NULL, " "), *rest = strtok(NULL, "");
+  bool is_killed = strcmp(what, "kill") == 0;
+  has_machines = true;
+  if (strcmp(what, "forget") == 0) forget_machines();
+  if (strcmp(what, "clock") == 0) clock_ns = atoll(path);
+  if (strcmp(what, "random") == 0) entropy = strtoull(path, NULL, 10) + 1;
+  if (strcmp(what, "plan") == 0) get_machine(path);
+  if (strcmp(what, "plan") == 0 || is_killed) {
+    snprintf(planned, sizeof planned, "%s", path);
+    now = parse(rest == NULL ? "" : rest);
+  }
+  if (is_killed) get_machine(path);
+  if (is_killed) die();
+  if (strcmp(what, "is_dead") == 0) return get_machine(path)->is_dead ? "yes" : "no";
+  if (strcmp(what, "revive") == 0)
+    revive(get_machine(path), rest != NULL, rest == NULL ? 0 : strtoull(rest, NULL, 10));
+  return "";
+}
+
+int kw_fault_machine(void *L) {
+  char line[PATH_MAX + 128];
+  snprintf(line, sizeof line, "%s", lua_tolstring(L, 1, NULL));
+  pthread_mutex_lock(&mutex);
+  const char *result = command(line);
+  pthread_mutex_unlock(&mutex);
+  lua_pushstring(L, result);
+  return 1;
+}
+
+int clock_gettime(clockid_t id, struct timespec *ts) {
+  bool is_of_process = id == CLOCK_PROCESS_CPUTIME_ID || id == CLOCK_THREAD_CPUTIME_ID;
+  if (clock_ns < 0 || is_of_process) return (int)syscall(SYS_clock_gettime, id, ts);
+  *ts = (struct timespec){clock_ns / 1000000000, clock_ns % 1000000000};
+  return 0;
+}
+
+ssize_t getrandom(void *bytes, size_t len, unsigned flags) {
+  if (entropy == 0) return syscall(SYS_getrandom, bytes, len, flags);
+  uint64_t before = random_state;
+  random_state = entropy;
+  for (size_t i = 0; i < len; i++) ((unsigned char *)bytes)[i] = (unsigned char)draw(256);
+  entropy = random_state;
+  random_state = before;
+  return (ssize_t)len;
 }
 
 /* }====== */

@@ -3,7 +3,14 @@
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
+local directory = require "spec.support.directory"
+
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
+
+local function failure_of(fn)
+  local ok, err = pcall(fn)
+  return not ok and tostring(err)
+end
 
 --- The next event of a watch as a text, or the code of its error.
 local function next_of(w, seconds)
@@ -207,5 +214,52 @@ describe("a server of a world", function()
       assert.equal("too_many_ops", select(2, client:txn { success = { { get = "a" }, { get = "b" } } }).code)
       assert.equal("keywatch.testing.server<unix:/tmp/not/there>", tostring(server))
     end)
+  end)
+
+  it("with a disk keeps what it has acknowledged when it is killed", function()
+    local path = directory.new() .. "/store"
+    local counts = {}
+    local function workday()
+      return testing.run(function(world)
+        local server = world:serve { open = { path = path } }
+        local client = world:client { server = server }
+        local w = assert(client:watch("", { prefix = true }))
+        local begun = keywatch.now()
+        for i = 1, 20 do
+          assert(client:put("k" .. i, ("x"):rep(100)))
+          if i % 5 == 0 then
+            local doubtful = keywatch.spawn(client.put, client, "doubtful", tostring(i), { timeout = 5 })
+            keywatch.sleep(0)
+            server:kill()
+            server:kill()
+            keywatch.sleep(1)
+            assert.is_nil(server.store)
+            server:start()
+            doubtful:join()
+          end
+        end
+        local seen = 0
+        repeat if w:next(60).key ~= "doubtful" then seen = seen + 1 end until seen == 20
+        assert.equal(4, world.counts.kill)
+        assert.is_true(keywatch.now() > begun)
+        assert.matches("is killed", failure_of(function()
+          server:kill()
+          server:compact()
+        end))
+        assert.matches("has a disk", failure_of(function()
+          server:start()
+          server:replace()
+        end))
+        return server.store:status().revision, keywatch.now()
+      end)
+    end
+    for i = 1, 2 do
+      counts[i] = { workday() }
+      directory.remove_all()
+    end
+    assert.same(counts[1], counts[2])
+    assert.matches("in memory", failure_of(function()
+      testing.run(function(world) world.server:kill() end)
+    end))
   end)
 end)

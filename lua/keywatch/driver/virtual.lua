@@ -3,9 +3,9 @@
 -- something is due.
 --
 -- Servers and clients are connected by a network inside of the process, see network.lua. The manual clocks of stores
--- move with the driver's, see driver.carry. There are no signals, no threads and no disk: these are the system's, and
--- have their own time. The order of everything depends on the program and the seed alone: the same program does the
--- same in every run.
+-- move with the driver's, see driver.carry. There are no signals and no threads: these are the system's, and have their
+-- own time. What the threads of a durable store would do is done at times that the driver chooses. The order of
+-- everything depends on the program and the seed alone: the same program does the same in every run.
 --
 -- A program that cannot go on fails instead of hanging, with a report of what each task waits for:
 --
@@ -23,12 +23,33 @@ local waiting = require "keywatch.task.waiting"
 local IDLE = 3600          -- seconds
 local LIMIT = 24 * 3600    -- seconds
 local TURNS = 100000
+local WORKERS = 3          -- of a durable store
+local WORK_SECONDS = 0.001 -- that a job of a worker takes
 
 local DEADLOCK = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
   .. "wake one"
 local IDLE_TEXT = "keywatch: deadlock: every task is waiting, and for %g seconds of virtual time nothing has woken one"
 local LIMIT_TEXT = "keywatch: the virtual time has passed its limit of %g seconds, and the program has not ended"
 local TURNS_TEXT = "keywatch: hot loop: the loop has turned %d times while the virtual time stood still at %g"
+
+--- Does the jobs of a durable store whose time has come. `due` has the times by the number of the worker. Returns the
+-- next time, or nil.
+local function work(store, due, time, seconds)
+  local next_due
+  for i = 1, WORKERS do
+    if not store:has_job(i) then
+      due[i] = nil
+    elseif not due[i] then
+      due[i] = time + seconds(store, i)
+    elseif due[i] <= time then
+      due[i] = nil
+      store:work(i)
+      return time
+    end
+    if due[i] and (not next_due or due[i] < next_due) then next_due = due[i] end
+  end
+  return next_due
+end
 
 --- Does the work of a store that is due at a time. Returns false if the store is closed.
 local function move(store, time)
@@ -40,8 +61,8 @@ end
 --- Returns functions of a driver that are not there in virtual time, by the names of the driver's functions.
 local function refusals()
   local texts = {
-    check_disk = "open: a store with a disk does not work in virtual time: leave the option 'path' out",
-    bell = "keywatch: a store with a disk does not work in virtual time: open one in memory",
+    check_disk = "open: a store with a disk has the clock of the virtual time: leave the option 'now' out",
+    bell = "keywatch: a store with a disk that was opened outside has the system's time: open one here",
     hear = "serve: a server's thread does not work in virtual time: serve without 'thread'",
     signals = "signals: there are none in virtual time",
     fd = "fd: virtual time has no descriptor to poll",
@@ -118,20 +139,25 @@ local function new(now, opts)
     return task
   end
 
-  --- From now on the manual clock of a store moves with this driver's. The store was opened with the option
-  -- now = driver.now().
+  --- From now on the manual clock of a store moves with this driver's. The store was opened with the options
+  -- now = driver.now() and, if it is durable, threads = false.
   function driver.carry(given)
-    local held = setmetatable({ given }, { __mode = "v" })
+    local held, due = setmetatable({ given }, { __mode = "v" }), {}
     carried[#carried + 1] = held
     driver.attach {
       poll = function(self)
         local store = held[1]
         if not store or not move(store, time) then return driver.detach(self) end
         local deadline = store:deadline()
+        local done_at = store.has_job and work(store, due, time, driver.work_seconds)
+        if done_at and (not deadline or done_at < deadline) then deadline = done_at end
         return deadline and math.max(0, deadline - time)
       end,
     }
   end
+
+  --- Returns the seconds that a job of a worker of a durable store takes. The testing kit may replace this.
+  function driver.work_seconds(_, _) return WORK_SECONDS end
 
   driver.network = network -- for the testing kit
   function driver.random() return random:unit() end

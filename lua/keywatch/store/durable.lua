@@ -46,8 +46,8 @@ local function fail_open(err)
   return nil, err
 end
 
---- Opens a store in memory. Raises at the caller's line.
-local function open_in_memory(opts)
+--- Opens a store of the core. Raises at the caller's line.
+local function open_core(opts)
   local store, err = check.call("open", core.open, opts)
   return store, err
 end
@@ -57,10 +57,10 @@ local function open(opts)
   local own, on_progress = opts, nil
   if type(opts) == "table" and rawget(opts, "on_progress") ~= nil then own, on_progress = split(opts) end
   if type(opts) ~= "table" or rawget(opts, "path") == nil then
-    return check.results(driver.open_store(open_in_memory, own))
+    return check.results(driver.open_store(open_core, own))
   end
-  driver.check_disk()
-  local store, err = check.call("open", core.open, own)
+  if own.now ~= nil then driver.check_disk() end
+  local store, err = driver.open_store(open_core, own)
   if not store then return fail_open(err) end
   local is_read, opened, why = pcall(read_all, store, on_progress)
   if not (is_read and opened) then store:close() end

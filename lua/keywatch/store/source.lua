@@ -23,7 +23,7 @@ function source.of_stores(make)
       one = make(store)
       one.count, one.pid, one.after_fork = 0, core.pid(), one.after_fork or after_fork
       sources[store] = one
-      if store.set_bell then store:set_bell(driver.get().bell()) end
+      if store.set_bell and store:has_threads() then store:set_bell(driver.get().bell()) end
     end
     return one
   end

@@ -214,20 +214,20 @@ local function random()
   return (current and current.random or math.random)()
 end
 
---- Raises if a store with a disk cannot be used: in virtual time. Does not choose a driver.
+--- Raises if a store with a disk cannot have a clock of its own: in virtual time. Does not choose a driver.
 local function check_disk()
   if current and current.check_disk then current.check_disk() end
 end
 
---- Opens a store of the core in memory: open(opts), whose results are returned. In virtual time the store has the time
--- of the driver, and a seed that depends on that of the run alone, unless the options say otherwise.
+--- Opens a store of the core: open(opts), whose results are returned. In virtual time the store has the time of the
+-- driver, no threads, and a seed that depends on that of the run alone; unless the options have a time.
 local function open_store(open, opts)
   local carry = current and current.carry
   if not carry or opts ~= nil and (type(opts) ~= "table" or rawget(opts, "now") ~= nil) then
     local store, err = open(opts)
     return store, err
   end
-  local own = { now = current.now(), seed = math.floor(current.random() * MAX_SEED) }
+  local own = { now = current.now(), threads = false, seed = math.floor(current.random() * MAX_SEED) }
   for name, value in next, opts or {} do own[name] = value end
   local store, err = open(own)
   if store then carry(store) end

@@ -2,8 +2,9 @@
 --- server: a server of a world, with its store, and what can happen to it.
 --
 --   SERVING <---- start, stop ----> STOPPED: connections are refused
+--      ^-------- start, kill ----> KILLED: the same, and the store is closed; only with a disk
 --
--- A server keeps its URL. Its store is another one after `restore` and `replace`.
+-- A server keeps its URL. Its store is another one after `restore`, `replace` and `kill`.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -18,13 +19,14 @@ function server_mt:__tostring()
   return ("keywatch.testing.server<%s%s>"):format(self.url, self.server and "" or " stopped")
 end
 
---- Opens a store of a server in memory. The ids of its leases depend on the seed of the world.
+--- Opens a store of a server. The ids of its leases depend on the seed of the world.
 local function open_store(self, given)
   local opts = {}
   for name, value in pairs(given or {}) do opts[name] = value end
-  if opts.path ~= nil then check.misuse("serve: the store of a world is in memory: leave the option 'path' out") end
   opts.seed = opts.seed or self.world.random(2 ^ 31)
-  return keywatch.open(opts)
+  local store, err = keywatch.open(opts)
+  if not store then check.misuse("serve: %s", err.message) end
+  return store
 end
 
 --- Returns a server of a world that serves, with a new store.
@@ -33,13 +35,13 @@ local function open(world, name, url, store_opts)
     world = world,
     name = name,
     url = url,
-    store = nil,
+    given = store_opts,
+    store = nil,      -- nil while a server with a disk is killed
     server = nil,     -- keywatch's server; nil while it is stopped
     cluster = 1,      -- number of the cluster, of which the ids are made
     latency = 0,
     is_isolated = false,
   }, server_mt)
-  self.store = open_store(self, store_opts)
   self:start()
   table.insert(world.servers, self)
   return self
@@ -77,6 +79,13 @@ local function check_open(self, name)
   if self.world.is_closed then check.misuse("%s: the world is closed", name) end
 end
 
+--- Raises also if the server is killed, or, for `memory_only`, if its store has a disk.
+local function check_store(self, name, memory_only)
+  check_open(self, name)
+  if not self.store then check.misuse("%s: the server is killed: start it first", name) end
+  if memory_only and self.given and self.given.path then check.misuse("%s: the server's store has a disk", name) end
+end
+
 -- {====== Stopping and starting ======
 
 --- Stops the server as a crash does: its connections are lost, and new ones are refused. Does nothing if it is stopped.
@@ -89,10 +98,24 @@ function server_methods:stop()
   count(self, "stop")
 end
 
+--- Kills a server with a disk as SIGKILL does: what is not durable is lost, and `start` opens the store again.
+function server_methods:kill()
+  check_open(self, "kill")
+  if not (self.given and self.given.path) then
+    check.misuse("kill: the server's store is in memory: give it a path, or stop the server")
+  end
+  if not self.store then return end
+  self:stop()
+  self.store:close()
+  self.store = nil
+  count(self, "kill")
+end
+
 --- Serves again, with the same store. Does nothing if the server is not stopped.
 function server_methods:start()
   check_open(self, "start")
   if self.server then return end
+  self.store = self.store or open_store(self, self.given)
   local server, err = keywatch.serve {
     store = self.store,
     listen = self.url,
@@ -119,7 +142,7 @@ end
 local function discard(self)
   if self.server then self.server:close() end
   self.server = nil
-  self.store:close()
+  if self.store then self.store:close() end
 end
 
 -- }======
@@ -170,7 +193,7 @@ end
 
 --- Compacts the history up to a revision, or up to now. Watches that are further behind fail.
 function server_methods:compact(revision)
-  check_open(self, "compact")
+  check_store(self, "compact")
   local store = self.store
   if revision == nil then revision = store:status().revision end
   local result, err = check.call("compact", store.compact, store, revision)
@@ -193,7 +216,7 @@ end
 --- Restores the server to the state that it had at a revision, as from a backup: later changes are gone. Returns true;
 -- or nil and an error if the history up to there was compacted.
 function server_methods:restore(revision)
-  check_open(self, "restore")
+  check_store(self, "restore", true)
   local newest = self.store:status().revision
   check.argument(type(revision) == "number" and revision % 1 == 0 and revision >= 1 and revision <= newest, 1,
     "restore", ("a revision from 1 to %d"):format(newest), revision)
@@ -210,7 +233,7 @@ end
 
 --- Replaces the server by one of another cluster, whose store is empty.
 function server_methods:replace()
-  check_open(self, "replace")
+  check_store(self, "replace", true)
   self.cluster = self.cluster + 1
   exchange(self, open_store(self))
   count(self, "replace")
@@ -219,7 +242,7 @@ end
 --- Ends a lease, given as an object or by its id, with its keys; as if its time were over. Returns true; or nil and an
 -- error if there is no such lease.
 function server_methods:lose_lease(lease)
-  check_open(self, "lose_lease")
+  check_store(self, "lose_lease")
   local id = core.id(type(lease) == "table" and lease.id or lease)
   check.argument(id, 1, "lose_lease", "a lease, or its id", lease)
   local result, err = self.store:lease_revoke(id)
