@@ -357,7 +357,7 @@ local WORLD = {
   run = { fn },
   client = { kind(nil, 5, "x", { colour = 1 }, { server = 5 }, { server = {} }, { timeout = "x" }) },
   serve = { kind({ url = "http://x:1" }, 5, "x", { colour = 1 }, { url = 5 }, { url = "x" }, { open = 5 },
-    { open = { path = "x" } }, { open = { colour = 1 } }) },
+    { open = { colour = 1 } }) },
   fault = { kind({ "hang", count = 0 }, none, 5, {}, { "fire" }, { "hang", colour = 1 }, { "hang", method = "fly" },
     { "hang", method = 5 }, { "hang", method = {} }, { "hang", key = 5 }, { "hang", prefix = true },
     { "hang", client = {} }, { "hang", server = {} }, { "hang", skip = -1 }, { "hang", count = 0.5 },

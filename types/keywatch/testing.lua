@@ -112,6 +112,9 @@ function Server:stop() end
 ---Serves again, with the same store.
 function Server:start() end
 
+---Kills a server whose store has a disk: what is not durable is lost. `start` opens the store again.
+function Server:kill() end
+
 ---Stops the server, and starts it `seconds` later, or at once.
 ---@param seconds? number
 function Server:restart(seconds) end
