@@ -373,6 +373,7 @@ local WORLD = {
 local WORLD_SERVER = {
   stop = {}, start = {}, cut = {}, isolate = {}, join = {}, replace = {},
   restart = { seconds },
+  kill = {},
   slow = { kind(0, none, -1, "x", {}, nan), kind(nil, -1, "x", nan) },
   compact = { optional_count },
   restore = { kind(1, none, 0, 1.5, 9, "x", {}) },
@@ -918,7 +919,7 @@ describe("misuse is raised where it was made:", function()
     assert.equal("", misuse_all(rule, RULE))
     assert.equal("", misuse_all(world.server, WORLD_SERVER))
     assert.equal("", misuse_all(keywatch, { -- what a world does not have
-      open = { kind({}, { path = "/no/where" }) }, signals = { kind("", { "INT" }) }, driver = { kind(nil, "uv") },
+      open = { kind({}, { path = "/no/where", now = 1 }) }, signals = { kind("", { "INT" }) }, driver = { kind(nil, "uv") },
       serve = { kind("", { thread = true }) },
     }, true))
     world:close()

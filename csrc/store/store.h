@@ -113,8 +113,8 @@ bool kw_store_poll(kw_store *store);
 void kw_store_set_bell(kw_store *store, kw_bell bell);
 
 /* A durable store without threads has KW_STORE_WORKERS workers, numbered from 0: the commit thread, the checkpointer,
- * and the one that makes segments of the journal. kw_store_has_job is true if a worker has a job to do, and kw_store_work
- * does the job. A function that waits does the jobs that it waits for. */
+ * and the one that makes segments of the journal. kw_store_has_job is true if a worker has a job to do, and
+ * kw_store_work does the job. A function that waits does the jobs that it waits for. */
 #define KW_STORE_WORKERS 3
 bool kw_store_has_threads(const kw_store *store);
 bool kw_store_has_job(const kw_store *store, int number);

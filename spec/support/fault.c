@@ -27,13 +27,13 @@
  * A kind is any, open, write, sync, size or name. A write may also be a sync, by its descriptor or by RWF_DSYNC, or a
  * size, beyond the end.
  *
- * A program can have machines instead, in its own process: it loads kw_fault_machine from this library, a function of Lua
- * that takes such a command, and returns a text:
+ * A program can have machines instead, in its own process: it loads kw_fault_machine from this library, a function of
+ * Lua that takes such a command, and returns a text:
  *
  *   plan PATH LINE      LINE is the plan for the disk of the machine whose directory is PATH, the only plan there is
  *   kill PATH           the process of the machine is killed; or the plan does that
  *   is_dead PATH        "yes" if either has happened: from then on all that is written to the disk fails
- *   revive PATH [SEED]  the disk works again. The power has failed if there is a SEED, or the plan was a cut
+ *   revive PATH [SEED]  the disk works again. The power has failed if there is a SEED, or if the plan was a cut
  *   clock NS            the monotonic clock and the calendar stand at that time; -1: they are the system's
  *   random SEED         random numbers of the system depend on a seed
  *   forget              the disks are as new, and there is no plan

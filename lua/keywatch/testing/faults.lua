@@ -26,7 +26,7 @@ local REMEMBERED = 1000 -- requests whose keys are known
 local NO_LEADER = { grpc_status = 14, message = "etcdserver: no leader" }
 
 local KINDS = { "refuse", "delay", "hang", "lose_request", "lose_answer", "mute" }
-local MOMENTS = { "cut", "isolate", "stop", "kill", "compact", "restore", "replace", "lose_lease" } -- that methods cause
+local MOMENTS = { "cut", "isolate", "stop", "kill", "compact", "restore", "replace", "lose_lease" }
 
 local rule_methods = {}
 local rule_mt = { __name = "keywatch.testing.rule", __index = rule_methods }
@@ -148,7 +148,7 @@ end
 
 --- Ends the rule. What it has begun goes on. Idempotent.
 function rule_methods:stop()
-  check.self(self, "stop", "kill", rule_mt)
+  check.self(self, "stop", rule_mt)
   self.is_stopped = true
   for i, rule in ipairs(self.world.rules) do
     if rule == self then return table.remove(self.world.rules, i) end
