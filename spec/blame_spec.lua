@@ -919,7 +919,8 @@ describe("misuse is raised where it was made:", function()
     assert.equal("", misuse_all(rule, RULE))
     assert.equal("", misuse_all(world.server, WORLD_SERVER))
     assert.equal("", misuse_all(keywatch, { -- what a world does not have
-      open = { kind({}, { path = "/no/where", now = 1 }) }, signals = { kind("", { "INT" }) }, driver = { kind(nil, "uv") },
+      open = { kind({}, { path = "/no/where", now = 1 }) },
+      signals = { kind("", { "INT" }) }, driver = { kind(nil, "uv") },
       serve = { kind("", { thread = true }) },
     }, true))
     world:close()
