@@ -531,11 +531,15 @@ describe("a handler", function()
       keywatch.sleep(0.001)
       if i % 40 == 0 then informer:add_handler { add = function() end }:close() end
     end
-    local slots, queued = informer.shared.indexer.n, handler:status().queued
+    local slots, status = informer.shared.indexer.n, handler:status()
+    local queued, bytes = status.queued, status.queued_bytes
     assert.is_true(slots < 20 and queued < 30, ("%s: %d slots, %d queued"):format(what, slots, queued))
+    assert.is_true(bytes > 100 * (queued - 2) and bytes < 200 * queued, ("%s: %d queued, %d bytes"):format(what, queued,
+      bytes))
     gate:close()
     keywatch.sleep(20)
-    assert.same({ 0, 0 }, { handler:status().queued, handler:status().failures }, what)
+    status = handler:status()
+    assert.same({ 0, 0, 0 }, { status.queued, status.queued_bytes, status.failures }, what)
     if is_exact then
       local has = {}
       for key, object in informer:each() do has[key] = object end

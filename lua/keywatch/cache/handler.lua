@@ -47,12 +47,17 @@ local handler_mt = { __name = "keywatch.handler", __index = handler_methods }
 -- Events are added to `late`, and taken from `items`, which change places when `items` is empty. So each is filled from
 -- its beginning, and stays an array: a queue that moves through a table is in the slower hash part of that.
 
+--- Counts bytes that the handler holds from now on.
+local function charge(self, bytes)
+  self.bytes = self.bytes + bytes
+  if self.bytes > self.most then self.most = self.bytes end
+end
+
 --- Adds an event to the queue.
 local function append(self, event, bytes)
   local n = self.n_late + 1
   self.late[n], self.late_sizes[n], self.n_late = event, bytes, n
-  self.bytes = self.bytes + bytes
-  if self.bytes > self.most then self.most = self.bytes end
+  charge(self, bytes)
 end
 
 --- Takes the first event out of the queue, which is not empty.
@@ -92,7 +97,7 @@ local function unlink(self, record)
   local before, after = record.before, record.after
   if before then before.after = after else self.first_dirty = after end
   if after then after.before = before else self.last_dirty = before end
-  self.dirty[record.key], self.n_dirty = nil, self.n_dirty - 1
+  self.dirty[record.key], self.n_dirty, self.bytes = nil, self.n_dirty - 1, self.bytes - record.bytes
 end
 
 --- Forgets the key of an object that is gone, or of a bad value that is gone, if the handler does not know the object.
@@ -101,9 +106,10 @@ local function forget(self, key)
   if record and not record.create then unlink(self, record) end
 end
 
---- Makes the key of an event dirty. A new record has what the handler knows of the object before the event. Returns a
--- state of the object that the handler is never told, or nil.
-local function mark(self, event)
+--- Makes the key of an event of so many bytes dirty. A new record has what the handler knows of the object before the
+-- event. It counts as much as the largest of its events. Returns a state of the object that the handler is never told,
+-- or nil.
+local function mark(self, event, bytes)
   local key, kind, dropped = event.key, event.type, nil
   local record = self.dirty[key]
   if record then
@@ -115,7 +121,7 @@ local function mark(self, event)
   else
     record = {
       key = key, create = nil, told = nil, gone = nil, is_changed = false, is_missed = false,
-      before = self.last_dirty, after = nil,
+      before = self.last_dirty, after = nil, bytes = 0,
     }
     if kind == "modified" then
       record.create, record.told = event.create_revision, event.old
@@ -130,6 +136,10 @@ local function mark(self, event)
     -- at once:
     if record.before then record.before.after = record else self.first_dirty = record end
     self.last_dirty, self.n_dirty = record, self.n_dirty + 1
+  end
+  if bytes > record.bytes then
+    charge(self, bytes - record.bytes)
+    record.bytes = bytes
   end
   if kind == "error" then
     record.error = event
@@ -201,7 +211,7 @@ end
 
 --- Adds an event behind all that is to be told.
 local function add(self, event, bytes)
-  if has_dirty(self) then mark(self, event) else append(self, event, bytes) end
+  if has_dirty(self) then mark(self, event, bytes) else append(self, event, bytes) end
 end
 
 --- Ends the walk of a new handler: it is told of the values that are bad, and has synced.
@@ -348,7 +358,7 @@ local function push(self, event, slot, bytes)
   local is_beyond = self.bytes >= self.max_bytes and (not self.waits_at_bound or self.is_overrun)
   if not self.on[kind] and (kind == "error" or not has_dirty(self) and not is_beyond) then return end
   if is_beyond or has_dirty(self) then -- also if there is no function: it tells which keys the handler knows
-    local dropped = mark(self, event)
+    local dropped = mark(self, event, bytes + OVERHEAD)
     if dropped ~= nil and self.on_drop then self.on_drop(dropped, event) end
   else
     append(self, event, bytes + OVERHEAD)
@@ -528,7 +538,7 @@ local function new(informer, shared, opts)
     resync = opts.resync,
     resync_at = nil,
     items = {}, sizes = {}, first = 1, last = 0, late = {}, late_sizes = {}, n_late = 0, -- the queue
-    bytes = 0, most = 0,                                                -- of the queue, and its high-water mark
+    bytes = 0, most = 0, -- of the queue and the dirty keys, and its high-water mark
     dirty = {}, first_dirty = nil, last_dirty = nil, n_dirty = 0,       -- records by key, and as a list
     is_walking = false, is_initial = false, walk_at = 0, walk_end = 0, walk_born = 0, walk_keys = nil, -- the walk
     is_odd = false,
