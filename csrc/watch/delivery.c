@@ -2,9 +2,10 @@
  *
  * delivery: the synced watchers are told of each revision inside the commit, as it becomes visible.
  *
- * Where a commit group has more revisions than a turn may tell, the hub is behind: later steps tell the others, before
- * any that become visible meanwhile. A revision with more events than a turn may look at makes the synced watchers lag
- * if one of them wants what the turn has found.
+ * Where a commit group has more revisions, or a revision more watchers, than a turn may tell, the hub is behind: later
+ * steps tell the others, before any revision that becomes visible meanwhile. A revision with more events, or an event
+ * with more watched ranges, than a turn may look at makes the watchers of what the turn has found lag. The next turn
+ * looks on: what is left has nothing for the other watchers up to there.
  *
  * A watcher that cannot be told becomes blocked or lagging, and catches up later. Nothing here can fail the commit.
  */
@@ -20,24 +21,58 @@ bool kw_delivery_tell(kw_walk *walk, kw_watcher *watcher) {
   return !watcher->was_refused;
 }
 
-/* Tells all watchers of the walk's first watched range. Those that were refused leave the watch group, after the walk
- * has let go of the range. */
-static void tell_watched(kw_hub *hub, kw_work *work) {
+/* Tells the watchers of the walk's first watched range, from hub->telling on. Returns false if the work ends before. */
+static bool tell_watched(kw_hub *hub, kw_work *work) {
   kw_watched *watched = kw_walk_first(&hub->walk);
-  kw_watcher *first = watched->first, *next;
-  size_t refused = 0;
-  for (kw_watcher *watcher = first; watcher != NULL; watcher = watcher->next) {
-    refused += !kw_delivery_tell(&hub->walk, watcher);
+  if (hub->telling == NULL) hub->telling = watched->first;
+  while (hub->telling != NULL) {
+    if (!kw_work_is_left(work)) return false;
     kw_work_spend(work, 0);
+    kw_watcher *watcher = hub->telling;
+    if (!kw_delivery_tell(&hub->walk, watcher)) {
+      kw_watcher_leave(hub, watcher);
+      kw_watcher_enter_refused(hub, watcher);
+    } else if ((hub->telling = watcher->next) == NULL) {
+      kw_walk_done(&hub->walk);
+    }
   }
-  kw_walk_done(&hub->walk);
-  for (kw_watcher *watcher = first; refused > 0; watcher = next) {
-    next = watcher->next;
-    if (!watcher->was_refused) continue;
-    refused--;
-    kw_watcher_leave(hub, watcher);
-    kw_watcher_enter_refused(hub, watcher);
+  return true;
+}
+
+/* Tells the watchers of the walk. Returns false if the work ends before. */
+static bool tell_walk(kw_hub *hub, kw_work *work) {
+  while (kw_walk_first(&hub->walk) != NULL) {
+    if (!tell_watched(hub, work)) return false;
   }
+  return true;
+}
+
+void kw_delivery_leave(kw_hub *hub, const kw_watcher *watcher) {
+  bool is_last =
+      watcher->next == NULL && (hub->telling == watcher || watcher->watched->first == watcher);
+  if (hub->telling == watcher) hub->telling = watcher->next;
+  if (is_last) kw_walk_forget(&hub->walk, watcher->watched);
+}
+
+/* Makes a synced watcher lagging, from revision `rev` on or later. */
+static void lag(kw_hub *hub, kw_watcher *watcher, int64_t rev) {
+  bool begins_later = kw_watcher_is_early(watcher, kw_store_revision(hub->store));
+  kw_watcher_leave(hub, watcher);
+  if (watcher->next_rev < rev) watcher->next_rev = rev;
+  kw_watcher_enter_lagging(hub, watcher);
+  watcher->begins_later = begins_later;
+}
+
+/* Makes the watchers of the walk lagging, none of whom was told. Returns false if the work ends before. */
+static bool lag_walk(kw_hub *hub, kw_work *work) {
+  const kw_watched *watched;
+  while ((watched = kw_walk_first(&hub->walk)) != NULL) {
+    if (!kw_work_is_left(work)) return false;
+    kw_work_spend(work, 0);
+    lag(hub, watched->first, hub->tell_next.main);
+    hub->has_lagged = true;
+  }
+  return true;
 }
 
 /* Makes all synced watchers lagging, from revision `rev` on: the walk of that revision has failed. Watchers that begin
@@ -47,10 +82,7 @@ static void lag_all(kw_hub *hub, int64_t rev) {
   kw_watcher *w;
   for (kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next) {
     for (size_t at = 0; (w = kw_outlet_next_watcher(outlet, &at)) != NULL;) {
-      if (w->state != KW_WATCHER_SYNCED || w->next_rev > now) continue;
-      kw_watcher_leave(hub, w);
-      if (w->next_rev < rev) w->next_rev = rev;
-      kw_watcher_enter_lagging(hub, w);
+      if (w->state == KW_WATCHER_SYNCED && w->next_rev <= now) lag(hub, w, rev);
     }
   }
 }
@@ -65,52 +97,60 @@ bool kw_delivery_walk_revision(kw_hub *hub, kw_walk *walk, kw_watch_group *group
     if (kw_store_read_failure(hub->store) != KW_OK || !kw_walk_add(walk, group, entry))
       return false;
     kw_work_spend(&of_revision, kw_log_looked_at(entry));
-    of_revision.left -= (int64_t)walk->lookups;
+    of_revision.left -= (int64_t)(walk->lookups + walk->matched / 2);
+    if (walk->is_partial) break;
     *more = kw_store_next(hub->store, cursor, entry);
   } while (*more && entry->rev.main == rev && kw_work_is_left(&of_revision));
   work->left += of_revision.left;
   return *more || kw_store_read_failure(hub->store) == KW_OK;
 }
 
-typedef enum outcome { TOLD, STOPPED, FAILED } outcome;
-
-/* Tells the synced watchers what one revision has for them. Returns STOPPED if the work has ended inside of the
- * revision, and nobody wants what it has had up to there; FAILED if the walk has failed, or is too long for a turn. */
-static outcome tell_revision(kw_hub *hub, kw_log_cursor *cursor, kw_log_entry *entry, bool *more,
-                             kw_work *work) {
-  int64_t rev = entry->rev.main;
-  bool ok = kw_delivery_walk_revision(hub, &hub->walk, hub->synced, cursor, entry, more, work);
-  bool is_inside = ok && *more && entry->rev.main == rev;
-  bool is_wanted = hub->walk.n > 0;
-  while (ok && !is_inside && kw_walk_first(&hub->walk) != NULL) tell_watched(hub, work);
-  kw_walk_reset(&hub->walk);
-  if (is_inside && !is_wanted) return STOPPED;
-  return ok && !is_inside ? TOLD : FAILED;
+/* Gathers what one revision has for the synced watchers. If that is too long for a turn, the watchers of what was
+ * gathered have to lag. Returns false if memory is short or a record cannot be read. */
+static bool gather(kw_hub *hub, kw_log_cursor *cursor, kw_log_entry *entry, bool *more,
+                   kw_work *work) {
+  hub->tell_next = entry->rev;
+  if (!kw_delivery_walk_revision(hub, &hub->walk, hub->synced, cursor, entry, more, work))
+    return false;
+  hub->is_inside = *more && entry->rev.main == hub->tell_next.main;
+  if (hub->is_inside) hub->tell_next = entry->rev;
+  return true;
 }
 
-/* The watchers of an unfinished revision lag from there on; all others begin later. So nobody is behind. */
-static void give_up(kw_hub *hub, int64_t rev) {
-  lag_all(hub, rev);
+/* Tells what was gathered. Returns true if the next revision may follow in this step: not before the watchers that lag
+ * because of this one could go on. */
+static bool tell(kw_hub *hub, kw_work *work) {
+  bool is_done = hub->is_inside ? lag_walk(hub, work) : tell_walk(hub, work);
+  if (is_done) kw_walk_reset(&hub->walk);
+  if (!is_done || hub->is_inside) return false;
+  hub->tell_next = (kw_revision){.main = hub->tell_next.main + 1};
+  hub->is_behind = hub->tell_next.main <= kw_store_revision(hub->store);
+  bool goes_on = !hub->has_lagged;
+  hub->has_lagged = false;
+  return goes_on;
+}
+
+/* All watchers that have begun lag. The others begin later, so nobody is behind. */
+static void give_up(kw_hub *hub) {
+  kw_walk_reset(&hub->walk);
+  lag_all(hub, hub->tell_next.main);
   hub->is_behind = false;
 }
 
 void kw_delivery_step(kw_hub *hub) {
   kw_work work = {.left = hub->options.walk_visits};
-  kw_log_cursor cursor = kw_store_seek_inside(hub->store, hub->tell_next);
   kw_log_entry entry;
+  if (hub->walk.n > 0 && !tell(hub, &work)) return;
+  kw_log_cursor cursor = kw_store_seek_inside(hub->store, hub->tell_next);
   hub->is_behind = kw_watch_group_count(hub->synced) > 0;
   bool more = hub->is_behind && kw_store_next(hub->store, &cursor, &entry);
-  if (hub->is_behind && !more && kw_store_read_failure(hub->store) != KW_OK)
-    give_up(hub, hub->tell_next.main);
+  if (hub->is_behind && !more && kw_store_read_failure(hub->store) != KW_OK) give_up(hub);
   while (more && kw_work_is_left(&work)) {
-    int64_t rev = entry.rev.main;
-    outcome told = tell_revision(hub, &cursor, &entry, &more, &work);
-    hub->tell_next = told == STOPPED ? entry.rev : (kw_revision){.main = rev + 1};
-    if (told == STOPPED) return;
-    if (told == FAILED) {
-      give_up(hub, rev);
+    if (!gather(hub, &cursor, &entry, &more, &work)) {
+      give_up(hub);
       return;
     }
+    if (!tell(hub, &work)) return;
   }
   if (!more) hub->is_behind = false;
 }
@@ -120,6 +160,7 @@ static void on_visible(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
   if (hub->is_behind || kw_watch_group_count(hub->synced) == 0) return;
   hub->tell_next = (kw_revision){.main = before + 1};
+  hub->has_lagged = false;
   hub->walk.compacted = kw_store_compact_revision(hub->store);
   kw_delivery_step(hub);
 }
@@ -142,6 +183,8 @@ static void on_replace(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
   int64_t now = kw_store_revision(hub->store);
   hub->is_behind = false;
+  hub->telling = NULL;
+  kw_walk_reset(&hub->walk);
   hub->era++;
   int64_t rev = before > now ? before : now;
   kw_watcher *w;

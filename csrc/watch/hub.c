@@ -26,10 +26,14 @@ kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options) {
   if (hub == NULL) return NULL;
   *hub = (kw_hub){.store = store,
                   .options = *options,
-                  .walk = {.store = store, .era = &hub->era, .long_bytes = options->long_bytes},
+                  .walk = {.store = store,
+                           .era = &hub->era,
+                           .long_bytes = options->long_bytes,
+                           .most_matched = (size_t)options->walk_visits},
                   .catching_up = {.store = store,
                                   .era = &hub->era,
                                   .long_bytes = options->long_bytes,
+                                  .most_matched = SIZE_MAX,
                                   .counts_previous = true}};
   hub->synced = kw_watch_group_new(options->hash_seed);
   hub->chosen_group = kw_watch_group_new(options->hash_seed);
@@ -151,6 +155,7 @@ void kw_hub_free(kw_hub *hub) {
   kw_store_set_hook(hub->store, (kw_store_hook){0});
   kw_watch_group_free(hub->synced);
   kw_watch_group_free(hub->chosen_group);
+  kw_walk_reset(&hub->walk);
   kw_walk_drop(&hub->walk);
   kw_walk_drop(&hub->catching_up);
   kw_map_drop(&hub->progress);
@@ -308,7 +313,8 @@ bool kw_hub_step(kw_hub *hub, int64_t now) {
   bool more = kw_store_step(hub->store, now);
   if (hub->abandoned != NULL) step_abandoned(hub);
   if (hub->is_behind) kw_delivery_step(hub);
-  if (hub->lagging.first != NULL || hub->n_chosen > 0) kw_catch_up_step(hub);
+  bool must_wait = hub->is_behind && hub->has_lagged;
+  if (!must_wait && (hub->lagging.first != NULL || hub->n_chosen > 0)) kw_catch_up_step(hub);
   if (hub->progress.n > 0 && hub->progress_due <= now) kw_progress_step(hub, now);
   bool is_progress_due = hub->progress.n > 0 && hub->progress_due <= now;
   return more || is_due(hub) || is_progress_due;
@@ -318,6 +324,7 @@ bool kw_hub_step(kw_hub *hub, int64_t now) {
 
 void kw_hub_set_walk_visits(kw_hub *hub, int64_t visits) {
   hub->options.walk_visits = visits;
+  hub->walk.most_matched = (size_t)visits;
 }
 
 void kw_hub_set_long_bytes(kw_hub *hub, size_t bytes) {
@@ -372,7 +379,9 @@ const char *kw_hub_check(const kw_hub *hub) {
     return "the chosen watchers are wrong";
   if (all.chosen == 0 && hub->catching_up.n > 0) return "a walk without watchers";
   if (all.chosen > 0 && hub->walk_next.sub == 0) return "a step has ended between two revisions";
-  if (hub->walk.n > 0) return "delivery has left a walk";
+  if (hub->walk.n > 0 && !hub->is_behind) return "delivery has left a walk";
+  if (hub->telling != NULL && hub->telling->watched != kw_walk_first(&hub->walk))
+    return "a watcher is told of another range";
   if (hub->is_behind && hub->tell_next.main > kw_store_revision(hub->store))
     return "the hub is behind, and all is told";
   return all.n == hub->n ? NULL : "the number of watchers is wrong";

@@ -2,10 +2,10 @@
  *
  * hub: delivers the changes of a store to its watchers.
  *
- * Synced watchers are told inside the commit, as soon as a revision becomes visible; of a commit group with many
- * revisions, the others in the steps that follow. Lagging watchers catch up in
- * steps: each step walks a bounded part of the log once, for all lagging watchers that are near the start of that
- * part. A writer never waits for a watcher, and the events that a watcher has missed take no memory.
+ * Synced watchers are told inside the commit, as soon as a revision becomes visible; where there are many watchers, or
+ * a commit group has many revisions, the rest in the steps that follow. Lagging watchers catch up in steps: each step
+ * walks a bounded part of the log once, for all lagging watchers that are near the start of that part. A writer never
+ * waits for a watcher, and the events that a watcher has missed take no memory.
  *
  * The hub's deadline and step include the store's. The hub calls none of its users: an armed outlet that has received
  * something enters its owner's ready list (watch/ready.h), and the owner drains that list.

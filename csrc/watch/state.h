@@ -20,7 +20,7 @@ struct kw_hub {
   kw_hub_options options;
   kw_watch_group *synced;
   kw_watcher_list lagging;
-  kw_walk walk;         /* of delivery; empty between calls */
+  kw_walk walk;         /* of delivery; empty between calls, unless the hub is behind */
   kw_outlet *outlets;   /* that are open */
   kw_outlet *abandoned; /* outlets whose watchers are cancelled in steps */
   size_t n;             /* watchers */
@@ -28,7 +28,11 @@ struct kw_hub {
 
   bool
       is_behind; /* the synced watchers have not been told all visible revisions; kw_hub_step goes on */
-  kw_revision tell_next; /* if so: where telling them goes on */
+  kw_revision
+      tell_next;   /* if so: where telling them goes on; with events in `walk`: their revision */
+  bool is_inside;  /* `walk` ends inside of that revision: its watchers are not told, but lag */
+  bool has_lagged; /* watchers lag because of that revision, and do not catch up before its end */
+  kw_watcher *telling; /* next one to tell, of the first range of `walk`; NULL: the first one */
 
   kw_watch_group *chosen_group; /* lagging watchers that catch up together */
   kw_watcher **chosen;          /* the same watchers, as an array; NULL until first used */
@@ -84,6 +88,9 @@ void kw_delivery_begin(kw_hub *hub);
 
 /* Tells the synced watchers more of what has become visible. To be called while the hub is behind. */
 void kw_delivery_step(kw_hub *hub);
+
+/* A synced watcher is about to leave the watch group: it is not told what the walk has. */
+void kw_delivery_leave(kw_hub *hub, const kw_watcher *watcher);
 
 /* Adds events of one revision to a walk, for the watchers of `group`: all of them, or as many as walk_visits allows.
  * Takes the work of that. *entry is the next event of the revision, and is moved by the cursor to the first event that

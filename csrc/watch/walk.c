@@ -165,7 +165,10 @@ static bool keep(kw_walk *walk, const kw_log_entry *entry) {
 bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry) {
   kw_match match;
   walk->lookups = 0;
-  if (!kw_watch_group_match(group, kw_keyvalue_key_in(entry->bytes), &match)) return false;
+  kw_slice key = kw_keyvalue_key_in(entry->bytes);
+  if (!kw_watch_group_match(group, key, walk->most_matched, &match)) return false;
+  walk->matched = match.n;
+  walk->is_partial = match.is_partial;
   if (match.n == 0) return true;
   if (!keep(walk, entry)) return false;
   bool is_noted = false;

@@ -32,11 +32,12 @@
 /* What a walk has gathered for one watched range. */
 typedef struct kw_pending kw_pending;
 
-/* All zero but for the first four fields, a walk is empty and ready for use. */
+/* All zero but for the first five fields, a walk is empty and ready for use. */
 typedef struct kw_walk {
   const kw_store *store;
   const uint64_t *era; /* the hub's */
   size_t long_bytes;   /* a revision with more is long, see kw_hub_options */
+  size_t most_matched; /* limit of `matched` */
   int64_t
       compacted; /* records before events are told from this revision on, see kw_store_previous */
   bool counts_previous; /* most_bytes includes the records before the events, where they are told */
@@ -46,7 +47,9 @@ typedef struct kw_walk {
   size_t cap;
   kw_pending *pending; /* a list, one for each watched range that has events */
   size_t matches;      /* events of all ranges; an event counts once for each range */
-  size_t lookups;      /* of records before events, while events were added */
+  size_t matched;      /* ranges that the event that was added last was added for */
+  bool is_partial;     /* that event was not added for all ranges that contain its key */
+  size_t lookups;      /* of records before events, for that event */
   size_t most_bytes;   /* of the range with the most bytes of records; SIZE_MAX if one is long */
 } kw_walk;
 
@@ -59,8 +62,8 @@ typedef enum kw_told {
   KW_UNREADABLE /* a record of the batch is damaged */
 } kw_told;
 
-/* Adds an event for every watched range that contains its key. Returns false if memory is short: then the walk is
- * incomplete, and has to be reset. */
+/* Adds an event for every watched range that contains its key, or for most_matched of them. Returns false if memory is
+ * short: then the walk is incomplete, and has to be reset. */
 bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry);
 
 /* Returns the record that the key of an event had before, borrowed as from kw_store_apply. NULL: there was none, or it

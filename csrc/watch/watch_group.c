@@ -32,7 +32,9 @@ struct kw_watch_group {
   kw_watched **found; /* result of the last match */
   size_t n_found;
   size_t cap_found;
-  size_t n; /* watchers */
+  size_t most_found;
+  bool is_partial; /* there are more */
+  size_t n;        /* watchers */
   uint64_t seed;
 };
 
@@ -336,6 +338,8 @@ void kw_watch_group_remove(kw_watch_group *group, kw_watcher *watcher) {
 /* {====== Matching ====== */
 
 static bool note(kw_watch_group *group, kw_watched *watched) {
+  group->is_partial = group->n_found == group->most_found;
+  if (group->is_partial) return false;
   if (!kw_reserve(&group->found, &group->cap_found, group->n_found + 1, sizeof *group->found))
     return false;
   group->found[group->n_found++] = watched;
@@ -368,10 +372,12 @@ static bool match_tree(kw_watch_group *group, node *n, kw_slice key, uint64_t he
   return true;
 }
 
-bool kw_watch_group_match(kw_watch_group *group, kw_slice key, kw_match *match) {
+bool kw_watch_group_match(kw_watch_group *group, kw_slice key, size_t most, kw_match *match) {
   kw_hasher hasher = kw_hasher_begin(key, group->seed);
   bool ok = true;
   group->n_found = 0;
+  group->most_found = most;
+  group->is_partial = false;
   for (size_t i = 0; i < group->n_lengths && group->lengths[i].len <= key.len && ok; i++) {
     kw_slice stem = {key.data, group->lengths[i].len};
     kw_watched *watched =
@@ -383,8 +389,9 @@ bool kw_watch_group_match(kw_watch_group *group, kw_slice key, kw_match *match) 
         kw_watched_table_find(&group->keys, key, (uint32_t)kw_hasher_until(&hasher, key.len));
     if (watched != NULL) ok = ok && note(group, watched);
   }
-  *match = (kw_match){.watched = group->found, .n = group->n_found};
-  return ok;
+  *match =
+      (kw_match){.watched = group->found, .n = group->n_found, .is_partial = group->is_partial};
+  return ok || group->is_partial;
 }
 
 /* }====== */

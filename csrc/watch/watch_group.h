@@ -32,6 +32,7 @@ struct kw_watched {
 typedef struct kw_match {
   kw_watched **watched;
   size_t n;
+  bool is_partial; /* there are more */
 } kw_match;
 
 /* Makes an empty watch group. `seed` is that of the hashes, see base/hash.h. Returns NULL if memory is short. */
@@ -47,8 +48,9 @@ bool kw_watch_group_add(kw_watch_group *group, kw_watcher *watcher);
 /* Removes a watcher from the watch group that it is in. */
 void kw_watch_group_remove(kw_watch_group *group, kw_watcher *watcher);
 
-/* Finds every watched range that contains `key`. Returns false, with some of them in *match, if memory is short. */
-bool kw_watch_group_match(kw_watch_group *group, kw_slice key, kw_match *match);
+/* Finds every watched range that contains `key`, `most` of them at most. Returns false, with some of them in *match, if
+ * memory is short. */
+bool kw_watch_group_match(kw_watch_group *group, kw_slice key, size_t most, kw_match *match);
 
 /* Returns the number of watchers. */
 size_t kw_watch_group_count(const kw_watch_group *group);

@@ -26,6 +26,7 @@ kw_watcher *kw_watcher_new(const kw_watch_spec *spec, const kw_range *range) {
 void kw_watcher_leave(kw_hub *hub, kw_watcher *watcher) {
   switch ((kw_watcher_state)watcher->state) {
     case KW_WATCHER_SYNCED:
+      kw_delivery_leave(hub, watcher);
       kw_watch_group_remove(hub->synced, watcher);
       watcher->outlet->n_synced--;
       return;

@@ -81,8 +81,8 @@ static inline kw_range kw_watcher_range(const kw_watcher *watcher) {
 
 /* True if the watcher was started at a revision after `revision`, and so has not begun. */
 static inline bool kw_watcher_is_early(const kw_watcher *watcher, int64_t revision) {
-  return watcher->state == KW_WATCHER_SYNCED && watcher->begins_later &&
-         watcher->next_rev > revision;
+  bool may_begin = watcher->state == KW_WATCHER_SYNCED || watcher->state == KW_WATCHER_LAGGING;
+  return may_begin && watcher->begins_later && watcher->next_rev > revision;
 }
 
 /* Adds a watcher, which must be in no list, at the end of a list. */

@@ -258,3 +258,132 @@ describe("a commit group with more revisions than a step tells", function()
     end)
   end)
 end)
+
+describe("a revision with more watchers than a step tells", function()
+  local store
+
+  before_each(function()
+    store = keywatch.open { now = 0 }
+    probe.set_walk_visits(store, VISITS)
+  end)
+
+  after_each(function() store:close() end)
+
+  local function open_all(n, key, options)
+    local list = {}
+    for i = 1, n do list[i] = store:open_watch(key and key(i) or "k", options) end
+    return list
+  end
+
+  --- Returns the revisions that a watch is told, in order; and that nothing is left.
+  local function take_all(handle)
+    local revisions = {}
+    for kind, list in handle.take, handle do
+      assert.equal("events", kind)
+      for _, event in ipairs(list) do revisions[#revisions + 1] = event.mod_revision end
+    end
+    return revisions
+  end
+
+  local function count_told(list)
+    local n = 0
+    for _, handle in ipairs(list) do n = n + (handle:backlog() > 0 and 1 or 0) end
+    return n
+  end
+
+  it("is told to some of them in each step, and once", function()
+    local list = open_all(20)
+    store:put("k", "")
+    assert.is_true(count_told(list) <= VISITS)
+    assert.is_true(settle(store) >= 20 / VISITS - 1)
+    for _, handle in ipairs(list) do assert.same({ 2 }, take_all(handle)) end
+  end)
+
+  it("is told once if watches begin and end meanwhile, and so are later revisions", function()
+    local ranges = { "k", "ka", "kab", "kabc" } -- of which each has a key of all
+    local list = open_all(24, function(i) return ranges[i % #ranges + 1] end, everything)
+    store:put("kabc", "")
+    for i = 1, 24, 3 do
+      step(store)
+      list[i]:close()
+      local new = store:open_watch(ranges[i % #ranges + 1], everything)
+      store:put("kabc", tostring(i))
+      probe.check(store)
+      list[i] = new
+    end
+    settle(store)
+    for i, handle in ipairs(list) do
+      local first = (i - 1) % 3 == 0 and (i - 1) / 3 + 3 or 2
+      local expected = {}
+      for revision = first, 10 do expected[#expected + 1] = revision end
+      assert.same(expected, take_all(handle))
+    end
+  end)
+
+  it("is told with the records before it, which a compaction leaves until then", function()
+    store:put("k", "before")
+    local list = open_all(20, nil, { prev_kv = true })
+    store:put("k", "after")
+    store:put("k", "last")
+    store:compact(4)
+    assert.is_true(store:is_compacting())
+    settle(store)
+    for _, handle in ipairs(list) do
+      local kind, events = handle:take()
+      assert.same({ "events", "before" }, { kind, events[1].prev and events[1].prev.value })
+    end
+    settle(store)
+    assert.is_false(store:is_compacting())
+  end)
+
+  it("is no longer told after all watches, or the store, were closed", function()
+    local list = open_all(20)
+    store:put("k", "")
+    for _, handle in ipairs(list) do
+      handle:close()
+      probe.check(store)
+    end
+    assert.is_false(step(store))
+    open_all(20)
+    store:put("k", "")
+  end)
+
+  it("is told once to watches of more ranges than a step looks at, whatever else happens", function()
+    local list = open_all(20, function(i) return ("a%02d"):format(i) end, { range_end = "z" })
+    local other, later = store:open_watch("x", everything), store:open_watch("k", { start_revision = 5 })
+    store:txn { success = { { put = "k1", value = "" }, { put = "x", value = "" }, { put = "k2", value = "" } } }
+    assert.equal(0, count_told(list))
+    store:put("k", "")
+    store:put("k", "at 4")
+    store:put("k", "at 5")
+    probe.check(store)
+    settle(store)
+    for _, handle in ipairs(list) do assert.same({ 2, 2, 2, 3, 4, 5 }, take_all(handle)) end
+    assert.same({ 2 }, take_all(other))
+    assert.same({ 5 }, take_all(later))
+    store:put("k", "")
+    settle(store)
+    for _, handle in ipairs(list) do assert.same({ 6 }, take_all(handle)) end
+  end)
+
+  it("leaves watches that begin later where they are", function()
+    local replica = keywatch.open { replica = true, now = 0 }
+    probe.set_walk_visits(replica, VISITS)
+    local list = {}
+    for i = 1, 20 do
+      list[i] = replica:open_watch(("a%02d"):format(i), { range_end = "z", start_revision = 100 })
+    end
+    local function event(revision)
+      return { { type = "put", key = "k", value = "", create_revision = revision, version = 1 } }
+    end
+    replica:load(10, {})
+    replica:apply(11, event(11))
+    repeat probe.check(replica) until not replica:step(0)
+    replica:replace(20, {})
+    repeat probe.check(replica) until not replica:step(0)
+    replica:apply(100, event(100))
+    repeat until not replica:step(0)
+    for _, handle in ipairs(list) do assert.same({ 100 }, take_all(handle)) end
+    replica:close()
+  end)
+end)
