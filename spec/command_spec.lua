@@ -518,8 +518,13 @@ cors:
   end)
 
   it("says what it needs to read a file, where that is not there", function()
-    local absent = write("lyaml.lua", "error('not this time')")
-    expect_misuse_in({ LUA_PATH = scratch .. "/?.lua;" .. package.path },
-      "%-%-config%-file [^ ]+: reading it needs the library lyaml", "serve", "--config-file", absent)
+    for text, words in pairs {
+      ["module 'lyaml' not found"] = "reading it needs the library lyaml",
+      ["not this time"] = "the library lyaml cannot be loaded: [^\n]*not this time",
+    } do
+      local path = write("lyaml.lua", ("error(%q)"):format(text))
+      expect_misuse_in({ LUA_PATH = scratch .. "/?.lua;" .. package.path }, "%-%-config%-file [^ ]+: " .. words, "serve",
+        "--config-file", path)
+    end
   end)
 end)

@@ -303,6 +303,27 @@ describe("a client whose server cannot be reached", function()
 end)
 
 describe("middleware", function()
+  it("whose `after` is cancelled is not logged, and the others are called", function()
+    local lines, calls, store = {}, {}, keywatch.open()
+    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0", on_log = function(_, text)
+      lines[#lines + 1] = text
+    end })
+    server:use { after = function()
+      calls[#calls + 1] = "waits"
+      keywatch.sleep(1000)
+    end }
+    server:use { after = function() calls[#calls + 1] = "is called" end }
+    local client = keywatch.connect(server:addresses()[1])
+    keywatch.run(function()
+      client:get("a")
+      while not calls[1] do keywatch.sleep(0) end
+    end)
+    assert.same({ { "waits", "is called" }, {} }, { calls, lines })
+    client:close()
+    server:close()
+    store:close()
+  end)
+
   it("whose `after` overflows the stack is logged as that", function()
     local lines, store = {}, keywatch.open()
     local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0", on_log = function(_, text)

@@ -446,6 +446,18 @@ describe("a work queue", function()
       end)
     end
 
+    it("an item though its task is cancelled while the limiter waits", with_queue(function(queue)
+      local seconds
+      local task = keywatch.spawn(function() seconds = queue:retry("a") end)
+      keywatch.sleep(0)
+      task:cancel()
+      assert.is_true(task:join())
+      assert.same({ 2, 0 }, { seconds, logs.count("the limiter of the work queue") })
+    end, { limiter = { forget = print, retries = print, when = function()
+      keywatch.sleep(1)
+      return 2
+    end } }))
+
     it("at once an item whose limiter answers less than 0", with_queue(function(queue)
       assert.equal(0, queue:retry("a"))
       assert.equal("a", queue:get(0))

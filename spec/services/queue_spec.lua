@@ -373,6 +373,28 @@ describe("the queue of a contest", function()
     assert.same({ {}, 1 }, { server.queues, count_of("over/") })
   end)
 
+  it("keeps no key of a call that is cancelled during a long write", function()
+    for i = 1, 20000 do store:put("many/" .. i, "") end
+    local entered, server = store:put("over/late", ""), bare_server()
+    core.store_methods.range = function(...)
+      end_calls(server)
+      return plain.range(...)
+    end
+    keywatch.run(function()
+      local long = keywatch.spawn(store.delete, store, "many/", { prefix = true })
+      local task
+      task = keywatch.spawn(function()
+        while not store:is_busy() do keywatch.sleep(0) end
+        task:cancel()
+        begin(server, 1, "over/", "over/late", entered.revision)
+      end)
+      assert.equal("cancelled", select(2, task:join()).code)
+      assert.is_true(long:join())
+    end)
+    core.store_methods.range = plain.range
+    assert.equal(0, count_of("over/"))
+  end)
+
   it("has no task for a call that waits", function()
     local _, scheduler = driver.get().inside()
     local function tasks()

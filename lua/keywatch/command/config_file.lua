@@ -35,7 +35,10 @@ end
 --- Returns the map of a YAML text, and the value that stands for null in it; or nil and what is wrong.
 local function parse_yaml(text)
   local is_there, lyaml = pcall(require, "lyaml")
-  if not is_there then return nil, ABSENT end
+  if not is_there then
+    local why = tostring(lyaml)
+    return nil, why:find("module 'lyaml' not found", 1, true) and ABSENT or "the library lyaml cannot be loaded: " .. why
+  end
   local ok, map = pcall(lyaml.load, text)
   if not ok then return nil, "it is not YAML: " .. tostring(map) end
   if map == nil or map == lyaml.null then map = {} end

@@ -143,7 +143,7 @@ end
 -- tells the end of a lease itself.
 local function suspect(self)
   if self.is_local or self:error() then return end
-  driver.get().spawn_own(pcall, lease.methods.keepalive, self.lease)
+  driver.get().spawn_own(lease.methods.keepalive, self.lease)
 end
 
 --- Returns the time at which the session is lost unless its lease is renewed before; nil if the store is in this

@@ -335,7 +335,7 @@ end
 --- Calls a method of the limiter. Returns true and its result; or false after an error, which is logged.
 local function ask(self, name, item)
   local limiter = self.limiter
-  local ok, result = pcall(limiter[name], limiter, item)
+  local ok, result = driver.compute(limiter[name], limiter, item)
   if ok then return true, result end
   log.error("%s", ("the limiter of the work queue '%s' has failed in '%s': %s"):format(self.name or "", name,
     errors.text_of(result)))

@@ -294,7 +294,10 @@ local function tell_after(call, status)
   for _, ware in ipairs(call.server.middleware) do
     if ware.after then
       local ok, trouble = xpcall(ware.after, with_traceback, call, status)
-      if not ok then call.server.failures:line("after %s: %s", call.path, errors.raised(trouble).traceback) end
+      trouble = not ok and errors.raised(trouble)
+      if trouble and not driver.is_cancellation(trouble.err) then
+        call.server.failures:line("after %s: %s", call.path, trouble.traceback)
+      end
     end
   end
 end

@@ -5,6 +5,9 @@
 
 local calls = require "keywatch.server.call"
 local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local log = require "keywatch.support.log"
 local names = require "keywatch.concurrency.names"
 local queue = require "keywatch.concurrency.queue"
 local refusal = require "keywatch.server.services.refusal"
@@ -43,9 +46,15 @@ end
 
 -- {====== Turns ======
 
---- Deletes the key of a call that has failed, or is over. Raises nothing, also if the store is closed.
-local function delete_key(store, key)
-  pcall(store.delete, store, key)
+--- Deletes the key of a call that has failed, or is over, also in a task that is cancelled. Raises nothing, also if the
+-- store is closed.
+local function delete_key(server, key)
+  local store = server.store
+  local ok, deleted, err = driver.finish(pcall, store.delete, store, key)
+  if not ok then err = deleted end
+  if err == nil or errors.text_of(err):find("is closed", 1, true) then return end
+  server.log.warn("the key %s of a call that is over could not be deleted, and goes with its lease: %s", log.quote(key),
+    errors.text_of(err))
 end
 
 -- A turn: a call that waits until its key is the oldest. The call has no task meanwhile: see `enroll` of
@@ -55,7 +64,7 @@ local turn_mt = { __index = turn_methods }
 
 --- The function of a worker: deletes the key of a call that is over.
 local function delete_key_of(turn)
-  delete_key(turn.call.server.store, turn.key)
+  delete_key(turn.call.server, turn.key)
 end
 
 --- Returns the answer to a call that waits no more, or nil and a refusal. If the wait has failed, the client's key is
@@ -63,7 +72,7 @@ end
 local function end_wait(turn, err)
   queue.leave(turn)
   if err == nil then return turn.finish() end
-  delete_key(turn.call.server.store, turn.key)
+  delete_key(turn.call.server, turn.key)
   return nil, unknown(err)
 end
 
@@ -95,7 +104,7 @@ end
 local function answer_in_turn(server, call, prefix, key, created, finish)
   local ok, has_turn, err = pcall(is_oldest, server, prefix, created)
   if not ok or has_turn == nil or call.is_over then
-    delete_key(server.store, key)
+    delete_key(server, key)
     if not ok then error(has_turn, 0) end
     if has_turn ~= nil then error(core.new_error("cancelled"), 0) end
     return nil, unknown(err)
