@@ -276,6 +276,19 @@ describe("a world", function()
     assert.equal("closed", select(2, w:next(0)).code)
   end)
 
+  it("closes all, and raises the first error of that", function()
+    local world = testing.world()
+    local bad, good = world:client(), world:client()
+    local close = bad.close
+    bad.close = function(self)
+      close(self)
+      error("on purpose", 0)
+    end
+    assert.error_matches(function() world:close() end, "^on purpose$")
+    for _, client in ipairs { bad, good } do assert.equal("closed", client:state().state) end
+    assert.matches("closed", tostring(world))
+  end)
+
   it("cannot be closed in one of its tasks", function()
     local ok, err = pcall(testing.run, function(world) world:close() end)
     assert.is_false(ok)

@@ -371,8 +371,10 @@ local function tend(self, now)
     if place and ok then
       place.deadline = deadline
     elseif place then
+      local text = tostring(deadline)
       place.deadline = nil
-      place.is_dead = deadline:find("is closed", 1, true) ~= nil
+      place.is_dead = text:find("is closed", 1, true) ~= nil
+      if not place.is_dead and not text:find("in the middle of a call", 1, true) then error(deadline, 0) end
       is_idle = is_idle and place.is_dead
     end
   end

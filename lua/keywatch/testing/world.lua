@@ -115,9 +115,14 @@ local function open(opts)
   return new(opts)
 end
 
---- Calls a function for each object of a list, and ignores its errors.
+--- Calls a function for each object of a list. Returns nil, or { the first error }.
 local function close_each(list, close)
-  for _, object in pairs(list) do pcall(close, object) end
+  local raised
+  for _, object in pairs(list) do
+    local ok, err = pcall(close, object)
+    if not ok then raised = raised or { err } end
+  end
+  return raised
 end
 
 --- Closes the world: its clients, servers and stores, and those tasks that still live. Idempotent.
@@ -128,12 +133,13 @@ function world_methods:close()
   if self.driver.inside().is_turning then check.misuse("close: a finalizer cannot close a world that runs") end
   self.is_closed = true
   self.driver.on_connect = nil
-  close_each(self.clients, function(client) client:close() end)
-  close_each(self.servers, servers.discard)
+  local of_clients = close_each(self.clients, function(client) client:close() end)
+  local raised = close_each(self.servers, servers.discard) or of_clients
   local ok, err = pcall(self.driver.run, function() end) -- cancels the tasks
   drivers.use(self.before)
   log.use_world(nil)
   if not ok then error(err, 0) end
+  if raised then error(raised[1], 0) end
 end
 
 world_mt.__close = world_methods.close
