@@ -523,8 +523,8 @@ cors:
       ["not this time"] = "the library lyaml cannot be loaded: [^\n]*not this time",
     } do
       local path = write("lyaml.lua", ("error(%q)"):format(text))
-      expect_misuse_in({ LUA_PATH = scratch .. "/?.lua;" .. package.path }, "%-%-config%-file [^ ]+: " .. words, "serve",
-        "--config-file", path)
+      expect_misuse_in({ LUA_PATH = scratch .. "/?.lua;" .. package.path },
+        "%-%-config%-file [^ ]+: " .. words, "serve", "--config-file", path)
     end
   end)
 end)

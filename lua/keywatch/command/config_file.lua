@@ -37,7 +37,8 @@ local function parse_yaml(text)
   local is_there, lyaml = pcall(require, "lyaml")
   if not is_there then
     local why = tostring(lyaml)
-    return nil, why:find("module 'lyaml' not found", 1, true) and ABSENT or "the library lyaml cannot be loaded: " .. why
+    if why:find("module 'lyaml' not found", 1, true) then return nil, ABSENT end
+    return nil, "the library lyaml cannot be loaded: " .. why
   end
   local ok, map = pcall(lyaml.load, text)
   if not ok then return nil, "it is not YAML: " .. tostring(map) end
