@@ -17,8 +17,8 @@ local CERT, KEY = require("keywatch.tls").self_sign { hosts = "127.0.0.1" }
 
 local DIRECTORY = rawget(_G, "KW_HAUNTED")
 local FAULTS = tonumber(os.getenv("KW_FAULTS")) or 1 -- times as often
-local ROUNDS, PATIENT_ROUNDS = 75 * FAULTS, 15 * FAULTS -- of an action in a flow; and where somebody may wait
-local VIRTUAL_ROUNDS = 15 * FAULTS -- the same, in virtual time
+local ROUNDS, PATIENT_ROUNDS = 25 * FAULTS, 5 * FAULTS -- of an action in a flow; and where somebody may wait
+local VIRTUAL_ROUNDS = 5 * FAULTS -- the same, in virtual time
 local MOST_TRIES = 300 -- in each flow, of an action that has not happened in any binding yet
 local SECONDS = 20                     -- after which what is waited for is taken for lost
 local FEW = 0.1                        -- the same, of a client whose server a finalizer may have closed
