@@ -201,7 +201,9 @@ case("store:advance", of("replica", 7))
 case("store:advance", of("replica", 1))
 
 -- A store with a disk, and one whose disk has failed: there every write fails.
-for _, name in ipairs { "settled", "go_on", "defragmented", "has_threads" } do case("durable:" .. name, of "durable") end
+for _, name in ipairs { "settled", "go_on", "defragmented", "has_threads" } do
+  case("durable:" .. name, of "durable")
+end
 case("durable:read_on", of("durable", 1))
 case("durable:set_bell", function(w) return w.durable, w.loop:bell() end)
 for _, name in ipairs { "has_job", "work" } do case("durable:" .. name, of("durable", 1)) end
