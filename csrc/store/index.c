@@ -602,20 +602,31 @@ void kw_index_remove(kw_index *index, kw_key_history *history) {
   kw_key_history_free(history);
 }
 
-static void drop_node(kw_index_node *node) {
-  for (unsigned i = 0; i < node->n; i++) {
-    if (node->is_leaf) {
-      kw_key_history_free(node->items[i]);
-    } else {
-      drop_node(inner_of(node)->children[i]);
+/* Frees a node from its end. Returns false if the work ends before. */
+static bool drop_node(kw_index_node *node, kw_work *work) {
+  for (; node->n > 0; node->n--) {
+    unsigned at = node->n - 1u;
+    if (!node->is_leaf) {
+      if (!drop_node(inner_of(node)->children[at], work)) return false;
+      continue;
     }
+    if (!kw_work_is_left(work)) return false;
+    kw_work_spend(work, 0);
+    kw_key_history_free(node->items[at]);
   }
   kw_free(node);
+  return true;
+}
+
+bool kw_index_drop_within(kw_index *index, kw_work *work) {
+  if (index->root != NULL && !drop_node(index->root, work)) return false;
+  *index = (kw_index){0};
+  return true;
 }
 
 void kw_index_drop(kw_index *index) {
-  if (index->root != NULL) drop_node(index->root);
-  *index = (kw_index){0};
+  kw_work work = kw_work_without_end();
+  kw_index_drop_within(index, &work);
 }
 
 /* }====== */

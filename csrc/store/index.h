@@ -18,6 +18,7 @@
 
 #include "model/range.h"
 #include "store/key_history.h"
+#include "store/work.h"
 
 #ifdef KW_PROBE
 #define KW_INDEX_FAN 8 /* small, so that tests meet every split and merge */
@@ -55,6 +56,9 @@ typedef struct kw_index_cursor {
 
 /* Frees all nodes and histories. An all-zero index is empty and ready for use. */
 void kw_index_drop(kw_index *index);
+
+/* Frees some of them. Returns true if none is left. Until then the index can only be dropped. */
+bool kw_index_drop_within(kw_index *index, kw_work *work);
 
 /* Returns the history of a key, or NULL. The index owns all histories. */
 kw_key_history *kw_index_find(const kw_index *index, kw_slice key);

@@ -484,14 +484,30 @@ void kw_log_free_passed(kw_log *log) {
   }
 }
 
-/* Takes the first `n` chunks out of the directory; their records are freed later. */
-static void pass_chunks(kw_log *log, size_t n) {
-  for (size_t i = 0; i < n; i++) {
-    chunk *c = log->places[i].chunk;
-    log->tail_bytes -= c->bytes;
-    log->passed_bytes += c->bytes;
+/* The records of a chunk of a directory are freed later. */
+static void pass_chunk(kw_log *log, chunk *c) {
+  log->passed_bytes += c->bytes;
+  c->next = log->passed;
+  log->passed = c;
+}
+
+void kw_log_pass_all(kw_log *log, kw_log *old) {
+  for (size_t i = 0; i < old->n; i++) pass_chunk(log, old->places[i].chunk);
+  log->passed_bytes += old->passed_bytes;
+  for (chunk *c; (c = old->passed) != NULL;) {
+    old->passed = c->next;
     c->next = log->passed;
     log->passed = c;
+  }
+  old->n = 0;
+  kw_log_free(old);
+}
+
+/* Takes the first `n` chunks out of the directory. */
+static void pass_chunks(kw_log *log, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    log->tail_bytes -= log->places[i].chunk->bytes;
+    pass_chunk(log, log->places[i].chunk);
   }
   log->n -= n;
   if (n > 0) memmove(log->places, log->places + n, log->n * sizeof log->places[0]);

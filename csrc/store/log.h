@@ -139,6 +139,10 @@ void kw_log_move_to_disk(kw_log *log, int64_t rev);
 /* Returns the revision up to which records are read from the database. */
 int64_t kw_log_on_disk(const kw_log *log);
 
+/* Drops all records of another log from memory, and frees that log. The records are freed in kw_log_free_passed of
+ * `log`. No commit group may point to them. */
+void kw_log_pass_all(kw_log *log, kw_log *old);
+
 /* True if dropped records still take memory. */
 bool kw_log_has_passed(const kw_log *log);
 

@@ -75,10 +75,16 @@ struct kw_replica_fill {
 
 enum { PUT, DELETE }; /* `sub` of an item */
 
+/* The store frees the contents that are not used, in steps. */
 static void detach(kw_replica_fill *fill) {
-  fill->store->filling = NULL;
-  fill->store->is_merging = false;
+  kw_store *store = fill->store;
+  store->filling = NULL;
+  store->is_merging = false;
   fill->store = NULL;
+  if (fill->log == NULL) return;
+  kw_index_drop(&store->replaced);
+  store->replaced = fill->index;
+  kw_log_pass_all(store->log, fill->log);
 }
 
 /* Undoes what a merge has written, in one piece: memory was short, or the merge is not wanted any more. */
@@ -124,8 +130,6 @@ bool kw_replica_fill_is_of(const kw_replica_fill *fill, const kw_store *store, k
 
 void kw_replica_fill_free(kw_replica_fill *fill) {
   if (fill->store != NULL) kw_replica_detach(fill->store);
-  kw_index_drop(&fill->index);
-  if (fill->log != NULL) kw_log_free(fill->log);
   kw_sorter_drop(&fill->sorter);
   kw_free(fill);
 }

@@ -113,6 +113,7 @@ void kw_store_free(kw_store *store) {
   if (store->committer != NULL) kw_committer_close(store->committer);
   kw_leases_drop(&store->leases);
   kw_index_drop(&store->index);
+  kw_index_drop(&store->replaced);
   kw_rows_drop(&store->rows);
   if (store->log != NULL) kw_log_free(store->log);
   if (store->database != NULL) kw_database_close(store->database);
@@ -316,8 +317,19 @@ static int64_t earlier(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
+/* True if contents have to be freed that are no longer used. */
+static bool has_passed(const kw_store *store) {
+  return kw_log_has_passed(store->log) || store->replaced.root != NULL;
+}
+
+static void free_passed(kw_store *store) {
+  kw_work work = kw_work_of_turn();
+  kw_log_free_passed(store->log);
+  kw_index_drop_within(&store->replaced, &work);
+}
+
 int64_t kw_store_deadline(const kw_store *store) {
-  if (kw_log_has_passed(store->log) || kw_store_is_busy(store)) return INT64_MIN;
+  if (has_passed(store) || kw_store_is_busy(store)) return INT64_MIN;
   if (kw_leases_has_forgotten(&store->leases, kw_undo_first(&store->undo))) return INT64_MIN;
   if (!kw_link_is_alone(&store->snapshots) && kw_snapshot_is_due(store)) return INT64_MIN;
   int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
@@ -331,15 +343,14 @@ static bool step(kw_store *store, int64_t now) {
   kw_work work = kw_work_of_turn();
   store->now = now;
   kw_log_release(store->log);
-  kw_log_free_passed(store->log);
+  free_passed(store);
   kw_snapshot_step(store);
   kw_leases_forget(&store->leases, kw_undo_first(&store->undo), &work);
   kw_store_go_on(store, &work);
   if (kw_store_is_busy(store) || !kw_work_is_left(&work)) return true;
-  bool has_passed = kw_log_has_passed(store->log);
-  if (store->failure != KW_OK) return has_passed;
+  if (store->failure != KW_OK) return has_passed(store);
   kw_durability_step(store, now);
-  bool more = kw_lessor_step(store, now) || has_passed;
+  bool more = kw_lessor_step(store, now) || has_passed(store);
   if (kw_store_is_busy(store)) return true;
   kw_retention_step(store, now);
   if (kw_compaction_deadline(store) <= now) {

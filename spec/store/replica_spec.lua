@@ -316,6 +316,31 @@ describe("a replica", function()
       assert.equal(30, store:status().revision)
     end)
 
+    if probe then
+      it("frees in steps what is replaced", function()
+        local KEYS, value = 300, ("x"):rep(100)
+        local kvs = {}
+        for i = 1, KEYS do kvs[i] = kv(("k%03d"):format(i), i, { value = value }) end
+        store:replace(KEYS, kvs)
+        repeat until not store:step(0)
+        collectgarbage()
+        collectgarbage("stop")
+        local before, steps = probe.bytes(), 0
+        local bytes, more = before, true
+        assert(store:replace(KEYS + 1, {}))
+        while more do
+          assert.is_true(bytes - probe.bytes() < before / 5)
+          bytes = probe.bytes()
+          more = store:step(0)
+          probe.check(store)
+          steps = steps + 1
+        end
+        collectgarbage("restart")
+        assert.is_true(steps > 10)
+        assert.is_true(bytes < before - KEYS * #value)
+      end)
+    end
+
     it("refuses writes as read-only", function()
       expect_code("read_only", store:put("a", "x"))
       expect_code("read_only", store:delete("a"))
