@@ -155,14 +155,17 @@ void kw_delivery_step(kw_hub *hub) {
   if (!more) hub->is_behind = false;
 }
 
-/* Each revision is told as one batch. */
+/* Each revision is told as one batch. Watchers that are not told at once may yet have to lag. */
 static void on_visible(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
-  if (hub->is_behind || kw_watch_group_count(hub->synced) == 0) return;
-  hub->tell_next = (kw_revision){.main = before + 1};
-  hub->has_lagged = false;
-  hub->walk.compacted = kw_store_compact_revision(hub->store);
-  kw_delivery_step(hub);
+  if (kw_watch_group_count(hub->synced) == 0) return;
+  if (!hub->is_behind) {
+    hub->tell_next = (kw_revision){.main = before + 1};
+    hub->has_lagged = false;
+    hub->walk.compacted = kw_store_compact_revision(hub->store);
+    kw_delivery_step(hub);
+  }
+  if (hub->is_behind) kw_store_want_history(hub->store);
 }
 
 /* The compactions of a replica follow its events: with a step for each, a hub that is behind keeps up with any feed. */

@@ -187,7 +187,6 @@ static bool is_in_gap(const kw_hub *hub, const kw_watcher *watcher) {
 static bool begin(kw_hub *hub, kw_watcher *watcher) {
   int64_t now = kw_store_revision(hub->store);
   if (watcher->next_rev > 0 && watcher->next_rev <= now) {
-    kw_store_want_history(hub->store);
     kw_watcher_enter_lagging(hub, watcher);
     return true;
   }

@@ -46,6 +46,7 @@ void kw_watcher_enter_lagging(kw_hub *hub, kw_watcher *watcher) {
   watcher->state = KW_WATCHER_LAGGING;
   watcher->begins_later = false; /* it has begun */
   kw_watcher_list_add(&hub->lagging, watcher);
+  kw_store_want_history(hub->store);
 }
 
 static void enter_blocked(kw_watcher *watcher) {

@@ -174,6 +174,40 @@ describe("a watch from the past", function()
   end)
 end)
 
+describe("a replica that forgets its history while nobody needs it", function()
+  local REVISIONS, WATCHES = 8, 6
+
+  local function events(revision, n)
+    local list = {}
+    for i = 1, n do
+      list[i] = { type = "put", key = ("k%02d"):format(i), value = "", create_revision = revision, version = 1 }
+    end
+    return list
+  end
+
+  for what, first in pairs { ["a long one"] = 20, ["a short one"] = 1 } do
+    it("tells its watches, which could not be told in one step, revisions of many events after " .. what, function()
+      local store = keywatch.open { now = 0, replica = true, history_idle_bytes = 0 }
+      probe.set_walk_visits(store, VISITS)
+      store:load(10, {})
+      local handles = {}
+      for i = 1, WATCHES do handles[i] = store:open_watch("k", everything) end
+      store:apply(11, events(11, first))
+      for revision = 12, 10 + REVISIONS do store:apply(revision, events(revision, 20)) end
+      settle(store)
+      for _, handle in ipairs(handles) do
+        local n = 0
+        for kind, list in handle.take, handle do
+          assert.equal("events", kind)
+          n = n + #list
+        end
+        assert.equal(first + 20 * (REVISIONS - 1), n)
+      end
+      store:close()
+    end)
+  end
+end)
+
 describe("a commit group with more revisions than a step tells", function()
   local REVISIONS = 30
   local store, handle
