@@ -152,3 +152,28 @@ for kind, open in pairs(many_keys.kinds) do
     end)
   end)
 end
+
+if probe then
+  describe("a list of leases whose expiry fails with its commit group", function()
+    it("has all of them, also if it is made while they are put back", function()
+      local store = directory.open(directory.new())
+      for _ = 1, MANY do assert(store:lease_grant(10)) end
+      keywatch.run(function()
+        local lists = {}
+        probe.hold_disk(store, true)
+        probe.fail_disk(store, "no_memory")
+        while store:status().leases > 0 do store:step(30) end
+        local function list()
+          lists[#lists + 1] = keywatch.spawn(function() assert.equal(MANY, #assert(store:leases())) end)
+          keywatch.sleep(0)
+        end
+        for _ = 1, 5 do list() end
+        probe.hold_disk(store, false)
+        while store:status().leases < MANY do list() end
+        assert(keywatch.join(lists))
+      end)
+      store:close()
+      directory.remove_all()
+    end)
+  end)
+end
