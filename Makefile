@@ -1,7 +1,7 @@
 # keywatch: every command of the project. On a fresh Debian machine each of them installs what it needs.
 
 .DEFAULT_GOAL := build
-.PHONY: deps build test test-tls run check fuzz bench lint format clean help
+.PHONY: deps build test test-tls run check simulate fuzz bench lint format clean help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --jobs=$(shell nproc)
 
@@ -137,6 +137,18 @@ $(eval $(call probe_build,tsan,lua5.4))
 
 check: $(PROBES) build/fault.so build/go/peer fuzz           ## sanitizers, valgrind, aggressive collection, finalizers, fuzzing
 	@spec/run $(foreach how,valgrind check gc fin,$(VMS:%=$(how)-%)) tsan-lua5.4
+
+# Simulation: the whole system in one process, in virtual time, from one seed.
+SEEDS ?= $(if $(SEED),1,200)
+SEED ?= 1
+VM ?= luajit
+LUA_OF.lua5.4 := 5.4
+LUA_OF.luajit := 5.1
+SIMULATE = env LUA_PATH="./?.lua;build/$(VM)/share/lua/$(LUA_OF.$(VM))/?.lua;build/$(VM)/share/lua/$(LUA_OF.$(VM))/?/init.lua;;" \
+  LUA_CPATH="build/$(VM)/lib/lua/$(LUA_OF.$(VM))/?.so;;" $(VM) spec/simulation/simulate.lua
+
+simulate: build/$(VM)/built     ## SEEDS=200 simulations from SEED=1 on, in virtual time; KEEP=… has a part of one
+	@$(SIMULATE) --seeds=$(SEEDS) --seed=$(SEED) --jobs=$(shell nproc) $(if $(KEEP),--keep=$(KEEP))
 
 # Fuzzing: the core without Lua, and an arena of its own.
 FUZZERS := split decode serve client image content journal tls tls_peer

@@ -368,6 +368,7 @@ local WORLD = {
   cut = { kind({}, none, 5, {}) },
   isolate = { kind({}, none, 5, {}) },
   join = { kind({}, none, 5, {}) },
+  pause = { kind(1, none, -1, "x", {}) },
   close = {},
 }
 local WORLD_SERVER = {

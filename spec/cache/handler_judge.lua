@@ -61,8 +61,10 @@ function ledger_methods:note(key, text, revision)
   if not text and not before then return end
   local change = { text = text, revision = revision,
     create_revision = text and (before and before.create_revision or revision) or nil }
-  epoch.keys[key] = epoch.keys[key] or {}
-  table.insert(epoch.keys[key], change)
+  local list = epoch.keys[key] or {}
+  if #list > 0 and list[#list].revision == revision then list.is_fleeting = true end -- it came and went at once
+  epoch.keys[key] = list
+  table.insert(list, change)
   epoch.content[key] = text and change or nil
   epoch.revision = revision
 end
@@ -257,9 +259,11 @@ function methods:expected(key, position, known)
   return list
 end
 
---- Whether a change of a key after a position was in a gap.
+--- Whether a change of a key after a position was in a gap, or one revision has changed the key twice.
 function methods:has_gap(key, position)
-  for _, change in ipairs(self.ledger.epochs[self.ledger.epoch].keys[key] or {}) do
+  local list = self.ledger.epochs[self.ledger.epoch].keys[key] or {}
+  if list.is_fleeting then return true end
+  for _, change in ipairs(list) do
     if change.revision > position and self:is_in_gap(change.revision) then return true end
   end
   return false

@@ -52,11 +52,11 @@ end
 
 --- Reads leaders until the last one.
 local function observe(world, observer, client)
-  local found, err = client:election(NAME):observe { timeout = PATIENCE }
+  local found, err = client:election(NAME):observe { timeout = world.silence or PATIENCE }
   if not found then return world:object("nobody can observe: %s", tostring(err)) end
   while true do
     local kv
-    kv, err = found:next(PATIENCE)
+    kv, err = found:next(world.silence or PATIENCE)
     if not kv then return world:object("an observer ends: %s", tostring(err)) end
     table.insert(observer, ("%s %s %d"):format(kv.key, kv.value, kv.mod_revision))
     if kv.value == LAST then return found:close() end

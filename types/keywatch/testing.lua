@@ -73,6 +73,10 @@ function World:isolate(client) end
 ---@param client keywatch.Client
 function World:join(client) end
 
+---The whole process stands still for so long.
+---@param seconds number
+function World:pause(seconds) end
+
 ---@class keywatch.testing.ServeOptions
 ---@field url? string
 ---@field open? keywatch.OpenOptions of its store

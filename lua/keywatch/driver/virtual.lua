@@ -172,6 +172,10 @@ local function new(now, opts)
     if has_thread then driver.hear() end
   end
   function driver.look() network:pump() end
+
+  --- Moves the clock while everything stands still, as in a process that was stopped: what was due happens afterwards.
+  function driver.pause(seconds) advance(time + seconds) end
+
   function driver.hosts(object) return network:hosts(object) end
   function driver.release(object) network:release(object) end
 

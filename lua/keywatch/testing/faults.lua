@@ -26,7 +26,7 @@ local REMEMBERED = 1000 -- requests whose keys are known
 local NO_LEADER = { grpc_status = 14, message = "etcdserver: no leader" }
 
 local KINDS = { "refuse", "delay", "hang", "lose_request", "lose_answer", "mute" }
-local MOMENTS = { "cut", "isolate", "stop", "kill", "compact", "restore", "replace", "lose_lease" }
+local MOMENTS = { "cut", "isolate", "stop", "kill", "compact", "restore", "replace", "lose_lease", "pause" }
 
 local rule_methods = {}
 local rule_mt = { __name = "keywatch.testing.rule", __index = rule_methods }

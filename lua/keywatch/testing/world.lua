@@ -286,6 +286,16 @@ function world_methods:join(client)
   self.network.isolated[origin_of(self, client, "join")] = nil
 end
 
+--- Lets so many seconds pass while the whole process stands still: tasks, clients and servers. What was due meanwhile
+-- happens afterwards.
+function world_methods:pause(seconds)
+  check.self(self, "pause", world_mt)
+  check.argument(is_time(seconds), 1, "pause", "a number of seconds", seconds)
+  check_open(self, "pause")
+  self.counts.pause = self.counts.pause + 1
+  self.driver.pause(seconds)
+end
+
 -- }======
 
 return { run = run, open = open, methods = world_methods }

@@ -1,0 +1,112 @@
+--- What goes wrong in a simulation, by name. Each fault is a function (sim, random), called as a task, which may wait.
+-- It ends its fault itself, or sim:heal does.
+--
+--   chance       of how many programs it is a fault, where it can occur
+--   is_rough     it needs judges that know of it: programs with actors that are strict do not have it
+--   is_compacting, is_durable    it compacts; it needs a durable store
+
+local keywatch = require "keywatch"
+
+local MOST_SECONDS = 15 -- of one fault
+local LEAST_LOST = 20   -- revisions that a restore loses: so many that all who come back notice it
+
+local faults = {}
+
+local function seconds(random, most) return random:between(1, (most or MOST_SECONDS) * 100) / 100 end
+
+local function add(name, chance, act, fields)
+  local fault = { name = name, chance = chance, act = act }
+  for field, value in pairs(fields or {}) do fault[field] = value end
+  faults[#faults + 1] = fault
+end
+
+-- {====== The network ======
+
+add("cut", 1, function(sim, random) sim:server(random):cut() end)
+add("cut_client", 2, function(sim, random) sim.world:cut(random:pick(sim.slots).client) end)
+
+add("isolate", 2, function(sim, random)
+  local server = sim:server(random)
+  server:isolate()
+  keywatch.sleep(seconds(random))
+  server:join()
+end)
+
+add("isolate_client", 2, function(sim, random)
+  local client = random:pick(sim.slots).client
+  sim.world:isolate(client)
+  keywatch.sleep(seconds(random))
+  if not sim.closed[client] then sim.world:join(client) end
+end)
+
+add("slow", 2, function(sim, random)
+  local server = sim:server(random)
+  server:slow(0, seconds(random, 2))
+  keywatch.sleep(seconds(random))
+  server:slow(0)
+end)
+
+local METHODS = { "read", "write", "put", "txn", "get", "watch", "keepalive", "lease" }
+
+for _, kind in ipairs { "refuse", "delay", "hang", "lose_request", "lose_answer", "mute" } do
+  add(kind, 3, function(sim, random)
+    local rule = { kind, method = random:pick(METHODS), server = sim:server(random) }
+    if random:one_in(2) then rule.count = random:between(1, 4) else rule.chance = random:between(1, 40) / 100 end
+    if kind == "refuse" then rule.error = random:pick { "too_many_requests", "unavailable" } end
+    if kind == "delay" then rule.seconds = { 0, seconds(random, 5) } end
+    rule = sim.world:fault(rule)
+    keywatch.sleep(seconds(random, 30))
+    rule:stop()
+  end)
+end
+
+-- }======
+
+-- {====== Machines ======
+
+add("restart", 2, function(sim, random) sim:server(random):restart(seconds(random, 8)) end)
+
+--- The whole process stands still.
+add("jump", 3, function(sim, random) sim.world:pause(seconds(random, random:pick { 1, 1, MOST_SECONDS })) end)
+
+-- }======
+
+-- {====== Stores ======
+
+add("compact", 3, function(sim, random)
+  local server = sim:server(random)
+  local truth = sim:truth_of(server)
+  local last = server.store:status().revision
+  local revision = random:one_in(2) and last or random:between(math.max(1, last - 30), last)
+  truth.epoch.compactions[#truth.epoch.compactions + 1] = { revision = revision, began = keywatch.now() }
+  server:compact(revision)
+end, { is_compacting = true })
+
+add("lose_lease", 4, function(sim, random)
+  local server = sim:server(random)
+  local ids = server.store:leases()
+  if #ids == 0 then return end
+  local id = random:pick(ids)
+  sim:truth_of(server):note_lease(id, "end", keywatch.now())
+  sim.lost_leases[tostring(id)] = true
+  server:lose_lease(id)
+end, { is_rough = true })
+
+--- Everything is well, and nobody writes, until all have seen that the server was set back.
+local function set_back(sim, random, choose)
+  local server = sim:server(random)
+  local truth = sim:truth_of(server)
+  sim:hush(function()
+    if truth:restore(choose(truth.epoch.last, random)) then sim:trace("epoch %d begins", truth.epoch.number) end
+  end)
+end
+
+add("restore", 6, function(sim, random)
+  set_back(sim, random, function(last) return math.max(1, last - random:between(LEAST_LOST, 60)) end)
+end, { is_rough = true })
+
+add("replace", 8, function(sim, random) set_back(sim, random, function() return nil end) end, { is_rough = true })
+
+-- }======
+
+return { list = faults, add = add, seconds = seconds }

@@ -1,0 +1,105 @@
+--- The program of `make simulate`: simulations of many seeds, in several processes side by side.
+--
+--   simulate.lua [--seeds=N] [--seed=S] [--jobs=J] [--keep=ATOM,…] [--trace=FILE] [--shrink=SECONDS] [--seconds=T]
+--
+-- N seeds are run, from S on. A seed that fails is printed with what the judge objects to, the command that repeats it,
+-- and a short program that fails for the same reason. The last line is "N passed, N failed".
+
+local shrink = require "spec.simulation.shrink"
+local simulation = require "spec.simulation.simulation"
+
+local SHOWN = 5 -- objections of a seed
+local LINES = 80 -- of the trace of a short program
+
+local options = { seeds = 1, seed = 1, jobs = 1, shrink = 60 }
+for _, word in ipairs(arg) do
+  local name, value = word:match("^%-%-(%a+)=(.*)$")
+  if not name then error("simulate: what is " .. word .. "?", 0) end
+  options[name] = tonumber(value) or value
+end
+
+local function show(objections)
+  for i = 1, math.min(SHOWN, #objections) do print("  " .. objections[i]:gsub("\n", "\n    "):sub(1, 2000)) end
+  if #objections > SHOWN then print(("  and %d more"):format(#objections - SHOWN)) end
+end
+
+--- Prints a short program: its trace, and the command.
+local function show_short(plan, list)
+  local again = simulation.run(plan, shrink.set_of(list), true)
+  print(("  %d of %d atoms are enough: %s"):format(#list, #simulation.atoms_of(plan), again.objections[1] or "nothing"))
+  for i = 1, math.min(LINES, #again.lines) do print("    " .. again.lines[i]) end
+  print(("  to repeat: make simulate SEED=%d KEEP=%s"):format(plan.seed, table.concat(list, ",")))
+end
+
+--- Runs a seed. Returns true if nothing is objected to.
+local function run(seed)
+  local plan, keep = simulation.plan(seed, { seconds = options.seconds }), nil
+  if options.keep then
+    keep = {}
+    for name in tostring(options.keep):gmatch("[^,]+") do keep[name] = true end
+  end
+  local result = simulation.run(plan, keep, options.trace ~= nil)
+  if options.trace then
+    local file = assert(io.open(options.trace, "w"))
+    file:write(table.concat(result.lines, "\n"), "\n")
+    file:close()
+  end
+  local is_alone = options.seeds == 1
+  if is_alone then print(("seed %d: %d operations, trace %s"):format(seed, result.n_operations, result.hash)) end
+  if #result.objections == 0 then return true end
+  print(("seed %d FAILED:"):format(seed))
+  show(result.objections)
+  print(("  to repeat: make simulate SEED=%d"):format(seed))
+  if not keep and options.shrink > 0 then
+    show_short(plan, (shrink.shrink(plan, result.objections[1], options.shrink)))
+  end
+  return false
+end
+
+local function run_all(from, step)
+  local passed, failed = 0, 0
+  for seed = from, options.seed + options.seeds - 1, step do
+    if run(seed) then passed = passed + 1 else failed = failed + 1 end
+    io.stdout:flush()
+  end
+  return passed, failed
+end
+
+--- Starts other processes, each of which has some of the seeds, and adds up what they tell.
+local function run_side_by_side()
+  local passed, failed, pipes = 0, 0, {}
+  local interpreter, i = arg[0], 0
+  repeat
+    interpreter, i = arg[i - 1] or interpreter, i - 1
+  until not arg[i]
+  for job = 0, options.jobs - 1 do
+    pipes[#pipes + 1] = assert(io.popen(("%s %s --seed=%d --seeds=%d --step=%d --shrink=%d"):format(interpreter, arg[0],
+      options.seed + job, options.seeds - job, options.jobs, options.shrink)))
+  end
+  for _, pipe in ipairs(pipes) do
+    local last
+    for line in pipe:lines() do
+      local p, f = line:match("^(%d+) passed, (%d+) failed$")
+      if p then
+        passed, failed, last = passed + tonumber(p), failed + tonumber(f), line
+      else
+        print(line)
+      end
+    end
+    if not last then
+      print("a process has died")
+      failed = failed + 1
+    end
+    pipe:close()
+  end
+  return passed, failed
+end
+
+local passed, failed
+if options.jobs > 1 and options.seeds > 1 then
+  passed, failed = run_side_by_side()
+else
+  passed, failed = run_all(options.seed, options.step or 1)
+end
+print(("%d passed, %d failed"):format(passed, failed))
+os.exit(failed == 0 and passed > 0)

@@ -1,0 +1,515 @@
+--- A simulation: servers, clients, caches, controllers and all that goes wrong, in one process, in virtual time, from
+-- one seed.
+--
+-- A *plan* follows from the seed: the options of servers and clients, the actors (workload.lua) and the faults
+-- (faults.lua), each with a seed of its own. Each seed has a few kinds of both alone, so that rare mixes occur. The
+-- atoms of a plan are the steps of its actors, and its faults; a run may leave out any of them (shrink.lua).
+--
+-- run(plan) makes the program until its time is over. Then faults end and writers stop, and after some seconds of
+-- silence everything must be what its server has. The judge looks at all that was told (judge.lua).
+
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
+
+local difference = require("spec.support.difference").difference
+local fault_list = require("spec.simulation.faults").list
+local handler_judge = require "spec.cache.handler_judge"
+local new_random = require("spec.support.random").new
+local perform, show = require("spec.support.request").perform, require("spec.support.request").show
+local truths = require "spec.simulation.truth"
+local workload = require "spec.simulation.workload"
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+local judge, kinds = workload.judge, workload.kinds
+
+local SECONDS = 100  -- of a program
+local SILENCE = 45   -- seconds after which everything must be well
+local COLLECT = 25   -- seconds between two collections
+local MOST_TRACE = 200000
+local KV_PREFIXES = { "/x/", "/y/", "/bulk/" } -- which operations of `perform` alone write to
+
+local methods = {}
+local mt = { __index = methods }
+
+-- {====== Plans ======
+
+--- A seed made of numbers, which has nothing in common with those made of other numbers.
+local function seed_of(...)
+  local a, b, c, d = core.sha1(table.concat({ ... }, " ")):byte(1, 4)
+  return ((a % 128 * 256 + b) * 256 + c) * 256 + d
+end
+
+local function plan_steps(random, actor, seconds)
+  local times, steps = {}, actor.kind.steps
+  for i = 1, random:between(steps[1], steps[2]) do times[i] = random:between(0, seconds * 1000) / 1000 end
+  table.sort(times)
+  for i, at in ipairs(times) do
+    actor.steps[i] = {
+      name = actor.id .. "." .. i, at = at, seed = seed_of(actor.seed, i),
+      cancel = not actor.kind.is_whole and random:one_in(25) and random:between(0, 300) / 1000 or nil,
+    }
+  end
+end
+
+local function plan_actors(plan, random)
+  for k, name in ipairs(workload.names) do
+    local kind = kinds[name]
+    local is_there = name == "kv" or random:one_in(kind.chance + 1)
+    if plan.kinds then is_there = plan.kinds[name] end
+    local can_be = not (kind.is_strict and plan.is_rough) and (plan.is_compacting or not kind.is_compacting)
+      and not (kind.is_without_compaction and plan.is_compacting)
+    if is_there and can_be then
+      for i = 1, random:between(1, kind.most) do
+        local actor = { id = name .. i, name = name, kind = kind, seed = seed_of(plan.seed, k, i), steps = {},
+          slot = random:between(1, #plan.clients) }
+        plan_steps(random, actor, plan.seconds)
+        plan.actors[#plan.actors + 1] = actor
+      end
+    end
+  end
+end
+
+local function plan_faults(plan, random)
+  local chosen = {}
+  for _, fault in ipairs(fault_list) do
+    local can_be = (plan.is_rough or not fault.is_rough) and (plan.is_compacting or not fault.is_compacting)
+      and not fault.is_durable
+    if can_be and random:one_in(fault.chance) then chosen[#chosen + 1] = fault end
+  end
+  if #chosen == 0 then return end
+  for i = 1, random:between(0, plan.most_faults) do
+    local fault = random:pick(chosen)
+    plan.faults[i] = { name = "fault." .. i, fault = fault, at = random:between(0, plan.seconds * 1000) / 1000,
+      seed = seed_of(plan.seed, 1000, i) }
+  end
+end
+
+--- The plan of a seed. Options: seconds; kinds, a set of the kinds of actors; is_calm, nothing goes wrong.
+local function new_plan(seed, opts)
+  opts = opts or {}
+  local random = new_random(seed_of(seed))
+  local plan = {
+    seed = seed, seconds = opts.seconds or SECONDS, kinds = opts.kinds, actors = {}, faults = {}, clients = {},
+    is_rough = random:one_in(4), is_compacting = random:one_in(2), most_faults = random:pick { 0, 5, 12, 25 },
+    servers = random:one_in(4) and 2 or 1,
+    store = {
+      max_txn_ops = 4000, progress_interval = random:pick { 0.5, 5, 600 },
+      step_records = random:pick { 10, 1000 },
+    },
+  }
+  for i = 1, random:between(plan.servers, 5) do
+    plan.clients[i] = {
+      server = i <= plan.servers and i or random:between(1, plan.servers),
+      opts = {
+        timeout = random:pick { 1, 3, 10 }, keepalive = random:pick { 1, 10 }, keepalive_timeout = random:pick { 1, 5 },
+      },
+    }
+  end
+  if opts.is_calm then plan.is_rough, plan.is_compacting, plan.most_faults = false, false, 0 end
+  plan_actors(plan, random)
+  plan_faults(plan, random)
+  return plan
+end
+
+--- The names of all atoms of a plan.
+local function atoms_of(plan)
+  local names = {}
+  for _, actor in ipairs(plan.actors) do
+    for _, step in ipairs(actor.steps) do names[#names + 1] = step.name end
+  end
+  for _, fault in ipairs(plan.faults) do names[#names + 1] = fault.name end
+  return names
+end
+
+-- }======
+
+-- {====== What actors and faults use ======
+
+methods.difference, methods.new_random = difference, new_random
+
+--- Adds a line to the trace, of which the hash is made.
+function methods:trace(text, ...)
+  if #self.lines >= MOST_TRACE then return end
+  if select("#", ...) > 0 then text = text:format(...) end
+  self.lines[#self.lines + 1] = ("%.6f %s"):format(keywatch.now(), text)
+end
+
+--- The record, or actor, did not get what it must have got.
+function methods:object(record, text, ...)
+  text = select("#", ...) > 0 and text:format(...) or text
+  local who = record and ("%s %s%s"):format(record.id or "", record.what or "",
+    record.began and (" from %.3f"):format(record.began) or "") or "the log"
+  text = text:gsub("([vb])%1%1%1%1%1+", "%1.."):gsub("[^\n\32-\126]", function(c)
+    return ("\\%03d"):format(c:byte())
+  end)
+  self.objections[#self.objections + 1] = who .. ": " .. text
+end
+
+--- Calls a function. What it raises is an objection.
+function methods:guard(record, fn, ...)
+  local n = select("#", ...)
+  local arguments = { ... }
+  local ok, err = xpcall(function() return fn(unpack(arguments, 1, n)) end, function(err)
+    if type(err) == "table" then return err end
+    return debug.traceback(tostring(err), 2)
+  end)
+  local is_cancelled = type(err) == "table" and err.code == "cancelled"
+  if not ok and not is_cancelled then self:object(record, "raises %s", tostring(err)) end
+  return ok, err
+end
+
+function methods:server(random) return random:pick(self.servers) end
+
+function methods:truth_of(server)
+  for _, truth in ipairs(self.truths) do
+    if truth.server == server then return truth end
+  end
+end
+
+--- Spawns a task of an actor, which the end of the run waits for.
+function methods:spawn(record, fn, ...)
+  local arguments, n = { ... }, select("#", ...)
+  return keywatch.spawn(function() self:guard(record, fn, unpack(arguments, 1, n)) end)
+end
+
+local function short(err) return type(err) == "table" and err.code or tostring(err) end
+
+--- Makes a request of the client of an actor, and records it and what was told.
+function methods:perform(a, one, prefix, tag)
+  local client, truth = a.slot.client, a.truth
+  local epoch = truth.epoch
+  self.n_operations = self.n_operations + 1
+  local record = { id = a.id .. "/" .. self.n_operations, what = one.verb, request = one, prefix = prefix, tag = tag,
+    truth = truth, epoch = epoch, began = keywatch.now(), after = epoch.acknowledged, outcome = "doubt" }
+  self.operations[#self.operations + 1] = record
+  self.n_verbs[one.verb] = (self.n_verbs[one.verb] or 0) + 1
+  if one.verb == "compact" then
+    epoch.compactions[#epoch.compactions + 1] = { revision = one[1], began = record.began }
+  end
+  if self.is_verbose then self:trace("%s %s", record.id, show(one):sub(1, 200)) end
+  local ok, answer, err = pcall(perform, one, prefix == "" and client or client:namespace(prefix))
+  record.ended, record.ended_epoch = keywatch.now(), truth.epoch
+  if not ok then
+    self:trace("%s %s raises", record.id, one.verb)
+    error(answer, 0)
+  end
+  local is_known = answer ~= nil or err == nil
+  record.outcome = is_known and "ok" or type(err) == "table" and err.maybe_done and "doubt" or "refused"
+  record.answer, record.err, record.before = answer, err, truth.server.store:status().revision
+  if one.verb == "lease" then
+    local id, ttl = answer and answer.id or one[2].id, answer and answer.ttl or one[1]
+    truth:note_lease(id, "grant", record.began, ttl, record.outcome)
+    if answer then self.lease_ids[#self.lease_ids % 9 + 1] = answer.id end
+  elseif one.verb == "keepalive" and is_known then
+    truth:note_lease(one[1], "renewal", record.began, answer, record.outcome)
+  elseif one.verb == "revoke" then
+    truth:note_lease(one[1], "end", record.began)
+  end
+  local revision = type(answer) == "table" and answer.revision
+  if revision and truth.epoch == epoch then epoch.acknowledged = math.max(epoch.acknowledged, revision) end
+  self:trace("%s %s %s %s", record.id, one.verb, err and short(err) or "ok", tostring(revision))
+  return answer, err
+end
+
+--- Begins to record a watch of an actor.
+function methods:record_watch(a, record)
+  self.n_watches = self.n_watches + 1
+  record.id, record.sim, record.batches, record.began = a.id .. "#" .. self.n_watches, self, {}, keywatch.now()
+  record.client, record.truth = a.slot.client, a.truth
+  record.is_rough = record.is_cache and (self.plan.is_compacting or self.plan.is_rough)
+  self.watches[#self.watches + 1] = record
+  self:trace("%s opens at %d", record.id, record.position)
+  return record
+end
+
+function methods:record_samples(record) self.samples[#self.samples + 1] = record end
+
+--- A ledger for the handlers of an informer; it is filled when the run is over.
+function methods:ledger(truth, prefix)
+  local ledger = handler_judge.new_ledger()
+  self.ledgers[#self.ledgers + 1] = { ledger = ledger, truth = truth, prefix = prefix }
+  return ledger
+end
+
+function methods:fill_ledgers()
+  for _, one in ipairs(self.ledgers) do
+    for number, epoch in ipairs(one.truth.epochs) do
+      if number > 1 then one.ledger:replace() end
+      epoch:each(one.prefix, epoch.first, epoch.last, function(revision, events)
+        for _, event in ipairs(events) do one.ledger:note(event.key, event.value, revision) end
+      end)
+    end
+  end
+end
+
+--- An item was taken out of a queue, at a revision.
+function methods:take(a, key, revision)
+  if self.taken[key] then self:object({ id = a.id, what = "queue" }, "%s was handed out at %d and at %d", key,
+    self.taken[key], revision) end
+  self.taken[key] = revision
+end
+
+local function open_client(self, slot)
+  slot.client = self.world:client { server = slot.server, timeout = slot.opts.timeout, keepalive = slot.opts.keepalive,
+    keepalive_timeout = slot.opts.keepalive_timeout }
+end
+
+--- Closes a client that only actors use which notice it, and opens another one in its place.
+function methods:close_client(random)
+  local slot = random:pick(self.slots)
+  if not slot.is_mortal then return end
+  local client = slot.client
+  self.closed[client] = true
+  open_client(self, slot)
+  client:close()
+end
+
+--- All faults end.
+function methods:heal()
+  for i = #self.world.rules, 1, -1 do self.world.rules[i]:stop() end
+  for _, server in ipairs(self.servers) do
+    server:start()
+    server:join()
+    server:slow(0)
+  end
+  for _, slot in ipairs(self.slots) do self.world:join(slot.client) end
+end
+
+--- Calls a function while nothing else goes wrong and nobody writes, before or after it.
+function methods:hush(fn)
+  if self.is_hushed then return end
+  self.is_hushed = true
+  self:heal()
+  keywatch.sleep(20)
+  fn()
+  keywatch.sleep(20)
+  self.is_hushed = false
+end
+
+-- The world that modules of spec/cluster work in, one for each actor.
+local cluster_methods = {}
+
+function methods:cluster_world(a)
+  return setmetatable({
+    random = a.random, clients = a.sim.lasting, is_over = false, counts = {}, sim = self, actor = a, n_tags = 0,
+    acknowledged = 0, silence = 1000,
+  }, { __index = cluster_methods })
+end
+
+function cluster_methods:object(...) self.sim:object({ id = self.actor.id, what = self.actor.name }, ...) end
+function cluster_methods:client() return self.random:pick(self.clients) end
+function cluster_methods:patience() return self.random:between(2, 30) / 10 end
+function cluster_methods.count() end
+function cluster_methods:acknowledge(revision) self.acknowledged = math.max(self.acknowledged, revision) end
+
+function cluster_methods:tag(letter)
+  self.n_tags = self.n_tags + 1
+  return letter .. self.actor.id .. "." .. self.n_tags
+end
+
+function cluster_methods:note(what, result, err)
+  self.sim:trace("%s %s %s", self.actor.id, what, err and short(err) or "ok")
+  if result then return "ok" end
+  if type(err) ~= "table" or type(err.code) ~= "string" then
+    self:object("%s gives no error, but %s", what, tostring(err))
+    return "doubt"
+  end
+  return err.maybe_done and "doubt" or "refused"
+end
+
+function cluster_methods:work(_, fn, ...)
+  local arguments, n = { self, ... }, select("#", ...) + 1
+  table.insert(self.actor.lanes, function() fn(unpack(arguments, 1, n)) end)
+end
+
+-- }======
+
+-- {====== Running ======
+
+--- Waits until the time of a step. Returns false if the program is over before.
+function methods:await(time)
+  repeat
+    local left = self.hold + time - keywatch.now()
+    if left > 0 then keywatch.sleep(left) end
+    if self.is_hushed then keywatch.sleep(1) end
+  until not self.is_hushed and keywatch.now() >= time
+  return not self.is_over
+end
+
+local function act(self, a, lane, step)
+  self:trace("%s", step.name)
+  local random = new_random(step.seed)
+  if lane then return self:guard(a, lane) end
+  if not step.cancel then return self:guard(a, a.kind.step, a, random) end
+  local task = self:spawn(a, a.kind.step, a, random)
+  keywatch.sleep(step.cancel)
+  task:cancel()
+  task:join()
+end
+
+--- Makes the steps of an actor, or those of one of its lanes.
+function methods:live(a, steps, lane)
+  for _, step in ipairs(steps) do
+    if not self:await(step.at) then return end
+    act(self, a, lane, step)
+  end
+end
+
+function methods:start_actor(planned)
+  local steps = {}
+  for _, step in ipairs(planned.steps) do
+    if not self.keep or self.keep[step.name] then steps[#steps + 1] = step end
+  end
+  if #steps == 0 then return end
+  local slot = self.slots[planned.slot]
+  local a = { id = planned.id, name = planned.name, kind = planned.kind, sim = self, slot = slot, truth = slot.truth,
+    lanes = {}, random = new_random(planned.seed), what = planned.name }
+  self.actors[#self.actors + 1] = a
+  if planned.kind.is_strict then a.truth = self.truths[1] end
+  if not self:guard(a, planned.kind.begin, a) then return end
+  local n = math.max(1, #a.lanes)
+  for i = 1, n do
+    local own = {}
+    for j = i, #steps, n do own[#own + 1] = steps[j] end
+    table.insert(self.tasks, self:spawn(a, self.live, self, a, own, a.lanes[i]))
+  end
+end
+
+function methods:start_fault(planned)
+  if self.keep and not self.keep[planned.name] then return end
+  table.insert(self.tasks, self:spawn({ id = planned.name, what = planned.fault.name }, function()
+    if not self:await(planned.at) then return end
+    self:trace("%s %s", planned.name, planned.fault.name)
+    self.n_faults[planned.fault.name] = (self.n_faults[planned.fault.name] or 0) + 1
+    planned.fault.act(self, new_random(planned.seed))
+  end))
+end
+
+function methods:open()
+  local world, plan = self.world, self.plan
+  for i = 1, plan.servers do
+    self.servers[i] = world:serve { open = plan.store }
+    self.truths[i] = truths.new(self.servers[i])
+  end
+  local needed = {}
+  for _, actor in ipairs(plan.actors) do
+    if actor.name == "informer" or actor.name == "controller" then needed[actor.slot] = true end
+  end
+  for i, given in ipairs(plan.clients) do
+    local server = self.servers[given.server]
+    self.slots[i] = { server = server, truth = self.truths[given.server], opts = given.opts, is_mortal = not needed[i] }
+    open_client(self, self.slots[i])
+  end
+  for i = 1, 2 do self.lasting[i] = world:client { server = self.servers[1] } end
+end
+
+--- Calls a function of the kind of each actor that has it.
+function methods:each_actor(name, ...)
+  for _, a in ipairs(self.actors) do
+    if a.kind[name] then self:guard(a, a.kind[name], a, ...) end
+  end
+end
+
+--- The program of a plan.
+function methods:play()
+  self:open()
+  for _, planned in ipairs(self.plan.actors) do self:start_actor(planned) end
+  for _, planned in ipairs(self.plan.faults) do self:start_fault(planned) end
+  while keywatch.now() < self.plan.seconds do
+    keywatch.sleep(math.min(COLLECT, self.plan.seconds - keywatch.now()))
+    collectgarbage()
+  end
+  while self.is_hushed do keywatch.sleep(1) end
+  self.is_over = true
+  self:heal()
+  for _, task in ipairs(self.tasks) do task:join() end
+  self:heal()
+  for _, a in ipairs(self.actors) do
+    if a.world then a.world.is_over = true end
+  end
+  self:each_actor("finish", self.lasting[1])
+  self:trace("silence")
+  keywatch.sleep(SILENCE)
+  for _, truth in ipairs(self.truths) do truth:learn() end
+  self:fill_ledgers()
+  self:each_actor("settle")
+  self:trace("the end")
+end
+
+--- Closes everything.
+function methods:close()
+  self:each_actor("close")
+  for _, truth in ipairs(self.truths) do
+    local words = truth:verify(new_random(self.plan.seed))
+    if words then self:object(nil, "%s", words) end
+    if truth.failure then self:object(nil, "%s", truth.failure) end
+    truth:stop()
+  end
+  self.ended = keywatch.now()
+  for _, slot in ipairs(self.slots) do slot.client:close() end
+  for _, client in ipairs(self.lasting) do client:close() end
+end
+
+function methods:judge()
+  for _, truth in ipairs(self.truths) do
+    judge.operations(self, truth)
+    judge.leases(self, truth, self.ended)
+    for number, epoch in ipairs(truth.epochs) do
+      self.lines[#self.lines + 1] = ("epoch %d of %d revisions"):format(number, epoch.last)
+      for revision = epoch.first, epoch.last do
+        self.lines[#self.lines + 1] = ("%d %d %.6f"):format(revision, #epoch.events[revision], epoch.times[revision])
+      end
+    end
+  end
+  for _, record in ipairs(self.watches) do judge.watch(self, record) end
+  for _, record in ipairs(self.samples) do judge.samples(self, record) end
+  self:each_actor("judge")
+end
+
+methods.SLACK = 5 -- seconds that a lease may be late
+
+function methods.is_of_operations(key)
+  for _, prefix in ipairs(KV_PREFIXES) do
+    if key:sub(1, #prefix) == prefix then return true end
+  end
+  return false
+end
+
+function methods.epochs_of(record) return #record.truth.epochs end
+
+--- True if a watch may end with an error that is ours.
+function methods.may_end(record, err)
+  return err.code == "closed" and record.sim.closed[record.client] or err.code == "full" and record.is_cache
+end
+
+local function traced(err) return debug.traceback(tostring(err), 2) end
+
+--- Makes a plan's program, of which only the atoms in `keep` if it is given. The trace of a verbose run has requests.
+-- Returns { objections, lines, hash, ... }.
+local function run(plan, keep, is_verbose)
+  local self = setmetatable({
+    plan = plan, keep = keep, is_verbose = is_verbose, world = nil,
+    servers = {}, truths = {}, slots = {}, lasting = {}, closed = {}, actors = {}, tasks = {},
+    operations = {}, watches = {}, samples = {}, ledgers = {}, taken = {}, lost_leases = {},
+    lease_ids = {}, n_operations = 0, n_watches = 0, n_verbs = {}, n_faults = {}, n_calls = 0,
+    lines = {}, objections = {}, is_over = false, is_hushed = false, hold = 0, ended = 0,
+  }, mt)
+  collectgarbage()
+  collectgarbage("stop")
+  local ok, err = xpcall(testing.run, traced, function(world)
+    self.world = world
+    self:play()
+    self:close()
+  end, { seed = plan.seed % 2 ^ 31, limit = 100 * SECONDS, idle = 5000 })
+  if not ok then self:object({ what = "the run" }, "%s", tostring(err)) end
+  ok, err = xpcall(self.judge, traced, self)
+  if not ok then self:object({ what = "the judge" }, "raises %s", tostring(err)) end
+  collectgarbage("restart")
+  self.hash = core.sha1(table.concat(self.lines, "\n")):gsub(".", function(c) return ("%02x"):format(c:byte()) end)
+  return self
+end
+
+-- }======
+
+return { plan = new_plan, atoms_of = atoms_of, run = run }

@@ -1,0 +1,197 @@
+--- The simulation: some seeds, the same in every process; and the judge objects to each history that was made wrong on
+-- purpose.
+
+local program = require "spec.support.program"
+local shrink = require "spec.simulation.shrink"
+local simulation = require "spec.simulation.simulation"
+
+local SEED = (tonumber(os.getenv("KW_SEED")) or os.time()) % 1000000
+local SEEDS = os.getenv("KW_FAST") and 1 or 3
+
+local OF_PROCESS = [[
+package.path = "./?.lua;" .. package.path
+local simulation = require "spec.simulation.simulation"
+print(simulation.run(simulation.plan(%d)).hash)
+]]
+
+describe("a simulation", function()
+  it("has nothing that the judge objects to", function()
+    for seed = SEED, SEED + SEEDS - 1 do
+      local result = simulation.run(simulation.plan(seed))
+      local objection = result.objections[1]
+      if objection then error(("%s\nto repeat: make simulate SEED=%d"):format(objection, seed), 0) end
+    end
+  end)
+
+  it("is the same, byte for byte, again and in another process", function()
+    local plan = simulation.plan(SEED)
+    local first, second = simulation.run(plan), simulation.run(plan)
+    assert.equal(table.concat(first.lines, "\n"), table.concat(second.lines, "\n"))
+    assert.same({ 0, first.hash .. "\n" }, { program.run(OF_PROCESS:format(SEED)) })
+  end)
+
+  it("is shrunk to what makes it fail", function()
+    local plan = simulation.plan(3, { seconds = 5, kinds = { kv = true, watcher = true }, is_calm = true })
+    plan.faults[1] = { name = "fault.1", at = 2, seed = 1, fault = { name = "objection", act = function(sim)
+      if #sim.operations > 0 then sim:object({ what = "fault" }, "number %d", #sim.operations) end
+    end } }
+    local result = simulation.run(plan)
+    local list = shrink.shrink(plan, result.objections[1])
+    assert.equal(2, #list)
+    assert.equal("fault.1", list[2])
+    assert.equal(1, #simulation.run(plan, shrink.set_of(list)).objections)
+  end)
+end)
+
+describe("the judge of simulations objects", function()
+  local sim
+
+  setup(function()
+    local kinds = { kv = true, watcher = true, cache = true, queue = true }
+    sim = simulation.run(simulation.plan(5, { seconds = 60, kinds = kinds, is_calm = true }))
+    assert.same({}, sim.objections)
+  end)
+
+  before_each(function() sim.objections = {} end)
+
+  --- Judges what was changed by `change`, which returns what takes the change back. There must be an objection.
+  local function expect(pattern, change)
+    local undo = assert(change())
+    local ok, err = pcall(sim.judge, sim)
+    undo()
+    assert.matches(pattern, not ok and err or sim.objections[1] or "nothing")
+    sim.objections = {}
+    sim:judge()
+    assert.same({}, sim.objections)
+  end
+
+  --- Sets a field, and returns what sets it back.
+  local function set(object, name, value)
+    local before = object[name]
+    object[name] = value
+    return function() object[name] = before end
+  end
+
+  local function operation(verb, matches)
+    for _, record in ipairs(sim.operations) do
+      local is_good = record.request.verb == verb and record.outcome == "ok" and record.answer
+      if is_good and (not matches or matches(record)) then return record end
+    end
+    error("there is no such operation: " .. verb)
+  end
+
+  --- A watch that was told of so many revisions.
+  local function watch_with(n)
+    for _, record in ipairs(sim.watches) do
+      local found = 0
+      for _, batch in ipairs(record.batches) do found = found + (batch.events[1].type == "progress" and 0 or 1) end
+      if found >= n and found == #record.batches and not record.is_by_event then return record end
+    end
+    error("there is no such watch")
+  end
+
+  it("if a write is not where it was told to be", function()
+    local put = operation("put")
+    expect("is", function() return set(put.answer, "revision", put.answer.revision + 1) end)
+  end)
+
+  it("if a refused write was done", function()
+    local put = operation("put", function(record) return record.tag end)
+    expect("has failed without maybe_done", function() return set(put, "outcome", "refused") end)
+  end)
+
+  it("if a revision was asked for by nobody", function()
+    local put = operation("put")
+    expect("was asked for by nobody", function()
+      for i, record in ipairs(sim.operations) do
+        if record == put then
+          table.remove(sim.operations, i)
+          return function() table.insert(sim.operations, i, put) end
+        end
+      end
+    end)
+  end)
+
+  it("if a later read is of an older revision", function()
+    local range = operation("range", function(record) return record.after > 1 end)
+    expect("and began when", function() return set(range, "after", range.answer.revision + 1) end)
+  end)
+
+  it("if a read is not what there was", function()
+    local range = operation("range", function(record) return #record.answer.kvs > 0 end)
+    expect("kvs%[1%].value", function() return set(range.answer.kvs[1], "value", "another") end)
+    expect("count", function() return set(range.answer, "count", range.answer.count + 1) end)
+    local get = operation("get")
+    expect("version", function() return set(get.answer, "version", 77) end)
+  end)
+
+  it("if a transaction took the other branch", function()
+    local txn = operation("txn")
+    expect("", function() return set(txn.answer, "succeeded", not txn.answer.succeeded) end)
+  end)
+
+  it("if a watch lacks a revision, is told of it twice, out of order, or in parts", function()
+    local batches = watch_with(4).batches
+    expect("before", function()
+      local lost = table.remove(batches, 2)
+      return function() table.insert(batches, 2, lost) end
+    end)
+    expect("after", function()
+      table.insert(batches, 3, batches[2])
+      return function() table.remove(batches, 3) end
+    end)
+    expect("before", function()
+      batches[2], batches[3] = batches[3], batches[2]
+      return function() batches[2], batches[3] = batches[3], batches[2] end
+    end)
+    expect("are due", function() return set(batches[2], "events", { batches[3].events[1] }) end)
+  end)
+
+  it("if an event, or what was before it, is not that of the log", function()
+    local record = watch_with(2)
+    local event = record.batches[1].events[1]
+    expect("are due", function() return set(event, "mod_revision", 1) end)
+    expect("prev of", function() return set(event, "prev", { key = event.key }) end)
+  end)
+
+  it("if progress is ahead of events", function()
+    local batches = watch_with(3).batches
+    local ahead = { revision = batches[2].revision, time = 0, events = { { type = "progress", revision = 1 } } }
+    expect("before", function()
+      table.insert(batches, 2, ahead)
+      return function() table.remove(batches, 2) end
+    end)
+  end)
+
+  it("if a watch ends without a reason, or has not all in the end", function()
+    local record
+    for _, one in ipairs(sim.watches) do
+      local last = one.batches[#one.batches]
+      if one.is_drained and last and last.events[1].type ~= "progress" then record = one end
+    end
+    local undo = set(record, "ended", 1)
+    local compacted = { code = "compacted", compact_revision = 1 }
+    expect("fails with compacted", function() return set(record, "err", compacted) end)
+    expect("fails with", function() return set(record, "err", { code = "internal" }) end)
+    undo()
+    expect("lacks revision", function()
+      local lost = table.remove(record.batches)
+      return function() table.insert(record.batches, lost) end
+    end)
+  end)
+
+  it("if a cache has no state of the server, or goes back", function()
+    local samples
+    for _, record in ipairs(sim.samples) do
+      local first, last = record.samples[1], record.samples[#record.samples]
+      if first and #first.kvs < #last.kvs then samples = record.samples end
+    end
+    local last = samples[#samples]
+    expect("the content", function() return set(last, "kvs", {}) end)
+    expect("is read at", function() return set(last, "after", last.revision + 1) end)
+    expect("before", function()
+      table.insert(samples, 1, last)
+      return function() table.remove(samples, 1) end
+    end)
+  end)
+end)

@@ -1,0 +1,278 @@
+--- What a server has had, revision by revision. The recorder is a watch of the server's store in the process; no fault
+-- touches it. At the end the log is compared with ranges of the store at past revisions, and with its hash, so that a
+-- defect of watches cannot hide itself.
+--
+-- A server that is restored, or replaced, begins another *epoch*: a history of its own (spec/cluster/history.lua), with
+-- what is left of the one before.
+
+local keywatch = require "keywatch"
+
+local difference = require("spec.support.difference").difference
+local hash = require "spec.support.model.hash"
+local histories = require "spec.cluster.history"
+local models = require "spec.support.model"
+local span = require "spec.support.model.span"
+
+local FIELDS = { "key", "value", "create_revision", "mod_revision", "version", "lease" }
+local LOOKS = 5 -- past revisions that are compared with the store
+
+local truth_methods = {}
+local truth_mt = { __index = truth_methods }
+
+local function kv_of(event)
+  if not event or event.type == "delete" then return nil end
+  local kv = {}
+  for _, name in ipairs(FIELDS) do kv[name] = event[name] end
+  return kv
+end
+
+-- {====== Epochs ======
+
+local epoch_methods = setmetatable({}, { __index = getmetatable(histories.new(2)).__index })
+
+local function new_epoch(number)
+  local self = histories.new(2)
+  self.number, self.times, self.began = number, {}, keywatch.now()
+  self.acknowledged = 1 -- the newest revision that any answer or event has told
+  self.compactions = {} -- { revision, began }: all that may have been done
+  self.claims = {}      -- by revision: the operation that has written it
+  self.sorted = {}      -- by prefix: { keys, n }
+  self.n_keys = 0
+  return setmetatable(self, { __index = epoch_methods })
+end
+
+--- Adds the events of a revision, each with what the recorder was told of the kv before, unless `is_known`.
+function epoch_methods:record(revision, events, is_known)
+  for _, event in ipairs(events) do
+    if not self.keys[event.key] then self.n_keys = self.n_keys + 1 end
+    if not is_known then
+      local before = event.prev
+      event.prev = nil
+      if event.type == "delete" or event.version > 1 then
+        local words = difference(before, kv_of(self:at(event.key, revision - 1)), "the recorder's prev")
+        local is_new = not self:at(event.key, revision - 1) -- created in the same revision
+        if words and not is_new then error(("%s of %s at %d"):format(words, event.key, revision), 0) end
+      end
+    end
+  end
+  self:add(revision, events)
+  self.times[revision] = keywatch.now()
+end
+
+--- The keys that there have ever been below a prefix, sorted.
+function epoch_methods:keys_below(prefix)
+  local known = self.sorted[prefix]
+  if known and known.n == self.n_keys then return known end
+  local list = {}
+  for key in pairs(self.keys) do
+    if key:sub(1, #prefix) == prefix then list[#list + 1] = key end
+  end
+  table.sort(list)
+  list.n = self.n_keys
+  self.sorted[prefix] = list
+  return list
+end
+
+--- The kvs within a span at a revision, in the order of their keys.
+function epoch_methods:kvs(revision, within, prefix)
+  local kvs = {}
+  if within.last == "" then
+    kvs[1] = kv_of(self:at(within.key, revision))
+    return kvs
+  end
+  for _, key in ipairs(self:keys_below(prefix or "")) do
+    if span.contains(within, key) then kvs[#kvs + 1] = kv_of(self:at(key, revision)) end
+  end
+  return kvs
+end
+
+--- The events of a revision that concern a span.
+function epoch_methods:within(revision, within)
+  local list = {}
+  for _, event in ipairs(self.events[revision] or {}) do
+    if span.contains(within, event.key) then list[#list + 1] = event end
+  end
+  return list
+end
+
+--- True if history up to a revision may have been compacted before a time.
+function epoch_methods:may_lack(revision, time)
+  for _, one in ipairs(self.compactions) do
+    if one.revision > revision and one.began <= time then return true end
+  end
+  return false
+end
+
+-- }======
+
+-- {====== Views: the naive model of a store, at a revision ======
+
+local model_methods = getmetatable(models.new()).__index
+local view_methods = {}
+
+--- What a store with the keys below a prefix, under names without it, has at a revision of an epoch. Its methods are
+-- those of spec/support/model.lua; what is written to it is seen by the view alone.
+function epoch_methods:view(revision, prefix)
+  return setmetatable({
+    epoch = self, base = revision, revision = revision, prefix = prefix or "", history = {}, grants = {}, armed = {},
+    compact_revision = -1, now = 0, is_replica = false, max_request_bytes = math.huge, max_txn_ops = math.huge,
+    min_lease_ttl = 2, lease_ids = {},
+  }, { __index = function(_, name) return view_methods[name] or model_methods[name] end })
+end
+
+function view_methods:kvs_at(revision, within)
+  local kvs, n = {}, #self.prefix
+  local base = math.min(revision, self.base)
+  if within.last == "" then
+    kvs[1] = kv_of(self.epoch:at(self.prefix .. within.key, base))
+    if kvs[1] then kvs[1].key = within.key end
+  else
+    for _, full in ipairs(self.epoch:keys_below(self.prefix)) do
+      local key = full:sub(n + 1)
+      local kv = span.contains(within, key) and kv_of(self.epoch:at(full, base))
+      if kv then
+        kv.key = key
+        kvs[#kvs + 1] = kv
+      end
+    end
+  end
+  if #self.history == 0 or revision <= self.base then return kvs end
+  local own, list = {}, {}
+  for _, kv in ipairs(kvs) do own[kv.key] = kv end
+  for _, record in ipairs(self.history) do
+    if span.contains(within, record.key) then own[record.key] = record.kv end
+  end
+  for _, kv in pairs(own) do list[#list + 1] = kv end
+  table.sort(list, function(a, b) return a.key < b.key end)
+  return list
+end
+
+function view_methods:kv_at(revision, key) return self:kvs_at(revision, span.new(key, {}))[1] end
+function view_methods.has_lease() return true end
+function view_methods.unreadable() return nil end
+function view_methods:leases() return self.lease_ids end
+
+-- }======
+
+-- {====== The recorder ======
+
+local function new(server)
+  local self = setmetatable({
+    server = server,
+    epochs = { new_epoch(1) },
+    epoch = nil,
+    watch = nil,
+    failure = nil,  -- why the log cannot go on: an objection
+    leases = {},    -- by id, as a text: a list of { what, began, ended, ttl, outcome }
+  }, truth_mt)
+  self.epoch = self.epochs[1]
+  self:follow()
+  return self
+end
+
+--- Reads the store's changes in a task, until the store is another one.
+function truth_methods:follow()
+  local epoch = self.epoch
+  local watch = assert(self.server.store:watch("", {
+    prefix = true, start_revision = epoch.last + 1, prev_kv = true, max_bytes = 2 ^ 30,
+  }))
+  self.watch = watch
+  self.task = keywatch.spawn(function()
+    while true do
+      local batch, err = watch:batch()
+      if not batch then
+        if err and self.watch == watch then self.failure = "the recorder fails: " .. tostring(err) end
+        return
+      end
+      local ok, why = pcall(epoch.record, epoch, batch.revision, batch.events)
+      if not ok then
+        self.failure = self.failure or tostring(why)
+        return
+      end
+    end
+  end)
+end
+
+--- Waits until everything that the store has now is in the log.
+function truth_methods:learn()
+  local revision = self.server.store:status().revision
+  while self.epoch.last < revision and not self.failure do keywatch.sleep(0) end
+end
+
+--- Ends the recorder.
+function truth_methods:stop()
+  local watch = self.watch
+  self.watch = nil
+  watch:close()
+  self.task:join()
+end
+
+--- Restores the server to a revision, or replaces it if there is none. Returns true if that was done.
+function truth_methods:restore(revision)
+  self:learn()
+  local before = self.epoch
+  self:stop()
+  if revision and not self.server:restore(revision) then
+    self:follow()
+    return false
+  end
+  if not revision then self.server:replace() end
+  self.epoch = new_epoch(before.number + 1)
+  self.epochs[#self.epochs + 1] = self.epoch
+  for r = 2, revision or 1 do self.epoch:record(r, before.events[r], true) end
+  if revision then self.epoch.compactions = before.compactions end
+  self.epoch.acknowledged = revision or 1
+  self:follow()
+  return true
+end
+
+--- Notes what was attempted with a lease. `ttl` is nil for its end.
+function truth_methods:note_lease(id, what, began, ttl, outcome)
+  id = tostring(id)
+  self.leases[id] = self.leases[id] or {}
+  table.insert(self.leases[id], { what = what, began = began, ended = keywatch.now(), ttl = ttl, outcome = outcome })
+end
+
+--- Compares the log with the store: its content now and at some revisions of the past, and its hash. Returns what is
+-- different, or nil.
+function truth_methods:verify(random)
+  self:learn()
+  local epoch, store = self.epoch, self.server.store
+  local status = store:status()
+  if self.failure then return self.failure end
+  if status.revision ~= epoch.last then return ("the log ends at %d, and the store is at %d"):format(epoch.last,
+    status.revision) end
+  local everything = span.new("", { prefix = true })
+  for i = 0, LOOKS do
+    local revision = i == 0 and epoch.last or random:between(math.max(1, status.compact_revision), epoch.last)
+    local found, err = store:range("", { prefix = true, revision = revision })
+    if not found then return ("the store cannot be read at %d: %s"):format(revision, tostring(err)) end
+    local words = difference(found.kvs, epoch:kvs(revision, everything), ("the store at %d"):format(revision))
+    if words then return words end
+  end
+  if #self.epochs > 1 or epoch.n_events and epoch.n_events > 3000 then return nil end
+  return self:verify_hash(status)
+end
+
+function truth_methods:verify_hash(status)
+  local epoch, records = self.epoch, {}
+  for revision = 2, epoch.last do
+    for i, event in ipairs(epoch.events[revision]) do
+      records[#records + 1] = { main = revision, sub = i - 1, key = event.key, kv = kv_of(event) }
+    end
+  end
+  if #records > 1500 then return nil end -- the checksum in Lua takes too long
+  local function newest_at(at)
+    local newest = {}
+    for _, record in ipairs(records) do
+      if record.main <= at then newest[record.key] = record end
+    end
+    return newest
+  end
+  local expected = hash.hash(records, newest_at, epoch.last, status.compact_revision)
+  return difference(self.server.store:hash_kv(epoch.last).hash, expected, "the hash of the store")
+end
+
+-- }======
+
+return { new = new, kv_of = kv_of }
