@@ -572,3 +572,22 @@ describe("the same seed", function()
     assert(#first > 1000, first)
   end)
 end)
+
+describe("a cache of many keys in a world", function()
+  it("makes up for a long absence in turns, while the world's time stands still", function()
+    testing.run(function(world)
+      local client, server = world:client(), world.server
+      local function fill(value)
+        for i = 1, 20000 do server.store:put("k" .. i, value) end
+      end
+      fill("1")
+      local cache = assert(client:cache("k"))
+      assert(cache:wait_ready(20))
+      server:stop()
+      fill("2")
+      server:compact()
+      server:start()
+      assert.equal("2", cache:get("k77", { consistent = true, timeout = 20 }).value)
+    end, { leftovers = "cancel" })
+  end)
+end)
