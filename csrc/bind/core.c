@@ -99,6 +99,7 @@ static int l_is_yieldable(lua_State *L) {
 }
 
 static const luaL_Reg functions[] = {{"header", kw_bind_header},
+                                     {"kvs_crc", kw_bind_kvs_crc},
                                      {"hash_password", kw_bind_hash_password},
                                      {"id", l_id},
                                      {"decimal", l_decimal},

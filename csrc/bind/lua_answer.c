@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "bind/lua_answer.h"
 
+#include "base/crc32c.h"
 #include "bind/lua_error.h"
 #include "bind/lua_reply.h"
 #include "bind/lua_request.h"
@@ -280,6 +281,19 @@ int kw_bind_header(lua_State *L) {
     if (found.number == 1) return found.type == KW_WIRE_BYTES ? push_header(L, found.bytes) : 0;
   }
   return 0;
+}
+
+int kw_bind_kvs_crc(lua_State *L) {
+  kw_wire_reader reader = kw_wire_read(kw_bind_check_bytes(L, 1));
+  lua_Number from = luaL_checknumber(L, 2), to = luaL_checknumber(L, 3), at = 0;
+  uint32_t crc = (uint32_t)luaL_checknumber(L, 4);
+  kw_wire_field found;
+  while (at < to && kw_wire_next(&reader, &found)) {
+    if (found.number == 2 && found.type == KW_WIRE_BYTES && ++at >= from)
+      crc = kw_crc32c(crc, found.bytes);
+  }
+  lua_pushnumber(L, crc);
+  return 1;
 }
 
 static const luaL_Reg answers[] = {{"get", l_get},

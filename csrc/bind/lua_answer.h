@@ -10,6 +10,8 @@
  *
  *   core.header(bytes) -> cluster id and member id as decimal strings, revision and raft_term of any response
  *                         that has a header; nothing if it has none
+ *   core.kvs_crc(bytes, from, to, crc) -> the CRC-32C of the kvs of a RangeResponse with the indices from `from` to
+ *                         `to`, from 1 on. `crc` is that of the kvs before; 0 at the start
  */
 #ifndef KW_BIND_LUA_ANSWER_H
 #define KW_BIND_LUA_ANSWER_H
@@ -22,5 +24,8 @@ void kw_bind_push_answers(lua_State *L);
 
 /* The function core.header. */
 int kw_bind_header(lua_State *L);
+
+/* The function core.kvs_crc. */
+int kw_bind_kvs_crc(lua_State *L);
 
 #endif

@@ -284,7 +284,7 @@ describe("the rest of a range", function()
     }
     local transport = { connection = connection, reads = { metadata_of = function() return {} end } }
     local rest = range_stream.new_rest()
-    rest:note(connection)
+    rest:note(connection, "")
     return rest, transport, log, connection
   end
 
@@ -328,7 +328,7 @@ describe("the rest of a range", function()
     assert.is_false((rest:take(transport, "", function() end)))
     assert.is_true(connection.lacks_range_stream)
     local other = range_stream.new_rest()
-    other:note(connection)
+    other:note(connection, "")
     assert.is_false((other:take(transport, "", function() end)))
     assert.same({ "call", "cancel" }, log)
   end)

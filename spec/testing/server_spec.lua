@@ -101,6 +101,132 @@ describe("a server of a world", function()
     end)
   end)
 
+  describe("that is exchanged between two pages of a range", function()
+    local N = 1500
+
+    --- Readers of the keys below "k/": each calls `between` after the first kv, and returns the values by numbers; or
+    -- nil and the error.
+    local READERS = {
+      each = function(client, between, page)
+        local values, n = {}, 0
+        local ok, err = pcall(function()
+          for kv in client:each("k/", { prefix = true, page = page }) do
+            values[kv.key:sub(-4)], n = kv.value, n + 1
+            if n == 1 then between() end
+          end
+        end)
+        if not ok then return nil, err end
+        assert.equal(N, n)
+        return values
+      end,
+      watch = function(client, between)
+        local w, values, n = assert(client:watch("k/", { prefix = true, initial = true })), {}, 0
+        while true do
+          local event, err = w:next(60)
+          if not event then return nil, err end
+          if event.type == "synced" then break end
+          values[event.key:sub(-4)], n = event.value, n + 1
+          if n == 1 then between() end
+        end
+        w:close()
+        assert.equal(N, n)
+        return values
+      end,
+    }
+    function READERS.pages(client, between) return READERS.each(client, between, 100) end
+    function READERS.namespace(client, between)
+      return READERS.each({ each = function(_, _, opts) return client:namespace("k"):each("/", opts) end }, between)
+    end
+
+    --- Reads with each reader, a server of its own each: fn(world, server, backup) is called between two pages, and the
+    -- last write, of a key, is one that the backup does not have. `judge` gets the values, the error and the name.
+    local function with_each(lost, fn, judge)
+      for name, read in pairs(READERS) do
+        testing.run(function(world)
+          local server, client = world.server, world:client()
+          for i = 1, N do assert(server.store:put(("k/%04d"):format(i), "old")) end
+          local backup = server.store:status().revision
+          assert(server.store:put(lost, "lost"))
+          local values, err = read(client, function() fn(world, server, backup) end)
+          judge(values, err, name)
+        end)
+      end
+    end
+
+    it("and has the same history is read on", function()
+      with_each("k/0001", function(_, server)
+        server:restart(1)
+      end, function(values, err, name)
+        assert(values, tostring(err))
+        assert.same({ "lost", "old" }, { values["0001"], values["1500"] }, name)
+      end)
+    end)
+
+    for what, key in pairs {
+      ["has other content"] = "k/0002", ["has another value of the same revision"] = "k/0001",
+    } do
+      it(("and %s where it was read is noticed"):format(what), function()
+        with_each("k/0001", function(_, server, backup)
+          assert(server:restore(backup))
+          for i = 1, 10 do assert(server.store:put(key, "new" .. i)) end
+        end, function(values, err, name)
+          assert.same({ "regressed" }, { err and err.code, values }, name)
+        end)
+      end)
+    end
+
+    it("and has other content where it is read later gives that content", function()
+      with_each("k/1400", function(_, server, backup)
+        assert(server:restore(backup))
+        assert(server.store:put("k/1300", "new"))
+        for _ = 1, 10 do assert(server.store:put("l", "later")) end
+      end, function(values, err, name)
+        assert(values, tostring(err))
+        assert.same({ "new", "old" }, { values["1300"], values["1400"] }, name)
+      end)
+    end)
+
+    it("and is not as far as it was is noticed", function()
+      with_each("k/0001", function(_, server, backup)
+        assert(server:restore(backup - 10))
+      end, function(values, err, name)
+        assert.same({ "regressed" }, { err and err.code, values }, name)
+      end)
+    end)
+
+    it("and is one of another cluster is noticed", function()
+      with_each("k/0001", function(_, server)
+        server:replace()
+        for i = 1, 2 * N do assert(server.store:put(("k/%04d"):format(i % N), "old")) end
+      end, function(values, err, name)
+        assert.same({ "cluster_changed" }, { err and err.code, values }, name)
+      end)
+    end)
+
+    it("again and again ends with an error, behind which the iterator can be called on", function()
+      testing.run(function(world)
+        local server, is_cutting = world.server, true
+        for i = 1, N do assert(server.store:put(("k/%04d"):format(i), "v")) end
+        local client = keywatch.connect(server.url, { on_call = function()
+          if is_cutting then server:cut() end
+        end })
+        local n, iterator = 1, client:each("k/", { prefix = true, page = 100 })
+        while n < 100 do n = n + (iterator() and 1 or 0) end
+        iterator()
+        local ok, err = pcall(iterator)
+        assert.same({ false, "unavailable" }, { ok, err.code })
+        assert.matches("lost too often while pages were read", err.message)
+        is_cutting = false
+        for kv in iterator do
+          n = n + 1
+          assert.equal(("k/%04d"):format(n), kv.key)
+        end
+        assert.equal(N, n)
+        client:close()
+      end)
+    end)
+  end)
+
   it("cannot be restored to what was compacted, but to what came later", function()
     testing.run(function(world)
       local server = world.server

@@ -76,7 +76,7 @@ local function begin_reading(self, why)
   if self.phase == "closed" then return state:close() end
   self.phase, self.why, self.state, self.read, self.page_cluster = "reading", why, state, nil, nil
   self.read_bytes, self.is_complete, self.fresh, self.rest = 0, false, nil, self.transport.new_rest()
-  self.is_before_file, self.page_connection = false, nil
+  self.is_before_file = false
   if old then old:close() end
   if old_rest then old_rest:close() end
   if self.phase == "reading" then ask_page(self) end
@@ -185,9 +185,7 @@ end
 -- may have been restored to an older state meanwhile, and have the revision of the pages again in another history. A
 -- large range is not begun anew for ever.
 local function is_of_other_connection(self)
-  local before = self.page_connection
-  self.page_connection = self.rest.connection
-  if not before or before == self.page_connection or self.restarts == MAX_RESTARTS then return false end
+  if not self.rest:take_move() or self.restarts == MAX_RESTARTS then return false end
   self.restarts = self.restarts + 1
   return true
 end
@@ -204,14 +202,12 @@ local function take_page(self, read)
     return ask_page(self)
   end
   if err then return pause(self, err) end
-  local cluster = read.is_part and self.page_cluster or core.header(read.message)
-  if self.phase ~= "reading" then return end
-  if self.page_cluster and cluster ~= self.page_cluster then
+  if self.rest.is_of_other_cluster then
     return read_again(self, core.new_error("cluster_changed"), self.why)
   end
   if is_of_other_connection(self) then return begin_reading(self, self.why) end
   self.page_at = driver.get().now()
-  if not self.page_cluster then self.page_cluster, self.read_at = cluster, self.page_at end
+  if not self.page_cluster then self.page_cluster, self.read_at = self.rest.cluster, self.page_at end
   local ok, more, n = self.state:add(read.message, read.is_part)
   if self.phase ~= "reading" then return end
   if not ok then return pause(self, more) end
@@ -718,7 +714,6 @@ local function new(cache, hooks, file, timeout)
     fresh = nil,        -- a replica that takes the place of the cache's when it is loaded
     rest = nil,         -- of the range, see client/range_stream.lua
     page_cluster = nil, -- the cluster of these pages
-    page_connection = nil, -- the connection of the last one
     restarts = 0,       -- how often reading has begun anew in a row, because of another connection
     read_at = nil,      -- when the first one has come
     page_at = nil,      -- when the last one has come

@@ -72,10 +72,10 @@ local function install(transport, fn)
   local plain = transport.unary
   function transport.unary(of, path, bytes, deadline, is_read, metadata)
     local report = begin(self, path)
-    local ok, back, err = pcall(plain, of, path, bytes, deadline, is_read, metadata, report)
+    local ok, back, err, connection = pcall(plain, of, path, bytes, deadline, is_read, metadata, report)
     if ok then
       report:finish(not back and err or nil)
-      return back, err
+      return back, err, connection
     end
     if type(back) == "table" or report.attempts > 0 then report:finish(back) end -- else it was misuse
     error(back, 0)

@@ -208,10 +208,11 @@ local answer_range = core.answers.range
 
 --- Returns a page of `each`, which may come from a stream: see range_stream.lua. The first page has no revision.
 local function range_page(self, key, opts, rest)
+  check.self(self, "range", client_mt)
   local transport, own = self.transport, {}
   for name, value in pairs(opts) do own[name] = value end
   own[pages.REST] = nil
-  if rest.connection then
+  if rest.connection and not rest.is_of_pages then
     local limit = own.limit
     own.limit = rest.limit
     local bytes, timeout, deadline = check.call("range", core.requests.range, self, key, own)
@@ -222,9 +223,13 @@ local function range_page(self, key, opts, rest)
     if page then return result, err end
     own.limit = limit
   end
-  local result, err = range(self, key, own)
-  if result then rest:note(transport.connection) end
-  return result, err
+  local bytes, timeout, deadline, memo = check.call("range", core.requests.range, self, key, own)
+  if not bytes then return nil, timeout end -- in its place stands the error
+  local until_ = transport:deadline_of(timeout, deadline)
+  local back, err, connection = transport:unary(KV .. "Range", bytes, until_, true, metadata_of_read(key, own))
+  if not back then return nil, err end
+  rest:note(connection, back)
+  return answer_range(back, memo)
 end
 
 --- Reads a range of keys. Returns the result, or nil and an error.

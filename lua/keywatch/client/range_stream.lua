@@ -6,6 +6,9 @@
 -- the cluster. The stream is then begun on the connection that has answered it, for all that follows. Each message of
 -- the stream is given to the reader as the page that it would have got.
 --
+-- The rest also notes where pages have come from. A page of another cluster is an error. Pages of several connections
+-- may be of several histories, since a server can be restored from a backup: their reader begins anew, or compares.
+--
 -- A stream only saves requests. If it ends early, for whatever reason, the reader asks for the next page, and gets that
 -- page or the error. Its server is not asked for another stream if it does not have the method; a server of another
 -- connection may have it.
@@ -46,6 +49,11 @@ local rest_mt = { __index = rest_methods }
 local function new_rest()
   return setmetatable({
     connection = nil,   -- that has answered the last page
+    cluster = nil,      -- of the first page
+    is_of_other_cluster = false, -- the last page is
+    message = nil,      -- the last page, encoded; nil once it was compared
+    has_moved = false,  -- the last page has come over another connection than the one before, see take_move
+    is_of_pages = false, -- the reader of `each` wants pages, and no stream
     receiver = nil,     -- of the stream; nil: there is none
     sentinel = nil,     -- cancels the stream when the rest is collected
     report = nil,       -- see call_hook.lua
@@ -55,9 +63,20 @@ local function new_rest()
   }, rest_mt)
 end
 
---- Notes the connection that has answered a page.
-function rest_methods:note(connection)
-  self.connection = connection
+--- Notes the connection that has answered a page, and the page.
+function rest_methods:note(connection, message)
+  local cluster = core.header(message)
+  self.cluster = self.cluster or cluster
+  self.is_of_other_cluster = cluster ~= self.cluster
+  self.has_moved = self.has_moved or self.connection ~= nil and self.connection ~= connection
+  self.connection, self.message = connection, message
+end
+
+--- Returns true, once, if pages have come over several connections: the server may have been restored between them.
+function rest_methods:take_move()
+  local has_moved = self.has_moved
+  self.has_moved = false
+  return has_moved
 end
 
 --- Ends the stream. `err` is the error that it has failed with, if any. The stream may be closed before it has ended.
@@ -129,7 +148,10 @@ function rest_methods:take(transport, bytes, wake)
       if message == nil then return nil end
       local page, is_last
       if message then page, is_last = take_message(self, message) else end_with(self, status, text) end
-      if page then return page, is_last end
+      if page then
+        self.message = page
+        return page, is_last
+      end
     end
   end
   return false

@@ -147,7 +147,7 @@ local function take(self, read, attempt, message, status, text, is_refused)
   read.attempt = nil
   if status == grpc_status.OK then
     local err = not message and self.transport.error_without_message() or nil
-    if message and read.rest then read.rest:note(attempt.connection) end
+    if message and read.rest then read.rest:note(attempt.connection, message) end
     finish(self, read, message, err)
   elseif not read.has_renewed and self.transport:renew(attempt.connection, attempt.token, status, text) then
     read.has_renewed = true

@@ -666,7 +666,7 @@ local function attempt(self, call)
     self.leader_probe:begin(connection)
     return true, nil, mark_maybe_done(core.new_error("deadline_exceeded"), is_read)
   end
-  if waiter and waiter.status == grpc_status.OK and waiter.message then return true, waiter.message end
+  if waiter and waiter.status == grpc_status.OK and waiter.message then return true, waiter.message, nil, connection end
   if self.is_closed then return true, nil, mark_maybe_done(errors.closed("client"), is_read or not waiter) end
   if waiter and waiter.status == grpc_status.OK then
     return true, nil, mark_maybe_done(self.error_without_message(), is_read)
@@ -696,8 +696,8 @@ end
 local function insist(self, call, failure)
   while true do
     if failure and not pause(self, call.failures, call.deadline) then return nil, failure end
-    local is_over, back, err = attempt(self, call)
-    if is_over then return back, err end
+    local is_over, back, err, connection = attempt(self, call)
+    if is_over then return back, err, connection end
     failure = err
   end
 end
@@ -719,24 +719,24 @@ local function make_call(self, path, bytes, deadline, is_read, metadata, report)
     has_renewed = false, -- the user was authenticated anew because of it
     report = report,     -- see call_hook.lua; nil: nobody wants one
   }
-  local is_over, back, err = attempt(self, call)
-  if is_over then return back, err end
+  local is_over, back, err, connection = attempt(self, call)
+  if is_over then return back, err, connection end
   count(self, "retrying", 1)
-  local ok, found, why = driver.protect(undo_insist, self, insist, self, call, err)
+  local ok, found, why, by = driver.protect(undo_insist, self, insist, self, call, err)
   count(self, "retrying", -1)
   if self.retrying == 0 then self.request_trouble = nil end
   if not self.is_attached then self.state:update() end -- no poll will do that
   if not ok then error(found, 0) end
-  return found, why
+  return found, why, by
 end
 
---- Makes a call with one message and one answer. Returns the bytes of the answer, or nil and an error. With `is_read`
--- the call may be made more than once. After `drain` calls of requests are made on a transport of their own, which is
--- drained in its turn when none of them is under way.
+--- Makes a call with one message and one answer. Returns the bytes of the answer, nil and the connection of the answer;
+-- or nil and an error. With `is_read` the call may be made more than once. After `drain` calls of requests are made on
+-- a transport of their own, which is drained in its turn when none of them is under way.
 function transport_methods:unary(...)
   if not self.is_drained then
-    local back, err = make_call(self, ...)
-    if back or not self.is_drained or err.code ~= "closed" or err.maybe_done then return back, err end
+    local back, err, connection = make_call(self, ...)
+    if back or not self.is_drained or err.code ~= "closed" or err.maybe_done then return back, err, connection end
   end
   if not driver.in_request() then return nil, errors.closed("client") end
   if not self.successor or self.successor.is_closed then

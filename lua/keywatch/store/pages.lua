@@ -1,5 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- pages: an iterator that reads a range page by page. All pages are of one revision.
+--- pages: an iterator that reads a range page by page. All pages are of one revision, and of one history.
+--
+-- A server that is reached anew may have been restored from a backup, and have the revision of the pages again in
+-- another history. So when another connection has answered, all pages are read again, up to the last kv that was handed
+-- out. If they are equal, the iterator continues behind that kv. A checksum stands for what was handed out.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -7,6 +11,8 @@ local errors = require "keywatch.support.errors"
 local key_order = require "keywatch.support.key_order"
 
 local DEFAULT_PAGE = 1000 -- kvs: a large range is read quickly, and no page takes long
+local MAX_MOVES = 3 -- times without a new kv that pages are read again because of another connection
+local MOVED = "keywatch: the connection was lost too often while pages were read"
 local REST = {} -- option of `range` that only `each` gives: what a client keeps between two pages
 
 --- Returns a copy of a table of options.
@@ -47,16 +53,20 @@ end
 
 --- Returns the iterator. It raises the error of a page, and may be called again then: it asks for the same page anew.
 -- before_page, if given, is called before every page except the first, and may raise. With is_late the first page is
--- read when the iterator is first called, and not before. `raise` raises errors; if nil, as they are. `rest`, if given,
--- is the option REST of all pages.
+-- read when the iterator is first called, and not before. `raise` raises errors; if nil, as they are. `rest` is that of
+-- a client's range, see client/range_stream.lua, and the option REST of all pages; nil if the owner has no connection.
 local function iterate(owner, key, opts, before_page, is_late, raise, rest)
   opts, raise = copy(opts), raise or error
   opts[REST] = rest
   local page = opts.page or DEFAULT_PAGE
-  local left = opts.limit and opts.limit > 0 and opts.limit or math.huge
+  local most = opts.limit and opts.limit > 0 and opts.limit or math.huge
+  local first_key, prefix, from_key, range_end = key, opts.prefix, opts.from_key, opts.range_end
+  local left, has_begun = most, false
   opts.page = nil
 
   local kvs, n, at, more = {}, 0, 0, true
+  local seen = { n = 0, crc = 0 } -- the kvs that have come: how many, and their checksum
+  local expected, moves = nil, 0 -- while pages are read again: `seen` as it has to be; how often that was begun
 
   --- Reads the next page. If that is too large for a client, reads a smaller one.
   local function read()
@@ -65,49 +75,84 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
       if opts[REST] then opts[REST].limit = left < math.huge and left or nil end
       local result, err = range(owner, key, opts)
       if result then return result end
+      if rest and rest.connection and err.code == "future_revision" and not opts.serializable then
+        err = core.new_error("regressed")
+      end
       if err.code ~= "answer_too_large" or opts.limit <= 1 then raise(err, 0) end
       page = math.floor(opts.limit / 2)
     end
   end
 
+  --- Has all pages read again.
+  local function read_again()
+    expected = expected or seen
+    seen = { n = 0, crc = 0 }
+    key, left, kvs, n, at, more = first_key, most, {}, 0, 0, true
+    opts.prefix, opts.from_key, opts.range_end = prefix, from_key, range_end
+  end
+
+  --- Adds kvs of the present page to those that have come.
+  local function account(from, to)
+    if from > to then return end
+    seen.n, seen.crc = seen.n + to - from + 1, core.kvs_crc(rest.message, from, to, seen.crc)
+  end
+
+  --- Takes note of the kvs of the present page, and skips those that were handed out before.
+  local function compare()
+    local skipped = expected and math.min(n, expected.n - seen.n) or 0
+    account(1, skipped)
+    if expected and (seen.n == expected.n or not more) then
+      if seen.n ~= expected.n or seen.crc ~= expected.crc then
+        read_again()
+        raise(core.new_error("regressed"), 0)
+      end
+      expected = nil
+    end
+    account(skipped + 1, n)
+    rest.message, at = nil, skipped
+    if at < n then moves = 0 end
+  end
+
+  --- Has the pages read again if the present one has come over another connection. Returns true then.
+  local function has_moved()
+    if rest.is_of_other_cluster then raise(core.new_error("cluster_changed"), 0) end
+    if not rest:take_move() or seen.n == 0 then return false end
+    read_again()
+    moves = moves + 1
+    if moves <= MAX_MOVES then return true end
+    moves = 0
+    raise(errors.new("unavailable", MOVED), 0)
+  end
+
   --- Makes the next page the present one. Raises if the server's answer would make the iteration endless.
   local function turn_page()
     local result = read()
+    if rest and has_moved() then return end
     kvs, n, at = result.kvs, #result.kvs, 0
     left = left - n
     more = result.more and left > 0
     local is_endless = more and (n == 0 or key_order.is_before(kvs[1].key, key))
     if is_endless then raise(core.new_error("malformed"), 0) end
     if not opts.revision or opts.revision == 0 then opts.revision = result.revision end
+    if n > 0 then key = kvs[n].key .. "\0" end
+    opts.range_end = fixed_end(first_key, opts) -- the options of the first page are those that were given
+    opts.prefix, opts.from_key, has_begun = nil, nil, true
+    if rest then compare() end
   end
 
-  local has_begun = false
-
-  --- Reads the first page, with the options as they were given.
-  local function begin()
-    turn_page()
-    opts.range_end = fixed_end(key, opts)
-    opts.prefix, opts.from_key = nil, nil
-    has_begun = true
-  end
-
-  if not is_late then begin() end -- now, so that misuse is raised now
+  if not is_late then turn_page() end -- now, so that misuse is raised now
 
   return function()
-    if not has_begun then
-      begin()
-    elseif at == n and more then
-      if before_page then before_page() end
+    while at == n and more do
+      if before_page and has_begun then before_page() end
       turn_page()
     end
     at = at + 1
-    local kv = kvs[at]
-    if at == n then key = kv.key .. "\0" end
-    return kv
+    return kvs[at]
   end
 end
 
---- Returns a new rest for the pages of an owner, if that stands on a client; else nil. See client/range_stream.lua.
+--- Returns a new rest for the pages of an owner, if that stands on a client; else nil.
 local function new_rest(owner)
   local mt = getmetatable(owner)
   while mt.__base do
@@ -129,7 +174,9 @@ local function each(owner, key, opts)
   refuse(opts, "count_only")
   check_count(opts, "limit", 0)
   check_count(opts, "page", 1)
-  return (iterate(owner, key, opts, nil, nil, errors.raise, not opts.page and new_rest(owner) or nil))
+  local rest = new_rest(owner)
+  if rest then rest.is_of_pages = opts.page ~= nil end
+  return (iterate(owner, key, opts, nil, nil, errors.raise, rest))
 end
 
 return { each = each, iterate = iterate, REST = REST }

@@ -260,8 +260,7 @@ local function mark_requests(world, transport)
   function transport.unary(of, path, bytes, deadline, is_read, metadata, ...)
     local own = mark(world, path, bytes)
     for name, value in pairs(own and metadata or {}) do own[name] = value end
-    local back, err = unary(of, path, bytes, deadline, is_read, own or metadata, ...)
-    return back, err
+    return unary(of, path, bytes, deadline, is_read, own or metadata, ...)
   end
   transport.reads.mark = function(path, bytes) return mark(world, path, bytes) end
 end

@@ -91,7 +91,9 @@ end
 --- Returns the request of a page and all that follows it; or nil for the first page, whose revision is not known yet.
 local function rest_bytes_of(one, key, opts)
   if not opts.revision then return nil end
-  return core.requests.range(one.client, key, { range_end = opts.range_end, revision = opts.revision })
+  return core.requests.range(one.client, key, {
+    prefix = opts.prefix, from_key = opts.from_key, range_end = opts.range_end, revision = opts.revision,
+  })
 end
 
 --- Ends the watch, and its own call, if it has one.
@@ -108,9 +110,8 @@ local function seconds_left(deadline)
   return deadline and math.max(0, deadline - driver.get().now())
 end
 
---- Asks for a page, and returns it when it has come: the same as client:range; then nil and the id of the cluster; or
--- true for a page that the server of the page before has streamed. Returns nil and NOT_YET while the page is on its
--- way. The tables of the list `used`, if it is given, are used again.
+--- Asks for a page, and returns it when it has come, as client:range does. Returns nil and NOT_YET while the page is on
+-- its way. The tables of the list `used`, if it is given, are used again.
 local function take_page(one, key, opts, used)
   local read = one.read
   if not read then
@@ -125,11 +126,8 @@ local function take_page(one, key, opts, used)
   local decode = used and core.answers.page or core.answers.range
   local result, malformed = decode(read.message, used)
   if not result then return nil, malformed end
-  if read.is_part then
-    result.more = true
-    return result, true
-  end
-  return result, nil, (core.header(read.message))
+  if read.is_part then result.more = true end
+  return result
 end
 
 --- Notes the revision and the cluster of the existing kvs. The watch tells of changes after that revision.
@@ -141,21 +139,16 @@ end
 
 --- Returns an iterator over the existing kvs. All pages are of the revision and the cluster of the first one.
 local function initial_pages(one)
-  local cluster
   local opts = one.opts
   local reader, used = {}, opts[watch.TRANSIENT] and {}
-  one.rest = one.watch_calls.transport.new_rest()
+  local rest = one.watch_calls.transport.new_rest()
+  one.rest = rest
   function reader.range(_, key, page)
-    local result, err, found = take_page(one, key, page, used)
+    page[pages.REST] = nil
+    local result, err = take_page(one, key, page, used)
     if not result then return nil, err end
-    local is_part = err
     if one.is_closed then return nil, errors.closed("watch") end -- by a finalizer
-    if not one.initial_revision then
-      cluster = found
-      begin_after(one, result.revision, cluster)
-    elseif not is_part and found ~= cluster then
-      return nil, core.new_error("cluster_changed")
-    end
+    if not one.initial_revision then begin_after(one, result.revision, rest.cluster) end
     return result
   end
   local key = one.key
@@ -164,7 +157,7 @@ local function initial_pages(one)
     prefix = opts.prefix,
     range_end = opts.range_end,
     from_key = opts.from_key,
-  }, nil, true)
+  }, nil, true, nil, rest)
 end
 
 -- }======
