@@ -1,7 +1,7 @@
 # keywatch: every command of the project. On a fresh Debian machine each of them installs what it needs.
 
 .DEFAULT_GOAL := build
-.PHONY: deps build test test-tls run check simulate fuzz bench lint format clean help
+.PHONY: build run quick test peers check night simulate fuzz lint format bench deps clean help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --jobs=$(shell nproc)
 
@@ -13,26 +13,38 @@ WARNINGS := -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmiss
   -Wundef -Wvla -Wwrite-strings
 
 help:           ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 # Packages ----------------------------------------------------------------------------------------------------------
 
-PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev libnghttp2-dev \
-  liblmdb-dev libssl-dev openssl git unzip zip lua-busted lua-check lua-luv clang-format clang libclang-rt-dev valgrind libc6-dbg \
-  lua5.1 liblua5.1-0-dev lua-yaml lua-cjson lua-cqueues lua-socket lua-sec lua-luaossl neovim etcd-server etcd-client \
-  python3-etcd3 nghttp2-client strace curl wrk nginx-light libnginx-mod-http-lua golang-go golang-etcd-server-dev
-
+# Groups, each of which stands on the one before: what serving needs, what building for LuaJIT does, and so on.
+GROUPS := run build test peers check night
+PACKAGES.run := make gcc libc6-dev lua5.4 liblua5.4-dev luarocks libuv1-dev libnghttp2-dev liblmdb-dev libssl-dev
+PACKAGES.build := luajit2 libluajit2-5.1-dev
+PACKAGES.test := git openssl lua-busted lua-check lua-luv lua-cjson lua-yaml lua-cqueues lua-socket lua-sec lua-luaossl lua5.1 \
+  liblua5.1-0-dev clang-format etcd-server etcd-client curl nghttp2-client strace
 # Who has npm from elsewhere keeps it: Debian's cannot stand beside it.
-PACKAGES += $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
+PACKAGES.peers := golang-go golang-etcd-server-dev python3-etcd3 nginx-light libnginx-mod-http-lua neovim wrk \
+  $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
+PACKAGES.check := clang libclang-rt-dev
+PACKAGES.night := valgrind libc6-dbg
 
-deps:           ## install the Debian packages that are missing
-	@command -v dpkg-query >/dev/null || { echo "not Debian: the packages are $(PACKAGES)"; exit 0; }; \
-	have=$$(dpkg-query -W -f '$${db:Status-Status} $${Package}\n' $(PACKAGES) 2>/dev/null | sed -n 's/^installed //p'); \
-	missing=$$(printf '%s\n' $(PACKAGES) | grep -vxF "$$have"); \
+.PHONY: $(GROUPS:%=deps-%)
+$(GROUPS:%=deps-%): deps-%:
+	@command -v dpkg-query >/dev/null || { echo "not Debian: the packages are $(PACKAGES.$*)"; exit 0; }; \
+	have=$$(dpkg-query -W -f '$${db:Status-Status} $${Package}\n' $(PACKAGES.$*) 2>/dev/null | sed -n 's/^installed //p'); \
+	missing=$$(printf '%s\n' $(PACKAGES.$*) | grep -vxF "$$have"); \
 	[ -n "$$missing" ] || exit 0; \
 	as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; \
 	$$as_root apt-get update && \
 	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing
+deps-build: deps-run
+deps-test: deps-build
+deps-peers: deps-test
+deps-check: deps-peers
+deps-night: deps-check
+
+deps: deps-night  ## install all Debian packages that are missing; every other command installs those that it needs
 
 # The rocks, once for each VM ---------------------------------------------------------------------------------------
 # LuaRocks leaves object files beside the sources, so each VM builds in a copy of its own.
@@ -43,7 +55,8 @@ LUAROCKS.luajit := LUAROCKS_CONFIG="$(CURDIR)/build/luajit.config.lua" luarocks 
 
 build: $(VMS:%=build/%/built)   ## the rocks into build/lua5.4 and build/luajit
 
-build/%/built: $(shell find $(SHIPPED) ! -name '*.o') Makefile build/luajit.config.lua | deps
+build/luajit/built: | deps-build
+build/%/built: $(shell find $(SHIPPED) ! -name '*.o') Makefile build/luajit.config.lua | deps-run
 	@echo "building the rocks in build/$*"
 	@rm -rf build/$* && mkdir -p build/$*/src && cp -R $(SHIPPED) build/$*/src
 	@cd build/$*/src && for rockspec in $(ROCKSPECS); do \
@@ -59,52 +72,55 @@ build/luajit.config.lua: Makefile
 
 # Tests -------------------------------------------------------------------------------------------------------------
 
-test: build build/node/installed build/go/peer build/fault.so build/neovim.so   ## every spec on Lua 5.4 and LuaJIT
-	@spec/run tls-luajit once-lua5.4 $(VMS:%=rock-%)
+quick: build/luajit/built build/fault.so | deps-test   ## what can be tested in two minutes, on LuaJIT
+	@spec/run quick-luajit
 
-test-tls: build build/fault.so   ## spec/client over TLS on both VMs, and with a real etcd; LuaJIT's part is in test, too
-	@spec/run $(VMS:%=tls-%)
+test: build build/fault.so | deps-test   ## every spec on Lua 5.4 and LuaJIT, with etcd and etcdctl as peers
+	@spec/run once-lua5.4 $(VMS:%=rock-%)
+
+PEERS := build/node/installed build/go/peer build/fault.so build/neovim.so
+peers: build $(PEERS) | deps-peers   ## the specs with Go, Node, Python, nginx and Neovim
+	@spec/run $(VMS:%=peer-%)
 
 # Node's etcd client and what it needs, in the very versions of the lock file. None of it runs a script of its own.
-build/node/installed: $(wildcard spec/support/node/package*.json) | deps
+build/node/installed: $(wildcard spec/support/node/package*.json) | deps-peers
 	@echo "installing npm's packages in build/node"
 	@rm -rf build/node && mkdir -p build/node && cp spec/support/node/package*.json build/node
 	@cd build/node && npm ci --ignore-scripts --no-audit --no-fund >log 2>&1 || { cat log; exit 1; }
 	@touch $@
 
 # A program with etcd's client for Go, from Debian's sources of it. Compiled packages are kept in build/go/cache.
-build/go/peer: $(wildcard spec/support/go/*.go) | deps
+build/go/peer: $(wildcard spec/support/go/*.go) | deps-peers
 	@echo "building $@"
 	@mkdir -p $(@D)
-	@cd spec/support/go && env -u GOROOT -u GOFLAGS GO111MODULE=off GOPATH=/usr/share/gocode \
+	@cd spec/support/go && test -z "$$(gofmt -l . | tee /dev/stderr)" && env -u GOROOT -u GOFLAGS GO111MODULE=off GOPATH=/usr/share/gocode \
 	  GOCACHE="$(CURDIR)/build/go/cache" /usr/bin/go build -o "$(CURDIR)/$@" .
 
 # Go's TLS server, for bench/tls.lua.
-build/go/handshakes: $(wildcard bench/go/*.go) | deps
+build/go/handshakes: $(wildcard bench/go/*.go) | deps-peers
 	@echo "building $@"
 	@mkdir -p $(@D)
-	@cd bench/go && env -u GOROOT -u GOFLAGS GO111MODULE=off GOCACHE="$(CURDIR)/build/go/cache" \
+	@cd bench/go && test -z "$$(gofmt -l . | tee /dev/stderr)" && env -u GOROOT -u GOFLAGS GO111MODULE=off GOCACHE="$(CURDIR)/build/go/cache" \
 	  /usr/bin/go build -o "$(CURDIR)/$@" .
 
 # A disk that fails, preloaded into programs of the specs.
-build/fault.so: spec/support/fault.c Makefile | deps
+build/fault.so: spec/support/fault.c Makefile | deps-run
 	@mkdir -p $(@D)
 	@$(CC) -O1 -g -fPIC $(WARNINGS) -shared $< -lpthread -o $@
 
 # LuaJIT in the place of Neovim's Lua, where that is not LuaJIT.
-build/neovim.so: spec/support/neovim.c Makefile | deps
+build/neovim.so: spec/support/neovim.c Makefile | deps-run
 	@mkdir -p $(@D)
 	@$(CC) -O1 -g -fPIC $(WARNINGS) -shared $< -ldl -o $@
 
 C_FILES = $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c)
 
-lint: | deps    ## luacheck, clang-format, and no line of C with more than 120 columns
+lint: | deps-test   ## luacheck, clang-format, and no line of C with more than 120 columns
 	@luacheck --quiet --no-color $(wildcard bin/* lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
 	clang-format --dry-run -Werror $(C_FILES) && \
-	awk 'length > 120 { print FILENAME ":" FNR ": more than 120 columns"; bad = 1 } END { exit bad }' $(C_FILES) && \
-	[ -z "$$(gofmt -l spec/support/go bench/go | tee /dev/stderr)" ] && exit $$lua
+	awk 'length > 120 { print FILENAME ":" FNR ": more than 120 columns"; bad = 1 } END { exit bad }' $(C_FILES) && exit $$lua
 
-format: | deps  ## write the C files as clang-format has them
+format: | deps-test ## write the C files as clang-format has them
 	@clang-format -i $(C_FILES)
 
 UV := csrc/base/heap.c csrc/base/mem.c csrc/base/process.c csrc/face/module.c $(wildcard csrc/uv/*.c)
@@ -117,7 +133,7 @@ PROBE.valgrind := -O1
 PROBE.tsan := -O1 -fno-omit-frame-pointer -fsanitize=thread
 
 define probe_build # kind, VM
-build/$(1)/$(2)/obj/%.o: csrc/%.c Makefile | deps
+build/$(1)/$(2)/obj/%.o: csrc/%.c Makefile | deps-build
 	@mkdir -p $$(@D)
 	@$$(CC) -g -fPIC -DKW_PROBE $(WARNINGS) $$(PROBE.$(1)) -MMD -MP -Icsrc -I$$(INCDIR.$(2)) -c $$< -o $$@
 build/$(1)/$(2)/keywatch/core.so: $(CORE:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
@@ -129,14 +145,22 @@ build/$(1)/$(2)/keywatch/uv.so: $(UV:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcar
 build/$(1)/$(2)/keywatch/tls.so: $(TLS:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
 	@mkdir -p $$(@D)
 	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -lssl -lcrypto -lpthread -o $$@
-PROBES += build/$(1)/$(2)/keywatch/core.so build/$(1)/$(2)/keywatch/uv.so build/$(1)/$(2)/keywatch/tls.so
+PROBES.$(1) += build/$(1)/$(2)/keywatch/core.so build/$(1)/$(2)/keywatch/uv.so build/$(1)/$(2)/keywatch/tls.so
 endef
 $(foreach kind,check valgrind,$(foreach vm,$(VMS),$(eval $(call probe_build,$(kind),$(vm)))))
 $(eval $(call probe_build,tsan,lua5.4))
 -include $(wildcard build/*/*/obj/*/*.d)
 
-check: $(PROBES) build/fault.so build/go/peer fuzz           ## sanitizers, valgrind, aggressive collection, finalizers, fuzzing
-	@spec/run $(foreach how,valgrind check gc fin,$(VMS:%=$(how)-%)) tsan-lua5.4
+check: $(PROBES.check) $(PROBES.tsan) build $(PEERS) fuzz | deps-check ## sanitizers, eager collection, finalizers, threads, fuzzing, simulations
+	@spec/run check-lua5.4 check-luajit tsan-lua5.4
+	@$(MAKE) --no-print-directory simulate SEEDS=200
+
+# Whoever waits for hours wants other cases each time.
+night: export KW_SEED := $(or $(KW_SEED),$(shell date +%s))
+night: export KW_DOSE := $(or $(KW_DOSE),4)
+night: $(PROBES.check) $(PROBES.valgrind) build $(PEERS) fuzz | deps-night ## valgrind, TLS in all that clients do, large doses, many simulations
+	@$(MAKE) --no-print-directory simulate SEEDS=5000 SEED=$$((KW_SEED % 1000000))
+	@spec/run --strict $(foreach how,fin valgrind rock peer tls,$(VMS:%=$(how)-%)) once-lua5.4 etcd-lua5.4
 
 # Simulation: the whole system in one process, in virtual time, from one seed.
 SEEDS ?= $(if $(SEED),1,200)
@@ -157,7 +181,7 @@ FUZZED := $(filter-out csrc/base/arena.c csrc/face/% csrc/bind/%,$(CORE)) \
   $(filter-out $(FUZZERS:%=fuzz/%.c),$(wildcard fuzz/*.c))
 FUZZ_PROBE := $(PROBE.check) -fsanitize=fuzzer-no-link
 
-build/fuzz/obj/%.o: %.c Makefile | deps
+build/fuzz/obj/%.o: %.c Makefile | deps-check
 	@mkdir -p $(@D)
 	@clang -g -DKW_PROBE $(WARNINGS) $(FUZZ_PROBE) -MMD -MP -Icsrc -c $< -o $@
 build/fuzz/all.a: $(FUZZED:%.c=build/fuzz/obj/%.o) $(wildcard csrc csrc/*/)
@@ -166,7 +190,7 @@ $(FUZZERS:%=build/fuzz/%): build/fuzz/%: build/fuzz/obj/fuzz/%.o build/fuzz/all.
 	@clang $(FUZZ_PROBE) -fsanitize=fuzzer $^ -lnghttp2 -llmdb -lssl -lcrypto -lpthread -lm -o $@
 -include $(wildcard build/fuzz/obj/*.d build/fuzz/obj/*/*.d build/fuzz/obj/*/*/*.d)
 
-fuzz: $(FUZZERS:%=build/fuzz/%) ## 30 seconds of each target in fuzz, or KW_FUZZ_SECONDS; from KW_FUZZ_SEED, 0 for any
+fuzz: $(FUZZERS:%=build/fuzz/%) ## 30 seconds of each target in fuzz
 	@fuzz/run $(FUZZERS)
 
 # Trying it ---------------------------------------------------------------------------------------------------------
@@ -178,7 +202,7 @@ LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 \
 run: build/lua5.4/built     ## serve on 127.0.0.1:2379, with durable data in ./keywatch.data
 	@exec $(LUA54) bin/keywatch serve
 
-bench: build build/node/installed build/go/peer build/go/handshakes build/bench/load build/fault.so   ## speed and memory of the store, of durable writes, of watching, of tasks, of locks, of leases, of caches, of nginx, of TLS, beside etcd, other clients and attackers
+bench: build build/node/installed build/go/peer build/go/handshakes build/bench/load build/fault.so | deps-peers ## speed and memory, beside etcd, other clients and attackers
 	@$(LUA54) bench/store.lua
 	@$(LUA54) bench/durable.lua
 	@$(LUA54) bench/watch.lua
@@ -199,7 +223,7 @@ bench: build build/node/installed build/go/peer build/go/handshakes build/bench/
 	@$(LUA54) bench/hostile.lua
 	@$(LUA54) bench/tls.lua
 
-build/bench/load: $(wildcard bench/*.[ch]) Makefile | deps
+build/bench/load: $(wildcard bench/*.[ch]) Makefile | deps-build
 	@mkdir -p $(@D)
 	@$(CC) -O2 $(WARNINGS) $(filter %.c,$^) -lssl -lcrypto -o $@
 

@@ -4,6 +4,7 @@ local keywatch = require "keywatch"
 local core = require "keywatch.core"
 
 local annotations = require "spec.support.annotations"
+local dose = require "spec.support.dose"
 local misuse = require "spec.support.misuse"
 local rpc = require "spec.support.rpc"
 local serving = require "spec.support.serving"
@@ -280,7 +281,7 @@ describe("a call", function()
         gate:wait()
         for _ in call:messages() do received = received + 1 end
       end)
-      local n = os.getenv("KW_FAST") and 3000 or 50000
+      local n = dose.of(3000, 50000)
       local call = client:call(path)
       client:settle()
       local live = core.probe and core.probe.live()
@@ -676,7 +677,7 @@ describe("a call", function()
       end },
       Lost = { stream = true, handler = function(call) call:receive() end },
     })
-    local rounds = os.getenv("KW_FAST") and 3 or 30
+    local rounds = dose.of(3, 30)
     local live
     for round = 1, rounds do
       local calls, lost = {}, {}

@@ -536,7 +536,7 @@ describe("the reference", function()
 
   it("has every flag of keywatch serve, with its default #once", function()
     local help = shell.must(("LUA_PATH='%s' LUA_CPATH='%s' %s bin/keywatch serve --help"):format(package.path,
-      package.cpath, os.getenv("KW_LUA")))
+      package.cpath, require("spec.support.vm").interpreter))
     local defaults, found = {}, {} -- by flag, as the help and the page have them
     for flag, text in (help .. "\n  --"):gsub("\n  %-%-", "\0--"):gmatch("%z(%-%-[%l-]+)(%Z*)") do
       defaults[flag] = one_blank(text:match("%(default: (.-)%)") or "")

@@ -162,7 +162,7 @@ it has ended well:	true
 
 --- The command that runs a file where this VM finds its modules. A leak would take seconds to look for, every time.
 local function command(file)
-  local lua = assert(os.getenv("KW_LUA"), "run by spec/run")
+  local lua = require("spec.support.vm").interpreter
   return ("export ASAN_OPTIONS=detect_leaks=0 LUA_PATH='%s' LUA_CPATH='%s' PATH=\"$PWD/spec/support/bin:$PATH\"\n"
     .. "exec env LD_PRELOAD='%s' %s examples/%s")
     :format(package.path, package.cpath, os.getenv("LD_PRELOAD") or "", lua, file)

@@ -3,9 +3,10 @@
 local cjson = require "cjson"
 local json = require "keywatch.support.json_text"
 
+local dose = require "spec.support.dose"
 local randoms = require "spec.support.random"
 
-local ROUNDS = os.getenv("KW_FAST") and 200 or 1000
+local ROUNDS = dose.of(200, 1000)
 
 -- {====== Random texts ======
 

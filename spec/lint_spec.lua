@@ -56,6 +56,23 @@ describe("the tree #once", function()
     assert(n > 100, "few modules are required: are they found?")
   end)
 
+  it("has a line of help for each target that is no file", function()
+    local phony = shell.must("sed -n 's/^.PHONY: \\([a-z ]*\\)$/\\1/p' Makefile | xargs -n 1 | sort")
+    assert.equal(phony, shell.must("make help | cut -d' ' -f1 | sort"))
+  end)
+
+  it("has no variables but those that spec/run or CONTRIBUTING.md name", function()
+    local known = { KW_CERTIFICATES = true, KW_FAULT_CONTROL = true, KW_FAULT_DIR = true, KW_FAULT_SLOW = true,
+      KW_HAUNTED = true } -- of a program of the specs and what it starts
+    for name in shell.must("cat spec/run CONTRIBUTING.md"):gmatch("KW_%u+") do known[name] = true end
+    local unknown = {}
+    local lines = shell.must([[grep -rhoE 'getenv\(?"KW_[A-Z_]+|\$\{?KW_[A-Z_]+' spec bench fuzz examples bin]])
+    for name in lines:gmatch("KW_[%u_]+") do
+      if not known[name] then unknown[#unknown + 1] = name end
+    end
+    assert.same({}, unknown)
+  end)
+
   it("builds objects that export nothing but what Lua opens", function()
     local symbols = shell.must("nm -D --defined-only build/lua5.4/lib/lua/5.4/keywatch/*.so "
       .. "build/luajit/lib/lua/5.1/keywatch/*.so | sed -n 's/.* T //p' | sort -u")

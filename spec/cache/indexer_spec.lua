@@ -4,13 +4,14 @@
 local keywatch = require "keywatch"
 
 local informing = require "spec.cache.informing"
+local dose = require "spec.support.dose"
 local new_random = require("spec.support.random").new
 
 local PATIENCE = informing.PATIENCE
 local close_later, open_store = informing.close_later, informing.open_store
 local record, sorted, await = informing.record, informing.sorted, informing.await
 local json = informing.json
-local is_fast = os.getenv("KW_FAST") ~= nil
+local is_fast = dose.is_small
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
 --- Words of an object: an index with several values.
@@ -490,7 +491,7 @@ describe("indexes at random", function()
   end
 
   it("are those of a naive model after every step", function()
-    for round = 1, is_fast and 3 or 12 do
+    for round = 1, dose.of(3, 12) do
       local random = new_random(seed + round)
       local store = open_store()
       local state, names = {}, {}

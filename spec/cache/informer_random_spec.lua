@@ -4,7 +4,7 @@
 --
 -- What each handler was told is compared with all that was written (see handler_judge.lua). When it is quiet, each
 -- informer has what its server has. Many short programs run in virtual time; and a long one runs with a server of its
--- own, keywatch's or an etcd, which is killed, behind a proxy. KW_FAULTS=n does n times as much, and tells how often
+-- own, keywatch's or an etcd, which is killed, behind a proxy. KW_DOSE=n does n times as much, and tells how often
 -- each thing has happened.
 
 local keywatch = require "keywatch"
@@ -13,6 +13,7 @@ local testing = require "keywatch.testing"
 local directory = require "spec.support.directory"
 local informing = require "spec.cache.informing"
 local judging = require "spec.cache.handler_judge"
+local dose = require "spec.support.dose"
 local network = require "spec.support.network"
 local new_random = require("spec.support.random").new
 local process = require "spec.support.process"
@@ -471,7 +472,7 @@ describe("informers at random, in virtual time,", function()
       local is_enough = n >= least * network.FAULTS
         and (network.IS_FAST or not missing(seen, { COMMON, VIRTUAL, RESULTS, FAULTS }))
     until is_enough or n >= most * network.FAULTS
-    if os.getenv("KW_FAULTS") then print(("%d programs in virtual time\n%s"):format(n, report(seen))) end
+    if dose.factor > 1 then print(("%d programs in virtual time\n%s"):format(n, report(seen))) end
     if not network.IS_FAST then
       local never = missing(seen, { COMMON, VIRTUAL, RESULTS, FAULTS })
       assert(not never, ("this never happened: %s\n%s"):format(tostring(never), report(seen)))
@@ -653,7 +654,7 @@ network.of_each(function(kind, tag)
         error(("%s, in %s\nto repeat: KW_SEED=%d\n%s"):format(tostring(failure), tostring(self.doing), network.SEED,
           report(self.seen)), 0)
       end
-      if os.getenv("KW_FAULTS") then print(("informers of %s\n%s"):format(kind, report(self.seen))) end
+      if dose.factor > 1 then print(("informers of %s\n%s"):format(kind, report(self.seen))) end
     end)
   end)
 end)

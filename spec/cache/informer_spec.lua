@@ -5,13 +5,13 @@ local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
 local informing = require "spec.cache.informing"
+local dose = require "spec.support.dose"
 local program = require "spec.support.program"
 
 local PATIENCE, MARK = informing.PATIENCE, informing.MARK
 local close_later, open_store, open_client = informing.close_later, informing.open_store, informing.open_client
 local record, sorted, await, collect = informing.record, informing.sorted, informing.await, informing.collect
 local field, json = informing.field, informing.json
-local is_fast = os.getenv("KW_FAST") ~= nil
 
 --- Opens an informer that ends with the test.
 local function open(x, opts, prefix) return close_later(assert(x:informer(prefix or "/a/", opts))) end
@@ -580,7 +580,7 @@ describe("the handlers of an informer", function()
   it("that are added and removed all the time see legal sequences", function()
     keywatch.run(function()
       local is_over, tasks = false, {}
-      for i = 1, is_fast and 10 or 30 do
+      for i = 1, dose.of(10, 30) do
         tasks[i] = keywatch.spawn(function()
           local n = 0
           while not is_over do

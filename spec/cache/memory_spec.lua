@@ -5,10 +5,11 @@
 
 local keywatch = require "keywatch"
 
+local dose = require "spec.support.dose"
 local resident = require "spec.support.resident"
 
-local CACHES = tonumber(os.getenv("KW_CACHES")) or 300
-local EVENTS = tonumber(os.getenv("KW_CACHE_EVENTS")) or 30000
+local CACHES = 300 * dose.factor
+local EVENTS = 30000 * dose.factor
 
 local MOST = 8e6 -- bytes that a process may grow by: the allocator keeps some
 

@@ -16,7 +16,7 @@ local proxy = require "spec.support.proxy"
 
 local PATIENCE = network.PATIENCE
 local LOCAL = "http://127.0.0.1:0"
-local is_fast = os.getenv("KW_FAST") ~= nil
+local is_fast = require("spec.support.dose").is_small
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
 -- {====== What an object watch may stand on ======

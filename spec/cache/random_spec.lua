@@ -3,7 +3,7 @@
 -- closed.
 --
 -- What each watch has seen is compared with all that the server has had (see truth.lua and judge.lua). When it is
--- quiet, the cache has what the server has, and its tables, too. KW_FAULTS=n goes on for n times as long, and tells how
+-- quiet, the cache has what the server has, and its tables, too. KW_DOSE=n goes on for n times as long, and tells how
 -- often each thing has happened.
 
 local keywatch = require "keywatch"
@@ -11,6 +11,7 @@ local keywatch = require "keywatch"
 local difference = require("spec.support.difference").difference
 local directory = require "spec.support.directory"
 local judge = require "spec.cache.judge"
+local dose = require "spec.support.dose"
 local network = require "spec.support.network"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
@@ -441,7 +442,7 @@ network.of_each(function(kind, tag)
       if not ok then
         error(("%s\nto repeat: KW_SEED=%d\n%s"):format(tostring(failure), network.SEED, report(world.seen)), 0)
       end
-      if os.getenv("KW_FAULTS") then print(("a cache of %s\n%s"):format(kind, report(world.seen))) end
+      if dose.factor > 1 then print(("a cache of %s\n%s"):format(kind, report(world.seen))) end
     end)
   end)
 end)

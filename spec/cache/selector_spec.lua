@@ -4,6 +4,8 @@ local keywatch = require "keywatch"
 
 local cjson = require "cjson"
 
+local dose = require "spec.support.dose"
+
 local function labels(given) return keywatch.selector(given) end
 local function fields(given) return keywatch.selector(given, { kind = "fields" }) end
 
@@ -173,7 +175,7 @@ describe("a field selector", function()
 end)
 
 describe("a selector of a very long text", function()
-  local N = os.getenv("KW_FAST") and 1e5 or 1e6 -- with a time that grows with the square, each of these takes hours
+  local N = dose.is_small and 1e5 or 1e6 -- with a time that grows with the square, each of these takes hours
 
   it("is read at once", function()
     local zeros, blanks = ("0"):rep(N), (" "):rep(N)

@@ -1,7 +1,7 @@
 --- Watches over a bad network: nothing is lost, nothing comes twice, and nobody waits for ever.
 --
 -- A writer beside the proxy changes keys, while the proxy cuts, splits, delays, stalls and swallows what a client is
--- told. KW_FAULTS=n goes round n times as often.
+-- told. KW_DOSE=n goes round n times as often.
 
 local keywatch = require "keywatch"
 

@@ -1,10 +1,11 @@
 --- The same random history at keywatch and at a real etcd, through the client: every answer is equal, field by field,
 -- and so are the events of every watch; what may differ stands in spec/support/known_differences.lua.
 --
--- A failure tells the operation, its number and both answers. KW_SEED=… repeats it, KW_HISTORY=… makes so many
--- operations, in rounds of which each begins with empty servers.
+-- A failure tells the operation, its number and both answers. KW_SEED=… repeats it, KW_DOSE=n makes n
+-- times as many operations, in rounds of which each begins with empty servers.
 
 local directory = require "spec.support.directory"
+local dose = require "spec.support.dose"
 local new_history = require("spec.support.history").new
 local new_messages = require("spec.support.messages").new
 local new_random = require("spec.support.random").new
@@ -13,7 +14,7 @@ local process = require "spec.support.process"
 local twins = require "spec.support.twins"
 
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
-local operations = tonumber(os.getenv("KW_HISTORY")) or 4000
+local operations = 4000 * dose.factor
 
 local ROUND = 5000        -- operations
 local COMPACT_FROM = 0.3  -- of a round: until then all of history is there
@@ -145,7 +146,7 @@ function round:run()
   act.hash(self)
 end
 
---- Runs a round; raises what differs, and how to repeat it. With KW_HISTORY it is told how much was compared.
+--- Runs a round; raises what differs, and how to repeat it. In a large dose it is told how much was compared.
 local function run_round(number, n)
   local one = new_round(number, n)
   local world = one.world
@@ -156,7 +157,7 @@ local function run_round(number, n)
       tostring(failure), seed + number, n), 0)
   end
   if not is_stopped then error(why, 0) end
-  if os.getenv("KW_HISTORY") then
+  if dose.factor > 1 then
     print(("round %d: %d operations, %d events, %d and %d fragments"):format(number, world.n, world.n_events,
       world.n_fragments.keywatch, world.n_fragments.etcd))
   end

@@ -12,7 +12,8 @@ local RANGE, PUT, WATCH = raw.RANGE, raw.PUT, raw.WATCH
 local TXN, COMPACT, DELETE = "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact", "/etcdserverpb.KV/DeleteRange"
 local GRANT, KEEPALIVE = "/etcdserverpb.Lease/LeaseGrant", "/etcdserverpb.Lease/LeaseKeepAlive"
 -- Seconds: the deadline where nothing comes in time; and where something comes.
-local IS_SLOW = os.getenv("KW_GC") or (os.getenv("KW_PASS") or ""):find("^valgrind")
+local how = require("spec.support.vm").how
+local IS_SLOW = how == "gc" or how == "valgrind"
 local SHORT, PATIENT = IS_SLOW and 0.6 or 0.3, 60
 local READY = "/spec.Some/Ready"
 local MIB = 1024 * 1024

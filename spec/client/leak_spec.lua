@@ -1,6 +1,6 @@
 --- A client that is used for long takes no more memory than one that was used for a while.
 --
--- KW_LEAKS=12 makes every dose twelve times as large: a million events, a hundred thousand watches.
+-- KW_DOSE=12 makes every dose twelve times as large: a million events, a hundred thousand watches.
 
 local keywatch = require "keywatch"
 
@@ -11,7 +11,7 @@ local resident = require "spec.support.resident"
 local server = require "spec.support.server"
 
 -- Where the memory of the process says nothing, that of Lua is looked at, which is known to the byte.
-local FACTOR = tonumber(os.getenv("KW_LEAKS")) or resident.is_telling and 1 or 0.2
+local FACTOR = require("spec.support.dose").factor * (resident.is_telling and 1 or 0.2)
 local DOSES = 3 -- after one to warm up
 local EVENTS, WATCHES, CALLS = 28000 * FACTOR, 2800 * FACTOR, 5000 * FACTOR
 local CONNECTIONS = 30 * FACTOR

@@ -7,12 +7,13 @@ local keywatch = require "keywatch"
 local range_stream = require "keywatch.client.range_stream"
 local testing = require "keywatch.testing"
 
+local dose = require "spec.support.dose"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
 local server = require "spec.support.server"
 
 local PATIENCE = 60
-local KEYS = os.getenv("KW_FAST") and 2600 or 3500 -- some pages
+local KEYS = dose.is_small and 2600 or 3500 -- some pages
 local UNIMPLEMENTED, UNAVAILABLE = 12, 14
 local KIB = 1024
 

@@ -3,10 +3,11 @@
 
 local keywatch = require "keywatch"
 
+local dose = require "spec.support.dose"
 local new_random = require("spec.support.random").new
 
 local SECONDS = 30 -- for what is certain to come
-local N = os.getenv("KW_FAST") and 1100 or 2300 -- keys that exist, on several pages
+local N = dose.is_small and 1100 or 2300 -- keys that exist, on several pages
 local PUTS = 300
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 

@@ -3,6 +3,7 @@
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
+local dose = require "spec.support.dose"
 local imposter = require "spec.support.imposter"
 local interrupting = require "spec.support.interrupting"
 local network = require "spec.support.network"
@@ -234,7 +235,7 @@ end)
 
 describe("a finalizer that asks how a client stands", function()
   local BACKGROUND = { "client/transport", "client/dialer", "client/connection", "client/watch_calls", "client/reads" }
-  local EVERY = (os.getenv("KW_FAST") or core.probe) and 7 or 1 -- a build with sanitizers is slow
+  local EVERY = (dose.is_small or core.probe) and 7 or 1 -- a build with sanitizers is slow
 
   --- Asks at the n-th call of the background work. Returns false if there are fewer calls.
   local function try(n, url, store, work)

@@ -2,7 +2,7 @@
 -- No event is lost, none comes twice, no write is made twice, and nobody waits for ever.
 --
 -- In the tls pass of spec/run all of spec/client does the same. This is for all passes, and about the handshake: there
--- is one that is full, and one that resumes the session of a connection before. KW_FAULTS=n goes round n times as
+-- is one that is full, and one that resumes the session of a connection before. KW_DOSE=n goes round n times as
 -- often.
 
 local keywatch = require "keywatch"

@@ -1,7 +1,7 @@
 --- A cluster of etcd members is killed, stopped and cut off, one member after the other, while clients work on it. All
 -- that they were told must fit the history that the cluster has in the end.
 --
--- KW_FAULTS=n goes on for n times as long. See world.lua for what is counted, faults.lua for what happens, and the
+-- KW_DOSE=n goes on for n times as long. See world.lua for what is counted, faults.lua for what happens, and the
 -- modules of the trades for what must be true.
 
 local keywatch = require "keywatch"
@@ -19,7 +19,7 @@ local transfers = require "spec.cluster.transfers"
 local watchers = require "spec.cluster.watchers"
 local writers = require "spec.cluster.writers"
 
-local SECONDS = (os.getenv("KW_PASS") or ""):find("^check") and 12 or 25
+local SECONDS = require("spec.support.vm").how == "check" and 12 or 25
 local PATIENCE = network.PATIENCE
 local OPTIONS = { connect_timeout = 0.5, keepalive = 0.2, keepalive_timeout = 0.5, timeout = 5 }
 

@@ -4,6 +4,7 @@ local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local difference = require("spec.support.difference").difference
+local dose = require "spec.support.dose"
 local history = require "spec.support.history"
 local new_model = require("spec.support.model").new
 local new_random = require("spec.support.random").new
@@ -14,7 +15,7 @@ local wired = require "spec.support.wired"
 
 local answers, requests = core.answers, core.requests
 
-local is_fast = os.getenv("KW_FAST") == "1"
+local is_fast = dose.is_small
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
 local LEAST, MOST = core.id("-9223372036854775808"), core.id("9223372036854775807")
@@ -158,7 +159,7 @@ describe("bytes that are no answer", function()
 
   it("were an answer once", function()
     local random = new_random(seed)
-    for _ = 1, is_fast and 3000 or 30000 do
+    for _ = 1, dose.of(3000, 30000) do
       local sample = random:pick(samples)
       local bytes = sample[2]
       for _ = 1, random:between(1, 3) do
@@ -172,7 +173,7 @@ describe("bytes that are no answer", function()
 
   it("are the answer to something else", function()
     local random = new_random(seed)
-    for _ = 1, is_fast and 1000 or 10000 do
+    for _ = 1, dose.of(1000, 10000) do
       local asked, answered = random:pick(samples), random:pick(samples)
       try(asked[1], answered[2], asked[3])
       core.header(answered[2])

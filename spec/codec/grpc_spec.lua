@@ -3,10 +3,10 @@
 
 local probe = require("keywatch.core").probe
 
+local dose = require "spec.support.dose"
 local int64 = require "spec.support.int64"
 local new_random = require("spec.support.random").new
 
-local is_fast = os.getenv("KW_FAST") == "1"
 local seed = tonumber(os.getenv("KW_SEED") or 1)
 
 if not probe then
@@ -67,7 +67,7 @@ describe("a splitter", function()
 
   it("finds them in any pieces", function()
     local random = new_random(seed)
-    for _ = 1, is_fast and 30 or 500 do
+    for _ = 1, dose.of(30, 500) do
       local sent, places, at = {}, {}, 0
       for i = 1, random:between(1, 8) do sent[i] = random:bytes(random:pick { 0, 1, 5, 100, 20000 }) end
       local bytes = frames(sent)

@@ -3,11 +3,11 @@
 local core = require "keywatch.core"
 local probe = core.probe
 
+local dose = require "spec.support.dose"
 local schema = require "spec.support.schema"
 local wire = require "spec.support.wire"
 local new_random = require("spec.support.random").new
 
-local is_fast = os.getenv("KW_FAST") == "1"
 local seed = tonumber(os.getenv("KW_SEED") or 1)
 
 local bytes = wire.bytes
@@ -145,7 +145,7 @@ describe("malformed bytes", function()
   it("never do harm, whatever they are", function()
     local random = new_random(seed)
     local count = 0
-    for _ = 1, is_fast and 2000 or 50000 do
+    for _ = 1, dose.of(2000, 50000) do
       local name = random:pick(schema.names)
       local encoded = random:bytes(random:between(0, 20))
       if is_message(name, encoded) then count = count + 1 end
@@ -155,7 +155,7 @@ describe("malformed bytes", function()
 
   it("never do harm if they were a message once", function()
     local random = new_random(seed)
-    for _ = 1, is_fast and 300 or 10000 do
+    for _ = 1, dose.of(300, 10000) do
       local name = random:pick(schema.names)
       local encoded = wire.encode(name, wire.random(random, name, 3))
       for _ = 1, random:between(1, 3) do

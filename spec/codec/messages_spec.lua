@@ -2,12 +2,12 @@
 
 local core = require "keywatch.core"
 
+local dose = require "spec.support.dose"
 local int64 = require "spec.support.int64"
 local schema = require "spec.support.schema"
 local wire = require "spec.support.wire"
 local new_random = require("spec.support.random").new
 
-local is_fast = os.getenv("KW_FAST") == "1"
 local seed = tonumber(os.getenv("KW_SEED") or 1)
 
 local bytes, hex = wire.bytes, wire.hex
@@ -75,7 +75,7 @@ describe("a message", function()
 
   it("is the same to the naive encoder, whatever it says", function()
     local random = new_random(seed)
-    for _ = 1, is_fast and 300 or 5000 do
+    for _ = 1, dose.of(300, 5000) do
       local name = random:pick(schema.names)
       local message = wire.random(random, name, random:between(0, 4))
       local encoded = wire.encode(name, message)

@@ -69,7 +69,7 @@ local function mutate(random, bytes)
     before .. wire.tag(random:between(1, 12), random:between(0, 5)) .. here .. after }
 end
 
-describe("protobuf #once #slow", function()
+describe("protobuf #once #peer #slow", function()
   it("takes what we write, and writes the same", function()
     local random = new_random(seed)
     local cases = {}

@@ -3,11 +3,11 @@
 local core = require "keywatch.core"
 local probe = core.probe
 
+local dose = require "spec.support.dose"
 local schema = require "spec.support.schema"
 local wire = require "spec.support.wire"
 local new_random = require("spec.support.random").new
 
-local is_fast = os.getenv("KW_FAST") == "1"
 local seed = tonumber(os.getenv("KW_SEED") or 1)
 
 local bytes, hex = wire.bytes, wire.hex
@@ -76,7 +76,7 @@ end
 describe("a record", function()
   it("keeps what its message says", function()
     local random = new_random(seed)
-    for _ = 1, is_fast and 300 or 5000 do
+    for _ = 1, dose.of(300, 5000) do
       local name = random:pick(KEPT)
       local message = wire.random(random, name, random:between(0, 5), random:one_in(3))
       local encoded = wire.encode(name, message)

@@ -5,6 +5,7 @@ local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local difference = require("spec.support.difference").difference
+local dose = require "spec.support.dose"
 local history = require "spec.support.history"
 local message = require "spec.support.message"
 local new_model = require("spec.support.model").new
@@ -15,7 +16,6 @@ local wire = require "spec.support.wire"
 
 local requests = core.requests
 
-local is_fast = os.getenv("KW_FAST") == "1"
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
@@ -182,7 +182,7 @@ describe("a request", function()
   it("at random", function()
     local random = new_random(seed)
     local model, makes = new_model { now = 0 }, history.new(random, {})
-    for step = 1, is_fast and 300 or 3000 do
+    for step = 1, dose.of(300, 3000) do
       local one = makes:next(model)
       if message.names[one.verb] and one.verb ~= "leases" then
         local arguments = { unpack(one, 1, one.n) }

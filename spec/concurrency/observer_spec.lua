@@ -6,7 +6,7 @@ local new_random = require("spec.support.random").new
 local owners = require "spec.support.owners"
 
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
-local is_fast = os.getenv("KW_FAST")
+local is_fast = require("spec.support.dose").is_small
 
 local SECONDS = 30 -- for what is certain to come
 

@@ -8,6 +8,7 @@ local keywatch = require "keywatch"
 local methods = require "keywatch.concurrency.methods"
 local virtual = require "keywatch.driver.virtual"
 
+local dose = require "spec.support.dose"
 local far = require "spec.support.far"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
@@ -15,7 +16,7 @@ local occurrences = require "spec.support.occurrences"
 methods.install(far.methods)
 
 local SEED = tonumber(os.getenv("KW_SEED")) or os.time()
-local ROUNDS = os.getenv("KW_FAST") and 3 or 10
+local ROUNDS = dose.of(3, 10)
 local WORKERS, STEPS = 12, 12
 local NAMES = { "a", "b" }
 local LONG = 60 -- seconds, in which everything that is done in the background is done

@@ -10,7 +10,7 @@ local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
 
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
-local is_fast = os.getenv("KW_FAST") == "1"
+local is_fast = require("spec.support.dose").is_small
 
 local LEVELS = { "serializable_snapshot", "serializable", "repeatable_reads", "read_committed" }
 

@@ -5,10 +5,11 @@ local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
+local dose = require "spec.support.dose"
 local owners = require "spec.support.owners"
 local randoms = require "spec.support.random"
 
-local ROUNDS = os.getenv("KW_FAST") and 100 or 400
+local ROUNDS = dose.of(100, 400)
 
 local function test(name, fn)
   it(name, function() keywatch.run(fn) end)

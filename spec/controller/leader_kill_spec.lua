@@ -5,10 +5,11 @@
 -- candidate whose key is the oldest at that revision, must be the one who has written, and in that term. So writes of
 -- two leaders never both succeed, and none of an older term after one of a newer term.
 --
--- KW_FAULTS=n goes round n times as often, and tells how often each fault has occurred.
+-- KW_DOSE=n goes round n times as often, and tells how often each fault has occurred.
 
 local keywatch = require "keywatch"
 
+local dose = require "spec.support.dose"
 local network = require "spec.support.network"
 local occurrences = require "spec.support.occurrences"
 local process = require "spec.support.process"
@@ -249,7 +250,7 @@ network.of_each(function(kind, tag)
       assert.is_true(world.codes.lost >= counts.stop + counts.late)
       assert.is_true(terms >= counts.kill + counts.stop + counts.late + counts.resign)
       assert.is_true(writes > 10 * terms)
-      if os.getenv("KW_FAULTS") then
+      if dose.factor > 1 then
         local list = {}
         for _, name in ipairs(NAMES) do list[#list + 1] = name .. " " .. counts[name] end
         for code, n in pairs(world.codes) do list[#list + 1] = "refused as " .. code .. " " .. n end

@@ -1,11 +1,12 @@
 --- A controller at random, while everything fails: see soaking.lua. Many short programs run in virtual time; a long one
 -- runs with processes: `keywatch run examples/replicas.lua`, twice, behind proxies, with a server that is killed,
--- keywatch's or an etcd. KW_FAULTS=n does n times as much, and tells how often each thing has happened.
+-- keywatch's or an etcd. KW_DOSE=n does n times as much, and tells how often each thing has happened.
 
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
 
 local directory = require "spec.support.directory"
+local dose = require "spec.support.dose"
 local network = require "spec.support.network"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
@@ -53,7 +54,7 @@ describe("a controller at random, in virtual time,", function()
       n = i
       return counts
     end, MOST * rounds)
-    if os.getenv("KW_FAULTS") then print(("%d programs in virtual time\n%s"):format(n, report(all))) end
+    if dose.factor > 1 then print(("%d programs in virtual time\n%s"):format(n, report(all))) end
   end)
 
   it("does the same for the same seed, in every process", function()
@@ -314,7 +315,7 @@ describe("a controller at random, in processes, #once", function()
         error(("%s, in %s\nto repeat: KW_SEED=%d\n%s"):format(tostring(failure), tostring(self.doing), network.SEED,
           report(self.counts)), 0)
       end
-      if os.getenv("KW_FAULTS") then print(("processes and %s\n%s"):format(kind, report(self.counts))) end
+      if dose.factor > 1 then print(("processes and %s\n%s"):format(kind, report(self.counts))) end
     end)
   end
 end)

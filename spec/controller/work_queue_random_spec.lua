@@ -3,12 +3,13 @@
 
 local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
+local dose = require "spec.support.dose"
 local occurrences = require "spec.support.occurrences"
 local random = require "spec.support.random"
 local testing = require "keywatch.testing"
 
 local SEED = tonumber(os.getenv("KW_SEED")) or os.time()
-local ROUNDS = os.getenv("KW_FAST") and 10 or 40
+local ROUNDS = dose.of(10, 40)
 local STEPS = 300
 
 -- {====== The model ======

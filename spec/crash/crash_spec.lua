@@ -1,6 +1,6 @@
 --- The server is killed again and again while clients write and watch, and keeps every promise that it made.
 --
--- KW_CRASH=3600 does so for an hour. After every round the records of all clients are checked, see check.lua. If that
+-- KW_DOSE=60 does so for an hour. After every round the records of all clients are checked, see check.lua. If that
 -- fails, data and records are kept, and the text says where.
 
 local check = require "spec.crash.check"
@@ -13,7 +13,7 @@ local PYTHON = "/usr/bin/python3" -- the one that Debian's packages are for
 
 local FAULT = "build/fault.so" -- of spec/support/fault.c
 local TESTS = 3
-local SECONDS = tonumber(os.getenv("KW_CRASH") or 60) / TESTS
+local SECONDS = 60 * require("spec.support.dose").factor / TESTS
 local SEED = tonumber(os.getenv("KW_SEED") or 1)
 local CLIENTS = 2 -- processes of them
 local ROUNDS = 40 -- with one directory: what is checked is held in memory
@@ -33,7 +33,7 @@ local function idle(milliseconds)
   timer:close()
 end
 
-describe("a server that is killed #once #slow", function()
+describe("a server that is killed #once #peer #slow", function()
   local directory, port, peer, clients, checker, rng, counts
   local restarts -- records of them that are not checked yet
   local has_faults -- whether the server's disk is one that fails

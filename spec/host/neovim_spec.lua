@@ -26,7 +26,7 @@ local function expect(printed, text)
   assert.same({ 0, printed, "" }, { status, found, errors })
 end
 
-describe("in Neovim #once", function()
+describe("in Neovim #once #peer", function()
   it("a watch writes lines into a buffer, beside a lease and a timer", function()
     expect("|put 1|put 2|delete nil\ntrue\n", [[
       local ticks, ticker = 0, vim.loop.new_timer()

@@ -24,7 +24,7 @@ local function configuration_of(text, peer)
   return (text:gsub("[%d.]+:%d+", words):gsub("/[%w/_]+%.?%w*", words):gsub("/var/lib/nginx", "$here"))
 end
 
-describe("docs/openresty.md #once", function()
+describe("docs/openresty.md #once #peer", function()
   nginx_stage.with_tests()
   before_each(network.begin)
   after_each(network.finish)

@@ -155,7 +155,7 @@ local DOORS = {
   { "driver", [[return keywatch.driver(), keywatch.driver("ngx")]], "ngx", "ngx" },
 }
 
-describe("in workers of nginx #once", function()
+describe("in workers of nginx #once #peer", function()
   nginx_stage.with_tests()
 
   for _, how in ipairs { "TCP", "a unix socket" } do

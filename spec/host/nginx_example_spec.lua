@@ -11,7 +11,7 @@ local uv = require "spec.support.luv"
 
 local HERE = "examples/openresty/"
 
-describe("the gateway of examples/openresty #once", function()
+describe("the gateway of examples/openresty #once #peer", function()
   nginx_stage.with_tests()
   before_each(network.begin)
   after_each(network.finish)

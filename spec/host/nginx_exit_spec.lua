@@ -14,7 +14,7 @@ local function begin_request(stage, path)
   return process.start { "curl", "--silent", "--show-error", ("http://127.0.0.1:%d%s"):format(stage.port, path) }
 end
 
-describe("a worker of nginx that exits #once", function()
+describe("a worker of nginx that exits #once #peer", function()
   nginx_stage.with_tests()
 
   it("serves its last requests with all that it has, which is stale, and with connections of their own", function()
@@ -133,7 +133,7 @@ describe("a worker of nginx that exits #once", function()
   end)
 end)
 
-describe("a worker of nginx that starts without a server #once", function()
+describe("a worker of nginx that starts without a server #once #peer", function()
   nginx_stage.with_tests()
 
   it("serves at once from the files of its caches", function()

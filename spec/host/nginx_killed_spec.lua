@@ -34,7 +34,7 @@ local INIT_WORKER = [[
   end
 ]]
 
-describe("light threads that nginx kills #once", function()
+describe("light threads that nginx kills #once #peer", function()
   nginx_stage.with_tests()
   local stage, pid
 

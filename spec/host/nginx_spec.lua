@@ -25,7 +25,7 @@ local function run(texts)
   return (said:gsub("[^ \n]+%.lua:%d+: ", ""):gsub("(cannot be suspended here)[^\n]*", "%1")), errors
 end
 
-describe("in nginx #once", function()
+describe("in nginx #once #peer", function()
   for _, phase in ipairs { "init", "init_worker" } do
     it("tasks run, and calls at top level wait, in " .. phase, function()
       local said, errors = run { [phase] = SERVE .. "assert(client:get('b') == nil)\n" .. WORK }

@@ -3,7 +3,7 @@
 local nginx_stage = require "spec.support.nginx_stage"
 local proc = require "spec.support.proc"
 
-describe("the stage of nginx #once", function()
+describe("the stage of nginx #once #peer", function()
   nginx_stage.with_tests()
 
   it("asks each worker, reloads, kills, loads, and ends in order", function()

@@ -35,7 +35,7 @@ local function sum(list)
   return n
 end
 
-describe("requests in nginx #once", function()
+describe("requests in nginx #once #peer", function()
   nginx_stage.with_tests()
   before_each(network.begin)
   after_each(network.finish)

@@ -22,7 +22,7 @@ local INIT_WORKER = [[
   kept = {}
 ]]
 
-describe("the timers of workers of nginx #once", function()
+describe("the timers of workers of nginx #once #peer", function()
   nginx_stage.with_tests()
 
   it("are renewed while keys change: no event is lost, none comes twice, and no timer is left", function()

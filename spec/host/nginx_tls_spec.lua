@@ -70,7 +70,7 @@ local SPEAK = [[
   end
 ]]
 
-describe("TLS in nginx #once", function()
+describe("TLS in nginx #once #peer", function()
   after_each(process.end_all)
   teardown(directory.remove_all)
 

@@ -21,7 +21,7 @@ local function shuffled(list, random)
   return all
 end
 
-describe("workers of nginx in bad weather #once", function()
+describe("workers of nginx in bad weather #once #peer", function()
   nginx_stage.with_tests()
   local weather
 

@@ -146,7 +146,7 @@ describe("TLS", function()
     ]])
   end)
 
-  it("works inside of Neovim #once", function()
+  it("works inside of Neovim #once #peer", function()
     local status, printed, errors = neovim.run(begin() .. [[
       vim.loop.new_timer():start(60000, 0, vim.schedule_wrap(function() vim.cmd "cquit" end))
       local server, client = serve { store = keywatch.open() }

@@ -1,6 +1,6 @@
 --- Memory after very many requests, connections and watchers is what it was after many.
 --
--- KW_LEAKS=12 makes every dose twelve times as large: a million requests, a hundred thousand connections, a million
+-- KW_DOSE=12 makes every dose twelve times as large: a million requests, a hundred thousand connections, a million
 -- watchers.
 
 local core = require "keywatch.core"
@@ -10,7 +10,7 @@ local frame = require "spec.support.frame"
 local process = require "spec.support.process"
 local raw = require "spec.support.raw"
 
-local FACTOR = tonumber(os.getenv("KW_LEAKS") or 1)
+local FACTOR = require("spec.support.dose").factor
 local DOSES = 3 -- after one to warm up
 local REQUESTS, CONNECTIONS, WATCHERS = 30000 * FACTOR, 3000 * FACTOR, 30000 * FACTOR
 local FEWER = 6000 * FACTOR -- requests that cost more

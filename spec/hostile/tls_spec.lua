@@ -6,6 +6,7 @@ local tls = require "keywatch.tls"
 
 local attack = require "spec.support.attack"
 local certificates = require "spec.support.certificates"
+local dose = require "spec.support.dose"
 local frame = require "spec.support.frame"
 local luv = require "spec.support.luv"
 local pair = require "spec.support.tls_pair"
@@ -14,7 +15,7 @@ local random = require "spec.support.random"
 local raw = require "spec.support.raw"
 local tls_handle = require "spec.support.tls_handle"
 
-local IS_FAST = os.getenv("KW_FAST") ~= nil
+local IS_FAST = dose.is_small
 local STEP = IS_FAST and 37 or 1 -- bytes between two places where something is cut
 local HANDSHAKE, ALERT, DATA = 22, 21, 23 -- types of records
 local FATAL, WARNING = "\2\40", "\1\90" -- alerts: handshake_failure, user_canceled
@@ -438,7 +439,7 @@ describe("a server with TLS #slow", function()
         serve()
         local attacker = served()
         for _ = 1, 5 do
-          for _ = 1, IS_FAST and 200 or 2000 do tls.probe.update_keys(attacker.handle.channel) end
+          for _ = 1, dose.of(200, 2000) do tls.probe.update_keys(attacker.handle.channel) end
           attacker.handle:flush()
           witness:ask()
           assert.is_string(attacker:call(raw.RANGE, frame.range("witness")))

@@ -24,7 +24,7 @@ local function lease_text(id)
 end
 
 network.of_each(function(kind, tag)
-  describe(("Go and keywatch at %s %s #slow"):format(kind, tag), function()
+  describe(("Go and keywatch at %s %s #slow #peer"):format(kind, tag), function()
     local s, client, peer
 
     setup(function() s = network.serve(kind) end)

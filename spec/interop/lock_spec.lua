@@ -1,5 +1,5 @@
 --- Locks and elections that keywatch's own clients share with etcdctl and with the Lock and Election services. The
--- server is keywatch's; with KW_ETCD=1 it is a real etcd.
+-- server is keywatch's; in the pass etcd it is a real etcd.
 
 local keywatch = require "keywatch"
 

@@ -37,7 +37,7 @@ local CASES = {
   { "auth_disabled", "finds no users and no roles" },
 }
 
-describe("Node #once", function()
+describe("Node #once #peer", function()
   local peer, client
 
   setup(function()
@@ -63,7 +63,7 @@ describe("Node #once", function()
   end)
 end)
 
-describe("Node, when the server ends and returns #once", function()
+describe("Node, when the server ends and returns #once #peer", function()
   after_each(process.end_all)
 
   it("goes on watching where it stopped", function()

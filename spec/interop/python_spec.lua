@@ -65,7 +65,7 @@ local RAW = {
   { "calls_cancelled", "gives up calls" },
 }
 
-describe("Python #once", function()
+describe("Python #once #peer", function()
   local peer, client
 
   setup(function()

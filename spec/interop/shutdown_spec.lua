@@ -44,7 +44,7 @@ describe("a server that is told to end #once", function()
     assert.is_nil(watch.status) -- it waits for a server to return
   end)
 
-  it("tells Python's streams to come again", function()
+  it("tells Python's streams to come again #peer", function()
     local peer = server.start()
     local client = python.new(peer)
     finally(function() client:stop() end)

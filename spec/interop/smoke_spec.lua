@@ -29,7 +29,7 @@ describe("a server", function()
     assert.matches(" is healthy: ", ctl:run { "endpoint", "health" }:stderr())
   end)
 
-  describe("#slow", function()
+  describe("#slow #peer", function()
     local client
 
     setup(function() client = python.new(ctl.peer) end)

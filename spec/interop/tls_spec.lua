@@ -1,4 +1,4 @@
---- TLS and mutual TLS with other people's clients, against keywatch's server or, with KW_ETCD=1, a real etcd; and
+--- TLS and mutual TLS with other people's clients, against keywatch's server or, in the pass etcd, a real etcd; and
 -- keywatch's client against a real etcd, in its own loop and in luv's.
 --
 -- An identity is { ca, cert, key }: the files of the authority that a client trusts, and of the certificate that it
@@ -172,7 +172,7 @@ end
 for _, kind in ipairs { "TLS", "mutual TLS" } do
   local is_mutual = kind == "mutual TLS"
 
-  describe(("a server with %s #once"):format(kind), function()
+  describe(("a server with %s #once #peer"):format(kind), function()
     local peer
 
     local function our_identity() return identity("ca", is_mutual and "alice" or nil) end

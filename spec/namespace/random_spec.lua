@@ -3,22 +3,20 @@
 --
 -- Watches of the namespace are compared with those of a twin: a replica, which is told the model's changes.
 --
--- A failure tells the seed, the step and the request. KW_SEED=… repeats it, KW_STEPS=… makes histories longer or
--- shorter, KW_FAST=1 makes few and short ones.
+-- A failure tells the seed, the step and the request. KW_SEED=… repeats it.
 
 local keywatch = require "keywatch"
 
 local difference = require("spec.support.difference").difference
 local directory = require "spec.support.directory"
+local dose = require "spec.support.dose"
 local history = require "spec.support.history"
 local new_model = require("spec.support.model").new
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
 local request = require "spec.support.request"
 
-local is_fast = os.getenv("KW_FAST") == "1"
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
-local given_steps = tonumber(os.getenv("KW_STEPS"))
 
 local MOST_WATCHES = 12
 local SECONDS = 30 -- for what is certain to come
@@ -272,7 +270,7 @@ local function run(scenario, its_seed)
   end
   local ok, err = xpcall(function()
     occurrences.await({ "events" }, 1, function()
-      the_world:walk(given_steps or is_fast and 150 or scenario.steps)
+      the_world:walk(dose.of(150, scenario.steps))
       the_world:compare_foreign(scenario.prefix)
       return { events = the_world.n_events }
     end)

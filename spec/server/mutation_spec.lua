@@ -2,11 +2,12 @@
 
 local core = require "keywatch.core"
 
+local dose = require "spec.support.dose"
 local h2 = require "spec.support.h2"
 local pair = require "spec.support.pair"
 local random = require "spec.support.random"
 
-local ROUNDS = os.getenv("KW_FAST") == "1" and 300 or 3000
+local ROUNDS = dose.of(300, 3000)
 
 local function encoded(method, request) return h2.message(core.encode(pair.request_name(method), request)) end
 

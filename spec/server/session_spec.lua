@@ -4,6 +4,7 @@
 
 local core = require "keywatch.core"
 
+local dose = require "spec.support.dose"
 local h2 = require "spec.support.h2"
 local occurrences = require "spec.support.occurrences"
 local pair = require "spec.support.pair"
@@ -20,7 +21,7 @@ local FILLED = 600 * KIB -- of a stream's window
 local RESOURCE_EXHAUSTED, INTERNAL = 8, 13
 local STREAM, UNARY = "/spec.Service/Stream", "/spec.Service/Unary"
 
-local PROGRAMS = os.getenv("KW_FAST") and 3 or 12
+local PROGRAMS = dose.of(3, 12)
 local STEPS = 150
 
 local function encoded(method, request) return core.encode(pair.request_name(method), request) end

@@ -5,7 +5,7 @@ local core = require "keywatch.core"
 local h2 = require "spec.support.h2"
 local pair = require "spec.support.pair"
 
-local is_fast = os.getenv("KW_FAST") == "1"
+local is_fast = require("spec.support.dose").is_small
 
 -- Cuts are tried after each byte where that is quick, and elsewhere after every third or seventh.
 local STRIDE = is_fast and 7 or jit and 1 or 3

@@ -1,19 +1,20 @@
 --- Random conversations with watch streams whose windows are shut and opened at random. After each step the hub's
 -- invariants are checked; what each watch was told is compared with a list of all that happened.
 --
--- A failure tells the seed, the step and what was done. KW_SEED=… repeats it, KW_STEPS=… makes conversations longer.
+-- A failure tells the seed, the step and what was done. KW_SEED=… repeats it.
 
 local core = require "keywatch.core"
 
+local dose = require "spec.support.dose"
 local h2 = require "spec.support.h2"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
 local pair = require "spec.support.pair"
 
 local probe = core.probe
-local is_fast = os.getenv("KW_FAST") == "1"
+local is_fast = dose.is_small
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
-local steps = tonumber(os.getenv("KW_STEPS")) or (is_fast and 200 or 1500)
+local steps = dose.of(200, 1500)
 local runs = is_fast and 2 or 6
 local MUST_HAPPEN = { "events", "failure", "progress of all", "periodic progress", "watch of the past",
   "watch of the present", "watch of the future", "cancellation" }

@@ -4,6 +4,7 @@
 local core = require "keywatch.core"
 
 local directories = require "spec.support.directory"
+local dose = require "spec.support.dose"
 local image = require "spec.support.image"
 local new_random = require("spec.support.random").new
 local serving = require "spec.support.serving"
@@ -90,7 +91,7 @@ describe("names of all lengths", function()
       local peer, client = start { path = path and directories.new() or nil }
       local outcomes = {}
       for _, len in ipairs(EDGES) do make(client, outcomes, len) end
-      for _ = 1, os.getenv("KW_FAST") and 10 or 40 do make(client, outcomes, any_length()) end
+      for _ = 1, dose.of(10, 40) do make(client, outcomes, any_length()) end
       for _, refusal in ipairs { "done", "etcdserver: user name is empty", "etcdserver: role name is empty",
         core.errors.empty_key.message, core.errors.request_too_large.message } do
         assert.is_true((outcomes[refusal] or 0) > 0, refusal)

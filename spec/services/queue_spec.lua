@@ -15,7 +15,7 @@ local LOCK, UNLOCK = "/v3lockpb.Lock/Lock", "/v3lockpb.Lock/Unlock"
 local CAMPAIGN, LEADER = "/v3electionpb.Election/Campaign", "/v3electionpb.Election/Leader"
 local UNKNOWN = 2
 local EXPIRED = "mutex: session is expired"
-local FAST = os.getenv("KW_FAST") ~= nil
+local FAST = require("spec.support.dose").is_small
 
 if serving.is_etcd then return end -- looks inside the server
 

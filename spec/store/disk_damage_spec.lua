@@ -2,6 +2,7 @@
 -- were. What opens them is a process of its own, which has to survive.
 
 local checksum = require("spec.support.crc32c").checksum
+local dose = require "spec.support.dose"
 local fault = require "spec.support.fault"
 local files = require "spec.support.files"
 local int64 = require "spec.support.int64"
@@ -250,8 +251,7 @@ end)
 describe("a wrong bit in the database #slow", function()
   --- Flips so many bits. What is read is right, or refused as corrupt.
   local function flip(how, share)
-    local seed, n = tonumber(os.getenv("KW_SEED")), tonumber(os.getenv("KW_FLIPS"))
-    n = n or (os.getenv("KW_FAST") and 30 or 150)
+    local seed, n = tonumber(os.getenv("KW_SEED")), dose.of(30, 150)
     local text = "require('spec.support.flips').%s(%q, %d, %d)"
     local status, printed = program.run(text:format(how, directory, seed, n * share), 60 + n)
     assert.equal(0, status, printed:sub(-1000))

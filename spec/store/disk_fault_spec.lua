@@ -5,6 +5,7 @@ local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local command = require "spec.support.command"
+local dose = require "spec.support.dose"
 local fault = require "spec.support.fault"
 local FAILURES = require("spec.support.fault_plan").FAILURES
 local process = require "spec.support.process"
@@ -12,7 +13,7 @@ local new_random = require("spec.support.random").new
 local rpc = require "spec.support.rpc"
 
 local KILLED = 128 + 9
-local IS_FAST = os.getenv("KW_FAST") ~= nil
+local IS_FAST = dose.is_small
 
 local disk = fault.for_each_test()
 
@@ -48,7 +49,7 @@ describe("a large delete #slow", function()
 
   it("is there whole or not at all after the program was killed", function()
     local random, killed = new_random(tonumber(os.getenv("KW_SEED"))), 0
-    for _ = 1, IS_FAST and 2 or 6 do
+    for _ = 1, dose.of(2, 6) do
       local program = disk:start("large", ("kill any %d after"):format(random:between(2, 12)), tostring(KEYS))
       killed = killed + (program:wait(600) == KILLED and 1 or 0)
       local store = assert(keywatch.open { path = disk.path })
@@ -177,7 +178,7 @@ describe("a server whose disk fails under many writes at once #slow", function()
 
   it("has every acknowledged write after the power has failed", function()
     local random = new_random(tonumber(os.getenv("KW_SEED")))
-    for _ = 1, IS_FAST and 2 or 6 do
+    for _ = 1, dose.of(2, 6) do
       serve()
       disk:plan(("cut any %d %s %d"):format(random:between(1, 30), random:pick { "before", "after" }, random:next()))
       local asked = {}

@@ -1,17 +1,17 @@
 --- A durable store whose journal is damaged: it has exactly what was acknowledged, or is refused with a sentence.
--- KW_POWER=1000, or more, tries every bit.
+-- KW_DOSE=200 tries every bit.
 
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
 
 local directory = require "spec.support.directory"
+local dose = require "spec.support.dose"
 local durable = require "spec.support.durable"
 local state = require "spec.support.state"
 local store_files = require "spec.support.store_files"
 
-local IS_FAST = os.getenv("KW_FAST") ~= nil
-local IS_WHOLE = (tonumber(os.getenv("KW_POWER")) or 0) >= 1000
-local STRIDE = IS_WHOLE and 1 or IS_FAST and 1999 or 197 -- bits from one to the next; no multiple of 8
+local IS_FAST = dose.is_small
+local STRIDE = 2 * math.floor(dose.stride(1999, 197) / 2) + 1 -- bits from one to the next; no multiple of 8
 local SMALL_JOURNAL = 65536
 local BLOCK = 4096
 local JOURNAL = "journal-0"

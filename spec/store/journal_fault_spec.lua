@@ -2,6 +2,7 @@
 -- one more, which was being written. spec/support/journal_program.lua has the journal.
 
 local directory = require "spec.support.directory"
+local dose = require "spec.support.dose"
 local fault = require "spec.support.fault"
 local FAILURES = require("spec.support.fault_plan").FAILURES
 local files = require "spec.support.files"
@@ -16,8 +17,8 @@ local groups = require "spec.support.journal_groups"
 
 local PROGRAM = "spec/support/journal_program.lua"
 local KILLED = 128 + 9
-local IS_FAST = os.getenv("KW_FAST") ~= nil
-local POWER = tonumber(os.getenv("KW_POWER")) or IS_FAST and 8 or 20 -- times that it fails
+local IS_FAST = dose.is_small
+local POWER = dose.of(8, 20) -- times that it fails
 local LIVES = 2 -- of one directory
 local LAST = 36 -- group of a life
 

@@ -9,12 +9,13 @@ local virtual = require "keywatch.driver.virtual"
 
 local code = require("spec.support.answer").code
 local directory = require "spec.support.directory"
+local dose = require "spec.support.dose"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
 local program = require "spec.support.program"
 
 local SEED = tonumber(os.getenv("KW_SEED")) or os.time()
-local ROUNDS = os.getenv("KW_FAST") and 2 or 6
+local ROUNDS = dose.of(2, 6)
 local HOUR = 3600
 
 --- Collects all garbage, and lets the loop close what finalizers have left.

@@ -9,7 +9,7 @@ local probe = require("keywatch.core").probe
 local directory = require "spec.support.directory"
 local state = require "spec.support.state"
 
-local is_fast = os.getenv("KW_FAST") == "1"
+local is_fast = require("spec.support.dose").is_small
 
 local PAST = 1000 -- allocations: no request here needs as many
 

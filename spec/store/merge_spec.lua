@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 local core = require "keywatch.core"
 
+local dose = require "spec.support.dose"
 local history = require "spec.support.history"
 local new_model = require("spec.support.model").new
 local new_random = require("spec.support.random").new
@@ -10,7 +11,6 @@ local new_span = require("spec.support.model.span").new
 local request = require "spec.support.request"
 
 local probe = core.probe
-local is_fast = os.getenv("KW_FAST") == "1"
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
 local everything = new_span("", { prefix = true })
@@ -167,7 +167,7 @@ describe("a replica that is merged", function()
   end)
 
   it("is what its upstream is, whatever it has missed", function()
-    for round = 1, is_fast and 3 or 30 do
+    for round = 1, dose.of(3, 30) do
       local random = new_random(seed + round)
       local upstream, requests = new_model(), history.new(random, {})
       local replica = keywatch.open { replica = true, history_bytes = 1000 * round }

@@ -1,11 +1,12 @@
 --- A durable store whose power fails, or which is killed, in the middle of all that it writes: see
 -- spec/support/fault.c. What was acknowledged is there when the store is opened again, and each step whole.
--- spec/support/power_program.lua has the store. KW_POWER says how often the power fails.
+-- spec/support/power_program.lua has the store. KW_DOSE says how often the power fails.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"
+local dose = require "spec.support.dose"
 local durable = require "spec.support.durable"
 local fault = require "spec.support.fault"
 local fault_plan = require "spec.support.fault_plan"
@@ -20,8 +21,7 @@ local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local PROGRAM = "spec/support/power_program.lua"
 local KILLED = 128 + 9
 local BUS = 128 + 7 -- a thread has read from its map, while the file lost what the power cut takes
-local IS_FAST = os.getenv("KW_FAST") ~= nil
-local POWER = tonumber(os.getenv("KW_POWER")) or IS_FAST and 4 or 12 -- directories whose power fails, several times
+local POWER = dose.of(4, 12) -- directories whose power fails, several times
 local SMALL_JOURNAL = 65536
 local FRAMES = 8192 -- offset of the first frame of a segment
 
@@ -273,7 +273,7 @@ describe("a store that is killed #slow", function()
   it("has every acknowledged step, and each step whole", function()
     local random = new_random(tonumber(os.getenv("KW_SEED")))
     local done, seed = 0, random:next()
-    for _ = 1, IS_FAST and 2 or 10 do
+    for _ = 1, dose.of(2, 10) do
       local kind, when = random:pick { "sync", "write", "any" }, random:pick { "before", "after" }
       local life = { seed = seed, from = done, segment_bytes = workload.segment_bytes(random), target = "start",
         plan = ("kill %s %d %s"):format(kind, random:between(1, 40), when) }

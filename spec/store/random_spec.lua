@@ -2,8 +2,7 @@
 -- time to time everything that can be asked. Durable stores are closed and opened again, now and then, and where there
 -- is a probe, their disk fails.
 --
--- A failure tells the seed, the step and the request. KW_SEED=… repeats it, KW_STEPS=… makes histories longer or
--- shorter, KW_FAST=1 makes few and short ones.
+-- A failure tells the seed, the step and the request. KW_SEED=… repeats it.
 
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
@@ -11,15 +10,15 @@ local probe = require("keywatch.core").probe
 local crc32c = require "spec.support.crc32c"
 local difference = require("spec.support.difference").difference
 local directory = require "spec.support.directory"
+local dose = require "spec.support.dose"
 local history = require "spec.support.history"
 local new_model = require("spec.support.model").new
 local new_random = require("spec.support.random").new
 local request = require "spec.support.request"
 local space = require("spec.support.space").new(keywatch)
 
-local is_fast = os.getenv("KW_FAST") == "1"
+local is_fast = dose.is_small
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
-local given_steps = tonumber(os.getenv("KW_STEPS"))
 
 local EXAMINE_EVERY = 40 -- steps
 local SETTLE_EVERY = 400 -- steps
@@ -235,7 +234,7 @@ local function run(scenario, its_seed)
   local requests = history.new(random, scenario)
   local ok, err = xpcall(function()
     fill(the_pair, scenario.keys)
-    the_pair:walk(requests, given_steps or is_fast and 300 or scenario.steps)
+    the_pair:walk(requests, dose.of(300, scenario.steps))
   end, function(e) return type(e) == "string" and e or debug.traceback(tostring(e)) end)
   the_pair.store:close()
   directory.remove_all()

@@ -1,7 +1,7 @@
 --- A replica repeats an upstream: at every revision that it still has, it answers what the upstream answered.
 --
 -- The upstream is the naive model, led through a random history. A failure tells the seed and the revision;
--- KW_SEED=… repeats it, KW_FAST=1 makes it short.
+-- KW_SEED=… repeats it.
 
 local keywatch = require "keywatch"
 local core = require "keywatch.core"
@@ -16,7 +16,7 @@ local space = require("spec.support.space").new(keywatch)
 local span_contains = require("spec.support.model.span").contains
 
 local probe = core.probe
-local is_fast = os.getenv("KW_FAST") == "1"
+local is_fast = require("spec.support.dose").is_small
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
 local everything = new_span("", { prefix = true })

@@ -3,6 +3,7 @@
 
 local keywatch = require "keywatch"
 
+local dose = require "spec.support.dose"
 local fault = require "spec.support.fault"
 local process = require "spec.support.process"
 local uv = require "spec.support.luv"
@@ -11,7 +12,7 @@ local PROGRAM = "spec/support/power_program.lua"
 local KILLED = 128 + 9
 local SMALL_JOURNAL = 65536
 local KEYS = 12 -- all of them in the journal alone
-local CALLS = os.getenv("KW_FAST") and 3 or 1
+local CALLS = dose.stride(3, 1)
 
 local disk
 

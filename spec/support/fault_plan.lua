@@ -45,10 +45,10 @@ function fault_plan.take_strike(control)
 end
 
 --- Calls try(line) for one plan after the other, which strike at the first call, the second one, and so on; until it
--- returns false, since nothing was struck. With KW_FAST every `stride`-th call is struck, beginning with one that
+-- returns false, since nothing was struck. In a small dose every `stride`-th call is struck, beginning with one that
 -- KW_SEED says. Says "done N" at the end.
 function fault_plan.strike_every(pattern, stride, try)
-  local step = os.getenv("KW_FAST") and stride or 1
+  local step = require("spec.support.dose").stride(stride, 1)
   local n = 1 + (tonumber(os.getenv("KW_SEED")) or 0) % step - step
   repeat
     n = n + step

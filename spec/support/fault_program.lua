@@ -1,7 +1,7 @@
 --- A program that the disk fails: spec/support/fault.c is preloaded into it.
 --
 --   fault_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a workload in turn; with
---                                                    KW_FAST for every third, from the first on that KW_SEED says
+--                                                    a small dose for every third, from the first on that KW_SEED says
 --   fault_program.lua large DIRECTORY CONTROL PLAN N   N keys, which are deleted at once while the plan holds
 --   fault_program.lua full DIRECTORY CONTROL   until the disk is full, and then until there is room again
 --   fault_program.lua patient DIRECTORY CONTROL   nobody asks for anything while the disk is full
@@ -22,7 +22,7 @@ local workload = require "spec.support.workload"
 local mode, directory, control = arg[1], arg[2], arg[3]
 local path = directory .. "/store"
 
-local STRIDE = 3 -- calls from one that is struck to the next, with KW_FAST
+local STRIDE = 3 -- calls from one that is struck to the next, in a small dose
 
 local function plan(line) fault_plan.set(control, line) end
 local function has_struck() return fault_plan.has_struck(control) end

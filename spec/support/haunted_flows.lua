@@ -16,7 +16,7 @@ local haunt = require "spec.support.haunt"
 local CERT, KEY = require("keywatch.tls").self_sign { hosts = "127.0.0.1" }
 
 local DIRECTORY = rawget(_G, "KW_HAUNTED")
-local FAULTS = tonumber(os.getenv("KW_FAULTS")) or 1 -- times as often
+local FAULTS = require("spec.support.dose").factor -- times as often
 local ROUNDS, PATIENT_ROUNDS = 25 * FAULTS, 5 * FAULTS -- of an action in a flow; and where somebody may wait
 local VIRTUAL_ROUNDS = 5 * FAULTS -- the same, in virtual time
 local MOST_TRIES = 300 -- in each flow, of an action that has not happened in any binding yet

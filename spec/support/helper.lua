@@ -2,14 +2,17 @@
 --
 -- KW_PRELOAD is what is preloaded into Lua alone: a shell dies of ThreadSanitizer. See spec/support/vm.lua.
 --
--- KW_TLS=1 has servers and clients speak TLS, see spec/support/secure.lua.
+-- The pass tls has servers and clients speak TLS, see spec/support/secure.lua.
 --
--- KW_GC=1 collects as often as is bearable. A collection is a whole cycle in one go, from wherever memory is asked
+-- The pass gc collects as often as is bearable. A collection is a whole cycle in one go, from wherever memory is asked
 -- for, so what Lua can no longer reach dies inside the very C function that forgot to hold it. At the start of a
 -- test every allocation collects, later each growth of the heap by a few percent, and at its end there is one more.
+-- Tests tagged #slow or #starved are spared that.
 --
 -- On LuaJIT collectgarbage() is thorough: without this a trace, or a slot of the stack that no variable has any more,
 -- may hold what a test has forgotten.
+
+local vm = require "spec.support.vm"
 
 local EAGER = 100 -- instructions of each test
 
@@ -42,12 +45,23 @@ end
 
 if os.getenv("KW_PRELOAD") then require("spec.support.luv").os_unsetenv("LD_PRELOAD") end
 
-if os.getenv("KW_TLS") then require("spec.support.secure").begin() end
+if vm.how == "tls" then require("spec.support.secure").begin() end
 
-if os.getenv("KW_GC") then
+if vm.how == "gc" then
   local busted = require "busted"
+
+  local function is_spared(element)
+    if not element then return false end
+    local name = element.name or ""
+    return name:find("#slow", 1, true) or name:find("#starved", 1, true) or is_spared(busted.parent(element))
+  end
+
   relax()
-  busted.subscribe({ "test", "start" }, function()
+  busted.subscribe({ "test", "start" }, function(element)
+    if is_spared(element) then
+      collect_every(100)
+      return nil, true
+    end
     collect_every(0)
     debug.sethook(relax, "", EAGER)
     return nil, true

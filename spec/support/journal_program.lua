@@ -4,7 +4,7 @@
 --                       Says "done I" when a group is durable, and "applied I" before it releases groups. FLUSH is
 --                       "flush", or "no flush" for a journal that leaves out its flush
 --   journal_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a life in turn; with
---                       KW_FAST for every fifth, from the first on that KW_SEED says
+--                       a small dose for every fifth, from the first on that KW_SEED says
 --   journal_program.lua small DIRECTORY CONTROL   until the disk is full, and again when all groups are released
 
 local probe = require("keywatch.core").probe.journal
@@ -15,7 +15,7 @@ local groups = require "spec.support.journal_groups"
 
 local mode, path, control = arg[1], arg[2], arg[3]
 
-local STRIDE = 5 -- calls from one that is struck to the next, with KW_FAST
+local STRIDE = 5 -- calls from one that is struck to the next, in a small dose
 local LAST = 36 -- group of a life: segments have been made, filled, and used again
 
 local function plan(line) fault_plan.set(control, line) end

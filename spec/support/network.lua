@@ -3,15 +3,16 @@
 
 local keywatch = require "keywatch"
 
+local dose = require "spec.support.dose"
 local haste = require "spec.support.haste"
 local process = require "spec.support.process"
 local server = require "spec.support.server"
 local writer = require "spec.support.writer"
 
 local network = {
-  FAULTS = tonumber(os.getenv("KW_FAULTS")) or 1, -- times as often
+  FAULTS = dose.factor, -- times as often
   SEED = tonumber(os.getenv("KW_SEED")) or os.time(),
-  IS_FAST = os.getenv("KW_FAST") ~= nil,
+  IS_FAST = dose.is_small,
   DIRECTIONS = { "to_server", "to_client" },
   PATIENCE = writer.PATIENCE,
   -- Signs of life are asked for often, so that it is soon noticed that there are none.

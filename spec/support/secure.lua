@@ -1,15 +1,15 @@
---- TLS for a whole run: with KW_TLS=1 each server that specs start listens on https://, and each client connects there.
+--- TLS for a whole run: in the pass tls the servers that specs start listen on https://, and clients connect there.
 --
 -- The specs themselves do not know: what they start by spec/support gets its URLs and flags from here; and the module
 -- keywatch of this process and of the Lua programs beside it serves https:// where it is told to serve http://, and
 -- trusts our authority where it is told to connect to https://. URLs that name no server of the specs, and the paths of
--- unix sockets, stay as they are. Without KW_TLS nothing is changed.
+-- unix sockets, stay as they are. In other passes nothing is changed.
 --
 -- Lua programs beside the spec run this file first, by LUA_INIT, wherever they are: it requires nothing when loaded.
 
 local DIRECTORY = "KW_CERTIFICATES" -- the variable in which programs beside the spec find the certificates
 
-local secure = { is_on = os.getenv("KW_TLS") == "1" }
+local secure = { is_on = (os.getenv("KW_PASS") or ""):find("^tls") ~= nil }
 
 -- {====== Where things are ======
 

@@ -1,6 +1,6 @@
 --- The server under test: a process that announces itself and ends in order.
 --
--- It is keywatch's, on the VM of this run, and durable. With KW_ETCD=1 it is a real etcd: what the specs expect of
+-- It is keywatch's, on the VM of this run, and durable. In the pass etcd it is a real etcd: what the specs expect of
 -- keywatch they must find there too, and `is_etcd` marks where etcd 3.4 is known to differ.
 
 local uv = require "spec.support.luv"
@@ -13,7 +13,7 @@ local vm = require "spec.support.vm"
 local READY = "ready to serve client requests"
 local SIGTERM_STATUS = 128 + 15 -- etcd ends itself by the signal that it was sent
 
-local is_etcd = os.getenv("KW_ETCD") == "1"
+local is_etcd = vm.how == "etcd"
 
 local server = {}
 server.__index = server

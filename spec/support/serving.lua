@@ -1,5 +1,5 @@
---- Whom the specs of services call: a server of this process, or with KW_ETCD=1 a real etcd. What they expect they must
--- find in both; `is_etcd` marks where etcd 3.4 is known to differ.
+--- Whom the specs of services call: a server of this process, or in the pass etcd a real etcd. What they expect they
+-- must find in both; `is_etcd` marks where etcd 3.4 is known to differ.
 
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"

@@ -3,6 +3,9 @@
 local compat = require "keywatch.support.compat"
 local probe = require("keywatch.core").probe
 
+local dose = require "spec.support.dose"
+local vm = require "spec.support.vm"
+
 local starve = {}
 
 local PAST = 2000 -- allocations: no call here needs as many
@@ -94,7 +97,7 @@ end
 -- at every allocation.
 local function at_ease(fn)
   if not jit then
-    if os.getenv("KW_GC") then collectgarbage("incremental", 200, 100, 13) end -- until the test ends
+    if vm.how == "gc" then collectgarbage("incremental", 200, 100, 13) end -- until the test ends
     return fn()
   end
   local pause, step = collectgarbage("setpause", 200), collectgarbage("setstepmul", 200)
@@ -131,7 +134,7 @@ end
 --- Expects that a call is as good as ever while finalizers make it, too. How many rounds are a cycle of the collector
 -- depends on all that the program holds.
 function starve.expect_haunted(act)
-  local least, most = os.getenv("KW_FAST") and 20 or 200, 100000
+  local least, most = dose.of(20, 200), 100000
   local runs = starve.haunt(act, function(count)
     local round = 0
     while round < least or count() == 0 and round < most do

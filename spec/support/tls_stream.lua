@@ -224,7 +224,7 @@ local function prepare()
   if secure.is_on then context_of("server") end
 end
 
---- The same handle without KW_TLS.
+--- The same handle in other passes than tls.
 local function server(handle)
   if not secure.is_on then return handle end
   return new(handle, assert(context_of("server"):accept()))

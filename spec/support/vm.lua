@@ -1,7 +1,8 @@
 --- The VM of this run, for processes beside it.
 
 local vm = {
-  interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4"),
+  interpreter = jit and "luajit" or "lua5.4",
+  how = (os.getenv("KW_PASS") or "rock"):match("^%l+"), -- how this run is made, see spec/run
   is_sanitized = (os.getenv("LD_PRELOAD") or ""):find("libasan", 1, true) ~= nil, -- AddressSanitizer is at work
 }
 

@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 
 local driver = require("keywatch.task.driver").get()
+local dose = require "spec.support.dose"
 local events = require "spec.support.events"
 local program = require "spec.support.program"
 
@@ -243,7 +244,7 @@ describe("a task is cancelled", function()
   end)
 
   it("in great numbers", function()
-    local n = os.getenv("KW_FAST") and 500 or 5000
+    local n = dose.is_small and 500 or 5000
     local store = keywatch.open { now = 0 }
     local w = store:watch("a")
     local why = {}

@@ -6,13 +6,14 @@
 
 local virtual = require "keywatch.driver.virtual"
 
+local dose = require "spec.support.dose"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
 local scheduler = require "spec.support.scheduler"
 
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
-local ROUNDS = os.getenv("KW_FAST") and 8 or 60
+local ROUNDS = dose.of(8, 60)
 local TASKS, STEPS = 8, 40
 
 local CHOICES = {

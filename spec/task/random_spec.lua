@@ -10,7 +10,7 @@ local occurrences = require "spec.support.occurrences"
 local random = require "spec.support.random"
 local scheduler = require "spec.support.scheduler"
 
-local IS_FAST = os.getenv("KW_FAST") ~= nil
+local IS_FAST = require("spec.support.dose").is_small
 local PROGRAMS = IS_FAST and 5 or 15
 local STEPS = 30  -- of a task
 local TASKS = 40  -- of a program, at most

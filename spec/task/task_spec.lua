@@ -4,10 +4,11 @@ local keywatch = require "keywatch"
 
 local answer = require "spec.support.answer"
 local logs = require "spec.controller.logs"
+local dose = require "spec.support.dose"
 local misuse = require "spec.support.misuse"
 local program = require "spec.support.program"
 
-local MANY = os.getenv("KW_FAST") and 500 or 10000
+local MANY = dose.is_small and 500 or 10000
 
 after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
 

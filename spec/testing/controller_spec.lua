@@ -4,8 +4,8 @@
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
-local pass = os.getenv("KW_PASS") or ""
-local is_brief = pass:find("^gc") -- valgrind leaves all of them out
+local how = require("spec.support.vm").how
+local is_brief = how == "gc" -- valgrind leaves all of them out
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 local RESYNC = 30 -- seconds
 local ROUNDS = 500 -- in which the faults that are to occur have to
@@ -163,7 +163,7 @@ local function run(names, times, program, own_seed)
   end, { seed = own_seed or seed, limit = 1e6 })
 end
 
-describe("a controller in a world" .. (pass:find("^valgrind") and " #slow" or ""), function()
+describe("a controller in a world" .. (how == "valgrind" and " #slow" or ""), function()
   for _, name in ipairs(is_brief and {} or NAMES) do
     it("comes to what is wanted in spite of " .. name, function() run({ name }, 3) end)
   end

@@ -3,13 +3,15 @@
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
+local dose = require "spec.support.dose"
+
 --- The code of a failed request, and whether it may have been done; or "done".
 local function outcome(result, err)
   if result ~= nil or err == nil then return "done" end
   return err.code, err.maybe_done
 end
 
-local tag = (os.getenv("KW_PASS") or ""):find("^valgrind") and " #slow" or "" -- gc has them, and valgrind has not
+local tag = require("spec.support.vm").how == "valgrind" and " #slow" or "" -- gc has them, and valgrind has not
 
 describe("a request" .. tag, function()
   --- Runs fn(world, client, store) in a world.
@@ -210,7 +212,7 @@ describe("a rule" .. tag, function()
   end)
 
   it("has a chance, by the seed of the world", function()
-    local part = os.getenv("KW_FAST") and 4 or 1
+    local part = dose.is_small and 4 or 1
     local function draw(seed)
       return testing.run(function(world)
         local client = world:client()

@@ -3,8 +3,10 @@
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
+local dose = require "spec.support.dose"
+
 local MIB = 2 ^ 20
-local VALUES = os.getenv("KW_FAST") and 5 or 20
+local VALUES = dose.is_small and 5 or 20
 
 local function run(fn, opts) return testing.run(fn, opts) end
 

@@ -4,13 +4,14 @@
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
+local dose = require "spec.support.dose"
 local program = require "spec.support.program"
 
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
-local RUNS = os.getenv("KW_FAST") and 2 or 4
+local RUNS = dose.of(2, 4)
 local MOST_RUNS = 200 -- after which what has not occurred is taken for impossible
 local WRITES = 60
-local tag = (os.getenv("KW_PASS") or ""):find("^valgrind") and " #slow" or "" -- gc has them, and valgrind has not
+local tag = require("spec.support.vm").how == "valgrind" and " #slow" or "" -- gc has them, and valgrind has not
 
 --- Lets faults happen while a program runs: by rules, and at random moments until is_over().
 local function disturb(world, client, is_over)

@@ -8,7 +8,7 @@ local busted = require "busted"
 local getfenv = require("busted.compatibility").getfenv
 local testing = require "keywatch.testing"
 
-local pass = (os.getenv("KW_PASS") or "rock"):match("^%a+")
+local pass = require("spec.support.vm").how
 local is_whole = pass == "rock"
 
 local FILES = is_whole and {

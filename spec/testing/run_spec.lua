@@ -6,9 +6,10 @@ local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
 local directory = require "spec.support.directory"
+local dose = require "spec.support.dose"
 
 local HOUR = 3600
-local RUNS = os.getenv("KW_FAST") and 5 or 50
+local RUNS = dose.is_small and 5 or 50
 
 --- Returns the error that a run fails with.
 local function failure_of(fn, opts)

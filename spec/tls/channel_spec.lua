@@ -2,6 +2,7 @@
 
 local tls = require "keywatch.tls"
 
+local dose = require "spec.support.dose"
 local pair = require "spec.support.tls_pair"
 local random = require "spec.support.random"
 
@@ -39,7 +40,7 @@ describe("a channel", function()
   it("gives what was written, at random, both ways at once", function()
     local chance = random.new(tonumber(os.getenv("KW_SEED")) or 1)
     local sent, got = { {}, {} }, { {}, {} }
-    for _ = 1, os.getenv("KW_FAST") and 20 or 200 do
+    for _ = 1, dose.of(20, 200) do
       for i, channel in ipairs { client, server } do
         local text = chance:bytes(chance:pick { 1, 10, 1000, 20000 })
         sent[i][#sent[i] + 1] = text:sub(1, channel:write(text))
@@ -219,7 +220,7 @@ describe("a handshake that breaks off", function()
     local first = client_context:connect("localhost")
     first:step()
     local flight = first:pending()
-    for n = 0, #flight, os.getenv("KW_FAST") and 50 or 5 do
+    for n = 0, #flight, dose.stride(50, 5) do
       local server = server_context:accept()
       if n > 0 then server:feed(flight:sub(1, n)) end
       pair.work(server)
@@ -258,7 +259,7 @@ describe("a handshake that breaks off", function()
   it("by a flight that was altered is told", function()
     local chance = random.new(tonumber(os.getenv("KW_SEED")) or 1)
     local failed = 0
-    for _ = 1, os.getenv("KW_FAST") and 20 or 200 do
+    for _ = 1, dose.of(20, 200) do
       local server, client = server_context:accept(), client_context:connect("localhost")
       client:step()
       local flight = client:pending()

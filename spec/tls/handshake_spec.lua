@@ -3,9 +3,10 @@
 local tls = require "keywatch.tls"
 
 local certificates = require "spec.support.certificates"
+local dose = require "spec.support.dose"
 local pair = require "spec.support.tls_pair"
 
-local STRIDE = os.getenv("KW_FAST") and 37 or 3 -- bytes between the places where a flight is split
+local STRIDE = dose.stride(37, 3) -- bytes between the places where a flight is split
 
 local SUITE = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
 

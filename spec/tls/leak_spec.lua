@@ -1,7 +1,7 @@
 --- Memory after many connections with TLS is what it was after some: full handshakes, resumed ones, refused ones, ones
 -- that are given up halfway; and contexts whose files change.
 --
--- KW_LEAKS=12 makes every dose twelve times as large.
+-- KW_DOSE=12 makes every dose twelve times as large.
 
 local keywatch = require "keywatch"
 local tls = require "keywatch.tls"
@@ -11,7 +11,7 @@ local pair = require "spec.support.tls_pair"
 local resident = require "spec.support.resident"
 local shell = require "spec.support.shell"
 
-local FACTOR = tonumber(os.getenv("KW_LEAKS") or 1)
+local FACTOR = require("spec.support.dose").factor
 local DOSES = 3 -- after one to warm up
 local CHANNELS, CONNECTIONS, CHANGES = 100 * FACTOR, 50 * FACTOR, 30 * FACTOR
 local KIB, MIB = 1024, 1024 * 1024

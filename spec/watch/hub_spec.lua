@@ -10,7 +10,7 @@ local answer = require "spec.support.answer"
 local directory = require "spec.support.directory"
 local events = require "spec.support.events"
 
-local is_fast = os.getenv("KW_FAST") == "1"
+local is_fast = require("spec.support.dose").is_small
 
 local MIB = 1024 * 1024
 local PATIENCE = 60 -- seconds

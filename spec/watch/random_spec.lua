@@ -3,12 +3,12 @@
 --
 -- Watches appear with all kinds of ranges, starts and options, most of them with room for little, so that they are
 -- blocked and lag again and again. They are read now and then, stall, are closed, forgotten and resumed, while the
--- store is written and compacted. A failure tells the seed, the step and what was done. KW_SEED=… repeats it,
--- KW_STEPS=… makes histories longer or shorter, KW_FAST=1 makes few and short ones.
+-- store is written and compacted. A failure tells the seed, the step and what was done. KW_SEED=… repeats it.
 
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
 
+local dose = require "spec.support.dose"
 local history = require "spec.support.history"
 local new_ledger = require("spec.support.ledger").new
 local new_model = require("spec.support.model").new
@@ -17,9 +17,7 @@ local observer = require "spec.support.observer"
 local request = require "spec.support.request"
 local span = require "spec.support.model.span"
 
-local is_fast = os.getenv("KW_FAST") == "1"
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
-local given_steps = tonumber(os.getenv("KW_STEPS"))
 
 local MOST_WATCHES = 30
 local MOST_STEPS_DUE = 2000 -- of the store, one after the other: then it is going round in circles
@@ -418,7 +416,7 @@ local function run(scenario, its_seed)
   local the_world = new_world(scenario, random)
   local ok, err = xpcall(function()
     if scenario.prepare then scenario.prepare(the_world) end
-    the_world:walk(given_steps or is_fast and 150 or scenario.steps)
+    the_world:walk(dose.of(150, scenario.steps))
   end, function(e) return type(e) == "string" and e or debug.traceback(tostring(e)) end)
   if probe then probe.fail_none() end
   the_world.store:close()
@@ -428,7 +426,7 @@ end
 --- More revisions than one step brings up. The model is told what it need not work out.
 local function write_long_history(the_world)
   local store, model, keys, newest = the_world.store, the_world.model, the_world.requests.keys, {}
-  for i = 1, is_fast and 1200 or 2500 do
+  for i = 1, dose.of(1200, 2500) do
     local puts, revision = {}, i + 1
     for n = 1, i % 3 + 1 do
       local key = keys[(i + n) % 7 + 1]
@@ -500,7 +498,7 @@ end
 describe("watches of random histories", function()
   for i, scenario in ipairs(scenarios) do
     it("miss nothing and repeat nothing over " .. scenario.name, function()
-      local rounds = is_fast and 1 or scenario.rounds
+      local rounds = dose.of(1, scenario.rounds)
       for round = 1, rounds do run(scenario, seed + 1000 * i + round) end
     end)
   end
@@ -569,7 +567,7 @@ describe("a put", function()
     local random = new_random(seed)
     local store = keywatch.open { now = 0 }
     local open = {}
-    for step = 1, is_fast and 400 or 4000 do
+    for step = 1, dose.of(400, 4000) do
       local is_growing = step % 1000 < 400
       if random:one_in(is_growing and 5 or 2) then close_random(random, open) else open_random(random, store, open) end
       expect_told(store, open, random_key(random, 1))
