@@ -21,7 +21,7 @@ help:           ## this list
 GROUPS := run build test peers check night
 PACKAGES.run := make gcc libc6-dev lua5.4 liblua5.4-dev luarocks libuv1-dev libnghttp2-dev liblmdb-dev libssl-dev
 PACKAGES.build := luajit2 libluajit2-5.1-dev
-PACKAGES.test := git openssl lua-busted lua-check lua-luv lua-cjson lua-yaml lua-cqueues lua-socket lua-sec lua-luaossl lua5.1 \
+PACKAGES.test := ccache git openssl lua-busted lua-check lua-luv lua-cjson lua-yaml lua-cqueues lua-socket lua-sec lua-luaossl lua5.1 \
   liblua5.1-0-dev clang-format etcd-server etcd-client curl nghttp2-client strace
 # Who has npm from elsewhere keeps it: Debian's cannot stand beside it.
 PACKAGES.peers := golang-go golang-etcd-server-dev python3-etcd3 nginx-light libnginx-mod-http-lua neovim wrk \

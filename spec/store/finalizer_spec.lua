@@ -6,10 +6,10 @@
 
 local program = require "spec.support.program"
 
-local prelude = [[
+local prelude = ([[
   local keywatch = require "keywatch"
   local probe = require("keywatch.core").probe
-  local KEYS = 50
+  local KEYS = %d
 
   if jit then
     collectgarbage("setpause", 100)
@@ -226,7 +226,7 @@ local prelude = [[
   }
 
   for _ = 1, 3 do haunt() end
-]]
+]]):gsub("%%d", require("spec.support.dose").is_small and 15 or 25)
 
 -- Every call, haunted, must do what it does, and leave its store sound.
 local check_calls = [[
@@ -299,7 +299,7 @@ local acts = {
     replica:range("", { prefix = true })
   ]] },
   { "writes other keys", 'store:put("other" .. runs % 5, tostring(runs))' },
-  { "writes the same keys", "store:put(name(1), tostring(runs)) store:put(name(40), tostring(runs))" },
+  { "writes the same keys", "store:put(name(1), tostring(runs)) store:put(name(KEYS), tostring(runs))" },
   { "revokes a lease", [[
     local lease = store:lease(5)
     store:put("other", "", { lease = lease })
