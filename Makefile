@@ -21,12 +21,12 @@ help:           ## this list
 GROUPS := run build test peers check night
 PACKAGES.run := make gcc libc6-dev lua5.4 liblua5.4-dev luarocks libuv1-dev libnghttp2-dev liblmdb-dev libssl-dev
 PACKAGES.build := luajit2 libluajit2-5.1-dev
-PACKAGES.test := ccache git openssl lua-busted lua-check lua-luv lua-cjson lua-yaml lua-cqueues lua-socket lua-sec lua-luaossl lua5.1 \
-  liblua5.1-0-dev clang-format etcd-server etcd-client curl nghttp2-client strace
+PACKAGES.test := ccache git openssl lua-busted lua-check lua-luv lua-cjson lua-yaml lua-cqueues lua-socket lua-sec \
+  lua-luaossl lua5.1 liblua5.1-0-dev clang-format etcd-server etcd-client curl nghttp2-client strace
 # Who has npm from elsewhere keeps it: Debian's cannot stand beside it.
-PACKAGES.peers := golang-go golang-etcd-server-dev python3-etcd3 nginx-light libnginx-mod-http-lua neovim wrk \
+PACKAGES.peers := golang-go golang-etcd-server-dev python3-etcd3 nginx-light libnginx-mod-http-lua neovim wrk clang \
   $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
-PACKAGES.check := clang libclang-rt-dev
+PACKAGES.check := libclang-rt-dev
 PACKAGES.night := valgrind libc6-dbg
 
 .PHONY: $(GROUPS:%=deps-%)
@@ -79,7 +79,7 @@ test: build build/fault.so | deps-test   ## every spec on Lua 5.4 and LuaJIT, wi
 	@spec/run once-lua5.4 $(VMS:%=rock-%)
 
 PEERS := build/node/installed build/go/peer build/fault.so build/neovim.so
-peers: build $(PEERS) | deps-peers   ## the specs with Go, Node, Python, nginx and Neovim
+peers: build $(PEERS) | deps-peers   ## the specs with Go, Node, Python, nginx, Neovim and clang
 	@spec/run $(VMS:%=peer-%)
 
 # Node's etcd client and what it needs, in the very versions of the lock file. None of it runs a script of its own.

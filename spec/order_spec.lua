@@ -3,8 +3,8 @@
 local shell = require "spec.support.shell"
 
 describe("a comparison of numbers #once", function()
-  for _, compiler in ipairs { "gcc", "clang" } do
-    it("is right with " .. compiler .. " at every level", function()
+  for compiler, tag in pairs { gcc = "", clang = "#peer" } do
+    it(("is right with %s at every level %s"):format(compiler, tag), function()
       local program = os.tmpname()
       for level = 0, 3 do
         local command = ("%s -std=gnu11 -O%d -Icsrc -o %s spec/support/order.c\n%s"):format(compiler, level,

@@ -6,7 +6,7 @@ local shrink = require "spec.simulation.shrink"
 local simulation = require "spec.simulation.simulation"
 
 local SEED = (tonumber(os.getenv("KW_SEED")) or os.time()) % 1000000
-local SEEDS = os.getenv("KW_FAST") and 1 or 3
+local SEEDS = require("spec.support.dose").of(1, 3)
 
 local OF_PROCESS = [[
 package.path = "./?.lua;" .. package.path
