@@ -171,8 +171,10 @@ LUA_OF.luajit := 5.1
 SIMULATE = env LUA_PATH="./?.lua;build/$(VM)/share/lua/$(LUA_OF.$(VM))/?.lua;build/$(VM)/share/lua/$(LUA_OF.$(VM))/?/init.lua;;" \
   LUA_CPATH="build/$(VM)/lib/lua/$(LUA_OF.$(VM))/?.so;;" $(VM) spec/simulation/simulate.lua
 
-simulate: build/$(VM)/built     ## SEEDS=200 simulations from SEED=1 on, in virtual time; KEEP=… has a part of one
-	@$(SIMULATE) --seeds=$(SEEDS) --seed=$(SEED) --jobs=$(shell nproc) $(if $(KEEP),--keep=$(KEEP))
+simulate: build/$(VM)/built build/fault.so     ## SEEDS=200 simulations from SEED=1 on, in virtual time; KEEP=… has a part of one
+	@disks=$$(mktemp -d -p "$$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)") && trap 'rm -rf '$$disks EXIT && \
+	  export KW_FAULT_DIR=$$disks LD_PRELOAD="$(CURDIR)/build/fault.so" && \
+	  $(SIMULATE) --seeds=$(SEEDS) --seed=$(SEED) --jobs=$(shell nproc) $(if $(KEEP),--keep=$(KEEP))
 
 # Fuzzing: the core without Lua, and an arena of its own.
 FUZZERS := split decode serve client image content journal tls tls_peer

@@ -3,7 +3,8 @@
 --
 --   chance       of how many programs it is a fault, where it can occur
 --   is_rough     it needs judges that know of it: programs with actors that are strict do not have it
---   is_compacting, is_durable    it compacts; it needs a durable store
+--   is_compacting    it compacts
+--   is_durable, is_of_memory    it needs a durable store, or one in memory
 
 local keywatch = require "keywatch"
 
@@ -71,6 +72,77 @@ add("jump", 3, function(sim, random) sim.world:pause(seconds(random, random:pick
 
 -- }======
 
+-- {====== Disks ======
+
+local MOST_CALLS = 300    -- to a disk, before what is planned happens
+local WAIT, LOOK = 10, 0.01 -- seconds that what is planned is waited for, and between two looks
+local ERRNO = { EIO = 5, ENOSPC = 28 }
+
+--- There is one plan at a time, for one disk.
+local function with_disk(sim, random, fn)
+  if sim.is_disk_busy or sim.is_over then return end
+  sim.is_disk_busy = true
+  local server = sim:server(random)
+  fn(sim:truth_of(server), server, sim.machines[server])
+  sim.is_disk_busy = false
+end
+
+local function await_death(machine)
+  local deadline = keywatch.now() + WAIT
+  while not machine:is_dead() and keywatch.now() < deadline do keywatch.sleep(LOOK) end
+  if not machine:is_dead() then machine:kill() end
+end
+
+--- The process, or the machine, ends in the midst of something, and comes back.
+local function strike(sim, random, plan)
+  with_disk(sim, random, function(truth, server, machine)
+    local when = random:pick { "before", "after" }
+    machine:plan(("%s any %d %s %d"):format(plan, random:between(1, MOST_CALLS), when, random:between(1, 2 ^ 30)))
+    await_death(machine)
+    truth:reopen(function()
+      server:kill()
+      machine:revive(plan ~= "kill" and random:between(1, 2 ^ 30) or nil)
+      server:start()
+      server:stop()
+    end)
+    keywatch.sleep(seconds(random, 5))
+    server:start()
+  end)
+end
+
+for _, plan in ipairs { "kill", "cut", "tear" } do
+  add("disk_" .. plan, 2, function(sim, random) strike(sim, random, plan) end, { is_durable = true })
+end
+
+add("disk_full", 3, function(sim, random)
+  with_disk(sim, random, function(_, _, machine)
+    machine:plan(("room %d %d"):format(random:between(0, 100000), ERRNO.ENOSPC))
+    keywatch.sleep(seconds(random))
+    machine:plan ""
+  end)
+end, { is_durable = true })
+
+--- A write, or a sync, fails: the store is read-only until it is opened again.
+add("disk_fails", 4, function(sim, random)
+  with_disk(sim, random, function(truth, server, machine)
+    machine:plan(("fail any %d once %d"):format(random:between(1, MOST_CALLS), ERRNO.EIO))
+    keywatch.sleep(seconds(random))
+    machine:plan ""
+    truth:reopen(function()
+      server:kill()
+      server:start()
+    end)
+  end)
+end, { is_durable = true })
+
+add("disk_slow", 2, function(sim, random)
+  sim.work_seconds = seconds(random, random:pick { 1, 5 })
+  keywatch.sleep(seconds(random))
+  sim.work_seconds = nil
+end, { is_durable = true })
+
+-- }======
+
 -- {====== Stores ======
 
 add("compact", 3, function(sim, random)
@@ -103,9 +175,10 @@ end
 
 add("restore", 6, function(sim, random)
   set_back(sim, random, function(last) return math.max(1, last - random:between(LEAST_LOST, 60)) end)
-end, { is_rough = true })
+end, { is_rough = true, is_of_memory = true })
 
-add("replace", 8, function(sim, random) set_back(sim, random, function() return nil end) end, { is_rough = true })
+add("replace", 8, function(sim, random) set_back(sim, random, function() return nil end) end,
+  { is_rough = true, is_of_memory = true })
 
 -- }======
 

@@ -231,7 +231,7 @@ function judge.leases(self, truth, now)
   for _, kv in ipairs(truth.epoch:kvs(truth.epoch.last, span.new("", { prefix = true }))) do
     local list, last = kv.lease ~= 0 and truth.leases[tostring(kv.lease)], 0
     for _, one in ipairs(list or {}) do
-      if one.ttl then last = math.max(last, one.ended + one.ttl) end
+      if one.ttl then last = math.max(last, math.max(one.ended, truth.reopened) + one.ttl) end
     end
     if list and now > last + self.SLACK then
       self:object(nil, "%s has lease %s, which was to end at %.3f at the latest", kv.key, tostring(kv.lease), last)

@@ -10,6 +10,7 @@
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
+local machines = require "spec.simulation.machines"
 local testing = require "keywatch.testing"
 
 local difference = require("spec.support.difference").difference
@@ -74,7 +75,7 @@ local function plan_faults(plan, random)
   local chosen = {}
   for _, fault in ipairs(fault_list) do
     local can_be = (plan.is_rough or not fault.is_rough) and (plan.is_compacting or not fault.is_compacting)
-      and not fault.is_durable
+      and not (fault.is_durable and not plan.is_durable) and not (fault.is_of_memory and plan.is_durable)
     if can_be and random:one_in(fault.chance) then chosen[#chosen + 1] = fault end
   end
   if #chosen == 0 then return end
@@ -93,6 +94,7 @@ local function new_plan(seed, opts)
     seed = seed, seconds = opts.seconds or SECONDS, kinds = opts.kinds, actors = {}, faults = {}, clients = {},
     is_rough = random:one_in(4), is_compacting = random:one_in(2), most_faults = random:pick { 0, 5, 12, 25 },
     servers = random:one_in(4) and 2 or 1,
+    is_durable = random:one_in(2) and machines.are_there,
     store = {
       max_txn_ops = 4000, progress_interval = random:pick { 0.5, 5, 600 },
       step_records = random:pick { 10, 1000 },
@@ -388,8 +390,14 @@ end
 
 function methods:open()
   local world, plan = self.world, self.plan
+  local random = new_random(seed_of(plan.seed, 2000))
+  function world.driver.work_seconds() return random:between(0, 1000) / 1000 * (self.work_seconds or 0.005) end
   for i = 1, plan.servers do
-    self.servers[i] = world:serve { open = plan.store }
+    local machine = plan.is_durable and machines.new("server-" .. i)
+    local store = { path = machine and machine.path .. "/store" or nil }
+    for name, value in pairs(plan.store) do store[name] = value end
+    self.servers[i] = world:serve { open = store }
+    self.machines[self.servers[i]] = machine or nil
     self.truths[i] = truths.new(self.servers[i])
   end
   local needed = {}
@@ -490,11 +498,12 @@ local function traced(err) return debug.traceback(tostring(err), 2) end
 local function run(plan, keep, is_verbose)
   local self = setmetatable({
     plan = plan, keep = keep, is_verbose = is_verbose, world = nil,
-    servers = {}, truths = {}, slots = {}, lasting = {}, closed = {}, actors = {}, tasks = {},
+    servers = {}, machines = {}, truths = {}, slots = {}, lasting = {}, closed = {}, actors = {}, tasks = {},
     operations = {}, watches = {}, samples = {}, ledgers = {}, taken = {}, lost_leases = {},
     lease_ids = {}, n_operations = 0, n_watches = 0, n_verbs = {}, n_faults = {}, n_calls = 0,
     lines = {}, objections = {}, is_over = false, is_hushed = false, hold = 0, ended = 0,
   }, mt)
+  machines.begin(plan.seed % 2 ^ 31)
   collectgarbage()
   collectgarbage("stop")
   local ok, err = xpcall(testing.run, traced, function(world)
@@ -502,6 +511,7 @@ local function run(plan, keep, is_verbose)
     self:play()
     self:close()
   end, { seed = plan.seed % 2 ^ 31, limit = 100 * SECONDS, idle = 5000 })
+  for _, machine in pairs(self.machines) do machine:remove() end
   if not ok then self:object({ what = "the run" }, "%s", tostring(err)) end
   ok, err = xpcall(self.judge, traced, self)
   if not ok then self:object({ what = "the judge" }, "raises %s", tostring(err)) end

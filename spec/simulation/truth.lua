@@ -163,6 +163,7 @@ local function new(server)
     epoch = nil,
     watch = nil,
     failure = nil,  -- why the log cannot go on: an objection
+    reopened = 0,   -- when the store was opened again: leases begin anew then
     leases = {},    -- by id, as a text: a list of { what, began, ended, ttl, outcome }
   }, truth_mt)
   self.epoch = self.epochs[1]
@@ -205,6 +206,21 @@ function truth_methods:stop()
   self.watch = nil
   watch:close()
   self.task:join()
+end
+
+--- The store is opened again by reopen(): it must have all that was seen of it.
+function truth_methods:reopen(reopen)
+  local epoch = self.epoch
+  self:learn()
+  self:stop()
+  reopen()
+  self.reopened = keywatch.now()
+  local revision = self.server.store:status().revision
+  if revision < math.max(epoch.last, epoch.acknowledged) then
+    self.failure = self.failure or ("a store that was at %d, with %d acknowledged, is at %d when it is opened again")
+      :format(epoch.last, epoch.acknowledged, revision)
+  end
+  self:follow()
 end
 
 --- Restores the server to a revision, or replaces it if there is none. Returns true if that was done.

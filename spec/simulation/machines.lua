@@ -1,0 +1,42 @@
+--- The machines of a simulation: each is the disk of a durable server, whose process can be killed, and whose power can
+-- fail, at any system call. spec/support/fault.c has to be preloaded, with KW_FAULT_DIR; otherwise there are no machines.
+
+local core = require "keywatch.core"
+
+local shell = require "spec.support.shell"
+
+local LIBRARY = "build/fault.so"
+
+local base = os.getenv("KW_FAULT_DIR")
+local command = base and assert(package.loadlib(LIBRARY, "kw_fault_machine"))
+
+local machine_methods = {}
+local machine_mt = { __index = machine_methods }
+
+--- Forgets all machines. The clock of the system stands still, and its random numbers depend on the seed.
+local function begin(seed)
+  if not command then return end
+  command "forget"
+  command "clock 0"
+  command("random " .. seed)
+end
+
+--- A machine with an empty disk.
+local function new(name)
+  local path = ("%s/%d-%s"):format(base, core.pid(), name)
+  shell.must(("rm -rf %s && mkdir -p %s"):format(path, path))
+  return setmetatable({ path = path }, machine_mt)
+end
+
+--- The only plan there is, see fault.c; "" for none.
+function machine_methods:plan(line) command(("plan %s %s"):format(self.path, line)) end
+
+function machine_methods:is_dead() return command("is_dead " .. self.path) == "yes" end
+function machine_methods:kill() command("kill " .. self.path) end
+
+--- Starts the machine again. With a seed, its power has failed.
+function machine_methods:revive(seed) command(("revive %s %s"):format(self.path, seed or "")) end
+
+function machine_methods:remove() shell.must("rm -rf " .. self.path) end
+
+return { new = new, begin = begin, are_there = command ~= nil }
