@@ -137,7 +137,7 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
     if n > 0 then key = kvs[n].key .. "\0" end
     opts.range_end = fixed_end(first_key, opts) -- the options of the first page are those that were given
     opts.prefix, opts.from_key, has_begun = nil, nil, true
-    if rest then compare() end
+    if rest and rest.message then compare() end -- else another object than a client has answered
   end
 
   if not is_late then turn_page() end -- now, so that misuse is raised now
