@@ -122,7 +122,7 @@ static int check_owner(const kw_database *db, char *text) {
   if (!has_file(db, ETCD) || has_file(db, DATA)) return KW_OK;
   return kw_database_refuse(text, db->path,
                             "it is a data directory of etcd: make another one with "
-                            "keywatch restore, from its file member/snap/db");
+                            "keywatch restore --skip-hash-check, from its file member/snap/db");
 }
 
 static void unlink_in(const kw_database *db, const char *file_name) {
