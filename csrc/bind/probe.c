@@ -14,6 +14,7 @@
 #include "bind/probe_disk.h"
 #include "bind/probe_journal.h"
 #include "bind/probe_stream.h"
+#include "store/snapshot.h"
 
 static _Thread_local lua_Alloc lua_alloc; /* the allocator of the Lua state, which ours calls */
 
@@ -138,6 +139,11 @@ static int l_hash_visits(lua_State *L) {
   return 1;
 }
 
+static int l_snapshot_waits(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)kw_snapshot_waits);
+  return 1;
+}
+
 /* set_long_bytes(store, n): the bytes from which on a revision is told as a long batch. */
 static int l_set_long_bytes(lua_State *L) {
   kw_lua_store *self = kw_bind_check_store(L, 1);
@@ -156,6 +162,7 @@ static const luaL_Reg probe[] = {{"check", l_check},
                                  {"collect_never", l_collect_never},
                                  {"allocations", l_allocations},
                                  {"hash_visits", l_hash_visits},
+                                 {"snapshot_waits", l_snapshot_waits},
                                  {"live", l_live},
                                  {"bytes", l_bytes},
                                  {NULL, NULL}};

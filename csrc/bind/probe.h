@@ -19,6 +19,7 @@
  *   collect_never()        ends that. Returns true if the collection of collect_at(n) has not become due
  *   allocations()          returns the number of allocations of this thread so far
  *   hash_visits()          returns the number of slots of hash tables that this thread has looked at so far
+ *   snapshot_waits()       returns how often a store has waited for the thread of a snapshot
  *   live()                 returns the number of blocks of all threads that are not freed yet */
 void kw_bind_push_probe(lua_State *L);
 #endif

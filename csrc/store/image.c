@@ -44,6 +44,7 @@ static int write_leases(kw_bolt_writer *writer, const kw_image_source *source) {
   int64_t id, ttl;
   int rc = kw_bolt_begin(writer, kw_slice_text("lease"));
   while (rc == KW_OK) {
+    if (source->must_end(source->ctx)) return KW_ERR_CANCELLED;
     int found = source->next_lease(source->ctx, &id, &ttl);
     if (found <= 0) return found;
     kw_big_endian_put64(key, (uint64_t)id);

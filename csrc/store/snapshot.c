@@ -69,6 +69,7 @@ struct kw_snapshot {
   pthread_t thread;
   bool has_thread;
   bool is_asked_for;
+  bool is_closed;        /* a step frees the snapshot, after the thread has ended */
   pthread_mutex_t mutex; /* guards the fields below */
   pthread_cond_t changed;
   batch *first; /* of the batches that wait for the thread */
@@ -84,6 +85,10 @@ struct kw_snapshot {
   int number; /* the errno, or error of LMDB, behind an rc of KW_ERR_ABORTED; 0: none is known */
   int64_t size;
 };
+
+#ifdef KW_PROBE
+uint64_t kw_snapshot_waits;
+#endif
 
 /* {====== The thread ====== */
 
@@ -235,17 +240,103 @@ static bool is_done(kw_snapshot *s) {
 
 /* }====== */
 
+/* {====== Ending ====== */
+
+static kw_snapshot *snapshot_at(const kw_link *link) {
+  return KW_CONTAINER_OF(link, kw_snapshot, link);
+}
+
+static void release_batches(batch *b) {
+  for (batch *next; b != NULL; b = next) {
+    next = b->next;
+    for (size_t i = 0; i < b->n; i++) kw_blob_release(b->records[i].blob);
+    kw_free(b);
+  }
+}
+
+static void drop_cursor(kw_snapshot *s) {
+  if (s->has_cursor) kw_lease_cursor_drop(&s->cursor);
+  s->has_cursor = false;
+}
+
+/* Waits for the thread to end, and releases everything that it has read from. */
+static void release_source(kw_snapshot *s) {
+#ifdef KW_PROBE
+  kw_snapshot_waits += s->has_thread && !is_done(s);
+#endif
+  if (s->has_thread) pthread_join(s->thread, NULL);
+  s->has_thread = false;
+  if (s->view != NULL) kw_view_close(s->view);
+  s->view = NULL;
+  s->is_gathering = false;
+  release_batches(s->reading);
+  release_batches(s->first);
+  release_batches(s->read);
+  s->reading = s->first = s->read = NULL;
+  drop_cursor(s);
+  kw_rows_drop(&s->rows);
+  kw_free(s->leases);
+  s->leases = NULL;
+}
+
+/* Makes the thread give up. */
+static void cancel(kw_snapshot *s) {
+  pthread_mutex_lock(&s->mutex);
+  s->must_end = true;
+  pthread_cond_signal(&s->changed);
+  pthread_mutex_unlock(&s->mutex);
+}
+
+static void stop(kw_snapshot *s) {
+  if (is_inherited(s)) {
+    give_up_inherited(s);
+  } else {
+    cancel(s);
+  }
+  release_source(s);
+}
+
+static void free_snapshot(kw_snapshot *s) {
+  stop(s);
+  kw_link_remove(&s->link);
+  kw_bell_release(&s->bell);
+  if (s->fd >= 0) kw_file_close_unnamed(s->fd);
+  if (!is_inherited(s)) { /* else destroying waits for the parent's thread */
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->mutex);
+  }
+  kw_free(s);
+}
+
+void kw_snapshot_close(kw_snapshot *s) {
+  if (s->store == NULL || !s->has_thread || is_done(s)) {
+    free_snapshot(s);
+    return;
+  }
+  s->is_closed = true;
+  s->is_asked_for = s->is_gathering = false;
+  drop_cursor(s);
+  cancel(s);
+}
+
+void kw_snapshot_end_all(kw_store *store) {
+  while (!kw_link_is_alone(&store->snapshots)) {
+    kw_snapshot *s = snapshot_at(store->snapshots.next);
+    stop(s);
+    s->store = NULL;
+    kw_link_remove(&s->link);
+    if (s->is_closed) free_snapshot(s);
+  }
+}
+
+/* }====== */
+
 /* {====== Gathering ====== */
 
 static void hold_lease(const kw_lease *lease, void *ctx) {
   kw_snapshot *s = ctx;
   assert(s->n_leases < s->cap_leases);
   s->leases[s->n_leases++] = (held_lease){lease->id, lease->ttl};
-}
-
-static void drop_cursor(kw_snapshot *s) {
-  if (s->has_cursor) kw_lease_cursor_drop(&s->cursor);
-  s->has_cursor = false;
 }
 
 /* Copies leases until the work is done. Returns false if there are more. */
@@ -300,14 +391,6 @@ static void gather(kw_snapshot *s) {
   hand_over(s, b);
 }
 
-static void release_batches(batch *b) {
-  for (batch *next; b != NULL; b = next) {
-    next = b->next;
-    for (size_t i = 0; i < b->n; i++) kw_blob_release(b->records[i].blob);
-    kw_free(b);
-  }
-}
-
 /* True if the thread can take a batch, or needs none any more; or if a compaction waits for the last batch. */
 static bool has_room(kw_snapshot *s) {
   const kw_store *store = s->store;
@@ -336,10 +419,6 @@ static void step(kw_snapshot *s) {
   }
 }
 
-static kw_snapshot *snapshot_at(const kw_link *link) {
-  return KW_CONTAINER_OF(link, kw_snapshot, link);
-}
-
 bool kw_snapshot_is_gathering(const kw_store *store) {
   const kw_link *all = &store->snapshots;
   for (const kw_link *link = all->next; link != all; link = link->next) {
@@ -353,13 +432,22 @@ bool kw_snapshot_is_due(const kw_store *store) {
   for (const kw_link *link = all->next; link != all; link = link->next) {
     kw_snapshot *s = snapshot_at(link);
     if (s->is_gathering && (is_inherited(s) || has_room(s))) return true;
+    if (s->is_closed && is_done(s)) return true;
   }
   return false;
 }
 
 void kw_snapshot_step(kw_store *store) {
   const kw_link *all = &store->snapshots;
-  for (const kw_link *link = all->next; link != all; link = link->next) step(snapshot_at(link));
+  for (const kw_link *link = all->next, *next; link != all; link = next) {
+    kw_snapshot *s = snapshot_at(link);
+    next = link->next;
+    if (s->is_closed && is_done(s)) {
+      free_snapshot(s);
+    } else {
+      step(s);
+    }
+  }
 }
 
 void kw_snapshot_gather_all(kw_store *store) {
@@ -448,11 +536,14 @@ static int begin(kw_snapshot *s) {
   return s->has_thread ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
-static size_t count(const kw_store *store) {
-  size_t n = 0;
-  for (const kw_link *link = store->snapshots.next; link != &store->snapshots; link = link->next)
+/* True if a store may have one snapshot more. As many again may be closed, with a thread that has not ended yet. */
+static bool has_place(const kw_store *store) {
+  size_t n_open = 0, n = 0;
+  for (const kw_link *link = store->snapshots.next; link != &store->snapshots; link = link->next) {
+    n_open += !snapshot_at(link)->is_closed;
     n++;
-  return n;
+  }
+  return n_open < KW_MAX_SNAPSHOTS && n < 2 * KW_MAX_SNAPSHOTS;
 }
 
 static void describe(int number, char text[KW_REASON_ROOM]) {
@@ -461,7 +552,7 @@ static void describe(int number, char text[KW_REASON_ROOM]) {
 }
 
 int kw_snapshot_open(kw_store *store, kw_snapshot **result, char text[KW_REASON_ROOM]) {
-  if (count(store) >= KW_MAX_SNAPSHOTS) return KW_ERR_TOO_MANY_SNAPSHOTS;
+  if (!has_place(store)) return KW_ERR_TOO_MANY_SNAPSHOTS;
   kw_snapshot *s = kw_alloc_zeroed(sizeof *s);
   if (s == NULL) return KW_ERR_NO_MEMORY;
   pthread_mutex_init(&s->mutex, NULL);
@@ -481,61 +572,6 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **result, char text[KW_REASON_
   }
   *result = s;
   return KW_OK;
-}
-
-/* }====== */
-
-/* {====== Ending ====== */
-
-/* Waits for the thread to end, and releases everything that it has read from. */
-static void release_source(kw_snapshot *s) {
-  if (s->has_thread) pthread_join(s->thread, NULL);
-  s->has_thread = false;
-  if (s->view != NULL) kw_view_close(s->view);
-  s->view = NULL;
-  s->is_gathering = false;
-  release_batches(s->reading);
-  release_batches(s->first);
-  release_batches(s->read);
-  s->reading = s->first = s->read = NULL;
-  drop_cursor(s);
-  kw_rows_drop(&s->rows);
-  kw_free(s->leases);
-  s->leases = NULL;
-}
-
-static void stop(kw_snapshot *s) {
-  if (is_inherited(s)) {
-    give_up_inherited(s);
-    release_source(s);
-    return;
-  }
-  pthread_mutex_lock(&s->mutex);
-  s->must_end = true;
-  pthread_cond_signal(&s->changed);
-  pthread_mutex_unlock(&s->mutex);
-  release_source(s);
-}
-
-void kw_snapshot_close(kw_snapshot *s) {
-  stop(s);
-  kw_link_remove(&s->link);
-  kw_bell_release(&s->bell);
-  if (s->fd >= 0) kw_file_close_unnamed(s->fd);
-  if (!is_inherited(s)) { /* else destroying waits for the parent's thread */
-    pthread_cond_destroy(&s->changed);
-    pthread_mutex_destroy(&s->mutex);
-  }
-  kw_free(s);
-}
-
-void kw_snapshot_end_all(kw_store *store) {
-  while (!kw_link_is_alone(&store->snapshots)) {
-    kw_snapshot *s = snapshot_at(store->snapshots.next);
-    stop(s);
-    s->store = NULL;
-    kw_link_remove(&s->link);
-  }
 }
 
 /* }====== */

@@ -33,7 +33,7 @@ bool kw_snapshot_is_gathering(const kw_store *store);
 bool kw_snapshot_is_due(const kw_store *store);
 
 /* Gathers leases, or a batch of records, for each snapshot whose thread can take one. Releases the batches that were
- * read. */
+ * read, and frees closed snapshots whose threads have ended. */
 void kw_snapshot_step(kw_store *store);
 
 /* Gathers all that is left, in one piece: the caller is about to change the history. A snapshot fails if memory is
@@ -47,7 +47,8 @@ void kw_snapshot_gather_all(kw_store *store);
  * KW_ERR_NO_MEMORY, KW_ERR_NO_SPACE, KW_ERR_TOO_MANY_SNAPSHOTS; or KW_ERR_ABORTED, with a sentence in `text`. */
 int kw_snapshot_open(kw_store *store, kw_snapshot **snapshot, char text[KW_REASON_ROOM]);
 
-/* Ends the thread, closes the file and frees the snapshot. Waits for the thread, which gives up soon. */
+/* Closes the file and frees the snapshot: at once, or while the thread is working, in a later kw_snapshot_step. The
+ * thread then gives up soon. Does not wait for the thread. */
 void kw_snapshot_close(kw_snapshot *snapshot);
 
 /* True once the file is complete, or has failed; this call then releases what the thread has read from. If false, the
@@ -77,6 +78,11 @@ bool kw_snapshot_is_awaited(const kw_store *store);
 
 /* Ends the threads of all snapshots, before the store is freed. A file that is not complete has failed. */
 void kw_snapshot_end_all(kw_store *store);
+
+#ifdef KW_PROBE
+extern uint64_t
+    kw_snapshot_waits; /* how often the thread of a store has waited for that of a snapshot */
+#endif
 
 /* }====== */
 

@@ -443,6 +443,34 @@ describe("restoring an image", function()
 end)
 
 if core.probe then
+  describe("a snapshot that is closed before its file is complete", function()
+    for kind, path in pairs { memory = false, disk = true } do
+      it("does not make its store wait for its thread, and is freed by a step: " .. kind, function()
+        local scratch, remove = image.scratch()
+        local store = assert(keywatch.open { path = path and scratch .. "/data" or nil, now = 0 })
+        for i = 1, 1000 do assert(store:lease(100, { id = i })) end
+        local waits, live = core.probe.snapshot_waits(), core.probe.live()
+        for _ = 1, 40 do
+          local snapshot = store:open_snapshot()
+          while not snapshot do
+            store:step(0)
+            snapshot = store:open_snapshot()
+          end
+          snapshot:close()
+          core.probe.check(store)
+        end
+        assert.equal(waits, core.probe.snapshot_waits())
+        if not path then
+          repeat store:step(0) until core.probe.live() <= live
+        end
+        local last = assert(store:open_snapshot())
+        store:close() -- the thread of the last one, too
+        last:close()
+        remove()
+      end)
+    end
+  end)
+
   describe("an image, where memory runs out,", function()
     local PAST = 1000 -- allocations: nothing here needs as many
 
