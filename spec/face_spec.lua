@@ -331,9 +331,10 @@ describe("what is closed", function()
     it("says so though its owner is open: a namespace of " .. owner_title, function()
       local object = namespace_of((open()))
       object:close()
+      -- Leases that the namespace has made live on.
       assert.equal("", walk_ends(object, {
         "closed", each = "raises closed",
-        lease_keepalive = "answers", lease_revoke = "answers", lease_time_to_live = "answers", -- for leases that it made
+        lease_keepalive = "answers", lease_revoke = "answers", lease_time_to_live = "answers",
       }, results_of))
     end)
 
