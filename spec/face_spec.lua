@@ -116,10 +116,15 @@ local public = annotations.read("types/keywatch.lua").classes["keywatch.Store"].
 --- Returns the names of an object's methods, in order. Those of a store that no other object has are its own, unless
 -- they are public.
 local function methods_of(object)
-  local names = {}
+  local names, found = {}, {}
   local is_store = type(object) == "userdata"
-  for name in pairs(is_store and core.store_methods or debug.getmetatable(object).__index) do
-    if not is_store or public[name] or CALLS[name] then names[#names + 1] = name end
+  local methods = is_store and core.store_methods or debug.getmetatable(object).__index
+  while methods do -- those of a closed namespace stand before others
+    for name in pairs(methods) do
+      if not found[name] and (not is_store or public[name] or CALLS[name]) then names[#names + 1] = name end
+      found[name] = true
+    end
+    methods = (getmetatable(methods) or {}).__index
   end
   table.sort(names)
   return names
@@ -321,6 +326,24 @@ describe("what is closed", function()
       assert.equal("", walk_ends(object, expected, results_of))
     end)
   end)
+
+  for owner_title, open in pairs(OWNERS) do
+    it("says so though its owner is open: a namespace of " .. owner_title, function()
+      local object = namespace_of((open()))
+      object:close()
+      -- Leases that the namespace has made live on.
+      assert.equal("", walk_ends(object, {
+        "closed", each = "raises closed",
+        lease_keepalive = "answers", lease_revoke = "answers", lease_time_to_live = "answers",
+      }, results_of))
+    end)
+
+    it("says so though its owner is open: a cache of " .. owner_title, function()
+      local object = cache_of((open()))
+      object:close()
+      assert.equal("", walk_ends(object, { "closed", each = "raises closed", status = "answers" }, results_of))
+    end)
+  end
 end)
 
 local CLIENT = "a client in virtual time"
@@ -387,10 +410,17 @@ describe("an object of keywatch in the wrong place", function()
   it("is named in the error", function()
     local store = memory_store()
     local client = closing((keywatch.connect("127.0.0.1:1")))
+    local function with_source(object)
+      controller.new { name = "c", sources = { object }, reconcile = print }
+    end
     for words, case in pairs {
-      ["source 1 must be an informer, .*, and is a store$"] = { controller.new, {
-        name = "c", sources = { store }, reconcile = print,
-      } },
+      ["source 1 must be an informer, .*, and is a store$"] = { with_source, store },
+      ["source 1 must be an informer, .*, and is a client$"] = { with_source, client },
+      ["source 1 must be an informer, .*, and is a namespace$"] = { with_source, store:namespace("x") },
+      ["source 1 must be an informer, .*, and is a cache$"] = { with_source, cache_of(store) },
+      ["argument 1 must be a controller, .*, and is a client without 'start'$"] = { function()
+        controller.manager { store = store }:add(client)
+      end },
       ["select: number 1 cannot be selected: .*, not a store$"] = { keywatch.select, { store } },
       ["select: number 1 cannot be selected: .*, not a client$"] = { keywatch.select, { client } },
       ["bad argument #1 to 'namespace' %(string expected, got store%)$"] = { store.namespace, store, store },

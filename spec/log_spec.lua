@@ -1,6 +1,7 @@
 --- The log: levels, loggers, handlers, and bytes that must not get into it.
 
 local controller = require "keywatch.controller"
+local errors = require "keywatch.support.errors"
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
 local testing = require "keywatch.testing"
@@ -299,6 +300,17 @@ describe("a client whose server cannot be reached", function()
       informer:close()
       client:close()
     end)
+  end)
+end)
+
+describe("a stack overflow", function()
+  it("is named, however large the frames are: LuaJIT's message handler may overflow the stack, too", function()
+    for n = 0, 6 do
+      local list = ("a,"):rep(n) .. "a"
+      local overflow = load(("local function f(%s) return 1 + f(%s) end return f"):format(list, list))()
+      local _, found = xpcall(overflow, errors.with_traceback)
+      assert.matches("^[^\n]*stack overflow", errors.raised(found).traceback)
+    end
   end)
 end)
 

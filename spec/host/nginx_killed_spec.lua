@@ -99,6 +99,28 @@ describe("light threads that nginx kills #once #peer", function()
     ]])
   end)
 
+  it("an index that one of them was filling is filled by the next task that adds it", function()
+    start()
+    assert.equal("1 1", ask [[
+      client:put("k/a", "1")
+      local informer, is_slow = client:informer("k/"), true
+      assert(informer:wait_synced(60))
+      local function by_value(object)
+        if is_slow then keywatch.sleep(3600) end
+        return object
+      end
+      kill(function() informer:add_index("value", by_value) end)
+      local task = keywatch.spawn(function()
+        informer:add_index("value", by_value)
+        return informer:index_count("value", "1")
+      end)
+      is_slow = false
+      local ok, count = task:join(60)
+      informer:close()
+      return tostring(ok and 1) .. " " .. tostring(count)
+    ]])
+  end)
+
   it("a channel gives its values to those who live", function()
     start()
     assert.equal("x", ask [[

@@ -227,10 +227,11 @@ end
 
 function methods:record_samples(record) self.samples[#self.samples + 1] = record end
 
---- A ledger for the handlers of an informer; it is filled when the run is over.
-function methods:ledger(truth, prefix)
+--- A ledger for the handlers of an informer, which sees the keys below a prefix without `cut` bytes. The ledger is
+-- filled when the run is over.
+function methods:ledger(truth, prefix, cut)
   local ledger = handler_judge.new_ledger()
-  self.ledgers[#self.ledgers + 1] = { ledger = ledger, truth = truth, prefix = prefix }
+  self.ledgers[#self.ledgers + 1] = { ledger = ledger, truth = truth, prefix = prefix, cut = cut }
   return ledger
 end
 
@@ -239,7 +240,7 @@ function methods:fill_ledgers()
     for number, epoch in ipairs(one.truth.epochs) do
       if number > 1 then one.ledger:replace() end
       epoch:each(one.prefix, epoch.first, epoch.last, function(revision, events)
-        for _, event in ipairs(events) do one.ledger:note(event.key, event.value, revision) end
+        for _, event in ipairs(events) do one.ledger:note(event.key:sub(one.cut + 1), event.value, revision) end
       end)
     end
   end

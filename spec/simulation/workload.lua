@@ -359,8 +359,9 @@ kinds.informer = {
     local opts = handler_judge.options()
     opts.indexes = { size = function(object) return #object.text end }
     a.prefix, a.judges = a.random:pick(PREFIXES), {}
-    a.informer = assert(a.slot.client:informer(a.prefix, opts))
-    a.ledger = a.sim:ledger(a.truth, a.prefix)
+    local client, is_inside = a.slot.client, a.random:one_in(2)
+    a.informer = assert(is_inside and client:namespace(a.prefix):informer("", opts) or client:informer(a.prefix, opts))
+    a.ledger = a.sim:ledger(a.truth, a.prefix, is_inside and #a.prefix or 0)
   end,
   step = function(a, random)
     for _, one in ipairs(a.judges) do one:sample() end

@@ -61,6 +61,26 @@ describe("a cache in a world", function()
     end)
   end)
 
+  it("keeps 1 MiB of history, and more only for a watch of the past or if the program says how much", function()
+    for _, opts in ipairs { {}, { history_bytes = 2 ^ 24 } } do
+      run(function(_, client, _, cache)
+        local function kept() -- in 100 revisions of 10 KB, after 300 of them
+          for i = 1, 300 do client:put("k" .. i % 7, ("v"):rep(10000)) end
+          cache:sync(10)
+          local status = cache:status()
+          return (status.revision - status.compact_revision) / 100
+        end
+        local idle = kept()
+        if opts.history_bytes then return assert(idle >= 3, idle) end
+        assert(idle > 0.5 and idle < 1.5, idle)
+        local w = assert(cache:watch("k", { prefix = true, start_revision = cache:status().revision - 10 }))
+        local past = kept()
+        assert(past >= 3, past)
+        w:close()
+      end, opts)
+    end
+  end)
+
   it("goes on after lost connections, and its watches notice nothing", function()
     run(function(world, client, server, cache, store)
       local w = assert(cache:watch("k", { prefix = true }))

@@ -382,6 +382,12 @@ local function remove_index(self, index)
   self.indexes, self.by_name[index.name] = rest, nil
 end
 
+--- Removes an index whose task was cancelled or killed, and wakes those who wait for the index.
+local function undo_fill(filling)
+  remove_index(filling.indexer, filling.index)
+  filling.index.filled:set_for_all()
+end
+
 --- Adds an index of all objects. Its field is_filled says that all of them are in it.
 function indexer_methods:add_index(name, fn)
   local index = {
@@ -392,11 +398,14 @@ function indexer_methods:add_index(name, fn)
   for i, one in ipairs(self.indexes) do list[i] = one end
   list[#list + 1] = index
   self.indexes, self.by_name[name] = list, index
-  local ok, raised = pcall(fill, self, index)
-  index.is_filled = ok
-  if not ok then remove_index(self, index) end -- the task was cancelled
+  local filling = { indexer = self, index = index }
+  local ok, raised = driver.protect(undo_fill, filling, fill, self, index)
+  if not ok then -- the task was cancelled
+    undo_fill(filling)
+    error(raised, 0)
+  end
+  index.is_filled = true
   index.filled:set_for_all()
-  if not ok then error(raised, 0) end
 end
 
 --- Returns an iterator over the keys and objects that have a value in an index.

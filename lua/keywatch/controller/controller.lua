@@ -210,20 +210,15 @@ local function count_busy(run)
   return busy
 end
 
---- Cancels the workers that have not ended, and drops what is queued. Each worker ends at its next wait; one that was
--- cancelled before is cancelled once more.
+--- Cancels the workers that have not ended, and drops what is queued. Each worker ends at its next wait.
 local function cut_short(run)
-  if not run.is_cut then
-    local busy, depth = count_busy(run), run.queue:count()
-    run.cut_calls, run.cut_requests = run.cut_calls + busy, run.cut_requests + depth
-  end
+  if run.is_cut then return end
+  local busy, depth = count_busy(run), run.queue:count()
+  run.cut_calls, run.cut_requests = run.cut_calls + busy, run.cut_requests + depth
   run.is_cut = true
   for _, slot in ipairs(run.slots) do
-    local was_cut = slot.is_cut
     slot.is_cut = true
-    if slot.worker and not slot.has_ended then
-      if was_cut and slot.task then slot.task:cancel() else slot.worker:stop(true) end
-    end
+    if slot.worker and not slot.has_ended then slot.worker:stop(true) end
   end
   queues.drop_queued(run.queue)
 end
@@ -454,13 +449,13 @@ function controller_methods:stop(timeout)
   check.timeout(timeout, "stop")
   local run, seconds = self.present, timeout or STOP_TIMEOUT
   if self.state == "idle" then return true end
-  local inside, was_cut = is_inside(self), run.is_cut
+  local inside = is_inside(self)
   if not inside and seconds > 0 then driver.get().check_wait() end
   begin_stop(self, run, seconds)
   if inside then return true end
   local has_ended = await_end(self, run, seconds)
   if not has_ended then
-    if was_cut or not run.is_cut then cut_short(run) end
+    cut_short(run)
     has_ended = await_end(self, run, seconds > 0 and GRACE or 0)
   end
   if has_ended and run.cut_calls == 0 and run.cut_requests == 0 then return true end

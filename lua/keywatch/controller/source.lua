@@ -288,7 +288,7 @@ end
 
 --- Returns the object and the options of a source: an object, or a table with an object at 1 and options.
 local function take_apart(given, i, name)
-  if KINDS[getmetatable(given)] or type(given) ~= "table" then return given, {} end
+  if check.shown(given) ~= "a table" then return given, {} end
   local opts = {}
   for field, value in next, given do
     if field ~= 1 then

@@ -255,7 +255,7 @@ local function kind_of(object, name)
     if type(object) ~= "table" or not is_callable(object[method]) then
       check.misuse("%s: argument 1 must be a controller, a cache, an informer, an elector, or a table with the methods "
         .. "'start' and 'stop', and is %s", name,
-        type(object) == "table" and ("a table without '%s'"):format(method) or check.shown(object))
+        type(object) ~= "table" and check.shown(object) or ("%s without '%s'"):format(check.shown(object), method))
     end
   end
   return of_table

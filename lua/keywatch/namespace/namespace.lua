@@ -204,7 +204,7 @@ closed_mt.__close = methods.close
 
 for _, name in ipairs {
   "get", "range", "put", "delete", "txn", "watch", "cache", "leases", "status", "compact", "hash_kv", "lease_grant",
-  "session", "lock", "try_lock", "election", -- which would go past the namespace, to the store or client below
+  "session", "lock", "try_lock", "election", "informer", -- which would go past the namespace, to the owner
 } do
   closed_methods[name] = function(self)
     check_self(self, name)
