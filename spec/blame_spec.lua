@@ -9,6 +9,7 @@ local testing = require "keywatch.testing"
 
 local annotations = require "spec.support.annotations"
 local directory = require "spec.support.directory"
+local within = require "spec.support.within"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local load_text = rawget(_G, "loadstring") or load
@@ -21,9 +22,7 @@ local nan = 0 / 0
 local none = {} -- stands for nil
 
 --- A kind of argument: one that is taken, and those that are refused.
-local function kind(good, ...)
-  return { good = good, bad = { ... } }
-end
+local function kind(good, ...) return { good = good, bad = { ... } } end
 
 local key = kind("a", none, 5, true, {})
 local optional_count = kind(nil, -1, 1.5, nan, "x", {})
@@ -560,13 +559,9 @@ describe("misuse is raised where it was made:", function()
     return object
   end
 
-  local function durable_store()
-    return close_later(assert(keywatch.open { path = directory.new() }))
-  end
+  local function durable_store() return close_later(assert(keywatch.open { path = directory.new() })) end
 
-  it("functions of the module", function()
-    assert.equal("", misuse_all(keywatch, MODULE, true))
-  end)
+  it("functions of the module", function() assert.equal("", misuse_all(keywatch, MODULE, true)) end)
 
   it("work queues and limiters", function()
     assert.equal("", misuse_all(controller, QUEUES, true))
@@ -576,9 +571,7 @@ describe("misuse is raised where it was made:", function()
     for _, limiter in ipairs {
       controller.exponential(), controller.fast_slow(), controller.bucket(), controller.max { controller.bucket() },
       controller.at_most(controller.bucket(), 1),
-    } do
-      assert.equal("", misuse_all(limiter, LIMITER))
-    end
+    } do assert.equal("", misuse_all(limiter, LIMITER)) end
   end)
 
   it("controllers", function()
@@ -686,14 +679,12 @@ describe("misuse is raised where it was made:", function()
 
     it("names the option, and the line of the call, however deep it is", function() check_all(pcall) end)
 
-    it("does so in a task", function()
-      keywatch.run(function()
-        check_all(function(...)
-          local arguments = { ... }
-          return keywatch.spawn(function() return arguments[1](arguments[2], arguments[3]) end):join()
-        end)
+    it("does so in a task", within.task(function()
+      check_all(function(...)
+        local arguments = { ... }
+        return keywatch.spawn(function() return arguments[1](arguments[2], arguments[3]) end):join()
       end)
-    end)
+    end))
 
     it("does so in a coroutine", function()
       check_all(function(call, ...) return coroutine.resume(coroutine.create(call), ...) end)
@@ -771,9 +762,7 @@ describe("misuse is raised where it was made:", function()
   it("methods of a software transaction", function()
     for _, owner in ipairs { store, durable_store(), client, store:namespace("a"), client:namespace("a") } do
       local found, kept
-      owner:stm(function(tx)
-        found, kept = misuse_all(tx, TX), tx
-      end)
+      owner:stm(function(tx) found, kept = misuse_all(tx, TX), tx end)
       assert.equal("", found)
       assert.equal("", use_closed(kept, TX, "the software transaction is over", true))
     end

@@ -29,9 +29,7 @@ describe("a call", function()
     store:close()
   end)
 
-  local function event()
-    return require("keywatch.task.driver").get().event()
-  end
+  local function event() return require("keywatch.task.driver").get().event() end
 
   --- Mounts one method: its path.
   local function mount(method)
@@ -39,9 +37,7 @@ describe("a call", function()
     return "/spec.Calls/Method"
   end
 
-  local function mount_stream(handler)
-    return mount { stream = true, handler = handler }
-  end
+  local function mount_stream(handler) return mount { stream = true, handler = handler } end
 
   local function expect_nothing_left()
     client:wait(function() return next(server.calls) == nil end)
@@ -333,9 +329,7 @@ describe("a call", function()
   end)
 
   describe("that nobody waits for any more", function()
-    local function is_cancellation(err)
-      return type(err) == "table" and err.code == "cancelled"
-    end
+    local function is_cancellation(err) return type(err) == "table" and err.code == "cancelled" end
 
     --- What a handler runs into, with `wait` as its body, when `leave` was called while it waits.
     local function end_of(wait, leave, metadata)

@@ -157,9 +157,7 @@ describe("keywatch run", function()
       { "%-%-ttl must be a whole number of seconds", "a.lua", "--election", "e", "--ttl", "1500ms" },
       { "%-%-ttl must be a duration", "a.lua", "--election", "e", "--ttl", "15" },
       { "%-%-stop%-timeout must be a duration", "a.lua", "--stop-timeout", "soon" },
-    } do
-      expect_failure(2, {}, case[1], unpack(case, 2))
-    end
+    } do expect_failure(2, {}, case[1], unpack(case, 2)) end
     expect_failure(2, { KEYWATCH_LOG_LEVEL = "loud" }, "KEYWATCH_LOG_LEVEL must be debug", "a.lua")
     expect_failure(2, { KEYWATCH_MEMORY = "maybe" }, "KEYWATCH_MEMORY must be true or false", "a.lua")
   end)
@@ -476,9 +474,7 @@ describe("keywatch run", function()
     for _, call in ipairs {
       { "UserAdd", { name = "root", password = "x:y" } }, { "UserGrantRole", { user = "root", role = "root" } },
       { "AuthEnable", {} },
-    } do
-      assert(client:call("/etcdserverpb.Auth/" .. call[1], call[2]))
-    end
+    } do assert(client:call("/etcdserverpb.Auth/" .. call[1], call[2])) end
     local root = connect(server.url, { user = "root", password = "x:y" })
     assert(root:put("/from/a", "1"))
     for _, given in ipairs {

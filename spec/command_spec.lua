@@ -28,9 +28,7 @@ local function run_in(variables, ...)
   return process:wait(), process:stdout(), process:stderr()
 end
 
-local function run(...)
-  return run_in({}, ...)
-end
+local function run(...) return run_in({}, ...) end
 
 local function expect_misuse_in(variables, pattern, ...)
   local status, out, err = run_in(variables, ...)
@@ -40,9 +38,7 @@ local function expect_misuse_in(variables, pattern, ...)
   assert.matches("^[^\n]+\n$", err) -- one line
 end
 
-local function expect_misuse(pattern, ...)
-  expect_misuse_in({}, pattern, ...)
-end
+local function expect_misuse(pattern, ...) expect_misuse_in({}, pattern, ...) end
 
 after_each(directory.remove_all)
 
@@ -98,9 +94,7 @@ end)
 describe("keywatch serve", function()
   local processes, scratch
 
-  before_each(function()
-    processes, scratch = {}, shell.must("mktemp -d")
-  end)
+  before_each(function() processes, scratch = {}, shell.must("mktemp -d") end)
 
   after_each(function()
     for _, process in ipairs(processes) do
@@ -116,9 +110,7 @@ describe("keywatch serve", function()
     return process, cwd
   end
 
-  local function start(...)
-    return start_in({}, ...)
-  end
+  local function start(...) return start_in({}, ...) end
 
   local function write(name, text)
     local file = assert(io.open(scratch .. "/" .. name, "w"))
@@ -421,9 +413,7 @@ describe("keywatch serve", function()
         [[request "/no/\"Such\"\x80\x9bMethod" from PEER refused: UNIMPLEMENTED %(12%) "unknown service no"]],
         'request "/v3lockpb.Lock/Lock" from PEER took %d%d%d%d ms',
         "connection from PEER ended: [%a ]+",
-      } do
-        assert.matches(" debug " .. pattern:gsub("PEER", (peer:gsub("%%", "%%%%"))) .. "\n", text)
-      end
+      } do assert.matches(" debug " .. pattern:gsub("PEER", (peer:gsub("%%", "%%%%"))) .. "\n", text) end
       assert.matches(" warn connection from 127%.0%.0%.1:%d+ rejected: the client speaks TLS, but this port is plain\n",
         text)
     end)

@@ -174,9 +174,7 @@ self-signed-cert-validity: 1
   end)
 
   it("refuses flags that cannot be meant", function()
-    local function expect_misuse(pattern, ...)
-      expect_failure(2, {}, "^keywatch serve: " .. pattern, ...)
-    end
+    local function expect_misuse(pattern, ...) expect_failure(2, {}, "^keywatch serve: " .. pattern, ...) end
     expect_misuse("%-%-listen%-client%-urls: https://localhost:0 needs %-%-cert%-file and %-%-key%-file, or ",
       "--listen-client-urls", HTTP .. "," .. HTTPS)
     expect_misuse("%-%-cert%-file needs %-%-key%-file", "--cert-file", cert)

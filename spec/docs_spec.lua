@@ -224,9 +224,7 @@ describe("the commands #once", function()
         return
       end
       assert.are.equal("serve", command)
-      with_session(function(one)
-        one:type("keywatch serve " .. line:gsub("/var/lib/keywatch/", ""))
-      end)
+      with_session(function(one) one:type("keywatch serve " .. line:gsub("/var/lib/keywatch/", "")) end)
     end)
   end)
 

@@ -181,8 +181,6 @@ describe("the example", function()
     local elsewhere = { -- which other specs run
       ["replicas.lua"] = "spec/controller/examples_spec.lua", openresty = "spec/host/nginx_example_spec.lua",
     }
-    for file in shell.must("ls examples"):gmatch("[^\n]+") do
-      assert(expected[file] or elsewhere[file], file)
-    end
+    for file in shell.must("ls examples"):gmatch("[^\n]+") do assert(expected[file] or elsewhere[file], file) end
   end)
 end)

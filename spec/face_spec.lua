@@ -376,9 +376,7 @@ describe("a client whose server", function()
       local owner, world = virtual_client()
       local object = view(owner)
       world:fault { "hang" }
-      world:run(function()
-        assert.equal("", walk_ends(object, ends(object, "raises cancelled"), call_and_cancel))
-      end)
+      world:run(function() assert.equal("", walk_ends(object, ends(object, "raises cancelled"), call_and_cancel)) end)
     end)
 
     it("is gone returns an error out of every method: " .. title .. CLIENT, function()

@@ -41,9 +41,7 @@ function value(random, depth)
   return items(random, depth, kind == 3)
 end
 
-local function object(random)
-  return random:pick(BLANKS) .. items(random, 1, true) .. random:pick(BLANKS)
-end
+local function object(random) return random:pick(BLANKS) .. items(random, 1, true) .. random:pick(BLANKS) end
 
 -- }======
 
@@ -177,9 +175,7 @@ describe("a JSON object in its text", function()
       '{"a":"\128"}', '{"a":"\192\128"}', '{"a":"\193\191"}', '{"a":"\195"}', '{"a":"\195x"}', '{"a":"\224\159\191"}',
       '{"a":"\237\160\128"}', '{"a":"\240\143\191\191"}', '{"a":"\244\144\128\128"}', '{"a":"\245\128\128\128"}',
       '{"a":"\255"}', '{"\255":1}', '{"a":1/*b*/}', '{"a":1}\v', '{"a":\194\160 1}',
-    } do
-      assert.is_nil(json.open(text), text)
-    end
+    } do assert.is_nil(json.open(text), text) end
   end)
 
   it("may be as deep as cjson reads it, and no text is too deep for the stack", function()

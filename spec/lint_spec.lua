@@ -30,9 +30,7 @@ LUA.task.driver, LUA.driver.task = true, true
 local OBJECTS = { core = true, uv = true, tls = true, exec = true } -- modules in C, which every floor of Lua may use
 
 describe("the tree #once", function()
-  it("passes luacheck and clang-format, and has no long lines", function()
-    shell.must("make lint")
-  end)
+  it("passes luacheck and clang-format, and has no long lines", function() shell.must("make lint") end)
 
   it("has no include that points up a floor", function()
     local wrong = {}

@@ -12,9 +12,7 @@ describe("data written as a Lua literal", function()
       "", "text", table.concat(all), 'a "quote" and a \\', "\r\n\0001", true, false,
       0, 1, -1, 1.5, 0.1, 2 ^ 53, -2 ^ 63, 1e300, math.huge, -math.huge,
       {}, { 1, "two", { 3 } }, { name = "x", [true] = false, [1.5] = { deep = { er = 1 } } },
-    } do
-      assert.same(value, again(value))
-    end
+    } do assert.same(value, again(value)) end
     local nan = again(0 / 0)
     assert.is_true(nan ~= nan)
   end)

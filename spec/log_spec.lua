@@ -6,6 +6,8 @@ local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
 local testing = require "keywatch.testing"
 
+local within = require "spec.support.within"
+
 describe("the log", function()
   local written, stderr
 
@@ -172,29 +174,27 @@ describe("the handler of keywatch.log", function()
 end)
 
 describe("a reconcile that fails again and again", function()
-  it("is logged with its traceback once, and then with a count", function()
-    testing.run(function(world)
-      local left = 4
-      local requests = keywatch.channel(1)
-      local one = controller.new { name = "c", sources = { requests }, reconcile = function(key)
-        left = left - 1
-        if left > 0 then error(("failure %d of %s"):format(left, key), 0) end
-      end }
-      requests:send("/a/1")
-      one:start()
-      while left > 0 do keywatch.sleep(1) end
-      one:stop()
-      local texts = {}
-      for _, line in ipairs(world.log) do
-        if line.level == "error" then texts[#texts + 1] = line.text end
-        assert.same({ controller = "c", request = "/a/1" }, line.fields)
-      end
-      assert.equal(3, #texts)
-      assert.matches("failure 3 of /a/1\n%s+stack traceback:", texts[1])
-      assert.matches("failure 2 of /a/1 %(failure 2 with a traceback that was logged%)$", texts[2])
-      assert.matches("failure 1 of /a/1 %(failure 3 with a traceback that was logged%)$", texts[3])
-    end)
-  end)
+  it("is logged with its traceback once, and then with a count", within.world(function(world)
+    local left = 4
+    local requests = keywatch.channel(1)
+    local one = controller.new { name = "c", sources = { requests }, reconcile = function(key)
+      left = left - 1
+      if left > 0 then error(("failure %d of %s"):format(left, key), 0) end
+    end }
+    requests:send("/a/1")
+    one:start()
+    while left > 0 do keywatch.sleep(1) end
+    one:stop()
+    local texts = {}
+    for _, line in ipairs(world.log) do
+      if line.level == "error" then texts[#texts + 1] = line.text end
+      assert.same({ controller = "c", request = "/a/1" }, line.fields)
+    end
+    assert.equal(3, #texts)
+    assert.matches("failure 3 of /a/1\n%s+stack traceback:", texts[1])
+    assert.matches("failure 2 of /a/1 %(failure 2 with a traceback that was logged%)$", texts[2])
+    assert.matches("failure 1 of /a/1 %(failure 3 with a traceback that was logged%)$", texts[3])
+  end))
 end)
 
 describe("a function of the program that fails again and again", function()
@@ -235,9 +235,7 @@ describe("a function of the program that fails again and again", function()
       }))
       keywatch.spawn(w.next, w)
     end,
-    ["on_change of a table"] = function(client, fail)
-      assert(client:cache("/a/")):table { on_change = fail }
-    end,
+    ["on_change of a table"] = function(client, fail) assert(client:cache("/a/")):table { on_change = fail } end,
     ["on_call"] = function(client, fail)
       local other = keywatch.connect(client:state().endpoint, { on_call = fail })
       for _ = 1, 2 do other:get("a") end
@@ -259,48 +257,44 @@ describe("a function of the program that fails again and again", function()
     end)
   end
 
-  it("is logged with the fields of its error, if that is a plain table", function()
-    testing.run(function(world)
-      local client, fields = world:client(), { status = 404, reason = "not\0found", of = {}, [1] = "one" }
-      client:put("/a/1", "x")
-      WAYS["a handler"](client, function() error(fields) end)
-      keywatch.sleep(1)
-      for i = 1, 1000 do fields["f" .. i] = i end
-      fields.long = ("x"):rep(100000)
-      client:put("/a/2", "x")
-      keywatch.sleep(1)
-      local texts = errors_of(world)
-      assert.matches("failed: { %[1%] = 'one', of = a table, reason = 'not\\x00found', status = 404 }\n", texts[1])
-      assert.is_true(#texts[2] < 2000)
-    end)
-  end)
+  it("is logged with the fields of its error, if that is a plain table", within.world(function(world)
+    local client, fields = world:client(), { status = 404, reason = "not\0found", of = {}, [1] = "one" }
+    client:put("/a/1", "x")
+    WAYS["a handler"](client, function() error(fields) end)
+    keywatch.sleep(1)
+    for i = 1, 1000 do fields["f" .. i] = i end
+    fields.long = ("x"):rep(100000)
+    client:put("/a/2", "x")
+    keywatch.sleep(1)
+    local texts = errors_of(world)
+    assert.matches("failed: { %[1%] = 'one', of = a table, reason = 'not\\x00found', status = 404 }\n", texts[1])
+    assert.is_true(#texts[2] < 2000)
+  end))
 end)
 
 describe("a client whose server cannot be reached", function()
-  it("warns once that watches and informers wait, and says when the server is there again", function()
-    testing.run(function(world)
-      local client = world:client()
-      world.server:stop()
-      local informer = assert(client:informer("/a/"))
-      local manager = controller.manager { store = client, sync_timeout = 1000 }
-      manager:add(client:informer("/b/"))
-      manager:start()
-      keywatch.sleep(9)
-      assert.same({}, world.log)
-      keywatch.sleep(110)
-      assert.equal(1, #world.log)
-      assert.same({ "warn", world.server.url }, { world.log[1].level, world.log[1].fields.endpoint })
-      assert.matches("^a client has watches that wait for a server since 1%d seconds: .*connection refused$",
-        world.log[1].text)
-      world.server:start()
-      assert(informer:wait_synced())
-      keywatch.sleep(1)
-      assert.matches("^a client has its server again, after %d+ seconds$", world.log[2].text)
-      assert(manager:stop())
-      informer:close()
-      client:close()
-    end)
-  end)
+  it("warns once that watches and informers wait, and says when the server is there again", within.world(function(world)
+    local client = world:client()
+    world.server:stop()
+    local informer = assert(client:informer("/a/"))
+    local manager = controller.manager { store = client, sync_timeout = 1000 }
+    manager:add(client:informer("/b/"))
+    manager:start()
+    keywatch.sleep(9)
+    assert.same({}, world.log)
+    keywatch.sleep(110)
+    assert.equal(1, #world.log)
+    assert.same({ "warn", world.server.url }, { world.log[1].level, world.log[1].fields.endpoint })
+    assert.matches("^a client has watches that wait for a server since 1%d seconds: .*connection refused$",
+      world.log[1].text)
+    world.server:start()
+    assert(informer:wait_synced())
+    keywatch.sleep(1)
+    assert.matches("^a client has its server again, after %d+ seconds$", world.log[2].text)
+    assert(manager:stop())
+    informer:close()
+    client:close()
+  end))
 end)
 
 describe("a stack overflow", function()

@@ -40,13 +40,9 @@ describe("middleware", function()
     store:close()
   end)
 
-  local function event()
-    return require("keywatch.task.driver").get().event()
-  end
+  local function event() return require("keywatch.task.driver").get().event() end
 
-  local function note(...)
-    table.insert(seen, table.concat({ ... }, " "))
-  end
+  local function note(...) table.insert(seen, table.concat({ ... }, " ")) end
 
   --- Middleware that writes down what it sees.
   local function use_notes(name)
@@ -72,9 +68,7 @@ describe("middleware", function()
     client:wait(function() return next(server.calls) == nil end)
   end
 
-  local function send(call, name, message)
-    client:send(call, core.encode(name, message))
-  end
+  local function send(call, name, message) client:send(call, core.encode(name, message)) end
 
   it("is asked in order, before and after", function()
     use_notes("a")

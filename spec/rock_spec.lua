@@ -35,9 +35,7 @@ local function rockspec(path)
 end
 
 --- The files under a directory, a line each, in the order of table.sort.
-local function files(dir, pattern)
-  return shell.must(("find %s -name '%s' | LC_ALL=C sort"):format(dir, pattern))
-end
+local function files(dir, pattern) return shell.must(("find %s -name '%s' | LC_ALL=C sort"):format(dir, pattern)) end
 
 describe("the rock #once", function()
   local top = shell.must("pwd")

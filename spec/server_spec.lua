@@ -106,9 +106,7 @@ describe("a server", function()
     assert.is_true(status(client).raftAppliedIndex > before)
   end)
 
-  it("has a size, even if it has nothing", function()
-    assert.is_true(status(connect()).dbSize > 0)
-  end)
+  it("has a size, even if it has nothing", function() assert.is_true(status(connect()).dbSize > 0) end)
 
   it("tells of alarms, arms and disarms them", function()
     local client = connect()
@@ -359,9 +357,7 @@ describe("a server", function()
     assert.error_matches(function() server:shutdown("soon") end, "bad argument #1 to 'shutdown'")
   end)
 
-  it("ends in order whatever its grace, if nobody is there", function()
-    assert.is_true(server:shutdown(math.huge))
-  end)
+  it("ends in order whatever its grace, if nobody is there", function() assert.is_true(server:shutdown(math.huge)) end)
 
   it("ends at the end of its grace, whoever is still there", function()
     local client = connect()

@@ -49,9 +49,7 @@ end
 describe("a server in a thread", function()
   local server, clients
 
-  before_each(function()
-    server, clients = assert(start()), {}
-  end)
+  before_each(function() server, clients = assert(start()), {} end)
 
   after_each(function()
     for _, client in ipairs(clients) do client:close() end

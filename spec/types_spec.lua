@@ -130,9 +130,7 @@ describe("the annotations #slow", function()
     for class, methods in pairs {
       World = require("keywatch.testing.world").methods, Server = require("keywatch.testing.server").methods,
       Rule = require("keywatch.testing.faults").methods,
-    } do
-      assert.are.same(names(methods), names(kit["keywatch.testing." .. class].methods))
-    end
+    } do assert.are.same(names(methods), names(kit["keywatch.testing." .. class].methods)) end
     assert.are.equal("function", type(assert(loadfile("types/keywatch/testing.lua"))().run))
   end)
 
@@ -184,9 +182,7 @@ describe("what a call returns is as annotated #slow:", function()
     store:put("b", "2", { lease = lease })
   end)
 
-  local function returned(class, method)
-    return assert(class.methods[method].returns[1], method)
-  end
+  local function returned(class, method) return assert(class.methods[method].returns[1], method) end
 
   local results = {
     get = function() return store:get("b") end,
@@ -553,9 +549,7 @@ describe("the options #slow of", function()
   end)
 
   --- The class of a method's options.
-  local function class_of(class, method)
-    return (class.methods[method].params.opts:gsub("%?$", ""))
-  end
+  local function class_of(class, method) return (class.methods[method].params.opts:gsub("%?$", "")) end
 
   local targets = { version = true, create_revision = true, mod_revision = true, value = true, lease = true }
 

@@ -87,9 +87,7 @@ network.of_each(function(kind, tag)
         function() cache:range("/a/1", { range_end = "/b/" }) end,
         function() cache:each("", { prefix = true }) end,
         function() cache:watch("/", { prefix = true }) end,
-      } do
-        assert.error_matches(call, "the cache has only keys that begin with '/a/'", 1, true)
-      end
+      } do assert.error_matches(call, "the cache has only keys that begin with '/a/'", 1, true) end
       assert.equal(2, cache:range("/a/1", { range_end = "/a/3" }).count)
       assert.equal(1, cache:range("/a/4", { prefix = true }).count)
     end)

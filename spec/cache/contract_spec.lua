@@ -7,6 +7,7 @@ local cjson = require "cjson"
 
 local network = require "spec.support.network"
 local proxy = require "spec.support.proxy"
+local within = require "spec.support.within"
 
 local PATIENCE = network.PATIENCE
 
@@ -44,25 +45,21 @@ describe("a cache that has just begun", function()
     for i = 3, 4 do assert.equal(revision + i, late:next(PATIENCE).mod_revision) end
   end)
 
-  it("wakes all who wait for its content, when that is there", function()
-    keywatch.run(function()
-      local tasks = {}
-      for i = 1, 20 do tasks[i] = keywatch.spawn(function() return cache:wait_ready(PATIENCE) end) end
-      for _, task in ipairs(tasks) do assert.same({ true, true }, { task:join() }) end
-      assert.is_true(cache:wait_ready(0))
-    end)
-  end)
+  it("wakes all who wait for its content, when that is there", within.task(function()
+    local tasks = {}
+    for i = 1, 20 do tasks[i] = keywatch.spawn(function() return cache:wait_ready(PATIENCE) end) end
+    for _, task in ipairs(tasks) do assert.same({ true, true }, { task:join() }) end
+    assert.is_true(cache:wait_ready(0))
+  end))
 
-  it("wakes all who wait for its content, when it is closed", function()
-    keywatch.run(function()
-      local tasks = {}
-      server:close()
-      for i = 1, 20 do tasks[i] = keywatch.spawn(function() return select(2, cache:wait_ready()) end) end
-      keywatch.sleep(0)
-      cache:close()
-      for _, task in ipairs(tasks) do assert.equal("closed", select(2, task:join()).code) end
-    end)
-  end)
+  it("wakes all who wait for its content, when it is closed", within.task(function()
+    local tasks = {}
+    server:close()
+    for i = 1, 20 do tasks[i] = keywatch.spawn(function() return select(2, cache:wait_ready()) end) end
+    keywatch.sleep(0)
+    cache:close()
+    for _, task in ipairs(tasks) do assert.equal("closed", select(2, task:join()).code) end
+  end))
 
   it("tells of the end of a lease", function()
     assert(cache:wait_ready(PATIENCE))

@@ -169,9 +169,7 @@ describe("an index", function()
     for _, call in ipairs {
       function() informer:by_index("none", 1) end, function() informer:index_values("none") end,
       function() informer:index_count("none", 1) end,
-    } do
-      assert.error_matches(call, "none")
-    end
+    } do assert.error_matches(call, "none") end
   end)
 
   it("does not have an object for which its function raises, which is logged", function()

@@ -7,6 +7,7 @@ local testing = require "keywatch.testing"
 local informing = require "spec.cache.informing"
 local dose = require "spec.support.dose"
 local program = require "spec.support.program"
+local within = require "spec.support.within"
 
 local PATIENCE, MARK = informing.PATIENCE, informing.MARK
 local close_later, open_store, open_client = informing.close_later, informing.open_store, informing.open_client
@@ -29,6 +30,8 @@ local function codes(ok, err) return { ok, err and err.code } end
 
 -- What valgrind and an eager collector see: the doors differ little for them.
 local SEEN = { store = true, client = true, cache = true }
+
+local function with_store(fn) return function() fn(open_store()) end end
 
 for _, door in ipairs(informing.doors) do
   describe(("an informer of a %s %s %s"):format(door.name, door.tag, SEEN[door.name] and "" or "#slow"), function()
@@ -484,49 +487,45 @@ describe("the handlers of an informer", function()
     assert(removed.handler:join(PATIENCE))
   end)
 
-  it("may be removed while they wait: the call ends, and none begins", function()
-    keywatch.run(function()
-      local gate, is_over = keywatch.channel(), false
-      local rec = record(informer, { before = function()
-        gate:receive(PATIENCE)
-        is_over = true
-      end })
-      put("/a/1", "one")
-      put("/a/2", "two")
-      await(function() return #rec.calls == 1 end)
-      rec.handler:close()
-      assert.same({ nil, "timeout" }, codes(rec.handler:join(0)))
-      assert.same({ nil, "timeout" }, codes(rec.handler:join(0.001)))
-      assert.is_false(is_over)
-      local joining = keywatch.spawn(function()
-        local ok = rec.handler:join(PATIENCE)
-        return ok, is_over
-      end)
-      keywatch.sleep(0)
-      gate:send(true, PATIENCE)
-      assert.same({ true, true, true }, { joining:join(PATIENCE) })
-      assert.equal(1, #rec.calls)
-      assert.is_true(rec.handler:join())
+  it("may be removed while they wait: the call ends, and none begins", within.task(function()
+    local gate, is_over = keywatch.channel(), false
+    local rec = record(informer, { before = function()
+      gate:receive(PATIENCE)
+      is_over = true
+    end })
+    put("/a/1", "one")
+    put("/a/2", "two")
+    await(function() return #rec.calls == 1 end)
+    rec.handler:close()
+    assert.same({ nil, "timeout" }, codes(rec.handler:join(0)))
+    assert.same({ nil, "timeout" }, codes(rec.handler:join(0.001)))
+    assert.is_false(is_over)
+    local joining = keywatch.spawn(function()
+      local ok = rec.handler:join(PATIENCE)
+      return ok, is_over
     end)
-  end)
+    keywatch.sleep(0)
+    gate:send(true, PATIENCE)
+    assert.same({ true, true, true }, { joining:join(PATIENCE) })
+    assert.equal(1, #rec.calls)
+    assert.is_true(rec.handler:join())
+  end))
 
-  it("are joined by those who wait for their end, and for no longer than they want", function()
-    keywatch.run(function()
-      local rec = record(informer)
-      assert(rec.handler:wait_synced(PATIENCE))
-      assert.same({ nil, "timeout" }, codes(rec.handler:join(0)))
-      assert.same({ nil, "timeout" }, codes(rec.handler:join(0.001)))
-      local joining = keywatch.spawn(function() return rec.handler:join(PATIENCE) end)
-      keywatch.sleep(0)
-      rec.handler:close()
-      assert.same({ true, true }, { joining:join(PATIENCE) })
-      local other = record(informer)
-      joining = keywatch.spawn(function() return other.handler:join(PATIENCE) end)
-      keywatch.sleep(0)
-      informer:close()
-      assert.same({ true, true }, { joining:join(PATIENCE) })
-    end)
-  end)
+  it("are joined by those who wait for their end, and for no longer than they want", within.task(function()
+    local rec = record(informer)
+    assert(rec.handler:wait_synced(PATIENCE))
+    assert.same({ nil, "timeout" }, codes(rec.handler:join(0)))
+    assert.same({ nil, "timeout" }, codes(rec.handler:join(0.001)))
+    local joining = keywatch.spawn(function() return rec.handler:join(PATIENCE) end)
+    keywatch.sleep(0)
+    rec.handler:close()
+    assert.same({ true, true }, { joining:join(PATIENCE) })
+    local other = record(informer)
+    joining = keywatch.spawn(function() return other.handler:join(PATIENCE) end)
+    keywatch.sleep(0)
+    informer:close()
+    assert.same({ true, true }, { joining:join(PATIENCE) })
+  end))
 
   it("may close the informer: no call of any handler begins after it", function()
     local others = {}
@@ -577,50 +576,48 @@ describe("the handlers of an informer", function()
     assert.equal(10, informer:status().handlers)
   end)
 
-  it("that are added and removed all the time see legal sequences", function()
-    keywatch.run(function()
-      local is_over, tasks = false, {}
-      for i = 1, dose.of(10, 30) do
-        tasks[i] = keywatch.spawn(function()
-          local n = 0
-          while not is_over do
-            local told = {}
-            local handler = informer:add_handler {
-              add = function(key, object)
-                assert(told[key] == nil)
-                told[key] = object
-              end,
-              update = function(key, object, old)
-                assert(told[key] == old)
-                told[key] = object
-              end,
-              delete = function(key, object)
-                assert(told[key] == object)
-                told[key] = nil
-              end,
-            }
-            if i % 2 == 0 then handler:wait_synced(PATIENCE) else keywatch.sleep(0) end
-            handler:close()
-            handler:join(PATIENCE)
-            assert.equal(0, handler:status().failures)
-            n = n + 1
-          end
-          return n
-        end)
-      end
-      for i = 1, 200 do
-        if i % 5 == 0 then store:delete("/a/" .. i % 7) else put("/a/" .. i % 7, tostring(i)) end
-        keywatch.sleep(0)
-      end
-      is_over = true
-      for _, task in ipairs(tasks) do
-        local ok, n = task:join(PATIENCE)
-        assert(ok and n > 0, tostring(n))
-      end
-      assert.equal(0, informer:status().handlers)
-      assert.same({}, informing.logged)
-    end)
-  end)
+  it("that are added and removed all the time see legal sequences", within.task(function()
+    local is_over, tasks = false, {}
+    for i = 1, dose.of(10, 30) do
+      tasks[i] = keywatch.spawn(function()
+        local n = 0
+        while not is_over do
+          local told = {}
+          local handler = informer:add_handler {
+            add = function(key, object)
+              assert(told[key] == nil)
+              told[key] = object
+            end,
+            update = function(key, object, old)
+              assert(told[key] == old)
+              told[key] = object
+            end,
+            delete = function(key, object)
+              assert(told[key] == object)
+              told[key] = nil
+            end,
+          }
+          if i % 2 == 0 then handler:wait_synced(PATIENCE) else keywatch.sleep(0) end
+          handler:close()
+          handler:join(PATIENCE)
+          assert.equal(0, handler:status().failures)
+          n = n + 1
+        end
+        return n
+      end)
+    end
+    for i = 1, 200 do
+      if i % 5 == 0 then store:delete("/a/" .. i % 7) else put("/a/" .. i % 7, tostring(i)) end
+      keywatch.sleep(0)
+    end
+    is_over = true
+    for _, task in ipairs(tasks) do
+      local ok, n = task:join(PATIENCE)
+      assert(ok and n > 0, tostring(n))
+    end
+    assert.equal(0, informer:status().handlers)
+    assert.same({}, informing.logged)
+  end))
 
   it("cannot be added to an informer that is closed", function()
     informer:close()
@@ -748,20 +745,18 @@ describe("the handlers of an informer", function()
     assert.equal("three", informer:get("/a/1"))
   end)
 
-  it("live on when the task that has added them is cancelled", function()
-    keywatch.run(function()
-      local rec
-      local task = keywatch.spawn(function()
-        rec = record(informer)
-        keywatch.sleep(PATIENCE)
-      end)
-      keywatch.sleep(0)
-      task:cancel()
-      task:join(PATIENCE)
-      put("/a/1", "one")
-      assert.same({ "add /a/1 one" }, rec:take(1))
+  it("live on when the task that has added them is cancelled", within.task(function()
+    local rec
+    local task = keywatch.spawn(function()
+      rec = record(informer)
+      keywatch.sleep(PATIENCE)
     end)
-  end)
+    keywatch.sleep(0)
+    task:cancel()
+    task:join(PATIENCE)
+    put("/a/1", "one")
+    assert.same({ "add /a/1 one" }, rec:take(1))
+  end))
 
   it("show what they are", function()
     local handler = informer:add_handler { add = function() end }
@@ -796,132 +791,122 @@ describe("a slow handler", function()
       return informer, store, gate, slow, record(informer)
     end
 
-    it("delays nobody before its bound, of a " .. name, function()
-      keywatch.run(function()
-        for _, at_bound in ipairs { "wait", "coalesce" } do
-          local _, store, gate, slow, fast = start(at_bound, 200000)
-          local text = ("x"):rep(100)
-          for i = 1, 500 do store:put("/a/1", text .. i) end
-          assert.equal(500, #fast:take(500))
-          assert.equal(1, #slow.calls)
-          assert(slow.handler:status().queued_bytes > 499 * 100)
-          gate:close()
-          assert.equal(500, #slow:take(500))
-          assert.equal(0, slow.handler:status().coalesced)
-        end
-      end)
-    end)
-
-    it("has the informer wait at its bound, and everything is told once, of a " .. name, function()
-      keywatch.run(function()
-        local N, bound = 400, 20000
-        local informer, store, gate, slow, fast = start("wait", bound)
-        local text = ("x"):rep(900)
-        for i = 1, N do
-          store:put("/a/1", text .. i)
-          if i % 20 == 0 then keywatch.sleep(0) end
-        end
-        fast:take(10)
-        for _ = 1, 50 do keywatch.sleep(0) end
-        assert(#fast.calls < N / 2, #fast.calls)
+    it("delays nobody before its bound, of a " .. name, within.task(function()
+      for _, at_bound in ipairs { "wait", "coalesce" } do
+        local _, store, gate, slow, fast = start(at_bound, 200000)
+        local text = ("x"):rep(100)
+        for i = 1, 500 do store:put("/a/1", text .. i) end
+        assert.equal(500, #fast:take(500))
         assert.equal(1, #slow.calls)
-        assert(slow.handler:status().most_queued_bytes >= bound / 2)
-        assert(slow.handler:status().queued < N / 2, slow.handler:status().queued)
+        assert(slow.handler:status().queued_bytes > 499 * 100)
         gate:close()
-        slow:take(N)
-        fast:take(N - 10)
-        for _, rec in ipairs { slow, fast } do
-          assert.equal(N, #rec.calls)
-          for i, call in ipairs(rec.calls) do
-            assert.equal(text .. i, call.object)
-            assert.equal(i > 1 and text .. i - 1 or nil, call.old)
-          end
-        end
+        assert.equal(500, #slow:take(500))
         assert.equal(0, slow.handler:status().coalesced)
-        assert.equal(text .. N, informer:get("/a/1"))
-      end)
-    end)
+      end
+    end))
 
-    it("has one entry for each key beyond its bound, if it is told to coalesce, of a " .. name, function()
-      keywatch.run(function()
-        local N, bound = 1000, 5000
-        local informer, store, gate, slow, fast = start("coalesce", bound)
-        local text = ("x"):rep(500)
-        store:put("/a/first", "first")
-        for i = 1, N do
-          store:put("/a/1", text .. i)
-          if i == N / 2 then store:put("/a/passing", "x") end
-          if i == N / 2 + 10 then store:delete("/a/passing") end
+    it("has the informer wait at its bound, and everything is told once, of a " .. name, within.task(function()
+      local N, bound = 400, 20000
+      local informer, store, gate, slow, fast = start("wait", bound)
+      local text = ("x"):rep(900)
+      for i = 1, N do
+        store:put("/a/1", text .. i)
+        if i % 20 == 0 then keywatch.sleep(0) end
+      end
+      fast:take(10)
+      for _ = 1, 50 do keywatch.sleep(0) end
+      assert(#fast.calls < N / 2, #fast.calls)
+      assert.equal(1, #slow.calls)
+      assert(slow.handler:status().most_queued_bytes >= bound / 2)
+      assert(slow.handler:status().queued < N / 2, slow.handler:status().queued)
+      gate:close()
+      slow:take(N)
+      fast:take(N - 10)
+      for _, rec in ipairs { slow, fast } do
+        assert.equal(N, #rec.calls)
+        for i, call in ipairs(rec.calls) do
+          assert.equal(text .. i, call.object)
+          assert.equal(i > 1 and text .. i - 1 or nil, call.old)
         end
-        store:put("/a/2", "second")
-        store:delete("/a/first")
-        fast:take(N + 5)
-        assert.equal(N + 5, #fast.calls)
-        local status = slow.handler:status()
-        assert.equal(1, #slow.calls)
-        assert(status.coalesced > N / 2, status.coalesced)
-        assert(status.queued < 50, status.queued)
-        assert(status.most_queued_bytes <= bound * 4, status.most_queued_bytes)
-        gate:close()
-        slow:rest(store)
-        local told = {}
-        for _, call in ipairs(slow.calls) do
-          assert.not_equal("/a/passing", call.key)
-          if call.name == "add" then assert.is_nil(told[call.key]) end
-          if call.name == "update" then assert.equal(told[call.key], call.old) end
-          if call.name == "delete" then assert.is_truthy(told[call.key]) end
-          told[call.key] = call.name ~= "delete" and call.object or nil
-        end
-        assert.same({ ["/a/1"] = text .. N, ["/a/2"] = "second", [MARK] = "mark 1" }, told)
-        assert.equal(text .. N, informer:get("/a/1"))
-        assert(#slow.calls < 50, #slow.calls)
-        for i = 1, 5 do store:put("/a/3", tostring(i)) end -- and as before from then on
-        assert.same({ "add /a/3 1", "update /a/3 2 was 1", "update /a/3 3 was 2", "update /a/3 4 was 3",
-          "update /a/3 5 was 4" }, slow:take(5))
-      end)
-    end)
+      end
+      assert.equal(0, slow.handler:status().coalesced)
+      assert.equal(text .. N, informer:get("/a/1"))
+    end))
+
+    it("has one entry for each key beyond its bound, if it is told to coalesce, of a " .. name, within.task(function()
+      local N, bound = 1000, 5000
+      local informer, store, gate, slow, fast = start("coalesce", bound)
+      local text = ("x"):rep(500)
+      store:put("/a/first", "first")
+      for i = 1, N do
+        store:put("/a/1", text .. i)
+        if i == N / 2 then store:put("/a/passing", "x") end
+        if i == N / 2 + 10 then store:delete("/a/passing") end
+      end
+      store:put("/a/2", "second")
+      store:delete("/a/first")
+      fast:take(N + 5)
+      assert.equal(N + 5, #fast.calls)
+      local status = slow.handler:status()
+      assert.equal(1, #slow.calls)
+      assert(status.coalesced > N / 2, status.coalesced)
+      assert(status.queued < 50, status.queued)
+      assert(status.most_queued_bytes <= bound * 4, status.most_queued_bytes)
+      gate:close()
+      slow:rest(store)
+      local told = {}
+      for _, call in ipairs(slow.calls) do
+        assert.not_equal("/a/passing", call.key)
+        if call.name == "add" then assert.is_nil(told[call.key]) end
+        if call.name == "update" then assert.equal(told[call.key], call.old) end
+        if call.name == "delete" then assert.is_truthy(told[call.key]) end
+        told[call.key] = call.name ~= "delete" and call.object or nil
+      end
+      assert.same({ ["/a/1"] = text .. N, ["/a/2"] = "second", [MARK] = "mark 1" }, told)
+      assert.equal(text .. N, informer:get("/a/1"))
+      assert(#slow.calls < 50, #slow.calls)
+      for i = 1, 5 do store:put("/a/3", tostring(i)) end -- and as before from then on
+      assert.same({ "add /a/3 1", "update /a/3 2 was 1", "update /a/3 3 was 2", "update /a/3 4 was 3",
+        "update /a/3 5 was 4" }, slow:take(5))
+    end))
   end
 
-  it("that is removed at its bound lets the others go on", function()
-    keywatch.run(function()
-      for _, how in ipairs { "handler", "user" } do
-        local store = open_store()
-        local informer, other = open_synced(store), open_synced(store)
-        local gate = keywatch.channel()
-        local slow = record(informer, { max_bytes = 2000, before = function() gate:receive(PATIENCE) end })
-        local fast = record(other)
-        for i = 1, 100 do store:put("/a/" .. i, ("x"):rep(500)) end
-        fast:take(1)
-        for _ = 1, 20 do keywatch.sleep(0) end
-        assert(#fast.calls < 100)
-        if how == "handler" then slow.handler:close() else informer:close() end
-        assert.equal(99, #fast:take(99))
-        gate:close()
-        assert(slow.handler:join(PATIENCE))
-        assert.equal(1, #slow.calls)
-        store:close()
-      end
-    end)
-  end)
-
-  it("that adds a handler at its bound does not hang", function()
-    keywatch.run(function()
+  it("that is removed at its bound lets the others go on", within.task(function()
+    for _, how in ipairs { "handler", "user" } do
       local store = open_store()
-      local informer = open_synced(store)
-      local late
-      local slow = record(informer, { max_bytes = 1000, before = function(_, key)
-        if key ~= "/a/1" then return end
-        for i = 2, 50 do store:put("/a/" .. i, ("x"):rep(100)) end
-        for _ = 1, 20 do keywatch.sleep(0) end
-        late = record(informer)
-        assert(late.handler:wait_synced(PATIENCE))
-      end })
-      store:put("/a/1", "x")
-      slow:take(50)
-      late:take(50)
-      assert.same({ 50, 50 }, { #slow.calls, #late.calls })
-    end)
-  end)
+      local informer, other = open_synced(store), open_synced(store)
+      local gate = keywatch.channel()
+      local slow = record(informer, { max_bytes = 2000, before = function() gate:receive(PATIENCE) end })
+      local fast = record(other)
+      for i = 1, 100 do store:put("/a/" .. i, ("x"):rep(500)) end
+      fast:take(1)
+      for _ = 1, 20 do keywatch.sleep(0) end
+      assert(#fast.calls < 100)
+      if how == "handler" then slow.handler:close() else informer:close() end
+      assert.equal(99, #fast:take(99))
+      gate:close()
+      assert(slow.handler:join(PATIENCE))
+      assert.equal(1, #slow.calls)
+      store:close()
+    end
+  end))
+
+  it("that adds a handler at its bound does not hang", within.task(function()
+    local store = open_store()
+    local informer = open_synced(store)
+    local late
+    local slow = record(informer, { max_bytes = 1000, before = function(_, key)
+      if key ~= "/a/1" then return end
+      for i = 2, 50 do store:put("/a/" .. i, ("x"):rep(100)) end
+      for _ = 1, 20 do keywatch.sleep(0) end
+      late = record(informer)
+      assert(late.handler:wait_synced(PATIENCE))
+    end })
+    store:put("/a/1", "x")
+    slow:take(50)
+    late:take(50)
+    assert.same({ 50, 50 }, { #slow.calls, #late.calls })
+  end))
 end)
 
 -- }======
@@ -932,84 +917,78 @@ describe("a resync", function()
   before_each(informing.begin)
   after_each(informing.finish)
 
-  it("tells all objects again to the handlers that want it, each at its own time", function()
-    testing.run(function(world)
-      local client, store = world:client(), world.server.store
-      store:put("/a/1", "one")
-      store:put("/a/2", "two")
-      local informer = open_synced(client)
-      local often, seldom = record(informer, { resync = 10 }), record(informer, { resync = 25 })
-      local never = record(informer)
-      keywatch.sleep(5)
-      for _, rec in ipairs { often, seldom, never } do rec:take(2) end
-      keywatch.sleep(10)
-      assert.same({ "update /a/1 one was one resync", "update /a/2 two was two resync" }, often:take_sorted(2))
-      assert.equal("modified", often.calls[3].event.type)
-      assert.equal(2, #seldom.calls)
-      keywatch.sleep(17)
-      assert.equal(2 + 2 * 3, #often.calls)
-      assert.equal(4, #seldom.calls)
-      assert.equal(2, #never.calls)
-      store:put("/a/1", "new")
-      store:delete("/a/2")
-      keywatch.sleep(4)
-      local n = #often.calls
-      keywatch.sleep(10)
-      assert.equal(n + 1, #often.calls)
-      local call = often.calls[#often.calls]
-      assert.same({ "update", "/a/1", "new", "new", true }, { call.name, call.key, call.object, call.old,
-        call.event.resync })
-      often.handler:close()
-      n = #often.calls
-      keywatch.sleep(30)
-      assert.equal(n, #often.calls)
-      informer:close()
-    end)
-  end)
+  it("tells all objects again to the handlers that want it, each at its own time", within.world(function(world)
+    local client, store = world:client(), world.server.store
+    store:put("/a/1", "one")
+    store:put("/a/2", "two")
+    local informer = open_synced(client)
+    local often, seldom = record(informer, { resync = 10 }), record(informer, { resync = 25 })
+    local never = record(informer)
+    keywatch.sleep(5)
+    for _, rec in ipairs { often, seldom, never } do rec:take(2) end
+    keywatch.sleep(10)
+    assert.same({ "update /a/1 one was one resync", "update /a/2 two was two resync" }, often:take_sorted(2))
+    assert.equal("modified", often.calls[3].event.type)
+    assert.equal(2, #seldom.calls)
+    keywatch.sleep(17)
+    assert.equal(2 + 2 * 3, #often.calls)
+    assert.equal(4, #seldom.calls)
+    assert.equal(2, #never.calls)
+    store:put("/a/1", "new")
+    store:delete("/a/2")
+    keywatch.sleep(4)
+    local n = #often.calls
+    keywatch.sleep(10)
+    assert.equal(n + 1, #often.calls)
+    local call = often.calls[#often.calls]
+    assert.same({ "update", "/a/1", "new", "new", true }, { call.name, call.key, call.object, call.old,
+      call.event.resync })
+    often.handler:close()
+    n = #often.calls
+    keywatch.sleep(30)
+    assert.equal(n, #often.calls)
+    informer:close()
+  end))
 
-  it("does not tell a state that is older than one that waits", function()
-    testing.run(function(world)
-      local client, store = world:client(), world.server.store
-      store:put("/a/1", "0")
-      store:put("/a/gone", "x")
-      local informer = open_synced(client)
-      local rec = record(informer, { resync = 1, before = function() keywatch.sleep(3) end })
-      for i = 1, 10 do
-        keywatch.sleep(1)
-        store:put("/a/1", tostring(i))
-        if i == 5 then store:delete("/a/gone") end
+  it("does not tell a state that is older than one that waits", within.world(function(world)
+    local client, store = world:client(), world.server.store
+    store:put("/a/1", "0")
+    store:put("/a/gone", "x")
+    local informer = open_synced(client)
+    local rec = record(informer, { resync = 1, before = function() keywatch.sleep(3) end })
+    for i = 1, 10 do
+      keywatch.sleep(1)
+      store:put("/a/1", tostring(i))
+      if i == 5 then store:delete("/a/gone") end
+    end
+    keywatch.sleep(200)
+    local told, last = {}, -1
+    for _, call in ipairs(rec.calls) do
+      if call.key == "/a/1" then
+        local n = tonumber(call.object)
+        assert(n >= last, "an older state")
+        last = n
       end
-      keywatch.sleep(200)
-      local told, last = {}, -1
-      for _, call in ipairs(rec.calls) do
-        if call.key == "/a/1" then
-          local n = tonumber(call.object)
-          assert(n >= last, "an older state")
-          last = n
-        end
-        if call.name == "add" then assert.is_nil(told[call.key]) end
-        if call.name == "update" then
-          assert.equal(told[call.key], call.old)
-          if call.event.resync then assert.equal(call.old, call.object) else assert.not_equal(call.old, call.object) end
-        end
-        told[call.key] = call.name ~= "delete" and call.object or nil
+      if call.name == "add" then assert.is_nil(told[call.key]) end
+      if call.name == "update" then
+        assert.equal(told[call.key], call.old)
+        if call.event.resync then assert.equal(call.old, call.object) else assert.not_equal(call.old, call.object) end
       end
-      assert.same({ ["/a/1"] = "10" }, told)
-      informer:close()
-    end)
-  end)
+      told[call.key] = call.name ~= "delete" and call.object or nil
+    end
+    assert.same({ ["/a/1"] = "10" }, told)
+    informer:close()
+  end))
 
-  it("does not pile up before a handler that is slow", function()
-    testing.run(function(world)
-      local store = world.server.store
-      for i = 1, 20 do store:put("/a/" .. i, "v") end
-      local informer = open_synced(world:client())
-      local rec = record(informer, { resync = 1, before = function() keywatch.sleep(60) end })
-      keywatch.sleep(600)
-      assert(rec.handler:status().queued <= 20, rec.handler:status().queued)
-      informer:close()
-    end, { leftovers = "cancel" })
-  end)
+  it("does not pile up before a handler that is slow", within.world(function(world)
+    local store = world.server.store
+    for i = 1, 20 do store:put("/a/" .. i, "v") end
+    local informer = open_synced(world:client())
+    local rec = record(informer, { resync = 1, before = function() keywatch.sleep(60) end })
+    keywatch.sleep(600)
+    assert(rec.handler:status().queued <= 20, rec.handler:status().queued)
+    informer:close()
+  end, { leftovers = "cancel" }))
 end)
 
 -- }======
@@ -1120,8 +1099,7 @@ describe("a transform", function()
   before_each(informing.begin)
   after_each(informing.finish)
 
-  it("sees every value once, before indexes and handlers, whoever asks for it", function()
-    local store = open_store()
+  it("sees every value once, before indexes and handlers, whoever asks for it", with_store(function(store)
     local seen = {}
     local function transform(object, event)
       seen[#seen + 1] = event.key .. " " .. object
@@ -1144,10 +1122,9 @@ describe("a transform", function()
     store:delete("/a/1")
     await(function() return informer:count() == 1 end)
     assert.equal(3, #seen)
-  end)
+  end))
 
-  it("may return false, which is an object", function()
-    local store = open_store()
+  it("may return false, which is an object", with_store(function(store)
     store:put("/a/1", "one")
     local informer = open_synced(store, { transform = function() return false end })
     local rec = record(informer)
@@ -1158,7 +1135,7 @@ describe("a transform", function()
     assert.same({ "update /a/1 false was false" }, rec:take(1))
     store:delete("/a/1")
     assert.same({ "delete /a/1 false" }, rec:take(1))
-  end)
+  end))
 
   it("and all other functions may close the informer", function()
     for _, option in ipairs { "transform", "include", "where", "decode", "index" } do
@@ -1178,8 +1155,7 @@ describe("a transform", function()
     end
   end)
 
-  it("and a test that raises leaves the object out", function()
-    local store = open_store()
+  it("and a test that raises leaves the object out", with_store(function(store)
     for _, option in ipairs { "include", "where" } do
       local informer = open_synced(store, { [option] = function(text)
         if text == "bad" or text == "/a/bad" then error("no") end
@@ -1195,7 +1171,7 @@ describe("a transform", function()
       informer:close()
       store:delete("/a/", { prefix = true })
     end
-  end)
+  end))
 end)
 
 -- }======
@@ -1223,8 +1199,7 @@ describe("informers that share", function()
     assert.equal(1, again:status().users)
   end)
 
-  it("have the same wishes: labels and fields by their meaning, functions by identity", function()
-    local store = open_store()
+  it("have the same wishes: labels and fields by their meaning, functions by identity", with_store(function(store)
     local function fn(object) return object end
     local function users(first, second, prefix)
       local one, two = open(store, first), open(store, second, prefix)
@@ -1250,10 +1225,9 @@ describe("informers that share", function()
     local other = open_store()
     assert.equal(1, open(store):status().users)
     assert.equal(1, open(other):status().users)
-  end)
+  end))
 
-  it("have handlers of their own, which end with their user", function()
-    local store = open_store()
+  it("have handlers of their own, which end with their user", with_store(function(store)
     local one, two = open_synced(store), open_synced(store)
     local a, b, c = record(one), record(one), record(two)
     store:put("/a/1", "one")
@@ -1265,10 +1239,9 @@ describe("informers that share", function()
     assert.same({ 1, 1, 2 }, { #a.calls, #b.calls, #c.calls })
     assert.equal("closed", one:error().code)
     assert.equal("two", two:get("/a/1"))
-  end)
+  end))
 
-  it("have indexes in common, and a name has one function", function()
-    local store = open_store()
+  it("have indexes in common, and a name has one function", with_store(function(store)
     local function size(object) return #object end
     local one = open_synced(store, { indexes = { size = size } })
     local two = open_synced(store)
@@ -1282,10 +1255,9 @@ describe("informers that share", function()
     assert.equal(1, other:index_count("size", "other"))
     one:close()
     assert.equal(1, two:index_count("size", 3))
-  end)
+  end))
 
-  it("may be closed by a handler of another one", function()
-    local store = open_store()
+  it("may be closed by a handler of another one", with_store(function(store)
     local one, two = open_synced(store), open_synced(store)
     local b
     local a = record(one, { before = function() two:close() end })
@@ -1297,7 +1269,7 @@ describe("informers that share", function()
     store:put("/a/1", "two")
     a:take(1)
     assert.equal(n, #b.calls)
-  end)
+  end))
 
   it("end with the client of all of them, which says why", function()
     for _, name in ipairs { "client", "store", "cache" } do
@@ -1328,17 +1300,15 @@ describe("informers that share", function()
     end
   end)
 
-  it("wake who waits for them to sync when the client is closed", function()
-    keywatch.run(function()
-      local client = close_later(keywatch.connect("http://127.0.0.1:1"))
-      local informer = open(client)
-      local waiting = keywatch.spawn(function() return informer:wait_synced(PATIENCE) end)
-      keywatch.sleep(0)
-      client:close()
-      local _, ok, err = waiting:join(PATIENCE)
-      assert.same({ nil, "closed" }, { ok, err and err.code })
-    end)
-  end)
+  it("wake who waits for them to sync when the client is closed", within.task(function()
+    local client = close_later(keywatch.connect("http://127.0.0.1:1"))
+    local informer = open(client)
+    local waiting = keywatch.spawn(function() return informer:wait_synced(PATIENCE) end)
+    keywatch.sleep(0)
+    client:close()
+    local _, ok, err = waiting:join(PATIENCE)
+    assert.same({ nil, "closed" }, { ok, err and err.code })
+  end))
 end)
 
 -- }======
@@ -1390,9 +1360,7 @@ describe("an informer that nobody holds", function()
     do
       local informer = assert(client:informer("/a/"))
       weak[1] = informer
-      weak[2] = informer:add_handler { add = function(key)
-        told:send(key, 0)
-      end }
+      weak[2] = informer:add_handler { add = function(key) told:send(key, 0) end }
     end
     collect()
     store:put("/a/1", "one")
@@ -1405,8 +1373,7 @@ describe("an informer that nobody holds", function()
     assert.same({}, weak)
   end)
 
-  it("leaves the other users of what it has shared", function()
-    local store = open_store()
+  it("leaves the other users of what it has shared", with_store(function(store)
     local kept = open_synced(store)
     do assert(assert(store:informer("/a/")):wait_synced(PATIENCE)) end
     assert.equal(2, kept:status().users)
@@ -1414,10 +1381,9 @@ describe("an informer that nobody holds", function()
     assert.equal(1, kept:status().users)
     store:put("/a/1", "one")
     await(function() return kept:count() == 1 end)
-  end)
+  end))
 
-  it("keeps its objects no longer than it knows them", function()
-    local store = open_store()
+  it("keeps its objects no longer than it knows them", with_store(function(store)
     local informer = open_synced(store, { codec = { decode = function(value) return { value } end } })
     local weak = setmetatable({}, { __mode = "k" })
     local handler = informer:add_handler {
@@ -1430,7 +1396,7 @@ describe("an informer that nobody holds", function()
     local n = 0
     for _ in pairs(weak) do n = n + 1 end
     assert(n <= 11, n) -- the handler may hold the event of its last call
-  end)
+  end))
 end)
 
 -- }======
@@ -1537,23 +1503,21 @@ describe("an informer and its server", function()
     end)
   end)
 
-  it("tells a deletion that a gap of the cache below has hidden", function()
-    testing.run(function(world)
-      local store = world.server.store
-      store:put("/a/1", "1")
-      local informer = open_synced(assert(world:client():cache("/a/")))
-      local rec = record(informer)
-      rec:take(1)
-      world.server:stop()
-      store:delete("/a/1")
-      store:put("/a/1", "another one")
-      world.server:compact()
-      world.server:start()
-      assert.same({ "delete /a/1 1 missed", "add /a/1 another one" }, rec:take(2))
-      assert.same({}, rec:rest(store))
-      informer:close()
-    end, { leftovers = "cancel" })
-  end)
+  it("tells a deletion that a gap of the cache below has hidden", within.world(function(world)
+    local store = world.server.store
+    store:put("/a/1", "1")
+    local informer = open_synced(assert(world:client():cache("/a/")))
+    local rec = record(informer)
+    rec:take(1)
+    world.server:stop()
+    store:delete("/a/1")
+    store:put("/a/1", "another one")
+    world.server:compact()
+    world.server:start()
+    assert.same({ "delete /a/1 1 missed", "add /a/1 another one" }, rec:take(2))
+    assert.same({}, rec:rest(store))
+    informer:close()
+  end, { leftovers = "cancel" }))
 
   it("keeps what it has readable while everything is read anew", function()
     with_world(nil, function(world, informer, rec, store)
@@ -1627,172 +1591,160 @@ describe("an informer and its server", function()
     end)
   end)
 
-  it("tries again, and says what the trouble is, until it has synced", function()
-    testing.run(function(world)
-      local client, store = world:client(), world.server.store
-      store:put("/a/1", "one")
+  it("tries again, and says what the trouble is, until it has synced", within.world(function(world)
+    local client, store = world:client(), world.server.store
+    store:put("/a/1", "one")
+    world.server:stop()
+    local informer = open(client)
+    local rec = record(informer)
+    local ok, err = informer:wait_synced(30)
+    assert.same({ nil, "timeout" }, codes(ok, err))
+    assert.equal("unavailable", informer:status().trouble.code)
+    local why = informer:status().trouble.message:gsub("^keywatch: ", "")
+    assert(err.message:find(why, 1, true), err.message)
+    assert.is_false(informer:has_synced())
+    assert.is_false(rec.handler:has_synced())
+    assert.same({ nil, "timeout" }, codes(rec.handler:wait_synced(1)))
+    assert.equal("unavailable", select(2, pcall(informer.get, informer, "/a/1")).code)
+    assert(({ loading = true, retrying = true })[informer:status().phase], informer:status().phase)
+    world.server:start()
+    assert(informer:wait_synced(600))
+    assert.same({ "add /a/1 one initial" }, rec:take(1))
+    assert.is_nil(informer:status().trouble)
+    assert.equal("following", informer:status().phase)
+    informer:close()
+  end))
+
+  it("tries again less and less often", within.world(function(world)
+    world.server.store:put("/a/1", "one")
+    local rule = world:fault { "refuse", error = "permission_denied" }
+    local informer = open(world:client())
+    assert.same({ nil, "timeout" }, codes(informer:wait_synced(1)))
+    assert.equal("permission_denied", informer:status().trouble.code)
+    keywatch.sleep(600)
+    local hits = rule.hits
+    assert(hits >= 3 and hits < 1200, hits)
+    keywatch.sleep(600)
+    assert(rule.hits > hits and rule.hits - hits <= 600, rule.hits - hits)
+    rule:stop()
+    assert(informer:wait_synced(600))
+    assert.equal("one", informer:get("/a/1"))
+    assert.is_nil(informer:status().trouble)
+    informer:close()
+  end))
+
+  it("shows no part of a first read that breaks off", within.world(function(world)
+    local store = world.server.store
+    for i = 1, 3000 do store:put(("/a/%04d"):format(i), "v") end
+    world.server:slow(0.5)
+    local informer = open(world:client())
+    local rec = record(informer)
+    for _ = 1, 4 do
+      keywatch.sleep(1.6)
+      if not informer:has_synced() then
+        assert.equal(0, #rec.calls)
+        assert.is_false((pcall(informer.get, informer, "/a/0001")))
+      end
+      world.server:cut()
+    end
+    world.server:slow(0)
+    assert(informer:wait_synced(600))
+    assert(rec.handler:wait_synced(600))
+    assert.equal(3000, #rec.calls)
+    assert.equal(3000, informer:count())
+    informer:close()
+  end))
+
+  it("misses nothing of what is written while the first objects are read", within.world(function(world)
+    local store = world.server.store
+    for i = 1, 2500 do store:put(("/a/%04d"):format(i), "v") end
+    world.server:slow(0.2)
+    local informer = open(world:client())
+    local rec = record(informer)
+    for i = 1, 20 do
+      keywatch.sleep(0.1)
+      store:put(("/a/%04d"):format(i * 100), "new")
+      store:delete(("/a/%04d"):format(i * 100 + 1))
+    end
+    assert(informer:wait_synced(600))
+    rec:rest(store)
+    local told = {}
+    for _, call in ipairs(rec.calls) do
+      if call.name == "add" then assert.is_nil(told[call.key]) else assert.is_truthy(told[call.key]) end
+      told[call.key] = call.name ~= "delete" and call.object or nil
+    end
+    local n = 0
+    for kv in store:each("/a/", { prefix = true }) do
+      assert.equal(kv.value, told[kv.key])
+      n = n + 1
+    end
+    assert.equal(n, informer:count())
+    informer:close()
+  end))
+
+  it("reads bad values anew after a gap, too, and tells of new ones alone", within.world(function(world)
+    local store = world.server.store
+    store:put("/a/1", field(1))
+    store:put("/a/2", "{")
+    store:put("/a/3", field(3))
+    local informer = open_synced(world:client(), { codec = "json" })
+    local rec = record(informer)
+    rec:take(3)
+    world.server:stop()
+    store:put("/a/1", "{{")
+    store:put("/a/3", field(4))
+    world.server:compact()
+    world.server:start()
+    local told = rec:take(2)
+    table.sort(told)
+    assert.matches("^error /a/1 malformed", told[1])
+    assert.matches('^update /a/3 {"n":4} was {"n":3}', told[2])
+    assert.same({}, rec:rest(store, field(9)))
+    assert.equal(2, informer:status().bad)
+    assert.equal(1, informer:get("/a/1").n)
+    world.server:stop()
+    store:delete("/a/1")
+    store:put("/a/2", field(2))
+    world.server:compact()
+    world.server:start()
+    told = rec:take(2)
+    assert.matches('^delete /a/1 {"n":1} missed', told[1])
+    assert.matches('^add /a/2 {"n":2}', told[2])
+    assert.equal(0, informer:status().bad)
+    informer:close()
+  end))
+
+  it("tells a slow handler the difference of what it was told, through a gap", within.world(function(world)
+    for _, at_bound in ipairs { "wait", "coalesce" } do
+      local store = world.server.store
+      store:put("/a/1", "1")
+      store:put("/a/2", "2")
+      local informer = open_synced(world:client())
+      local gate = keywatch.channel()
+      local rec = record(informer, { at_bound = at_bound, max_bytes = 1000, before = function()
+        gate:receive(PATIENCE)
+      end })
+      for i = 1, 100 do store:put("/a/1", ("x"):rep(100) .. i) end
+      keywatch.sleep(1)
       world.server:stop()
-      local informer = open(client)
-      local rec = record(informer)
-      local ok, err = informer:wait_synced(30)
-      assert.same({ nil, "timeout" }, codes(ok, err))
-      assert.equal("unavailable", informer:status().trouble.code)
-      local why = informer:status().trouble.message:gsub("^keywatch: ", "")
-      assert(err.message:find(why, 1, true), err.message)
-      assert.is_false(informer:has_synced())
-      assert.is_false(rec.handler:has_synced())
-      assert.same({ nil, "timeout" }, codes(rec.handler:wait_synced(1)))
-      assert.equal("unavailable", select(2, pcall(informer.get, informer, "/a/1")).code)
-      assert(({ loading = true, retrying = true })[informer:status().phase], informer:status().phase)
+      store:put("/a/1", "last")
+      store:delete("/a/2")
+      world.server:compact()
       world.server:start()
-      assert(informer:wait_synced(600))
-      assert.same({ "add /a/1 one initial" }, rec:take(1))
-      assert.is_nil(informer:status().trouble)
-      assert.equal("following", informer:status().phase)
-      informer:close()
-    end)
-  end)
-
-  it("tries again less and less often", function()
-    testing.run(function(world)
-      world.server.store:put("/a/1", "one")
-      local rule = world:fault { "refuse", error = "permission_denied" }
-      local informer = open(world:client())
-      assert.same({ nil, "timeout" }, codes(informer:wait_synced(1)))
-      assert.equal("permission_denied", informer:status().trouble.code)
-      keywatch.sleep(600)
-      local hits = rule.hits
-      assert(hits >= 3 and hits < 1200, hits)
-      keywatch.sleep(600)
-      assert(rule.hits > hits and rule.hits - hits <= 600, rule.hits - hits)
-      rule:stop()
-      assert(informer:wait_synced(600))
-      assert.equal("one", informer:get("/a/1"))
-      assert.is_nil(informer:status().trouble)
-      informer:close()
-    end)
-  end)
-
-  it("shows no part of a first read that breaks off", function()
-    testing.run(function(world)
-      local store = world.server.store
-      for i = 1, 3000 do store:put(("/a/%04d"):format(i), "v") end
-      world.server:slow(0.5)
-      local informer = open(world:client())
-      local rec = record(informer)
-      for _ = 1, 4 do
-        keywatch.sleep(1.6)
-        if not informer:has_synced() then
-          assert.equal(0, #rec.calls)
-          assert.is_false((pcall(informer.get, informer, "/a/0001")))
-        end
-        world.server:cut()
-      end
-      world.server:slow(0)
-      assert(informer:wait_synced(600))
-      assert(rec.handler:wait_synced(600))
-      assert.equal(3000, #rec.calls)
-      assert.equal(3000, informer:count())
-      informer:close()
-    end)
-  end)
-
-  it("misses nothing of what is written while the first objects are read", function()
-    testing.run(function(world)
-      local store = world.server.store
-      for i = 1, 2500 do store:put(("/a/%04d"):format(i), "v") end
-      world.server:slow(0.2)
-      local informer = open(world:client())
-      local rec = record(informer)
-      for i = 1, 20 do
-        keywatch.sleep(0.1)
-        store:put(("/a/%04d"):format(i * 100), "new")
-        store:delete(("/a/%04d"):format(i * 100 + 1))
-      end
-      assert(informer:wait_synced(600))
-      rec:rest(store)
+      keywatch.sleep(60)
+      gate:close()
       local told = {}
+      rec:rest(store)
       for _, call in ipairs(rec.calls) do
         if call.name == "add" then assert.is_nil(told[call.key]) else assert.is_truthy(told[call.key]) end
+        if call.name == "update" then assert.equal(told[call.key], call.old) end
         told[call.key] = call.name ~= "delete" and call.object or nil
       end
-      local n = 0
-      for kv in store:each("/a/", { prefix = true }) do
-        assert.equal(kv.value, told[kv.key])
-        n = n + 1
-      end
-      assert.equal(n, informer:count())
+      assert.same({ ["/a/1"] = "last", [MARK] = "mark 1" }, told)
       informer:close()
-    end)
-  end)
-
-  it("reads bad values anew after a gap, too, and tells of new ones alone", function()
-    testing.run(function(world)
-      local store = world.server.store
-      store:put("/a/1", field(1))
-      store:put("/a/2", "{")
-      store:put("/a/3", field(3))
-      local informer = open_synced(world:client(), { codec = "json" })
-      local rec = record(informer)
-      rec:take(3)
-      world.server:stop()
-      store:put("/a/1", "{{")
-      store:put("/a/3", field(4))
-      world.server:compact()
-      world.server:start()
-      local told = rec:take(2)
-      table.sort(told)
-      assert.matches("^error /a/1 malformed", told[1])
-      assert.matches('^update /a/3 {"n":4} was {"n":3}', told[2])
-      assert.same({}, rec:rest(store, field(9)))
-      assert.equal(2, informer:status().bad)
-      assert.equal(1, informer:get("/a/1").n)
-      world.server:stop()
-      store:delete("/a/1")
-      store:put("/a/2", field(2))
-      world.server:compact()
-      world.server:start()
-      told = rec:take(2)
-      assert.matches('^delete /a/1 {"n":1} missed', told[1])
-      assert.matches('^add /a/2 {"n":2}', told[2])
-      assert.equal(0, informer:status().bad)
-      informer:close()
-    end)
-  end)
-
-  it("tells a slow handler the difference of what it was told, through a gap", function()
-    testing.run(function(world)
-      for _, at_bound in ipairs { "wait", "coalesce" } do
-        local store = world.server.store
-        store:put("/a/1", "1")
-        store:put("/a/2", "2")
-        local informer = open_synced(world:client())
-        local gate = keywatch.channel()
-        local rec = record(informer, { at_bound = at_bound, max_bytes = 1000, before = function()
-          gate:receive(PATIENCE)
-        end })
-        for i = 1, 100 do store:put("/a/1", ("x"):rep(100) .. i) end
-        keywatch.sleep(1)
-        world.server:stop()
-        store:put("/a/1", "last")
-        store:delete("/a/2")
-        world.server:compact()
-        world.server:start()
-        keywatch.sleep(60)
-        gate:close()
-        local told = {}
-        rec:rest(store)
-        for _, call in ipairs(rec.calls) do
-          if call.name == "add" then assert.is_nil(told[call.key]) else assert.is_truthy(told[call.key]) end
-          if call.name == "update" then assert.equal(told[call.key], call.old) end
-          told[call.key] = call.name ~= "delete" and call.object or nil
-        end
-        assert.same({ ["/a/1"] = "last", [MARK] = "mark 1" }, told)
-        informer:close()
-        store:delete("/a/", { prefix = true })
-      end
-    end)
-  end)
+      store:delete("/a/", { prefix = true })
+    end
+  end))
 end)
 
 -- }======

@@ -5,6 +5,7 @@ local errors = require "keywatch.support.errors"
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
 local program = require "spec.support.program"
+local within = require "spec.support.within"
 local shared_informers = require "keywatch.cache.shared_informer"
 local testing = require "keywatch.testing"
 local wishes = require "keywatch.cache.wish"
@@ -30,26 +31,24 @@ local function scripted(scripts)
 end
 
 describe("an informer", function()
-  it("notices another history though the watch before has failed for another reason", function()
-    testing.run(function(world)
-      local client, server = world:client(), world.server
-      client:put("a", "1")
-      local informer = client:informer("")
-      informer:wait_synced()
-      server:stop()
-      for i = 1, 5 do server.store:put("z" .. i, "") end
-      server:compact()
-      local rule = world:fault { "refuse", error = "permission_denied", method = "get" }
-      server:start()
-      keywatch.sleep(20)
-      server:replace()
-      server.store:put("a", "other") -- has the revision that the informer knows
-      rule:stop()
-      keywatch.sleep(120)
-      assert.equal("other", (informer:get("a")))
-      informer:close()
-    end)
-  end)
+  it("notices another history though the watch before has failed for another reason", within.world(function(world)
+    local client, server = world:client(), world.server
+    client:put("a", "1")
+    local informer = client:informer("")
+    informer:wait_synced()
+    server:stop()
+    for i = 1, 5 do server.store:put("z" .. i, "") end
+    server:compact()
+    local rule = world:fault { "refuse", error = "permission_denied", method = "get" }
+    server:start()
+    keywatch.sleep(20)
+    server:replace()
+    server.store:put("a", "other") -- has the revision that the informer knows
+    rule:stop()
+    keywatch.sleep(120)
+    assert.equal("other", (informer:get("a")))
+    informer:close()
+  end))
 
   it("has a handler that can be joined though its call was left behind", function()
     local world = testing.world()
@@ -71,29 +70,27 @@ describe("an informer", function()
     world:close()
   end)
 
-  it("keeps what has not changed when its first load is begun anew", function()
-    testing.run(function()
-      local first, second, n = {}, {}, 2000
-      local function kv(i, value, revision)
-        return {
-          type = "put", initial = true, key = "k" .. i, value = value, mod_revision = revision, create_revision = i,
-        }
-      end
-      for i = 1, n do
-        first[i] = kv(i, "in", i)
-        second[i] = i % 10 == 0 and kv(i, "in", i) or kv(i, "out", n + i)
-      end
-      first[n + 1], second[n + 1] = { fail = "compacted" }, { type = "synced", revision = 3 * n }
-      local wish = wishes.of({ where = function(object) return object == "in" end },
-        { decoded = 0, failed_tests = 0 }, "informer")
-      local shared = shared_informers.new(scripted { first, second }, "", wish, nil, function() end)
-      shared:join()
-      keywatch.sleep(10)
-      assert.is_true(shared.has_all)
-      assert.equal(n / 10, shared.indexer.count)
-      shared:leave()
-    end, { leftovers = "cancel" })
-  end)
+  it("keeps what has not changed when its first load is begun anew", within.world(function()
+    local first, second, n = {}, {}, 2000
+    local function kv(i, value, revision)
+      return {
+        type = "put", initial = true, key = "k" .. i, value = value, mod_revision = revision, create_revision = i,
+      }
+    end
+    for i = 1, n do
+      first[i] = kv(i, "in", i)
+      second[i] = i % 10 == 0 and kv(i, "in", i) or kv(i, "out", n + i)
+    end
+    first[n + 1], second[n + 1] = { fail = "compacted" }, { type = "synced", revision = 3 * n }
+    local wish = wishes.of({ where = function(object) return object == "in" end },
+      { decoded = 0, failed_tests = 0 }, "informer")
+    local shared = shared_informers.new(scripted { first, second }, "", wish, nil, function() end)
+    shared:join()
+    keywatch.sleep(10)
+    assert.is_true(shared.has_all)
+    assert.equal(n / 10, shared.indexer.count)
+    shared:leave()
+  end, { leftovers = "cancel" }))
 
   it("has an object in its indexes though the end of a run has cancelled the function", function()
     local store, informer = keywatch.open(), nil
@@ -197,36 +194,32 @@ describe("an informer", function()
     assert.equal("true\n", printed)
   end)
 
-  it("says that its server cannot be reached", function()
-    testing.run(function(world)
-      world.server:stop()
-      local informer = world:client():informer("")
-      keywatch.sleep(60)
-      assert.is_not_nil(informer:status().trouble)
-      informer:close()
-    end)
-  end)
+  it("says that its server cannot be reached", within.world(function(world)
+    world.server:stop()
+    local informer = world:client():informer("")
+    keywatch.sleep(60)
+    assert.is_not_nil(informer:status().trouble)
+    informer:close()
+  end))
 
-  it("uses slots again while a handler with resync is busy", function()
-    testing.run(function()
-      local store = keywatch.open()
-      local informer = store:informer("")
-      local function work() keywatch.sleep(0.01) end
-      local handler = informer:add_handler { resync = 5, add = work, update = work, at_bound = "coalesce" }
-      for i = 1, 10 do store:put("k" .. i, "") end
-      handler:wait_synced()
-      keywatch.sleep(4.95) -- the resync begins when the handler is idle for a moment
-      for i = 1, 10000 do
-        store:put("t" .. i, "")
-        store:put("k1", "")
-        store:put("k2", "")
-        store:delete("t" .. i - 1)
-        keywatch.sleep(0.01)
-      end
-      assert.is_true(informer.shared.indexer.n < 1000, informer.shared.indexer.n)
-      informer:close()
-    end)
-  end)
+  it("uses slots again while a handler with resync is busy", within.world(function()
+    local store = keywatch.open()
+    local informer = store:informer("")
+    local function work() keywatch.sleep(0.01) end
+    local handler = informer:add_handler { resync = 5, add = work, update = work, at_bound = "coalesce" }
+    for i = 1, 10 do store:put("k" .. i, "") end
+    handler:wait_synced()
+    keywatch.sleep(4.95) -- the resync begins when the handler is idle for a moment
+    for i = 1, 10000 do
+      store:put("t" .. i, "")
+      store:put("k1", "")
+      store:put("k2", "")
+      store:delete("t" .. i - 1)
+      keywatch.sleep(0.01)
+    end
+    assert.is_true(informer.shared.indexer.n < 1000, informer.shared.indexer.n)
+    informer:close()
+  end))
 
   it("does not begin a handler twice, or a closed one", function()
     local store = keywatch.open()
@@ -385,52 +378,46 @@ describe("an informer", function()
     assert.is_true(seen.coalesced > 0 and seen.gaps > 0)
   end)
 
-  it("takes no index once it is closed", function()
-    keywatch.run(function()
-      local store = keywatch.open()
-      local a, b = store:informer(""), store:informer("")
-      a:close()
-      local ok, err = a:add_index("x", function() end)
-      assert.same({ nil, "closed" }, { ok, err.code })
-      assert.has_error(function() b:index_count("x", 1) end)
-      b:close()
-    end)
-  end)
+  it("takes no index once it is closed", within.task(function()
+    local store = keywatch.open()
+    local a, b = store:informer(""), store:informer("")
+    a:close()
+    local ok, err = a:add_index("x", function() end)
+    assert.same({ nil, "closed" }, { ok, err.code })
+    assert.has_error(function() b:index_count("x", 1) end)
+    b:close()
+  end))
 end)
 
 describe("a handler", function()
-  it("that is closed in its own call cannot wait for its end there", function()
-    testing.run(function()
-      local store = keywatch.open()
-      store:put("a", "1")
-      local informer, handler, text = store:informer(""), nil, nil
-      handler = informer:add_handler { add = function()
-        handler:close()
-        text = select(2, pcall(handler.join, handler, 1))
-      end }
-      handler:join()
-      assert.matches("cannot wait for the end", text)
-      informer:close()
-    end)
-  end)
+  it("that is closed in its own call cannot wait for its end there", within.world(function()
+    local store = keywatch.open()
+    store:put("a", "1")
+    local informer, handler, text = store:informer(""), nil, nil
+    handler = informer:add_handler { add = function()
+      handler:close()
+      text = select(2, pcall(handler.join, handler, 1))
+    end }
+    handler:join()
+    assert.matches("cannot wait for the end", text)
+    informer:close()
+  end))
 
-  it("counts the objects that its queue holds", function()
-    testing.run(function()
-      local store = keywatch.open()
-      local informer, held = store:informer(""), 0
-      for i = 1, 50 do store:put("k" .. i, ("x"):rep(10000)) end
-      store:put("tiny", "1")
-      local handler = informer:add_handler { max_bytes = 20000, delete = function() keywatch.sleep(1000) end }
-      handler:wait_synced()
-      for i = 1, 50 do store:delete("k" .. i) end
-      keywatch.sleep(1)
-      for _, list in ipairs { handler.items, handler.late } do
-        for _, event in pairs(list) do held = held + #event.object end
-      end
-      assert.is_true(held < 40000, held)
-      informer:close()
-    end, { leftovers = "cancel" })
-  end)
+  it("counts the objects that its queue holds", within.world(function()
+    local store = keywatch.open()
+    local informer, held = store:informer(""), 0
+    for i = 1, 50 do store:put("k" .. i, ("x"):rep(10000)) end
+    store:put("tiny", "1")
+    local handler = informer:add_handler { max_bytes = 20000, delete = function() keywatch.sleep(1000) end }
+    handler:wait_synced()
+    for i = 1, 50 do store:delete("k" .. i) end
+    keywatch.sleep(1)
+    for _, list in ipairs { handler.items, handler.late } do
+      for _, event in pairs(list) do held = held + #event.object end
+    end
+    assert.is_true(held < 40000, held)
+    informer:close()
+  end, { leftovers = "cancel" }))
 
   it("calls no further function once the end of a run has cancelled one", function()
     local store, informer, cut = keywatch.open(), nil, 0
@@ -447,32 +434,30 @@ describe("a handler", function()
     informer:close()
   end)
 
-  it("that coalesces is told of a bad value after the changes before it, also in its beginning", function()
-    testing.run(function()
-      local store, log = keywatch.open(), {}
-      for i = 1, 4 do store:put("k" .. i, "v1") end
-      local informer = store:informer("", { codec = { decode = function(value)
-        return value ~= "bad" and { value } or nil
-      end } })
-      informer:wait_synced()
-      local function note(key, _, event)
-        if key == "k1" then log[#log + 1] = event.revision end
-        keywatch.sleep(1)
-      end
-      informer:add_handler { at_bound = "coalesce", max_bytes = 1, add = note, error = note,
-        update = function(key, object, _, event) note(key, object, event) end }
-      keywatch.sleep(2.5)
-      for i = 2, 3 do
-        store:put("k1", "v" .. i)
-        store:put("k2", "v" .. i)
-      end
-      keywatch.sleep(0.1)
-      store:put("k1", "bad")
-      keywatch.sleep(20)
-      for i = 2, #log do assert.is_true(log[i - 1] < log[i], table.concat(log, " ")) end
-      informer:close()
-    end)
-  end)
+  it("that coalesces is told of a bad value after the changes before it, also in its beginning", within.world(function()
+    local store, log = keywatch.open(), {}
+    for i = 1, 4 do store:put("k" .. i, "v1") end
+    local informer = store:informer("", { codec = { decode = function(value)
+      return value ~= "bad" and { value } or nil
+    end } })
+    informer:wait_synced()
+    local function note(key, _, event)
+      if key == "k1" then log[#log + 1] = event.revision end
+      keywatch.sleep(1)
+    end
+    informer:add_handler { at_bound = "coalesce", max_bytes = 1, add = note, error = note,
+      update = function(key, object, _, event) note(key, object, event) end }
+    keywatch.sleep(2.5)
+    for i = 2, 3 do
+      store:put("k1", "v" .. i)
+      store:put("k2", "v" .. i)
+    end
+    keywatch.sleep(0.1)
+    store:put("k1", "bad")
+    keywatch.sleep(20)
+    for i = 2, #log do assert.is_true(log[i - 1] < log[i], table.concat(log, " ")) end
+    informer:close()
+  end))
 
   local LIVES = { { "v" }, { "bad" }, { "v", "w" }, { "bad", "v" }, { "v", "bad" } } -- values of a key until it is gone
 
@@ -557,24 +542,22 @@ describe("a handler", function()
     end
   end)
 
-  it("that coalesces is told of objects that are false", function()
-    testing.run(function()
-      local store, olds = keywatch.open(), {}
-      store:put("a", "false")
-      local informer = store:informer("", { codec = "json" })
-      informer:add_handler { at_bound = "coalesce", max_bytes = 1, add = function() keywatch.sleep(1) end,
-        update = function(key, _, old)
-          if key == "a" then olds[#olds + 1] = tostring(old) end
-          keywatch.sleep(1)
-        end }
-      informer:wait_synced()
-      keywatch.sleep(5)
-      store:put("z", "1")
-      store:put("z", "2")
-      store:put("a", "3")
-      keywatch.sleep(10)
-      assert.same({ "false" }, olds)
-      informer:close()
-    end)
-  end)
+  it("that coalesces is told of objects that are false", within.world(function()
+    local store, olds = keywatch.open(), {}
+    store:put("a", "false")
+    local informer = store:informer("", { codec = "json" })
+    informer:add_handler { at_bound = "coalesce", max_bytes = 1, add = function() keywatch.sleep(1) end,
+      update = function(key, _, old)
+        if key == "a" then olds[#olds + 1] = tostring(old) end
+        keywatch.sleep(1)
+      end }
+    informer:wait_synced()
+    keywatch.sleep(5)
+    store:put("z", "1")
+    store:put("z", "2")
+    store:put("a", "3")
+    keywatch.sleep(10)
+    assert.same({ "false" }, olds)
+    informer:close()
+  end))
 end)

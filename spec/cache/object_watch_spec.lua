@@ -17,6 +17,7 @@ local proxy = require "spec.support.proxy"
 local PATIENCE = network.PATIENCE
 local LOCAL = "http://127.0.0.1:0"
 local is_fast = require("spec.support.dose").is_small
+local within = require "spec.support.within"
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
 -- {====== What an object watch may stand on ======
@@ -28,9 +29,7 @@ local function close_later(object)
   return object
 end
 
-local function open_store(opts)
-  return close_later(keywatch.open(opts))
-end
+local function open_store(opts) return close_later(keywatch.open(opts)) end
 
 --- A store and a client of it.
 local function open_client(opts)
@@ -89,9 +88,7 @@ local function read(watch, n)
 end
 
 --- Nothing has come. An object watch of a client has what was written before `marker` is told of.
-local function expect_nothing(watch)
-  assert.equal("nil timeout", short(watch:next(0)))
-end
+local function expect_nothing(watch) assert.equal("nil timeout", short(watch:next(0))) end
 
 local function json(object) return cjson.encode(object) end
 
@@ -122,6 +119,8 @@ local function clean()
   close_all()
   directory.remove_all()
 end
+
+local function with_store(fn) return function() fn(open_store()) end end
 
 for name, place in pairs(places) do
   describe("an object watch of a " .. name, function()
@@ -406,27 +405,25 @@ for name, place in pairs(places) do
       assert.equal(one, (keywatch.select { one, two, timeout = PATIENCE }))
     end)
 
-    it("wakes a task that waits", function()
-      keywatch.run(function()
-        local watches = {}
-        local tasks = {}
-        for i = 1, 6 do
-          watches[i] = open(x, { codec = "json", fields = i > 2 and "n=" .. i or nil })
-          tasks[i] = keywatch.spawn(function() return watches[i]:next(PATIENCE) end)
-        end
-        keywatch.sleep(0)
-        for i = 3, 6 do put("/a/" .. i, field(i)) end
-        for i, task in ipairs(tasks) do
-          local ok, event = task:join(PATIENCE)
-          assert.is_true(ok)
-          assert.equal("/a/" .. math.max(3, i), event.key)
-        end
-        local waiting = keywatch.spawn(function() return watches[3]:next() end)
-        keywatch.sleep(0)
-        watches[3]:close()
-        assert.same({ true }, { waiting:join(PATIENCE) })
-      end)
-    end)
+    it("wakes a task that waits", within.task(function()
+      local watches = {}
+      local tasks = {}
+      for i = 1, 6 do
+        watches[i] = open(x, { codec = "json", fields = i > 2 and "n=" .. i or nil })
+        tasks[i] = keywatch.spawn(function() return watches[i]:next(PATIENCE) end)
+      end
+      keywatch.sleep(0)
+      for i = 3, 6 do put("/a/" .. i, field(i)) end
+      for i, task in ipairs(tasks) do
+        local ok, event = task:join(PATIENCE)
+        assert.is_true(ok)
+        assert.equal("/a/" .. math.max(3, i), event.key)
+      end
+      local waiting = keywatch.spawn(function() return watches[3]:next() end)
+      keywatch.sleep(0)
+      watches[3]:close()
+      assert.same({ true }, { waiting:join(PATIENCE) })
+    end))
 
     it("shows what it is", function()
       local watch = open(x)
@@ -825,34 +822,32 @@ describe("an object watch", function()
     end
   end)
 
-  it("lets other tasks run while it looks for what it wants", function()
-    keywatch.run(function()
-      for _, is_selected in ipairs { false, true } do
-        local first = store:status().revision + 1
-        for i = 1, 10000 do store:put("/a/" .. i, "v") end
-        store:put("/a/wanted", "wanted")
-        local watch = open_at(store, { start_revision = first, where = function(value) return value == "wanted" end })
-        local turns, is_done = 0, false
-        local other = keywatch.spawn(function()
-          while not is_done do
-            turns = turns + 1
-            keywatch.sleep(0)
-          end
-        end)
-        local event
-        if is_selected then
-          event = select(2, keywatch.select { watch, timeout = PATIENCE })
-        else
-          event = watch:next(PATIENCE)
+  it("lets other tasks run while it looks for what it wants", within.task(function()
+    for _, is_selected in ipairs { false, true } do
+      local first = store:status().revision + 1
+      for i = 1, 10000 do store:put("/a/" .. i, "v") end
+      store:put("/a/wanted", "wanted")
+      local watch = open_at(store, { start_revision = first, where = function(value) return value == "wanted" end })
+      local turns, is_done = 0, false
+      local other = keywatch.spawn(function()
+        while not is_done do
+          turns = turns + 1
+          keywatch.sleep(0)
         end
-        is_done = true
-        other:join()
-        assert.equal("wanted", event.object)
-        assert(turns >= 3, turns)
-        watch:close()
+      end)
+      local event
+      if is_selected then
+        event = select(2, keywatch.select { watch, timeout = PATIENCE })
+      else
+        event = watch:next(PATIENCE)
       end
-    end)
-  end)
+      is_done = true
+      other:join()
+      assert.equal("wanted", event.object)
+      assert(turns >= 3, turns)
+      watch:close()
+    end
+  end))
 
   -- }======
 
@@ -883,18 +878,16 @@ describe("an object watch", function()
     assert.same({}, { watch:next() })
   end)
 
-  it("raises in a task that is cancelled, and goes on", function()
-    keywatch.run(function()
-      local watch = open_at(store, { codec = "json", fields = "n=1" })
-      local waiting = keywatch.spawn(function() watch:next() end)
-      keywatch.sleep(0)
-      waiting:cancel()
-      local _, err = waiting:join()
-      assert.equal("cancelled", err.code)
-      store:put("/a/1", field(1))
-      assert.equal("added", watch:next(0).type)
-    end)
-  end)
+  it("raises in a task that is cancelled, and goes on", within.task(function()
+    local watch = open_at(store, { codec = "json", fields = "n=1" })
+    local waiting = keywatch.spawn(function() watch:next() end)
+    keywatch.sleep(0)
+    waiting:cancel()
+    local _, err = waiting:join()
+    assert.equal("cancelled", err.code)
+    store:put("/a/1", field(1))
+    assert.equal("added", watch:next(0).type)
+  end))
 
   it("is collected if nobody holds it", function()
     for _, fields in ipairs { false, "n=1" } do
@@ -982,8 +975,7 @@ describe("object watches that share", function()
     end)
   end
 
-  it("begin each at its own revision", function()
-    local store = open_store()
+  it("begin each at its own revision", with_store(function(store)
     local function value(i) return json { n = 1, i = i } end
     local function first(opts)
       opts.codec, opts.fields, opts.transform = "json", "n=1", function(object) return ("%d"):format(object.i) end
@@ -1016,10 +1008,9 @@ describe("object watches that share", function()
       assert.equal(watch == future and 1 or 5 - 1, watch:status().shared.watches - (watch == future and 4 or 1))
       assert.equal(one.entry.dispatcher, watch.entry.dispatcher)
     end
-  end)
+  end))
 
-  it("are woken one after the other, while others go on waiting", function()
-    local store = open_store()
+  it("are woken one after the other, while others go on waiting", with_store(function(store)
     keywatch.run(function()
       local tasks = {}
       for i = 1, 3 do
@@ -1032,10 +1023,9 @@ describe("object watches that share", function()
         assert.equal("/a/" .. i, select(2, tasks[i]:join(PATIENCE)).key)
       end
     end)
-  end)
+  end))
 
-  it("all fail if a previous value is gone, since anybody may have wanted it", function()
-    local store = open_store()
+  it("all fail if a previous value is gone, since anybody may have wanted it", with_store(function(store)
     for _ = 1, 5 do store:put("/a/1", field(1)) end
     store:compact(6)
     local watch = open_at(store, { codec = "json", fields = "n=1" })
@@ -1044,10 +1034,9 @@ describe("object watches that share", function()
       create_revision = 2, mod_revision = 6, version = 5, lease = 0 } }, 0, 1
     watch.entry.floor = 5
     assert.equal("error compacted", short(watch:next(0)))
-  end)
+  end))
 
-  it("do not share with one that waits for a revision of the future", function()
-    local store = open_store()
+  it("do not share with one that waits for a revision of the future", with_store(function(store)
     local future = open_at(store, { codec = "json", fields = "n=1", start_revision = 10 })
     expect_nothing(future)
     local now = open_at(store, { codec = "json", fields = "n=1" })
@@ -1058,10 +1047,9 @@ describe("object watches that share", function()
     end
     expect_nothing(future)
     assert.equal(2, future:status().shared.watches)
-  end)
+  end))
 
-  it("are not joined by one that is still behind their first revision", function()
-    local store = open_store()
+  it("are not joined by one that is still behind their first revision", with_store(function(store)
     store:put("/a/1", field(1))
     local late = open_at(store, { codec = "json", fields = "n=1", start_revision = 2 })
     local is_held, origin = false, late.watch.origin
@@ -1083,7 +1071,7 @@ describe("object watches that share", function()
       assert.equal("nil timeout", short(watch:next(0)))
       assert.equal(2, watch:status().shared.watches)
     end
-  end)
+  end))
 
   it("do not see what was written before they began, of a client", function()
     local client, store = open_client()
@@ -1156,8 +1144,7 @@ describe("object watches that share", function()
     assert.equal(2, opens)
   end)
 
-  it("fail alone with compacted if the history that one needs is gone", function()
-    local store = open_store()
+  it("fail alone with compacted if the history that one needs is gone", with_store(function(store)
     local fast = open_at(store, { codec = "json", fields = "n=1" })
     local slow = open_at(store, { codec = "json", fields = "n=1", max_bytes = 1000 })
     for _ = 1, 100 do
@@ -1170,10 +1157,9 @@ describe("object watches that share", function()
     assert.equal("compacted", event.error.code)
     store:put("/a/1", field(1))
     assert.equal("modified", fast:next(0).type)
-  end)
+  end))
 
-  it("end when the last one is closed, and begin anew", function()
-    local store = open_store()
+  it("end when the last one is closed, and begin anew", with_store(function(store)
     for _ = 1, 3 do
       local one = open_at(store, { codec = "json", fields = "n=1" })
       local two = open_at(store, { codec = "json", fields = "n=2" })
@@ -1187,7 +1173,7 @@ describe("object watches that share", function()
       assert.is_true(underlying.is_closed)
       store:delete("/a/1")
     end
-  end)
+  end))
 
   it("end with a bookmark below what was not read", function()
     local virtual = new_virtual()
@@ -1245,8 +1231,7 @@ describe("object watches that share", function()
     end
   end)
 
-  it("do not fail with compacted if they need nothing of that", function()
-    local store = open_store()
+  it("do not fail with compacted if they need nothing of that", with_store(function(store)
     local now = store:status().revision
     local one = open_at(store, { codec = "json", fields = "n=1", max_bytes = 1000 })
     local ahead = open_at(store, { codec = "json", fields = "n=1", start_revision = now + 60 })
@@ -1257,32 +1242,30 @@ describe("object watches that share", function()
     for _ = 1, 20 do store:put("/a/1", field(1)) end
     for i = 60, 70 do assert.equal(now + i, ahead:next(0).revision) end
     expect_nothing(ahead)
-  end)
+  end))
 
-  it("get every change once, though a codec waits in the middle of a revision", function()
-    keywatch.run(function()
-      local store = open_store()
-      local codec = { decode = function(value)
-        keywatch.sleep(0.001)
-        return cjson.decode(value)
-      end }
-      local one = open_at(store, { codec = codec, fields = "n=1" })
-      local small = open_at(store, { codec = codec, fields = "n=1", max_bytes = 600, bookmarks = true })
-      local success, expected = {}, {}
-      for i = 1, 4 do
-        success[i] = { put = "/a/" .. i, value = field(1) }
-        expected[i] = ("added /a/%d %s 2"):format(i, field(1))
-      end
-      local found = {}
-      local first = keywatch.spawn(function() found[1] = read(small, 1)[1] end) -- as soon as there is something
-      store:txn { success = success }
-      assert.same(expected, read(one, 4))
-      first:join()
-      for i = 2, 4 do found[i] = read(small, 1)[1] end
-      assert.same(expected, found)
-      expect_nothing(small)
-    end)
-  end)
+  it("get every change once, though a codec waits in the middle of a revision", within.task(function()
+    local store = open_store()
+    local codec = { decode = function(value)
+      keywatch.sleep(0.001)
+      return cjson.decode(value)
+    end }
+    local one = open_at(store, { codec = codec, fields = "n=1" })
+    local small = open_at(store, { codec = codec, fields = "n=1", max_bytes = 600, bookmarks = true })
+    local success, expected = {}, {}
+    for i = 1, 4 do
+      success[i] = { put = "/a/" .. i, value = field(1) }
+      expected[i] = ("added /a/%d %s 2"):format(i, field(1))
+    end
+    local found = {}
+    local first = keywatch.spawn(function() found[1] = read(small, 1)[1] end) -- as soon as there is something
+    store:txn { success = success }
+    assert.same(expected, read(one, 4))
+    first:join()
+    for i = 2, 4 do found[i] = read(small, 1)[1] end
+    assert.same(expected, found)
+    expect_nothing(small)
+  end))
 
   -- A function that is called at the n-th call of another one: as a finalizer may be.
   local function interrupt(n, fn, main)
@@ -1336,22 +1319,20 @@ describe("object watches that share", function()
     assert(n > 20)
   end)
 
-  it("are silent after close, though a watch is just being opened", function()
-    keywatch.run(function()
-      local client, writer = places.client()
-      local fast = open_at(client, { codec = "json", fields = "n=1" })
-      local slow = open_at(client, { codec = "json", fields = "n=1", max_bytes = 1000 })
-      for _ = 1, 30 do writer:put("/a/1", field(1)) end
-      for _ = 1, 30 do assert(fast:next(PATIENCE)) end
-      while slow:next(0) do end
-      local opener = assert(slow.opener.task)
-      keywatch.sleep(0)
-      slow:close()
-      opener:join(PATIENCE)
-      assert.equal("nil", short(slow:next(0)))
-      assert.is_nil(slow:error())
-    end)
-  end)
+  it("are silent after close, though a watch is just being opened", within.task(function()
+    local client, writer = places.client()
+    local fast = open_at(client, { codec = "json", fields = "n=1" })
+    local slow = open_at(client, { codec = "json", fields = "n=1", max_bytes = 1000 })
+    for _ = 1, 30 do writer:put("/a/1", field(1)) end
+    for _ = 1, 30 do assert(fast:next(PATIENCE)) end
+    while slow:next(0) do end
+    local opener = assert(slow.opener.task)
+    keywatch.sleep(0)
+    slow:close()
+    opener:join(PATIENCE)
+    assert.equal("nil", short(slow:next(0)))
+    assert.is_nil(slow:error())
+  end))
 
   it("do not share between codecs, ranges and things watched", function()
     local store, other = open_store(), open_store()
@@ -1367,8 +1348,7 @@ describe("object watches that share", function()
     assert.is_nil(open_at(store, { codec = "json", fields = "n!=1" }):status().shared)
   end)
 
-  it("are told of a bad value as each has asked for it", function()
-    local store = open_store()
+  it("are told of a bad value as each has asked for it", with_store(function(store)
     local skipped = 0
     local failing = open_at(store, { codec = "json", fields = "n=1" })
     local skipping = open_at(store, { codec = "json", fields = "n=2", on_bad_value = "skip",
@@ -1381,7 +1361,7 @@ describe("object watches that share", function()
     assert.equal("/a/1", skipping:next(0).key)
     assert.equal("/a/1", choosy:next(0).key)
     assert.equal(1, skipped)
-  end)
+  end))
 end)
 
 -- {====== Chance ======

@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 
 local program = require "spec.support.program"
+local within = require "spec.support.within"
 
 local PATIENCE = 30
 
@@ -64,38 +65,34 @@ describe("a client's cache", function()
     assert(calls >= 1 and calls <= 10, calls .. " reads for 100 callers")
   end)
 
-  it("does not give a caller the answer to a read that was sent before the call", function()
-    keywatch.run(function()
-      local first = keywatch.spawn(function() return cache:sync(PATIENCE) end)
-      keywatch.sleep(0)
-      keywatch.sleep(0)
-      for _ = 1, 20 do
-        local mine = store:put("/other", "x").revision
-        local found = assert(cache:sync(PATIENCE))
-        assert(found >= mine, "what sync returns is older than its call")
-        assert(cache:status().revision >= mine)
-      end
-      assert(first:join())
-    end)
-  end)
+  it("does not give a caller the answer to a read that was sent before the call", within.task(function()
+    local first = keywatch.spawn(function() return cache:sync(PATIENCE) end)
+    keywatch.sleep(0)
+    keywatch.sleep(0)
+    for _ = 1, 20 do
+      local mine = store:put("/other", "x").revision
+      local found = assert(cache:sync(PATIENCE))
+      assert(found >= mine, "what sync returns is older than its call")
+      assert(cache:status().revision >= mine)
+    end
+    assert(first:join())
+  end))
 
-  it("asks for progress only while somebody waits", function()
-    keywatch.run(function()
-      local asked, request = 0, client.transport.watch_calls.request_progress
-      client.transport.watch_calls.request_progress = function(...)
-        asked = asked + 1
-        return request(...)
-      end
-      store:put("/other", "x")
-      keywatch.sleep(0.3)
-      assert.equal(0, asked)
-      local tasks, from = {}, keywatch.now()
-      for i = 1, 50 do tasks[i] = keywatch.spawn(function() return cache:wait_for(10 ^ 9, 0.25) end) end
-      for _, task in ipairs(tasks) do task:join() end
-      local most = (keywatch.now() - from) / 0.1 + 2 -- together they ask every 0.1 seconds
-      assert(asked >= 1 and asked <= most, asked .. " requests")
-    end)
-  end)
+  it("asks for progress only while somebody waits", within.task(function()
+    local asked, request = 0, client.transport.watch_calls.request_progress
+    client.transport.watch_calls.request_progress = function(...)
+      asked = asked + 1
+      return request(...)
+    end
+    store:put("/other", "x")
+    keywatch.sleep(0.3)
+    assert.equal(0, asked)
+    local tasks, from = {}, keywatch.now()
+    for i = 1, 50 do tasks[i] = keywatch.spawn(function() return cache:wait_for(10 ^ 9, 0.25) end) end
+    for _, task in ipairs(tasks) do task:join() end
+    local most = (keywatch.now() - from) / 0.1 + 2 -- together they ask every 0.1 seconds
+    assert(asked >= 1 and asked <= most, asked .. " requests")
+  end))
 
   it("is young while the server says that nothing is missing, though nothing is new", function()
     cache:sync(PATIENCE)

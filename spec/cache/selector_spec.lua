@@ -70,9 +70,7 @@ describe("a label selector", function()
       ["a>1.5"] = "'a>1.5' has '1.5' at byte 3, where a whole number is expected",
       ["a<9223372036854775808"] = "'a<9223372036854775808' has '9223372036854775808' at byte 3, where a whole number "
         .. "is expected",
-    } do
-      assert.equal(why, refusal(labels, text))
-    end
+    } do assert.equal(why, refusal(labels, text)) end
   end)
 
   it("looks for labels elsewhere if it is told where", function()
@@ -137,9 +135,7 @@ describe("a field selector", function()
       ["a=\\x"] = "'a=\\x' has a backslash at byte 3, which stands only before ',', '=' and '\\'",
       ["a=b\\"] = "'a=b\\' has a backslash at byte 4, which stands only before ',', '=' and '\\'",
       ["=b"] = "'=b' has no name at byte 1",
-    } do
-      assert.equal(why, refusal(fields, text))
-    end
+    } do assert.equal(why, refusal(fields, text)) end
   end)
 
   it("takes a number for its text, the same on every VM", function()
@@ -217,9 +213,7 @@ describe("a selector as a table", function()
       { "a" }, { a = {} }, { a = { colour = 1 } }, { a = { above = 1.5 } }, { a = { above = "x" } },
       { a = { exists = 1 } }, { a = print }, { [""] = "x" }, { a = { {} } }, { a = { not_in = {}, b = 1 } },
       { a = { "x", exists = true } },
-    } do
-      assert.matches("^argument #1 has no meaning for ", refusal(labels, given))
-    end
+    } do assert.matches("^argument #1 has no meaning for ", refusal(labels, given)) end
     assert.equal("argument #1 must be a text, a table or a selector, not 5", refusal(labels, 5))
   end)
 

@@ -4,10 +4,10 @@ local controller = require "keywatch.controller"
 local errors = require "keywatch.support.errors"
 local keywatch = require "keywatch"
 local program = require "spec.support.program"
-local testing = require "keywatch.testing"
 
 local logs = require "spec.controller.logs"
 local steps = require "spec.controller.steps"
+local in_world = require("spec.support.within").world
 
 --- Returns a controller over a channel, that calls reconcile for what is sent. It is started.
 local function start(reconcile, opts)
@@ -17,11 +17,6 @@ local function start(reconcile, opts)
   local one = controller.new(all)
   one:start()
   return one, channel
-end
-
---- Returns a test in virtual time.
-local function in_world(fn)
-  return function() testing.run(fn) end
 end
 
 --- Calls reconcile(request, context) for one request, and lets so many seconds pass. Returns the times of the calls,
@@ -444,9 +439,7 @@ describe("a controller", function()
     end))
 
     it("tells which calls are overdue", in_world(function()
-      local one = start(function()
-        keywatch.shield(100, keywatch.sleep, 100)
-      end, { timeout = 5, workers = 2 })
+      local one = start(function() keywatch.shield(100, keywatch.sleep, 100) end, { timeout = 5, workers = 2 })
       one:add("r")
       keywatch.sleep(4)
       assert.same({ 1, 0, 4 }, { one:status().busy, one:status().overdue, one:status().longest_call_seconds })

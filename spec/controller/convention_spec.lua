@@ -3,11 +3,11 @@
 local cjson = require "cjson"
 local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
-local testing = require "keywatch.testing"
 
 local dose = require "spec.support.dose"
 local owners = require "spec.support.owners"
 local randoms = require "spec.support.random"
+local within = require "spec.support.within"
 
 local ROUNDS = dose.of(100, 400)
 
@@ -213,55 +213,49 @@ describe("A finalizer", function()
     assert.is_true(n > 0)
   end)
 
-  it("is added and removed by several at the same time, and no change is lost", function()
-    testing.run(function(world)
-      assert(world.server.store:put("x", '{"n":1}'))
-      local tasks = {}
-      for i = 1, 8 do
-        local client = world:client()
-        tasks[i] = keywatch.spawn(function()
-          assert(controller.add_finalizer(client, "x", "keep " .. i))
-          assert(controller.add_finalizer(client, "x", "drop " .. i))
-          assert(controller.remove_finalizer(client, "x", "drop " .. i))
-        end)
-      end
-      assert(keywatch.join(tasks))
-      local object = cjson.decode(world.server.store:get("x").value)
-      assert.equal(8, #object.metadata.finalizers)
-      for i = 1, 8 do assert.is_true(controller.has_finalizer(object, "keep " .. i)) end
-    end)
-  end)
-
-  it("is given up after many attempts, if somebody else is always faster", function()
-    testing.run(function(world)
-      local store_below, client = world.server.store, world:client()
-      assert(store_below:put("x", "{}"))
-      local gets = world:fault { "delay", seconds = 1, method = "txn" }
-      local busy = keywatch.spawn(function()
-        while true do
-          keywatch.sleep(0.5)
-          store_below:put("x", "{}")
-        end
-      end)
-      local ok, err = controller.add_finalizer(client, "x", "a")
-      assert.same({ nil, "aborted" }, { ok, err.code })
-      assert.is_true(gets.hits >= 100)
-      ok, err = controller.add_finalizer(client, "x", "a", { timeout = 10 })
-      assert.same({ nil, "deadline_exceeded" }, { ok, err.code })
-      busy:cancel()
-    end)
-  end)
-
-  it("that may have been added or not is told as such", function()
-    testing.run(function(world)
+  it("is added and removed by several at the same time, and no change is lost", within.world(function(world)
+    assert(world.server.store:put("x", '{"n":1}'))
+    local tasks = {}
+    for i = 1, 8 do
       local client = world:client()
-      assert(world.server.store:put("x", "{}"))
-      world:fault { "lose_answer", method = "txn", count = 1 }
-      local ok, err = controller.add_finalizer(client, "x", "a")
-      assert.same({ nil, "unavailable", true }, { ok, err.code, err.maybe_done })
-      assert.is_false(controller.add_finalizer(client, "x", "a"))
+      tasks[i] = keywatch.spawn(function()
+        assert(controller.add_finalizer(client, "x", "keep " .. i))
+        assert(controller.add_finalizer(client, "x", "drop " .. i))
+        assert(controller.remove_finalizer(client, "x", "drop " .. i))
+      end)
+    end
+    assert(keywatch.join(tasks))
+    local object = cjson.decode(world.server.store:get("x").value)
+    assert.equal(8, #object.metadata.finalizers)
+    for i = 1, 8 do assert.is_true(controller.has_finalizer(object, "keep " .. i)) end
+  end))
+
+  it("is given up after many attempts, if somebody else is always faster", within.world(function(world)
+    local store_below, client = world.server.store, world:client()
+    assert(store_below:put("x", "{}"))
+    local gets = world:fault { "delay", seconds = 1, method = "txn" }
+    local busy = keywatch.spawn(function()
+      while true do
+        keywatch.sleep(0.5)
+        store_below:put("x", "{}")
+      end
     end)
-  end)
+    local ok, err = controller.add_finalizer(client, "x", "a")
+    assert.same({ nil, "aborted" }, { ok, err.code })
+    assert.is_true(gets.hits >= 100)
+    ok, err = controller.add_finalizer(client, "x", "a", { timeout = 10 })
+    assert.same({ nil, "deadline_exceeded" }, { ok, err.code })
+    busy:cancel()
+  end))
+
+  it("that may have been added or not is told as such", within.world(function(world)
+    local client = world:client()
+    assert(world.server.store:put("x", "{}"))
+    world:fault { "lose_answer", method = "txn", count = 1 }
+    local ok, err = controller.add_finalizer(client, "x", "a")
+    assert.same({ nil, "unavailable", true }, { ok, err.code, err.maybe_done })
+    assert.is_false(controller.add_finalizer(client, "x", "a"))
+  end))
 end)
 
 describe("An object that was decoded", function()

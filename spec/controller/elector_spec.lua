@@ -6,17 +6,16 @@ local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
 local program = require "spec.support.program"
+local within = require "spec.support.within"
 
 local NEVER = 1e6 -- seconds
 
 --- Declares a test in a world, in which no code of electors may have raised: they log that, and end.
 local function test(name, fn, opts)
-  it(name, function()
-    testing.run(function(world)
-      fn(world)
-      for _, line in ipairs(world.log) do assert.not_matches("attempt to ", line.text) end
-    end, opts)
-  end)
+  it(name, within.world(function(world)
+    fn(world)
+    for _, line in ipairs(world.log) do assert.not_matches("attempt to ", line.text) end
+  end, opts))
 end
 
 --- An elector whose functions note in its list `seen` what they are told. Options: as those of electors; `lead` is
@@ -52,9 +51,7 @@ local function await(condition)
   error("this has not come: " .. debug.traceback(), 2)
 end
 
-local function keys(store)
-  return store:range("e/", { prefix = true, count_only = true }).count
-end
+local function keys(store) return store:range("e/", { prefix = true, count_only = true }).count end
 
 --- The lines that a function has logged, in one text.
 local function logged(fn)
@@ -165,9 +162,7 @@ describe("An elector", function()
         for _, result in ipairs {
           { fence:put("x", "bad") }, { fence:delete("x") }, { fence:txn { success = { { delete = "x" } } } },
           { controller.delete(fence, "x") }, { controller.add_finalizer(fence, "x", "a") },
-        } do
-          assert.same({ nil, "lost" }, { result[1], result[2] and result[2].code })
-        end
+        } do assert.same({ nil, "lost" }, { result[1], result[2] and result[2].code }) end
         assert.equal("{}", fence:get("x").value)
       end
       refused()

@@ -11,9 +11,7 @@ local vm = require "spec.support.vm"
 local TTL = "2s"
 
 --- Starts a program of this VM.
-local function start(...)
-  return process.start({ vm.interpreter, ... }, { env = vm.environment() })
-end
+local function start(...) return process.start({ vm.interpreter, ... }, { env = vm.environment() }) end
 
 --- Turns the loop until a function returns something, and returns that.
 local function await(fn, what)

@@ -2,7 +2,8 @@
 
 local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
-local testing = require "keywatch.testing"
+
+local within = require "spec.support.within"
 
 --- What a limiter answers to so many failures of an item.
 local function series(limiter, item, n)
@@ -87,44 +88,38 @@ describe("a fast and slow limiter", function()
 end)
 
 describe("a bucket", function()
-  it("lets a burst pass, and then so many a second, whatever the items are", function()
-    testing.run(function()
-      local limiter = controller.bucket { rate = 10, burst = 3 }
-      assert.same({ 0, 0, 0 }, series(limiter, "one", 3))
-      for i = 1, 5 do assert.is_true(math.abs(limiter:when(i) - i / 10) < 1e-9) end
-      limiter:forget("one")
-      assert.equal(0, limiter:retries("one"))
-      keywatch.sleep(0.5) -- what was promised is over
-      assert.is_true(math.abs(limiter:when("one") - 0.1) < 1e-9)
-      keywatch.sleep(1000) -- it is full, and not fuller
-      assert.same({ 0, 0, 0 }, series(limiter, "one", 3))
-      assert.is_true(limiter:when("one") > 0)
-    end)
-  end)
+  it("lets a burst pass, and then so many a second, whatever the items are", within.world(function()
+    local limiter = controller.bucket { rate = 10, burst = 3 }
+    assert.same({ 0, 0, 0 }, series(limiter, "one", 3))
+    for i = 1, 5 do assert.is_true(math.abs(limiter:when(i) - i / 10) < 1e-9) end
+    limiter:forget("one")
+    assert.equal(0, limiter:retries("one"))
+    keywatch.sleep(0.5) -- what was promised is over
+    assert.is_true(math.abs(limiter:when("one") - 0.1) < 1e-9)
+    keywatch.sleep(1000) -- it is full, and not fuller
+    assert.same({ 0, 0, 0 }, series(limiter, "one", 3))
+    assert.is_true(limiter:when("one") > 0)
+  end))
 
-  it("has 10 a second and a burst of 100 unless told otherwise", function()
-    testing.run(function()
-      local limiter = controller.bucket()
-      for _ = 1, 100 do assert.equal(0, limiter:when("one")) end
-      assert.is_true(math.abs(limiter:when("one") - 0.1) < 1e-9)
-    end)
-  end)
+  it("has 10 a second and a burst of 100 unless told otherwise", within.world(function()
+    local limiter = controller.bucket()
+    for _ = 1, 100 do assert.equal(0, limiter:when("one")) end
+    assert.is_true(math.abs(limiter:when("one") - 0.1) < 1e-9)
+  end))
 end)
 
 describe("a limiter of others", function()
-  it("takes the longest time of several, and asks all of them", function()
-    testing.run(function()
-      local exponential = controller.exponential { first = 0.001, longest = 1 }
-      local limiter = controller.max { controller.fast_slow { fast = 0.005, slow = 3, tries = 3 }, exponential }
-      assert.same({ 0.005, 0.005, 0.005, 3, 3 }, series(limiter, "one", 5))
-      assert.equal(5, limiter:retries("one"))
-      assert.equal(5, exponential:retries("one"))
-      assert.equal(0.005, limiter:when("two"))
-      limiter:forget("one")
-      assert.equal(0, limiter:retries("one"))
-      assert.equal(0.005, limiter:when("one"))
-    end)
-  end)
+  it("takes the longest time of several, and asks all of them", within.world(function()
+    local exponential = controller.exponential { first = 0.001, longest = 1 }
+    local limiter = controller.max { controller.fast_slow { fast = 0.005, slow = 3, tries = 3 }, exponential }
+    assert.same({ 0.005, 0.005, 0.005, 3, 3 }, series(limiter, "one", 5))
+    assert.equal(5, limiter:retries("one"))
+    assert.equal(5, exponential:retries("one"))
+    assert.equal(0.005, limiter:when("two"))
+    limiter:forget("one")
+    assert.equal(0, limiter:retries("one"))
+    assert.equal(0.005, limiter:when("one"))
+  end))
 
   it("lets no item wait longer than it was told", function()
     local limiter = controller.at_most(controller.exponential { first = 1 }, 5)

@@ -16,9 +16,7 @@ function logs.begin()
 end
 
 --- To be called after each test.
-function logs.finish()
-  log.write = write_line
-end
+function logs.finish() log.write = write_line end
 
 --- The number of lines that contain a text.
 function logs.count(text)

@@ -9,6 +9,7 @@ local testing = require "keywatch.testing"
 
 local directory = require "spec.support.directory"
 local program = require "spec.support.program"
+local within = require "spec.support.within"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
@@ -40,6 +41,11 @@ local function timed(fn, opts)
   return function() testing.run(function(world) fn(world, world:client()) end, opts) end
 end
 
+--- The same, with a manager that has no election: fn(manager, notes, client, world).
+local function managed(fn, opts)
+  return timed(function(world, client) fn(controller.manager { store = client }, {}, client, world) end, opts)
+end
+
 --- A thing that notes what is done with it in a list. `opts` may have functions in the place of start and stop.
 local function thing(notes, name, opts)
   opts = opts or {}
@@ -66,9 +72,12 @@ local function ticker(name, reconcile, opts)
   return controller.new(own)
 end
 
-local function code_of(ok, err)
-  return { ok, err and err.code }
+local function start_synced(manager)
+  manager:start()
+  assert(manager:wait_synced(1))
 end
+
+local function code_of(ok, err) return { ok, err and err.code } end
 
 --- Waits until a function returns something true.
 local function await(fn)
@@ -109,10 +118,9 @@ describe("a manager", function()
     assert.is_true(manager:join())
   end))
 
-  it("drains controllers: what is queued is worked on before the informer ends", timed(function(_, client)
+  it("drains controllers: what is queued is worked on before the informer ends", managed(function(manager, _, client)
     local done = {}
     for i = 1, 20 do client:put("/a/" .. i, "x") end
-    local manager = controller.manager { store = client }
     local informer = manager:add(client:informer("/a/"))
     manager:add(controller.new { name = "slow", sources = { informer }, reconcile = function(key, context)
       keywatch.sleep(0.5)
@@ -126,10 +134,9 @@ describe("a manager", function()
     assert.equal(20, #done)
   end))
 
-  it("gives a controller its own store, if that has one", timed(function(_, client)
+  it("gives a controller its own store, if that has one", managed(function(manager, _, client)
     local given
     local own = client:namespace("/mine/")
-    local manager = controller.manager { store = client }
     manager:add(ticker("c", function(_, context) given = context.store end, { store = own }))
     manager:start()
     await(function() return given end)
@@ -137,12 +144,9 @@ describe("a manager", function()
     manager:stop()
   end))
 
-  it("starts at once what is added after its start", timed(function(_, client)
-    local notes = {}
-    local manager = controller.manager { store = client }
+  it("starts at once what is added after its start", managed(function(manager, notes, client)
     manager:add(thing(notes, "a"))
-    manager:start()
-    assert(manager:wait_synced(1))
+    start_synced(manager)
     local late = assert(manager:add(client:informer("/a/")))
     manager:add(thing(notes, "b", { start = function() notes[#notes + 1] = tostring(late:has_synced()) end }))
     assert.is_false(manager:has_synced())
@@ -151,20 +155,17 @@ describe("a manager", function()
     assert.same({ "start a", "start b", "true", "stop b", "stop a" }, notes)
   end))
 
-  it("takes nothing more while it is being stopped", timed(function(_, client)
-    local manager = controller.manager { store = client }
+  it("takes nothing more while it is being stopped", managed(function(manager)
     local late, err
     manager:add(thing({}, "a", { stop = function() late, err = manager:add(thing({}, "late")) end }))
-    manager:start()
-    manager:wait_synced(1)
+    start_synced(manager)
     manager:stop()
     assert.same({ nil, "closed" }, code_of(late, err))
     assert.same({ nil, "closed" }, code_of(manager:add(thing({}, "later"))))
     assert.same({ nil, "closed" }, code_of(manager:load("any.lua")))
   end))
 
-  it("lives once", timed(function(_, client)
-    local manager = controller.manager { store = client }
+  it("lives once", managed(function(manager)
     manager:add(thing({}, "a"))
     manager:start()
     assert.error_matches(function() manager:start() end, "start: the manager is started")
@@ -174,9 +175,7 @@ describe("a manager", function()
     assert.is_true(manager:stop(0))
   end))
 
-  it("that was never started closes its caches when it is stopped", timed(function(_, client)
-    local manager = controller.manager { store = client }
-    local notes = {}
+  it("that was never started closes its caches when it is stopped", managed(function(manager, notes, client)
     manager:add(thing(notes, "a"))
     local informer = manager:add(client:informer("/a/"))
     assert.same({ nil, "timeout" }, code_of(manager:join(0)))
@@ -187,15 +186,13 @@ describe("a manager", function()
     assert.same({ nil, "closed" }, code_of(manager:wait_synced()))
   end))
 
-  it("tells how it stands", timed(function(_, client)
-    local manager = controller.manager { store = client }
+  it("tells how it stands", managed(function(manager, _, client)
     manager:add(client:informer("/a/"))
     manager:add(ticker("c"))
     assert.equal("keywatch.manager<2 things new>", tostring(manager))
     local status = manager:status()
     assert.same({ "new", false, true }, { status.state, status.has_synced, status.is_leader })
-    manager:start()
-    manager:wait_synced(1)
+    start_synced(manager)
     status = manager:status()
     assert.same({ "started", true }, { status.state, status.has_synced })
     assert.same({ "informer", "/a/", "started", false, true },
@@ -223,9 +220,7 @@ describe("the start of a manager that fails", function()
       error("no luck")
     end,
   } do
-    it("half way stops in reverse order what was started: one " .. how, timed(function(_, client)
-      local notes = {}
-      local manager = controller.manager { store = client }
+    it("half way stops in reverse order what was started: one " .. how, managed(function(manager, notes)
       for _, name in ipairs { "a", "b" } do manager:add(thing(notes, name)) end
       manager:add(thing(notes, "bad", { start = start }))
       manager:add(thing(notes, "never"))
@@ -240,12 +235,9 @@ describe("the start of a manager that fails", function()
     end))
   end
 
-  it("is not one that answers oddly and well", timed(function(_, client)
-    local notes = {}
-    local manager = controller.manager { store = client }
+  it("is not one that answers oddly and well", managed(function(manager, notes)
     manager:add(thing(notes, "number", { start = function() return 7 end, stop = function() return "x" end }))
-    manager:start()
-    assert(manager:wait_synced(1))
+    start_synced(manager)
     assert.is_true(manager:stop())
   end))
 
@@ -265,8 +257,7 @@ describe("the start of a manager that fails", function()
     assert.same({}, notes)
   end))
 
-  it("has an owner, also if nobody waits: join tells later", timed(function(_, client)
-    local manager = controller.manager { store = client }
+  it("has an owner, also if nobody waits: join tells later", managed(function(manager)
     manager:add(thing({}, "bad", { start = function() error("no luck") end }))
     manager:start()
     keywatch.sleep(5)
@@ -276,14 +267,11 @@ describe("the start of a manager that fails", function()
 end)
 
 describe("a thing that ends by itself", function()
-  it("with an error ends the manager: a controller whose channel is closed", timed(function(_, client)
-    local notes = {}
-    local manager = controller.manager { store = client }
+  it("with an error ends the manager: a controller whose channel is closed", managed(function(manager, notes)
     manager:add(thing(notes, "a"))
     local values = keywatch.channel(1)
     manager:add(controller.new { name = "c", sources = { values }, reconcile = function() end })
-    manager:start()
-    manager:wait_synced(1)
+    start_synced(manager)
     values:close()
     local ok, err = manager:join(60)
     assert.is_nil(ok)
@@ -293,12 +281,10 @@ describe("a thing that ends by itself", function()
     assert.same({ "start a", "stop a" }, notes)
   end))
 
-  it("without one is only told: a controller that the program stops", timed(function(_, client)
-    local manager = controller.manager { store = client }
+  it("without one is only told: a controller that the program stops", managed(function(manager)
     local one = manager:add(ticker("one"))
     manager:add(ticker("two"))
-    manager:start()
-    manager:wait_synced(1)
+    start_synced(manager)
     one:stop()
     keywatch.sleep(5)
     assert.is_true(has_logged("info the controller 'one' has been stopped by the program"))
@@ -308,8 +294,7 @@ describe("a thing that ends by itself", function()
     assert.is_true(manager:stop())
   end))
 
-  it("is not started by the program while it belongs to a manager", timed(function(_, client)
-    local manager = controller.manager { store = client }
+  it("is not started by the program while it belongs to a manager", managed(function(manager, _, client)
     local one = manager:add(ticker("one"))
     local elector = manager:add(controller.elector { store = client, name = "/e" })
     assert.error_matches(function() one:start() end,
@@ -318,8 +303,7 @@ describe("a thing that ends by itself", function()
     assert.error_matches(function() elector:start() end, "start: the elector '/e' belongs to a manager")
     local other = controller.manager { store = client }
     assert.error_matches(function() other:add(one) end, "add: the controller 'one' belongs to another manager")
-    manager:start()
-    manager:wait_synced(1)
+    start_synced(manager)
     one:stop()
     elector:stop()
     keywatch.sleep(5)
@@ -336,24 +320,20 @@ describe("a thing that ends by itself", function()
     assert.is_true(other:stop())
   end))
 
-  it("without a name is told by its place", timed(function(_, client)
-    local manager = controller.manager { store = client }
+  it("without a name is told by its place", managed(function(manager)
     manager:add(thing({}, "a"))
     for _ = 1, 2 do manager:add { start = function() end, stop = function() error("no luck") end } end
-    manager:start()
-    manager:wait_synced(1)
+    start_synced(manager)
     assert.same({ "a", "#2", "#3" }, { manager:status().things[1].name, manager:status().things[2].name,
       manager:status().things[3].name })
     local _, err = manager:stop()
     assert.matches("the thing #3, the thing #2$", err.message)
   end))
 
-  it("tells so by its status", timed(function(_, client)
+  it("tells so by its status", managed(function(manager)
     local failure
-    local manager = controller.manager { store = client }
     manager:add(thing({}, "t", { status = function() return { failure = failure } end }))
-    manager:start()
-    manager:wait_synced(1)
+    start_synced(manager)
     failure = "out of paper"
     assert.matches("the thing 't' has ended: out of paper", select(2, manager:join(10)).message)
   end))
@@ -364,30 +344,27 @@ describe("a thing that ends by itself", function()
         local client = world:client()
         local manager = controller.manager { store = client }
         local one = manager:add(client[method](client, "/a/"))
-        manager:start()
-        assert(manager:wait_synced(1))
+        start_synced(manager)
         one:close()
         assert.same({ nil, "closed" }, code_of(manager:join(10)))
       end)
     end
   end)
 
-  it("ends the manager: the store is closed under it", function()
-    testing.run(function(world)
-      for _, store in ipairs { world:client(), keywatch.open() } do
-        local notes = {}
-        local manager = controller.manager { store = store }
-        local informer = manager:add(store:informer("/a/"))
-        manager:add(thing(notes, "a"))
-        manager:add(controller.new { name = "c", sources = { informer }, reconcile = function() end })
-        manager:start()
-        assert(manager:wait_synced(5))
-        store:close()
-        assert.same({ nil, "closed" }, code_of(manager:join(10)))
-        assert.same({ "start a", "stop a" }, notes)
-      end
-    end)
-  end)
+  it("ends the manager: the store is closed under it", within.world(function(world)
+    for _, store in ipairs { world:client(), keywatch.open() } do
+      local notes = {}
+      local manager = controller.manager { store = store }
+      local informer = manager:add(store:informer("/a/"))
+      manager:add(thing(notes, "a"))
+      manager:add(controller.new { name = "c", sources = { informer }, reconcile = function() end })
+      manager:start()
+      assert(manager:wait_synced(5))
+      store:close()
+      assert.same({ nil, "closed" }, code_of(manager:join(10)))
+      assert.same({ "start a", "stop a" }, notes)
+    end
+  end))
 
   it("ends the manager: the store is closed, and there is nothing but tables", timed(function(_, client)
     local notes = {}
@@ -406,9 +383,8 @@ end)
 -- {====== Stopping ======
 
 describe("the stop of a manager", function()
-  it("interrupts a start: the waiting start is cancelled, and what was started is stopped", timed(function(_, client)
+  it("interrupts a start: the waiting start is cancelled, and what was started is stopped", managed(function(manager)
     local notes, raised = {}, nil
-    local manager = controller.manager { store = client }
     manager:add(thing(notes, "a"))
     manager:add(thing(notes, "slow", { start = function()
       local ok, err = pcall(keywatch.sleep, 1000)
@@ -426,9 +402,8 @@ describe("the stop of a manager", function()
     assert.is_true(manager:join())
   end))
 
-  it("interrupts the wait for an informer", timed(function(world, client)
+  it("interrupts the wait for an informer", managed(function(manager, _, client, world)
     world.server:stop()
-    local manager = controller.manager { store = client }
     local informer = manager:add(client:informer("/a/"))
     manager:start()
     keywatch.sleep(1)
@@ -437,9 +412,7 @@ describe("the stop of a manager", function()
     assert.equal("closed", informer:error().code)
   end))
 
-  it("stops what has started all the same", timed(function(_, client)
-    local notes = {}
-    local manager = controller.manager { store = client }
+  it("stops what has started all the same", managed(function(manager, notes)
     manager:add(thing(notes, "stubborn", { start = function() pcall(keywatch.sleep, 1000) end }))
     manager:start()
     keywatch.sleep(1)
@@ -447,9 +420,7 @@ describe("the stop of a manager", function()
     assert.same({ "start stubborn", "stop stubborn" }, notes)
   end))
 
-  it("leaves a start behind that does not end", timed(function(_, client)
-    local notes = {}
-    local manager = controller.manager { store = client }
+  it("leaves a start behind that does not end", managed(function(manager, notes)
     manager:add(thing(notes, "stubborn", { start = function()
       keywatch.shield(1000, keywatch.sleep, 1000)
     end }))
@@ -461,14 +432,11 @@ describe("the stop of a manager", function()
     assert.is_true(has_logged("the thing 'stubborn' was told to stop while it started, and goes on"))
   end, { leftovers = "cancel" }))
 
-  it("goes on after a stop that raises, and says so", timed(function(_, client)
-    local notes = {}
-    local manager = controller.manager { store = client }
+  it("goes on after a stop that raises, and says so", managed(function(manager, notes)
     manager:add(thing(notes, "a"))
     manager:add(thing(notes, "raises", { stop = function() error("no luck") end }))
     manager:add(thing(notes, "refuses", { stop = function() return nil, "too busy" end }))
-    manager:start()
-    manager:wait_synced(1)
+    start_synced(manager)
     local ok, err = manager:stop()
     assert.same({ nil, "timeout" }, { ok, err.code })
     assert.matches("not everything has stopped well: the thing 'refuses', the thing 'raises'", err.message)
@@ -496,19 +464,14 @@ describe("the stop of a manager", function()
     ["raises an odd error"] = function() error(ODD) end,
     ["returns an odd error"] = function() return nil, ODD end,
   } do
-    it("ends after one that " .. what, timed(function(_, client)
-      local notes = {}
-      local manager = controller.manager { store = client }
+    it("ends after one that " .. what, managed(function(manager, notes)
       manager:add(thing(notes, "a", { stop = fails }))
-      manager:start()
-      manager:wait_synced(1)
+      start_synced(manager)
       assert.same({ nil, "timeout" }, code_of(manager:stop(5)))
       assert.same({ "start a", "stop a" }, notes)
     end))
 
-    it("comes by itself after a start that " .. what, timed(function(_, client)
-      local notes = {}
-      local manager = controller.manager { store = client }
+    it("comes by itself after a start that " .. what, managed(function(manager, notes)
       manager:add(thing(notes, "a", { start = fails }))
       manager:start()
       local ok, err = manager:join(5)
@@ -519,8 +482,7 @@ describe("the stop of a manager", function()
   end
 
   for _, field in ipairs { "failure", "trouble" } do
-    it("is not prevented by a status with an odd " .. field, timed(function(_, client)
-      local manager = controller.manager { store = client }
+    it("is not prevented by a status with an odd " .. field, managed(function(manager)
       manager:add(thing({}, "a", { status = function() return { [field] = ODD } end }))
       manager:add(thing({}, "b", { status = function() return ODD end }))
       manager:start()
@@ -539,8 +501,7 @@ describe("the stop of a manager", function()
         while true do keywatch.sleep(100) end
       end }))
     end
-    manager:start()
-    manager:wait_synced(1)
+    start_synced(manager)
     local before = keywatch.now()
     local ok, err = manager:stop()
     assert.same({ nil, "timeout" }, { ok, err.code })
@@ -548,15 +509,12 @@ describe("the stop of a manager", function()
     assert.same({ 9, 0, 0, 0, 0, 0 }, told)
   end))
 
-  it("leaves something behind that goes on after it was cancelled", timed(function(_, client)
-    local notes = {}
-    local manager = controller.manager { store = client }
+  it("leaves something behind that goes on after it was cancelled", managed(function(manager, notes)
     manager:add(thing(notes, "a"))
     manager:add(thing({}, "stubborn", { stop = function()
       keywatch.shield(1000, keywatch.sleep, 1000)
     end }))
-    manager:start()
-    manager:wait_synced(1)
+    start_synced(manager)
     local before = keywatch.now()
     assert.same({ nil, "timeout" }, code_of(manager:stop(5)))
     assert.is_true(keywatch.now() - before <= 5 + 1.5 + 0.4)
@@ -575,15 +533,13 @@ describe("the stop of a manager", function()
     assert.is_true(left > 0.9, left)
   end))
 
-  it("may be called twice, and by several tasks", timed(function(_, client)
+  it("may be called twice, and by several tasks", managed(function(manager)
     local stops = 0
-    local manager = controller.manager { store = client }
     manager:add(thing({}, "a", { stop = function()
       stops = stops + 1
       keywatch.sleep(5)
     end }))
-    manager:start()
-    manager:wait_synced(1)
+    start_synced(manager)
     local results = {}
     local tasks = {}
     for i = 1, 3 do tasks[i] = keywatch.spawn(function() results[i] = manager:stop() end) end
@@ -592,8 +548,7 @@ describe("the stop of a manager", function()
     assert.equal(1, stops)
   end))
 
-  it("ends earlier if it is told so: with 0 at once", timed(function(_, client)
-    local manager = controller.manager { store = client }
+  it("ends earlier if it is told so: with 0 at once", managed(function(manager)
     local cancelled, told = 0, {}
     manager:add(ticker("hangs", function()
       local ok, err = pcall(keywatch.sleep, 1000)
@@ -841,9 +796,7 @@ describe("a manager with an election", function()
 
   it("fails if what needs it does not stop", timed(function(world)
     local a = pair(world)
-    a.manager:add(ticker("c", function()
-      keywatch.shield(1000, keywatch.sleep, 1000)
-    end))
+    a.manager:add(ticker("c", function() keywatch.shield(1000, keywatch.sleep, 1000) end))
     a.manager:start()
     await(function() return a.manager:status().things[2].status and a.manager:status().things[2].status.busy == 1 end)
     world.server:lose_lease(world.server.store:leases()[1])
@@ -896,19 +849,16 @@ describe("the health of a manager", function()
     return table.concat(list, "\n")
   end
 
-  it("is good while all is well, and follows the state", timed(function(_, client)
-    local manager = controller.manager { store = client }
+  it("is good while all is well, and follows the state", managed(function(manager)
     manager:add(ticker("c"))
     assert.equal("the manager is not started", texts(manager))
-    manager:start()
-    manager:wait_synced(1)
+    start_synced(manager)
     assert.equal("", texts(manager))
     manager:stop()
     assert.equal("the manager has stopped", texts(manager))
   end))
 
-  it("tells of informers and connections that fail for long", timed(function(world, client)
-    local manager = controller.manager { store = client }
+  it("tells of informers and connections that fail for long", managed(function(manager, _, client, world)
     manager:add(client:informer("/a/"))
     manager:add(client:cache("/a/"))
     manager:start()
@@ -926,11 +876,8 @@ describe("the health of a manager", function()
     manager:stop()
   end))
 
-  it("tells of a worker past its deadline, and of a start that takes long", timed(function(_, client)
-    local manager = controller.manager { store = client }
-    manager:add(ticker("c", function()
-      keywatch.shield(30, keywatch.sleep, 30)
-    end, { timeout = 2 }))
+  it("tells of a worker past its deadline, and of a start that takes long", managed(function(manager)
+    manager:add(ticker("c", function() keywatch.shield(30, keywatch.sleep, 30) end, { timeout = 2 }))
     manager:add(thing({}, "slow", { start = function() keywatch.sleep(60) end }))
     manager:start()
     keywatch.sleep(5)
@@ -941,8 +888,7 @@ describe("the health of a manager", function()
     manager:stop(1)
   end, { leftovers = "cancel" }))
 
-  it("tells of tables that raise, have trouble, or have not synced", timed(function(_, client)
-    local manager = controller.manager { store = client }
+  it("tells of tables that raise, have trouble, or have not synced", managed(function(manager)
     manager:add(thing({}, "a", { status = function() error("no luck") end }))
     manager:add(thing({}, "b", { status = function() return { trouble = "no ink" } end }))
     manager:add(thing({}, "c", { has_synced = function() return false end }))
@@ -958,8 +904,7 @@ describe("the health of a manager", function()
     manager:stop()
   end))
 
-  it("tells at once of a method that waits, whoever asks", timed(function(_, client)
-    local manager = controller.manager { store = client }
+  it("tells at once of a method that waits, whoever asks", managed(function(manager)
     manager:add(thing({}, "a", { has_synced = function()
       keywatch.sleep(0.001)
       return true
@@ -975,8 +920,7 @@ describe("the health of a manager", function()
     manager:stop()
   end))
 
-  it("tells what the manager has failed with", timed(function(_, client)
-    local manager = controller.manager { store = client }
+  it("tells what the manager has failed with", managed(function(manager)
     manager:add(thing({}, "a", { start = function() error("no luck", 0) end }))
     manager:start()
     manager:join()
@@ -1061,7 +1005,7 @@ describe("a handler whose function hangs", function()
   end
 
   for _, where in ipairs { "its first call", "a transform", "an index", "a controller's map" } do
-    it("is reported where that is " .. where, timed(function(_, client)
+    it("is reported where that is " .. where, managed(function(manager, _, client)
       local gate = keywatch.channel()
       local function hang(object)
         gate:receive()
@@ -1072,7 +1016,6 @@ describe("a handler whose function hangs", function()
         transform = where == "a transform" and hang or nil, indexes = where == "an index" and { i = hang } or nil,
       })
       if where == "its first call" then lamps:add_handler { add = hang } end
-      local manager = controller.manager { store = client }
       manager:add(lamps)
       if where == "a controller's map" then
         manager:add(controller.new { name = "c", sources = { { lamps, map = hang } }, reconcile = function() end })
@@ -1100,7 +1043,7 @@ describe("a controller file", function()
     return path
   end
 
-  it("is called with the manager and the arguments, and adds things", timed(function(_, client)
+  it("is called with the manager and the arguments, and adds things", managed(function(manager, _, client)
     local path = write [[
       local controller = require "keywatch.controller"
       return function(manager, name, value)
@@ -1109,7 +1052,6 @@ describe("a controller file", function()
           return context.store:put("/b/" .. key:sub(4), value)
         end })
       end]]
-    local manager = controller.manager { store = client }
     assert.is_true(manager:load(path, "copy", "7"))
     assert.equal("copy", manager:status().things[2].name)
     manager:start()
@@ -1144,8 +1086,7 @@ describe("a controller file", function()
   }
 
   for _, bad in ipairs(BAD) do
-    it("that " .. bad[1] .. " is an error, and adds nothing", timed(function(_, client)
-      local manager = controller.manager { store = client }
+    it("that " .. bad[1] .. " is an error, and adds nothing", managed(function(manager)
       local path = bad[2] and write(bad[2]) or "/no/such/file.lua"
       local ok, err = manager:load(path)
       assert.same({ nil, "failed_precondition" }, { ok, err.code })
@@ -1173,7 +1114,7 @@ describe("a controller file", function()
     end
   end))
 
-  it("that waits starts nothing before it has returned", timed(function(_, client)
+  it("that waits starts nothing before it has returned", managed(function(manager, notes)
     local path = write [[
       local keywatch = require "keywatch"
       return function(manager, thing, inner)
@@ -1182,8 +1123,6 @@ describe("a controller file", function()
         if inner then assert(manager:load(inner, thing.other)) end
         keywatch.sleep(5)
       end]]
-    local notes = {}
-    local manager = controller.manager { store = client }
     manager:add(thing(notes, "before"))
     manager:start()
     local one = thing(notes, "loaded")

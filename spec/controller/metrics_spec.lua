@@ -62,9 +62,7 @@ describe("the metrics of a manager", function()
     for _, name in ipairs {
       "keywatch_controller_reconciles_total", "keywatch_work_queue_depth", "keywatch_work_queue_retries_total",
       "keywatch_elector_leading", "keywatch_informer_objects", "keywatch_informer_gaps_total", "keywatch_cache_keys",
-    } do
-      assert(now[name], name)
-    end
+    } do assert(now[name], name) end
     local list = {}
     for i, sample in ipairs(now.keywatch_controller_reconciles_total.samples) do
       list[i] = sample.labels.controller .. " " .. sample.labels.outcome .. " " .. sample.value

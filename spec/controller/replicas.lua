@@ -20,9 +20,7 @@ local replicas = { SETS = SETS, PARTS = PARTS, FINALIZER = FINALIZER }
 -- {====== Texts ======
 
 --- The value of a parent.
-function replicas.parent(n, image)
-  return ('{"replicas":%d,"image":"%s"}'):format(n, image)
-end
+function replicas.parent(n, image) return ('{"replicas":%d,"image":"%s"}'):format(n, image) end
 
 --- The value of a child.
 function replicas.child(owner, image, term)
@@ -30,9 +28,7 @@ function replicas.child(owner, image, term)
 end
 
 --- The key of the n-th child of a parent.
-function replicas.child_key(owner, n)
-  return ("%s%s/%d"):format(PARTS, owner:sub(#SETS + 1), n)
-end
+function replicas.child_key(owner, n) return ("%s%s/%d"):format(PARTS, owner:sub(#SETS + 1), n) end
 
 -- }======
 

@@ -2,9 +2,9 @@
 
 local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
-local testing = require "keywatch.testing"
 
 local logs = require "spec.controller.logs"
+local in_world = require("spec.support.within").world
 
 local cjson = require "cjson"
 
@@ -24,10 +24,6 @@ local function take(list, seconds)
   local copy = {}
   for i = 1, #list do copy[i], list[i] = list[i], nil end
   return copy
-end
-
-local function in_world(fn)
-  return function() testing.run(fn) end
 end
 
 describe("a source of a controller", function()
@@ -595,9 +591,7 @@ describe("a source of a controller", function()
 
   it("with `owner` makes requests of the owners of objects, also of the one before", in_world(function()
     local store = keywatch.open()
-    local function put(key, owner)
-      store:put(key, cjson.encode { metadata = { owner = owner } })
-    end
+    local function put(key, owner) store:put(key, cjson.encode { metadata = { owner = owner } }) end
     put("/child/1", "/parent/1")
     store:put("/child/orphan", "{}")
     local children = store:informer("/child/", { codec = "json" })

@@ -6,6 +6,7 @@ local keywatch = require "keywatch"
 local logs = require "spec.controller.logs"
 local network = require "spec.support.network"
 local proxy = require "spec.support.proxy"
+local within = require "spec.support.within"
 
 --- Waits until a function returns true.
 local function await(fn)
@@ -73,26 +74,24 @@ network.of_each(function(kind, tag)
       return specs
     end
 
-    it("brings about what is wished: objects that exist, change, and go, also behind its back", function()
-      keywatch.run(function()
-        local one, client, close = copying()
-        for i = 1, 30 do client:put("/spec/" .. i, "first") end
-        client:put("/copy/orphan", "x")
-        one:start()
-        await_equal(client)
-        for i = 1, 30, 3 do client:put("/spec/" .. i, "second") end
-        for i = 2, 30, 3 do client:delete("/spec/" .. i) end
-        client:put("/copy/3", "by somebody else")
-        client:delete("/copy/6")
-        local specs = await_equal(client)
-        assert.equal("second", specs["1"])
-        assert.is_nil(specs["2"])
-        assert.is_true(one:stop())
-        local status = one:status()
-        assert.same({ 0, 0, "idle" }, { status.failed, status.busy, status.state })
-        close()
-      end)
-    end)
+    it("brings about what is wished: objects that exist, change, and go, also behind its back", within.task(function()
+      local one, client, close = copying()
+      for i = 1, 30 do client:put("/spec/" .. i, "first") end
+      client:put("/copy/orphan", "x")
+      one:start()
+      await_equal(client)
+      for i = 1, 30, 3 do client:put("/spec/" .. i, "second") end
+      for i = 2, 30, 3 do client:delete("/spec/" .. i) end
+      client:put("/copy/3", "by somebody else")
+      client:delete("/copy/6")
+      local specs = await_equal(client)
+      assert.equal("second", specs["1"])
+      assert.is_nil(specs["2"])
+      assert.is_true(one:stop())
+      local status = one:status()
+      assert.same({ 0, 0, "idle" }, { status.failed, status.busy, status.state })
+      close()
+    end))
 
     it("of a leader that is cut off in the middle of a request ends before the next one leads, and writes nothing late",
       function()
@@ -147,27 +146,25 @@ network.of_each(function(kind, tag)
         end)
       end)
 
-    it("does so though the connection is cut again and again", function()
-      keywatch.run(function()
-        local gate = proxy.start(server.url)
-        local direct = network.connect(server.url)
-        local one, _, close = copying(gate)
-        one:start()
-        for round = 1, 8 do
-          for i = 1, 10 do direct:put("/spec/" .. i, ("%d-%d"):format(round, i)) end
-          if round % 2 == 0 then direct:delete("/spec/" .. round) end
-          gate:cut()
-          if round == 4 then
-            gate:refuse()
-            keywatch.sleep(0.1)
-            gate:accept_again()
-          end
+    it("does so though the connection is cut again and again", within.task(function()
+      local gate = proxy.start(server.url)
+      local direct = network.connect(server.url)
+      local one, _, close = copying(gate)
+      one:start()
+      for round = 1, 8 do
+        for i = 1, 10 do direct:put("/spec/" .. i, ("%d-%d"):format(round, i)) end
+        if round % 2 == 0 then direct:delete("/spec/" .. round) end
+        gate:cut()
+        if round == 4 then
+          gate:refuse()
+          keywatch.sleep(0.1)
+          gate:accept_again()
         end
-        await_equal(direct)
-        assert.is_true(one:has_synced())
-        assert.is_true(one:stop())
-        close()
-      end)
-    end)
+      end
+      await_equal(direct)
+      assert.is_true(one:has_synced())
+      assert.is_true(one:stop())
+      close()
+    end))
   end)
 end)

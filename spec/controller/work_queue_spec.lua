@@ -7,6 +7,7 @@ local testing = require "keywatch.testing"
 
 local logs = require "spec.controller.logs"
 local steps = require "spec.controller.steps"
+local within = require "spec.support.within"
 
 local function new(opts) return controller.work_queue(opts) end
 
@@ -119,41 +120,39 @@ describe("a work queue", function()
       assert.same({ "a", "b", "c" }, got)
     end))
 
-    it("all items of 50 producers to 10 consumers, and no item to two of them at once #slow", function()
-      testing.run(function()
-        for _, ending in ipairs { "close", "drain" } do
-          local queue, busy, got, producers, consumers = new(), {}, {}, {}, {}
-          for i = 1, 50 do
-            producers[i] = keywatch.spawn(function()
-              for j = 1, 50 do
-                queue:add(("%d-%d"):format(i, j % 40))
-                if j % 7 == 0 then keywatch.sleep(0.001 * (i % 5)) end
-              end
-            end)
-          end
-          for i = 1, 10 do
-            consumers[i] = keywatch.spawn(function()
-              for item in function() return (queue:get()) end do
-                assert.is_nil(busy[item])
-                busy[item], got[item] = true, true
-                keywatch.sleep(0.003)
-                busy[item] = nil
-                queue:done(item)
-              end
-            end)
-          end
-          assert.is_true(keywatch.join(producers))
-          queue[ending](queue)
-          assert.is_false(queue:add("late"))
-          assert.is_true(keywatch.join(consumers))
-          local n = 0
-          for _ in pairs(got) do n = n + 1 end
-          assert.equal(2000, n)
-          assert.is_nil(got.late)
-          assert.same({ 0, 0 }, { queue:status().depth, queue:status().active })
+    it("all items of 50 producers to 10 consumers, and no item to two of them at once #slow", within.world(function()
+      for _, ending in ipairs { "close", "drain" } do
+        local queue, busy, got, producers, consumers = new(), {}, {}, {}, {}
+        for i = 1, 50 do
+          producers[i] = keywatch.spawn(function()
+            for j = 1, 50 do
+              queue:add(("%d-%d"):format(i, j % 40))
+              if j % 7 == 0 then keywatch.sleep(0.001 * (i % 5)) end
+            end
+          end)
         end
-      end)
-    end)
+        for i = 1, 10 do
+          consumers[i] = keywatch.spawn(function()
+            for item in function() return (queue:get()) end do
+              assert.is_nil(busy[item])
+              busy[item], got[item] = true, true
+              keywatch.sleep(0.003)
+              busy[item] = nil
+              queue:done(item)
+            end
+          end)
+        end
+        assert.is_true(keywatch.join(producers))
+        queue[ending](queue)
+        assert.is_false(queue:add("late"))
+        assert.is_true(keywatch.join(consumers))
+        local n = 0
+        for _ in pairs(got) do n = n + 1 end
+        assert.equal(2000, n)
+        assert.is_nil(got.late)
+        assert.same({ 0, 0 }, { queue:status().depth, queue:status().active })
+      end
+    end))
   end)
 
   describe("lets who gets", function()

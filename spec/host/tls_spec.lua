@@ -26,9 +26,7 @@ local BEGIN = [[
   end
 ]]
 
-local function begin()
-  return BEGIN:format(certificates.directory())
-end
+local function begin() return BEGIN:format(certificates.directory()) end
 
 --- Runs a program, which must end by itself and print what is expected.
 local function expect(printed, text)

@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"
+local within = require "spec.support.within"
 
 -- Each returns an owner and a function that closes it.
 local OWNERS = {
@@ -242,16 +243,14 @@ for name, open in pairs(OWNERS) do
       assert.equal(2, owner:range("\255", { prefix = true }).count)
     end)
 
-    it("is used after the owner's fashion in tasks", function()
-      keywatch.run(function()
-        local tasks = {}
-        for i = 1, 10 do
-          tasks[i] = keywatch.spawn(function() assert(space:put("k" .. i, "v")) end)
-        end
-        for _, task in ipairs(tasks) do assert(task:join()) end
-        assert.equal(10, space:range("k", { prefix = true, count_only = true }).count)
-      end)
-    end)
+    it("is used after the owner's fashion in tasks", within.task(function()
+      local tasks = {}
+      for i = 1, 10 do
+        tasks[i] = keywatch.spawn(function() assert(space:put("k" .. i, "v")) end)
+      end
+      for _, task in ipairs(tasks) do assert(task:join()) end
+      assert.equal(10, space:range("k", { prefix = true, count_only = true }).count)
+    end))
 
     it("is closed alone", function()
       local watch = assert(space:watch("a"))

@@ -18,16 +18,17 @@ local function finish(store)
   return n
 end
 
+local function with_store(fn) return function() fn(keywatch.open { now = 0 }) end end
+
 describe("compaction", function()
-  it("answers with the current revision and leaves it", function()
-    local store = keywatch.open { now = 0 }
+  it("answers with the current revision and leaves it", with_store(function(store)
     store:put("a", "1")
     store:put("a", "2")
     assert.same({ revision = 3 }, store:compact(2))
     assert.equal(3, store:status().revision)
     assert.same({ revision = 3 }, store:compact(3, { physical = true }))
     assert.equal(4, store:put("a", "3").revision)
-  end)
+  end))
 
   it("is seen by readers at once: what is older cannot be read, the revision itself and later can", function()
     local store = keywatch.open { now = 0, step_records = 1 }
@@ -40,8 +41,7 @@ describe("compaction", function()
       store:get("a").value })
   end)
 
-  it("tells the compacted revision with the error and in the status", function()
-    local store = keywatch.open { now = 0 }
+  it("tells the compacted revision with the error and in the status", with_store(function(store)
     assert.equal(-1, store:status().compact_revision)
     for i = 1, 5 do store:put("a", tostring(i)) end
     store:compact(4)
@@ -50,10 +50,9 @@ describe("compaction", function()
     assert.equal(4, err.compact_revision)
     _, err = store:compact(4)
     assert.equal(4, err.compact_revision)
-  end)
+  end))
 
-  it("refuses a revision that is compacted already, or still to come", function()
-    local store = keywatch.open { now = 0 }
+  it("refuses a revision that is compacted already, or still to come", with_store(function(store)
     for i = 1, 5 do store:put("a", tostring(i)) end
     store:compact(4, { physical = true })
     local before = state.of(store)
@@ -61,10 +60,9 @@ describe("compaction", function()
     assert.equal("compacted", code(store:compact(3, { physical = true })))
     assert.equal("future_revision", code(store:compact(7)))
     state.expect(store, before)
-  end)
+  end))
 
-  it("keeps of each key what it was at that revision, and everything later", function()
-    local store = keywatch.open { now = 0 }
+  it("keeps of each key what it was at that revision, and everything later", with_store(function(store)
     store:put("a", "1") -- 2
     store:put("b", "1") -- 3
     store:put("a", "2") -- 4
@@ -75,29 +73,26 @@ describe("compaction", function()
     for revision = 5, 7 do past[revision] = store:range("", at(revision)) end
     store:compact(5, { physical = true })
     for revision = 5, 7 do assert.same(past[revision], store:range("", at(revision))) end
-  end)
+  end))
 
-  it("leaves versions and create_revisions as they are", function()
-    local store = keywatch.open { now = 0 }
+  it("leaves versions and create_revisions as they are", with_store(function(store)
     for i = 1, 10 do store:put("a", tostring(i)) end
     store:compact(11, { physical = true })
     store:put("a", "11")
     local kv = store:get("a")
     assert.same({ 2, 12, 11 }, { kv.create_revision, kv.mod_revision, kv.version })
-  end)
+  end))
 
-  it("gives back the memory of what it forgets", function()
-    local store = keywatch.open { now = 0 }
+  it("gives back the memory of what it forgets", with_store(function(store)
     store:put("a", ("x"):rep(1000))
     local small = store:status().db_size
     for _ = 1, 100 do store:put("a", ("x"):rep(1000)) end
     assert.is_true(store:status().db_size > small + 100000)
     store:compact(102, { physical = true })
     assert.equal(small, store:status().db_size)
-  end)
+  end))
 
-  it("forgets a key that was deleted before the revision, wholly", function()
-    local store = keywatch.open { now = 0 }
+  it("forgets a key that was deleted before the revision, wholly", with_store(function(store)
     for _ = 1, 3 do store:put("a", "") end
     store:delete("a")
     store:put("b", "")
@@ -106,7 +101,7 @@ describe("compaction", function()
     only_b:put("b", "")
     assert.equal(only_b:status().db_size, store:status().db_size)
     assert.equal("b", keys(store:range("", everything)))
-  end)
+  end))
 
   it("keeps the mark of a delete at the revision itself, until the next compaction", function()
     local function size_after(...)
@@ -124,8 +119,7 @@ describe("compaction", function()
     assert.equal(b, size_after(2, 3, 4))
   end)
 
-  it("keeps nothing of a key that a transaction made and deleted before the revision", function()
-    local store = keywatch.open { now = 0 }
+  it("keeps nothing of a key that a transaction made and deleted before the revision", with_store(function(store)
     store:put("a", "")
     store:txn { success = { { txn = { success = { { put = "b", value = "" } } } }, { txn = { success = {
       { delete = "b" } } } } } }
@@ -134,10 +128,9 @@ describe("compaction", function()
     assert.equal("a", keys(store:range("", everything)))
     assert.equal(5, store:put("b", "").revision)
     assert.equal(1, store:get("b").version)
-  end)
+  end))
 
-  it("can be at revision 0 and 1, before which nothing is", function()
-    local store = keywatch.open { now = 0 }
+  it("can be at revision 0 and 1, before which nothing is", with_store(function(store)
     store:put("a", "")
     assert.same({ revision = 2 }, store:compact(0))
     assert.equal(0, store:status().compact_revision)
@@ -145,10 +138,9 @@ describe("compaction", function()
     assert.equal("compacted", code(store:compact(1)))
     assert.equal(0, store:range("", at(1)).count)
     assert.equal("a", keys(store:range("", at(2))))
-  end)
+  end))
 
-  it("leaves leases and their keys", function()
-    local store = keywatch.open { now = 0 }
+  it("leaves leases and their keys", with_store(function(store)
     local lease = store:lease(10)
     for _ = 1, 5 do store:put("a", "", { lease = lease }) end
     store:compact(6, { physical = true })
@@ -156,7 +148,7 @@ describe("compaction", function()
     assert.equal(7, lease:revoke().revision)
     assert.is_nil(store:get("a"))
     assert.equal(1, store:range("", at(6)).count)
-  end)
+  end))
 
   it("does not change the hash of what stays, whether it has run or only begun", function()
     local store = keywatch.open { now = 0, step_records = 1 }

@@ -6,9 +6,7 @@ local answer = require "spec.support.answer"
 
 local code = answer.code
 
-local function holds(store, ...)
-  return assert(store:txn { compare = { ... } }).succeeded
-end
+local function holds(store, ...) return assert(store:txn { compare = { ... } }).succeeded end
 
 -- a has version 2, create_revision 3, mod_revision 5, value "m" and lease 7.
 local function new_store()
@@ -31,6 +29,8 @@ local truths = {
   ["<"] = { false, false, true },
 }
 
+local function with_store(fn) return function() fn(new_store()) end end
+
 describe("a compare of", function()
   local cases = {
     { "a version", "version", { 1, 2, 3 } },
@@ -45,33 +45,29 @@ describe("a compare of", function()
   for _, case in ipairs(cases) do
     local title, target, operands = case[1], case[2], case[3]
 
-    it(title .. " knows equal, not equal, greater and less", function()
-      local store = new_store()
+    it(title .. " knows equal, not equal, greater and less", with_store(function(store)
       for _, op in ipairs(ops) do
         local found = {}
         for i, operand in ipairs(operands) do found[i] = holds(store, { key = "a", op = op, [target] = operand }) end
         assert.same(truths[op], found)
       end
-    end)
+    end))
   end
 
-  it("anything is one of equality unless it says otherwise", function()
-    local store = new_store()
+  it("anything is one of equality unless it says otherwise", with_store(function(store)
     assert.is_true(holds(store, { key = "a", version = 2 }))
     assert.is_false(holds(store, { key = "a", version = 1 }))
-  end)
+  end))
 
-  it("a lease takes ids of all signs", function()
-    local store = new_store()
+  it("a lease takes ids of all signs", with_store(function(store)
     assert.is_true(holds(store, { key = "a", lease = -1, op = ">" }))
     assert.is_true(holds(store, { key = "a", lease = "-9223372036854775808", op = ">" }))
     assert.is_true(holds(store, { key = "a", lease = "9223372036854775807", op = "<" }))
-  end)
+  end))
 
-  it("a lease takes the lease itself", function()
-    local store = new_store()
+  it("a lease takes the lease itself", with_store(function(store)
     assert.is_true(holds(store, { key = "a", lease = store:lease_by_id(7) }))
-  end)
+  end))
 end)
 
 describe("a compare with a missing key", function()
@@ -89,20 +85,18 @@ describe("a compare with a missing key", function()
     end)
   end
 
-  it("fails for every value, also for one that is not equal", function()
-    local store = new_store()
+  it("fails for every value, also for one that is not equal", with_store(function(store)
     for _, op in ipairs(ops) do
       assert.is_false(holds(store, { key = "none", op = op, value = "" }))
       assert.is_false(holds(store, { key = "none", op = op, value = "x" }))
     end
-  end)
+  end))
 
-  it("takes a deleted key for missing", function()
-    local store = new_store()
+  it("takes a deleted key for missing", with_store(function(store)
     store:delete("a")
     assert.is_true(holds(store, { key = "a", version = 0 }, { key = "a", create_revision = 0 }))
     assert.is_false(holds(store, { key = "a", value = "m", op = "!=" }))
-  end)
+  end))
 end)
 
 describe("a compare over a range", function()
@@ -164,12 +158,11 @@ describe("a compare over a range", function()
 end)
 
 describe("compares", function()
-  it("hold together if each of them holds", function()
-    local store = new_store()
+  it("hold together if each of them holds", with_store(function(store)
     assert.is_true(holds(store, { key = "a", version = 2 }, { key = "a", value = "m" }, { key = "z", version = 2 }))
     assert.is_false(holds(store, { key = "a", version = 2 }, { key = "a", value = "m" }, { key = "z", version = 1 }))
     assert.is_false(holds(store, { key = "a", version = 1 }, { key = "a", value = "m" }, { key = "z", version = 2 }))
-  end)
+  end))
 
   it("hold if there are none", function()
     assert.is_true(new_store():txn({}).succeeded)

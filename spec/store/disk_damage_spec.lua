@@ -173,13 +173,9 @@ describe("a damaged store #slow", function()
     end
   end)
 
-  it("is refused when its tables are others", function()
-    expect_refused(replacing("records", "recipes"), DAMAGED)
-  end)
+  it("is refused when its tables are others", function() expect_refused(replacing("records", "recipes"), DAMAGED) end)
 
-  it("is refused when a record is another one", function()
-    expect_refused(replacing("key 77", "key 7x"), DAMAGED)
-  end)
+  it("is refused when a record is another one", function() expect_refused(replacing("key 77", "key 7x"), DAMAGED) end)
 
   --- Expects that a store is refused whose checksums are right.
   local function expect_refused_with_checksums(bytes, damage)
@@ -203,9 +199,7 @@ describe("a damaged store #slow", function()
       forging_number("compact_revision", "^.*$", zeros .. "\9"),
       forging_number("compacted_until", "^.*$", zeros .. "\1"),
       forging(1, zeros .. "\4\0\0\0\99\0", zeros .. "\4\255\255\255\255\0", "", ""), -- the last record
-    } do
-      expect_refused_with_checksums(bytes, damage)
-    end
+    } do expect_refused_with_checksums(bytes, damage) end
   end)
 
   it("is refused when the time of a lease cannot be", function()

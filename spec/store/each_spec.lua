@@ -30,15 +30,8 @@ describe("each", function()
   it("gives the same whatever the size of a page", function()
     local store = store_of("a", "a\0", "a\0\0", "aa", "b", "b\255", "c")
     local ranges = {
-      { "a" },
-      { "a", prefix = true },
-      { "", prefix = true },
-      { "", from_key = true },
-      { "aa", from_key = true },
-      { "a", range_end = "b" },
-      { "a", range_end = "a\0" },
-      { "a", range_end = "\0" },
-      { "b", range_end = "a" },
+      { "a" }, { "a", prefix = true }, { "", prefix = true }, { "", from_key = true }, { "aa", from_key = true },
+      { "a", range_end = "b" }, { "a", range_end = "a\0" }, { "a", range_end = "\0" }, { "b", range_end = "a" },
       { "none", prefix = true },
     }
     for _, range in ipairs(ranges) do

@@ -12,6 +12,8 @@ local function pass_time(store, now)
   while store:step(now) do end -- luacheck: ignore 542
 end
 
+local function with_store(fn) return function() fn(keywatch.open { now = 0 }) end end
+
 describe("a lease", function()
   it("lives until its time is over, and not longer", function()
     local store = keywatch.open { now = 100 }
@@ -37,40 +39,35 @@ describe("a lease", function()
     assert.equal("a b c d e", keys(store:range("", { prefix = true, revision = 6 })))
   end)
 
-  it("that ends without keys leaves the revision", function()
-    local store = keywatch.open { now = 0 }
+  it("that ends without keys leaves the revision", with_store(function(store)
     store:lease(10)
     pass_time(store, 10)
     assert.same({ 1, 0 }, { store:status().revision, store:status().leases })
-  end)
+  end))
 
-  it("that ended leaves its id free", function()
-    local store = keywatch.open { now = 0 }
+  it("that ended leaves its id free", with_store(function(store)
     store:lease(10, { id = 7 })
     pass_time(store, 10)
     assert.equal(5, store:lease(5, { id = 7 }).ttl)
-  end)
+  end))
 
-  it("does not end by itself while time stands still", function()
-    local store = keywatch.open { now = 0 }
+  it("does not end by itself while time stands still", with_store(function(store)
     local lease = store:lease(2)
     for _ = 1, 10 do store:put("a", "", { lease = lease }) end
     assert.equal(2, lease:remaining())
-  end)
+  end))
 
-  it("takes a key with it that was bound at the last moment", function()
-    local store = keywatch.open { now = 0 }
+  it("takes a key with it that was bound at the last moment", with_store(function(store)
     local lease = store:lease(10)
     pass_time(store, 9.9)
     store:put("a", "", { lease = lease })
     pass_time(store, 10)
     assert.is_nil(store:get("a"))
-  end)
+  end))
 end)
 
 describe("what remains of a lease", function()
-  it("is told in whole seconds, rounded down", function()
-    local store = keywatch.open { now = 0 }
+  it("is told in whole seconds, rounded down", with_store(function(store)
     local lease = store:lease(10)
     local seen = {}
     for i, now in ipairs { 0, 0.001, 0.999, 1, 8.5, 9, 9.001, 9.999 } do
@@ -78,10 +75,9 @@ describe("what remains of a lease", function()
       seen[i] = lease:remaining()
     end
     assert.same({ 10, 9, 9, 9, 1, 1, 0, 0 }, seen)
-  end)
+  end))
 
-  it("is all of its time again after a keepalive, which tells that time", function()
-    local store = keywatch.open { now = 0 }
+  it("is all of its time again after a keepalive, which tells that time", with_store(function(store)
     local lease = store:lease(10)
     store:step(7)
     assert.equal(3, lease:remaining())
@@ -91,16 +87,15 @@ describe("what remains of a lease", function()
     assert.equal(0, lease:remaining())
     pass_time(store, 17)
     assert.equal("lease_not_found", code(lease:keepalive()))
-  end)
+  end))
 
-  it("is not touched by puts, nor by a keepalive of another", function()
-    local store = keywatch.open { now = 0 }
+  it("is not touched by puts, nor by a keepalive of another", with_store(function(store)
     local lease, other = store:lease(10), store:lease(10)
     store:step(4)
     store:put("a", "", { lease = lease })
     other:keepalive()
     assert.same({ 6, 10 }, { lease:remaining(), other:remaining() })
-  end)
+  end))
 end)
 
 describe("a lease past its time that is not yet revoked", function()
@@ -194,8 +189,7 @@ describe("the time of a store", function()
 end)
 
 describe("a step", function()
-  it("revokes 500 leases at most, and tells whether more are due", function()
-    local store = keywatch.open { now = 0 }
+  it("revokes 500 leases at most, and tells whether more are due", with_store(function(store)
     for _ = 1, MANY do store:lease(10) end
     store:lease(11)
     assert.is_false(store:step(9))
@@ -203,25 +197,22 @@ describe("a step", function()
     assert.is_true(store:step(10))
     assert.is_false(store:step(10))
     assert.equal(1, store:status().leases)
-  end)
+  end))
 
-  it("tells that nothing is due where the last lease was its last", function()
-    local store = keywatch.open { now = 0 }
+  it("tells that nothing is due where the last lease was its last", with_store(function(store)
     for _ = 1, 500 do store:lease(10) end
     assert.is_false(store:step(10))
     assert.equal(0, store:status().leases)
-  end)
+  end))
 
-  it("is taken by every other call first", function()
-    local store = keywatch.open { now = 0 }
+  it("is taken by every other call first", with_store(function(store)
     for _ = 1, MANY do store:lease(10) end
     assert.is_true(store:step(10)) -- 500
     assert.equal(MANY - 1000, store:status().leases)
     assert.equal(0, #store:leases())
-  end)
+  end))
 
-  it("takes the leases that ended first", function()
-    local store = keywatch.open { now = 0 }
+  it("takes the leases that ended first", with_store(function(store)
     for i = 1, MANY do store:put("k" .. i, "", { lease = store:lease(5 + i * 7 % MANY) }) end
     store:step(2000)
     local status = store:status() -- one more step
@@ -230,5 +221,5 @@ describe("a step", function()
     for _, kv in ipairs(store:range("", { prefix = true, revision = status.revision }).kvs) do
       assert.is_true(tonumber(kv.key:sub(2)) * 7 % MANY >= gone - 1) -- the last of them may be half done
     end
-  end)
+  end))
 end)

@@ -86,9 +86,7 @@ describe("the hash", function()
     assert.equal(crc32c.checksum(history), store:hash_kv().hash)
   end)
 
-  it("is etcd's at every revision of a history", function()
-    assert.same(told[-1], hashes(store_with_history(), 1))
-  end)
+  it("is etcd's at every revision of a history", function() assert.same(told[-1], hashes(store_with_history(), 1)) end)
 
   it("is etcd's after compactions", function()
     local store = store_with_history()

@@ -218,9 +218,7 @@ describe("revisions and counts", function()
       function() store:hash_kv(number) end,
       function() store:lease(number) end,
       function() store:each("a", { revision = number }) end,
-    } do
-      assert.matches("is not exact$", (misuse.raises(door):gsub("%)$", "")))
-    end
+    } do assert.matches("is not exact$", (misuse.raises(door):gsub("%)$", ""))) end
   end)
 
   it("are taken as floats that are whole", function()

@@ -58,9 +58,7 @@ describe("an image", function()
     return back
   end
 
-  it("of an empty store is one", function()
-    expect_same(open())
-  end)
+  it("of an empty store is one", function() expect_same(open()) end)
 
   it("has keys, their history, and leases", function()
     local store = open()
@@ -343,9 +341,7 @@ describe("restoring an image", function()
   after_each(function() remove() end)
 
   --- What is left where a store would have come to be.
-  local function left()
-    return shell.must("ls -A " .. scratch .. " | grep -v '^image$' || true")
-  end
+  local function left() return shell.must("ls -A " .. scratch .. " | grep -v '^image$' || true") end
 
   local function expect_refused(text, damaged, skip_hash)
     local store, err = image.restore(damaged, scratch, skip_hash)

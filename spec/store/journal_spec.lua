@@ -41,15 +41,11 @@ local function recover(options)
 end
 
 --- A change that tells its group.
-local function put(n, len)
-  return { "put", n, 0, false, ("%d "):format(n) .. ("x"):rep(len or 0) }
-end
+local function put(n, len) return { "put", n, 0, false, ("%d "):format(n) .. ("x"):rep(len or 0) } end
 
 --- Appends groups with one record each.
 local function append(journal, first, last, len)
-  for n = first, last do
-    assert(journal:append(n, { put(n, len) }, { revision = n, compact_revision = -1 }))
-  end
+  for n = first, last do assert(journal:append(n, { put(n, len) }, { revision = n, compact_revision = -1 })) end
 end
 
 --- The groups that a recovery has found, of those that `append` makes.
@@ -95,9 +91,7 @@ end
 local function segment(slot) return path .. "/journal-" .. slot end
 
 --- Replaces bytes of a string.
-local function patch(bytes, at, new)
-  return bytes:sub(1, at) .. new .. bytes:sub(at + #new + 1)
-end
+local function patch(bytes, at, new) return bytes:sub(1, at) .. new .. bytes:sub(at + #new + 1) end
 
 --- Inverts one bit of the byte at an offset.
 local function flip(bytes, at, bit)

@@ -7,6 +7,7 @@ local probe = core.probe
 
 local directory = require "spec.support.directory"
 local many_keys = require "spec.support.many_keys"
+local within = require "spec.support.within"
 
 local MANY = probe and 300 or 2000 -- keys: more than one turn visits
 local LONGER = probe and 300 or 30000 -- for a long write
@@ -114,26 +115,24 @@ for kind, open in pairs(many_keys.kinds) do
       assert.equal(MANY, #result.responses[1].kvs)
     end)
 
-    it("is a transaction that turns out to write nothing", function()
-      keywatch.run(function()
-        local put
-        local txn = keywatch.spawn(function()
-          return store:txn {
-            compare = { { key = "k", prefix = true, value = "none" } }, success = { { put = "a", value = "" } },
-            failure = { { range = "k", prefix = true, sort_target = "value" }, { range = "k", prefix = true } },
-          }
-        end)
-        for _ = 1, 3 do keywatch.sleep(0) end
-        if kind == "memory" then
-          put = assert(store:put(name(1), "new"))
-          assert.not_equal("done", txn.state)
-        end
-        local _, result = txn:join()
-        assert.is_false(result.succeeded)
-        assert.equal("old", result.responses[2].kvs[1].value)
-        if put then assert.equal(put.revision - 1, result.revision) end
+    it("is a transaction that turns out to write nothing", within.task(function()
+      local put
+      local txn = keywatch.spawn(function()
+        return store:txn {
+          compare = { { key = "k", prefix = true, value = "none" } }, success = { { put = "a", value = "" } },
+          failure = { { range = "k", prefix = true, sort_target = "value" }, { range = "k", prefix = true } },
+        }
       end)
-    end)
+      for _ = 1, 3 do keywatch.sleep(0) end
+      if kind == "memory" then
+        put = assert(store:put(name(1), "new"))
+        assert.not_equal("done", txn.state)
+      end
+      local _, result = txn:join()
+      assert.is_false(result.succeeded)
+      assert.equal("old", result.responses[2].kvs[1].value)
+      if put then assert.equal(put.revision - 1, result.revision) end
+    end))
 
     it("has every key that a lease has had all the time, while keys come and go", function()
       local n = 0

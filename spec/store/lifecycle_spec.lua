@@ -20,6 +20,8 @@ local function collect()
   collectgarbage() -- what the first one finalized
 end
 
+local function with_store(fn) return function() fn(store_with_keys()) end end
+
 describe("a closed store", function()
   -- Every method, and what it needs to be called at all.
   local calls = {
@@ -45,15 +47,13 @@ describe("a closed store", function()
     advance = { 1 },
   }
 
-  it("may be closed again", function()
-    local store = store_with_keys()
+  it("may be closed again", with_store(function(store)
     store:close()
     store:close()
     assert.equal("keywatch.store<closed>", tostring(store))
-  end)
+  end))
 
-  it("raises, whatever it is asked", function()
-    local store = store_with_keys()
+  it("raises, whatever it is asked", with_store(function(store)
     store:close()
     for name, given in pairs(calls) do
       local function call()
@@ -62,20 +62,18 @@ describe("a closed store", function()
       end
       assert.matches("closed", misuse.raises(call, name))
     end
-  end)
+  end))
 
-  it("raises for its leases", function()
-    local store = store_with_keys()
+  it("raises for its leases", with_store(function(store)
     local lease, other = store:lease(10), store:lease_by_id(7)
     store:close()
     for _, name in ipairs { "keepalive", "remaining", "keys", "revoke" } do
       assert.matches("closed", misuse.raises(lease[name], lease))
       assert.matches("closed", misuse.raises(other[name], other))
     end
-  end)
+  end))
 
-  it("raises in a loop that is at work on it", function()
-    local store = store_with_keys()
+  it("raises in a loop that is at work on it", with_store(function(store)
     local seen = 0
     local words = misuse.raises(function()
       for _ in store:each("", { prefix = true, page = 3 }) do
@@ -85,16 +83,15 @@ describe("a closed store", function()
     end)
     assert.matches("closed", words)
     assert.equal(3, seen)
-  end)
+  end))
 
-  it("leaves what it answered before", function()
-    local store = store_with_keys()
+  it("leaves what it answered before", with_store(function(store)
     local kv, found = store:get("key 1"), store:range("key 1", { prefix = true })
     store:close()
     collect()
     assert.equal(("v"):rep(100), kv.value)
     assert.equal("key 1", found.kvs[1].key)
-  end)
+  end))
 
   it("is no matter to other stores", function()
     local one, two = store_with_keys(), store_with_keys()
@@ -186,8 +183,7 @@ describe("a store", function()
     assert.equal(1, keywatch.open({}):status().revision)
   end)
 
-  it("serves coroutines as it serves the main program", function()
-    local store = store_with_keys()
+  it("serves coroutines as it serves the main program", with_store(function(store)
     local turns = {}
     for name = 1, 3 do
       turns[name] = coroutine.wrap(function()
@@ -198,30 +194,26 @@ describe("a store", function()
       end)
     end
     for _ = 1, 19 do assert.is_true(turns[1]() == turns[2]()) end
-  end)
+  end))
 end)
 
 describe("as text", function()
-  it("a store tells its revision and its keys", function()
-    local store = store_with_keys()
+  it("a store tells its revision and its keys", with_store(function(store)
     assert.equal("keywatch.store<revision=22 keys=19>", tostring(store))
-  end)
+  end))
 
-  it("a lease tells its id and, where it is known, its time", function()
-    local store = store_with_keys()
+  it("a lease tells its id and, where it is known, its time", with_store(function(store)
     assert.equal("keywatch.lease<id=7 ttl=30>", tostring(store:lease(30, { id = 7 })))
     assert.matches("id=7", tostring(store:lease_by_id(7)))
     assert.matches("id=123456789012", tostring(store:lease_by_id(123456789012)))
-  end)
+  end))
 
   it("an error tells what is wrong", function()
     local _, err = store_with_keys():get("")
     assert.equal("etcdserver: key is not provided (empty_key)", tostring(err))
   end)
 
-  it("keywatch tells its version", function()
-    assert.matches("^keywatch ", keywatch._VERSION)
-  end)
+  it("keywatch tells its version", function() assert.matches("^keywatch ", keywatch._VERSION) end)
 end)
 
 describe("a program", function()

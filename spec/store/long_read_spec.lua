@@ -6,6 +6,7 @@ local probe = core.probe
 
 local directory = require "spec.support.directory"
 local many_keys = require "spec.support.many_keys"
+local within = require "spec.support.within"
 
 local MANY = probe and 100 or 12000 -- keys: more than one turn visits
 local ALL = { prefix = true }
@@ -155,12 +156,10 @@ for kind, open in pairs(many_keys.kinds) do
       check(result)
     end)
 
-    it("blames the caller", function()
-      keywatch.run(function()
-        local ok, err = pcall(function() store:range("k", { prefix = true, limit = "many" }) end)
-        assert.is_false(ok)
-        assert.is_truthy(err:find("^[^:]*long_read_spec.lua:%d+: range: option 'limit'"), err)
-      end)
-    end)
+    it("blames the caller", within.task(function()
+      local ok, err = pcall(function() store:range("k", { prefix = true, limit = "many" }) end)
+      assert.is_false(ok)
+      assert.is_truthy(err:find("^[^:]*long_read_spec.lua:%d+: range: option 'limit'"), err)
+    end))
   end)
 end

@@ -8,6 +8,7 @@ local probe = core.probe
 
 local directory = require "spec.support.directory"
 local many_keys = require "spec.support.many_keys"
+local within = require "spec.support.within"
 
 local MANY = probe and 300 or 50000 -- keys: more than one turn visits
 local SECONDS = 30 -- for what is certain to come
@@ -276,15 +277,13 @@ for kind, open in pairs(many_keys.kinds) do
       assert.equal(0, count())
     end)
 
-    it("lets long writes wait for each other", function()
-      keywatch.run(function()
-        local first, second = begin "delete", keywatch.spawn(LONG.lease_revoke, store)
-        local _, deleted = first:join()
-        assert.equal(MANY, deleted.deleted)
-        local _, revoked = second:join()
-        assert.is_true(revoked.revision >= deleted.revision)
-      end)
-    end)
+    it("lets long writes wait for each other", within.task(function()
+      local first, second = begin "delete", keywatch.spawn(LONG.lease_revoke, store)
+      local _, deleted = first:join()
+      assert.equal(MANY, deleted.deleted)
+      local _, revoked = second:join()
+      assert.is_true(revoked.revision >= deleted.revision)
+    end))
 
     it("goes on if its task is cancelled", function()
       keywatch.run(function()
@@ -342,19 +341,17 @@ for kind, open in pairs(many_keys.kinds) do
       assert.is_false((task:join()))
     end)
 
-    it("ends with its store, and so do those that wait", function()
-      keywatch.run(function()
-        local delete, put = begin "delete", keywatch.spawn(store.put, store, "a", "")
-        local list = keywatch.spawn(store.lease_time_to_live, store, 7, { keys = true })
-        keywatch.sleep(0)
-        store:close()
-        for _, task in ipairs { delete, put, list } do
-          local _, result, err = task:join()
-          assert.is_nil(result)
-          assert.equal("closed", err.code)
-        end
-      end)
-    end)
+    it("ends with its store, and so do those that wait", within.task(function()
+      local delete, put = begin "delete", keywatch.spawn(store.put, store, "a", "")
+      local list = keywatch.spawn(store.lease_time_to_live, store, 7, { keys = true })
+      keywatch.sleep(0)
+      store:close()
+      for _, task in ipairs { delete, put, list } do
+        local _, result, err = task:join()
+        assert.is_nil(result)
+        assert.equal("closed", err.code)
+      end
+    end))
 
     it("fails as a whole", function()
       local revision = store:status().revision
@@ -528,9 +525,7 @@ describe("work is counted in bytes, too:", function()
     assert.is_false(store:try_txn(ops(function(key) return { get = key } end)))
   end)
 
-  it("the keys that a delete removes", function()
-    assert.is_false(store:try_delete("k", { prefix = true }))
-  end)
+  it("the keys that a delete removes", function() assert.is_false(store:try_delete("k", { prefix = true })) end)
 
   it("the keys that puts have", function()
     local list = {}

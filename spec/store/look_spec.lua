@@ -9,9 +9,7 @@ local CHANGES = 300
 
 if not probe then
   describe("a record that is only looked at", function()
-    it("cannot be told from a copy without a probe", function()
-      assert.is_nil(probe)
-    end)
+    it("cannot be told from a copy without a probe", function() assert.is_nil(probe) end)
   end)
   return
 end

@@ -232,9 +232,7 @@ end
 
 if not probe then
   describe("a build for use", function()
-    it("has no probe that could let memory run out", function()
-      assert.is_nil(probe)
-    end)
+    it("has no probe that could let memory run out", function() assert.is_nil(probe) end)
   end)
   return
 end

@@ -48,9 +48,7 @@ local function by_key(list)
   return kvs
 end
 
-local function contents(store)
-  return by_key(store:range("", { prefix = true }).kvs)
-end
+local function contents(store) return by_key(store:range("", { prefix = true }).kvs) end
 
 --- The same keys, with the same revisions and values.
 local function expect_same(expected, got)

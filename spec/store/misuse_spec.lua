@@ -16,29 +16,29 @@ local function store_with_keys()
   return store
 end
 
+local function with_store(fn) return function() fn(store_with_keys()) end end
+
 --- One test for a list of { what, call }: each call gets a store, must raise, and must leave the store as it was.
 local function refuses(title, cases)
-  it(title, function()
-    local store = store_with_keys()
+  it(title, with_store(function(store)
     local before = state.of(store)
     for _, case in ipairs(cases) do
       local ok, err = pcall(misuse.raises, case[2], store)
       if not ok then error(("%s: %s"):format(case[1], err), 0) end
     end
     state.expect(store, before)
-  end)
+  end))
 end
 
 --- One test for options that share their kind, { name, call } … : they can have none of the values.
 local function refuses_values(title, values, options)
-  it(title, function()
-    local store = store_with_keys()
+  it(title, with_store(function(store)
     local before = state.of(store)
     for _, option in ipairs(options) do
       for _, value in ipairs(values) do misuse.raises(option[2], store, { [option[1]] = value }) end
     end
     state.expect(store, before)
-  end)
+  end))
 end
 
 local not_counts = { -1, -0.5, 1.5, nan, inf, -inf, 1e300, "1", true, {} }
@@ -57,8 +57,7 @@ local function lease(store, opts) store:lease(5, opts) end
 local function open(_, opts) keywatch.open(opts) end
 
 describe("it is refused", function()
-  it("that a key is no string", function()
-    local store = store_with_keys()
+  it("that a key is no string", with_store(function(store)
     local before = state.of(store)
     for _, name in ipairs { "get", "range", "put", "delete" } do
       for _, key in ipairs(not_strings) do misuse.raises(store[name], store, key, name == "put" and "" or nil) end
@@ -66,7 +65,7 @@ describe("it is refused", function()
     end
     for _, key in ipairs(not_strings) do misuse.raises(function() store:each(key)() end) end
     state.expect(store, before)
-  end)
+  end))
 
   refuses("that a value is missing, or no string", {
     { "none", function(store) store:put("a") end },
@@ -132,8 +131,7 @@ describe("it is refused", function()
   refuses_values("that an id is none", not_ids, { { "lease", put }, { "id", lease } })
   refuses_values("that a timeout is no number", { "1", nan, true, {} }, { { "timeout", range }, { "deadline", put } })
 
-  it("that a revision to compact to, or to hash at, is no count", function()
-    local store = store_with_keys()
+  it("that a revision to compact to, or to hash at, is no count", with_store(function(store)
     local before = state.of(store)
     for _, value in ipairs(not_counts) do
       misuse.raises(store.compact, store, value)
@@ -141,7 +139,7 @@ describe("it is refused", function()
     end
     misuse.raises(store.compact, store)
     state.expect(store, before)
-  end)
+  end))
 
   refuses("that the time of a lease is no whole number", {
     { "none", function(store) store:lease() end },
@@ -221,17 +219,15 @@ describe("a method is refused", function()
     { "the finalizer of a file", function(store) getmetatable(store).__gc(io.stdout) end },
   })
 
-  it("in words that name the colon", function()
-    local store = store_with_keys()
+  it("in words that name the colon", with_store(function(store)
     for _, name in ipairs { "get", "range", "put", "delete", "txn", "compact", "leases", "status", "close" } do
       assert.matches("colon", misuse.raises(store[name], "a"))
     end
-  end)
+  end))
 end)
 
 describe("an element of a list", function()
-  it("is named by the list and its number", function()
-    local store = store_with_keys()
+  it("is named by the list and its number", with_store(function(store)
     for _, n in ipairs { 1, 9, 10, 109 } do
       local list = {}
       for i = 1, n - 1 do list[i] = { get = "a" } end
@@ -244,12 +240,11 @@ describe("an element of a list", function()
         assert.matches(what .. ": there is no option 'colour'", misuse.raises(txn), 1, true)
       end
     end
-  end)
+  end))
 end)
 
 describe("numbers as large as they get", function()
-  it("are taken or refused, and do no harm", function()
-    local store = store_with_keys()
+  it("are taken or refused, and do no harm", with_store(function(store)
     local before = state.of(store)
     assert.equal(1, #store:range("a", { limit = huge }).kvs)
     assert.equal(2, #store:range("", { prefix = true, limit = huge, sort_target = "mod" }).kvs)
@@ -260,7 +255,7 @@ describe("numbers as large as they get", function()
     assert.equal(0, #store:range("a", { min_mod_revision = huge }).kvs)
     assert.is_false(store:txn({ compare = { { key = "a", version = huge } } }).succeeded)
     state.expect(store, before)
-  end)
+  end))
 
   it("do no harm as the options of a store", function()
     local names = { "max_request_bytes", "max_txn_ops", "step_records", "min_lease_ttl", "quota_backend_bytes" }

@@ -63,9 +63,7 @@ describe("the pause before a commit group", function()
     -- The first writers, then all, then the second ones; without the pause the first ones would be alone again. On a
     -- machine that is very slow they may come too late: then they try again.
     local commits, tries = commits_of_two(), 1
-    while commits ~= 3 and tries < 20 do
-      commits, tries = commits_of_two(), tries + 1
-    end
+    while commits ~= 3 and tries < 20 do commits, tries = commits_of_two(), tries + 1 end
     assert.equal(3, commits)
   end)
 
@@ -93,9 +91,7 @@ describe("the pause before a commit group", function()
     local backs, expected = {}, {}
     for _, without in ipairs { 1, 2, 4, 8, 16, 32, 64, 64 } do
       backs[#backs + 1], expected[#expected + 1] = 0, true
-      for _ = 1, without do
-        backs[#backs + 1], expected[#expected + 1] = 0, false
-      end
+      for _ = 1, without do backs[#backs + 1], expected[#expected + 1] = 0, false end
     end
     assert.same(expected, { probe.pauses(WRITERS, unpack(backs)) })
   end)

@@ -43,9 +43,7 @@ describe("get", function()
     assert.equal("", store_of("a"):get("a", { keys_only = true }).value)
   end)
 
-  it("refuses an empty key", function()
-    assert.equal("empty_key", code(store_of("a"):get("")))
-  end)
+  it("refuses an empty key", function() assert.equal("empty_key", code(store_of("a"):get(""))) end)
 
   it("refuses a revision that is still to come", function()
     local store = store_of("a")
@@ -68,9 +66,7 @@ describe("the range of", function()
     assert.equal("", keys_in("c"))
   end)
 
-  it("an empty range_end is the key alone", function()
-    assert.equal("a", keys_in("a", { range_end = "" }))
-  end)
+  it("an empty range_end is the key alone", function() assert.equal("a", keys_in("a", { range_end = "" })) end)
 
   it("a range_end stops before it", function()
     assert.equal("a a\0 a\0b aa", keys_in("a", { range_end = "ab" }))
@@ -109,9 +105,7 @@ describe("the range of", function()
     assert.equal("a\255\255b", keys(other:range("a\255\255", { prefix = true })))
   end)
 
-  it("the empty prefix is everything", function()
-    assert.equal(12, store:range("", { prefix = true }).count)
-  end)
+  it("the empty prefix is everything", function() assert.equal(12, store:range("", { prefix = true }).count) end)
 
   it("an empty key is refused unless it is a prefix or a beginning", function()
     assert.equal("empty_key", code(store:range("")))
@@ -185,9 +179,7 @@ end)
 describe("filters of a range", function()
   local store -- a: created 2, changed 5;  b: 3;  c: 4;  d: created 6, changed 7
 
-  setup(function()
-    store = store_of("a", "b", "c", "a", "d", "d")
-  end)
+  setup(function() store = store_of("a", "b", "c", "a", "d", "d") end)
 
   local function keys_with(opts)
     opts.prefix = true

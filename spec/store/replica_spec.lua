@@ -39,9 +39,7 @@ local function put(key, revision, fields)
   return event
 end
 
-local function delete(key)
-  return { type = "delete", key = key }
-end
+local function delete(key) return { type = "delete", key = key } end
 
 -- A replica of a part of an upstream's keys ----------------------------------------------------------------
 
@@ -65,9 +63,7 @@ end
 --- Lets things happen upstream until its revision has moved on by `n`.
 function mirror:change_upstream(n)
   local goal = self.upstream.revision + n
-  while self.upstream.revision < goal do
-    request.perform(self.requests:next_change(self.upstream), self.upstream)
-  end
+  while self.upstream.revision < goal do request.perform(self.requests:next_change(self.upstream), self.upstream) end
 end
 
 function mirror:ask(asked)
@@ -75,9 +71,7 @@ function mirror:ask(asked)
   if words then error(("%s\n  while doing %s"):format(words, request.show(asked)), 0) end
 end
 
-function mirror:both(verb, ...)
-  self:ask(request.new(verb, ...))
-end
+function mirror:both(verb, ...) self:ask(request.new(verb, ...)) end
 
 --- Begins at a revision of the upstream, by `load` or `replace`.
 function mirror:begin(verb, revision)
@@ -207,9 +201,7 @@ describe("a replica", function()
   end)
 
   it("has what its upstream had, as far back as its bounded history goes", function()
-    for round = 1, rounds do
-      run({ history_bytes = 200 * round, step_records = 3 }, seed + 1000 + round, length)
-    end
+    for round = 1, rounds do run({ history_bytes = 200 * round, step_records = 3 }, seed + 1000 + round, length) end
   end)
 
   describe("that was loaded", function()
@@ -373,9 +365,7 @@ describe("a replica", function()
       expect_refused("load", 20, { kv("b", 1), kv("a", 2) })
     end)
 
-    it("refuses a base from the future", function()
-      expect_refused("replace", 20, { kv("a", 21) })
-    end)
+    it("refuses a base from the future", function() expect_refused("replace", 20, { kv("a", 21) }) end)
 
     it("refuses a base with bad fields", function()
       expect_refused("replace", 20, { kv("a", 1), kv("b", 1, { value = {} }) })

@@ -38,16 +38,11 @@ describe("a transaction is refused", function()
   end)
 
   refuses("with a field that it does not have", {
-    { colour = {} },
-    { success = { put }, ["then"] = {} },
-    { put },
-    { put = "new", value = "" },
+    { colour = {} }, { success = { put }, ["then"] = {} }, { put }, { put = "new", value = "" },
   })
 
   refuses("with lists that are no tables", {
-    { compare = true },
-    { success = "put" },
-    { success = { put }, failure = 5 },
+    { compare = true }, { success = "put" }, { success = { put }, failure = 5 },
   })
 
   it("without a verb or a target, with the ones that there are", function()
@@ -67,8 +62,7 @@ describe("a transaction is refused", function()
   end)
 
   refuses("with a single operation where a list belongs", {
-    { success = { put = "new", value = "" } },
-    { success = { put }, failure = { delete = "a" } },
+    { success = { put = "new", value = "" } }, { success = { put }, failure = { delete = "a" } },
   })
 
   refuses("with a single compare where a list belongs, which would always hold", {
@@ -76,52 +70,39 @@ describe("a transaction is refused", function()
   })
 
   refuses("with holes in its lists, behind which operations would be lost", {
-    { success = { put, nil, { delete = "a" } } },
-    { success = { [1] = put, [3] = { delete = "a" } } },
-    { success = { [2] = put } },
-    { success = { [0] = put } },
-    { success = { [1.5] = put } },
+    { success = { put, nil, { delete = "a" } } }, { success = { [1] = put, [3] = { delete = "a" } } },
+    { success = { [2] = put } }, { success = { [0] = put } }, { success = { [1.5] = put } },
     { compare = { [2] = { key = "a", version = 99 } }, success = { put } },
   })
 end)
 
 describe("an operation is refused", function()
   refuses("that is no table", {
-    { success = { "put" } },
-    { success = { put, false } },
-    { failure = { 5 } },
+    { success = { "put" } }, { success = { put, false } }, { failure = { 5 } },
   })
 
   refuses("without a verb", {
-    { success = { {} } },
-    { success = { put, { key = "a", value = "" } } },
-    { success = { { prev_kv = true } } },
+    { success = { {} } }, { success = { put, { key = "a", value = "" } } }, { success = { { prev_kv = true } } },
   })
 
   refuses("with two verbs", {
-    { success = { { put = "new", value = "", delete = "a" } } },
-    { success = { { get = "a", range = "a" } } },
+    { success = { { put = "new", value = "", delete = "a" } } }, { success = { { get = "a", range = "a" } } },
     { success = { { delete = "a", txn = {} } } },
   })
 
   refuses("with a key that is no string", {
-    { success = { { get = 5 } } },
-    { success = { { range = {} } } },
-    { success = { { put = true, value = "" } } },
+    { success = { { get = 5 } } }, { success = { { range = {} } } }, { success = { { put = true, value = "" } } },
     { success = { { delete = 5 } } },
   })
 
   refuses("with options that the plain call does not have", {
-    { success = { put, { get = "a", limit = 1 } } },
-    { success = { put, { range = "a", value = "" } } },
-    { success = { { put = "new", value = "", prefix = true } } },
-    { success = { put, { delete = "a", limit = 1 } } },
+    { success = { put, { get = "a", limit = 1 } } }, { success = { put, { range = "a", value = "" } } },
+    { success = { { put = "new", value = "", prefix = true } } }, { success = { put, { delete = "a", limit = 1 } } },
     { success = { put, { txn = {}, prefix = true } } },
   })
 
   refuses("with options that the plain call would not take", {
-    { success = { put, { get = "a", revision = -1 } } },
-    { success = { put, { range = "a", limit = 1.5 } } },
+    { success = { put, { get = "a", revision = -1 } } }, { success = { put, { range = "a", limit = 1.5 } } },
     { success = { put, { range = "a", sort_order = "up" } } },
     { success = { put, { range = "a", prefix = true, from_key = true } } },
     { success = { put, { delete = "a", prev_kv = 1 } } },
@@ -129,16 +110,14 @@ describe("an operation is refused", function()
   })
 
   refuses("to put without a value", {
-    { success = { { put = "new" } } },
-    { success = { { put = "new", ignore_lease = true } } },
+    { success = { { put = "new" } } }, { success = { { put = "new", ignore_lease = true } } },
     { success = { { put = "new", value = 5 } } },
   })
 
   refuses("wherever it stands", {
     { success = { put }, failure = { {} } },
     { success = { put, { txn = { failure = { { txn = { success = { {} } } } } } } } },
-    { success = { put, { txn = 5 } } },
-    { success = { put, { txn = { put } } } },
+    { success = { put, { txn = 5 } } }, { success = { put, { txn = { put } } } },
   })
 
   it("in words that say which it is", function()
@@ -152,8 +131,7 @@ describe("a compare is refused", function()
   refuses("that is no table", { { compare = { "a" } }, { compare = { 5 } } })
 
   refuses("without a key, or with one that is no string", {
-    { compare = { { version = 1 } } },
-    { compare = { { key = 5, version = 1 } } },
+    { compare = { { version = 1 } } }, { compare = { { key = 5, version = 1 } } },
   })
 
   refuses("without a target", { { compare = { { key = "a" } } }, { compare = { { key = "a", op = "=" } } } })
@@ -165,19 +143,14 @@ describe("a compare is refused", function()
   })
 
   refuses("with an operator that there is not", {
-    { compare = { { key = "a", version = 1, op = "==" } } },
-    { compare = { { key = "a", version = 1, op = "~=" } } },
-    { compare = { { key = "a", version = 1, op = "=\0" } } },
-    { compare = { { key = "a", version = 1, op = 1 } } },
+    { compare = { { key = "a", version = 1, op = "==" } } }, { compare = { { key = "a", version = 1, op = "~=" } } },
+    { compare = { { key = "a", version = 1, op = "=\0" } } }, { compare = { { key = "a", version = 1, op = 1 } } },
   })
 
   refuses("with an operand that cannot be compared", {
-    { compare = { { key = "a", version = "1" } } },
-    { compare = { { key = "a", version = -1 } } },
-    { compare = { { key = "a", mod_revision = 1.5 } } },
-    { compare = { { key = "a", create_revision = 0 / 0 } } },
-    { compare = { { key = "a", value = 1 } } },
-    { compare = { { key = "a", lease = {} } } },
+    { compare = { { key = "a", version = "1" } } }, { compare = { { key = "a", version = -1 } } },
+    { compare = { { key = "a", mod_revision = 1.5 } } }, { compare = { { key = "a", create_revision = 0 / 0 } } },
+    { compare = { { key = "a", value = 1 } } }, { compare = { { key = "a", lease = {} } } },
   })
 
   refuses("with options that it does not have, or two ranges", {

@@ -89,9 +89,7 @@ describe("a key may not be written twice:", function()
   }
 
   for _, case in ipairs(allowed) do
-    it(case[1], function()
-      assert.equal("no failure", refusal(new_store(), case[2], case[3]))
-    end)
+    it(case[1], function() assert.equal("no failure", refusal(new_store(), case[2], case[3])) end)
   end
 end)
 
@@ -175,9 +173,7 @@ describe("an operation that the plain call would refuse", function()
   }
 
   it("is refused, with all that is around it", function()
-    for _, case in ipairs(refused) do
-      assert.equal(case[1], refusal(new_store(), { put("a b"), case[2] }))
-    end
+    for _, case in ipairs(refused) do assert.equal(case[1], refusal(new_store(), { put("a b"), case[2] })) end
   end)
 
   it("is refused in the branch that is not taken, and when it is nested", function()

@@ -22,23 +22,23 @@ local function refuses(store, expected, txn)
   assert.equal(before, state.trace(store))
 end
 
+local function with_store(fn) return function() fn(store_of("a")) end end
+
 describe("a transaction", function()
-  it("runs the operations of one of its branches", function()
-    local store = store_of("a")
+  it("runs the operations of one of its branches", with_store(function(store)
     local txn = { success = { { put = "then", value = "" } }, failure = { { put = "else", value = "" } } }
     assert.is_true(store:txn(txn).succeeded)
     assert.equal("a then", keys(store:range("", { prefix = true })))
     txn.compare = never
     assert.is_false(store:txn(txn).succeeded)
     assert.equal("a else then", keys(store:range("", { prefix = true })))
-  end)
+  end))
 
-  it("answers with nothing else where the branch is empty", function()
-    local store = store_of("a")
+  it("answers with nothing else where the branch is empty", with_store(function(store)
     assert.same({ succeeded = true, revision = 2, responses = {} }, store:txn({}))
     assert.same({ succeeded = false, revision = 2, responses = {} },
       store:txn { compare = never, success = { { put = "a", value = "" } } })
-  end)
+  end))
 
   it("answers each operation as the plain call would be answered", function()
     local store = store_of("a", "b", "c")
@@ -49,20 +49,14 @@ describe("a transaction", function()
       responses = {
         kv,
         false,
-        { revision = 4, kvs = { kv }, count = 3, more = true },
-        { revision = 5, prev_kv = kv },
-        { revision = 5 },
+        { revision = 4, kvs = { kv }, count = 3, more = true }, { revision = 5, prev_kv = kv }, { revision = 5 },
         { revision = 5, deleted = 1, prev_kvs = { { key = "b", value = "b", create_revision = 3, mod_revision = 3,
           version = 1, lease = 0 } } },
         { revision = 5, deleted = 0 },
       },
     }, store:txn { success = {
-      { get = "a" },
-      { get = "none" },
-      { range = "", prefix = true, limit = 1 },
-      { put = "a", value = "new", prev_kv = true },
-      { put = "d", value = "" },
-      { delete = "b", prev_kv = true },
+      { get = "a" }, { get = "none" }, { range = "", prefix = true, limit = 1 },
+      { put = "a", value = "new", prev_kv = true }, { put = "d", value = "" }, { delete = "b", prev_kv = true },
       { delete = "none", prefix = true },
     } })
   end)
@@ -80,12 +74,8 @@ describe("a transaction", function()
   it("reads what it wrote before", function()
     local store = store_of("a", "b")
     local responses = store:txn { success = {
-      { range = "", prefix = true },
-      { put = "c", value = "new" },
-      { delete = "a" },
-      { range = "", prefix = true },
-      { get = "a" },
-      { get = "c" },
+      { range = "", prefix = true }, { put = "c", value = "new" }, { delete = "a" }, { range = "", prefix = true },
+      { get = "a" }, { get = "c" },
     } }.responses
     assert.equal("a b", keys(responses[1]))
     assert.equal("b c", keys(responses[4]))
@@ -95,83 +85,66 @@ describe("a transaction", function()
   it("reads the past as it was, also after it wrote", function()
     local store = store_of("a", "b")
     local responses = store:txn { success = {
-      { put = "a", value = "new" },
-      { delete = "b" },
-      { range = "", prefix = true, revision = 3 },
-      { get = "a", revision = 3 },
-      { get = "b", revision = 2 },
+      { put = "a", value = "new" }, { delete = "b" }, { range = "", prefix = true, revision = 3 },
+      { get = "a", revision = 3 }, { get = "b", revision = 2 },
     } }.responses
     assert.equal("a b", keys(responses[3]))
     assert.same({ 2, 4 }, { responses[3].count, responses[3].revision })
     assert.same({ "a", false }, { responses[4].value, responses[5] })
   end)
 
-  it("tells the old revision until something has changed, and the new one from then on", function()
-    local store = store_of("a")
+  it("tells the old revision until something has changed, and the new one from then on", with_store(function(store)
     local revisions = {}
     local answered = store:txn { success = {
-      { range = "a" },
-      { delete = "none" },
-      { put = "b", value = "" },
-      { range = "a" },
-      { delete = "none" },
+      { range = "a" }, { delete = "none" }, { put = "b", value = "" }, { range = "a" }, { delete = "none" },
     } }
     for i, response in ipairs(answered.responses) do revisions[i] = response.revision end
     assert.same({ 2, 2, 3, 3, 3 }, revisions)
     assert.equal(3, answered.revision)
-  end)
+  end))
 
-  it("that changes nothing leaves the revision", function()
-    local store = store_of("a")
+  it("that changes nothing leaves the revision", with_store(function(store)
     local before = state.of(store)
     assert.equal(2, store:txn({ success = { { get = "a" }, { delete = "none" }, { txn = {} } } }).revision)
     state.expect(store, before)
-  end)
+  end))
 
-  it("can delete the same key twice", function()
-    local store = store_of("a")
+  it("can delete the same key twice", with_store(function(store)
     local responses = store:txn({ success = { { delete = "a" }, { delete = "", prefix = true } } }).responses
     assert.same({ 1, 0 }, { responses[1].deleted, responses[2].deleted })
-  end)
+  end))
 
-  it("takes the options of puts", function()
-    local store = store_of("a")
+  it("takes the options of puts", with_store(function(store)
     local lease = store:lease(10)
     store:txn { success = {
-      { put = "a", ignore_value = true, lease = lease },
-      { put = "b", value = "v", lease = lease.id },
+      { put = "a", ignore_value = true, lease = lease }, { put = "b", value = "v", lease = lease.id },
     } }
     assert.same({ "a", lease.id, lease.id }, { store:get("a").value, store:get("a").lease, store:get("b").lease })
     store:txn { success = { { put = "a", value = "new", ignore_lease = true }, { put = "b", value = "" } } }
     assert.same({ "a" }, lease:keys())
-  end)
+  end))
 end)
 
 describe("a nested transaction", function()
-  it("answers in its place, with the revision of the whole", function()
-    local store = store_of("a")
+  it("answers in its place, with the revision of the whole", with_store(function(store)
     assert.same({
       succeeded = true,
       revision = 3,
       responses = {
-        { succeeded = false, revision = 3, responses = { false } },
-        { revision = 3 },
+        { succeeded = false, revision = 3, responses = { false } }, { revision = 3 },
         { succeeded = true, revision = 3, responses = { { revision = 3 }, { succeeded = true, revision = 3,
           responses = {} } } },
       },
     }, store:txn { success = {
-      { txn = { compare = never, failure = { { get = "b" } } } },
-      { put = "b", value = "" },
+      { txn = { compare = never, failure = { { get = "b" } } } }, { put = "b", value = "" },
       { txn = { success = { { put = "c", value = "" }, { txn = {} } } } },
     } })
     assert.equal("a b c", keys(store:range("", { prefix = true, revision = 3 })))
-  end)
+  end))
 
-  it("compares with what was there before the whole began", function()
-    local store = store_of("a")
+  it("compares with what was there before the whole began", with_store(function(store)
     local responses = store:txn { success = {
-      { put = "a", value = "changed" },
-      { put = "b", value = "" },
+      { put = "a", value = "changed" }, { put = "b", value = "" },
       { txn = {
         compare = { { key = "a", value = "a" }, { key = "b", version = 0 } },
         success = { { get = "a" } },
@@ -180,20 +153,18 @@ describe("a nested transaction", function()
     } }.responses
     assert.is_true(responses[3].succeeded)
     assert.equal("changed", responses[3].responses[1].value) -- but it reads what was written
-  end)
+  end))
 
-  it("can delete what one before it put", function()
-    local store = store_of("a")
+  it("can delete what one before it put", with_store(function(store)
     local answered = store:txn { success = {
       { txn = { success = { { put = "b", value = "" }, { put = "a", value = "" } } } },
-      { txn = { success = { { delete = "", prefix = true, prev_kv = true } } } },
-      { range = "", prefix = true },
+      { txn = { success = { { delete = "", prefix = true, prev_kv = true } } } }, { range = "", prefix = true },
     } }
     assert.equal("a b", keys(answered.responses[2].responses[1].prev_kvs))
     assert.equal(0, answered.responses[3].count)
     assert.equal(0, store:status().keys)
     assert.equal("a", keys(store:range("", { prefix = true, revision = 2 })))
-  end)
+  end))
 
   it("may be as deep as the number of operations allows", function()
     local store = store_of()
@@ -213,14 +184,13 @@ describe("a nested transaction", function()
 end)
 
 describe("a delete without an end", function()
-  it("takes away what was put before it in the transaction", function()
-    local store = store_of("a")
+  it("takes away what was put before it in the transaction", with_store(function(store)
     local answered = store:txn { success = {
       { put = "k", value = "new" }, { delete = "b", from_key = true, prev_kv = true },
     } }
     assert.equal("k", keys(answered.responses[2].prev_kvs))
     assert.equal("a", keys(store:range("", { prefix = true })))
-  end)
+  end))
 
   it("leaves what is put after it in the transaction, as a new key", function()
     local store = store_of("a", "k")
@@ -288,8 +258,7 @@ describe("a transaction that cannot run", function()
     } })
   end)
 
-  it("runs if only the other branch could not", function()
-    local store = store_of("a")
+  it("runs if only the other branch could not", with_store(function(store)
     assert.is_true(store:txn({
       success = { { put = "b", value = "" } },
       failure = {
@@ -299,7 +268,7 @@ describe("a transaction that cannot run", function()
     assert.is_true(store:txn({ success = {
       { txn = { success = {}, failure = { { put = "c", value = "", lease = 7 } } } },
     } }).succeeded)
-  end)
+  end))
 
   it("tells of what its puts lack before it tells of what its reads do", function()
     refuses(store_of("a"), "lease_not_found", { success = {

@@ -6,6 +6,7 @@ local driver = require("keywatch.task.driver").get()
 local dose = require "spec.support.dose"
 local events = require "spec.support.events"
 local program = require "spec.support.program"
+local within = require "spec.support.within"
 
 local LEFT_BEHIND = "keywatch: a task goes on though it was cancelled, and each of its waits raises: it was left "
   .. "behind, and its code does not run any more\n"
@@ -36,14 +37,12 @@ describe("a task is cancelled", function()
     assert.is_false(began)
   end)
 
-  it("while it sleeps", function()
-    keywatch.run(function()
-      local task = keywatch.spawn(keywatch.sleep, 1000)
-      keywatch.sleep(0)
-      task:cancel()
-      expect_cancelled(task)
-    end)
-  end)
+  it("while it sleeps", within.task(function()
+    local task = keywatch.spawn(keywatch.sleep, 1000)
+    keywatch.sleep(0)
+    task:cancel()
+    expect_cancelled(task)
+  end))
 
   it("while it waits for an event", function()
     local store = keywatch.open { now = 0 }
@@ -81,23 +80,21 @@ describe("a task is cancelled", function()
     for i = 1, 20 do assert.equal(i + 1, seen[i]) end
   end)
 
-  it("while it waits for a task, which goes on", function()
-    keywatch.run(function()
-      local may_end = false
-      local other = keywatch.spawn(function()
-        while not may_end do keywatch.sleep(0.001) end
-        return "done"
-      end)
-      for _, timeout in ipairs { false, 1000 } do
-        local task = keywatch.spawn(function() return other:join(timeout or nil) end)
-        keywatch.sleep(0)
-        task:cancel()
-        expect_cancelled(task)
-      end
-      may_end = true
-      assert.same({ true, "done" }, { other:join() })
+  it("while it waits for a task, which goes on", within.task(function()
+    local may_end = false
+    local other = keywatch.spawn(function()
+      while not may_end do keywatch.sleep(0.001) end
+      return "done"
     end)
-  end)
+    for _, timeout in ipairs { false, 1000 } do
+      local task = keywatch.spawn(function() return other:join(timeout or nil) end)
+      keywatch.sleep(0)
+      task:cancel()
+      expect_cancelled(task)
+    end
+    may_end = true
+    assert.same({ true, "done" }, { other:join() })
+  end))
 
   it("after it was woken and before it goes on: the wait after that one raises", function()
     local store = keywatch.open { now = 0 }
@@ -152,33 +149,31 @@ describe("a task is cancelled", function()
     assert.same({ false, "on purpose" }, { failed:join() })
   end)
 
-  it("for good: each wait raises, whatever was caught before, and what need not wait works", function()
-    keywatch.run(function()
-      local codes = {}
-      local channel, event, ended = keywatch.channel(1), driver.event(), keywatch.spawn(function() return "ended" end)
-      local waits = {
-        function() keywatch.sleep(0) end, function() keywatch.sleep(1000) end, function() event:wait() end,
-        function() event:wait(1) end, function() channel:receive() end, function() channel:receive(1) end,
-        function() keywatch.select { channel } end, function() keywatch.spawn(keywatch.sleep, 1):join() end,
-        function() keywatch.join { keywatch.spawn(keywatch.sleep, 1) } end,
-      }
-      local task = keywatch.spawn(function()
-        pcall(keywatch.sleep, 1000)
-        for i, wait in ipairs(waits) do codes[i] = select(2, pcall(wait)).code end
-        assert.is_true(channel:send("value"))
-        assert.equal("value", channel:receive())
-        assert.equal("timeout", select(2, channel:receive(0)).code)
-        assert.same({ true, "ended" }, { ended:join() })
-        keywatch.sleep(1000)
-      end)
-      keywatch.sleep(0)
-      task:cancel()
-      task:cancel() -- twice is once
-      expect_cancelled(task)
-      assert.equal(#waits, #codes)
-      for _, code in ipairs(codes) do assert.equal("cancelled", code) end
+  it("for good: each wait raises, whatever was caught before, and what need not wait works", within.task(function()
+    local codes = {}
+    local channel, event, ended = keywatch.channel(1), driver.event(), keywatch.spawn(function() return "ended" end)
+    local waits = {
+      function() keywatch.sleep(0) end, function() keywatch.sleep(1000) end, function() event:wait() end,
+      function() event:wait(1) end, function() channel:receive() end, function() channel:receive(1) end,
+      function() keywatch.select { channel } end, function() keywatch.spawn(keywatch.sleep, 1):join() end,
+      function() keywatch.join { keywatch.spawn(keywatch.sleep, 1) } end,
+    }
+    local task = keywatch.spawn(function()
+      pcall(keywatch.sleep, 1000)
+      for i, wait in ipairs(waits) do codes[i] = select(2, pcall(wait)).code end
+      assert.is_true(channel:send("value"))
+      assert.equal("value", channel:receive())
+      assert.equal("timeout", select(2, channel:receive(0)).code)
+      assert.same({ true, "ended" }, { ended:join() })
+      keywatch.sleep(1000)
     end)
-  end)
+    keywatch.sleep(0)
+    task:cancel()
+    task:cancel() -- twice is once
+    expect_cancelled(task)
+    assert.equal(#waits, #codes)
+    for _, code in ipairs(codes) do assert.equal("cancelled", code) end
+  end))
 
   it("and is left behind if it goes on waiting for ever; others have their turns meanwhile", function()
     local status, printed = program.run [[

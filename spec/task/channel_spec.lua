@@ -5,8 +5,11 @@ local keywatch = require "keywatch"
 local virtual = require "keywatch.driver.virtual"
 
 local scheduler = require "spec.support.scheduler"
+local within = require "spec.support.within"
 
 local driver
+
+local function in_task(fn) return function() driver.run(fn) end end
 
 before_each(function() driver = virtual.new() end)
 after_each(function() assert.is_nil(scheduler.check(driver)) end)
@@ -71,96 +74,86 @@ describe("a channel", function()
     assert.equal("timeout", code(channel:receive(0)))
   end)
 
-  it("of capacity 0 has sender and receiver wait for each other", function()
-    driver.run(function()
-      local channel, order = driver.channel(), {}
-      assert.equal("timeout", code(channel:send(1, 0)))
-      driver.spawn(function()
-        driver.sleep(5)
-        table.insert(order, channel:receive())
+  it("of capacity 0 has sender and receiver wait for each other", in_task(function()
+    local channel, order = driver.channel(), {}
+    assert.equal("timeout", code(channel:send(1, 0)))
+    driver.spawn(function()
+      driver.sleep(5)
+      table.insert(order, channel:receive())
+    end)
+    assert.is_true(channel:send("taken"))
+    order[#order + 1] = driver.now()
+    driver.sleep(0)
+    assert.same({ "taken", 5 }, order)
+    local receiver = start(channel.receive, channel)
+    assert.is_true(channel:send("handed over", 0))
+    assert.same({ true, "handed over" }, { receiver:join() })
+  end))
+
+  it("serves those who wait in the order in which they came, and nobody before them", in_task(function()
+    local channel, got = driver.channel(1), {}
+    for i = 1, 3 do start(function() table.insert(got, i .. channel:receive()) end) end
+    channel:send("a")
+    assert.equal("timeout", code(channel:receive(0))) -- "a" is the first receiver's, which has not run yet
+    channel:send("b")
+    channel:send("c")
+    driver.sleep(0)
+    assert.same({ "1a", "2b", "3c" }, got)
+
+    local sent = {}
+    channel:send("full")
+    for i = 1, 3 do
+      start(function()
+        channel:send(i)
+        sent[#sent + 1] = i
       end)
-      assert.is_true(channel:send("taken"))
-      order[#order + 1] = driver.now()
-      driver.sleep(0)
-      assert.same({ "taken", 5 }, order)
-      local receiver = start(channel.receive, channel)
-      assert.is_true(channel:send("handed over", 0))
-      assert.same({ true, "handed over" }, { receiver:join() })
-    end)
-  end)
+    end
+    assert.equal("full", channel:receive())
+    assert.equal("timeout", code(channel:send("late", 0))) -- the place is the first sender's
+    for i = 1, 3 do assert.equal(i, channel:receive()) end
+    driver.sleep(0)
+    assert.same({ 1, 2, 3 }, sent)
+  end))
 
-  it("serves those who wait in the order in which they came, and nobody before them", function()
-    driver.run(function()
-      local channel, got = driver.channel(1), {}
-      for i = 1, 3 do start(function() table.insert(got, i .. channel:receive()) end) end
-      channel:send("a")
-      assert.equal("timeout", code(channel:receive(0))) -- "a" is the first receiver's, which has not run yet
-      channel:send("b")
-      channel:send("c")
-      driver.sleep(0)
-      assert.same({ "1a", "2b", "3c" }, got)
+  it("lets a wait end after its timeout, and forgets it", in_task(function()
+    local channel = driver.channel()
+    assert.equal("timeout", code(channel:receive(5)))
+    assert.equal(5, driver.now())
+    assert.equal("timeout", code(channel:send("lost", 5)))
+    assert.equal(10, driver.now())
+    assert.equal("timeout", code(channel:receive(0)))
+    local receiver = start(channel.receive, channel, 5)
+    driver.sleep(1)
+    channel:send("in time")
+    assert.same({ true, "in time" }, { receiver:join() })
+    assert.equal(11, driver.now())
+  end))
 
-      local sent = {}
-      channel:send("full")
-      for i = 1, 3 do
-        start(function()
-          channel:send(i)
-          sent[#sent + 1] = i
-        end)
-      end
-      assert.equal("full", channel:receive())
-      assert.equal("timeout", code(channel:send("late", 0))) -- the place is the first sender's
-      for i = 1, 3 do assert.equal(i, channel:receive()) end
-      driver.sleep(0)
-      assert.same({ 1, 2, 3 }, sent)
-    end)
-  end)
+  it("passes those by who are cancelled while they wait", in_task(function()
+    local channel = driver.channel()
+    local first, second = start(channel.receive, channel), start(channel.receive, channel)
+    first:cancel()
+    assert.is_true(channel:send("value", 0))
+    assert.same({ true, "value" }, { second:join() })
+    assert.equal("cancelled", select(2, first:join()).code)
+    first, second = start(channel.send, channel, 1), start(channel.send, channel, 2)
+    first:cancel()
+    assert.equal(2, channel:receive())
+    assert.is_true(second:join())
+    assert.equal("timeout", code(channel:receive(0)))
+  end))
 
-  it("lets a wait end after its timeout, and forgets it", function()
-    driver.run(function()
-      local channel = driver.channel()
-      assert.equal("timeout", code(channel:receive(5)))
-      assert.equal(5, driver.now())
-      assert.equal("timeout", code(channel:send("lost", 5)))
-      assert.equal(10, driver.now())
-      assert.equal("timeout", code(channel:receive(0)))
-      local receiver = start(channel.receive, channel, 5)
-      driver.sleep(1)
-      channel:send("in time")
-      assert.same({ true, "in time" }, { receiver:join() })
-      assert.equal(11, driver.now())
-    end)
-  end)
-
-  it("passes those by who are cancelled while they wait", function()
-    driver.run(function()
-      local channel = driver.channel()
-      local first, second = start(channel.receive, channel), start(channel.receive, channel)
-      first:cancel()
-      assert.is_true(channel:send("value", 0))
-      assert.same({ true, "value" }, { second:join() })
-      assert.equal("cancelled", select(2, first:join()).code)
-      first, second = start(channel.send, channel, 1), start(channel.send, channel, 2)
-      first:cancel()
-      assert.equal(2, channel:receive())
-      assert.is_true(second:join())
-      assert.equal("timeout", code(channel:receive(0)))
-    end)
-  end)
-
-  it("keeps a value for the task that it was handed to, even if that is cancelled before it runs", function()
-    driver.run(function()
-      local channel = driver.channel()
-      local receiver = start(function() return channel:receive() end)
-      channel:send("value")
-      receiver:cancel()
-      assert.same({ true, "value" }, { receiver:join() })
-      local sender = start(function() return channel:send("other") end)
-      assert.equal("other", channel:receive())
-      sender:cancel()
-      assert.same({ true, true }, { sender:join() })
-    end)
-  end)
+  it("keeps a value for the task that it was handed to, even if that is cancelled before it runs", in_task(function()
+    local channel = driver.channel()
+    local receiver = start(function() return channel:receive() end)
+    channel:send("value")
+    receiver:cancel()
+    assert.same({ true, "value" }, { receiver:join() })
+    local sender = start(function() return channel:send("other") end)
+    assert.equal("other", channel:receive())
+    sender:cancel()
+    assert.same({ true, true }, { sender:join() })
+  end))
 
   it("works at top level, too", function()
     local channel = driver.channel()
@@ -181,31 +174,29 @@ describe("a channel", function()
     assert.equal("timeout", code(channel:receive(0))) -- nothing is left of that
   end)
 
-  it("has many waiters come and go without a trace", function()
-    driver.run(function()
-      local channel = driver.channel()
-      for _ = 1, 200 do channel:receive(1) end
-      local task
-      for _ = 1, 200 do
-        local following = start(channel.receive, channel)
-        if task then task:cancel() end
-        task = following
-      end
-      assert.is_true(#channel <= 4)
-      channel:send("value")
-      assert.same({ true, "value" }, { task:join() })
-      local tasks, got = {}, {}
-      for i = 1, 500 do tasks[i] = driver.spawn(function() table.insert(got, { i, channel:receive() }) end) end
-      driver.sleep(0)
-      for i = 3, 500, 3 do tasks[i]:cancel() end
-      for i = 1, 500 do
-        if i % 3 ~= 0 then channel:send(i, 0) end
-      end
-      driver.sleep(0)
-      for _, pair in ipairs(got) do assert.equal(pair[1], pair[2]) end
-      assert.equal(334, #got)
-    end)
-  end)
+  it("has many waiters come and go without a trace", in_task(function()
+    local channel = driver.channel()
+    for _ = 1, 200 do channel:receive(1) end
+    local task
+    for _ = 1, 200 do
+      local following = start(channel.receive, channel)
+      if task then task:cancel() end
+      task = following
+    end
+    assert.is_true(#channel <= 4)
+    channel:send("value")
+    assert.same({ true, "value" }, { task:join() })
+    local tasks, got = {}, {}
+    for i = 1, 500 do tasks[i] = driver.spawn(function() table.insert(got, { i, channel:receive() }) end) end
+    driver.sleep(0)
+    for i = 3, 500, 3 do tasks[i]:cancel() end
+    for i = 1, 500 do
+      if i % 3 ~= 0 then channel:send(i, 0) end
+    end
+    driver.sleep(0)
+    for _, pair in ipairs(got) do assert.equal(pair[1], pair[2]) end
+    assert.equal(334, #got)
+  end))
 
   it("and the task that waits for it take little memory", function()
     local N, MOST = 2000, 1800 -- bytes: 100,000 of them stay below 200 MB, with what malloc adds
@@ -281,30 +272,26 @@ describe("a closed channel", function()
     channel:close()
   end)
 
-  it("takes nothing more, and says so to those who wait", function()
-    driver.run(function()
-      local channel = driver.channel(1)
-      channel:send("held")
-      local sender = start(channel.send, channel, "waiting")
-      channel:close()
-      local ok, result, err = sender:join()
-      assert.same({ true, "closed" }, { ok, code(result, err) })
-      assert.equal("closed", code(channel:send("late")))
-      assert.equal("closed", code(channel:send("late", 0)))
-      assert.equal("held", channel:receive())
-      assert.is_nil((channel:receive()))
-    end)
-  end)
+  it("takes nothing more, and says so to those who wait", in_task(function()
+    local channel = driver.channel(1)
+    channel:send("held")
+    local sender = start(channel.send, channel, "waiting")
+    channel:close()
+    local ok, result, err = sender:join()
+    assert.same({ true, "closed" }, { ok, code(result, err) })
+    assert.equal("closed", code(channel:send("late")))
+    assert.equal("closed", code(channel:send("late", 0)))
+    assert.equal("held", channel:receive())
+    assert.is_nil((channel:receive()))
+  end))
 
-  it("ends the waits of all receivers", function()
-    driver.run(function()
-      local channel, tasks = driver.channel(), {}
-      for i = 1, 3 do tasks[i] = start(channel.receive, channel, i > 1 and 1000 or nil) end
-      channel:close()
-      for i = 1, 3 do assert.same({ true, nil }, { tasks[i]:join() }) end
-      assert.equal(0, driver.now())
-    end)
-  end)
+  it("ends the waits of all receivers", in_task(function()
+    local channel, tasks = driver.channel(), {}
+    for i = 1, 3 do tasks[i] = start(channel.receive, channel, i > 1 and 1000 or nil) end
+    channel:close()
+    for i = 1, 3 do assert.same({ true, nil }, { tasks[i]:join() }) end
+    assert.equal(0, driver.now())
+  end))
 end)
 
 describe("a finalizer", function()
@@ -315,19 +302,17 @@ describe("a finalizer", function()
     collectgarbage()
   end
 
-  it("may send and receive with a timeout of 0, and close", function()
-    keywatch.run(function()
-      local channel = keywatch.channel(1)
-      local ok, got
-      finalize(function()
-        ok = channel:send("value", 0)
-        got = channel:receive(0)
-        channel:close()
-      end)
-      assert.same({ true, "value" }, { ok, got })
-      assert.is_nil((channel:receive()))
+  it("may send and receive with a timeout of 0, and close", within.task(function()
+    local channel = keywatch.channel(1)
+    local ok, got
+    finalize(function()
+      ok = channel:send("value", 0)
+      got = channel:receive(0)
+      channel:close()
     end)
-  end)
+    assert.same({ true, "value" }, { ok, got })
+    assert.is_nil((channel:receive()))
+  end))
 
   if not rawget(_G, "jit") then -- on Lua 5.4 a call may grow the stack, and finalizers run there
     --- Calls act once, at the n-th call that a thread makes from now on.

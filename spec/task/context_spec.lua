@@ -58,13 +58,9 @@ local function expect_refusals(owner, text)
 end
 
 describe("at top level", function()
-  it("everything may wait", function()
-    expect_refusals(nil, TRY .. "try_all()")
-  end)
+  it("everything may wait", function() expect_refusals(nil, TRY .. "try_all()") end)
 
-  it("nothing may wait in Neovim", function()
-    expect_refusals("Neovim", "vim = {}\n" .. TRY .. "try_all()")
-  end)
+  it("nothing may wait in Neovim", function() expect_refusals("Neovim", "vim = {}\n" .. TRY .. "try_all()") end)
 
   it("nothing may wait while luv turns its loop", function()
     expect_refusals("luv", "package.loaded.luv = { loop_mode = function() return 'default' end }\n" .. TRY ..
@@ -180,9 +176,7 @@ describe("a call that may not wait is named", function()
     ]],
   }
   for place, text in pairs(places) do
-    it(place, function()
-      assert.same({ 0, "all named\n" }, { program.run(NAMES .. text .. "\nos.exit(0, false)") })
-    end)
+    it(place, function() assert.same({ 0, "all named\n" }, { program.run(NAMES .. text .. "\nos.exit(0, false)") }) end)
   end
 end)
 

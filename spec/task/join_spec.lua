@@ -7,30 +7,28 @@ local scheduler = require "spec.support.scheduler"
 
 local driver
 
+local function in_task(fn) return function() driver.run(fn) end end
+
 before_each(function() driver = virtual.new() end)
 after_each(function() assert.is_nil(scheduler.check(driver)) end)
 
 describe("join", function()
-  it("waits until all tasks of a list have ended", function()
-    driver.run(function()
-      local tasks = {}
-      for i, seconds in ipairs { 3, 1, 2 } do
-        tasks[i] = driver.spawn(function()
-          driver.sleep(seconds)
-          return i
-        end)
-      end
-      assert.same({ true }, { driver.join(tasks) })
-      assert.equal(3, driver.now())
-      assert.same({ true, 2 }, { tasks[2]:join() })
-      assert.same({ true }, { driver.join(tasks) })
-      assert.same({ true }, { driver.join { tasks[1], tasks[1], timeout = 0 } })
-    end)
-  end)
+  it("waits until all tasks of a list have ended", in_task(function()
+    local tasks = {}
+    for i, seconds in ipairs { 3, 1, 2 } do
+      tasks[i] = driver.spawn(function()
+        driver.sleep(seconds)
+        return i
+      end)
+    end
+    assert.same({ true }, { driver.join(tasks) })
+    assert.equal(3, driver.now())
+    assert.same({ true, 2 }, { tasks[2]:join() })
+    assert.same({ true }, { driver.join(tasks) })
+    assert.same({ true }, { driver.join { tasks[1], tasks[1], timeout = 0 } })
+  end))
 
-  it("has nothing to wait for in an empty list", function()
-    assert.same({ true }, { driver.join {} })
-  end)
+  it("has nothing to wait for in an empty list", function() assert.same({ true }, { driver.join {} }) end)
 
   it("returns the failure of the first in the list that has failed, after all have ended, and all that have", function()
     driver.run(function()
@@ -48,19 +46,17 @@ describe("join", function()
     end) -- and run does not raise: the caller of join was told
   end)
 
-  it("gives up after its timeout", function()
-    driver.run(function()
-      local tasks = { driver.spawn(driver.sleep, 1), driver.spawn(driver.sleep, 10), timeout = 3 }
-      local ok, err = driver.join(tasks)
-      assert.same({ nil, "timeout" }, { ok, err.code })
-      assert.equal(3, driver.now())
-      tasks.timeout = 0
-      assert.equal("timeout", select(2, driver.join(tasks)).code)
-      tasks.timeout = 100
-      assert.is_true(driver.join(tasks))
-      assert.equal(10, driver.now())
-    end)
-  end)
+  it("gives up after its timeout", in_task(function()
+    local tasks = { driver.spawn(driver.sleep, 1), driver.spawn(driver.sleep, 10), timeout = 3 }
+    local ok, err = driver.join(tasks)
+    assert.same({ nil, "timeout" }, { ok, err.code })
+    assert.equal(3, driver.now())
+    tasks.timeout = 0
+    assert.equal("timeout", select(2, driver.join(tasks)).code)
+    tasks.timeout = 100
+    assert.is_true(driver.join(tasks))
+    assert.equal(10, driver.now())
+  end))
 
   it("is cancelled as any other wait, and works at top level", function()
     local tasks = { driver.spawn(driver.sleep, 1), driver.spawn(driver.sleep, 2) }

@@ -7,6 +7,8 @@ local scheduler = require "spec.support.scheduler"
 
 local driver
 
+local function in_task(fn) return function() driver.run(fn) end end
+
 before_each(function() driver = virtual.new() end)
 after_each(function()
   assert.is_nil(scheduler.check(driver))
@@ -20,146 +22,130 @@ local function fail_after(seconds, what)
 end
 
 describe("a scope", function()
-  it("returns the results of its function, once all of its tasks have ended", function()
-    driver.run(function()
-      local order = {}
-      assert.same({ 1, nil, 3 }, { driver.scope(function(scope, one)
-        for i = 3, 1, -1 do
-          scope:spawn(function(seconds)
-            driver.sleep(seconds)
-            order[#order + 1] = seconds
-          end, i)
-        end
-        order[#order + 1] = "body"
-        return one, nil, 3
-      end, 1) })
-      assert.same({ "body", 1, 2, 3 }, order)
-      assert.equal(3, driver.now())
-    end)
-  end)
-
-  it("cancels all of its tasks when one fails, waits for their ends, and raises the failure", function()
-    driver.run(function()
-      local ended, err = {}, { code = "on purpose" }
-      local ok, raised = pcall(driver.scope, function(scope)
-        for i = 1, 2 do
-          scope:spawn(function()
-            pcall(driver.sleep, 1000)
-            driver.shield(10, driver.sleep, i) -- cleans up
-            ended[#ended + 1] = i
-          end)
-        end
-        scope:spawn(fail_after, 5, err)
-        pcall(driver.sleep, 1000)
-        ended[#ended + 1] = "body"
-      end)
-      assert.same({ false, err }, { ok, raised })
-      assert.equal(err, raised)
-      assert.same({ "body", 1, 2 }, ended)
-      assert.equal(7, driver.now())
-    end)
-  end)
-
-  it("fails when its function fails", function()
-    driver.run(function()
-      local task
-      local ok, err = pcall(driver.scope, function(scope)
-        task = scope:spawn(driver.sleep, 1000)
-        error("on purpose", 0)
-      end)
-      assert.same({ false, "on purpose" }, { ok, err })
-      assert.equal("cancelled", select(2, task:join()).code)
-      assert.equal(0, driver.now())
-    end)
-  end)
-
-  it("is cancelled with the task that runs it", function()
-    driver.run(function()
-      local codes = {}
-      local function wait()
-        local _, err = pcall(driver.sleep, 1000)
-        codes[#codes + 1] = err.code
-        error(err, 0)
+  it("returns the results of its function, once all of its tasks have ended", in_task(function()
+    local order = {}
+    assert.same({ 1, nil, 3 }, { driver.scope(function(scope, one)
+      for i = 3, 1, -1 do
+        scope:spawn(function(seconds)
+          driver.sleep(seconds)
+          order[#order + 1] = seconds
+        end, i)
       end
-      local task = driver.spawn(driver.scope, function(scope)
-        scope:spawn(wait)
-        wait()
-      end)
-      driver.sleep(1)
-      task:cancel()
-      local ok, err = task:join()
-      assert.same({ false, "cancelled" }, { ok, err.code })
-      assert.same({ "cancelled", "cancelled" }, codes)
-      assert.equal(1, driver.now())
-    end)
-  end)
+      order[#order + 1] = "body"
+      return one, nil, 3
+    end, 1) })
+    assert.same({ "body", 1, 2, 3 }, order)
+    assert.equal(3, driver.now())
+  end))
 
-  it("does not fail because one of its tasks was cancelled", function()
-    driver.run(function()
-      assert.equal("fine", driver.scope(function(scope)
-        local task = scope:spawn(driver.sleep, 1000)
-        local new = scope:spawn(driver.sleep, 1000)
-        new:cancel()
-        driver.sleep(1)
-        task:cancel()
-        return "fine"
-      end))
-      assert.equal(1, driver.now())
-    end)
-  end)
-
-  it("can cancel the tasks that were spawned in it, and goes on", function()
-    driver.run(function()
-      assert.equal("body", driver.scope(function(scope)
-        for _ = 1, 3 do scope:spawn(driver.sleep, 1000) end
-        driver.sleep(1)
-        scope:cancel()
-        driver.sleep(1)
-        scope:spawn(driver.sleep, 1)
-        return "body"
-      end))
-      assert.equal(3, driver.now())
-    end)
-  end)
-
-  it("begins no task once it is cancelled, and spawns none once it has ended", function()
-    driver.run(function()
-      local late, has_begun, kept
-      pcall(driver.scope, function(scope)
-        kept = scope
+  it("cancels all of its tasks when one fails, waits for their ends, and raises the failure", in_task(function()
+    local ended, err = {}, { code = "on purpose" }
+    local ok, raised = pcall(driver.scope, function(scope)
+      for i = 1, 2 do
         scope:spawn(function()
           pcall(driver.sleep, 1000)
-          late = scope:spawn(function() has_begun = true end)
+          driver.shield(10, driver.sleep, i) -- cleans up
+          ended[#ended + 1] = i
         end)
-        fail_after(1, "on purpose")
-      end)
-      assert.is_nil(has_begun)
-      assert.equal("cancelled", select(2, late:join()).code)
-      local ok, err = pcall(kept.spawn, kept, print)
-      assert.is_false(ok)
-      assert.matches("spawn: the scope has ended", err)
-      assert.matches("ended", tostring(kept))
-      kept:cancel()
+      end
+      scope:spawn(fail_after, 5, err)
+      pcall(driver.sleep, 1000)
+      ended[#ended + 1] = "body"
     end)
-  end)
+    assert.same({ false, err }, { ok, raised })
+    assert.equal(err, raised)
+    assert.same({ "body", 1, 2 }, ended)
+    assert.equal(7, driver.now())
+  end))
 
-  it("can stand in another one", function()
-    driver.run(function()
-      local codes = {}
-      local ok, err = pcall(driver.scope, function(outer)
-        outer:spawn(function()
-          driver.scope(function(inner)
-            inner:spawn(function() codes[1] = select(2, pcall(driver.sleep, 1000)).code end)
-            codes[2] = select(2, pcall(driver.sleep, 1000)).code
-          end)
-        end)
-        driver.scope(function(inner) inner:spawn(fail_after, 1, "inner") end)
-      end)
-      assert.same({ false, "inner" }, { ok, err })
-      assert.same({ "cancelled", "cancelled" }, codes)
-      assert.equal(1, driver.now())
+  it("fails when its function fails", in_task(function()
+    local task
+    local ok, err = pcall(driver.scope, function(scope)
+      task = scope:spawn(driver.sleep, 1000)
+      error("on purpose", 0)
     end)
-  end)
+    assert.same({ false, "on purpose" }, { ok, err })
+    assert.equal("cancelled", select(2, task:join()).code)
+    assert.equal(0, driver.now())
+  end))
+
+  it("is cancelled with the task that runs it", in_task(function()
+    local codes = {}
+    local function wait()
+      local _, err = pcall(driver.sleep, 1000)
+      codes[#codes + 1] = err.code
+      error(err, 0)
+    end
+    local task = driver.spawn(driver.scope, function(scope)
+      scope:spawn(wait)
+      wait()
+    end)
+    driver.sleep(1)
+    task:cancel()
+    local ok, err = task:join()
+    assert.same({ false, "cancelled" }, { ok, err.code })
+    assert.same({ "cancelled", "cancelled" }, codes)
+    assert.equal(1, driver.now())
+  end))
+
+  it("does not fail because one of its tasks was cancelled", in_task(function()
+    assert.equal("fine", driver.scope(function(scope)
+      local task = scope:spawn(driver.sleep, 1000)
+      local new = scope:spawn(driver.sleep, 1000)
+      new:cancel()
+      driver.sleep(1)
+      task:cancel()
+      return "fine"
+    end))
+    assert.equal(1, driver.now())
+  end))
+
+  it("can cancel the tasks that were spawned in it, and goes on", in_task(function()
+    assert.equal("body", driver.scope(function(scope)
+      for _ = 1, 3 do scope:spawn(driver.sleep, 1000) end
+      driver.sleep(1)
+      scope:cancel()
+      driver.sleep(1)
+      scope:spawn(driver.sleep, 1)
+      return "body"
+    end))
+    assert.equal(3, driver.now())
+  end))
+
+  it("begins no task once it is cancelled, and spawns none once it has ended", in_task(function()
+    local late, has_begun, kept
+    pcall(driver.scope, function(scope)
+      kept = scope
+      scope:spawn(function()
+        pcall(driver.sleep, 1000)
+        late = scope:spawn(function() has_begun = true end)
+      end)
+      fail_after(1, "on purpose")
+    end)
+    assert.is_nil(has_begun)
+    assert.equal("cancelled", select(2, late:join()).code)
+    local ok, err = pcall(kept.spawn, kept, print)
+    assert.is_false(ok)
+    assert.matches("spawn: the scope has ended", err)
+    assert.matches("ended", tostring(kept))
+    kept:cancel()
+  end))
+
+  it("can stand in another one", in_task(function()
+    local codes = {}
+    local ok, err = pcall(driver.scope, function(outer)
+      outer:spawn(function()
+        driver.scope(function(inner)
+          inner:spawn(function() codes[1] = select(2, pcall(driver.sleep, 1000)).code end)
+          codes[2] = select(2, pcall(driver.sleep, 1000)).code
+        end)
+      end)
+      driver.scope(function(inner) inner:spawn(fail_after, 1, "inner") end)
+    end)
+    assert.same({ false, "inner" }, { ok, err })
+    assert.same({ "cancelled", "cancelled" }, codes)
+    assert.equal(1, driver.now())
+  end))
 
   it("works at top level", function()
     local sum = 0

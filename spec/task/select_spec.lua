@@ -5,10 +5,13 @@ local virtual = require "keywatch.driver.virtual"
 
 local program = require "spec.support.program"
 local scheduler = require "spec.support.scheduler"
+local within = require "spec.support.within"
 
 local SECONDS = 30 -- for what is certain to come
 
 local driver
+
+local function in_task(fn) return function() driver.run(fn) end end
 
 before_each(function() driver = virtual.new() end)
 after_each(function()
@@ -36,51 +39,45 @@ local function code(which, err)
 end
 
 describe("select", function()
-  it("returns an object that is ready, and what its own call returns", function()
-    driver.run(function()
-      local a, b = driver.channel(1), driver.channel(1)
+  it("returns an object that is ready, and what its own call returns", in_task(function()
+    local a, b = driver.channel(1), driver.channel(1)
+    b:send("value")
+    assert.same({ b, "value" }, { driver.select { a, b } })
+    assert.equal(0, b:count())
+    local done = start(function() return 1, nil, 3 end)
+    assert.same({ done, true, 1, nil, 3 }, { driver.select { a, done } })
+    local failing = driver.spawn(error, "on purpose")
+    assert.same({ failing, false, "on purpose" }, { driver.select { a, failing } })
+    b:close()
+    assert.same({ b, nil }, { driver.select { a, b } })
+  end))
+
+  it("waits for the first", in_task(function()
+    local a, b = driver.channel(), driver.channel()
+    local sleeper = driver.spawn(driver.sleep, 7)
+    driver.spawn(function()
+      driver.sleep(5)
       b:send("value")
-      assert.same({ b, "value" }, { driver.select { a, b } })
-      assert.equal(0, b:count())
-      local done = start(function() return 1, nil, 3 end)
-      assert.same({ done, true, 1, nil, 3 }, { driver.select { a, done } })
-      local failing = driver.spawn(error, "on purpose")
-      assert.same({ failing, false, "on purpose" }, { driver.select { a, failing } })
-      b:close()
-      assert.same({ b, nil }, { driver.select { a, b } })
     end)
-  end)
+    assert.same({ b, "value" }, { driver.select { a, b, sleeper } })
+    assert.equal(5, driver.now())
+    assert.same({ sleeper, true }, { driver.select { a, b, sleeper } })
+    assert.equal(7, driver.now())
+    driver.spawn(a.close, a)
+    assert.same({ a, nil }, { driver.select { a, b } })
+  end))
 
-  it("waits for the first", function()
-    driver.run(function()
-      local a, b = driver.channel(), driver.channel()
-      local sleeper = driver.spawn(driver.sleep, 7)
-      driver.spawn(function()
-        driver.sleep(5)
-        b:send("value")
-      end)
-      assert.same({ b, "value" }, { driver.select { a, b, sleeper } })
-      assert.equal(5, driver.now())
-      assert.same({ sleeper, true }, { driver.select { a, b, sleeper } })
-      assert.equal(7, driver.now())
-      driver.spawn(a.close, a)
-      assert.same({ a, nil }, { driver.select { a, b } })
-    end)
-  end)
-
-  it("gives up after its timeout, and only looks with a timeout of 0", function()
-    driver.run(function()
-      local a, b = driver.channel(1), driver.channel(1)
-      assert.equal("timeout", code(driver.select { a, b, timeout = 3 }))
-      assert.equal(3, driver.now())
-      assert.equal("timeout", code(driver.select { a, b, timeout = 0 }))
-      assert.equal("timeout", code(driver.select { a, b, timeout = -1 }))
-      assert.equal(3, driver.now())
-      a:send("value")
-      assert.same({ a, "value" }, { driver.select { a, b, timeout = 0 } })
-      assert.same({ 0, 0 }, { #a, #b }) -- nobody waits there any more
-    end)
-  end)
+  it("gives up after its timeout, and only looks with a timeout of 0", in_task(function()
+    local a, b = driver.channel(1), driver.channel(1)
+    assert.equal("timeout", code(driver.select { a, b, timeout = 3 }))
+    assert.equal(3, driver.now())
+    assert.equal("timeout", code(driver.select { a, b, timeout = 0 }))
+    assert.equal("timeout", code(driver.select { a, b, timeout = -1 }))
+    assert.equal(3, driver.now())
+    a:send("value")
+    assert.same({ a, "value" }, { driver.select { a, b, timeout = 0 } })
+    assert.same({ 0, 0 }, { #a, #b }) -- nobody waits there any more
+  end))
 
   it("starves no object while several are ready, and chooses the same in every run", function()
     local function counts()
@@ -107,19 +104,17 @@ describe("select", function()
     assert.same(found, counts())
   end)
 
-  it("is cancelled as any other wait, and leaves nothing behind", function()
-    driver.run(function()
-      local a, b, sleeper = driver.channel(), driver.channel(), driver.spawn(driver.sleep, 1000)
-      local task = start(driver.select, { a, b:sending("value"), sleeper, timeout = 100 })
-      task:cancel()
-      local ok, err = task:join()
-      assert.same({ false, "cancelled" }, { ok, err.code })
-      assert.same({ 0, 0, 0 }, { #a, #b.senders, #sleeper.done })
-      assert.is_nil(sleeper.joiners)
-      assert.equal("timeout", code(a:send("x", 0)))
-      assert.equal("timeout", code(b:receive(0)))
-    end)
-  end)
+  it("is cancelled as any other wait, and leaves nothing behind", in_task(function()
+    local a, b, sleeper = driver.channel(), driver.channel(), driver.spawn(driver.sleep, 1000)
+    local task = start(driver.select, { a, b:sending("value"), sleeper, timeout = 100 })
+    task:cancel()
+    local ok, err = task:join()
+    assert.same({ false, "cancelled" }, { ok, err.code })
+    assert.same({ 0, 0, 0 }, { #a, #b.senders, #sleeper.done })
+    assert.is_nil(sleeper.joiners)
+    assert.equal("timeout", code(a:send("x", 0)))
+    assert.equal("timeout", code(b:receive(0)))
+  end))
 
   it("works at top level", function()
     local a, b = driver.channel(), driver.channel()
@@ -132,63 +127,57 @@ describe("select", function()
     assert.equal(3, driver.now())
   end)
 
-  it("takes a value once, whoever else waits for it", function()
-    driver.run(function()
-      local a, b, got = driver.channel(), driver.channel(), {}
-      local function take(name)
-        return function()
-          local which, value = driver.select { a, b }
-          table.insert(got, { name, which == a and "a" or "b", value })
-        end
+  it("takes a value once, whoever else waits for it", in_task(function()
+    local a, b, got = driver.channel(), driver.channel(), {}
+    local function take(name)
+      return function()
+        local which, value = driver.select { a, b }
+        table.insert(got, { name, which == a and "a" or "b", value })
       end
-      start(take "first")
-      local second = start(function() table.insert(got, { "second", "b", b:receive() }) end)
-      start(take "third")
-      assert.is_true(a:send(1, 0))  -- to the first, which has not run yet
-      assert.is_true(b:send(2, 0))  -- to the second: the first has its value
-      assert.is_true(b:send(3, 0))  -- to the third
-      assert.equal("timeout", code(b:send(4, 0)))
-      second:join()
-      driver.sleep(0)
-      assert.same({ { "first", "a", 1 }, { "second", "b", 2 }, { "third", "b", 3 } }, got)
-    end)
-  end)
+    end
+    start(take "first")
+    local second = start(function() table.insert(got, { "second", "b", b:receive() }) end)
+    start(take "third")
+    assert.is_true(a:send(1, 0))  -- to the first, which has not run yet
+    assert.is_true(b:send(2, 0))  -- to the second: the first has its value
+    assert.is_true(b:send(3, 0))  -- to the third
+    assert.equal("timeout", code(b:send(4, 0)))
+    second:join()
+    driver.sleep(0)
+    assert.same({ { "first", "a", 1 }, { "second", "b", 2 }, { "third", "b", 3 } }, got)
+  end))
 
-  it("sends, too: when the channel can take the value", function()
-    driver.run(function()
-      local a, b = driver.channel(), driver.channel(1)
-      local sending = b:sending("value")
-      assert.same({ sending, true }, { driver.select { a, sending } })
-      assert.equal("value", b:receive())
-      b:send("full")
-      local to_a, to_b = a:sending("x"), b:sending("y")
-      local task = start(driver.select, { to_a, to_b })
-      assert.equal("x", a:receive(0))
-      assert.same({ true, to_a, true }, { task:join() })
-      assert.equal(1, b:count()) -- only one of them was sent
-      task = start(driver.select, { to_a, to_b })
-      assert.equal("full", b:receive())
-      assert.equal("y", b:receive())
-      assert.same({ true, to_b, true }, { task:join() })
-      a:close()
-      local which, ok, err = driver.select { to_a }
-      assert.same({ to_a, nil, "closed" }, { which, ok, err.code })
-    end)
-  end)
+  it("sends, too: when the channel can take the value", in_task(function()
+    local a, b = driver.channel(), driver.channel(1)
+    local sending = b:sending("value")
+    assert.same({ sending, true }, { driver.select { a, sending } })
+    assert.equal("value", b:receive())
+    b:send("full")
+    local to_a, to_b = a:sending("x"), b:sending("y")
+    local task = start(driver.select, { to_a, to_b })
+    assert.equal("x", a:receive(0))
+    assert.same({ true, to_a, true }, { task:join() })
+    assert.equal(1, b:count()) -- only one of them was sent
+    task = start(driver.select, { to_a, to_b })
+    assert.equal("full", b:receive())
+    assert.equal("y", b:receive())
+    assert.same({ true, to_b, true }, { task:join() })
+    a:close()
+    local which, ok, err = driver.select { to_a }
+    assert.same({ to_a, nil, "closed" }, { which, ok, err.code })
+  end))
 
-  it("never gives a task its own value, and gives it to another that selects", function()
-    driver.run(function()
-      local channel = driver.channel()
-      assert.equal("timeout", code(driver.select { channel, channel:sending("own"), timeout = 5 }))
-      local receiver = start(driver.select, { channel, driver.channel() })
-      local sending = channel:sending("value")
-      assert.same({ sending, true }, { driver.select { sending, driver.channel() } })
-      assert.same({ true, channel, "value" }, { receiver:join() })
-      local sender = start(driver.select, { sending, driver.channel() })
-      assert.same({ channel, "value" }, { driver.select { channel, driver.channel() } })
-      assert.same({ true, sending, true }, { sender:join() })
-    end)
-  end)
+  it("never gives a task its own value, and gives it to another that selects", in_task(function()
+    local channel = driver.channel()
+    assert.equal("timeout", code(driver.select { channel, channel:sending("own"), timeout = 5 }))
+    local receiver = start(driver.select, { channel, driver.channel() })
+    local sending = channel:sending("value")
+    assert.same({ sending, true }, { driver.select { sending, driver.channel() } })
+    assert.same({ true, channel, "value" }, { receiver:join() })
+    local sender = start(driver.select, { sending, driver.channel() })
+    assert.same({ channel, "value" }, { driver.select { channel, driver.channel() } })
+    assert.same({ true, sending, true }, { sender:join() })
+  end))
 
   it("gives nothing up that the top level was handed when it was interrupted", function()
     local channel, source = driver.channel(), {}
@@ -202,16 +191,14 @@ describe("select", function()
     assert.equal("value", channel:receive(0))
   end)
 
-  it("does not mind that the program changes its table meanwhile", function()
-    driver.run(function()
-      local a, b = driver.channel(), driver.channel()
-      local objects = { a, b }
-      local task = start(driver.select, objects)
-      objects[1], objects[2] = nil, nil
-      a:send("value")
-      assert.same({ true, a, "value" }, { task:join() })
-    end)
-  end)
+  it("does not mind that the program changes its table meanwhile", in_task(function()
+    local a, b = driver.channel(), driver.channel()
+    local objects = { a, b }
+    local task = start(driver.select, objects)
+    objects[1], objects[2] = nil, nil
+    a:send("value")
+    assert.same({ true, a, "value" }, { task:join() })
+  end))
 end)
 
 if not rawget(_G, "jit") then -- on Lua 5.4 a call may grow the stack, and finalizers run there
@@ -349,52 +336,48 @@ describe("a task that fails while it is selected", function()
 end)
 
 describe("a watch that is selected", function()
-  it("gives its events one by one, its failure and its end", function()
-    keywatch.run(function()
-      local store, channel = keywatch.open(), keywatch.channel(1)
-      local watch = store:watch("a")
-      keywatch.spawn(function()
-        store:put("a", "1")
-        keywatch.sleep(0)
-        channel:send("value")
-        keywatch.sleep(0)
-        store:put("a", "2")
-      end)
-      local got = {}
-      for _ = 1, 3 do
-        local which, what = keywatch.select { watch, channel }
-        table.insert(got, which == watch and what.value or what)
-      end
-      assert.same({ "1", "value", "2" }, got)
-      assert.equal("timeout", code(keywatch.select { watch, channel, timeout = 0.001 }))
-      keywatch.spawn(watch.close, watch)
-      assert.same({ watch, nil }, { keywatch.select { watch, channel } })
-      watch = store:watch("a")
-      keywatch.spawn(store.close, store)
-      local which, event, err = keywatch.select { watch, channel }
-      assert.same({ watch, nil, "closed" }, { which, event, err.code })
-    end)
-  end)
-
-  it("hides progress that was not asked for, and counts its reader", function()
-    keywatch.run(function()
-      local store, channel = keywatch.open(), keywatch.channel(1)
-      local watch = store:watch("a")
-      local reader = keywatch.spawn(function()
-        local which, event
-        repeat which, event = keywatch.select { watch, channel } until which == channel or event.value == "end"
-        return which == watch
-      end)
+  it("gives its events one by one, its failure and its end", within.task(function()
+    local store, channel = keywatch.open(), keywatch.channel(1)
+    local watch = store:watch("a")
+    keywatch.spawn(function()
+      store:put("a", "1")
       keywatch.sleep(0)
-      store:put("b", "")
-      local revision = store:put("a", "1").revision
-      assert.equal(revision, watch:sync())
-      assert.equal(revision, watch.revision) -- the reader was handed all of it
-      store:put("a", "end")
-      assert.same({ true, true }, { reader:join() })
-      assert.equal(watch:sync(), watch.revision)
+      channel:send("value")
+      keywatch.sleep(0)
+      store:put("a", "2")
     end)
-  end)
+    local got = {}
+    for _ = 1, 3 do
+      local which, what = keywatch.select { watch, channel }
+      table.insert(got, which == watch and what.value or what)
+    end
+    assert.same({ "1", "value", "2" }, got)
+    assert.equal("timeout", code(keywatch.select { watch, channel, timeout = 0.001 }))
+    keywatch.spawn(watch.close, watch)
+    assert.same({ watch, nil }, { keywatch.select { watch, channel } })
+    watch = store:watch("a")
+    keywatch.spawn(store.close, store)
+    local which, event, err = keywatch.select { watch, channel }
+    assert.same({ watch, nil, "closed" }, { which, event, err.code })
+  end))
+
+  it("hides progress that was not asked for, and counts its reader", within.task(function()
+    local store, channel = keywatch.open(), keywatch.channel(1)
+    local watch = store:watch("a")
+    local reader = keywatch.spawn(function()
+      local which, event
+      repeat which, event = keywatch.select { watch, channel } until which == channel or event.value == "end"
+      return which == watch
+    end)
+    keywatch.sleep(0)
+    store:put("b", "")
+    local revision = store:put("a", "1").revision
+    assert.equal(revision, watch:sync())
+    assert.equal(revision, watch.revision) -- the reader was handed all of it
+    store:put("a", "end")
+    assert.same({ true, true }, { reader:join() })
+    assert.equal(watch:sync(), watch.revision)
+  end))
 
   it("begins with what exists, from a store and from a server", function()
     local N = 2500 -- three pages

@@ -6,6 +6,7 @@ local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"
 local scheduler = require "spec.support.scheduler"
+local within = require "spec.support.within"
 
 after_each(function()
   pcall(keywatch.run, function() end) -- whatever a test has left
@@ -88,56 +89,48 @@ for place in pairs(places) do
       events = function() keywatch.open():watch("a"):events()() end,
     }
     for name, wait in pairs(waits) do
-      it("is refused, and leaves nothing behind: " .. name, function()
-        keywatch.run(function()
-          expect_refused(place, wait)
-          expect_unhurt()
-        end)
-      end)
+      it("is refused, and leaves nothing behind: " .. name, within.task(function()
+        expect_refused(place, wait)
+        expect_unhurt()
+      end))
     end
 
-    it("has no place among those who wait for the event", function()
-      keywatch.run(function()
-        local event = driver.event()
-        expect_refused(place, event.wait, event, 0.01)
-        assert.is_false(event:set())
-        assert.is_true(event:wait(0))
-      end)
-    end)
+    it("has no place among those who wait for the event", within.task(function()
+      local event = driver.event()
+      expect_refused(place, event.wait, event, 0.01)
+      assert.is_false(event:set())
+      assert.is_true(event:wait(0))
+    end))
 
     it("is refused, if it is a run", function()
       keywatch.run(function() assert.matches("run works only at top level", refusal(place, keywatch.run, print)) end)
     end)
 
-    it("is none, if there is nothing to wait for", function()
-      keywatch.run(function()
-        local done = keywatch.spawn(function() end)
-        done:join()
-        local store = keywatch.open()
-        local w = store:watch("a")
-        store:put("a", "1")
-        local event = driver.event()
-        event:set()
-        assert.is_nil(refusal(place, done.join, done))
-        assert.is_nil(refusal(place, w.next, w))
-        assert.is_nil(refusal(place, w.next, w, 0))
-        assert.is_nil(refusal(place, event.wait, event))
-        assert.is_nil(refusal(place, store.hash_kv, store))
-      end)
-    end)
+    it("is none, if there is nothing to wait for", within.task(function()
+      local done = keywatch.spawn(function() end)
+      done:join()
+      local store = keywatch.open()
+      local w = store:watch("a")
+      store:put("a", "1")
+      local event = driver.event()
+      event:set()
+      assert.is_nil(refusal(place, done.join, done))
+      assert.is_nil(refusal(place, w.next, w))
+      assert.is_nil(refusal(place, w.next, w, 0))
+      assert.is_nil(refusal(place, event.wait, event))
+      assert.is_nil(refusal(place, store.hash_kv, store))
+    end))
 
-    it("does not keep a task from being cancelled in its next", function()
-      keywatch.run(function()
-        local task
-        task = keywatch.spawn(function()
-          task:cancel()
-          assert.matches("cannot be suspended", refusal(place, keywatch.sleep, 0.01))
-          keywatch.sleep(1000)
-        end)
-        local ok, err = task:join()
-        assert.same({ false, "cancelled" }, { ok, err.code })
+    it("does not keep a task from being cancelled in its next", within.task(function()
+      local task
+      task = keywatch.spawn(function()
+        task:cancel()
+        assert.matches("cannot be suspended", refusal(place, keywatch.sleep, 0.01))
+        keywatch.sleep(1000)
       end)
-    end)
+      local ok, err = task:join()
+      assert.same({ false, "cancelled" }, { ok, err.code })
+    end))
 
     it("is for the disk, if it is a durable write, which is durable when it returns", function()
       local store = directory.open(directory.new())

@@ -7,14 +7,13 @@ local logs = require "spec.controller.logs"
 local dose = require "spec.support.dose"
 local misuse = require "spec.support.misuse"
 local program = require "spec.support.program"
+local within = require "spec.support.within"
 
 local MANY = dose.is_small and 500 or 10000
 
 after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
 
-local function pack(...)
-  return { n = select("#", ...), ... }
-end
+local function pack(...) return { n = select("#", ...), ... } end
 
 describe("run", function()
   it("calls a function as a task, and returns what it returns", function()
@@ -131,13 +130,11 @@ describe("run", function()
     assert.same({ false, "cancelled" }, { ok, err.code })
   end)
 
-  it("is refused to a task, in words that name the cure", function()
-    keywatch.run(function()
-      assert.matches("keywatch%.spawn", misuse.raises(keywatch.run, function() end))
-      local inner = coroutine.wrap(function() return misuse.raises(keywatch.run, function() end) end)
-      assert.matches("keywatch%.spawn", inner())
-    end)
-  end)
+  it("is refused to a task, in words that name the cure", within.task(function()
+    assert.matches("keywatch%.spawn", misuse.raises(keywatch.run, function() end))
+    local inner = coroutine.wrap(function() return misuse.raises(keywatch.run, function() end) end)
+    assert.matches("keywatch%.spawn", inner())
+  end))
 
   it("is refused to a coroutine that is no task", function()
     coroutine.wrap(function()
@@ -146,9 +143,7 @@ describe("run", function()
   end)
 
   it("is refused without a function, in its own name", function()
-    for _, what in ipairs { 1, "print", {}, true } do
-      assert.matches("'run'", misuse.raises(keywatch.run, what))
-    end
+    for _, what in ipairs { 1, "print", {}, true } do assert.matches("'run'", misuse.raises(keywatch.run, what)) end
     assert.matches("'run'", misuse.raises(keywatch.run))
   end)
 end)
@@ -188,9 +183,7 @@ describe("spawn", function()
   end)
 
   it("is refused without a function", function()
-    for _, what in ipairs { 1, "print", {}, true } do
-      assert.matches("'spawn'", misuse.raises(keywatch.spawn, what))
-    end
+    for _, what in ipairs { 1, "print", {}, true } do assert.matches("'spawn'", misuse.raises(keywatch.spawn, what)) end
     assert.matches("'spawn'", misuse.raises(keywatch.spawn))
   end)
 
@@ -223,14 +216,12 @@ describe("join", function()
     end)
   end)
 
-  it("can be called again, and long after the end", function()
-    keywatch.run(function()
-      local task = keywatch.spawn(function() return "done" end)
-      keywatch.sleep(0)
-      for _, timeout in ipairs { 1000, 0, -1 } do assert.same({ true, "done" }, { task:join(timeout) }) end
-      assert.same({ true, "done" }, { task:join() })
-    end)
-  end)
+  it("can be called again, and long after the end", within.task(function()
+    local task = keywatch.spawn(function() return "done" end)
+    keywatch.sleep(0)
+    for _, timeout in ipairs { 1000, 0, -1 } do assert.same({ true, "done" }, { task:join(timeout) }) end
+    assert.same({ true, "done" }, { task:join() })
+  end))
 
   it("may be called by many, who go on in the order in which they came", function()
     local order = {}
@@ -251,18 +242,16 @@ describe("join", function()
     assert.same({ 1, 2, 3, 4, 5 }, order)
   end)
 
-  it("gives up when its time is over, and may be tried again", function()
-    keywatch.run(function()
-      local task = keywatch.spawn(function()
-        keywatch.sleep(0.01)
-        return "done"
-      end)
-      assert.equal("timeout", answer.code(task:join(0)))
-      assert.equal("timeout", answer.code(task:join(-1)))
-      assert.equal("timeout", answer.code(task:join(0.001)))
-      assert.same({ true, "done" }, { task:join(1000) })
+  it("gives up when its time is over, and may be tried again", within.task(function()
+    local task = keywatch.spawn(function()
+      keywatch.sleep(0.01)
+      return "done"
     end)
-  end)
+    assert.equal("timeout", answer.code(task:join(0)))
+    assert.equal("timeout", answer.code(task:join(-1)))
+    assert.equal("timeout", answer.code(task:join(0.001)))
+    assert.same({ true, "done" }, { task:join(1000) })
+  end))
 
   it("at top level turns the loop", function()
     local task = keywatch.spawn(function()
@@ -375,14 +364,12 @@ describe("sleep", function()
     assert.same({ 0, "false\n" }, { status, printed })
   end)
 
-  it("without an end can be ended", function()
-    keywatch.run(function()
-      local task = keywatch.spawn(function() keywatch.sleep(math.huge) end)
-      keywatch.sleep(0.001)
-      task:cancel()
-      assert.is_false((task:join()))
-    end)
-  end)
+  it("without an end can be ended", within.task(function()
+    local task = keywatch.spawn(function() keywatch.sleep(math.huge) end)
+    keywatch.sleep(0.001)
+    task:cancel()
+    assert.is_false((task:join()))
+  end))
 
   it("called off again and again costs no memory", function()
     local store = keywatch.open { now = 0 }
@@ -422,30 +409,26 @@ describe("now", function()
     end
   end)
 
-  it("needs no task", function()
-    assert.equal("number", type(coroutine.wrap(keywatch.now)()))
-  end)
+  it("needs no task", function() assert.equal("number", type(coroutine.wrap(keywatch.now)())) end)
 end)
 
 describe("a task", function()
-  it("tells its state", function()
-    keywatch.run(function()
-      local task
-      task = keywatch.spawn(function()
-        assert.equal("keywatch.task<running>", tostring(task))
-        keywatch.sleep(0)
-      end)
-      assert.equal("keywatch.task<new>", tostring(task))
-      local sleeper = keywatch.spawn(keywatch.sleep, 1000)
+  it("tells its state", within.task(function()
+    local task
+    task = keywatch.spawn(function()
+      assert.equal("keywatch.task<running>", tostring(task))
       keywatch.sleep(0)
-      assert.equal("keywatch.task<parked>", tostring(sleeper))
-      task:join()
-      assert.equal("keywatch.task<done>", tostring(task))
-      local failed = keywatch.spawn(error, "on purpose")
-      failed:join()
-      assert.equal("keywatch.task<failed>", tostring(failed))
     end)
-  end)
+    assert.equal("keywatch.task<new>", tostring(task))
+    local sleeper = keywatch.spawn(keywatch.sleep, 1000)
+    keywatch.sleep(0)
+    assert.equal("keywatch.task<parked>", tostring(sleeper))
+    task:join()
+    assert.equal("keywatch.task<done>", tostring(task))
+    local failed = keywatch.spawn(error, "on purpose")
+    failed:join()
+    assert.equal("keywatch.task<failed>", tostring(failed))
+  end))
 
   it("may have coroutines of its own, and yields in them", function()
     local seen = {}
@@ -507,19 +490,17 @@ describe("a task", function()
     assert.same({ "a1", "b1", 0, "a2", "b2", 0, "a3", "b3", 0 }, order)
   end)
 
-  it("may wait inside of pcall, and inside of an iterator", function()
-    keywatch.run(function()
-      assert.same({ true, "waited" }, { pcall(function()
-        keywatch.sleep(0)
-        return "waited"
-      end) })
-      local function slowly()
-        keywatch.sleep(0)
-        return nil
-      end
-      for _ in slowly do error("there is nothing") end
-    end)
-  end)
+  it("may wait inside of pcall, and inside of an iterator", within.task(function()
+    assert.same({ true, "waited" }, { pcall(function()
+      keywatch.sleep(0)
+      return "waited"
+    end) })
+    local function slowly()
+      keywatch.sleep(0)
+      return nil
+    end
+    for _ in slowly do error("there is nothing") end
+  end))
 
   it("may be one of many that one put wakes", function()
     local store = keywatch.open { now = 0 }

@@ -31,9 +31,7 @@ end
 --- Returns the greatest number of tasks between two looks.
 local function most_at_once(looks)
   local most, before = 0, 0
-  for _, n in ipairs(looks) do
-    most, before = math.max(most, n - before), n
-  end
+  for _, n in ipairs(looks) do most, before = math.max(most, n - before), n end
   return most
 end
 

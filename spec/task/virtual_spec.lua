@@ -69,9 +69,7 @@ local function play(number)
   end
 
   function body(name)
-    for _ = 1, random:between(1, 6) do
-      does[random:weighted(CHOICES)](name)
-    end
+    for _ = 1, random:between(1, 6) do does[random:weighted(CHOICES)](name) end
     if random:one_in(8) then
       tasks[name].is_supervised = true
       does.fail(name)

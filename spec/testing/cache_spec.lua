@@ -6,6 +6,7 @@ local testing = require "keywatch.testing"
 
 local logs = require "spec.controller.logs"
 local program = require "spec.support.program"
+local within = require "spec.support.within"
 
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
@@ -44,22 +45,22 @@ local function run(fn, opts)
   end, { seed = seed })
 end
 
+local function in_world(fn, opts) return function() run(fn, opts) end end
+
 describe("a cache in a world", function()
-  it("follows its server in no time", function()
-    run(function(_, client, _, cache)
-      local w = assert(cache:watch("k", { prefix = true }))
-      client:put("k2", "2")
-      assert.equal("put k2 2", next_of(w))
-      assert.equal("k1=1 k2=2", content_of(cache, { consistent = true }))
-      client:delete("k1")
-      assert.equal(4, cache:sync(5))
-      assert.equal("k2=2", content_of(cache))
-      assert.equal(0, keywatch.now())
-      keywatch.sleep(3000)
-      local age = cache:status().age
-      assert(age <= 20, age) -- the server is asked every ten seconds, and answers
-    end)
-  end)
+  it("follows its server in no time", in_world(function(_, client, _, cache)
+    local w = assert(cache:watch("k", { prefix = true }))
+    client:put("k2", "2")
+    assert.equal("put k2 2", next_of(w))
+    assert.equal("k1=1 k2=2", content_of(cache, { consistent = true }))
+    client:delete("k1")
+    assert.equal(4, cache:sync(5))
+    assert.equal("k2=2", content_of(cache))
+    assert.equal(0, keywatch.now())
+    keywatch.sleep(3000)
+    local age = cache:status().age
+    assert(age <= 20, age) -- the server is asked every ten seconds, and answers
+  end))
 
   it("keeps 1 MiB of history, and more only for a watch of the past or if the program says how much", function()
     for _, opts in ipairs { {}, { history_bytes = 2 ^ 24 } } do
@@ -228,18 +229,16 @@ describe("a cache in a world", function()
     end)
   end)
 
-  it("has a history of an age in virtual time", function()
-    run(function(_, client, _, cache)
-      client:put("k1", "2")
-      assert(cache:sync(10))
-      assert.equal("1", cache:get("k1", { revision = 2 }).value)
-      keywatch.sleep(1000)
-      client:put("k1", "3")
-      assert(cache:sync(10))
-      assert.equal("compacted", select(2, cache:get("k1", { revision = 2 })).code)
-      assert.equal("3", cache:get("k1").value)
-    end, { history_age = 100 })
-  end)
+  it("has a history of an age in virtual time", in_world(function(_, client, _, cache)
+    client:put("k1", "2")
+    assert(cache:sync(10))
+    assert.equal("1", cache:get("k1", { revision = 2 }).value)
+    keywatch.sleep(1000)
+    client:put("k1", "3")
+    assert(cache:sync(10))
+    assert.equal("compacted", select(2, cache:get("k1", { revision = 2 })).code)
+    assert.equal("3", cache:get("k1").value)
+  end, { history_age = 100 }))
 
   it("ends watches that are not read for so many seconds of virtual time, in each world", function()
     for _ = 1, 2 do
@@ -303,20 +302,18 @@ describe("a burst that arrives at once, and is followed by silence,", function()
     return n
   end
 
-  it("is in every table of the cache once the cache has come to its revision", function()
-    run(function(_, _, _, cache, store)
-      local plain, decoded = cache:table(), cache:table { decode = function(value) return #value end }
-      local last
-      for i = 1, 3000 do last = store:put("k" .. i, ("x"):rep(1500)).revision end -- more than a queue holds
-      assert.equal(last, cache:wait_for(last, 60))
-      assert.same({ 3000, 3000, 3000 }, { size(plain), size(decoded), cache:status().keys })
-      for i = 1, 3000 do store:put("k" .. i, ("y"):rep(1500)) end
-      last = store:delete("k", { prefix = true }).revision
-      keywatch.sleep(60)
-      assert.equal(last, cache:status().revision)
-      assert.same({ 0, 0 }, { size(plain), size(decoded) })
-    end)
-  end)
+  it("is in every table of the cache once the cache has come to its revision", in_world(function(_, _, _, cache, store)
+    local plain, decoded = cache:table(), cache:table { decode = function(value) return #value end }
+    local last
+    for i = 1, 3000 do last = store:put("k" .. i, ("x"):rep(1500)).revision end -- more than a queue holds
+    assert.equal(last, cache:wait_for(last, 60))
+    assert.same({ 3000, 3000, 3000 }, { size(plain), size(decoded), cache:status().keys })
+    for i = 1, 3000 do store:put("k" .. i, ("y"):rep(1500)) end
+    last = store:delete("k", { prefix = true }).revision
+    keywatch.sleep(60)
+    assert.equal(last, cache:status().revision)
+    assert.same({ 0, 0 }, { size(plain), size(decoded) })
+  end))
 
   it("reaches tables and waiting watches though one revision takes the replica many steps to tell", function()
     run(function(_, _, _, cache, store)
@@ -343,45 +340,41 @@ describe("a burst that arrives at once, and is followed by silence,", function()
 end)
 
 describe("the table of a cache in a world", function()
-  it("has the content through every fault", function()
-    run(function(world, client, server, cache)
-      local changes = {}
-      local content = cache:table { on_change = function(key, new) changes[#changes + 1] = key .. (new or "-") end }
-      assert.equal("k1=1", shown(content))
+  it("has the content through every fault", in_world(function(world, client, server, cache)
+    local changes = {}
+    local content = cache:table { on_change = function(key, new) changes[#changes + 1] = key .. (new or "-") end }
+    assert.equal("k1=1", shown(content))
 
-      --- Checks the content, and the changes since the last call.
-      local function check(expected, seen)
-        assert(cache:sync(100))
-        assert.same({ expected, seen }, { shown(content), table.concat(changes, " ") })
-        changes = {}
-      end
+    --- Checks the content, and the changes since the last call.
+    local function check(expected, seen)
+      assert(cache:sync(100))
+      assert.same({ expected, seen }, { shown(content), table.concat(changes, " ") })
+      changes = {}
+    end
 
-      check("k1=1", "k11")
-      client:put("k2", "2")
-      check("k1=1 k2=2", "k22")
-      server:cut()
-      server.store:put("k3", "3")
-      check("k1=1 k2=2 k3=3", "k33")
-      assert(server:restore(3))
-      check("k1=1 k2=2", "k3-")
-      server.store:put("k3", "3")
-      check("k1=1 k2=2 k3=3", "k33")
-      server:stop()
-      for _, key in ipairs { "k1", "k2", "k3" } do server.store:delete(key) end
-      server.store:put("k4", "4")
-      server:compact()
-      server:start()
-      check("k4=4", "k1- k2- k3- k44")
-      server:replace()
-      for i = 1, 9 do server.store:put("k" .. i, "x") end
-      check("k1=x k2=x k3=x k4=x k5=x k6=x k7=x k8=x k9=x", "k1x k2x k3x k4x k5x k6x k7x k8x k9x")
-      server:replace()
-      check("", "k1- k2- k3- k4- k5- k6- k7- k8- k9-") -- in order
-      for _, name in ipairs { "cut", "stop", "compact", "restore", "replace" } do
-        assert(world.counts[name] > 0, name)
-      end
-    end)
-  end)
+    check("k1=1", "k11")
+    client:put("k2", "2")
+    check("k1=1 k2=2", "k22")
+    server:cut()
+    server.store:put("k3", "3")
+    check("k1=1 k2=2 k3=3", "k33")
+    assert(server:restore(3))
+    check("k1=1 k2=2", "k3-")
+    server.store:put("k3", "3")
+    check("k1=1 k2=2 k3=3", "k33")
+    server:stop()
+    for _, key in ipairs { "k1", "k2", "k3" } do server.store:delete(key) end
+    server.store:put("k4", "4")
+    server:compact()
+    server:start()
+    check("k4=4", "k1- k2- k3- k44")
+    server:replace()
+    for i = 1, 9 do server.store:put("k" .. i, "x") end
+    check("k1=x k2=x k3=x k4=x k5=x k6=x k7=x k8=x k9=x", "k1x k2x k3x k4x k5x k6x k7x k8x k9x")
+    server:replace()
+    check("", "k1- k2- k3- k4- k5- k6- k7- k8- k9-") -- in order
+    for _, name in ipairs { "cut", "stop", "compact", "restore", "replace" } do assert(world.counts[name] > 0, name) end
+  end))
 end)
 
 describe("an object watch in a world", function()
@@ -512,17 +505,15 @@ describe("an object watch in a world", function()
     assert(n < 100, ("right %d, compacted %d, left behind %d"):format(right, compacted, behind))
   end)
 
-  it("has bookmarks and a lifetime in virtual time", function()
-    run(function(_, client, server)
-      client:put("k1", "a 1")
-      server:slow(0.5)
-      local w = open(client, { bookmarks = 60, lifetime = 150 })
-      local seen = {}
-      for event in w:events() do seen[#seen + 1] = event.type end
-      assert.same({ "bookmark", "bookmark", "bookmark" }, seen)
-      assert(keywatch.now() >= 150 and keywatch.now() < 160, keywatch.now())
-    end)
-  end)
+  it("has bookmarks and a lifetime in virtual time", in_world(function(_, client, server)
+    client:put("k1", "a 1")
+    server:slow(0.5)
+    local w = open(client, { bookmarks = 60, lifetime = 150 })
+    local seen = {}
+    for event in w:events() do seen[#seen + 1] = event.type end
+    assert.same({ "bookmark", "bookmark", "bookmark" }, seen)
+    assert(keywatch.now() >= 150 and keywatch.now() < 160, keywatch.now())
+  end))
 end)
 
 local PROGRAM = [[
@@ -594,20 +585,18 @@ describe("the same seed", function()
 end)
 
 describe("a cache of many keys in a world", function()
-  it("makes up for a long absence in turns, while the world's time stands still", function()
-    testing.run(function(world)
-      local client, server = world:client(), world.server
-      local function fill(value)
-        for i = 1, 20000 do server.store:put("k" .. i, value) end
-      end
-      fill("1")
-      local cache = assert(client:cache("k"))
-      assert(cache:wait_ready(20))
-      server:stop()
-      fill("2")
-      server:compact()
-      server:start()
-      assert.equal("2", cache:get("k77", { consistent = true, timeout = 20 }).value)
-    end, { leftovers = "cancel" })
-  end)
+  it("makes up for a long absence in turns, while the world's time stands still", within.world(function(world)
+    local client, server = world:client(), world.server
+    local function fill(value)
+      for i = 1, 20000 do server.store:put("k" .. i, value) end
+    end
+    fill("1")
+    local cache = assert(client:cache("k"))
+    assert(cache:wait_ready(20))
+    server:stop()
+    fill("2")
+    server:compact()
+    server:start()
+    assert.equal("2", cache:get("k77", { consistent = true, timeout = 20 }).value)
+  end, { leftovers = "cancel" }))
 end)

@@ -118,9 +118,7 @@ function faults.refuse(world)
     count = world.random(8) }
 end
 
-function faults.delay(world)
-  return world:fault { "delay", seconds = { 0, 10 }, count = world.random(10) }
-end
+function faults.delay(world) return world:fault { "delay", seconds = { 0, 10 }, count = world.random(10) } end
 
 local NAMES = {}
 for name in pairs(faults) do NAMES[#NAMES + 1] = name end

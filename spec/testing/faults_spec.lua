@@ -12,6 +12,7 @@ local function outcome(result, err)
 end
 
 local tag = require("spec.support.vm").how == "valgrind" and " #slow" or "" -- gc has them, and valgrind has not
+local within = require "spec.support.within"
 
 describe("a request" .. tag, function()
   --- Runs fn(world, client, store) in a world.
@@ -173,38 +174,34 @@ describe("a rule" .. tag, function()
     assert.equal("d", hits { key = "a/1", method = "delete" })
   end)
 
-  it("is about the pages that watches and caches read", function()
-    testing.run(function(world)
-      local client = world:client()
-      for _, key in ipairs { "a/1", "b/1" } do client:put(key, key) end
-      local rule = world:fault { "refuse", error = "unavailable", key = "a/", prefix = true, count = 3 }
-      local w = assert(client:watch("b/", { prefix = true, initial = true }))
-      assert.same({ "b/1", 0 }, { w:next(10).key, rule.hits })
-      w = assert(client:watch("a/", { prefix = true, initial = true, timeout = 30 }))
-      assert.same({ "a/1", 3 }, { w:next(30).key, rule.hits })
-      rule:stop()
-      rule = world:fault { "refuse", error = "permission_denied", key = "a/1", count = 2 }
-      local one, other = client:cache("a/"), client:cache("b/")
-      assert(other:wait_ready(10))
-      assert(one:wait_ready(60))
-      assert.equal(2, rule.hits)
-      assert(other:get("b/1", { consistent = true }))
-      world:fault { "refuse", error = "corrupt", key = "b/1" }
-      assert.equal("corrupt", select(2, other:get("b/1", { consistent = true })).code)
-    end)
-  end)
+  it("is about the pages that watches and caches read", within.world(function(world)
+    local client = world:client()
+    for _, key in ipairs { "a/1", "b/1" } do client:put(key, key) end
+    local rule = world:fault { "refuse", error = "unavailable", key = "a/", prefix = true, count = 3 }
+    local w = assert(client:watch("b/", { prefix = true, initial = true }))
+    assert.same({ "b/1", 0 }, { w:next(10).key, rule.hits })
+    w = assert(client:watch("a/", { prefix = true, initial = true, timeout = 30 }))
+    assert.same({ "a/1", 3 }, { w:next(30).key, rule.hits })
+    rule:stop()
+    rule = world:fault { "refuse", error = "permission_denied", key = "a/1", count = 2 }
+    local one, other = client:cache("a/"), client:cache("b/")
+    assert(other:wait_ready(10))
+    assert(one:wait_ready(60))
+    assert.equal(2, rule.hits)
+    assert(other:get("b/1", { consistent = true }))
+    world:fault { "refuse", error = "corrupt", key = "b/1" }
+    assert.equal("corrupt", select(2, other:get("b/1", { consistent = true })).code)
+  end))
 
-  it("for keys of requests that have none is refused", function()
-    testing.run(function(world)
-      for _, method in ipairs { "watch", "keepalive", "lease", "status" } do
-        local ok, err = pcall(world.fault, world, { "hang", method = method, key = "a" })
-        assert.is_false(ok)
-        assert.matches("'key' is for requests that have keys", err)
-      end
-      world:fault { "hang", method = { "watch", "put" }, key = "a" }
-      world:fault { "hang", key = "a" }
-    end)
-  end)
+  it("for keys of requests that have none is refused", within.world(function(world)
+    for _, method in ipairs { "watch", "keepalive", "lease", "status" } do
+      local ok, err = pcall(world.fault, world, { "hang", method = method, key = "a" })
+      assert.is_false(ok)
+      assert.matches("'key' is for requests that have keys", err)
+    end
+    world:fault { "hang", method = { "watch", "put" }, key = "a" }
+    world:fault { "hang", key = "a" }
+  end))
 
   it("skips the first, and ends after a number", function()
     assert.equal("rfd", hits { skip = 2, count = 3 })
@@ -227,42 +224,36 @@ describe("a rule" .. tag, function()
     assert.equal("", hits { chance = 0 })
   end)
 
-  it("is about one client or one server", function()
-    testing.run(function(world)
-      local other = world:serve()
-      local one, two, three = world:client(), world:client(), world:client { server = other }
-      local by_client = world:fault { "refuse", error = "corrupt", client = one }
-      assert.same({ "corrupt", "done", "done" },
-        { (outcome(one:get("a"))), (outcome(two:get("a"))), (outcome(three:get("a"))) })
-      by_client:stop()
-      by_client:stop()
-      world:fault { "refuse", error = "corrupt", server = other }
-      assert.same({ "done", "done", "corrupt" },
-        { (outcome(one:get("a"))), (outcome(two:get("a"))), (outcome(three:get("a"))) })
-      assert.equal("keywatch.testing.rule<refuse hits=1 stopped>", tostring(by_client))
-    end)
-  end)
+  it("is about one client or one server", within.world(function(world)
+    local other = world:serve()
+    local one, two, three = world:client(), world:client(), world:client { server = other }
+    local by_client = world:fault { "refuse", error = "corrupt", client = one }
+    assert.same({ "corrupt", "done", "done" },
+      { (outcome(one:get("a"))), (outcome(two:get("a"))), (outcome(three:get("a"))) })
+    by_client:stop()
+    by_client:stop()
+    world:fault { "refuse", error = "corrupt", server = other }
+    assert.same({ "done", "done", "corrupt" },
+      { (outcome(one:get("a"))), (outcome(two:get("a"))), (outcome(three:get("a"))) })
+    assert.equal("keywatch.testing.rule<refuse hits=1 stopped>", tostring(by_client))
+  end))
 
-  it("is about clients that the program has made itself", function()
-    testing.run(function(world)
-      local client = keywatch.connect(world.server.url)
-      world:fault { "refuse", error = "corrupt", key = "a", client = client }
-      assert.equal("corrupt", (outcome(client:get("a"))))
-      assert.equal("done", (outcome(client:get("b"))))
-    end)
-  end)
+  it("is about clients that the program has made itself", within.world(function(world)
+    local client = keywatch.connect(world.server.url)
+    world:fault { "refuse", error = "corrupt", key = "a", client = client }
+    assert.equal("corrupt", (outcome(client:get("a"))))
+    assert.equal("done", (outcome(client:get("b"))))
+  end))
 
-  it("is about watches and renewals, as they are begun", function()
-    testing.run(function(world)
-      local client = world:client()
-      world:fault { "refuse", method = "watch", error = "permission_denied", count = 1 }
-      assert.equal("permission_denied", (outcome(client:watch("a"))))
-      assert(client:watch("a"))
-      local lease = client:lease(10):keep()
-      world:fault { "refuse", method = "keepalive", error = "unavailable" }
-      world.server:cut()
-      assert.equal("lost", lease:lost(60).code)
-      assert(keywatch.now() >= 9 and keywatch.now() <= 20, keywatch.now())
-    end)
-  end)
+  it("is about watches and renewals, as they are begun", within.world(function(world)
+    local client = world:client()
+    world:fault { "refuse", method = "watch", error = "permission_denied", count = 1 }
+    assert.equal("permission_denied", (outcome(client:watch("a"))))
+    assert(client:watch("a"))
+    local lease = client:lease(10):keep()
+    world:fault { "refuse", method = "keepalive", error = "unavailable" }
+    world.server:cut()
+    assert.equal("lost", lease:lost(60).code)
+    assert(keywatch.now() >= 9 and keywatch.now() <= 20, keywatch.now())
+  end))
 end)

@@ -7,6 +7,7 @@ local testing = require "keywatch.testing"
 
 local directory = require "spec.support.directory"
 local dose = require "spec.support.dose"
+local within = require "spec.support.within"
 
 local HOUR = 3600
 local RUNS = dose.is_small and 5 or 50
@@ -59,19 +60,15 @@ describe("testing.run", function()
     assert(os.clock() - clock < HOUR)
   end)
 
-  it("begins at the time that is given", function()
-    assert.equal(1000, testing.run(keywatch.now, { now = 1000 }))
-  end)
+  it("begins at the time that is given", function() assert.equal(1000, testing.run(keywatch.now, { now = 1000 })) end)
 
-  it("gives stores the same time", function()
-    testing.run(function()
-      local store = keywatch.open()
-      store:put("a", "", { lease = store:lease(60) })
-      local w = store:watch("a")
-      assert.equal("delete", w:next().type)
-      assert.equal(60, keywatch.now())
-    end)
-  end)
+  it("gives stores the same time", within.world(function()
+    local store = keywatch.open()
+    store:put("a", "", { lease = store:lease(60) })
+    local w = store:watch("a")
+    assert.equal("delete", w:next().type)
+    assert.equal(60, keywatch.now())
+  end))
 
   it("raises what its function raises", function()
     local err = { code = "own" }
@@ -104,15 +101,13 @@ describe("testing.run", function()
     testing.run(function() keywatch.spawn(keywatch.sleep, HOUR) end, { leftovers = "cancel" })
   end)
 
-  it("does not tell of tasks that servers and clients have", function()
-    testing.run(function(world)
-      world:fault { "hang", method = "get" }
-      local client = world:client()
-      assert.equal("deadline_exceeded", select(2, client:get("a", { timeout = 0.1 })).code)
-      client:watch("a")
-      client:lease(10):keep()
-    end)
-  end)
+  it("does not tell of tasks that servers and clients have", within.world(function(world)
+    world:fault { "hang", method = "get" }
+    local client = world:client()
+    assert.equal("deadline_exceeded", select(2, client:get("a", { timeout = 0.1 })).code)
+    client:watch("a")
+    client:lease(10):keep()
+  end))
 
   it("can be called again and again", function()
     for i = 1, 5 do
@@ -170,16 +165,14 @@ describe("testing.run", function()
     assert.equal("virtual", testing.run(function() return keywatch.driver() end))
   end)
 
-  it("refuses TLS, in words", function()
-    testing.run(function()
-      local _, err = keywatch.connect("https://a:1"):get("a", { timeout = 1 })
-      assert.same({ "unavailable", "keywatch: https://a:1: TLS does not work in virtual time: use http:// or unix:" },
-        { err.code, err.message })
-      _, err = keywatch.serve { store = keywatch.open(), listen = "https://a:1", tls = { auto = true } }
-      assert.equal("listen_failed", err.code)
-      assert.matches("TLS does not work in virtual time", err.message)
-    end)
-  end)
+  it("refuses TLS, in words", within.world(function()
+    local _, err = keywatch.connect("https://a:1"):get("a", { timeout = 1 })
+    assert.same({ "unavailable", "keywatch: https://a:1: TLS does not work in virtual time: use http:// or unix:" },
+      { err.code, err.message })
+    _, err = keywatch.serve { store = keywatch.open(), listen = "https://a:1", tls = { auto = true } }
+    assert.equal("listen_failed", err.code)
+    assert.matches("TLS does not work in virtual time", err.message)
+  end))
 
   describe("fails", function()
     it("if all tasks wait, and nothing is due", function()
@@ -232,14 +225,12 @@ describe("testing.run", function()
       end, { turns = 1000 }))
     end)
 
-    it("not if a task sleeps longer than nothing else happens", function()
-      testing.run(function(world)
-        local client = world:client()
-        client:put("a", "")
-        keywatch.sleep(200)
-        assert.equal("", client:get("a").value)
-      end, { idle = 100 })
-    end)
+    it("not if a task sleeps longer than nothing else happens", within.world(function(world)
+      local client = world:client()
+      client:put("a", "")
+      keywatch.sleep(200)
+      assert.equal("", client:get("a").value)
+    end, { idle = 100 }))
   end)
 end)
 

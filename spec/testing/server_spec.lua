@@ -4,6 +4,7 @@ local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
 local directory = require "spec.support.directory"
+local within = require "spec.support.within"
 
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
@@ -43,63 +44,57 @@ describe("a server of a world", function()
     end)
   end)
 
-  it("loses its connections: watches go on where they were", function()
-    testing.run(function(world)
-      local client, server = world:client(), world.server
-      local w = assert(client:watch("", { prefix = true }))
-      for i = 1, 30 do
-        server.store:put("k" .. i, "")
-        if i % 3 == 0 then server:cut() end
-        if i % 5 == 0 then world:cut(client) end
-        if i % 7 == 0 then keywatch.sleep(i / 10) end
-      end
-      for i = 1, 30 do assert.equal("put k" .. i .. " ", next_of(w)) end
-      assert.equal("timeout", next_of(w))
-      assert(world.counts.cut > 3, world.counts.cut)
-    end)
-  end)
+  it("loses its connections: watches go on where they were", within.world(function(world)
+    local client, server = world:client(), world.server
+    local w = assert(client:watch("", { prefix = true }))
+    for i = 1, 30 do
+      server.store:put("k" .. i, "")
+      if i % 3 == 0 then server:cut() end
+      if i % 5 == 0 then world:cut(client) end
+      if i % 7 == 0 then keywatch.sleep(i / 10) end
+    end
+    for i = 1, 30 do assert.equal("put k" .. i .. " ", next_of(w)) end
+    assert.equal("timeout", next_of(w))
+    assert(world.counts.cut > 3, world.counts.cut)
+  end))
 
-  it("is compacted while a client cannot be reached: its watch fails", function()
-    testing.run(function(world)
-      local client, server = world:client(), world.server
-      local w = assert(client:watch("", { prefix = true }))
-      client:put("a", "1")
-      assert.equal("put a 1", next_of(w))
-      server:stop()
-      for i = 1, 5 do server.store:put("b", tostring(i)) end
-      server:compact()
-      server:start()
-      assert.equal("compacted", next_of(w))
-      assert.equal("compacted", w:error().code)
-      local again = assert(client:watch("", { prefix = true, initial = true }))
-      assert.same({ "put a 1", "put b 5", "synced  " }, { next_of(again), next_of(again), next_of(again) })
-      assert.equal("future_revision", select(2, server:compact(100)).code)
-      assert.equal(1, world.counts.compact)
-    end)
-  end)
+  it("is compacted while a client cannot be reached: its watch fails", within.world(function(world)
+    local client, server = world:client(), world.server
+    local w = assert(client:watch("", { prefix = true }))
+    client:put("a", "1")
+    assert.equal("put a 1", next_of(w))
+    server:stop()
+    for i = 1, 5 do server.store:put("b", tostring(i)) end
+    server:compact()
+    server:start()
+    assert.equal("compacted", next_of(w))
+    assert.equal("compacted", w:error().code)
+    local again = assert(client:watch("", { prefix = true, initial = true }))
+    assert.same({ "put a 1", "put b 5", "synced  " }, { next_of(again), next_of(again), next_of(again) })
+    assert.equal("future_revision", select(2, server:compact(100)).code)
+    assert.equal(1, world.counts.compact)
+  end))
 
-  it("is restored to an older state: watches fail, and what came later is gone", function()
-    testing.run(function(world)
-      local client, server = world:client(), world.server
-      local w = assert(client:watch("", { prefix = true }))
-      local lease = assert(client:lease(100))
-      client:put("a", "1")                           -- revision 2
-      client:put("b", "1", { lease = lease })        -- 3
-      client:txn { success = { { put = "c", value = "1" }, { delete = "a" } } } -- 4
-      client:put("b", "2", { lease = lease })        -- 5
-      client:put("z", "later")                       -- 6
-      for _ = 1, 6 do next_of(w) end
-      local before = client:range("", { prefix = true, revision = 5 }).kvs
-      assert.is_true(server:restore(5))
-      assert.equal("regressed", next_of(w))
-      local found = client:range("", { prefix = true })
-      assert.equal(5, found.revision)
-      assert.same(before, found.kvs)
-      assert.same({ "b" }, client:lease_by_id(lease.id):keys())
-      assert.equal(6, client:put("d", "").revision)
-      assert.equal(1, world.counts.restore)
-    end)
-  end)
+  it("is restored to an older state: watches fail, and what came later is gone", within.world(function(world)
+    local client, server = world:client(), world.server
+    local w = assert(client:watch("", { prefix = true }))
+    local lease = assert(client:lease(100))
+    client:put("a", "1")                           -- revision 2
+    client:put("b", "1", { lease = lease })        -- 3
+    client:txn { success = { { put = "c", value = "1" }, { delete = "a" } } } -- 4
+    client:put("b", "2", { lease = lease })        -- 5
+    client:put("z", "later")                       -- 6
+    for _ = 1, 6 do next_of(w) end
+    local before = client:range("", { prefix = true, revision = 5 }).kvs
+    assert.is_true(server:restore(5))
+    assert.equal("regressed", next_of(w))
+    local found = client:range("", { prefix = true })
+    assert.equal(5, found.revision)
+    assert.same(before, found.kvs)
+    assert.same({ "b" }, client:lease_by_id(lease.id):keys())
+    assert.equal(6, client:put("d", "").revision)
+    assert.equal(1, world.counts.restore)
+  end))
 
   describe("that is exchanged between two pages of a range", function()
     local N = 1500
@@ -203,162 +198,146 @@ describe("a server of a world", function()
       end)
     end)
 
-    it("again and again ends with an error, behind which the iterator can be called on", function()
-      testing.run(function(world)
-        local server, is_cutting = world.server, true
-        for i = 1, N do assert(server.store:put(("k/%04d"):format(i), "v")) end
-        local client = keywatch.connect(server.url, { on_call = function()
-          if is_cutting then server:cut() end
-        end })
-        local n, iterator = 1, client:each("k/", { prefix = true, page = 100 })
-        while n < 100 do n = n + (iterator() and 1 or 0) end
-        iterator()
-        local ok, err = pcall(iterator)
-        assert.same({ false, "unavailable" }, { ok, err.code })
-        assert.matches("lost too often while pages were read", err.message)
-        is_cutting = false
-        for kv in iterator do
-          n = n + 1
-          assert.equal(("k/%04d"):format(n), kv.key)
-        end
-        assert.equal(N, n)
-        client:close()
-      end)
-    end)
-  end)
-
-  it("cannot be restored to what was compacted, but to what came later", function()
-    testing.run(function(world)
-      local server = world.server
-
-      --- Returns all kvs of the store, as texts.
-      local function content()
-        local list = {}
-        for i, kv in ipairs(server.store:range("", { prefix = true }).kvs) do
-          list[i] = ("%s=%s %d %d %d %s"):format(kv.key, kv.value, kv.create_revision, kv.mod_revision, kv.version,
-            tostring(kv.lease))
-        end
-        return list
+    it("again and again ends with an error, behind which the iterator can be called on", within.world(function(world)
+      local server, is_cutting = world.server, true
+      for i = 1, N do assert(server.store:put(("k/%04d"):format(i), "v")) end
+      local client = keywatch.connect(server.url, { on_call = function()
+        if is_cutting then server:cut() end
+      end })
+      local n, iterator = 1, client:each("k/", { prefix = true, page = 100 })
+      while n < 100 do n = n + (iterator() and 1 or 0) end
+      iterator()
+      local ok, err = pcall(iterator)
+      assert.same({ false, "unavailable" }, { ok, err.code })
+      assert.matches("lost too often while pages were read", err.message)
+      is_cutting = false
+      for kv in iterator do
+        n = n + 1
+        assert.equal(("k/%04d"):format(n), kv.key)
       end
+      assert.equal(N, n)
+      client:close()
+    end))
+  end)
 
-      for n = 1, 20 do
-        local store = server.store
-        local lease = store:lease(1000)
-        for _ = 1, world.random(0, 12) do
-          local key = "k" .. world.random(4)
-          if world.random(3) == 1 then
-            store:delete(key)
-          else
-            store:put(key, tostring(n), { lease = world.random(2) == 1 and lease or nil })
-          end
-        end
-        local before, revision = content(), store:status().revision
-        local least = math.max(2, store:status().compact_revision + 1)
-        if least <= revision then server:compact(world.random(least, revision)) end
-        local compacted = store:status().compact_revision
-        if world.random(2) == 1 then store:put("k9", "later") end
-        if compacted > 1 then assert.equal("compacted", select(2, server:restore(compacted - 1)).code) end
-        assert.equal(store, server.store)
-        assert.is_true(server:restore(revision))
-        assert.same(before, content())
-        assert.same({ revision, compacted }, { server.store:status().revision, server.store:status().compact_revision })
+  it("cannot be restored to what was compacted, but to what came later", within.world(function(world)
+    local server = world.server
+
+    --- Returns all kvs of the store, as texts.
+    local function content()
+      local list = {}
+      for i, kv in ipairs(server.store:range("", { prefix = true }).kvs) do
+        list[i] = ("%s=%s %d %d %d %s"):format(kv.key, kv.value, kv.create_revision, kv.mod_revision, kv.version,
+          tostring(kv.lease))
       end
-    end, { seed = seed })
-  end)
+      return list
+    end
 
-  it("is replaced by one of another cluster: watches fail", function()
-    testing.run(function(world)
-      local client, server = world:client(), world.server
-      client:put("a", "1")
-      local w = assert(client:watch("a"))
-      local old = client:status().cluster_id
-      server:replace()
-      assert.equal("cluster_changed", next_of(w))
-      assert.is_nil(client:get("a"))
-      assert.not_equal(old, client:status().cluster_id)
-      assert.equal(1, world.counts.replace)
-    end)
-  end)
+    for n = 1, 20 do
+      local store = server.store
+      local lease = store:lease(1000)
+      for _ = 1, world.random(0, 12) do
+        local key = "k" .. world.random(4)
+        if world.random(3) == 1 then
+          store:delete(key)
+        else
+          store:put(key, tostring(n), { lease = world.random(2) == 1 and lease or nil })
+        end
+      end
+      local before, revision = content(), store:status().revision
+      local least = math.max(2, store:status().compact_revision + 1)
+      if least <= revision then server:compact(world.random(least, revision)) end
+      local compacted = store:status().compact_revision
+      if world.random(2) == 1 then store:put("k9", "later") end
+      if compacted > 1 then assert.equal("compacted", select(2, server:restore(compacted - 1)).code) end
+      assert.equal(store, server.store)
+      assert.is_true(server:restore(revision))
+      assert.same(before, content())
+      assert.same({ revision, compacted }, { server.store:status().revision, server.store:status().compact_revision })
+    end
+  end, { seed = seed }))
 
-  it("loses a lease: keep, sessions and locks tell", function()
-    testing.run(function(world)
-      local client, server = world:client(), world.server
-      local lease = assert(client:lease(30)):keep()
-      client:put("a", "", { lease = lease })
-      keywatch.sleep(200)
-      assert(client:get("a"))
-      assert.is_true(server:lose_lease(lease))
-      assert.is_nil(client:get("a"))
-      assert.equal("lost", lease:lost(60).code)
-      assert.equal("lease_not_found", select(2, server:lose_lease(lease.id)).code)
-      local session = assert(client:session { ttl = 15 })
-      local lock = assert(session:lock("job"))
-      assert.is_true(lock:is_held())
-      server:lose_lease(session.lease)
-      assert.equal("lost", lock:lost(60).code)
-      assert.is_false(lock:is_held())
-      assert.equal(2, world.counts.lose_lease)
-    end)
-  end)
+  it("is replaced by one of another cluster: watches fail", within.world(function(world)
+    local client, server = world:client(), world.server
+    client:put("a", "1")
+    local w = assert(client:watch("a"))
+    local old = client:status().cluster_id
+    server:replace()
+    assert.equal("cluster_changed", next_of(w))
+    assert.is_nil(client:get("a"))
+    assert.not_equal(old, client:status().cluster_id)
+    assert.equal(1, world.counts.replace)
+  end))
 
-  it("stands still with all its world, and leases end meanwhile", function()
-    testing.run(function(world)
-      local client = world:client()
-      local lease = assert(client:lease(5)):keep()
-      client:put("a", "", { lease = lease })
-      world:pause(4)
-      keywatch.sleep(60)
-      assert(client:get("a"))
-      local now = keywatch.now()
-      world:pause(20)
-      assert.equal(now + 20, keywatch.now())
-      assert.is_nil(client:get("a"))
-      assert.equal("lost", lease:lost(0).code)
-      assert.equal(2, world.counts.pause)
-      assert.has_error(function() world:pause(-1) end)
-    end)
-  end)
+  it("loses a lease: keep, sessions and locks tell", within.world(function(world)
+    local client, server = world:client(), world.server
+    local lease = assert(client:lease(30)):keep()
+    client:put("a", "", { lease = lease })
+    keywatch.sleep(200)
+    assert(client:get("a"))
+    assert.is_true(server:lose_lease(lease))
+    assert.is_nil(client:get("a"))
+    assert.equal("lost", lease:lost(60).code)
+    assert.equal("lease_not_found", select(2, server:lose_lease(lease.id)).code)
+    local session = assert(client:session { ttl = 15 })
+    local lock = assert(session:lock("job"))
+    assert.is_true(lock:is_held())
+    server:lose_lease(session.lease)
+    assert.equal("lost", lock:lost(60).code)
+    assert.is_false(lock:is_held())
+    assert.equal(2, world.counts.lose_lease)
+  end))
 
-  it("is out of reach so long that leases end", function()
-    testing.run(function(world)
-      local one, two = world:client(), world:client()
-      local lock = assert(one:lock("job", { ttl = 10 }))
-      local waiting = keywatch.spawn(two.lock, two, "job", { ttl = 10 })
-      keywatch.sleep(60)
-      assert.is_true(lock:is_held())
-      world:isolate(one)
-      assert.equal("lost", lock:lost(60).code) -- before the other one has it
-      local lost_at = keywatch.now()
-      local _, other = assert(waiting:join())
-      assert.is_true(other:is_held())
-      assert(keywatch.now() >= lost_at, "two have held a lock at the same time")
-      world:join(one)
-      other:unlock()
-    end)
-  end)
+  it("stands still with all its world, and leases end meanwhile", within.world(function(world)
+    local client = world:client()
+    local lease = assert(client:lease(5)):keep()
+    client:put("a", "", { lease = lease })
+    world:pause(4)
+    keywatch.sleep(60)
+    assert(client:get("a"))
+    local now = keywatch.now()
+    world:pause(20)
+    assert.equal(now + 20, keywatch.now())
+    assert.is_nil(client:get("a"))
+    assert.equal("lost", lease:lost(0).code)
+    assert.equal(2, world.counts.pause)
+    assert.has_error(function() world:pause(-1) end)
+  end))
 
-  it("of several is left for another one", function()
-    testing.run(function(world)
-      local one, two = world:serve(), world:serve()
-      local client = world:client { server = { one, two } }
-      client:put("a", "1")
-      assert.equal("1", one.store:get("a").value)
-      one:stop()
-      assert.is_nil(client:get("a"))
-      client:put("a", "2")
-      assert.equal("2", two.store:get("a").value)
-      assert.same({ "server-1", "server-2" }, { one.name, two.name })
-    end)
-  end)
+  it("is out of reach so long that leases end", within.world(function(world)
+    local one, two = world:client(), world:client()
+    local lock = assert(one:lock("job", { ttl = 10 }))
+    local waiting = keywatch.spawn(two.lock, two, "job", { ttl = 10 })
+    keywatch.sleep(60)
+    assert.is_true(lock:is_held())
+    world:isolate(one)
+    assert.equal("lost", lock:lost(60).code) -- before the other one has it
+    local lost_at = keywatch.now()
+    local _, other = assert(waiting:join())
+    assert.is_true(other:is_held())
+    assert(keywatch.now() >= lost_at, "two have held a lock at the same time")
+    world:join(one)
+    other:unlock()
+  end))
 
-  it("has the options of a store, and a URL", function()
-    testing.run(function(world)
-      local server = world:serve { url = "unix:/tmp/not/there", open = { max_txn_ops = 1 } }
-      local client = keywatch.connect("unix:/tmp/not/there")
-      assert.equal("too_many_ops", select(2, client:txn { success = { { get = "a" }, { get = "b" } } }).code)
-      assert.equal("keywatch.testing.server<unix:/tmp/not/there>", tostring(server))
-    end)
-  end)
+  it("of several is left for another one", within.world(function(world)
+    local one, two = world:serve(), world:serve()
+    local client = world:client { server = { one, two } }
+    client:put("a", "1")
+    assert.equal("1", one.store:get("a").value)
+    one:stop()
+    assert.is_nil(client:get("a"))
+    client:put("a", "2")
+    assert.equal("2", two.store:get("a").value)
+    assert.same({ "server-1", "server-2" }, { one.name, two.name })
+  end))
+
+  it("has the options of a store, and a URL", within.world(function(world)
+    local server = world:serve { url = "unix:/tmp/not/there", open = { max_txn_ops = 1 } }
+    local client = keywatch.connect("unix:/tmp/not/there")
+    assert.equal("too_many_ops", select(2, client:txn { success = { { get = "a" }, { get = "b" } } }).code)
+    assert.equal("keywatch.testing.server<unix:/tmp/not/there>", tostring(server))
+  end))
 
   it("with a disk keeps what it has acknowledged when it is killed", function()
     local path = directory.new() .. "/store"

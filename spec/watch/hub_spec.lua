@@ -92,9 +92,10 @@ end
 
 -- {====== Held back and brought up ======
 
+local function with_store(fn) return function() fn(keywatch.open { now = 0 }) end end
+
 describe("a watcher whose outlet is full", function()
-  it("is blocked, brought up and told again, and has missed nothing", function()
-    local store = keywatch.open { now = 0 }
+  it("is blocked, brought up and told again, and has missed nothing", with_store(function(store)
     local handle = store:open_watch("k", { max_bytes = 1 })
     local all = {}
     for _ = 1, 5 do
@@ -112,7 +113,7 @@ describe("a watcher whose outlet is full", function()
       check(store)
     end
     expect_revisions(2, 51, all)
-  end)
+  end))
 
   it("is told of each put alone while it is synced, and of many at once when it is brought up", function()
     local store = keywatch.open { now = 0 }
@@ -125,14 +126,13 @@ describe("a watcher whose outlet is full", function()
     assert.is_true(sizes[#sizes] > 1)
   end)
 
-  it("does not hold back another", function()
-    local store = keywatch.open { now = 0 }
+  it("does not hold back another", with_store(function(store)
     local slow, quick = store:open_watch("k", { max_bytes = 0 }), store:open_watch("k", {})
     put_many(store, "k", 100)
     assert.is_true(slow:is_blocked())
     assert.equal(100, #take_all(quick))
     assert.equal(100, #take_all(slow))
-  end)
+  end))
 
   it("leaves the store nothing to do until something is taken, whatever the size of what was refused", function()
     local store = keywatch.open { now = 0 }
@@ -206,8 +206,7 @@ describe("memory", function()
     assert.is_true(kib < 64)
   end)
 
-  it("for a lagging watcher does not grow with what it has missed", function()
-    local store = keywatch.open { now = 0 }
+  it("for a lagging watcher does not grow with what it has missed", with_store(function(store)
     put_many(store, "k", PUTS, "value")
     collectgarbage()
     collectgarbage()
@@ -219,10 +218,9 @@ describe("memory", function()
     settle(store)
     assert.is_true((probe and probe.live() or 0) - live < 300)
     for _, handle in ipairs(handles) do assert.truthy(handle:request_progress()) end
-  end)
+  end))
 
-  it("for one event is shared by all who are told of it", function()
-    local store = keywatch.open { now = 0 }
+  it("for one event is shared by all who are told of it", with_store(function(store)
     local handles = {}
     for i = 1, 500 do handles[i] = store:open_watch("k", {}) end
     store:put("k", "")
@@ -231,10 +229,9 @@ describe("memory", function()
     store:put("k", ("x"):rep(1000))
     assert.is_true((probe and probe.live() or 0) - live < 20)
     for _, handle in ipairs(handles) do assert.equal(1, #take_all(handle)) end
-  end)
+  end))
 
-  it("is given back when a watcher with a full queue is closed", function()
-    local store = keywatch.open { now = 0 }
+  it("is given back when a watcher with a full queue is closed", with_store(function(store)
     put_many(store, "k", 10)
     store:open_watch("k", {}):close()
     local live = probe and probe.live() or 0
@@ -244,7 +241,7 @@ describe("memory", function()
     assert.is_true((probe and probe.live() or 0) - live < 20)
     assert.equal("closed", (handle:take()))
     check(store)
-  end)
+  end))
 end)
 
 -- }======
@@ -252,16 +249,14 @@ end)
 -- {====== Batches ======
 
 describe("a batch of what is replayed", function()
-  it("has at most a thousand revisions", function()
-    local store = keywatch.open { now = 0 }
+  it("has at most a thousand revisions", with_store(function(store)
     put_many(store, "k", 2500)
     local batches = take_batches(store:open_watch("k", { start_revision = 1 }))
     assert.same({ 1000, 1000, 500 }, { #batches[1], #batches[2], #batches[3] })
     assert.equal(3, #batches)
-  end)
+  end))
 
-  it("has at most a MiB, but for the end of a revision", function()
-    local store = keywatch.open { now = 0 }
+  it("has at most a MiB, but for the end of a revision", with_store(function(store)
     local value = ("x"):rep(100 * 1024)
     for i = 1, 30 do store:put("k" .. i, value) end
     local batches = take_batches(store:open_watch("", with(everything, { start_revision = 1 })))
@@ -272,10 +267,9 @@ describe("a batch of what is replayed", function()
       n = n + #batch
     end
     assert.equal(30, n)
-  end)
+  end))
 
-  it("ends where a revision ends", function()
-    local store = keywatch.open { now = 0 }
+  it("ends where a revision ends", with_store(function(store)
     for i = 1, 1500 do store:txn(puts(3, tostring(i))) end
     local batches = take_batches(store:open_watch("", with(everything, { start_revision = 1 })))
     local all = {}
@@ -286,11 +280,10 @@ describe("a batch of what is replayed", function()
     end
     expect_revisions(2, 1501, all)
     assert.equal(4500, #all)
-  end)
+  end))
 
   for _, n in ipairs { 999, 1000, 1001, 1999, 2000, 2001 } do
-    it("is followed by the next, and that by what happens: " .. n .. " revisions", function()
-      local store = keywatch.open { now = 0 }
+    it("is followed by the next, and that by what happens: " .. n .. " revisions", with_store(function(store)
       put_many(store, "k", n)
       local handle = store:open_watch("k", { start_revision = 2 })
       local all = take_all(handle)
@@ -298,7 +291,7 @@ describe("a batch of what is replayed", function()
       for _, event in ipairs((take_all(handle))) do all[#all + 1] = event end
       expect_revisions(2, n + 2, all)
       assert.equal(n + 1, #all)
-    end)
+    end))
   end
 end)
 
@@ -411,8 +404,7 @@ describe("thousands of lagging watchers", function()
 end)
 
 describe("watchers that lag at different revisions", function()
-  it("are all brought up by few walks", function()
-    local store = keywatch.open { now = 0 }
+  it("are all brought up by few walks", with_store(function(store)
     put_many(store, "k", 900)
     local handles = {}
     for i = 1, 300 do
@@ -422,10 +414,9 @@ describe("watchers that lag at different revisions", function()
     assert.is_true(settle(store) <= 5)
     for i, handle in ipairs(handles) do expect_revisions(math.max(i * 3, 2), 901, (take_all(handle))) end
     check(store)
-  end)
+  end))
 
-  it("are brought up if they are far from each other, too", function()
-    local store = keywatch.open { now = 0 }
+  it("are brought up if they are far from each other, too", with_store(function(store)
     put_many(store, "k", 5000)
     local handles, starts = {}, { 4900, 2, 1000, 3333, 5001, 1, 2500 }
     for i, start in ipairs(starts) do handles[i] = store:open_watch("k", { start_revision = start }) end
@@ -434,7 +425,7 @@ describe("watchers that lag at different revisions", function()
       assert.truthy(handles[i]:request_progress())
       expect_revisions(math.max(start, 2), 5001, (take_all(handles[i])))
     end
-  end)
+  end))
 end)
 
 -- }======
@@ -442,17 +433,15 @@ end)
 -- {====== Progress ======
 
 describe("progress", function()
-  it("is for the watcher that it was asked for", function()
-    local store = keywatch.open { now = 0 }
+  it("is for the watcher that it was asked for", with_store(function(store)
     local one, two = store:open_watch("k", {}), store:open_watch("k", {})
     store:put("other", "")
     assert.truthy(one:request_progress())
     assert.same({ "progress", 2 }, { one:take() })
     assert.is_nil(two:take())
-  end)
+  end))
 
-  it("comes behind the events that precede it", function()
-    local store = keywatch.open { now = 0 }
+  it("comes behind the events that precede it", with_store(function(store)
     local handle = store:open_watch("k", {})
     put_many(store, "k", 2)
     assert.truthy(handle:request_progress())
@@ -460,10 +449,9 @@ describe("progress", function()
     local kinds = {}
     for i = 1, 4 do kinds[i] = handle:take() end
     assert.same({ "events", "events", "progress", "events" }, kinds)
-  end)
+  end))
 
-  it("is not to be had while the watcher lags, is blocked, or has no room", function()
-    local store = keywatch.open { now = 0 }
+  it("is not to be had while the watcher lags, is blocked, or has no room", with_store(function(store)
     put_many(store, "k", 5)
     local lagging = store:open_watch("k", { start_revision = 1 })
     assert.is_false(lagging:request_progress())
@@ -480,7 +468,7 @@ describe("progress", function()
     take_all(full)
     assert.truthy(full:request_progress())
     assert.same({ "progress", 8 }, { full:take() })
-  end)
+  end))
 
   it("is not told before the revision that precedes the start", function()
     local store = keywatch.open { now = 0, progress_interval = 1 }
@@ -498,18 +486,16 @@ describe("progress", function()
     assert.same({ "progress", 4 }, { handle:take() })
   end)
 
-  it("is to be had again at once after one that began later was held back and brought up", function()
-    local store = keywatch.open { now = 0 }
+  it("is to be had again at once after one that began later was held back and brought up", with_store(function(store)
     local handle = store:open_watch("k", { start_revision = 3, max_bytes = 1 })
     put_many(store, "k", 5)
     assert.is_true(handle:is_blocked())
     expect_revisions(3, 6, (take_all(handle)))
     assert.truthy(handle:request_progress())
     assert.same({ "progress", 6 }, { handle:take() })
-  end)
+  end))
 
-  it("is not to be had of a watcher that has failed, or that is closed", function()
-    local store = keywatch.open { now = 0 }
+  it("is not to be had of a watcher that has failed, or that is closed", with_store(function(store)
     put_many(store, "k", 5)
     store:compact(5)
     local handle = store:open_watch("k", { start_revision = 2 })
@@ -519,13 +505,11 @@ describe("progress", function()
     assert.is_false(handle:request_progress())
     handle:close()
     assert.is_false(handle:request_progress())
-  end)
+  end))
 end)
 
 describe("progress that comes by itself", function()
-  local function open(interval)
-    return keywatch.open { now = 100, progress_interval = interval }
-  end
+  local function open(interval) return keywatch.open { now = 100, progress_interval = interval } end
 
   it("comes after an interval, and after each further one", function()
     local store = open(10)
@@ -600,8 +584,7 @@ end)
 -- {====== Beginning and end ======
 
 describe("a watcher", function()
-  it("that is armed is named once, also for what came before", function()
-    local store = keywatch.open { now = 0 }
+  it("that is armed is named once, also for what came before", with_store(function(store)
     local handle, tag = store:open_watch("k", {})
     handle:arm()
     assert.is_nil(store:next_ready())
@@ -617,36 +600,32 @@ describe("a watcher", function()
     handle:arm()
     assert.is_nil(store:next_ready())
     check(store)
-  end)
+  end))
 
-  it("that begins in the future is told of nothing before", function()
-    local store = keywatch.open { now = 0 }
+  it("that begins in the future is told of nothing before", with_store(function(store)
     local handle = store:open_watch("k", { start_revision = 5 })
     put_many(store, "k", 3)
     assert.is_nil(handle:take())
     put_many(store, "k", 2)
     expect_revisions(5, 6, (take_all(handle)))
-  end)
+  end))
 
-  it("that begins in the future does not mind compaction", function()
-    local store = keywatch.open { now = 0 }
+  it("that begins in the future does not mind compaction", with_store(function(store)
     local handle = store:open_watch("k", { start_revision = 5 })
     put_many(store, "k", 3)
     store:compact(4)
     settle(store)
     put_many(store, "k", 2)
     expect_revisions(5, 6, (take_all(handle)))
-  end)
+  end))
 
-  it("cannot begin before all revisions", function()
-    local store = keywatch.open { now = 0 }
+  it("cannot begin before all revisions", with_store(function(store)
     assert.has_error(function() store:open_watch("k", { start_revision = -1 }) end)
     assert.has_error(function() store:watch("k", { start_revision = -1 }) end)
     check(store)
-  end)
+  end))
 
-  it("that is closed gives nothing of what it holds, and does not hinder the others", function()
-    local store = keywatch.open { now = 0 }
+  it("that is closed gives nothing of what it holds, and does not hinder the others", with_store(function(store)
     local handles = {}
     for i = 1, 6 do
       local is_range = i % 2 == 1
@@ -660,10 +639,9 @@ describe("a watcher", function()
       assert.equal("closed", (handles[i]:take()))
     end
     for i = 5, 6 do expect_revisions(2, 15, (take_all(handles[i]))) end
-  end)
+  end))
 
-  it("is closed in every state", function()
-    local store = keywatch.open { now = 0 }
+  it("is closed in every state", with_store(function(store)
     put_many(store, "k", 10)
     store:compact(5)
     local failed = store:open_watch("k", { start_revision = 2 })
@@ -680,10 +658,9 @@ describe("a watcher", function()
     end
     settle(store)
     check(store)
-  end)
+  end))
 
-  it("finds keys of any bytes in ranges of any kind", function()
-    local store = keywatch.open { now = 0 }
+  it("finds keys of any bytes in ranges of any kind", with_store(function(store)
     local ff = ("\255"):rep(9)
     local key_lists = {
       [ff] = { "", "a", ff, "\255", ff:sub(2) },
@@ -704,7 +681,7 @@ describe("a watcher", function()
       assert.equal(1, #take_all(handle))
     end
     check(store)
-  end)
+  end))
 end)
 
 -- }======
@@ -712,8 +689,7 @@ end)
 -- {====== Compaction ======
 
 describe("compaction", function()
-  it("overtakes a blocked watcher, which fails after all that it holds", function()
-    local store = keywatch.open { now = 0 }
+  it("overtakes a blocked watcher, which fails after all that it holds", with_store(function(store)
     local handle = store:open_watch("k", { max_bytes = 1 })
     put_many(store, "k", 10)
     store:compact(8)
@@ -724,10 +700,9 @@ describe("compaction", function()
     store:put("k", "")
     assert.is_nil(handle:take())
     check(store)
-  end)
+  end))
 
-  it("up to what a blocked watcher needs next is no matter to it", function()
-    local store = keywatch.open { now = 0 }
+  it("up to what a blocked watcher needs next is no matter to it", with_store(function(store)
     local handle = store:open_watch("k", { max_bytes = 1 })
     put_many(store, "k", 10)
     store:compact(3)
@@ -735,10 +710,9 @@ describe("compaction", function()
     expect_revisions(2, 11, (take_all(handle)))
     local other = store:open_watch("k", { start_revision = 3 })
     expect_revisions(3, 11, (take_all(other)))
-  end)
+  end))
 
-  it("overtakes a lagging watcher, in the middle of what it is told", function()
-    local store = keywatch.open { now = 0 }
+  it("overtakes a lagging watcher, in the middle of what it is told", with_store(function(store)
     put_many(store, "k", 5000)
     local handle = store:open_watch("k", { start_revision = 2 })
     store:step(0)
@@ -748,10 +722,9 @@ describe("compaction", function()
     assert.same({ "compacted", 4500 }, { kind, revision })
     expect_revisions(2, list[#list].mod_revision, list)
     assert.is_true(list[#list].mod_revision < 4500)
-  end)
+  end))
 
-  it("does not fail a watcher for what it does not want", function()
-    local store = keywatch.open { now = 0 }
+  it("does not fail a watcher for what it does not want", with_store(function(store)
     local handle = store:open_watch("k", { no_put = true, max_bytes = 1 })
     store:put("k", "")
     store:delete("k") -- 3, which fills the outlet
@@ -760,10 +733,9 @@ describe("compaction", function()
     store:compact(5)
     settle(store)
     assert.equal("delete k 3, delete k 5", events.texts((take_all(handle))))
-  end)
+  end))
 
-  it("does not fail a watcher for what others want", function()
-    local store = keywatch.open { now = 0 }
+  it("does not fail a watcher for what others want", with_store(function(store)
     put_many(store, "k", 5)
     local late = store:open_watch("k", { start_revision = 6, max_bytes = 1 })
     put_many(store, "k", 1)
@@ -774,10 +746,9 @@ describe("compaction", function()
     settle(store)
     expect_revisions(6, 12, (take_all(late)))
     expect_revisions(3, 12, (take_all(early)))
-  end)
+  end))
 
-  it("leaves no watcher that it overtakes without a word", function()
-    local store = keywatch.open { now = 0 }
+  it("leaves no watcher that it overtakes without a word", with_store(function(store)
     local handles = {}
     for i = 1, 50 do handles[i] = store:open_watch("k", { max_bytes = 1 }) end
     put_many(store, "k", 10)
@@ -788,7 +759,7 @@ describe("compaction", function()
       local is_whole = #list + (i <= 25 and 1 or 0) == 10
       assert.equal(is_whole and "nil" or "compacted", tostring(kind))
     end
-  end)
+  end))
 end)
 
 -- }======
@@ -1181,8 +1152,7 @@ describe("where memory runs out", function()
     end)
   end)
 
-  it("what was queued stays until Lua has room for it", function()
-    local store = keywatch.open { now = 0 }
+  it("what was queued stays until Lua has room for it", with_store(function(store)
     local handle = store:open_watch("k", {})
     put_many(store, "k", 5)
     for n = 1, MOST do
@@ -1199,7 +1169,7 @@ describe("where memory runs out", function()
       end
     end
     expect_revisions(3, 6, (take_all(handle)))
-  end)
+  end))
 end)
 
 -- }======

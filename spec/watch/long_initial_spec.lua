@@ -6,6 +6,7 @@ local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"
 local many_keys = require "spec.support.many_keys"
+local within = require "spec.support.within"
 
 local MANY = core.probe and 100 or 12000 -- keys: more than one turn visits
 local EXISTING = core.probe and 100 or 1010 -- keys that exist when the watch begins
@@ -48,66 +49,56 @@ for kind, open in pairs(many_keys.kinds) do
       assert.equal("put", w:next(SECONDS).type)
     end
 
-    it("lets other tasks run", function()
-      keywatch.run(function()
-        local w, turns, is_done = watch(), 0, false
-        keywatch.spawn(function()
-          while not is_done do
-            turns = turns + 1
-            keywatch.sleep(0)
-          end
-        end)
-        check(w:next())
-        is_done = true
-        assert.is_true(turns > 0)
-        check_rest(w)
+    it("lets other tasks run", within.task(function()
+      local w, turns, is_done = watch(), 0, false
+      keywatch.spawn(function()
+        while not is_done do
+          turns = turns + 1
+          keywatch.sleep(0)
+        end
       end)
-    end)
+      check(w:next())
+      is_done = true
+      assert.is_true(turns > 0)
+      check_rest(w)
+    end))
 
-    it("goes on when the task that reads it is cancelled", function()
-      keywatch.run(function()
-        local w = watch()
-        local reader = keywatch.spawn(function() w:next() end)
-        keywatch.sleep(0)
-        reader:cancel()
-        local ok, err = reader:join(SECONDS)
-        assert.is_false(ok)
-        assert.equal("cancelled", err.code)
-        assert.is_nil(w:error())
-        check(w:next(SECONDS))
-        check_rest(w)
-      end)
-    end)
+    it("goes on when the task that reads it is cancelled", within.task(function()
+      local w = watch()
+      local reader = keywatch.spawn(function() w:next() end)
+      keywatch.sleep(0)
+      reader:cancel()
+      local ok, err = reader:join(SECONDS)
+      assert.is_false(ok)
+      assert.equal("cancelled", err.code)
+      assert.is_nil(w:error())
+      check(w:next(SECONDS))
+      check_rest(w)
+    end))
 
-    it("gives each event to one of two readers", function()
-      keywatch.run(function()
-        local w = watch()
-        local list = {}
-        local function read() table.insert(list, w:next(SECONDS).key) end
-        local one, other = keywatch.spawn(read), keywatch.spawn(read)
-        assert(one:join())
-        assert(other:join())
-        assert.same({ many_keys.name(AT), many_keys.name(AT + 1) }, list)
-      end)
-    end)
+    it("gives each event to one of two readers", within.task(function()
+      local w = watch()
+      local list = {}
+      local function read() table.insert(list, w:next(SECONDS).key) end
+      local one, other = keywatch.spawn(read), keywatch.spawn(read)
+      assert(one:join())
+      assert(other:join())
+      assert.same({ many_keys.name(AT), many_keys.name(AT + 1) }, list)
+    end))
 
-    it("is read to its end by those who do not wait", function()
-      keywatch.run(function()
-        local w = watch()
-        check(w:next(0))
-        check_rest(w)
-      end)
-    end)
+    it("is read to its end by those who do not wait", within.task(function()
+      local w = watch()
+      check(w:next(0))
+      check_rest(w)
+    end))
 
-    it("is read to its end by a selection that does not wait", function()
-      keywatch.run(function()
-        local w = watch()
-        local which, event = keywatch.select { w, timeout = 0 }
-        assert.equal(w, which)
-        check(event)
-        check_rest(w)
-      end)
-    end)
+    it("is read to its end by a selection that does not wait", within.task(function()
+      local w = watch()
+      local which, event = keywatch.select { w, timeout = 0 }
+      assert.equal(w, which)
+      check(event)
+      check_rest(w)
+    end))
 
     it("is begun anew if an error was raised in the middle of it", function()
       for _, place in ipairs { "turn", "end" } do
@@ -133,27 +124,23 @@ for kind, open in pairs(many_keys.kinds) do
       end
     end)
 
-    it("does not wait for an object that is on a later page", function()
-      keywatch.run(function()
-        local last = many_keys.name(2500)
-        many_keys.fill(store, 2500)
-        local w = assert(store:object_watch("k", {
-          prefix = true, initial = true, include = function(key) return key == last end,
-        }))
-        for page = 1, 2 do many_keys.fill(store, MANY, nil, many_keys.name(1000 * page) .. "/") end
-        assert.equal(last, w:next(0).key)
-      end)
-    end)
+    it("does not wait for an object that is on a later page", within.task(function()
+      local last = many_keys.name(2500)
+      many_keys.fill(store, 2500)
+      local w = assert(store:object_watch("k", {
+        prefix = true, initial = true, include = function(key) return key == last end,
+      }))
+      for page = 1, 2 do many_keys.fill(store, MANY, nil, many_keys.name(1000 * page) .. "/") end
+      assert.equal(last, w:next(0).key)
+    end))
 
-    it("is waited for by a selection", function()
-      keywatch.run(function()
-        local w = watch()
-        local which, event = keywatch.select { keywatch.channel(), w, timeout = SECONDS }
-        assert.equal(w, which)
-        check(event)
-        check_rest(w)
-      end)
-    end)
+    it("is waited for by a selection", within.task(function()
+      local w = watch()
+      local which, event = keywatch.select { keywatch.channel(), w, timeout = SECONDS }
+      assert.equal(w, which)
+      check(event)
+      check_rest(w)
+    end))
 
     it("is whole at once in a table", function()
       many_keys.fill(store, MANY)
@@ -170,24 +157,20 @@ for kind, open in pairs(many_keys.kinds) do
       check_rest(w)
     end)
 
-    it("fails if a compaction passes its revision", function()
-      keywatch.run(function()
-        local w = watch()
-        assert(store:compact(store:status().revision))
-        local event, err = w:next(SECONDS)
-        assert.is_nil(event)
-        assert.equal("compacted", err.code)
-      end)
-    end)
+    it("fails if a compaction passes its revision", within.task(function()
+      local w = watch()
+      assert(store:compact(store:status().revision))
+      local event, err = w:next(SECONDS)
+      assert.is_nil(event)
+      assert.equal("compacted", err.code)
+    end))
 
-    it("ends when it is closed", function()
-      keywatch.run(function()
-        local w = watch()
-        local reader = keywatch.spawn(function() return "ended", w:next() end)
-        keywatch.sleep(0)
-        w:close()
-        assert.same({ true, "ended" }, { reader:join(SECONDS) })
-      end)
-    end)
+    it("ends when it is closed", within.task(function()
+      local w = watch()
+      local reader = keywatch.spawn(function() return "ended", w:next() end)
+      keywatch.sleep(0)
+      w:close()
+      assert.same({ true, "ended" }, { reader:join(SECONDS) })
+    end))
   end)
 end

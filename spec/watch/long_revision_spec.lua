@@ -6,6 +6,7 @@ local keywatch = require "keywatch"
 local answer = require "spec.support.answer"
 local directory = require "spec.support.directory"
 local events = require "spec.support.events"
+local within = require "spec.support.within"
 
 local N, SIZE = 600, 8192 -- more than 4 MiB
 
@@ -68,6 +69,8 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       directory.remove_all()
     end)
 
+    local function with_watch(fn) return function() fn(store:watch("k", all_keys)) end end
+
     --- Lets the store do all that is due.
     local function settle()
       while store:step(0) do end
@@ -80,8 +83,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       return revision
     end
 
-    it("is told whole and in order, and is reached with its last event", function()
-      local watch = store:watch("k", all_keys)
+    it("is told whole and in order, and is reached with its last event", with_watch(function(watch)
       local revision = delete()
       store:put("k", "later")
       for i = 1, N do
@@ -91,7 +93,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       assert.equal(revision, watch.revision)
       assert.equal("later", watch:next(0).value)
       expect_nothing(watch)
-    end)
+    end))
 
     it("takes no room in the queue", function()
       local handle = store:open_watch("k", all_keys)
@@ -100,32 +102,29 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       assert.same({ 1, true, false }, { n, bytes < 1000, is_behind })
     end)
 
-    it("comes as one batch", function()
-      local watch = store:watch("k", all_keys)
+    it("comes as one batch", with_watch(function(watch)
       local revision = delete()
       local batch = watch:batch(0)
       assert.same({ revision, N }, { batch.revision, #batch.events })
       for i = 1, N do expect(batch.events[i], i, revision) end
       assert.equal(revision, watch.revision)
       expect_nothing(watch)
-    end)
+    end))
 
-    it("lets other tasks go on while a batch of it is made", function()
-      keywatch.run(function()
-        local watch, turns, is_made = store:watch("k", all_keys), 0, false
-        local other = keywatch.spawn(function()
-          while not is_made do
-            turns = turns + 1
-            keywatch.sleep(0)
-          end
-        end)
-        delete()
-        local batch = watch:batch(10)
-        is_made = true
-        other:join()
-        assert.same({ true, N }, { turns > 3, #batch.events })
+    it("lets other tasks go on while a batch of it is made", within.task(function()
+      local watch, turns, is_made = store:watch("k", all_keys), 0, false
+      local other = keywatch.spawn(function()
+        while not is_made do
+          turns = turns + 1
+          keywatch.sleep(0)
+        end
       end)
-    end)
+      delete()
+      local batch = watch:batch(10)
+      is_made = true
+      other:join()
+      assert.same({ true, N }, { turns > 3, #batch.events })
+    end))
 
     it("comes after what was before it, to one that catches up, and before what follows", function()
       local revision = delete()
@@ -158,8 +157,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       for _, watch in pairs(watches) do expect_nothing(watch) end
     end)
 
-    it("has every change of a key that one transaction changes more than once", function()
-      local watch = store:watch("k", all_keys)
+    it("has every change of a key that one transaction changes more than once", with_watch(function(watch)
       store:txn { success = {
         { delete = "k", from_key = true }, { put = key_of(3), value = "new" }, { delete = key_of(3), from_key = true },
       } }
@@ -169,10 +167,9 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       assert.same({ "put", "new", "delete" }, { put.type, put.value, again.type })
       assert.same({ nil, value_of(3) }, { put.prev, again.prev.value })
       expect_nothing(watch)
-    end)
+    end))
 
-    it("is told again, without what was before, after its own revision was compacted", function()
-      local watch = store:watch("k", all_keys)
+    it("is told again, without what was before, after its own revision was compacted", with_watch(function(watch)
       local revision = delete()
       store:put("k", "later")
       settle()
@@ -181,17 +178,16 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       for i = 1, N do expect(watch:next(0), i, revision, true) end
       assert.equal("later", watch:next(0).value)
       expect_nothing(watch)
-    end)
+    end))
 
-    it("fails if it is compacted before it is read", function()
-      local watch = store:watch("k", all_keys)
+    it("fails if it is compacted before it is read", with_watch(function(watch)
       delete()
       local later = store:put("k", "later").revision
       settle()
       store:compact(later, { physical = true })
       local event, err = watch:next(0)
       assert.same({ nil, "compacted", later }, { event, err and err.code, err and err.compact_revision })
-    end)
+    end))
 
     it("fails if it is compacted while it is read, and is never reached", function()
       local watch, other = store:watch("k", all_keys), store:watch("k", all_keys)
@@ -205,8 +201,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       assert.equal("compacted", answer.code(other:batch(0)))
     end)
 
-    it("may be closed while it is read", function()
-      local watch = store:watch("k", all_keys)
+    it("may be closed while it is read", with_watch(function(watch)
       local revision = delete()
       for i = 1, 10 do expect(watch:next(0), i, revision) end
       watch:close()
@@ -215,14 +210,13 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       settle()
       expect(other:next(0), 1, revision)
       store:close()
-    end)
+    end))
 
-    it("is covered by sync", function()
-      local watch = store:watch("k", all_keys)
+    it("is covered by sync", with_watch(function(watch)
       local revision = delete()
       assert.equal(revision, watch:sync())
       for i = 1, N do expect(watch:next(0), i, revision) end
-    end)
+    end))
   end)
 end
 

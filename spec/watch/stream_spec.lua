@@ -67,9 +67,7 @@ describe("a stream", function()
     assert.is_true(stream:cancel(9))
   end)
 
-  it("knows nothing of an id that there is not", function()
-    assert.is_false(stream:cancel(3))
-  end)
+  it("knows nothing of an id that there is not", function() assert.is_false(stream:cancel(3)) end)
 
   it("tells each watcher for itself", function()
     stream:watch("a")
@@ -113,9 +111,7 @@ describe("a stream", function()
     assert.is_true(stream:progress())
   end)
 
-  it("has none without watchers", function()
-    assert.is_false(stream:progress())
-  end)
+  it("has none without watchers", function() assert.is_false(stream:progress()) end)
 
   it("that is full holds back all its watchers, and loses nothing", function()
     stream:close()

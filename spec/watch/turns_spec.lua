@@ -8,9 +8,7 @@ local directory = require "spec.support.directory"
 
 if not probe then
   describe("a step for watchers", function()
-    it("cannot be made short without a probe", function()
-      assert.is_nil(probe)
-    end)
+    it("cannot be made short without a probe", function() assert.is_nil(probe) end)
   end)
   return
 end
@@ -404,9 +402,7 @@ describe("a revision with more watchers than a step tells", function()
     local replica = keywatch.open { replica = true, now = 0 }
     probe.set_walk_visits(replica, VISITS)
     local list = {}
-    for i = 1, 20 do
-      list[i] = replica:open_watch(("a%02d"):format(i), { range_end = "z", start_revision = 100 })
-    end
+    for i = 1, 20 do list[i] = replica:open_watch(("a%02d"):format(i), { range_end = "z", start_revision = 100 }) end
     local function event(revision)
       return { { type = "put", key = "k", value = "", create_revision = revision, version = 1 } }
     end

@@ -34,9 +34,10 @@ end
 
 after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
 
+local function with_store(fn) return function() fn(new_store()) end end
+
 describe("a closed watch", function()
-  it("may be closed again, and is no matter to its store", function()
-    local store = new_store()
+  it("may be closed again, and is no matter to its store", with_store(function(store)
     local w, other = store:watch("a"), store:watch("a")
     w:close()
     w:close()
@@ -47,10 +48,9 @@ describe("a closed watch", function()
     store:close()
     w:close()
     other:close()
-  end)
+  end))
 
-  it("gives back what it had, at once", function()
-    local store = new_store()
+  it("gives back what it had, at once", with_store(function(store)
     local function round()
       local list = {}
       for i = 1, 100 do list[i] = store:watch(i % 2 == 0 and "a" or "b", { prefix = true, start_revision = i % 3 }) end
@@ -65,7 +65,7 @@ describe("a closed watch", function()
     local base, first = round() -- what the first watches of a store have set up stays
     local again, second = round()
     assert.same({ base, 100, 100 }, { again, #first, #second })
-  end)
+  end))
 
   it("ends with its variable, if that is to be closed", function()
     if jit then return end -- there are no such variables
@@ -100,8 +100,7 @@ describe("a closed watch", function()
 end)
 
 describe("a forgotten watch", function()
-  it("is collected, and is watched no more by the core", function()
-    local store = new_store()
+  it("is collected, and is watched no more by the core", with_store(function(store)
     local seen = setmetatable({}, { __mode = "k" })
     local function round()
       for i = 1, 100 do
@@ -116,10 +115,9 @@ describe("a forgotten watch", function()
     assert.is_nil(next(seen))
     store:put("a", "2")
     check(store)
-  end)
+  end))
 
-  it("is collected with all that it was told and nobody read", function()
-    local store = new_store()
+  it("is collected with all that it was told and nobody read", with_store(function(store)
     store:watch("a"):close()
     local seen = setmetatable({}, { __mode = "k" })
     for _ = 1, 10 do
@@ -132,10 +130,9 @@ describe("a forgotten watch", function()
     assert.is_nil(next(seen))
     check(store)
     store:put("a", "")
-  end)
+  end))
 
-  it("may be one whose loop was left", function()
-    local store = new_store()
+  it("may be one whose loop was left", with_store(function(store)
     local seen = setmetatable({}, { __mode = "k" })
     for _ = 1, 10 do
       local w = store:watch("a", { start_revision = 2 })
@@ -148,10 +145,9 @@ describe("a forgotten watch", function()
     assert.is_nil(next(seen))
     store:put("a", "")
     check(store)
-  end)
+  end))
 
-  it("may be one that somebody waited for until a time was over, or until it was cancelled", function()
-    local store = new_store()
+  it("may be one that somebody waited for until a time was over, or until it was cancelled", with_store(function(store)
     local seen = setmetatable({}, { __mode = "k" })
     keywatch.run(function()
       for i = 1, 10 do
@@ -167,10 +163,9 @@ describe("a forgotten watch", function()
     assert.is_nil(next(seen))
     store:put("a", "")
     check(store)
-  end)
+  end))
 
-  it("is not one that somebody waits for", function()
-    local store = new_store()
+  it("is not one that somebody waits for", with_store(function(store)
     local got
     keywatch.run(function()
       local reader = keywatch.spawn(function() got = store:watch("a", { start_revision = 3 }):next() end)
@@ -180,7 +175,7 @@ describe("a forgotten watch", function()
       reader:join()
     end)
     assert.equal("put a 3", events.text(got))
-  end)
+  end))
 end)
 
 describe("a store", function()
@@ -228,8 +223,7 @@ describe("a store", function()
     assert.is_nil(next(seen))
   end)
 
-  it("that is closed leaves its watches, which say so", function()
-    local store = new_store()
+  it("that is closed leaves its watches, which say so", with_store(function(store)
     local w, unread = store:watch("a"), store:watch("a", { start_revision = 1 })
     local initial = store:watch("a", { initial = true })
     initial:next()
@@ -246,10 +240,9 @@ describe("a store", function()
       one:close()
     end
     initial:close()
-  end)
+  end))
 
-  it("that is closed by one of its readers ends the others", function()
-    local store = new_store()
+  it("that is closed by one of its readers ends the others", with_store(function(store)
     local counts = { event = 0, closed = 0 }
     keywatch.run(function()
       local readers = {}
@@ -267,7 +260,7 @@ describe("a store", function()
       for i = 1, 10 do readers[i]:join() end
     end)
     assert.same({ event = 1, closed = 9 }, counts)
-  end)
+  end))
 end)
 
 describe("watches and tasks", function()

@@ -69,9 +69,7 @@ describe("options of a watch are refused:", function()
 
   local function refuses_values(name, values)
     it(name .. " of the wrong kind", function()
-      for _, value in ipairs(values) do
-        assert.matches(name, refused(watch { [name] = value }))
-      end
+      for _, value in ipairs(values) do assert.matches(name, refused(watch { [name] = value })) end
     end)
   end
 

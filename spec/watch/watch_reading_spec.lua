@@ -26,6 +26,8 @@ end
 
 after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
 
+local function with_store(fn) return function() fn(store_with_keys()) end end
+
 describe("next", function()
   it("gives one event after the other", function()
     local w = store_with_keys():watch("", { prefix = true, start_revision = 1 })
@@ -42,17 +44,15 @@ describe("next", function()
     end
   end)
 
-  it("fails not for good when its time is over", function()
-    local store = store_with_keys()
+  it("fails not for good when its time is over", with_store(function(store)
     local w = store:watch("a")
     w:next(0.001)
     assert.is_nil(w:error())
     store:put("a", "3")
     assert.equal("put a 5", events.text(w:next(0.001)))
-  end)
+  end))
 
-  it("polls from anywhere, from a coroutine that is no task too", function()
-    local store = store_with_keys()
+  it("polls from anywhere, from a coroutine that is no task too", with_store(function(store)
     local w = store:watch("a")
     local poll = coroutine.wrap(function()
       while true do coroutine.yield(w:next(0)) end
@@ -60,10 +60,9 @@ describe("next", function()
     assert.equal("timeout", answer.code(poll()))
     store:put("a", "3")
     assert.equal("put a 5", events.text(poll()))
-  end)
+  end))
 
-  it("gives nil alone after close, and nothing of what was still to read", function()
-    local store = store_with_keys()
+  it("gives nil alone after close, and nothing of what was still to read", with_store(function(store)
     local w = store:watch("", { prefix = true, start_revision = 1 })
     w:next()
     w:close()
@@ -71,7 +70,7 @@ describe("next", function()
     assert.same({}, { w:next(0) })
     assert.same({}, { w:batch() })
     assert.is_nil(w:error())
-  end)
+  end))
 
   it("gives the same error again and again once the watch has failed", function()
     local w = failed_watch()
@@ -83,18 +82,16 @@ describe("next", function()
     assert.equal(err, w:error())
   end)
 
-  it("at top level waits for what a task will do", function()
-    local store = store_with_keys()
+  it("at top level waits for what a task will do", with_store(function(store)
     local w = store:watch("a")
     keywatch.spawn(function()
       keywatch.sleep(0)
       store:put("a", "3")
     end)
     assert.equal("put a 5", events.text(w:next()))
-  end)
+  end))
 
-  it("in a task lets others go on until something comes", function()
-    local store = store_with_keys()
+  it("in a task lets others go on until something comes", with_store(function(store)
     local w = store:watch("a")
     local order = {}
     keywatch.run(function()
@@ -109,7 +106,7 @@ describe("next", function()
       reader:join()
     end)
     assert.same({ "waits", "puts", "has put", "put a 5" }, order)
-  end)
+  end))
 
   it("in a task gives up when its time is over, while others go on", function()
     local w = store_with_keys():watch("a")
@@ -190,8 +187,7 @@ describe("batch", function()
     assert.equal("put a 6", events.text(w:next()))
   end)
 
-  it("gives what exists one by one, and marks alone", function()
-    local store = store_with_keys()
+  it("gives what exists one by one, and marks alone", with_store(function(store)
     local w, marked = store:watch("", { prefix = true, initial = true }), store:watch("c", { progress = true })
     drain(marked)
     store:put("c", "")
@@ -205,16 +201,15 @@ describe("batch", function()
       "4: initial a 3", "4: initial b 4", "4: synced 4", "5: put c 5", -- of the first
       "5: put c 5", "5: progress 5",
     }, seen)
-  end)
+  end))
 
-  it("ends as next does", function()
-    local store = store_with_keys()
+  it("ends as next does", with_store(function(store)
     local w = store:watch("a")
     assert.equal("timeout", answer.code(w:batch(0)))
     assert.equal("compacted", answer.code(failed_watch():batch()))
     w:close()
     assert.same({}, { w:batch() })
-  end)
+  end))
 
   it("of a large transaction is whole, however the watch was held back", function()
     local store = keywatch.open { now = 0 }
@@ -232,8 +227,7 @@ describe("batch", function()
 end)
 
 describe("a loop over events", function()
-  it("goes on until the watch is closed, and ends silently then", function()
-    local store = store_with_keys()
+  it("goes on until the watch is closed, and ends silently then", with_store(function(store)
     local w = store:watch("", { prefix = true, start_revision = 1 })
     local seen = {}
     for event in w:events() do
@@ -241,10 +235,9 @@ describe("a loop over events", function()
       if event.key == "b" then w:close() end
     end
     assert.same({ "put a 2", "put a 3", "put b 4" }, seen)
-  end)
+  end))
 
-  it("can be left, and entered again where it was left", function()
-    local store = store_with_keys()
+  it("can be left, and entered again where it was left", with_store(function(store)
     local w = store:watch("", { prefix = true, start_revision = 1 })
     for event in w:events() do
       if events.text(event) == "put a 2" then break end
@@ -254,7 +247,7 @@ describe("a loop over events", function()
       if events.text(event) == "put b 4" then break end
     end
     assert.equal("", (drain(w)))
-  end)
+  end))
 
   it("raises what the watch fails with, as the error that it is", function()
     local w = failed_watch()
@@ -282,14 +275,13 @@ describe("a loop over events", function()
     assert.is_true(n > 0)
   end)
 
-  it("raises when the store is closed", function()
-    local store = store_with_keys()
+  it("raises when the store is closed", with_store(function(store)
     local w = store:watch("a", { start_revision = 2 })
     local ok, err = pcall(function()
       for _ in w:events() do store:close() end
     end)
     assert.same({ false, "closed" }, { ok, err.code })
-  end)
+  end))
 
   it("raises a text in nginx, which would log an object as nothing", function()
     local status, printed = program.run [[
@@ -305,8 +297,7 @@ describe("a loop over events", function()
     assert.equal(0, status)
   end)
 
-  it("in a task is fed by other tasks, and ended by them", function()
-    local store = store_with_keys()
+  it("in a task is fed by other tasks, and ended by them", with_store(function(store)
     local w = store:watch("job/", { prefix = true })
     local seen = {}
     keywatch.run(function()
@@ -323,7 +314,7 @@ describe("a loop over events", function()
       assert.same({ true, "the end" }, { reader:join() })
     end)
     assert.same({ "job/1", "job/2", "job/3", "job/4", "job/5" }, seen)
-  end)
+  end))
 end)
 
 describe("two tasks that read one watch", function()
@@ -423,14 +414,13 @@ describe("one who waits", function()
     assert.same({ true, nil, "closed" }, { ok, event, err.code })
   end)
 
-  it("is woken at top level too", function()
-    local store = store_with_keys()
+  it("is woken at top level too", with_store(function(store)
     local one, two = store:watch("a"), store:watch("a")
     keywatch.spawn(function() one:close() end)
     assert.same({}, { one:next() })
     keywatch.spawn(function() store:close() end)
     assert.equal("closed", answer.code(two:next()))
-  end)
+  end))
 
   it("for what exists of a store that is closed is told so", function()
     local store = keywatch.open { now = 0 }
@@ -450,8 +440,7 @@ describe("one who waits", function()
     assert.equal("closed", w:error().code)
   end)
 
-  it("is not woken by what it does not watch", function()
-    local store = store_with_keys()
+  it("is not woken by what it does not watch", with_store(function(store)
     local w = store:watch("a")
     local woke = false
     keywatch.run(function()
@@ -465,7 +454,7 @@ describe("one who waits", function()
       end
     end)
     assert.is_false(woke)
-  end)
+  end))
 
   it("waits for watches of many stores", function()
     local stores, seen = {}, {}
