@@ -29,4 +29,12 @@ local function drain(watch)
   return texts(list), code
 end
 
-return { text = text, texts = texts, read = read, drain = drain }
+--- Brings a store to revision 4: "a" is put twice, and "b" once. Returns it.
+local function fill(store)
+  store:put("a", "1")
+  store:put("a", "2")
+  store:put("b", "1")
+  return store
+end
+
+return { fill = fill, text = text, texts = texts, read = read, drain = drain }

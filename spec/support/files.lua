@@ -10,11 +10,12 @@ function files.read(path)
   return bytes
 end
 
---- Makes a file that has these bytes.
+--- Makes a file that has these bytes. Returns its path.
 function files.write(path, bytes)
   local one = assert(io.open(path, "wb"))
   one:write(bytes)
   one:close()
+  return path
 end
 
 return files

@@ -9,8 +9,8 @@
 -- test every allocation collects, later each growth of the heap by a few percent, and at its end there is one more.
 -- Tests tagged #slow or #starved are spared that.
 --
--- On LuaJIT collectgarbage() is thorough: without this a trace, or a slot of the stack that no variable has any more,
--- may hold what a test has forgotten.
+-- collectgarbage() is thorough: what it finalizes is collected, too. On LuaJIT a trace, or a slot of the stack that no
+-- variable has any more, might hold what a test has forgotten.
 
 local vm = require "spec.support.vm"
 
@@ -31,17 +31,17 @@ local function relax()
   collect_every(15)
 end
 
-if rawget(_G, "jit") then
-  local SLOTS = 1000 -- more than a test's calls have used
-  local collect = collectgarbage
-  rawset(_G, "collectgarbage", function(what, ...)
-    if what == nil or what == "collect" then
-      jit.flush()
-      select("#", unpack({}, 1, SLOTS)) -- writes nil over what earlier calls have left above this one
-    end
-    return collect(what or "collect", ...)
-  end)
-end
+local SLOTS = 1000 -- more than a test's calls have used
+local collect = collectgarbage
+rawset(_G, "collectgarbage", function(what, ...)
+  if what ~= nil and what ~= "collect" then return collect(what, ...) end
+  if rawget(_G, "jit") then
+    jit.flush()
+    select("#", unpack({}, 1, SLOTS)) -- writes nil over what earlier calls have left above this one
+  end
+  collect()
+  return collect() -- what the first one finalized
+end)
 
 if os.getenv("KW_PRELOAD") then require("spec.support.luv").os_unsetenv("LD_PRELOAD") end
 
@@ -68,7 +68,7 @@ if vm.how == "gc" then
   end)
   busted.subscribe({ "test", "end" }, function()
     relax()
-    collectgarbage() -- what the first one finalized
+    collectgarbage()
     return nil, true
   end)
 end

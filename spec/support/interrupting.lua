@@ -41,4 +41,14 @@ function interrupting.at(n, files, act, fn, ...)
   return left <= 0, unpack(results, 2)
 end
 
+--- Calls `act` once, at the n-th call that a thread makes from now on. On LuaJIT hooks are for all threads at once.
+function interrupting.at_call(thread, n, act)
+  debug.sethook(thread, function()
+    n = n - 1
+    if n > 0 then return end
+    debug.sethook(thread)
+    act()
+  end, "c")
+end
+
 return interrupting

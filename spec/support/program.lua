@@ -39,4 +39,11 @@ local function run(text, seconds)
   return tonumber(status), printed
 end
 
-return { run = run }
+--- The same, of a program that must end well. Returns what it printed.
+local function printed_by(text, seconds)
+  local status, printed = run(text, seconds)
+  if status ~= 0 then error(("the program ends with status %s: %s"):format(tostring(status), printed), 2) end
+  return printed
+end
+
+return { run = run, printed_by = printed_by }
