@@ -9,13 +9,6 @@ local program = require "spec.support.program"
 
 local probe = core.probe
 
---- Everything that can be collected.
-local function collect()
-  if jit then jit.flush() end -- what was compiled holds on to what it has seen
-  collectgarbage()
-  collectgarbage() -- what the first one finalized
-end
-
 local function new_store()
   local store = keywatch.open { now = 0 }
   store:put("a", "1")
@@ -24,7 +17,7 @@ end
 
 --- Core blocks that are in use, in builds that count them.
 local function live()
-  collect()
+  collectgarbage()
   return probe and probe.live() or 0
 end
 
@@ -126,7 +119,7 @@ describe("a forgotten watch", function()
       for i = 1, 10 do store:put("a", tostring(i)) end
       w:sync()
     end
-    collect()
+    collectgarbage()
     assert.is_nil(next(seen))
     check(store)
     store:put("a", "")
@@ -141,7 +134,7 @@ describe("a forgotten watch", function()
         if event then break end
       end
     end
-    collect()
+    collectgarbage()
     assert.is_nil(next(seen))
     store:put("a", "")
     check(store)
@@ -159,7 +152,7 @@ describe("a forgotten watch", function()
         reader:join()
       end
     end)
-    collect()
+    collectgarbage()
     assert.is_nil(next(seen))
     store:put("a", "")
     check(store)
@@ -170,7 +163,7 @@ describe("a forgotten watch", function()
     keywatch.run(function()
       local reader = keywatch.spawn(function() got = store:watch("a", { start_revision = 3 }):next() end)
       keywatch.sleep(0)
-      collect()
+      collectgarbage()
       store:put("a", "2")
       reader:join()
     end)
@@ -181,7 +174,7 @@ end)
 describe("a store", function()
   it("is kept by its watches", function()
     local w = new_store():watch("a", { start_revision = 1 })
-    collect()
+    collectgarbage()
     assert.equal("put a 2", (events.drain(w)))
     assert.equal("timeout", answer.code(w:next(0.001)))
   end)
@@ -199,7 +192,7 @@ describe("a store", function()
       if i % 4 == 0 then list[1]:close() end
       if i % 3 == 1 then list[2]:next(0) end
     end
-    collect()
+    collectgarbage()
     assert.is_nil(next(seen))
     assert.equal(base, live())
   end)
@@ -219,7 +212,7 @@ describe("a store", function()
       store:put("a", "")
       reader:join()
     end)
-    collect()
+    collectgarbage()
     assert.is_nil(next(seen))
   end)
 
@@ -230,7 +223,7 @@ describe("a store", function()
     unread:next()
     store:put("a", "2")
     store:close()
-    collect()
+    collectgarbage()
     for _, one in ipairs { w, unread } do
       assert.equal("closed", answer.code(one:next(0)))
       assert.equal("closed", answer.code(one:batch(0)))
@@ -383,7 +376,7 @@ describe("a program", function()
   end
 
   it("ends whose objects read a watch in their finalizers", function()
-    local status, printed = program.run(begin { "loop", "store", "watch" } .. [[
+    assert.same({ 0, "end\nlast\n" }, { program.run(begin { "loop", "store", "watch" } .. [[
       local function last()
         for _, call in ipairs { "next", "batch", "sync" } do pcall(w[call], w, 0) end
         pcall(w.close, w)
@@ -399,12 +392,11 @@ describe("a program", function()
       end
       later = object() -- than the watch: it is finalized before
       for i = 1, 5 do _G["more" .. i] = store:watch("a") end
-    ]])
-    assert.same({ 0, "end\nlast\n" }, { status, printed })
+    ]]) })
   end)
 
   it("ends whose objects, older than the store, read a watch in their finalizers", function()
-    local status, printed = program.run [[
+    assert.same({ 0, "last\n" }, { program.run([[
       local function last()
         pcall(function() w:next(0) w:sync() w:close() store:close() end)
         io.stdout:write("last\n")
@@ -420,7 +412,6 @@ describe("a program", function()
       store = keywatch.open()
       w = store:watch("a")
       w:next(0.001)
-    ]]
-    assert.same({ 0, "last\n" }, { status, printed })
+    ]]) })
   end)
 end)

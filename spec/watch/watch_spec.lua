@@ -9,13 +9,7 @@ local events = require "spec.support.events"
 local drain = events.drain
 
 --- A store that has come to revision 4: "a" was put twice, "b" once.
-local function store_with_keys(opts)
-  local store = keywatch.open(opts or { now = 0 })
-  store:put("a", "1")
-  store:put("a", "2")
-  store:put("b", "1")
-  return store
-end
+local function store_with_keys(opts) return events.fill(keywatch.open(opts or { now = 0 })) end
 
 local function with_store(fn) return function() fn(store_with_keys()) end end
 
