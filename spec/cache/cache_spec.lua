@@ -113,77 +113,6 @@ network.of_each(function(kind, tag)
       assert.equal(1, (client.transport.watch_calls:count()))
     end)
 
-    it("goes on through a bad network", function()
-      start()
-      cache:close()
-      local p = proxy.start(s.url)
-      local far = network.connect(p.url)
-      cache = assert(far:cache("/a/"))
-      assert(cache:wait_ready(PATIENCE))
-      local watch = assert(cache:watch("/a/", { prefix = true }))
-      local n = 0
-      for round = 1, 5 do
-        p:cut { how = round % 2 == 0 and "reset" or "close" }
-        for i = 1, 3 do assert(client:put("/a/" .. i, round .. "." .. i)) end
-        for i = 1, 3 do
-          local event = assert(watch:next(PATIENCE))
-          assert.same({ "/a/" .. i, round .. "." .. i }, { event.key, event.value })
-          n = n + 1
-        end
-      end
-      assert.equal(15, n)
-      expect_equal(cache, client)
-    end)
-
-    it("learns the difference when its history was compacted, and its watches go on", function()
-      start()
-      cache:close()
-      local p = proxy.start(s.url)
-      local far = network.connect(p.url)
-      cache = assert(far:cache("/a/"))
-      assert(cache:wait_ready(PATIENCE))
-      local watch = assert(cache:watch("/a/", { prefix = true }))
-      p:refuse()
-      p:cut()
-      assert(client:put("/a/1", "changed"))
-      assert(client:delete("/a/2"))
-      local last = assert(client:put("/a/new", "1")).revision
-      for i = 1, 3 do last = assert(client:put("/b/" .. i, "1")).revision end
-      assert(client:compact(last))
-      assert.equal("1", cache:get("/a/1").value) -- the old content stays readable
-      p:accept_again()
-      assert(cache:wait_for(last, PATIENCE))
-      assert.same(contents(client, "/a/"), contents(cache, "/a/"))
-      local seen = {}
-      for i = 1, 3 do
-        local event = assert(watch:next(PATIENCE))
-        seen[i] = { event.type, event.key }
-      end
-      assert.same({ { "put", "/a/1" }, { "put", "/a/new" }, { "delete", "/a/2" } }, seen)
-      local _, err = watch:next(0)
-      assert.equal("timeout", err.code)
-    end)
-
-    it("begins anew with a server that was reset, and its watches end", function()
-      local path = directory.new()
-      start { path = path }
-      local before = cache:status().revision
-      local watch = assert(cache:watch("/a/", { prefix = true }))
-      s.process:signal("sigkill")
-      s.process:wait()
-      assert.equal("1", cache:get("/a/1").value)
-      s = network.start(kind, { path = directory.new(), port = s.port, peer_port = s.peer_port })
-      local other = network.connect(s.url)
-      local put = assert(other:put("/a/other", "1", { timeout = PATIENCE }))
-      local event, err = watch:next(PATIENCE)
-      assert.is_nil(event)
-      assert.is_true(err.code == "regressed" or err.code == "cluster_changed", err.code)
-      assert(cache:wait_for(put.revision, PATIENCE)) -- it may have read the server before the put
-      assert.same({ "/a/other" }, { (next(contents(cache, "/a/"))) })
-      assert.is_true(cache:status().revision < before)
-      assert.is_true(cache:is_ready())
-    end)
-
     it("does not look fresh when it is not", function()
       s = network.start(kind)
       local p = proxy.start(s.url)
@@ -212,22 +141,6 @@ network.of_each(function(kind, tag)
       assert(cache:wait_for(put.revision, PATIENCE))
       assert(cache.feed:last_heard() > heard_at)
       assert.is_nil(cache:status().trouble)
-    end)
-
-    it("and its tables begin anew with a server that was reset", function()
-      start { path = directory.new() }
-      local changes = {}
-      local t = cache:table { on_change = function(key, new) changes[key] = new or "gone" end }
-      assert.equal("1", t["/a/1"])
-      s.process:signal("sigkill")
-      s.process:wait()
-      assert.equal("1", t["/a/1"])
-      s = network.start(kind, { path = directory.new(), port = s.port, peer_port = s.peer_port })
-      local other = network.connect(s.url)
-      assert(other:put("/a/other", "1", { timeout = PATIENCE }))
-      while not t["/a/other"] do keywatch.sleep(0.01) end
-      assert.same({ ["/a/other"] = "1" }, t)
-      assert.same({ "gone", "1" }, { changes["/a/1"], changes["/a/other"] })
     end)
 
     it("says how it stands", function()

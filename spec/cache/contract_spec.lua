@@ -1,12 +1,11 @@
---- Behaviours that docs/list_watch.md names, and no other spec asserts: how the watches of a cache begin, who waits for
--- its content, and what a first read that breaks off leaves.
+--- Behaviours that docs/list_watch.md names, and no other spec asserts: how the watches of a cache begin, and who waits
+-- for its content.
 
 local keywatch = require "keywatch"
 
 local cjson = require "cjson"
 
 local network = require "spec.support.network"
-local proxy = require "spec.support.proxy"
 local within = require "spec.support.within"
 
 local PATIENCE = network.PATIENCE
@@ -92,30 +91,5 @@ describe("a cache that has just begun", function()
     until event.revision == last
     assert.same(expected, seen)
     assert.equal(6, #seen)
-  end)
-end)
-
-network.of_each(function(kind, tag)
-  describe(("a cache of %s, whose first read breaks off, %s"):format(kind, tag), function()
-    before_each(network.begin)
-    after_each(network.finish)
-
-    it("reads until it has all, and shows no part", function()
-      local s = network.start(kind)
-      local near = network.connect(s.url)
-      for i = 1, 200 do assert(near:put(("/a/%03d"):format(i), "v")) end
-      local p = proxy.start(s.url)
-      local cache = assert(network.connect(p.url):cache("/a/"))
-      cache.feed.page = 5
-      for _ = 1, 5 do
-        keywatch.sleep(0)
-        p:cut()
-        local found, err = cache:range("/a/", { prefix = true })
-        assert(found and found.count == 200 or not found and err.code == "unavailable")
-      end
-      assert(cache:wait_ready(PATIENCE))
-      assert.equal(200, cache:range("/a/", { prefix = true }).count)
-      assert.equal(200, cache:status().keys)
-    end)
   end)
 end)

@@ -51,6 +51,26 @@ local function make_file(world)
   assert(exists())
 end
 
+local function with_file(fn)
+  return within.world(function(world)
+    make_file(world)
+    fn(world)
+  end)
+end
+
+--- A server in real time. Returns its store, a client, a function that closes all three, and the URL.
+local function serve()
+  local store = keywatch.open()
+  local server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+  local url = server:addresses()[1]
+  local client = keywatch.connect(url)
+  return store, client, function()
+    client:close()
+    server:close()
+    store:close()
+  end, url
+end
+
 before_each(function()
   logs.begin()
   path = directory.new() .. "/content"
@@ -62,8 +82,7 @@ after_each(function()
 end)
 
 describe("a cache with a file", function()
-  it("begins with it if the server does not answer in time, says so, and catches up", within.world(function(world)
-    make_file(world)
+  it("begins with it if the server does not answer in time, says so, and catches up", with_file(function(world)
     world.server:isolate()
     local cache = assert(world:client():cache("/a/", { file = path, timeout = 1 }))
     local before = keywatch.now()
@@ -89,8 +108,7 @@ describe("a cache with a file", function()
     assert.equal(2, #logs.lines)
   end))
 
-  it("begins with it at once if no endpoint can be reached", within.world(function(world)
-    make_file(world)
+  it("begins with it at once if no endpoint can be reached", with_file(function(world)
     world.server:stop()
     local before, client = keywatch.now(), world:client()
     for _ = 1, 12 do
@@ -127,8 +145,7 @@ describe("a cache with a file", function()
     end)
   end)
 
-  it("does not use it if the server answers in time", within.world(function(world)
-    make_file(world)
+  it("does not use it if the server answers in time", with_file(function(world)
     world.server:slow(0.05)
     local cache = assert(world:client():cache("/a/", { file = path }))
     assert(cache:wait_ready(PATIENCE))
@@ -137,8 +154,7 @@ describe("a cache with a file", function()
     assert.same({}, logs.lines)
   end))
 
-  it("tells watches, tables and informers what has changed meanwhile", within.world(function(world)
-    make_file(world)
+  it("tells watches, tables and informers what has changed meanwhile", with_file(function(world)
     world.server.store:put("/a/2", "two")
     world.server.store:delete("/a/3")
     world.server.store:put("/a/4", "4")
@@ -171,8 +187,7 @@ describe("a cache with a file", function()
     cache:close()
   end))
 
-  it("takes the content of a server that was set back, and ends its watches", within.world(function(world)
-    make_file(world)
+  it("takes the content of a server that was set back, and ends its watches", with_file(function(world)
     world.server.store:put("/a/5", "5")
     world.server:stop()
     assert(world.server:restore(2))
@@ -226,8 +241,7 @@ describe("a cache with a file", function()
     end)
   end)
 
-  it("takes the content of another cluster, and ends its watches", within.world(function(world)
-    make_file(world)
+  it("takes the content of another cluster, and ends its watches", with_file(function(world)
     world.server:stop()
     world.server:replace()
     for _ = 1, 3 do world.server.store:put("/a/other", "x") end
@@ -360,10 +374,7 @@ describe("the file of a cache", function()
   end))
 
   it("is written by a thread, and read by the next process, in real time", function()
-    local store = keywatch.open()
-    local server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
-    local url = server:addresses()[1]
-    local client = keywatch.connect(url)
+    local store, client, close, url = serve()
     for i = 1, 1000 do store:put("/a/" .. i, ("v"):rep(i)) end
     local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
     assert(cache:wait_synced(PATIENCE))
@@ -374,9 +385,7 @@ describe("the file of a cache", function()
       assert(cache:wait_for(put.revision, PATIENCE))
       while inode() == first do keywatch.sleep(0.005) end
     end)
-    client:close()
-    server:close()
-    store:close()
+    close()
     client = keywatch.connect(url)
     cache = assert(client:cache("/a/", { file = path, timeout = 0 }))
     assert(cache:wait_ready(PATIENCE))
@@ -423,9 +432,7 @@ describe("the file of a cache", function()
   end
 
   it("is written, though a finalizer has the client polled when a write begins", function()
-    local store = keywatch.open()
-    local server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
-    local client = keywatch.connect(server:addresses()[1])
+    local store, client, close = serve()
     for i = 1, 3000 do store:put("/a/" .. i, "x") end
     local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
     local feed, calls = cache.feed, 0
@@ -444,16 +451,12 @@ describe("the file of a cache", function()
     end)
     assert(exists())
     assert.equal(1, calls)
-    client:close()
-    server:close()
-    store:close()
+    close()
     assert.same({}, leftovers())
   end)
 
   it("has all keys, if the cache is closed while they are taken in by steps", function()
-    local store = keywatch.open()
-    local server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
-    local client = keywatch.connect(server:addresses()[1])
+    local store, client, close = serve()
     for i = 1, 20000 do store:put(("/a/%05d"):format(i), "x") end
     local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
     assert(cache:wait_synced(PATIENCE))
@@ -473,8 +476,7 @@ describe("the file of a cache", function()
     assert.equal(store:range("/a/", { prefix = true, count_only = true }).count, replica:status().keys)
     assert.same(store:get("/a/last"), replica:get("/a/last"))
     replica:close()
-    server:close()
-    store:close()
+    close()
     assert.same({}, leftovers())
   end)
 
@@ -534,9 +536,7 @@ describe("the file of a cache", function()
   end))
 
   it("of a cache that is forgotten holds nothing, and leaves nothing #starved", function()
-    local store = keywatch.open()
-    local server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
-    local client = keywatch.connect(server:addresses()[1])
+    local store, client, close = serve()
     for i = 1, 100 do store:put("/a/" .. i, ("v"):rep(1000)) end
     local function open()
       local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
@@ -552,9 +552,7 @@ describe("the file of a cache", function()
       end
     end)
     assert.is_nil((next(client.transport.feeds)))
-    client:close()
-    server:close()
-    store:close()
+    close()
     assert.same({}, leftovers())
   end)
 end)

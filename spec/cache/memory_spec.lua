@@ -15,7 +15,6 @@ local MOST = 8e6 -- bytes that a process may grow by: the allocator keeps some
 
 local function collected()
   collectgarbage()
-  collectgarbage()
   return resident.now()
 end
 

@@ -3,69 +3,45 @@
 
 local keywatch = require "keywatch"
 local driver = require "keywatch.task.driver"
-local log = require "keywatch.support.log"
 local new_virtual = require("keywatch.driver.virtual").new
 
 local cjson = require "cjson"
 
-local directory = require "spec.support.directory"
-local network = require "spec.support.network"
+local informing = require "spec.cache.informing"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
-local proxy = require "spec.support.proxy"
-
-local PATIENCE = network.PATIENCE
-local LOCAL = "http://127.0.0.1:0"
-local is_fast = require("spec.support.dose").is_small
 local within = require "spec.support.within"
+
+local PATIENCE = informing.PATIENCE
+local is_fast = require("spec.support.dose").is_small
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
--- {====== What an object watch may stand on ======
+local close_later, open_store, open_client = informing.close_later, informing.open_store, informing.open_client
+local json, field = informing.json, informing.field
 
-local closing
-
-local function close_later(object)
-  closing[#closing + 1] = object
-  return object
+-- By name: doors, and functions that return what is watched, and what is written to.
+local doors, places = {}, {}
+for _, door in ipairs(informing.doors) do
+  if door.name ~= "fence" and door.name ~= "cache of a store" then doors[door.name] = door end
+  places[door.name] = function()
+    local x, writer = door.open()
+    if door.name:find("cache") then assert(x:wait_ready(PATIENCE)) end
+    return x, writer
+  end
 end
 
-local function open_store(opts) return close_later(keywatch.open(opts)) end
+local function with_store(fn) return function() fn(open_store()) end end
 
---- A store and a client of it.
-local function open_client(opts)
-  local store = open_store(opts)
-  local server = close_later(assert(keywatch.serve { store = store, listen = LOCAL }))
-  return close_later(keywatch.connect(server:addresses()[1])), store
+--- A test's body as a task of a driver whose time is virtual: fn(driver).
+local function in_virtual_time(fn)
+  return function()
+    local virtual = new_virtual()
+    local before = driver.use(virtual)
+    local ok, err = pcall(virtual.run, fn, virtual)
+    driver.use(before)
+    if not ok then error(err, 0) end
+  end
 end
-
--- By name: functions that return what is watched, and what is written to. Keys begin with "/a/" in both.
-local places = {
-  store = function(opts)
-    local store = open_store(opts)
-    return store, store
-  end,
-  client = function(opts)
-    local client, store = open_client(opts)
-    return client, store
-  end,
-  cache = function(opts)
-    local client, store = open_client(opts)
-    local cache = close_later(assert(client:cache("/a/")))
-    assert(cache:wait_ready(PATIENCE))
-    return cache, store
-  end,
-  namespace = function(opts)
-    local store = open_store(opts)
-    local space = store:namespace("/space")
-    return space, space
-  end,
-  ["namespace of a client"] = function(opts)
-    local client, store = open_client(opts)
-    return client:namespace("/space"), store:namespace("/space")
-  end,
-}
-
--- }======
 
 --- An event as a short text: type, key, object, revision.
 local function short(event, err)
@@ -90,11 +66,6 @@ end
 --- Nothing has come. An object watch of a client has what was written before `marker` is told of.
 local function expect_nothing(watch) assert.equal("nil timeout", short(watch:next(0))) end
 
-local function json(object) return cjson.encode(object) end
-
---- A value with one field.
-local function field(n) return json { n = n } end
-
 local function open_at(x, opts, key)
   opts = opts or {}
   if opts.prefix == nil and not opts.is_single then opts.prefix = true end
@@ -102,38 +73,23 @@ local function open_at(x, opts, key)
   return close_later(assert(x:object_watch(key or "/a/", opts)))
 end
 
-local logged -- lines, of the test that runs
-local write_line = log.write
-
-local function prepare()
-  closing, logged = {}, {}
-  log.write = function(level, format, ...) logged[#logged + 1] = level .. " " .. format:format(...) end
-end
-
-local function close_all()
-  for i = #closing, 1, -1 do closing[i]:close() end
-  closing, log.write = {}, write_line
-end
-
-local function clean()
-  close_all()
-  directory.remove_all()
-end
-
-local function with_store(fn) return function() fn(open_store()) end end
-
-for name, place in pairs(places) do
-  describe("an object watch of a " .. name, function()
+for name, door in pairs(doors) do
+  describe(("an object watch of a %s %s"):format(name, door.tag), function()
     local x, writer
     local last = 0 -- the revision of the last change below /a/
 
+    if door.begin then
+      setup(door.begin)
+      teardown(door.finish)
+    end
+
     before_each(function()
-      prepare()
-      x, writer = place()
+      informing.begin()
+      x, writer = places[name]()
       last = 0
     end)
 
-    after_each(clean)
+    after_each(informing.finish)
 
     --- Notes the revision of a change, and returns it.
     local function note(key, revision)
@@ -223,6 +179,38 @@ for name, place in pairs(places) do
       assert.equal("synced", all:next(PATIENCE).type)
       local r4 = put("/a/1", "new")
       assert.same({ "modified /a/1 new " .. r4 }, read(all, 1))
+    end)
+
+    it("begins with many pages of what exists, and what is created meanwhile comes later", function()
+      for from = 1, 2100, 100 do
+        local ops = {}
+        for i = from, from + 99 do ops[#ops + 1] = { put = ("/a/%05d"):format(i), value = field(i % 2) } end
+        last = assert(writer:txn { success = ops }).revision
+      end
+      local watch = open(x, { initial = true, codec = "json", fields = "n=1" })
+      local later = put("/a/00002x", field(1))
+      local n, event = 0, assert(watch:next(PATIENCE))
+      while event.type == "added" do
+        n = n + 1
+        event = assert(watch:next(PATIENCE))
+      end
+      assert.same({ 1050, "synced", later - 1 }, { n, event.type, event.revision })
+      event = watch:next(PATIENCE)
+      assert.same({ "added", later }, { event.type, event.revision })
+    end)
+
+    it("ends with an error event if what it needs was compacted", function()
+      if name == "cache" then return end -- which has a history of its own
+      local first = put("/a/1", field(1))
+      for _ = 1, 3 do put("/a/1", field(1)) end
+      assert(writer:compact(first + 3))
+      for _, fields in ipairs { false, "n=1" } do
+        local event = open(x, { start_revision = first, codec = "json", fields = fields or nil }):next(PATIENCE)
+        assert.same({ "error", "compacted" }, { event.type, event.error.code })
+      end
+      local watch = open(x, { initial = true, codec = "json" })
+      assert.equal("added", watch:next(PATIENCE).type)
+      assert.equal("synced", watch:next(PATIENCE).type)
     end)
 
     it("is synced at once if nothing exists", function()
@@ -460,11 +448,11 @@ describe("an object watch", function()
   local store
 
   before_each(function()
-    prepare()
+    informing.begin()
     store = open_store()
   end)
 
-  after_each(clean)
+  after_each(informing.finish)
 
   it("tells everything in order, however late it is read", function()
     local watch = open_at(store)
@@ -545,11 +533,11 @@ describe("an object watch", function()
       local status = watch:status()
       local n = (opts.where == failing or opts.include == failing) and 1 or 0
       assert.same({ 1, n }, { status.filtered, status.failed_tests })
-      assert.equal(n, #logged)
+      assert.equal(n, #informing.logged)
       if n == 1 then
-        assert.matches("^warn %l+ of an object watch has failed, and the object does not match: ", logged[1])
+        assert.matches("^warn %l+ of an object watch has failed, and the object does not match: ", informing.logged[1])
       end
-      logged = {}
+      informing.logged = {}
       store:delete("/a/1")
       watch:close()
     end
@@ -584,8 +572,8 @@ describe("an object watch", function()
       store:put("/a/1", "two")
       expect_nothing(skipping)
       assert.same({ "malformed/a/1" }, told)
-      assert.matches("^error on_error of an object watch has failed: ", logged[1])
-      logged = {}
+      assert.matches("^error on_error of an object watch has failed: ", informing.logged[1])
+      informing.logged = {}
       store:delete("/a/1")
       skipping:close()
     end
@@ -700,87 +688,63 @@ describe("an object watch", function()
 
   -- {====== Time ======
 
-  it("ends in order when its time is over, with a bookmark of all that it has told", function()
-    local virtual = new_virtual()
-    local before = driver.use(virtual)
-    local ok, err = pcall(function()
-      virtual.run(function()
-        for _, fields in ipairs { false, "n=1" } do
-          for _, bookmarks in ipairs { "default", false, true } do
-            local watch = open_at(store, { lifetime = 10, codec = "json", fields = fields or nil,
-              bookmarks = bookmarks ~= "default" and bookmarks or bookmarks == false and false or nil })
-            if bookmarks == false then
-              watch:close()
-              watch = open_at(store, { lifetime = 10, codec = "json", fields = fields or nil, bookmarks = false })
-            end
-            local r1 = store:put("/a/1", field(1)).revision
-            assert.equal(r1, watch:next().revision)
-            local r2 = store:put("/b/1", "of others").revision
-            virtual.sleep(9)
-            assert.equal("nil timeout", short(watch:next(0.5)))
-            local event = watch:next()
-            if bookmarks ~= false then
-              assert.same({ type = "bookmark", revision = r2 }, event)
-              event = watch:next()
-            end
-            assert.is_nil(event)
-            assert.is_nil(watch:error())
-            assert.equal("ended", watch:status().state)
-            for _ in watch:events() do error("an event after the end") end
-            store:delete("/a/1")
-          end
+  it("ends in order when its time is over, with a bookmark of all that it has told", in_virtual_time(function(virtual)
+    for _, fields in ipairs { false, "n=1" } do
+      for _, bookmarks in ipairs { "default", false, true } do
+        local watch = open_at(store, { lifetime = 10, codec = "json", fields = fields or nil,
+          bookmarks = bookmarks ~= "default" and bookmarks or bookmarks == false and false or nil })
+        if bookmarks == false then
+          watch:close()
+          watch = open_at(store, { lifetime = 10, codec = "json", fields = fields or nil, bookmarks = false })
         end
-      end)
-    end)
-    driver.use(before)
-    assert(ok, err)
-  end)
+        local r1 = store:put("/a/1", field(1)).revision
+        assert.equal(r1, watch:next().revision)
+        local r2 = store:put("/b/1", "of others").revision
+        virtual.sleep(9)
+        assert.equal("nil timeout", short(watch:next(0.5)))
+        local event = watch:next()
+        if bookmarks ~= false then
+          assert.same({ type = "bookmark", revision = r2 }, event)
+          event = watch:next()
+        end
+        assert.is_nil(event)
+        assert.is_nil(watch:error())
+        assert.equal("ended", watch:status().state)
+        for _ in watch:events() do error("an event after the end") end
+        store:delete("/a/1")
+      end
+    end
+  end))
 
-  it("tells a whole revision before it ends", function()
-    local virtual = new_virtual()
-    local before = driver.use(virtual)
-    local ok, err = pcall(function()
-      virtual.run(function()
-        for _, fields in ipairs { false, "n=1" } do
-          local watch = open_at(store, { lifetime = 10, codec = "json", fields = fields or nil })
-          local done = store:txn {
-            success = { { put = "/a/1", value = field(1) }, { put = "/a/2", value = field(1) } },
-          }
-          store:put("/a/3", field(1))
-          assert.equal("/a/1", watch:next().key)
-          virtual.sleep(20)
-          assert.equal("/a/2", watch:next().key)
-          assert.same({ type = "bookmark", revision = done.revision }, watch:next())
-          assert.is_nil((watch:next()))
-          store:delete("/a/", { prefix = true })
-        end
-      end)
-    end)
-    driver.use(before)
-    assert(ok, err)
-  end)
+  it("tells a whole revision before it ends", in_virtual_time(function(virtual)
+    for _, fields in ipairs { false, "n=1" } do
+      local watch = open_at(store, { lifetime = 10, codec = "json", fields = fields or nil })
+      local done = store:txn {
+        success = { { put = "/a/1", value = field(1) }, { put = "/a/2", value = field(1) } },
+      }
+      store:put("/a/3", field(1))
+      assert.equal("/a/1", watch:next().key)
+      virtual.sleep(20)
+      assert.equal("/a/2", watch:next().key)
+      assert.same({ type = "bookmark", revision = done.revision }, watch:next())
+      assert.is_nil((watch:next()))
+      store:delete("/a/", { prefix = true })
+    end
+  end))
 
-  it("gives bookmarks at intervals, of revisions of others, too, and ends while it is selected", function()
-    local virtual = new_virtual()
-    local before = driver.use(virtual)
-    local ok, err = pcall(function()
-      virtual.run(function()
-        for _, fields in ipairs { false, "n=1" } do
-          local watch = open_at(store, { lifetime = 35, bookmarks = 10, codec = "json", fields = fields or nil })
-          for i = 1, 4 do
-            local revision = store:put("/b/1", "v").revision
-            local found, event = virtual.select { watch }
-            assert.equal(watch, found)
-            assert.same({ type = "bookmark", revision = revision }, event, i)
-          end
-          local found, event, failed = virtual.select { watch }
-          assert.same({ watch, nil, nil }, { found, event, failed })
-        end
-      end)
-    end)
-    driver.use(before)
-    assert(ok, err)
-  end)
+  it("gives bookmarks at intervals, of other keys too, and ends while it is selected", in_virtual_time(function(virtual)
+    for _, fields in ipairs { false, "n=1" } do
+      local watch = open_at(store, { lifetime = 35, bookmarks = 10, codec = "json", fields = fields or nil })
+      for i = 1, 4 do
+        local revision = store:put("/b/1", "v").revision
+        local found, event = virtual.select { watch }
+        assert.equal(watch, found)
+        assert.same({ type = "bookmark", revision = revision }, event, i)
+      end
+      local found, event, failed = virtual.select { watch }
+      assert.same({ watch, nil, nil }, { found, event, failed })
+    end
+  end))
 
   it("has bookmarks that no earlier event exceeds, and every later one does", function()
     local watch = open_at(store, { bookmarks = true })
@@ -942,8 +906,8 @@ describe("an object watch", function()
 end)
 
 describe("object watches that share", function()
-  before_each(prepare)
-  after_each(clean)
+  before_each(informing.begin)
+  after_each(informing.finish)
 
   for _, name in ipairs { "store", "client", "cache" } do
     it("do not each look at every change of a " .. name, function()
@@ -1175,28 +1139,20 @@ describe("object watches that share", function()
     end
   end))
 
-  it("end with a bookmark below what was not read", function()
-    local virtual = new_virtual()
-    local before = driver.use(virtual)
-    local ok, err = pcall(function()
-      virtual.run(function()
-        local store = open_store()
-        local watch = open_at(store, { codec = "json", fields = "n=1", bookmarks = true, lifetime = 10 })
-        local other = open_at(store, { codec = "json", fields = "n=2" })
-        store:put("/b/1", "v")
-        assert(other.entry.dispatcher.watch.core:request_progress())
-        expect_nothing(other)
-        local revision = store:put("/a/1", field(1)).revision
-        expect_nothing(other)
-        virtual.sleep(20)
-        local event = watch:next(0)
-        assert.equal("bookmark", event.type)
-        assert(event.revision < revision)
-      end)
-    end)
-    driver.use(before)
-    assert(ok, err)
-  end)
+  it("end with a bookmark below what was not read", in_virtual_time(function(virtual)
+    local store = open_store()
+    local watch = open_at(store, { codec = "json", fields = "n=1", bookmarks = true, lifetime = 10 })
+    local other = open_at(store, { codec = "json", fields = "n=2" })
+    store:put("/b/1", "v")
+    assert(other.entry.dispatcher.watch.core:request_progress())
+    expect_nothing(other)
+    local revision = store:put("/a/1", field(1)).revision
+    expect_nothing(other)
+    virtual.sleep(20)
+    local event = watch:next(0)
+    assert.equal("bookmark", event.type)
+    assert(event.revision < revision)
+  end))
 
   it("have bookmarks in order, those of progress and those of their intervals", function()
     local client, writer = places.client()
@@ -1399,8 +1355,8 @@ local WISHES = {
 }
 
 describe("object watches at random", function()
-  before_each(prepare)
-  after_each(clean)
+  before_each(informing.begin)
+  after_each(informing.finish)
 
   for _, name in ipairs { "store", "client", "cache" } do
     it("tell what the history says, whatever they share, of a " .. name, function()
@@ -1508,155 +1464,12 @@ describe("object watches at random", function()
           seen.events = seen.events + #one.seen
         end
         for _, one in ipairs(running) do one.watch:close() end
-        clean()
+        informing.finish()
         return seen
       end)
       assert(counts.events > 100, counts.events .. " events")
     end)
   end
-end)
-
--- }======
-
--- {====== The network ======
-
-network.of_each(function(kind, tag)
-  describe(("object watches over the network, of %s %s"):format(kind, tag), function()
-    local s, client
-
-    before_each(function()
-      prepare()
-      network.begin()
-    end)
-
-    after_each(function()
-      close_all()
-      network.finish()
-      directory.remove_all()
-    end)
-
-    it("lose nothing when connections break", function()
-      s = network.start(kind)
-      client = network.connect(s.url)
-      local p = proxy.start(s.url)
-      local far = network.connect(p.url)
-      local cache = close_later(assert(far:cache("/a/")))
-      assert(cache:wait_ready(PATIENCE))
-      local all = {
-        open_at(far, { codec = "json", fields = "n=1" }), open_at(far, { codec = "json", fields = { n = { 1, 2 } } }),
-        open_at(far, { codec = "json" }), open_at(cache, { codec = "json", fields = "n=1" }),
-        open_at(cache, { codec = "json" }),
-      }
-      for round = 1, 5 do
-        p:cut { how = round % 2 == 0 and "reset" or "close" }
-        for i = 1, 3 do
-          assert(client:put("/a/" .. i, field(1)))
-          assert(client:put("/a/" .. i, field(2)))
-        end
-        for at, watch in ipairs(all) do
-          for i = 1, 3 do
-            local again = round > 1 and "modified" or "added"
-            local types = (at == 1 or at == 4) and { "added", "deleted" } or { again, "modified" }
-            for _, type in ipairs(types) do
-              local event = assert(watch:next(PATIENCE))
-              assert.same({ type, "/a/" .. i }, { event.type, event.key }, at)
-            end
-          end
-        end
-      end
-    end)
-
-    it("end with an error event if what they need was compacted", function()
-      s = network.start(kind)
-      client = network.connect(s.url)
-      local first = assert(client:put("/a/1", field(1))).revision
-      for _ = 1, 3 do assert(client:put("/a/1", field(1))) end
-      assert(client:compact(first + 3))
-      for _, fields in ipairs { false, "n=1" } do
-        local watch = open_at(client, { start_revision = first, codec = "json", fields = fields or nil })
-        local event = watch:next(PATIENCE)
-        assert.same({ "error", "compacted" }, { event.type, event.error.code })
-      end
-      local watch = open_at(client, { initial = true, codec = "json" })
-      assert.equal("added", watch:next(PATIENCE).type)
-      assert.equal("synced", watch:next(PATIENCE).type)
-    end)
-
-    it("read many pages of what exists, and what is created meanwhile comes later", function()
-      s = network.start(kind)
-      client = network.connect(s.url)
-      for from = 1, 2100, 100 do
-        local ops = {}
-        for i = from, from + 99 do ops[#ops + 1] = { put = ("/a/%05d"):format(i), value = field(i % 2) } end
-        assert(client:txn { success = ops })
-      end
-      local watch = open_at(client, { initial = true, codec = "json", fields = "n=1" })
-      local later = assert(client:put("/a/00002x", field(1))).revision
-      local n, event = 0, assert(watch:next(PATIENCE))
-      while event.type == "added" do
-        n = n + 1
-        event = assert(watch:next(PATIENCE))
-      end
-      assert.equal(1050, n)
-      assert.equal(later - 1, event.revision)
-      assert.equal("synced", event.type)
-      event = watch:next(PATIENCE)
-      assert.same({ "added", later }, { event.type, event.revision })
-    end)
-  end)
-end)
-
-describe("an object watch of a cache whose server begins anew", function()
-  before_each(function()
-    prepare()
-    network.begin()
-  end)
-
-  after_each(function()
-    close_all()
-    network.finish()
-    directory.remove_all()
-  end)
-
-  it("ends with that error", function()
-    local first = network.start("keywatch")
-    local client = network.connect(first.url)
-    for _ = 1, 10 do assert(client:put("/a/1", field(1))) end
-    local cache = close_later(assert(client:cache("/a/")))
-    assert(cache:wait_ready(PATIENCE))
-    local all = { open_at(cache, { codec = "json", fields = "n=1" }), open_at(cache, { codec = "json" }) }
-    first:stop()
-    first:start()
-    for _, watch in ipairs(all) do
-      local event = assert(watch:next(PATIENCE))
-      assert.equal("error", event.type)
-      assert(event.error.code == "regressed" or event.error.code == "cluster_changed", event.error.code)
-    end
-  end)
-
-  it("ends with that error though it is left behind, as one of a client does", function()
-    for _, is_cache in ipairs { true, false } do
-      local first = network.start("keywatch")
-      local client = network.connect(first.url)
-      local x = client
-      if is_cache then
-        x = close_later(assert(client:cache("/a/")))
-        assert(x:wait_ready(PATIENCE))
-      end
-      local fast = open_at(x, { codec = "json", fields = "n=1" })
-      local slow = open_at(x, { codec = "json", fields = "n=1", max_bytes = 1000 })
-      for _ = 1, 30 do assert(client:put("/a/1", field(1))) end
-      for _ = 1, 30 do assert(fast:next(PATIENCE)) end
-      assert.is_true(slow.entry.is_behind)
-      first:stop()
-      first:start()
-      local event
-      for _, watch in ipairs { fast, slow } do
-        repeat event = assert(watch:next(PATIENCE)) until event.type == "error"
-        assert(event.error.code == "regressed" or event.error.code == "cluster_changed", event.error.code)
-      end
-    end
-  end)
 end)
 
 -- }======

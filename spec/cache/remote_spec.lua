@@ -9,12 +9,6 @@ local PATIENCE = 30
 
 local function turn() keywatch.sleep(0.001) end
 
-local function collect()
-  if rawget(_G, "jit") then jit.flush() end -- what was compiled holds on to what it has seen
-  collectgarbage()
-  collectgarbage()
-end
-
 describe("a client's cache", function()
   local store, server, client, cache, calls
 
@@ -171,19 +165,19 @@ describe("a client's cache", function()
     local transport = client.transport
     local watch = assert(cache:watch("/a/", { prefix = true }))
     cache = nil
-    collect()
+    collectgarbage()
     store:put("/a/x", "1")
     assert.equal("1", watch:next(PATIENCE).value)
     assert.equal(1, (transport.watch_calls:count()))
     local t = getmetatable(watch) and watch.cache:table()
     watch:close()
     watch = nil -- luacheck: ignore
-    collect()
+    collectgarbage()
     store:put("/a/x", "2")
     while t["/a/x"] ~= "2" do turn() end
     t = nil -- luacheck: ignore
     for _ = 1, 3 do
-      collect()
+      collectgarbage()
       turn()
     end
     assert.equal(0, (transport.watch_calls:count()))
@@ -204,7 +198,7 @@ describe("a client's cache", function()
     end
     for _ = 1, 5 do follow() end
     for _ = 1, 3 do
-      collect()
+      collectgarbage()
       turn()
     end
     assert.equal(1, (transport.watch_calls:count())) -- that of the cache of all specs

@@ -131,7 +131,6 @@ describe("testing.run", function()
       for _ = 1, n do testing.run(use) end
       if rawget(_G, "jit") then rawget(_G, "jit").flush() end -- compiled code counts
       collectgarbage()
-      collectgarbage()
       return collectgarbage("count")
     end
     local least = kilobytes_after(2)
@@ -300,7 +299,6 @@ describe("a world", function()
     world.driver.attach { poll = function() -- as the loop turns
       if raised then return end
       leave()
-      collectgarbage()
       collectgarbage()
       return 1
     end }
