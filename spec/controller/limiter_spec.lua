@@ -63,7 +63,6 @@ describe("an exponential limiter", function()
     local limiter = controller.exponential()
     local function kilobytes()
       collectgarbage()
-      collectgarbage()
       return collectgarbage("count")
     end
     local before = kilobytes()
