@@ -86,16 +86,19 @@ describe("alarms of other members, which a service keeps", function()
   end)
 end)
 
-describe("while the alarm no_space is armed", function()
-  local store, lease
+local store, lease
 
-  before_each(function()
-    store = keywatch.open { now = 0 }
-    lease = store:lease(10, { id = 7 })
-    store:put("a", "", { lease = lease })
-    store:put("b", "")
-    store:arm("no_space")
-  end)
+--- Opens a store with two keys, one of them of a lease.
+local function open_armed(alarm)
+  store = keywatch.open { now = 0 }
+  lease = store:lease(10, { id = 7 })
+  store:put("a", "", { lease = lease })
+  store:put("b", "")
+  store:arm(alarm)
+end
+
+describe("while the alarm no_space is armed", function()
+  before_each(function() open_armed "no_space" end)
 
   it("puts, transactions with a put anywhere, and new leases are refused", function()
     local before = state.of(store)
@@ -137,15 +140,7 @@ describe("while the alarm no_space is armed", function()
 end)
 
 describe("while the alarm corrupt is armed", function()
-  local store, lease
-
-  before_each(function()
-    store = keywatch.open { now = 0 }
-    lease = store:lease(10, { id = 7 })
-    store:put("a", "", { lease = lease })
-    store:put("b", "")
-    store:arm("corrupt")
-  end)
+  before_each(function() open_armed "corrupt" end)
 
   it("every write is refused", function()
     store:disarm("corrupt")

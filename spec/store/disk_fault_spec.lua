@@ -17,6 +17,13 @@ local IS_FAST = dose.is_small
 
 local disk = fault.for_each_test()
 
+local function expect_end(program) assert.equal(0, program:wait(600), program:transcript()) end
+
+local function expect_done(program)
+  expect_end(program)
+  assert.matches("done %d+\n", program:stdout())
+end
+
 describe("a failing disk #slow", function()
   local function expect(what, plan)
     it("loses nothing when it " .. what .. ", whichever call it is", function()
@@ -37,8 +44,7 @@ describe("a large delete #slow", function()
       local n = 1
       repeat
         local program = disk:start("large", plan:format(n), tostring(KEYS))
-        assert.equal(0, program:wait(600), program:transcript())
-        assert.matches("done %d+\n", program:stdout())
+        expect_done(program)
         local has_struck = not program:stdout():find("not struck\n", 1, true)
         n = n + (IS_FAST and 7 or 3)
         disk:renew()
@@ -74,55 +80,39 @@ describe("a database whose file grows #slow", function()
 
   it("has every page that a checkpoint writes meanwhile", function()
     disk.slow_ms = SYNC_MS
-    local program = disk:start("grow", tostring(BYTES))
-    assert.equal(0, program:wait(600), program:transcript())
-    assert.matches("done %d+\n", program:stdout())
+    expect_done(disk:start("grow", tostring(BYTES)))
   end)
 end)
 
 describe("a full disk #slow", function()
-  it("is read, freed and filled again", function()
-    local program = disk:start("full")
-    assert.equal(0, program:wait(), program:transcript())
-  end)
+  it("is read, freed and filled again", function() expect_end(disk:start("full")) end)
 
-  for what, number in pairs { ["a disk"] = 28, ["a quota"] = 122, ["a file"] = 27 } do
+  -- Its error, and bytes beside whole pages, so that the last page is written by a part.
+  for what, case in pairs { ["a disk"] = { 28, 0, 4000 }, ["a quota"] = { 122, 100 }, ["a file"] = { 27, 0 } } do
     it("is " .. what .. " whose end deletes have come to: it is read, and compaction makes room", function()
-      for _, odd in ipairs { 0, 100, 4000 } do -- bytes, so that the last page is written by a part
-        local program = disk:start("exhaust", ("room %d %d"):format(12 * 1024 * 1024 + odd, number))
-        assert.equal(0, program:wait(600), program:transcript())
-        assert.matches("done %d+\n", program:stdout())
+      for i = 2, #case do
+        expect_done(disk:start("exhaust", ("room %d %d"):format(12 * 1024 * 1024 + case[i], case[1])))
         disk:renew()
       end
     end)
   end
 
   it("has no key again that was deleted, where compaction has room for a part of what it removes", function()
-    local program = disk:start("part", ("room %d 28"):format(12 * 1024 * 1024))
-    assert.equal(0, program:wait(), program:transcript())
-    assert.matches("done %d+\n", program:stdout())
+    expect_done(disk:start("part", ("room %d 28"):format(12 * 1024 * 1024)))
   end)
 
   it("is written to again only after a while, where nobody asks for it", function()
-    local program = disk:start("patient")
-    assert.equal(0, program:wait(), program:transcript())
+    expect_end(disk:start("patient"))
   end)
 
   it("answers what has changed nothing, also while it takes no write at all", function()
-    local program = disk:start("read")
-    assert.equal(0, program:wait(), program:transcript())
+    expect_end(disk:start("read"))
   end)
 
-  it("is no place for a new store, and says why", function()
-    local program = disk:start("make")
-    assert.equal(0, program:wait(), program:transcript())
-    assert.matches("done %d+\n", program:stdout())
-  end)
+  it("is no place for a new store, and says why", function() expect_done(disk:start("make")) end)
 
   it("is a small file system whose end deletes have come to: it is read, and compaction makes room", function()
-    local program = disk:start_small(12 * 1024 * 1024, "exhaust", "")
-    assert.equal(0, program:wait(600), program:transcript())
-    assert.matches("done %d+\n", program:stdout())
+    expect_done(disk:start_small(12 * 1024 * 1024, "exhaust", ""))
   end)
 end)
 

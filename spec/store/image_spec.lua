@@ -525,7 +525,6 @@ if core.probe then
     it("is not restored, and can be restored later", function()
       image.write(scratch .. "/image", image.take(store))
       collectgarbage()
-      collectgarbage()
       local live = core.probe.live()
       local failures = fail_in_turn(function() return core.restore(scratch .. "/image", scratch .. "/data") end)
       assert.is_true(failures > 10)

@@ -225,11 +225,6 @@ local function try_all(request, size, arm, stride)
   error("there is no end")
 end
 
-local function collect()
-  collectgarbage()
-  collectgarbage() -- what the first one finalized
-end
-
 if not probe then
   describe("a build for use", function()
     it("has no probe that could let memory run out", function() assert.is_nil(probe) end)
@@ -345,7 +340,7 @@ describe("where memory runs out #starved,", function()
   end)
 
   it("nothing is lost of it", function()
-    collect()
+    collectgarbage()
     local base = probe.live()
     for _, request in ipairs(requests) do
       for n = 1, 4 do
@@ -354,7 +349,7 @@ describe("where memory runs out #starved,", function()
         if n > 2 then store:close() end
       end
     end
-    collect()
+    collectgarbage()
     assert.equal(base, probe.live())
   end)
 end)

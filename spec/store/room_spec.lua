@@ -150,7 +150,6 @@ local loads = {
 --- Returns the bytes of a store after a load, and after everything that is no longer needed was given up.
 local function measure(path, load)
   collectgarbage()
-  collectgarbage()
   local before = probe.bytes()
   local store = assert(keywatch.open { now = 0, path = path })
   fill(store)
@@ -159,7 +158,6 @@ local function measure(path, load)
   assert(store:compact(store:status().revision, { physical = true }))
   while store:step(0) do end -- records that the disk has are freed in steps
   store:get(key(1))
-  collectgarbage()
   collectgarbage()
   local bytes = probe.bytes() - before
   probe.check(store)
