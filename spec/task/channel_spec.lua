@@ -4,6 +4,7 @@ local compat = require "keywatch.support.compat"
 local keywatch = require "keywatch"
 local virtual = require "keywatch.driver.virtual"
 
+local at_call = require("spec.support.interrupting").at_call
 local scheduler = require "spec.support.scheduler"
 local within = require "spec.support.within"
 
@@ -204,7 +205,6 @@ describe("a channel", function()
       local channels = {}
       for i = 1, N do channels[i] = false end
       collectgarbage()
-      collectgarbage()
       local before = collectgarbage("count")
       for i = 1, N do
         local channel = driver.channel()
@@ -212,7 +212,6 @@ describe("a channel", function()
         driver.spawn(function() channel:receive() end)
       end
       driver.sleep(0)
-      collectgarbage()
       collectgarbage()
       local bytes = (collectgarbage("count") - before) * 1024 / N
       assert.is_true(bytes < MOST, ("%.0f bytes"):format(bytes))
@@ -299,7 +298,6 @@ describe("a finalizer", function()
   local function finalize(fn)
     compat.sentinel(fn)
     collectgarbage()
-    collectgarbage()
   end
 
   it("may send and receive with a timeout of 0, and close", within.task(function()
@@ -315,16 +313,6 @@ describe("a finalizer", function()
   end))
 
   if not rawget(_G, "jit") then -- on Lua 5.4 a call may grow the stack, and finalizers run there
-    --- Calls act once, at the n-th call that a thread makes from now on.
-    local function at_call(thread, n, act)
-      debug.sethook(thread, function()
-        n = n - 1
-        if n > 0 then return end
-        debug.sethook(thread)
-        act()
-      end, "c")
-    end
-
     local function each_call(fn)
       local main = coroutine.running()
       for n = 1, 60 do

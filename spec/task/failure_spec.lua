@@ -4,10 +4,14 @@
 
 local program = require "spec.support.program"
 
---- Runs a program that begins with what all of them need. Returns its status, and what it printed.
-local function run(text)
-  return program.run("io.stdout:setvbuf('no')\nlocal keywatch = require 'keywatch'\n" .. text, 20)
+--- Runs a program that begins with what all of them need, and ends well unless told otherwise. Returns what it printed.
+local function run(text, expected)
+  local status, printed = program.run("io.stdout:setvbuf('no')\nlocal keywatch = require 'keywatch'\n" .. text, 20)
+  assert.equal(expected or 0, status, printed)
+  return printed
 end
+
+local function expect(printed, text) assert.equal(printed, run(text)) end
 
 --- How often something stands in a text.
 local function count(text, words)
@@ -18,83 +22,77 @@ end
 
 describe("a task that fails", function()
   it("and that nobody joins is written to stderr, with its traceback", function()
-    local status, printed = run [[
+    local printed = run [[
       local function innermost() error("on purpose") end
       keywatch.spawn(function() innermost() keywatch.sleep(0) end)
       keywatch.sleep(0)
       print "end"
     ]]
-    assert.equal(0, status)
     assert.matches("^keywatch: a task has failed: [^\n]*: on purpose\nstack traceback:\n", printed)
     assert.matches("innermost", printed)
     assert.matches("\nend\n$", printed)
   end)
 
   it("makes run raise, if nobody joined it", function()
-    local status, printed = run [[
+    local printed = run [[
       print(pcall(keywatch.run, function()
         keywatch.spawn(function() error("on purpose", 0) end)
         keywatch.sleep(0)
         print "goes on"
       end))
     ]]
-    assert.equal(0, status)
     assert.matches("^keywatch: a task has failed: on purpose\n", printed)
     assert.matches("\ngoes on\nfalse\ton purpose\n$", printed)
   end)
 
   it("makes a program fail that is one run", function()
-    local status, printed = run [[
+    local printed = run([[
       keywatch.run(function()
         keywatch.spawn(function() error("on purpose", 0) end)
         keywatch.sleep(0)
       end)
       print "not reached"
-    ]]
-    assert.equal(1, status)
+    ]], 1)
     assert.not_matches("not reached", printed)
   end)
 
   it("is not written if somebody waits for it", function()
-    local status, printed = run [[
+    expect(("false\ton purpose\n"):rep(2), [[
       keywatch.run(function() print(keywatch.spawn(error, "on purpose", 0):join()) end)
       print(keywatch.spawn(error, "on purpose", 0):join())
-    ]]
-    assert.same({ 0, ("false\ton purpose\n"):rep(2) }, { status, printed })
+    ]])
   end)
 
   it("is not written if it is what was run: that is raised", function()
-    local status, printed = run "print(pcall(keywatch.run, function() keywatch.sleep(0) error('on purpose', 0) end))"
-    assert.same({ 0, "false\ton purpose\n" }, { status, printed })
+    local printed = run "print(pcall(keywatch.run, function() keywatch.sleep(0) error('on purpose', 0) end))"
+    assert.equal("false\ton purpose\n", printed)
   end)
 
   it("and is joined later is written, and does not make run raise", function()
-    local status, printed = run [[
+    local printed = run [[
       print(keywatch.run(function()
         local task = keywatch.spawn(error, "on purpose", 0)
         keywatch.sleep(0)
         return task:join()
       end))
     ]]
-    assert.equal(0, status)
     assert.equal(1, count(printed, "a task has failed: on purpose"))
     assert.matches("\nfalse\ton purpose\n$", printed)
   end)
 
   it("is written each time, and the first is raised", function()
-    local status, printed = run [[
+    local printed = run [[
       print(pcall(keywatch.run, function()
         for i = 1, 3 do keywatch.spawn(error, "number " .. i, 0) end
         keywatch.sleep(0)
       end))
     ]]
-    assert.equal(0, status)
     for i = 1, 3 do assert.equal(1, count(printed, "a task has failed: number " .. i)) end
     assert.matches("\nfalse\tnumber 1\n$", printed)
   end)
 
   it("with an object is written as the object prints, and raised as the object", function()
-    local status, printed = run [[
+    local printed = run [[
       local object = setmetatable({}, { __tostring = function() return "I am an object" end })
       local ok, err = pcall(keywatch.run, function()
         keywatch.spawn(error, object)
@@ -102,13 +100,12 @@ describe("a task that fails", function()
       end)
       print(ok, rawequal(err, object))
     ]]
-    assert.equal(0, status)
     assert.matches("^keywatch: a task has failed: I am an object\n", printed)
     assert.matches("\nfalse\ttrue\n$", printed)
   end)
 
   it("with an object that cannot be printed is written all the same", function()
-    local status, printed = run [[
+    local printed = run [[
       local object = setmetatable({}, { __tostring = function() error("not me") end })
       local ok, err = pcall(keywatch.run, function()
         keywatch.spawn(error, object)
@@ -116,24 +113,22 @@ describe("a task that fails", function()
       end)
       print(ok, rawequal(err, object))
     ]]
-    assert.equal(0, status)
     assert.matches("^keywatch: a task has failed: ", printed)
     assert.matches("\nfalse\ttrue\n$", printed)
   end)
 
   it("with nothing is a failure too", function()
-    local status, printed = run [[
+    local printed = run [[
       print(keywatch.spawn(error):join())
       keywatch.spawn(error)
       keywatch.sleep(0)
       print "end"
     ]]
-    assert.equal(0, status)
     assert.matches("^false\tnil\nkeywatch: a task has failed: nil\n", printed)
   end)
 
   it("by an error of keywatch that it did not look at is written in words", function()
-    local status, printed = run [[
+    local printed = run [[
       local store = keywatch.open()
       local w = store:watch("a")
       keywatch.spawn(function() for _ in w:events() do end end)
@@ -142,25 +137,23 @@ describe("a task that fails", function()
       keywatch.sleep(0)
       keywatch.sleep(0)
     ]]
-    assert.equal(0, status)
     assert.matches("^keywatch: a task has failed: keywatch: the store is closed %(closed%)\n", printed)
   end)
 
   it("together with what was run is written, while that is raised", function()
-    local status, printed = run [[
+    local printed = run [[
       print(pcall(keywatch.run, function()
         keywatch.spawn(error, "the other", 0)
         keywatch.sleep(0)
         error("the main one", 0)
       end))
     ]]
-    assert.equal(0, status)
     assert.matches("^keywatch: a task has failed: the other\n", printed)
     assert.matches("\nfalse\tthe main one\n$", printed)
   end)
 
   it("in one run is no matter to the next", function()
-    local status, printed = run [[
+    local printed = run [[
       pcall(keywatch.run, function()
         keywatch.spawn(error, "the other", 0)
         keywatch.sleep(0)
@@ -168,12 +161,11 @@ describe("a task that fails", function()
       end)
       print(pcall(keywatch.run, function() return "well" end))
     ]]
-    assert.equal(0, status)
     assert.matches("\ntrue\twell\n$", printed)
   end)
 
   it("just when who waited for it was cancelled is written", function()
-    local status, printed = run [[
+    local printed = run [[
       print(pcall(keywatch.run, function()
         local gate = keywatch.spawn(keywatch.sleep, 0.001)
         local joiner, failing
@@ -185,13 +177,12 @@ describe("a task that fails", function()
         print(joiner, failing)
       end))
     ]]
-    assert.equal(0, status)
     assert.equal(1, count(printed, "a task has failed: on purpose"))
     assert.matches("\nkeywatch.task<failed>\tkeywatch.task<failed>\nfalse\ton purpose\n$", printed)
   end)
 
   it("just when the time of who waited for it was over is written, or told to that one", function()
-    local status, printed = run [[
+    local printed = run [[
       print(pcall(keywatch.run, function()
         local failing = keywatch.spawn(function() keywatch.sleep(0.01) error("on purpose", 0) end)
         keywatch.sleep(0)
@@ -206,23 +197,21 @@ describe("a task that fails", function()
         keywatch.sleep(0)
       end))
     ]]
-    assert.equal(0, status)
     assert.equal(1, count(printed, "a task has failed: on purpose") + count(printed, "told: on purpose"))
   end)
 
   it("inside of coroutines of its own has a traceback", function()
-    local status, printed = run [[
+    local printed = run [[
       keywatch.spawn(function()
         coroutine.wrap(function() error("deep inside") end)()
       end)
       keywatch.sleep(0)
     ]]
-    assert.equal(0, status)
     assert.matches("deep inside\nstack traceback:\n", printed)
   end)
 
   it("does no harm to the others", function()
-    local status, printed = run [[
+    local printed = run [[
       local store = keywatch.open()
       local w = store:watch("a")
       local reader = keywatch.spawn(function() return w:next().value end)
@@ -230,20 +219,18 @@ describe("a task that fails", function()
       keywatch.spawn(function() keywatch.sleep(0.001) store:put("a", "well") end)
       print(reader:join())
     ]]
-    assert.equal(0, status)
     assert.equal(3, count(printed, "a task has failed: on purpose"))
     assert.matches("true\twell\n$", printed)
   end)
 
   it("while every other task waits is reported beside the deadlock", function()
-    local status, printed = run [[
+    local printed = run [[
       local w = keywatch.open { now = 0 }:watch("a")
       print(pcall(keywatch.run, function()
         keywatch.spawn(error, "on purpose", 0)
         w:next()
       end))
     ]]
-    assert.equal(0, status)
     assert.equal(1, count(printed, "a task has failed: on purpose"))
     assert.matches("false\t[^\n]*: keywatch: deadlock: every task is waiting", printed)
   end)
@@ -262,7 +249,7 @@ describe("a task that fails with an error of keywatch", function()
   local TEXT = "etcdserver: mvcc: required revision has been compacted %(compacted%)"
 
   it("hands that object out by join and run, with the traceback of the task and otherwise unchanged", function()
-    local status, printed = run(FAILING .. [[
+    local printed = run(FAILING .. [[
       local function fail() innermost() end
       for _, try in ipairs { function() return keywatch.spawn(fail):join() end,
         function() return pcall(keywatch.run, fail) end } do
@@ -274,25 +261,23 @@ describe("a task that fails with an error of keywatch", function()
         for name, value in pairs(err) do assert(before[name] == value or name == "traceback") end
       end
     ]])
-    assert.same({ 0, ("false\ttrue\ttrue\n"):rep(2) }, { status, printed })
+    assert.equal(("false\ttrue\ttrue\n"):rep(2), printed)
   end)
 
   it("prints with the traceback where run is not called by pcall", function()
-    local status, printed = run(FAILING .. "keywatch.run(function() innermost() end)")
-    assert.equal(1, status)
+    local printed = run(FAILING .. "keywatch.run(function() innermost() end)", 1)
     assert.matches(TEXT .. "\nstack traceback:\n", printed)
     assert.equal(1, count(printed, "innermost"))
   end)
 
   it("and that nobody joins is written with one traceback, and then raised with it", function()
-    local status, printed = run(FAILING .. [[
+    local printed = run(FAILING .. [[
       local ok, err = pcall(keywatch.run, function()
         keywatch.spawn(function() innermost() end)
         keywatch.sleep(0.001)
       end)
       print("raised", ok, rawequal(err, refused), err)
     ]])
-    assert.equal(0, status)
     local written, raised = printed:match("^(.*)raised\tfalse\ttrue\t(.*)$")
     for _, text in ipairs { written, raised } do
       assert.matches(TEXT .. "\nstack traceback:\n", text)
@@ -302,7 +287,7 @@ describe("a task that fails with an error of keywatch", function()
   end)
 
   it("keeps the first traceback when another task raises the same error", function()
-    local status, printed = run(FAILING .. [[
+    local printed = run(FAILING .. [[
       local function outermost()
         local _, err = keywatch.spawn(function() innermost() end):join()
         error(err, 0)
@@ -310,25 +295,23 @@ describe("a task that fails with an error of keywatch", function()
       local ok, err = pcall(keywatch.run, function() outermost() end)
       print(ok, err.traceback)
     ]])
-    assert.equal(0, status)
     assert.equal(1, count(printed, "innermost"))
     assert.equal(0, count(printed, "outermost"))
   end)
 
   it("has no traceback if its code never ran", function()
-    local status, printed = run [[
+    expect("false\tcancelled\tnil\n", [[
       local task = keywatch.spawn(function() end)
       task:cancel()
       local ok, err = task:join()
       print(ok, err.code, err.traceback)
-    ]]
-    assert.same({ 0, "false\tcancelled\tnil\n" }, { status, printed })
+    ]])
   end)
 end)
 
 describe("a task that fails with a table of the program's own", function()
   it("leaves that table as it is", function()
-    local status, printed = run [[
+    expect(("true\ttrue\n"):rep(3), [[
       local frozen = setmetatable({}, { __newindex = function() error("it was changed") end })
       for _, object in ipairs { {}, { code = "closed", message = "mine" }, frozen } do
         local before = {}
@@ -338,7 +321,6 @@ describe("a task that fails with a table of the program's own", function()
         print(rawequal(joined, object), rawequal(raised, object))
         for name in pairs(object) do assert(before[name], name) end
       end
-    ]]
-    assert.same({ 0, ("true\ttrue\n"):rep(3) }, { status, printed })
+    ]])
   end)
 end)

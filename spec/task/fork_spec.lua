@@ -5,7 +5,7 @@ local shell = require "spec.support.shell"
 
 --- A program that may fork: child(fn) runs fn in a child, and waits for its end.
 local function run(text)
-  local status, printed = program.run([[
+  local printed = program.printed_by([[
     local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
     local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
     io.stdout:setvbuf("no")
@@ -23,13 +23,14 @@ local function run(text)
       end
     end
   ]] .. text)
-  assert.equal(0, status, printed)
   return printed
 end
 
+local function expect(printed, text) assert.equal(printed, run(text)) end
+
 describe("after a fork", function()
   it("tasks begin, wait and end in the child, and in the parent", function()
-    local printed = run [[
+    expect("before\nchild\nparent\n", [[
       local function work(name)
         return keywatch.run(function()
           local event = driver.event()
@@ -41,12 +42,11 @@ describe("after a fork", function()
       print(work("before"))
       child(function() print(work("child")) end)
       print(work("parent"))
-    ]]
-    assert.equal("before\nchild\nparent\n", printed)
+    ]])
   end)
 
   it("writes of the child do not wait for requests that wait in the parent", function()
-    local printed = run [[
+    expect("true\ntrue\tnil\n", [[
       local pair = require "spec.support.pair"
       local host = pair.host()
       local store, client = host.store, host:client()
@@ -59,8 +59,7 @@ describe("after a fork", function()
       end)
       while put:look() == nil do host.server:tend(host.now) end
       print(store:get("a") ~= nil, store:get("b"))
-    ]]
-    assert.equal("true\ntrue\tnil\n", printed)
+    ]])
   end)
 
   it("channels go on in the child, without those who wait in the parent", function()
@@ -88,7 +87,7 @@ describe("after a fork", function()
   end)
 
   it("a table of a cache that has to be filled once more is filled in the child, too", function()
-    local printed = run [[
+    expect("child\tnil\nchild\t1\nparent\tnil\nparent\t1\n", [[
       local store = keywatch.open()
       store:put("/a", "1")
       local cache = store:cache("/")
@@ -108,12 +107,11 @@ describe("after a fork", function()
       end
       child(function() fill("child") end)
       fill("parent")
-    ]]
-    assert.equal("child\tnil\nchild\t1\nparent\tnil\nparent\t1\n", printed)
+    ]])
   end)
 
   it("a task of the child does not wait behind tasks of the parent", function()
-    local printed = run [[
+    expect("true\nchild\ttrue\nparent\ttrue\ttrue\n", [[
       local store = keywatch.open()
       for i = 1, require("keywatch.core").probe and 300 or 200000 do store:put("k" .. i, "") end
       keywatch.run(function()
@@ -124,12 +122,11 @@ describe("after a fork", function()
         child(function() print("child", store:put("b", "1") ~= nil) end)
         print("parent", (long:join()), (behind:join()))
       end)
-    ]]
-    assert.equal("true\nchild\ttrue\nparent\ttrue\ttrue\n", printed)
+    ]])
   end)
 
   it("a snapshot that was not ready has failed in the child, and can be closed there", function()
-    local printed = run [[
+    expect("cancelled\ntrue\ntrue\n", [[
       local store = keywatch.open()
       for i = 1, 20000 do store:put("k" .. i, "") end
       local snapshots = { store:open_snapshot(), store:open_snapshot() }
@@ -141,8 +138,7 @@ describe("after a fork", function()
       end)
       while not snapshots[1]:is_ready() do store:tend() end
       print(snapshots[1]:size() > 0)
-    ]]
-    assert.equal("cancelled\ntrue\ntrue\n", printed)
+    ]])
   end)
 
   it("a store on a disk can be opened again though a child lives", function()
@@ -221,7 +217,7 @@ describe("after a fork", function()
   end)
 
   it("a task that forks and ends lets nobody else run in the child", function()
-    local printed = run [[
+    expect("main\ttrue\ntrue\tnil\n", [[
       local parent = uv.pid()
       local ok, err = pcall(keywatch.run, function()
         keywatch.spawn(function() fork() end)
@@ -231,12 +227,11 @@ describe("after a fork", function()
       if uv.pid() ~= parent then os.exit(0, true) end
       wait()
       print(ok, err)
-    ]]
-    assert.equal("main\ttrue\ntrue\tnil\n", printed)
+    ]])
   end)
 
   it("who joins a task of the parent learns at once that it is cancelled", function()
-    local printed = run [[
+    expect(("false\tcancelled\tkeywatch.task<failed>\n"):rep(4) .. "nil\nkeywatch.task<parked>\n", [[
       keywatch.run(function()
         local others = {}
         for i = 1, 3 do others[i] = keywatch.spawn(keywatch.sleep, 1000) end
@@ -251,12 +246,11 @@ describe("after a fork", function()
         end)
         print(others[1])
       end)
-    ]]
-    assert.equal(("false\tcancelled\tkeywatch.task<failed>\n"):rep(4) .. "nil\nkeywatch.task<parked>\n", printed)
+    ]])
   end)
 
   it("who joins one at top level learns it, too", function()
-    local printed = run [[
+    expect("false\tcancelled\nkeywatch.task<parked>\n", [[
       local other = keywatch.spawn(keywatch.sleep, 1000)
       keywatch.sleep(0)
       child(function()
@@ -264,12 +258,11 @@ describe("after a fork", function()
         print(ok, err.code)
       end)
       print(other)
-    ]]
-    assert.equal("false\tcancelled\nkeywatch.task<parked>\n", printed)
+    ]])
   end)
 
   it("an event that tasks of the parent wait for is one that nobody waits for", function()
-    local printed = run [[
+    expect("true\nfalse\ttrue\n", [[
       keywatch.run(function()
         local event = driver.event()
         for _ = 1, 3 do keywatch.spawn(event.wait, event) end
@@ -279,12 +272,11 @@ describe("after a fork", function()
           print(event:set(), event:wait())
         end)
       end)
-    ]]
-    assert.equal("true\nfalse\ttrue\n", printed)
+    ]])
   end)
 
   it("a watch that a task of the parent reads has no reader", function()
-    local printed = run [[
+    expect("2\n1\ntrue\ntrue\t2\nnil\n", [[
       local store = keywatch.open()
       local w = store:watch("a")
       keywatch.run(function()
@@ -302,8 +294,7 @@ describe("after a fork", function()
           print(require("spec.support.scheduler").check())
         end)
       end)
-    ]]
-    assert.equal("2\n1\ntrue\ntrue\t2\nnil\n", printed)
+    ]])
   end)
 
   it("nobody waits for the disk of the parent", function()
@@ -336,7 +327,7 @@ describe("after a fork", function()
   end)
 
   it("nobody waits for a thread of the parent", function()
-    local printed = run [[
+    expect("cancelled\ntrue\ttrue\n", [[
       local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
       keywatch.run(function()
         local stopper = keywatch.spawn(server.shutdown, server, 0)
@@ -347,12 +338,11 @@ describe("after a fork", function()
         end)
         print(stopper:join())
       end)
-    ]]
-    assert.equal("cancelled\ntrue\ttrue\n", printed)
+    ]])
   end)
 
   it("signals are the parent's, and the child is told so", function()
-    local printed = run [[
+    expect(("those of the parent process\n"):rep(3) .. ("keywatch.signals<TERM inherited>\n"):rep(2), [[
       local signals = assert(keywatch.signals { "TERM" })
       keywatch.run(function()
         keywatch.spawn(keywatch.sleep, 1000)
@@ -366,12 +356,11 @@ describe("after a fork", function()
         end)
       end)
       signals:close()
-    ]]
-    assert.equal(("those of the parent process\n"):rep(3) .. ("keywatch.signals<TERM inherited>\n"):rep(2), printed)
+    ]])
   end)
 
   it("children that run other programs change nothing here", function()
-    local printed = run [[
+    expect("true\tkeywatch.task<parked>\ntrue\t1\n", [[
       local luv = require "luv"
       local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
       local client = keywatch.connect(server:addresses()[1])
@@ -389,12 +378,11 @@ describe("after a fork", function()
       print(task:join())
       client:close()
       server:close()
-    ]]
-    assert.equal("true\tkeywatch.task<parked>\ntrue\t1\n", printed)
+    ]])
   end)
 
   it("what the top level asks a server while a task forks is asked anew in the child", function()
-    local printed = run [[
+    expect("child\t1\nparent\t1\n", [[
       local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
       local client = keywatch.connect(server:addresses()[1])
       client:put("a", "1")
@@ -409,8 +397,7 @@ describe("after a fork", function()
       print("parent", kv.value)
       client:close()
       server:close()
-    ]]
-    assert.equal("child\t1\nparent\t1\n", printed)
+    ]])
   end)
 
   it("servers are the parent's, and the child has its own", function()
@@ -435,7 +422,7 @@ describe("after a fork", function()
   end)
 
   it("a hook of a client that has forked goes on in the child, alone, and may raise", function()
-    local printed = run [[
+    expect("1\non_state of a client has failed: a slip\nclosed\t1\n", [[
       io.stderr = { write = function(_, text) print((text:match("on_state of a client has failed: [^\n]*"))) end }
       local store = keywatch.open()
       local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
@@ -466,7 +453,6 @@ describe("after a fork", function()
       if uv.pid() ~= parent then
         for _ = 1, 1000 do keywatch.sleep(0.001) end
       end
-    ]]
-    assert.equal("1\non_state of a client has failed: a slip\nclosed\t1\n", printed)
+    ]])
   end)
 end)

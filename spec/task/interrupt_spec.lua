@@ -1,5 +1,6 @@
 --- Ctrl-C while the program waits: the handler of Lua's interpreter is called, and its error is raised out of the wait.
 
+local files = require "spec.support.files"
 local luv = require "spec.support.luv"
 
 local process = require "spec.support.process"
@@ -27,18 +28,17 @@ local function start(text, env)
   return process.start({ vm.interpreter, "-e", BEFORE .. text }, { env = vm.environment(env) })
 end
 
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read("*a")
-  file:close()
-  return text
+--- Expects that a process ends well, and has printed so much.
+local function expect_end(child, printed)
+  assert.equal(0, child:wait())
+  assert.equal(printed, child:stdout())
 end
 
 --- Waits until a process is in one of these system calls.
 local function await_call(child, which)
   local calls = assert(CALLS[luv.os_uname().machine], "which numbers have these system calls on this machine?")
   for _ = 1, 10000 do
-    if calls[which][read(("/proc/%d/syscall"):format(child.pid)):match("^%d+")] then return end
+    if calls[which][files.read(("/proc/%d/syscall"):format(child.pid)):match("^%d+")] then return end
     luv.sleep(5)
   end
   error("it does not wait: " .. child:transcript())
@@ -128,8 +128,7 @@ describe("Ctrl-C", function()
     child:expect("waiting\n")
     await_long_wait(child)
     child:signal("sigint")
-    assert.equal(0, child:wait())
-    assert.equal("waiting\nfalse\tthe program:3: interrupted!\n", child:stdout())
+    expect_end(child, "waiting\nfalse\tthe program:3: interrupted!\n")
   end)
 
   it("is raised there whichever code of keywatch it meets", function()
@@ -180,8 +179,7 @@ describe("Ctrl-C", function()
     child:expect("waiting\n")
     await_long_wait(child)
     child:signal("sigint")
-    assert.equal(0, child:wait())
-    assert.equal("waiting\nmain\tcancelled\ntask\tcancelled\nfalse\tinterrupted!\nran\n", child:stdout())
+    expect_end(child, "waiting\nmain\tcancelled\ntask\tcancelled\nfalse\tinterrupted!\nran\n")
   end)
 
   it("ends the wait at top level while tasks run, and no task is lost", function()
@@ -300,8 +298,7 @@ describe("Ctrl-C", function()
       child:signal("sigint")
     end
     child:signal("sighup")
-    assert.equal(0, child:wait())
-    assert.equal("waiting\nfalse\ttrue\n", child:stdout())
+    expect_end(child, "waiting\nfalse\ttrue\n")
   end)
 
   it("calls the program's own handler, which stays, and a wait that it does not end goes on", function()
@@ -318,8 +315,7 @@ describe("Ctrl-C", function()
       child:expect("^handled\n")
     end
     child:signal("sighup")
-    assert.equal(0, child:wait())
-    assert.equal("waiting\n" .. ("handled\n"):rep(3) .. "true\tfalse\n", child:stdout())
+    expect_end(child, "waiting\n" .. ("handled\n"):rep(3) .. "true\tfalse\n")
   end)
 
   it("lets a debug hook run while the program waits", function()
@@ -329,7 +325,6 @@ describe("Ctrl-C", function()
       keywatch.sleep(0.2)
       print(keywatch.run(function() keywatch.sleep(0.1) return "ran" end))
     ]]
-    assert.equal(0, child:wait())
-    assert.equal("ran\n", child:stdout())
+    expect_end(child, "ran\n")
   end)
 end)

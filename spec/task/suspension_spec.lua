@@ -39,7 +39,6 @@ end
 function places.finalizer(fn)
   compat.sentinel(fn)
   collectgarbage()
-  collectgarbage()
 end
 
 if not jit then -- the other VM can be suspended there
