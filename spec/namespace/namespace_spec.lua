@@ -49,7 +49,10 @@ for name, open in pairs(OWNERS) do
       space = owner:namespace("/app/")
     end)
 
-    after_each(function() close() end)
+    after_each(function()
+      pcall(keywatch.run, function() end) -- whatever a test has left
+      close()
+    end)
 
     it("has the keys under the prefix, without it", function()
       space:put("a", "1")
@@ -276,6 +279,75 @@ for name, open in pairs(OWNERS) do
       assert(lease:revoke())
       watch:close()
     end)
+
+    it("has locks, whose keys are in it", within.task(function()
+      local lock = assert(space:lock("job"))
+      assert.equal("job/", lock.key:sub(1, 4))
+      assert.equal(lock.revision, owner:get("/app/" .. lock.key).create_revision)
+      assert.equal("locked", select(2, space:try_lock("job", { session = assert(space:session { ttl = 5 }) })).code)
+      local outside = assert(owner:session { ttl = 5 })
+      assert.equal("locked", select(2, owner:try_lock("/app/job", { session = outside })).code)
+      local other = assert(owner:try_lock("job"))
+      assert(lock:unlock())
+      assert.is_nil(owner:get("/app/" .. lock.key))
+      assert(other:unlock())
+    end))
+
+    it("has elections, whose keys are in it", within.task(function()
+      local leadership = assert(space:election("boss"):campaign("ann"))
+      assert.equal(leadership.key, space:election("boss"):leader().key)
+      assert.equal("ann", owner:election("/app/boss"):leader().value)
+      assert.is_nil((owner:election("boss"):leader()))
+      assert(leadership:resign())
+    end))
+
+    it("has leases that are kept, and whose loss is told", within.task(function()
+      local lease = assert(space:lease(10)):keep()
+      space:put("a", "1", { lease = lease })
+      owner:put("b", "1", { lease = lease })
+      assert.same({ "a" }, lease:keys())
+      assert.is_nil(lease:error())
+      assert(owner:lease_by_id(lease.id):revoke())
+      assert.equal("lost", lease:lost(30).code)
+    end))
+
+    it("is fenced by its locks, and so is what stands on the fence", within.task(function()
+      local lock = assert(space:lock("job"))
+      local fence = lock:fence()
+      local inner = fence:namespace("x/")
+      assert(fence:put("a", "1"))
+      assert(inner:put("b", "2"))
+      assert.equal("1", owner:get("/app/a").value)
+      assert.equal("2", owner:get("/app/x/b").value)
+      assert.equal("b", inner:txn({ success = { { range = "", prefix = true } } }).responses[1].kvs[1].key)
+      assert.equal("b", inner:delete("", { prefix = true, prev_kv = true }).prev_kvs[1].key)
+      assert.equal("none", inner:stm(function(tx)
+        tx:put("c", "3")
+        return tx:get("b") and "some" or "none"
+      end))
+      local watch = assert(inner:watch("", { prefix = true, initial = true }))
+      assert.equal("c", watch:next(30).key)
+      watch:close()
+      assert(lock:unlock())
+      for _, result in ipairs {
+        { fence:put("a", "2") }, { inner:put("c", "4") }, { inner:txn { success = { { put = "c", value = "4" } } } },
+        { inner:stm(function(tx) tx:put("c", "4") end) }, { inner:delete("c") },
+      } do
+        assert.is_nil(result[1])
+        assert.equal("lost", result[2].code)
+      end
+      assert.equal("1", owner:get("/app/a").value)
+      assert.equal("3", inner:get("c").value)
+    end))
+
+    it("shows its own keys of a lease through a fence, too", within.task(function()
+      local lock = assert(space:lock("job"))
+      local lease = assert(lock:fence():lease(10))
+      space:put("a", "1", { lease = lease })
+      owner:put("b", "1", { lease = lease })
+      assert.same({ "a" }, lease:keys())
+      assert(lease:revoke())
+    end))
   end)
 end
 
@@ -359,7 +431,6 @@ describe("a namespace", function()
 
   it("is collected with nothing left behind", function()
     local weak = setmetatable({ store:namespace("x") }, { __mode = "v" })
-    collectgarbage()
     collectgarbage()
     assert.is_nil(weak[1])
   end)
