@@ -2,7 +2,7 @@
 --
 -- It prints what it is about to do, so that a death tells where it was; and at the end, how often each action happened,
 -- inside of how many bindings. It fails if an action never happened inside of a binding that asks for memory and has
--- the parts for it, or if there is a binding that was not tried.
+-- the parts for it, or if there is a binding that needs a case and has none.
 
 local core = require "keywatch.core"
 
@@ -114,12 +114,8 @@ end
 case("store:begin_lease_revoke", of("store", 99))
 case("store:take", function(w) return w.store, (assert(w.store:begin_txn(TXN))) end)
 case("write:has_ended", function(w) return (assert(w.store:begin_txn(TXN))) end)
-case("store:is_compacting", of "store")
 case("store:lease_keepalive", of("store", 7))
 case("store:lease_keepalive", of("store", 99))
-case("store:describe_lease", of("store", 7, { keys = true }))
-case("store:describe_lease", of("store", 99))
-case("store:open_leases", of "store")
 case("store:tag_lease", of("store", 7, 1))
 case("store:tag_lease", of("store", "99", 0))
 case("store:next_ended", of "store")
@@ -128,7 +124,6 @@ case("store:next_ended", function(w)
   w.store:lease_revoke(7)
   return w.store
 end)
-case("store:status", of "store")
 case("store:hash_step", of("store", 1))
 case("store:hash_step", of("store", 1000))
 case("store:hash_step", of("store", 1000, 1))
@@ -150,20 +145,10 @@ case("store:rows", function(w)
   w.store:change_rows { { "t", "k1", LONG } }
   return w.store, "t", "k1"
 end)
-case("store:deadline", of "store")
-case("store:step", of "store")
-case("store:tend", of "store")
-case("store:is_busy", of "store")
-case("store:take_number", of "store")
 case("store:must_wait", of("store", 1))
 case("store:prepare", of("store", 1))
-case("store:set_first_task", of "store")
-case("store:next_ready", of "store")
-case("store:tostring", of "store")
-case("store:close", of "store")
 case("store:open_watch", function(w) return w.store, "k", { prefix = true } end)
 case("store:open_watch", function(w) return w.store, "k", { range_end = "a" } end)
-case("store:open_snapshot", of "store")
 case("core.open", function() return { now = 0, min_lease_ttl = 3 } end)
 case("core.open", function() return { path = ("/dev/null/path/%d"):format(os.time()), now = 0 } end)
 
@@ -201,9 +186,6 @@ case("store:advance", of("replica", 7))
 case("store:advance", of("replica", 1))
 
 -- A store with a disk, and one whose disk has failed: there every write fails.
-for _, name in ipairs { "settled", "go_on", "defragmented", "has_threads" } do
-  case("durable:" .. name, of "durable")
-end
 case("durable:read_on", of("durable", 1))
 case("durable:set_bell", function(w) return w.durable, w.loop:bell() end)
 for _, name in ipairs { "has_job", "work" } do case("durable:" .. name, of("durable", 1)) end
@@ -276,32 +258,18 @@ case("watch:take", function(w)
   w.watch:close()
   return w.watch
 end)
-for _, name in ipairs { "arm", "disarm", "request_progress", "is_blocked", "has_failed", "backlog", "close" } do
-  case("watch:" .. name, of "watch")
-end
 
 -- Snapshots.
-case("snapshot:is_ready", of "snapshot")
-case("snapshot:size", of "snapshot")
 case("snapshot:read", of("snapshot", 0, 4096))
-case("snapshot:close", of "snapshot")
 case("core.restore", function() return "/no/such/file", "/dev/null/directory" end)
 
 -- Servers.
 case("core.serve", function(w) return w.store, { outlet_bytes = 5000 } end)
 case("server:mount", of("server", "/another", true))
-case("server:methods", of "server")
-case("server:intercept", of "server")
-case("server:next_news", of "server")
-case("server:connections", of "server")
-case("server:held", of "server")
-case("server:take_notes", of "server")
-case("server:next_note", of "server")
 case("server:tend", of("server", NOW))
 case("server:drain", of("server", 1, NOW))
 case("server:accept", of("server", NOW))
 case("server:accept", of("server", NOW, 1, "127.0.0.1:1"))
-case("server:close", of "server")
 case("server:info", function(w) return w.server, w.call.server, NOW, w.client end)
 case("server:receive", function(w) return w.server, w.call.server, w.client end)
 case("server:send", function(w) return w.server, w.call.server, LONG end)
@@ -315,10 +283,7 @@ case("peer:pending", function(w)
   w.server:send(w.call.server, LONG:rep(300))
   return w.peer
 end)
-case("peer:state", of "peer")
-case("peer:deadline", of "peer")
 case("peer:step", of("peer", NOW))
-case("peer:close", of "peer")
 
 -- Clients.
 case("core.client", function() return "spec", { keepalive = 1 }, NOW end)
@@ -342,8 +307,6 @@ case("client:next_watch", function(w)
   w.subscription:arm()
   return w.client
 end)
-case("client:is_quiet", of "client")
-case("client:has_news", of "client")
 case("client:feed", function(w)
   w.server:send(w.call.server, LONG)
   return w.client, w.peer:pending(), NOW
@@ -352,15 +315,12 @@ case("client:pending", function(w)
   w.client:send(w.call.client, LONG:rep(300))
   return w.client
 end)
-case("client:state", of "client")
 case("client:health", of "client")
 case("client:health", function(w)
   w.client:feed(GOAWAY, NOW)
   return w.client
 end)
-case("client:deadline", of "client")
 case("client:step", of("client", NOW))
-case("client:close", of "client")
 case("client:dial", of("client", NOW))
 case("client:opened", of("client", NOW))
 case("client:closed", of("client", "why"))
@@ -391,9 +351,6 @@ case("subscription:attach", function(w)
   w.subscription:detach()
   return w.subscription, w.client, w.watch_call
 end)
-for _, name in ipairs { "detach", "arm", "disarm", "state", "seen", "heard", "accept", "revive", "close" } do
-  case("subscription:" .. name, of "subscription")
-end
 case("subscription:follow", of("subscription", true))
 case("subscription:begin", of("subscription", 9, "18446744073709551615"))
 case("subscription:fail", of("subscription", "unavailable", LONG))
@@ -410,12 +367,9 @@ case("feed_state:add", function(w)
 end)
 case("feed_state:add", of("feed_state", "", true))
 case("feed_state:add", of("feed_state", LONG))
-case("feed_state:last", of "feed_state")
-case("feed_state:close", of "feed_state")
 
 -- The file of a cache.
 case("core.content_writer", function() return world.CONTENT end)
-case("content_writer:is_done", of "content_writer")
 case("content_writer:wait", of "content_writer")
 case("content_writer:wait", function(w)
   local writer = assert(core.content_writer(world.CONTENT .. "/no/directory"))
@@ -423,7 +377,6 @@ case("content_writer:wait", function(w)
   assert(w.replica:hold_content(writer, 10))
   return writer
 end)
-case("content_writer:close", of "content_writer")
 case("store:write_content", function(w)
   w.content_writer:wait()
   return w.replica, w.content_writer, "k", "l", "1", 1
@@ -487,8 +440,6 @@ case("core.error_of", function() return 5, "etcdserver: words" end)
 case("core.id", function() return "123456789012345678" end)
 case("core.decimal", function() return "12345678901234567890" end)
 case("core.hex", function() return "123456789012345678" end)
-case("core.pid", function() end)
-case("core.is_yieldable", function() end)
 case("core.sha1", function() return LONG end)
 case("core.kvs_crc", function() return "\18\3abc", 1, 1, 0 end)
 case("core.hash_password", function() return "word", 4 end)
@@ -500,10 +451,8 @@ case("hashing:result", function(w)
   collectgarbage() -- the hash that the loop has seen: where it is still known, the next one allocates nothing
   return w.hashing
 end)
-case("hashing:close", of "hashing")
 
 -- Loops.
-case("uv.open", function() end)
 for _, name in ipairs { "now", "time", "pid", "hostname", "raise_limit", "this_thread" } do
   case("uv." .. name, function() end)
 end
@@ -535,27 +484,13 @@ case("loop:hosts", function(w) return w.loop, w.server, w.listener end)
 case("loop:release", function(w) return w.loop, w.server, w.listener end)
 case("loop:resolve", of("loop", "127.0.0.1"))
 case("loop:lookup", of("loop", "127.0.0.1"))
-case("loop:flush", of "loop")
 case("loop:catch", function(w) return w.loop, { "HUP" } end)
 case("loop:catch", function(w) return w.loop, { "KILL" } end)
-for _, name in ipairs { "take", "is_ready", "state", "close" } do case("catcher:" .. name, of "catcher") end
-case("uv.signal_names", function() end)
-case("loop:is_awaiting", of "loop")
-case("loop:has_servers", of "loop")
-case("loop:fd", of "loop")
-case("loop:timeout", of "loop")
-case("loop:connections", of "loop")
-case("loop:bell", of "loop")
 case("loop:close", function(w) return w.loop, w.listener end)
-case("listener:address", of "listener")
-case("listener:close", of "listener")
-case("lookup:result", of "lookup")
-case("lookup:close", of "lookup")
 case("uv.start_thread", function() return "no_such_module", "", "", "text" end)
 case("thread:wait", of("thread", 0))
 case("thread:join", of "thread")
 case("thread:join", of "failed_thread")
-for _, name in ipairs { "is_here", "has_ended", "stop", "abandon", "close" } do case("thread:" .. name, of "thread") end
 case("thread:wakes", function(w) return w.thread, w.loop end)
 
 -- TLS.
@@ -584,25 +519,29 @@ case("context:certificate", of "tls_server")
 case("context:is_for", of("tls_server", "localhost"))
 case("context:close", of "tls_server")
 case("channel:feed", of("channel", LONG))
-case("channel:step", of "channel")
 case("channel:read", of "channel")
 case("channel:read", of("channel", LONG, 1))
 case("channel:write", of("channel", LONG))
-case("channel:pending", of "channel")
-case("channel:state", of "channel")
-case("channel:info", of "channel")
 case("channel:error", of "channel")
 case("channel:error", function(w)
   w.channel:feed(LONG)
   repeat until w.channel:read() == ""
   return w.channel
 end)
-case("channel:finish", of "channel")
-case("channel:close", of "channel")
 
 --- They belong to the thread that they are in, and nobody there closes it.
 local ELSEWHERE = { ["this_thread:text"] = true, ["this_thread:tell"] = true, ["this_thread:asked"] = true,
   ["this_thread:wakes"] = true }
+
+local has_case = {}
+for _, one in ipairs(cases) do has_case[one.binding] = true end
+for name in pairs(haunt.functions) do -- the others need nothing but their part
+  local part = name:match "^([%l_]+):"
+  if not has_case[name] and not ELSEWHERE[name] and (not part or world.is_part(part)) then
+    case(name, part and of(part) or function() end)
+    cases[#cases].needs_nothing = true
+  end
+end
 
 -- }======
 
@@ -662,6 +601,9 @@ local NOTHING = { name = "nothing", part = "arguments", act = function() end }
 haunt.begin()
 for _, one in ipairs(cases) do
   one.misuse = misuse_of(one)
+  if one.needs_nothing and one.misuse then
+    never[#never + 1] = ("%s: needs a case: %s"):format(one.binding, tostring(one.misuse))
+  end
   local asks_for_memory = try_each(one, NOTHING)
   if silent[one.binding] == nil or asks_for_memory then silent[one.binding] = not asks_for_memory end
   for _, action in ipairs(asks_for_memory and world.actions or {}) do

@@ -226,6 +226,8 @@ local mt = {
   end,
 }
 
+function world.is_part(name) return make[name] ~= nil end
+
 function world.new() return setmetatable({ arguments = {} }, mt) end
 
 local CLOSED = { "feed_state", "content_writer", "hashing", "subscription", "watch",
