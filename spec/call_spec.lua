@@ -14,21 +14,21 @@ local WINDOW = 1024 * 1024 -- of a stream: what a client may send before it is r
 local CALL_BYTES = 64 * 1024 -- that wait in a call, in either direction
 local SLIP = { INTERNAL, "keywatch: internal error: see the server's log" } -- all that a client gets to know of one
 
+local store, server, client
+
+before_each(function()
+  store = keywatch.open()
+  server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+  client = rpc.attach(server)
+end)
+
+after_each(function()
+  client:close()
+  server:close()
+  store:close()
+end)
+
 describe("a call", function()
-  local store, server, client
-
-  before_each(function()
-    store = keywatch.open()
-    server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-    client = rpc.attach(server)
-  end)
-
-  after_each(function()
-    client:close()
-    server:close()
-    store:close()
-  end)
-
   local function event() return require("keywatch.task.driver").get().event() end
 
   --- Mounts one method: its path.
@@ -659,7 +659,6 @@ describe("a call", function()
 
   local function live_blocks()
     collectgarbage()
-    collectgarbage() -- what the first one finalized
     return core.probe.live()
   end
 
@@ -712,20 +711,6 @@ describe("a call", function()
 end)
 
 describe("server:mount", function()
-  local store, server, client
-
-  before_each(function()
-    store = keywatch.open()
-    server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-    client = rpc.attach(server)
-  end)
-
-  after_each(function()
-    client:close()
-    server:close()
-    store:close()
-  end)
-
   local function answer_with(text)
     return function() return text end
   end
@@ -793,8 +778,6 @@ if core.probe then
     local probe = core.probe
 
     it("fails, and nothing else does", function()
-      local store = keywatch.open()
-      local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
       server:mount("a.B", {
         C = { stream = true, handler = function(call)
           for message in call:messages() do call:send(message) end
@@ -802,26 +785,22 @@ if core.probe then
       })
       local statuses = {}
       for n = 1, 60 do
-        local client = rpc.attach(server)
-        client:settle()
-        local call = client:begin("/a.B/C", ("x"):rep(3000))
-        local out = client.core:pending()
+        local own = rpc.attach(server)
+        own:settle()
+        local call = own:begin("/a.B/C", ("x"):rep(3000))
+        local out = own.core:pending()
         probe.fail_core(n)
-        client.peer:feed(out)
+        own.peer:feed(out)
         probe.fail_core(0)
         local deadline = keywatch.now() + 10
-        while not call.status and not select(2, client.peer:state()) and keywatch.now() < deadline do client:turn() end
+        while not call.status and not select(2, own.peer:state()) and keywatch.now() < deadline do own:turn() end
         statuses[call.status or "connection"] = true
-        client:close()
+        own:close()
       end
-      local client = rpc.attach(server)
       local call = client:begin("/a.B/C", "x")
       assert.equal(OK, (client:finish(call)))
       client:wait(function() return next(server.calls) == nil end)
       assert.is_true(statuses[OK])
-      client:close()
-      server:close()
-      store:close()
       assert.is_nil(statuses[CANCELLED])
     end)
   end)

@@ -6,6 +6,7 @@ local keywatch = require "keywatch"
 local certificates = require "spec.support.certificates"
 local command = require "spec.support.command"
 local directory = require "spec.support.directory"
+local files = require "spec.support.files"
 local luv = require "spec.support.luv"
 local processes = require "spec.support.process"
 local prometheus = require "spec.support.prometheus"
@@ -56,11 +57,7 @@ describe("keywatch run", function()
   end)
 
   local function write(text, name, where)
-    local path = (where or directory.new()) .. "/" .. (name or "file.lua")
-    local file = assert(io.open(path, "w"))
-    file:write(text)
-    file:close()
-    return path
+    return files.write((where or directory.new()) .. "/" .. (name or "file.lua"), text)
   end
 
   local function start_in(variables, ...)
@@ -90,13 +87,7 @@ describe("keywatch run", function()
     return process:stderr()
   end
 
-  local function read(path)
-    local file = io.open(path)
-    if not file then return nil end
-    local text = file:read("*a")
-    file:close()
-    return text
-  end
+  local function read(path) return luv.fs_stat(path) and files.read(path) end
 
   --- Looks again and again, until a function returns something true.
   local function await(fn)

@@ -4,6 +4,7 @@ local keywatch = require "keywatch"
 
 local command = require "spec.support.command"
 local directory = require "spec.support.directory"
+local files = require "spec.support.files"
 local luv = require "spec.support.luv"
 local turning = require "spec.support.process"
 local rpc = require "spec.support.rpc"
@@ -112,12 +113,7 @@ describe("keywatch serve", function()
 
   local function start(...) return start_in({}, ...) end
 
-  local function write(name, text)
-    local file = assert(io.open(scratch .. "/" .. name, "w"))
-    file:write(text)
-    file:close()
-    return scratch .. "/" .. name
-  end
+  local function write(name, text) return files.write(scratch .. "/" .. name, text) end
 
   --- Whether somebody accepts there.
   local function is_open(address)

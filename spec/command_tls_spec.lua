@@ -5,6 +5,7 @@ local keywatch = require "keywatch"
 local certificates = require "spec.support.certificates"
 local command = require "spec.support.command"
 local directory = require "spec.support.directory"
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local shell = require "spec.support.shell"
 local trial = require "spec.support.tls_trial"
@@ -46,13 +47,7 @@ describe("keywatch serve with TLS", function()
   --- What a new connection comes to: true, or the text of the failure.
   local function try(url, options) return trial.try(url, options or { ca = ca }) end
 
-  local function write(text)
-    local path = directory.new() .. "/file"
-    local file = assert(io.open(path, "w"))
-    file:write(text)
-    file:close()
-    return path
-  end
+  local function write(text) return files.write(directory.new() .. "/file", text) end
 
   local function expect_failure(status, variables, pattern, ...)
     local server = command.start_in(variables, "serve", ...)

@@ -159,6 +159,18 @@ describe("a compactor", function()
 
     after_each(function() self:close() end)
 
+    --- Opens one whose store never answers. Returns a function that returns how often it was asked.
+    local function open_stuck()
+      local gate, calls = driver.get().event(), 0
+      local function status()
+        calls = calls + 1
+        gate:wait()
+        return { revision = 1 }
+      end
+      self = compactor.open({ status = status }, "revision", 10, now)
+      return function() return calls end
+    end
+
     it("makes its steps while the loop turns, and none after it is closed", function()
       for _ = 1, 19 do store:put("a", "") end
       self = compactor.open(store, "revision", 10, now)
@@ -180,32 +192,18 @@ describe("a compactor", function()
     end)
 
     it("lives on when a run ends in the middle of a step", function()
-      local gate, calls = driver.get().event(), 0
-      self = compactor.open({
-        status = function()
-          calls = calls + 1
-          gate:wait()
-          return { revision = 1 }
-        end,
-      }, "revision", 10, now)
+      local calls = open_stuck()
       keywatch.sleep(0)
       time = 300
       keywatch.run(function() keywatch.sleep(0) keywatch.sleep(0) end)
-      assert.equal(1, calls)
+      assert.equal(1, calls())
       time = 600
       keywatch.run(function() keywatch.sleep(0) keywatch.sleep(0) end)
-      assert.equal(2, calls)
+      assert.equal(2, calls())
     end)
 
     it("begins no step before the last one has ended", function()
-      local gate, calls = driver.get().event(), 0
-      self = compactor.open({
-        status = function()
-          calls = calls + 1
-          gate:wait()
-          return { revision = 1 }
-        end,
-      }, "revision", 10, now)
+      local calls = open_stuck()
       keywatch.run(function()
         for turn = 1, 5 do
           time = turn * 300
@@ -213,7 +211,7 @@ describe("a compactor", function()
           keywatch.sleep(0)
         end
       end)
-      assert.equal(1, calls)
+      assert.equal(1, calls())
     end)
 
     it("leaves a closed store alone", function()

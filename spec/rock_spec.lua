@@ -2,6 +2,7 @@
 
 local keywatch = require "keywatch"
 
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local shell = require "spec.support.shell"
 
@@ -15,18 +16,7 @@ store:put("greeting", "hello")
 print(jit and "luajit" or "lua" .. _VERSION:match("%d.%d"), store:get("greeting").value)
 ]]
 
-local function write(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-end
-
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+local read, write = files.read, files.write
 
 local function rockspec(path)
   local fields = {}
@@ -35,7 +25,7 @@ local function rockspec(path)
 end
 
 --- The files under a directory, a line each, in the order of table.sort.
-local function files(dir, pattern) return shell.must(("find %s -name '%s' | LC_ALL=C sort"):format(dir, pattern)) end
+local function found(dir, pattern) return shell.must(("find %s -name '%s' | LC_ALL=C sort"):format(dir, pattern)) end
 
 describe("the rock #once", function()
   local top = shell.must("pwd")
@@ -91,8 +81,8 @@ describe("the rock #once", function()
     end
     table.sort(sources)
     table.sort(modules)
-    assert.are.equal(files("csrc", "*.c"), table.concat(sources, "\n"))
-    assert.are.equal(files("lua", "*.lua"), table.concat(modules, "\n"))
+    assert.are.equal(found("csrc", "*.c"), table.concat(sources, "\n"))
+    assert.are.equal(found("lua", "*.lua"), table.concat(modules, "\n"))
     assert.are.equal(shell.must("ls -d docs/* examples/* types/* 2>/dev/null | cut -d/ -f1 | uniq"),
       table.concat(build.copy_directories or {}, "\n"))
   end)

@@ -1,5 +1,6 @@
 --- The annotations for editors and the code that they describe say the same.
 
+local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
 local signals_methods = require("keywatch.driver.signals").methods
 local channel_methods = require("keywatch.task.channel").methods
@@ -30,7 +31,10 @@ local events = require "spec.support.events"
 
 local PATH = "types/keywatch.lua"
 
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
 local types = annotations.read(PATH)
+local of_controllers = annotations.read "types/keywatch/controller.lua"
 local store_type = types.classes["keywatch.Store"]
 local lease_type = types.classes["keywatch.Lease"]
 local watch_type = types.classes["keywatch.Watch"]
@@ -431,97 +435,70 @@ describe("what a call returns is as annotated #slow:", function()
     expect_type(handler:join(1), returned(handler_class, "join"))
   end)
 
-  it("work queue, limiter and controller", function()
-    local controller, read = require "keywatch.controller", annotations.read("types/keywatch/controller.lua")
-    local function check(value, class, method, n)
-      local wanted = read.classes["keywatch.controller." .. class].methods[method].returns[n or 1]
-      local trouble = read:trouble(value, wanted, method)
-      if trouble then error(("not a %s: %s"):format(wanted, trouble), 2) end
+  --- Returns a function (object, …) that calls methods of an object, { name, arguments … }, and expects of all results
+  -- that they are as the class has them. A result beyond those of the class is none.
+  local function user_of(class)
+    local methods = of_controllers.classes["keywatch.controller" .. class].methods
+    return function(object, ...)
+      for _, call in ipairs { ... } do
+        local name, returns = call[1], methods[call[1]].returns
+        local found = { object[name](object, unpack(call, 2)) }
+        for n = 1, math.max(#found, 1) do
+          local trouble = of_controllers:trouble(found[n], returns[n], name)
+          if trouble then error(("%s: not a %s: %s"):format(name, returns[n], trouble), 2) end
+        end
+      end
     end
-    local function use(queue)
-      check(queue:add("a"), "WorkQueue", "add")
-      check(queue:retry("a"), "WorkQueue", "retry")
-      check(queue:retries("a"), "WorkQueue", "retries")
-      check(queue:count(), "WorkQueue", "count")
-      check(queue:get(0), "WorkQueue", "get")
-      check(queue:status(), "WorkQueue", "status")
+  end
+
+  it("work queue, limiter and controller", function()
+    local use_queue = user_of ".WorkQueue"
+    for _, queue in ipairs { controller.work_queue { name = "q" }, controller.work_queue() } do
+      use_queue(queue, { "add", "a" }, { "retry", "a" }, { "retries", "a" }, { "count" }, { "get", 0 }, { "status" })
       queue:done("a")
     end
-    use(controller.work_queue { name = "q" })
-    use(controller.work_queue())
-    local queue = controller.work_queue()
-    check(queue:drain(), "WorkQueue", "drain")
-    check(queue:retry("a"), "WorkQueue", "retry")
-    check(controller.exponential():when("a"), "Limiter", "when")
-    check(controller.bucket():retries("a"), "Limiter", "retries")
+    use_queue(controller.work_queue(), { "drain" }, { "retry", "a" })
+    user_of ".Limiter"(controller.exponential(), { "when", "a" })
+    user_of ".Limiter"(controller.bucket(), { "retries", "a" })
     local found
     local sources = { { every = 1, request = "a" } }
     local one = controller.new { name = "c", sources = sources, reconcile = function(_, context)
       found = context
       context.controller:stop()
     end, store = store }
-    check(one:status(), "Controller", "status")
-    check(one:run(), "Controller", "run")
-    assert.are.same(names(found), names(read.classes["keywatch.controller.Context"].fields))
-    check(one:status(), "Controller", "status")
-    check(one:add("a"), "Controller", "add")
-    check(one:has_synced(), "Controller", "has_synced")
-    check(one:stop(), "Controller", "stop")
-    check(one:join(), "Controller", "join")
+    local use = user_of ".Controller"
+    use(one, { "status" }, { "run" })
+    assert.are.same(names(found), names(of_controllers.classes["keywatch.controller.Context"].fields))
+    use(one, { "status" }, { "add", "a" }, { "has_synced" }, { "stop" }, { "join" })
     assert.are.equal(1, one:status().done)
   end)
 
   it("manager", function()
-    local controller, read = require "keywatch.controller", annotations.read("types/keywatch/controller.lua")
-    local function check(value, method, n)
-      local wanted = read.classes["keywatch.controller.Manager"].methods[method].returns[n or 1]
-      local trouble = read:trouble(value, wanted, method)
-      if trouble then error(("not a %s: %s"):format(wanted, trouble), 2) end
-    end
     local one = controller.manager { store = store, election = "e", stop_timeout = 10, sync_timeout = 10 }
     one:add(store:informer("a/"))
     one:add(controller.new { name = "c", sources = { { every = 1, request = "a" } }, reconcile = function() end })
-    check(one:status(), "status")
-    check(one:has_synced(), "has_synced")
+    local use = user_of ".Manager"
+    use(one, { "status" }, { "has_synced" })
     one:start()
-    check(one:wait_synced(10), "wait_synced")
-    check(one:is_healthy(), "is_healthy")
-    check(select(2, one:is_healthy()), "is_healthy", 2)
-    check(one:status(), "status")
-    check(one:metrics(), "metrics")
-    check(one:stop(), "stop")
-    check(one:join(), "join")
-    check(one:run { signals = {} }, "run")
-    check(one:status(), "status")
+    use(one, { "wait_synced", 10 }, { "is_healthy" }, { "status" }, { "metrics" }, { "stop" }, { "join" },
+      { "run", { signals = {} } }, { "status" })
   end)
 
-  it("elector", function()
-    local controller, read = require "keywatch.controller", annotations.read("types/keywatch/controller.lua")
-    local function check(value, class, method, n)
-      local wanted = read.classes["keywatch.controller" .. class].methods[method].returns[n or 1]
-      local trouble = read:trouble(value, wanted, method)
-      if trouble then error(("not a %s: %s"):format(wanted, trouble), 2) end
-    end
+  it("elector, and functions for objects", function()
     local log = require "keywatch.support.log"
     log.set_level("warn")
-    local one = controller.elector { store = store, name = "e" }
-    check(one:status(), ".Elector", "status")
+    local one, use = controller.elector { store = store, name = "e" }, user_of ".Elector"
+    use(one, { "status" })
     one:start()
     while not one:leader() do keywatch.sleep(0.001) end
-    check(one:status(), ".Elector", "status")
     assert.are.equal("leading", one:status().state)
-    check(one:is_leader(), ".Elector", "is_leader")
-    check(one:leader(), ".Elector", "leader")
-    check(one:stop(), ".Elector", "stop")
-    check(one:join(), ".Elector", "join")
+    use(one, { "status" }, { "is_leader" }, { "leader" }, { "stop" }, { "join" })
     log.set_level("info")
     store:put("object", "{}")
-    check(controller.add_finalizer(store, "object", "f"), "", "add_finalizer")
-    check(controller.remove_finalizer(store, "object", "f"), "", "remove_finalizer")
-    check(controller.delete(store, "object"), "", "delete")
-    check(controller.is_deleting({}), "", "is_deleting")
-    check(controller.has_finalizer({}, "f"), "", "has_finalizer")
-    check(controller.owner_of({}), "", "owner_of")
+    local module = {} -- its functions as methods
+    for name, fn in pairs(controller) do module[name] = function(_, ...) return fn(...) end end
+    user_of ""(module, { "add_finalizer", store, "object", "f" }, { "remove_finalizer", store, "object", "f" },
+      { "delete", store, "object" }, { "is_deleting", {} }, { "has_finalizer", {}, "f" }, { "owner_of", {} })
   end)
 
   it("an error", function()
