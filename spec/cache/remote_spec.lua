@@ -263,6 +263,22 @@ describe("a client's cache", function()
     end
   end)
 
+  it("ends with a client that a finalizer closes when the last page has come", function()
+    local own = keywatch.connect(server:addresses()[1])
+    local one = assert(own:cache("/a/"))
+    local methods = debug.getmetatable(one.feed.state).__index
+    local last, times = methods.last, 0
+    function methods.last(...)
+      local key, revision = last(...)
+      times = times + 1
+      own:close()
+      return key, revision
+    end
+    local ok, ready, err = pcall(one.wait_ready, one, PATIENCE)
+    methods.last = last
+    assert.same({ true, nil, "closed", 1 }, { ok, ready, err and err.code, times })
+  end)
+
   --- Has the watch of the cache fail, as if the server had ended it.
   local function fail_watch(code)
     cache.feed.core:fail(code, "keywatch: refused")

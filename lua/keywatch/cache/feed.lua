@@ -162,6 +162,7 @@ end
 --- Uses the pages, once all have come, and goes on with events.
 local function use_pages(self)
   local _, revision = self.state:last()
+  if self.phase ~= "reading" then return end -- a finalizer has closed the client
   local ok, err = use_state(self)
   if self.phase ~= "reading" or ok == false then return end
   if not ok and not err then return begin_reading(self, self.why) end
