@@ -1,7 +1,7 @@
 # keywatch: every command of the project. On a fresh Debian machine each of them installs what it needs.
 
 .DEFAULT_GOAL := build
-.PHONY: build run quick test peers check night simulate fuzz lint format bench deps clean help
+.PHONY: build run quick test peers check night simulate mutations fuzz lint format bench deps clean help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --jobs=$(shell nproc)
 
@@ -168,13 +168,17 @@ SEED ?= 1
 VM ?= luajit
 LUA_OF.lua5.4 := 5.4
 LUA_OF.luajit := 5.1
-SIMULATE = env LUA_PATH="./?.lua;build/$(VM)/share/lua/$(LUA_OF.$(VM))/?.lua;build/$(VM)/share/lua/$(LUA_OF.$(VM))/?/init.lua;;" \
-  LUA_CPATH="build/$(VM)/lib/lua/$(LUA_OF.$(VM))/?.so;;" $(VM) spec/simulation/simulate.lua
+ON_DISKS_IN_MEMORY = disks=$$(mktemp -d -p "$$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)") && \
+  trap 'rm -rf '$$disks EXIT && export KW_FAULT_DIR=$$disks LD_PRELOAD="$(CURDIR)/build/fault.so" && \
+  export LUA_PATH="./?.lua;build/$(VM)/share/lua/$(LUA_OF.$(VM))/?.lua;build/$(VM)/share/lua/$(LUA_OF.$(VM))/?/init.lua;;" \
+    LUA_CPATH="build/$(VM)/lib/lua/$(LUA_OF.$(VM))/?.so;;" && $(VM) spec/simulation
 
 simulate: build/$(VM)/built build/fault.so     ## SEEDS=200 simulations from SEED=1 on, in virtual time; KEEP=… has a part of one
-	@disks=$$(mktemp -d -p "$$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)") && trap 'rm -rf '$$disks EXIT && \
-	  export KW_FAULT_DIR=$$disks LD_PRELOAD="$(CURDIR)/build/fault.so" && \
-	  $(SIMULATE) --seeds=$(SEEDS) --seed=$(SEED) --jobs=$(shell nproc) $(if $(KEEP),--keep=$(KEEP))
+	@$(ON_DISKS_IN_MEMORY)/simulate.lua --seeds=$(SEEDS) --seed=$(SEED) --jobs=$(shell nproc) $(if $(KEEP),--keep=$(KEEP))
+
+mutations: SEEDS = 1000
+mutations: build/$(VM)/built build/fault.so    ## break keywatch on purpose, and look for a simulation of SEEDS=1000 that fails; ONLY=NAME,… has some mutations alone
+	@$(ON_DISKS_IN_MEMORY)/mutate.lua --vm=$(VM) --include=$(INCDIR.$(VM)) --seeds=$(SEEDS) --jobs=$(shell nproc) --only=$(ONLY)
 
 # Fuzzing: the core without Lua, and an arena of its own.
 FUZZERS := split decode serve client image content journal tls tls_peer

@@ -75,6 +75,7 @@ add("jump", 3, function(sim, random) sim.world:pause(seconds(random, random:pick
 -- {====== Disks ======
 
 local MOST_CALLS = 300    -- to a disk, before what is planned happens
+local LARGE = 200000      -- bytes of a value, of which a few need more room than there is ahead
 local WAIT, LOOK = 10, 0.01 -- seconds that what is planned is waited for, and between two looks
 local ERRNO = { EIO = 5, ENOSPC = 28 }
 
@@ -98,6 +99,7 @@ local function strike(sim, random, plan)
   with_disk(sim, random, function(truth, server, machine)
     local when = random:pick { "before", "after" }
     machine:plan(("%s any %d %s %d"):format(plan, random:between(1, MOST_CALLS), when, random:between(1, 2 ^ 30)))
+    sim:rush(random, server, 100)
     await_death(machine)
     truth:reopen(function()
       server:kill()
@@ -115,10 +117,14 @@ for _, plan in ipairs { "kill", "cut", "tear" } do
 end
 
 add("disk_full", 3, function(sim, random)
-  with_disk(sim, random, function(_, _, machine)
-    machine:plan(("room %d %d"):format(random:between(0, 100000), ERRNO.ENOSPC))
-    keywatch.sleep(seconds(random))
+  with_disk(sim, random, function(_, server, machine)
+    machine:plan(("room %d %d"):format(random:between(0, random:pick { 0, 100000, 1000000 }), ERRNO.ENOSPC))
+    for _ = 1, random:between(1, 3) do
+      sim:rush(random, server, LARGE)
+      keywatch.sleep(seconds(random))
+    end
     machine:plan ""
+    server.store:disarm "no_space"
   end)
 end, { is_durable = true })
 
@@ -126,6 +132,7 @@ end, { is_durable = true })
 add("disk_fails", 4, function(sim, random)
   with_disk(sim, random, function(truth, server, machine)
     machine:plan(("fail any %d once %d"):format(random:between(1, MOST_CALLS), ERRNO.EIO))
+    sim:rush(random, server, 100)
     keywatch.sleep(seconds(random))
     machine:plan ""
     truth:reopen(function()

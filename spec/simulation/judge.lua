@@ -28,7 +28,7 @@ local WORLDLY = { unavailable = true, deadline_exceeded = true, too_many_request
   cancelled = true, timeout = true, resource_exhausted = true }
 local STATIC = { empty_key = true, key_not_found = true, value_provided = true, lease_provided = true,
   too_many_ops = true, duplicate_key = true, request_too_large = true, lease_not_found = true, lease_exists = true,
-  lease_ttl_too_large = true, out_of_memory = true }
+  lease_ttl_too_large = true, out_of_memory = true, compacted = true, future_revision = true }
 
 -- {====== Operations ======
 
@@ -118,7 +118,7 @@ local function judge_error(self, record, epoch)
   end
   if err.code == "compacted" and not epoch:may_lack(0, record.ended) and self.epochs_of(record) == 1 then
     self:object(record, "fails with compacted, and nothing was")
-  elseif not (WORLDLY[err.code] or STATIC[err.code] or err.code == "compacted" or err.code == "future_revision") then
+  elseif not (WORLDLY[err.code] or STATIC[err.code] or err.code == "no_space" and self.plan.is_durable) then
     self:object(record, "fails with %s", tostring(err))
   end
 end

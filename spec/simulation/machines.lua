@@ -14,13 +14,24 @@ local command = base and assert(package.loadlib(LIBRARY, "kw_fault_machine"))
 local machine_methods = {}
 local machine_mt = { __index = machine_methods }
 
---- Forgets all machines. The clock of the system stands still, and its random numbers depend on the seed.
+local SECONDS = 60 -- of processor time, after which a simulation does not come to its end any more
+
+--- Forgets all machines. The clock of the system stands still, and its random numbers depend on the seed. The process
+-- has a limited time until finish().
 local function begin(seed)
   if not command then return end
   command "forget"
   command "clock 0"
   command("random " .. seed)
+  command("limit " .. SECONDS)
 end
+
+local function finish()
+  if command then command "limit 0" end
+end
+
+--- The bytes that C has allocated in this process, and not freed; nil if that is not known.
+local function memory() return command and tonumber(command "memory") end
 
 --- A machine with an empty disk.
 local function new(name)
@@ -40,4 +51,4 @@ function machine_methods:revive(seed) command(("revive %s %s"):format(self.path,
 
 function machine_methods:remove() shell.must("rm -rf " .. self.path) end
 
-return { new = new, begin = begin, are_there = command ~= nil }
+return { new = new, begin = begin, finish = finish, memory = memory, are_there = command ~= nil }

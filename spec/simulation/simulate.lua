@@ -1,9 +1,11 @@
 --- The program of `make simulate`: simulations of many seeds, in several processes side by side.
 --
 --   simulate.lua [--seeds=N] [--seed=S] [--jobs=J] [--keep=ATOM,…] [--trace=FILE] [--shrink=SECONDS] [--seconds=T]
+--     [--first=1]
 --
 -- N seeds are run, from S on. A seed that fails is printed with what the judge objects to, the command that repeats it,
--- and a short program that fails for the same reason. The last line is "N passed, N failed".
+-- and a short program that fails for the same reason. The last line is "N passed, N failed". With --first each process
+-- ends with the first seed that fails.
 
 local shrink = require "spec.simulation.shrink"
 local simulation = require "spec.simulation.simulation"
@@ -59,8 +61,11 @@ end
 local function run_all(from, step)
   local passed, failed = 0, 0
   for seed = from, options.seed + options.seeds - 1, step do
+    if options.step then print("begins " .. seed) end
+    io.stdout:flush()
     if run(seed) then passed = passed + 1 else failed = failed + 1 end
     io.stdout:flush()
+    if failed > 0 and options.first then break end
   end
   return passed, failed
 end
@@ -73,21 +78,24 @@ local function run_side_by_side()
     interpreter, i = arg[i - 1] or interpreter, i - 1
   until not arg[i]
   for job = 0, options.jobs - 1 do
-    pipes[#pipes + 1] = assert(io.popen(("%s %s --seed=%d --seeds=%d --step=%d --shrink=%d"):format(interpreter, arg[0],
-      options.seed + job, options.seeds - job, options.jobs, options.shrink)))
+    pipes[#pipes + 1] = assert(io.popen(("%s %s --seed=%d --seeds=%d --step=%d --shrink=%d%s"):format(interpreter, arg[0],
+      options.seed + job, options.seeds - job, options.jobs, options.shrink, options.first and " --first=1" or "")))
   end
   for _, pipe in ipairs(pipes) do
-    local last
+    local last, begun
     for line in pipe:lines() do
       local p, f = line:match("^(%d+) passed, (%d+) failed$")
-      if p then
+      local seed = line:match("^begins (%d+)$")
+      if seed then
+        begun = seed
+      elseif p then
         passed, failed, last = passed + tonumber(p), failed + tonumber(f), line
       else
         print(line)
       end
     end
     if not last then
-      print("a process has died")
+      print(("seed %s FAILED:\n  the process has died"):format(tostring(begun)))
       failed = failed + 1
     end
     pipe:close()

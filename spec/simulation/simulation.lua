@@ -17,11 +17,12 @@ local difference = require("spec.support.difference").difference
 local fault_list = require("spec.simulation.faults").list
 local handler_judge = require "spec.cache.handler_judge"
 local new_random = require("spec.support.random").new
-local perform, show = require("spec.support.request").perform, require("spec.support.request").show
+local request = require "spec.support.request"
 local truths = require "spec.simulation.truth"
 local workload = require "spec.simulation.workload"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+local new_request, perform, show = request.new, request.perform, request.show
 local judge, kinds = workload.judge, workload.kinds
 
 local SECONDS = 100  -- of a program
@@ -79,8 +80,10 @@ local function plan_faults(plan, random)
     if can_be and random:one_in(fault.chance) then chosen[#chosen + 1] = fault end
   end
   if #chosen == 0 then return end
+  local of_disks = {}
+  for _, fault in ipairs(chosen) do of_disks[#of_disks + 1] = fault.is_durable and fault or nil end
   for i = 1, random:between(0, plan.most_faults) do
-    local fault = random:pick(chosen)
+    local fault = random:pick(#of_disks > 0 and random:one_in(2) and of_disks or chosen)
     plan.faults[i] = { name = "fault." .. i, fault = fault, at = random:between(0, plan.seconds * 1000) / 1000,
       seed = seed_of(plan.seed, 1000, i) }
   end
@@ -96,7 +99,7 @@ local function new_plan(seed, opts)
     servers = random:one_in(4) and 2 or 1,
     is_durable = random:one_in(2) and machines.are_there,
     store = {
-      max_txn_ops = 4000, progress_interval = random:pick { 0.5, 5, 600 },
+      max_txn_ops = 4000, progress_interval = random:pick { 0.2, 2, 600 },
       step_records = random:pick { 10, 1000 },
     },
   }
@@ -202,7 +205,6 @@ function methods:perform(a, one, prefix, tag)
   if one.verb == "lease" then
     local id, ttl = answer and answer.id or one[2].id, answer and answer.ttl or one[1]
     truth:note_lease(id, "grant", record.began, ttl, record.outcome)
-    if answer then self.lease_ids[#self.lease_ids % 9 + 1] = answer.id end
   elseif one.verb == "keepalive" and is_known then
     truth:note_lease(one[1], "renewal", record.began, answer, record.outcome)
   elseif one.verb == "revoke" then
@@ -212,6 +214,24 @@ function methods:perform(a, one, prefix, tag)
   if revision and truth.epoch == epoch then epoch.acknowledged = math.max(epoch.acknowledged, revision) end
   self:trace("%s %s %s %s", record.id, one.verb, err and short(err) or "ok", tostring(revision))
   return answer, err
+end
+
+--- Many writes of a client of a server, one soon after the other: while one commit is written the next one gathers.
+function methods:rush(random, server, most_bytes)
+  local slots, prefix = {}, random:pick { "/x/", "/y/" }
+  for _, slot in ipairs(self.slots) do slots[#slots + 1] = slot.server == server and slot or nil end
+  local slot = random:pick(slots)
+  self.n_rushes = self.n_rushes + 1
+  local a = { id = "rush" .. self.n_rushes, what = "rush", slot = slot, truth = slot.truth }
+  for i = 1, random:between(3, 20) do
+    local tag, key, at = ("good-%s.%d"):format(a.id, i), "c/" .. random:between(1, 5), random:between(0, 50) / 1000
+    local one = new_request("put", key, tag .. " " .. ("r"):rep(random:between(0, most_bytes)))
+    if random:one_in(4) then one, tag = new_request("delete", random:one_in(8) and "" or key, { prefix = true }), nil end
+    table.insert(self.tasks, self:spawn(a, function()
+      keywatch.sleep(at)
+      self:perform(a, one, prefix, tag)
+    end))
+  end
 end
 
 --- Begins to record a watch of an actor.
@@ -440,6 +460,11 @@ function methods:play()
   self:each_actor("finish", self.lasting[1])
   self:trace("silence")
   keywatch.sleep(SILENCE)
+  for i, slot in ipairs(self.slots) do
+    local ok, err = slot.client:put("/alive/" .. i, "", { timeout = 5 })
+    if not ok then self:object({ what = "the server" }, "in silence: a write fails with %s", tostring(err)) end
+  end
+  keywatch.sleep(1)
   for _, truth in ipairs(self.truths) do truth:learn() end
   self:fill_ledgers()
   self:each_actor("settle")
@@ -501,7 +526,7 @@ local function run(plan, keep, is_verbose)
     plan = plan, keep = keep, is_verbose = is_verbose, world = nil,
     servers = {}, machines = {}, truths = {}, slots = {}, lasting = {}, closed = {}, actors = {}, tasks = {},
     operations = {}, watches = {}, samples = {}, ledgers = {}, taken = {}, lost_leases = {},
-    lease_ids = {}, n_operations = 0, n_watches = 0, n_verbs = {}, n_faults = {}, n_calls = 0,
+    n_operations = 0, n_watches = 0, n_rushes = 0, n_verbs = {}, n_faults = {}, n_calls = 0,
     lines = {}, objections = {}, is_over = false, is_hushed = false, hold = 0, ended = 0,
   }, mt)
   machines.begin(plan.seed % 2 ^ 31)
@@ -512,10 +537,12 @@ local function run(plan, keep, is_verbose)
     self:play()
     self:close()
   end, { seed = plan.seed % 2 ^ 31, limit = 100 * SECONDS, idle = 5000 })
+  if self.world then self.world.driver.work_seconds = nil end -- which would keep all of this in memory
   for _, machine in pairs(self.machines) do machine:remove() end
   if not ok then self:object({ what = "the run" }, "%s", tostring(err)) end
   ok, err = xpcall(self.judge, traced, self)
   if not ok then self:object({ what = "the judge" }, "raises %s", tostring(err)) end
+  machines.finish()
   collectgarbage("restart")
   self.hash = core.sha1(table.concat(self.lines, "\n")):gsub(".", function(c) return ("%02x"):format(c:byte()) end)
   return self

@@ -165,6 +165,7 @@ local function new(server)
     failure = nil,  -- why the log cannot go on: an objection
     reopened = 0,   -- when the store was opened again: leases begin anew then
     leases = {},    -- by id, as a text: a list of { what, began, ended, ttl, outcome }
+    living = {},    -- { id, ends }: leases that may live, in the order of their grants
   }, truth_mt)
   self.epoch = self.epochs[1]
   self:follow()
@@ -242,8 +243,22 @@ function truth_methods:restore(revision)
   return true
 end
 
+--- The ids of the leases that live, as far as was told.
+function truth_methods:living_leases()
+  local ids, now = {}, keywatch.now()
+  for i = #self.living, 1, -1 do
+    if self.living[i].ends <= now then table.remove(self.living, i) end
+  end
+  for i, one in ipairs(self.living) do ids[i] = one.id end
+  return ids
+end
+
 --- Notes what was attempted with a lease. `ttl` is nil for its end.
 function truth_methods:note_lease(id, what, began, ttl, outcome)
+  for _, one in ipairs(self.living) do
+    if one.id == id then one.ends = ttl and keywatch.now() + ttl or 0 end
+  end
+  if what == "grant" and outcome == "ok" then table.insert(self.living, { id = id, ends = keywatch.now() + ttl }) end
   id = tostring(id)
   self.leases[id] = self.leases[id] or {}
   table.insert(self.leases[id], { what = what, began = began, ended = keywatch.now(), ttl = ttl, outcome = outcome })

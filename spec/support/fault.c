@@ -37,6 +37,8 @@
  *   clock NS            the monotonic clock and the calendar stand at that time; -1: they are the system's
  *   random SEED         random numbers of the system depend on a seed
  *   forget              the disks are as new, and there is no plan
+ *   limit SECONDS       the process dies after so much processor time; 0: it does not
+ *   memory              the bytes that the C library has given to the process, and that were not freed
  *
  * KW_FAULT_SLOW, if it is set, is the number of milliseconds that a sync of data.mdb waits before it begins. Others
  * go on meanwhile.
@@ -52,6 +54,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -63,6 +66,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -979,6 +983,18 @@ static void forget_machines(void) {
   now = (plan){0};
 }
 
+static void limit_time(long seconds) {
+  struct itimerval limit = {.it_value = {.tv_sec = seconds}};
+  setitimer(ITIMER_VIRTUAL, &limit, NULL);
+}
+
+static const char *memory(void) {
+  static char text[32];
+  struct mallinfo2 all = mallinfo2();
+  snprintf(text, sizeof text, "%zu", all.uordblks + all.hblkhd);
+  return text;
+}
+
 static const char *command(char *line) {
   char *what = strtok(line, " "), *path = strtok(NULL, " "), *rest = strtok(NULL, "");
   bool is_killed = strcmp(what, "kill") == 0;
@@ -986,6 +1002,8 @@ static const char *command(char *line) {
   if (strcmp(what, "forget") == 0) forget_machines();
   if (strcmp(what, "clock") == 0) clock_ns = atoll(path);
   if (strcmp(what, "random") == 0) entropy = strtoull(path, NULL, 10) + 1;
+  if (strcmp(what, "limit") == 0) limit_time(atol(path));
+  if (strcmp(what, "memory") == 0) return memory();
   if (strcmp(what, "plan") == 0) get_machine(path);
   if (strcmp(what, "plan") == 0 || is_killed) {
     snprintf(planned, sizeof planned, "%s", path);

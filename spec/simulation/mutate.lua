@@ -1,0 +1,131 @@
+--- The program of `make mutations`: breaks a copy of the sources on purpose, one mutation of mutations.lua after the
+-- other, and looks for the first seed whose simulation fails.
+--
+--   mutate.lua --vm=VM --include=DIR [--only=NAME,…] [--seeds=N] [--jobs=J]
+--
+-- A C file is compiled with its change, and linked with the object files of the rock in build/VM; a Lua file stands in
+-- a folder that LUA_PATH has first. A mutation whose text is not in its file exactly once is an error. Sources that
+-- nobody has changed must pass the seed that has found a mutation. The last line is "N passed, N failed".
+
+local mutations = require "spec.simulation.mutations"
+local shell = require "spec.support.shell"
+
+local FIRST, MOST = 4, 32      -- seeds that are run side by side before the result is looked at
+local SECONDS = 600            -- of such seeds, after which one of them hangs
+local SHOWN = 200              -- bytes of an objection
+local LIBRARIES = "-lnghttp2 -llmdb -lcrypt -lpthread -lm"
+
+local options = { seeds = 1000, jobs = 1 }
+for _, word in ipairs(arg) do
+  local name, value = word:match("^%-%-(%a+)=(.*)$")
+  if not name then error("mutate: what is " .. word .. "?", 0) end
+  if value ~= "" then options[name] = tonumber(value) or value end
+end
+
+local scratch = "build/mutations/" .. options.vm
+
+local function read(path)
+  local file = assert(io.open(path))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+--- Writes the file of a mutation, with its change, below a folder. Returns the path.
+local function write_changed(one, folder)
+  local text = read(one.file)
+  local from, to = text:find(one.text, 1, true)
+  if not from or text:find(one.text, to + 1, true) then
+    error(("%s: the text is %s in %s"):format(one.name, from and "more than once" or "not", one.file), 0)
+  end
+  local path = folder .. "/" .. one.file
+  shell.must("mkdir -p " .. path:match("^(.*)/"))
+  local file = assert(io.open(path, "w"))
+  file:write(text:sub(1, from - 1), one.by, text:sub(to + 1))
+  file:close()
+  return path
+end
+
+--- Builds keywatch.core with a changed C file. Warnings, as of a function that is not used any more, are of no interest.
+local function build_core(one, folder, path)
+  local objects = {}
+  local source = ("build/%s/src/csrc"):format(options.vm)
+  local list = shell.must(("ls %s/*/*.o | grep -v -e /exec/ -e /tls/ -e /uv/"):format(source))
+  local own = path:gsub("%.c$", ".o")
+  for object in list:gmatch("%S+") do
+    local is_changed = object == source .. one.file:match("^csrc(/.*)%.c$") .. ".o"
+    objects[#objects + 1] = is_changed and own or object
+  end
+  shell.must(("ccache cc -O2 -fPIC -w -I%s -I%s -c %s -o %s\nmkdir -p %s/keywatch\ncc -shared %s -o %s/keywatch/core.so %s")
+    :format(source, options.include, path, own, folder, table.concat(objects, " "), folder, LIBRARIES))
+end
+
+--- Runs seeds with what is in a folder. Returns the lowest of those that fail, and what is objected to; or nil.
+local function simulate(folder, seed, n)
+  local pipe = assert(io.popen(([[exec env LUA_PATH="%s/lua/?.lua;$LUA_PATH" LUA_CPATH="%s/?.so;$LUA_CPATH" \
+    timeout %d %s spec/simulation/simulate.lua --seed=%d --seeds=%d --jobs=%d --shrink=0 --first=1 2>&1]]):format(folder,
+    folder, SECONDS, options.vm, seed, n, options.jobs)))
+  local lowest, objection, is_over, failed
+  for line in pipe:lines() do
+    is_over = is_over or line:find("^%d+ passed, %d+ failed$") ~= nil
+    local found, words = tonumber(line:match("^seed (%d+) FAILED:")), line:match("^  (%S.*)")
+    if found then
+      failed = found
+    elseif failed and words and (not lowest or failed < lowest) then
+      lowest, objection, failed = failed, words, nil
+    end
+  end
+  pipe:close()
+  if not is_over and not lowest then return seed, ("none of the seeds up to %d comes to its end"):format(seed + n - 1) end
+  return lowest, objection
+end
+
+--- Looks for the first seed that fails. Returns it, and what is objected to; or nil.
+local function find(folder)
+  local seed, n = 1, FIRST
+  while seed <= options.seeds do
+    n = math.min(n, options.seeds - seed + 1)
+    local found, objection = simulate(folder, seed, n)
+    if found then return found, objection end
+    seed, n = seed + n, math.min(MOST, 2 * n)
+  end
+end
+
+--- Returns true if the mutation is found.
+local function try(one)
+  local folder = scratch .. "/" .. one.name
+  shell.must("rm -rf " .. folder)
+  local path = write_changed(one, folder)
+  if one.file:find("^csrc/") then build_core(one, folder, path) end
+  local began = os.time()
+  local seed, objection = find(folder)
+  shell.must("rm -rf " .. folder)
+  if not seed then
+    print(("%s NOT FOUND in %d seeds: %s"):format(one.name, options.seeds, one.breaks))
+    return false
+  end
+  print(("%s found by seed %d, %d s: %s"):format(one.name, seed, os.time() - began, objection:sub(1, SHOWN)))
+  local _, defect = simulate(folder, seed, 1)
+  if defect then print("  and the seed fails without the mutation: " .. defect:sub(1, SHOWN)) end
+  return not defect
+end
+
+local passed, failed = 0, 0
+local function count(is_good)
+  if is_good then passed = passed + 1 else failed = failed + 1 end
+  io.stdout:flush()
+end
+
+local names = {}
+for _, one in ipairs(mutations) do
+  if names[one.name] then error("two mutations are called " .. one.name, 0) end
+  names[one.name] = true
+end
+for name in (options.only or ""):gmatch("[^,]+") do
+  if not names[name] then error("there is no mutation " .. name, 0) end
+end
+for _, one in ipairs(mutations) do
+  if not options.only or ("," .. options.only .. ","):find("," .. one.name .. ",", 1, true) then count(try(one)) end
+end
+print(("%d passed, %d failed"):format(passed, failed))
+os.exit(failed == 0 and passed > 0)
