@@ -14,13 +14,19 @@
 #define SETTINGS_SHARE 20000  /* the burst of a session while all together are beyond theirs */
 #define CROWD_SPARE 256       /* streams that a crowd may have beyond its share */
 
-/* Sends GOAWAY with this text. The session ends once the GOAWAY is flushed. */
+/* Has the session end with GOAWAY and this text, after the bytes that are being fed: requests that follow in them are
+ * processed, and the GOAWAY must not say that they are not. */
 static void end_calmly(kw_session *session, const char *text) {
+  session->last_words = text;
+}
+
+void kw_flood_end(kw_session *session) {
+  const char *text = session->last_words;
   int32_t last = nghttp2_session_get_last_proc_stream_id(session->h2);
+  if (text == NULL) return;
   kw_session_check(session, nghttp2_submit_goaway(session->h2, NGHTTP2_FLAG_NONE, last,
                                                   NGHTTP2_ENHANCE_YOUR_CALM, (const uint8_t *)text,
                                                   strlen(text)));
-  session->must_end = true;
 }
 
 /* As in gRPC: a PING is a strike if it comes too early after the last one. HEADERS or DATA that were sent between

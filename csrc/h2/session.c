@@ -125,8 +125,9 @@ static void end_by_peer(kw_session *session) {
   kw_session_end(session);
 }
 
-/* nghttp2 has refused the input with an error (rc < 0), or the session has submitted a GOAWAY that ends it. */
+/* nghttp2 has refused the input with an error (rc < 0), or the session has last words. */
 static void end_by_error(kw_session *session, ssize_t rc) {
+  kw_flood_end(session);
   kw_session_flush(session); /* the GOAWAY */
   if (rc < 0 && !session->options.is_client)
     kw_session_note_why(session, "HTTP/2 failed: %s", nghttp2_strerror((int)rc));
@@ -167,7 +168,7 @@ void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
   note_windows(session);
   if (rc >= 0) {
     kw_input_resume(session);
-    if (!session->must_end) return;
+    if (session->last_words == NULL) return;
   }
   if (rc == NGHTTP2_ERR_BAD_CLIENT_MAGIC) {
     kw_preface_refuse(session, n_before, bytes);

@@ -84,7 +84,7 @@ struct kw_session {
   bool got_goaway;        /* the peer takes no more streams */
   bool got_enhance_your_calm; /* the peer's GOAWAY says that we ping too often */
   bool is_draining;           /* a GOAWAY was submitted; the session ends with its last stream */
-  bool must_end;              /* ends as soon as the GOAWAY that was submitted is in `out` */
+  const char *last_words;     /* text of the GOAWAY that ends it after the present feed; or NULL */
   bool is_foreign;            /* see kw_session_is_foreign */
   bool is_over;               /* reads nothing more; `out` is all that will be sent */
   char why[KW_SESSION_WHY];   /* reason of the end, see kw_session_why */
@@ -150,8 +150,11 @@ nghttp2_mem kw_session_memory(kw_session *session);
  * protocol the client speaks. `n_before` bytes of the preface came before `bytes`. */
 void kw_preface_refuse(kw_session *session, size_t n_before, kw_slice bytes);
 
-/* Server: counts a PING of the client. After too many, submits the GOAWAY that ends the session. */
+/* Server: counts a PING of the client. After too many the session has last words. */
 void kw_flood_note_ping(kw_session *session);
+
+/* Submits the GOAWAY with the last words of the session, if there are any. */
+void kw_flood_end(kw_session *session);
 
 /* Counts a SETTINGS frame of the peer. Returns 0, or an nghttp2 error after which nothing more of the input is
  * read. */

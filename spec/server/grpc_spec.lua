@@ -511,6 +511,13 @@ describe("keepalive", function()
     assert.same({ { last = 0, code = "enhance_your_calm", text = "too_many_pings" } }, raw.reader.goaways)
   end)
 
+  it("names the last request that was carried out when it ends such a connection", function()
+    begin()
+    for _ = 1, 3 do raw:say(h2.ping()) end
+    raw:say(h2.ping(), h2.call(1, paths.Range, range_a))
+    assert.same({ { last = 1, code = "enhance_your_calm", text = "too_many_pings" } }, raw.reader.goaways)
+  end)
+
   it("lets a client with streams ask at the interval that it allows, and not more often", function()
     begin { keepalive_min_time = 5 }
     raw:say(h2.request(1, paths.Watch), h2.data(1, create_a), h2.ping())

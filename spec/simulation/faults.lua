@@ -67,6 +67,17 @@ end
 
 add("restart", 2, function(sim, random) sim:server(random):restart(seconds(random, 8)) end)
 
+--- Answers come late, and then none does.
+add("slow_and_isolated", 3, function(sim, random)
+  local client, server = random:pick(sim.slots).client, sim:server(random)
+  server:slow(0, seconds(random, 3))
+  keywatch.sleep(seconds(random, 10))
+  sim.world:isolate(client)
+  server:slow(0)
+  keywatch.sleep(seconds(random))
+  if not sim.closed[client] then sim.world:join(client) end
+end)
+
 --- The whole process stands still.
 add("jump", 3, function(sim, random) sim.world:pause(seconds(random, random:pick { 1, 1, MOST_SECONDS })) end)
 
@@ -152,13 +163,28 @@ end, { is_durable = true })
 
 -- {====== Stores ======
 
-add("compact", 3, function(sim, random)
-  local server = sim:server(random)
+local function compact(sim, random, server)
   local truth = sim:truth_of(server)
   local last = server.store:status().revision
   local revision = random:one_in(2) and last or random:between(math.max(1, last - 30), last)
   truth.epoch.compactions[#truth.epoch.compactions + 1] = { revision = revision, began = keywatch.now() }
   server:compact(revision)
+end
+
+add("compact", 3, function(sim, random) compact(sim, random, sim:server(random)) end, { is_compacting = true })
+
+--- What a client does not hear of is compacted before it comes back: its caches read anew, and compare.
+add("compact_unheard", 2, function(sim, random)
+  local slot = random:pick(sim.slots)
+  local client = slot.client
+  sim.world:isolate(client)
+  for _ = 1, random:between(1, 3) do
+    sim:rush(random, slot.server, 100, slot)
+    keywatch.sleep(seconds(random))
+  end
+  if not slot.server.store then return end -- its disk has failed
+  compact(sim, random, slot.server)
+  if not sim.closed[client] then sim.world:join(client) end
 end, { is_compacting = true })
 
 add("lose_lease", 4, function(sim, random)

@@ -1,5 +1,5 @@
---- What `make mutations` breaks on purpose: each mutation has a name, what it breaks, a file, a text that is in the file
--- once, and what stands in its place.
+--- What `make mutations` breaks on purpose: each mutation has a name, what it breaks, a file, a text that the file has
+-- once, and what replaces it.
 
 return {
   -- {====== Writes and disks ======
@@ -54,26 +54,33 @@ return {
     by = "    txn->is_empty = false;\n    spend_compare(work, compare, kw_key_history_key(history));\n    break;\n",
   },
   {
-    name = "version-kept", breaks = "a key that is created anew goes on counting its versions",
+    name = "version-wrong", breaks = "the first version of a key is 2",
     file = "csrc/store/txn.c",
     text = "  } else if (op->ignore_value || op->ignore_lease) {",
-    by = "  } else if ((kv.version = history->state.version + 1) == 0 || op->ignore_value || op->ignore_lease) {",
+    by = "  } else if (!++kv.version || op->ignore_value || op->ignore_lease) {",
   },
   {
     name = "stale-read-of-cache", breaks = "a consistent read of a cache does not wait for the newest revision",
     file = "lua/keywatch/cache/feed.lua",
-    text = "self.cache.replica:status().revision >= target)", by = "self.cache.replica:status().revision >= target - 1)",
+    text = "self.cache.replica:status().revision >= target)",
+    by = "self.cache.replica:status().revision >= target - 1)",
   },
   {
     name = "compaction-takes-more", breaks = "compaction removes what there was at its revision",
     file = "csrc/store/compaction.c",
-    text = "first->main < until && first[1].main <= until;", by = "first->main < until && first[1].main <= until + 1;",
+    text = "first->main < until && first[1].main <= until;",
+    by = "first->main < until && first[1].main <= until + 1;",
   },
   {
     name = "write-retried", breaks = "a write that may have been done is made again",
     file = "lua/keywatch/client/transport.lua",
     text = "return call.is_read and waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call)",
     by = "return waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call)",
+  },
+  {
+    name = "refused-though-done", breaks = "a server that ends a connection calls requests refused that it carries out",
+    file = "csrc/h2/flood.c",
+    text = "  session->last_words = text;\n", by = "  session->last_words = text;\n  kw_flood_end(session);\n",
   },
   {
     name = "doubt-untold", breaks = "a write that may have been done is told to have failed",
@@ -100,7 +107,8 @@ return {
   {
     name = "lease-keeps-key", breaks = "a key that has another lease by now ends with the one before, too",
     file = "csrc/store/write.c",
-    text = "    kw_lease_detach(&store->leases, old, history);\n", by = "    if (to == 0) kw_lease_detach(&store->leases, old, history);\n",
+    text = "    kw_lease_detach(&store->leases, old, history);\n",
+    by = "    if (to == 0) kw_lease_detach(&store->leases, old, history);\n",
   },
   {
     name = "renewal-counts-from-answer", breaks = "a client believes in a lease longer than the server",
@@ -121,7 +129,8 @@ return {
   {
     name = "lagging-skips", breaks = "a watcher that could not be told goes on one revision late",
     file = "csrc/watch/walk.c",
-    text = "if (watcher->next_rev < rev) watcher->next_rev = rev;", by = "if (watcher->next_rev <= rev) watcher->next_rev = rev + 1;",
+    text = "if (watcher->next_rev < rev) watcher->next_rev = rev;",
+    by = "if (watcher->next_rev <= rev) watcher->next_rev = rev + 1;",
   },
   {
     name = "resumed-early", breaks = "a watch is told the last revision again after its connection was cut",
@@ -187,7 +196,8 @@ return {
   {
     name = "coalesced-delete-lost", breaks = "a handler that coalesces is not told that an object has gone",
     file = "lua/keywatch/cache/handler.lua",
-    text = "if record and not record.create then unlink(self, record) end", by = "if record then unlink(self, record) end",
+    text = "if record and not record.create then unlink(self, record) end",
+    by = "if record then unlink(self, record) end",
   },
   {
     name = "coalesced-state-old", breaks = "a handler that coalesces is told the object of before",
@@ -215,7 +225,8 @@ return {
   {
     name = "fence-unlocked", breaks = "the writes of a fence do not look whether the lock is held",
     file = "lua/keywatch/concurrency/fence.lua",
-    text = "compare = { { key = key, create_revision = revision } },", by = "compare = { { key = key, create_revision = 0, op = \">\" } },",
+    text = "compare = { { key = key, create_revision = revision } },",
+    by = "compare = {},",
   },
   {
     name = "lock-given-twice", breaks = "a lock is taken though the key just before is still there",

@@ -78,8 +78,9 @@ local function run_side_by_side()
     interpreter, i = arg[i - 1] or interpreter, i - 1
   until not arg[i]
   for job = 0, options.jobs - 1 do
-    pipes[#pipes + 1] = assert(io.popen(("%s %s --seed=%d --seeds=%d --step=%d --shrink=%d%s"):format(interpreter, arg[0],
-      options.seed + job, options.seeds - job, options.jobs, options.shrink, options.first and " --first=1" or "")))
+    local command = ("%s %s --seed=%d --seeds=%d --step=%d --shrink=%d"):format(interpreter, arg[0], options.seed + job,
+      options.seeds - job, options.jobs, options.shrink)
+    pipes[#pipes + 1] = assert(io.popen(options.first and command .. " --first=1" or command))
   end
   for _, pipe in ipairs(pipes) do
     local last, begun

@@ -27,6 +27,7 @@ local judge, kinds = workload.judge, workload.kinds
 
 local SECONDS = 100  -- of a program
 local SILENCE = 45   -- seconds after which everything must be well
+local BURSTS, BURST_BYTES = 3, 200000 -- of the last writes
 local COLLECT = 25   -- seconds between two collections
 local MOST_TRACE = 200000
 local KV_PREFIXES = { "/x/", "/y/", "/bulk/" } -- which operations of `perform` alone write to
@@ -96,7 +97,7 @@ local function new_plan(seed, opts)
   local plan = {
     seed = seed, seconds = opts.seconds or SECONDS, kinds = opts.kinds, actors = {}, faults = {}, clients = {},
     is_rough = random:one_in(4), is_compacting = random:one_in(2), most_faults = random:pick { 0, 5, 12, 25 },
-    servers = random:one_in(4) and 2 or 1,
+    servers = random:one_in(4) and 2 or 1, has_burst = random:one_in(3),
     is_durable = random:one_in(2) and machines.are_there,
     store = {
       max_txn_ops = 4000, progress_interval = random:pick { 0.2, 2, 600 },
@@ -111,7 +112,7 @@ local function new_plan(seed, opts)
       },
     }
   end
-  if opts.is_calm then plan.is_rough, plan.is_compacting, plan.most_faults = false, false, 0 end
+  if opts.is_calm then plan.is_rough, plan.is_compacting, plan.has_burst, plan.most_faults = false, false, false, 0 end
   plan_actors(plan, random)
   plan_faults(plan, random)
   return plan
@@ -217,16 +218,21 @@ function methods:perform(a, one, prefix, tag)
 end
 
 --- Many writes of a client of a server, one soon after the other: while one commit is written the next one gathers.
-function methods:rush(random, server, most_bytes)
+-- The client is not that of the slot `other`, if there is another one.
+function methods:rush(random, server, most_bytes, other)
   local slots, prefix = {}, random:pick { "/x/", "/y/" }
-  for _, slot in ipairs(self.slots) do slots[#slots + 1] = slot.server == server and slot or nil end
-  local slot = random:pick(slots)
+  for _, slot in ipairs(self.slots) do
+    slots[#slots + 1] = slot.server == server and slot ~= other and slot or nil
+  end
+  local slot = #slots > 0 and random:pick(slots) or other
   self.n_rushes = self.n_rushes + 1
   local a = { id = "rush" .. self.n_rushes, what = "rush", slot = slot, truth = slot.truth }
   for i = 1, random:between(3, 20) do
     local tag, key, at = ("good-%s.%d"):format(a.id, i), "c/" .. random:between(1, 5), random:between(0, 50) / 1000
     local one = new_request("put", key, tag .. " " .. ("r"):rep(random:between(0, most_bytes)))
-    if random:one_in(4) then one, tag = new_request("delete", random:one_in(8) and "" or key, { prefix = true }), nil end
+    if random:one_in(4) then
+      one, tag = new_request("delete", random:one_in(8) and "" or key, { prefix = true }), nil
+    end
     table.insert(self.tasks, self:spawn(a, function()
       keywatch.sleep(at)
       self:perform(a, one, prefix, tag)
@@ -440,6 +446,16 @@ function methods:each_actor(name, ...)
   end
 end
 
+--- The last writes may be more than every bound of a queue, and nothing comes after them.
+function methods:burst()
+  if not self.plan.has_burst then return end
+  local random, first = new_random(seed_of(self.plan.seed, 3000)), #self.tasks + 1
+  for _, server in ipairs(self.servers) do
+    for _ = 1, BURSTS do self:rush(random, server, BURST_BYTES) end
+  end
+  for i = first, #self.tasks do self.tasks[i]:join() end
+end
+
 --- The program of a plan.
 function methods:play()
   self:open()
@@ -454,6 +470,7 @@ function methods:play()
   self:heal()
   for _, task in ipairs(self.tasks) do task:join() end
   self:heal()
+  self:burst()
   for _, a in ipairs(self.actors) do
     if a.world then a.world.is_over = true end
   end

@@ -106,10 +106,10 @@ function bulk.burst(a, random)
 end
 
 kinds.bulk = {
-  chance = 3, most = 1, steps = { 2, 6 },
+  chance = 2, most = 1, steps = { 2, 6 },
   begin = function(a) a.n_values = 0 end,
   step = function(a, random)
-    bulk[random:weighted { { 3, "fill" }, { 3, "delete" }, { 2, "read" }, { 2, "burst" } }](a, random)
+    bulk[random:weighted { { 3, "fill" }, { 3, "delete" }, { 2, "read" }, { 4, "burst" } }](a, random)
   end,
 }
 
@@ -408,7 +408,7 @@ local SPEC, STATUS = "/x/", "/status/"
 kinds.controller = {
   chance = 3, most = 2, steps = { 1, 3 },
   begin = function(a)
-    local client, busy = a.slot.client, {}
+    local client, busy, is_slow = a.slot.client, {}, a.random:one_in(2)
     a.informer, a.statuses = assert(client:informer(SPEC)), assert(client:informer(STATUS))
     local function spec_of(_, status) return SPEC .. status:sub(#STATUS + 1) end
     a.controller = controller.new {
@@ -419,6 +419,7 @@ kinds.controller = {
         busy[key] = true
         local spec = a.informer:get(key)
         local ok, result, err = pcall(function()
+          if is_slow then keywatch.sleep(a.random:between(0, 1000) / 1000) end
           local status = STATUS .. key:sub(#SPEC + 1)
           if spec == a.statuses:get(status) then return nil end
           if spec then return context.store:put(status, spec) end

@@ -636,9 +636,12 @@ static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at, bool 
   }
   op *o = note(f, fd, bytes, len, at, at + (off_t)len);
   ssize_t n = real_pwrite(fd, bytes, len, at);
-  bool is_middle = a == CUT && !now.is_after;
-  if (is_middle) cut();
-  o->is_durable = syncs && a != SHORT && !is_middle;
+  if (a == CUT && !now.is_after) { /* in the middle of it */
+    cut();
+    errno = EIO;
+    return -1;
+  }
+  o->is_durable = syncs && a != SHORT;
   strike_after(a);
   note_written(f, at);
   return n;
