@@ -7,11 +7,13 @@
 -- and a short program that fails for the same reason. The last line is "N passed, N failed". With --first each process
 -- ends with the first seed that fails.
 
+local machines = require "spec.simulation.machines"
 local shrink = require "spec.simulation.shrink"
 local simulation = require "spec.simulation.simulation"
 
 local SHOWN = 5 -- objections of a seed
 local LINES = 80 -- of the trace of a short program
+local LEAST_SEEDS, MOST_LEFT = 20, 30000 -- seeds, after which each may have left so many bytes
 
 local options = { seeds = 1, seed = 1, jobs = 1, shrink = 60 }
 for _, word in ipairs(arg) do
@@ -58,15 +60,33 @@ local function run(seed)
   return false
 end
 
+--- The bytes that are in use between two simulations.
+local function memory()
+  machines.begin(0)
+  machines.finish()
+  if rawget(_G, "jit") then jit.flush() end -- traces hold objects
+  for _ = 1, 4 do collectgarbage() end -- finalizers bring objects back
+  return collectgarbage("count") * 1024 + (machines.memory() or 0)
+end
+
+--- Returns true if simulations leave no memory behind: `n` of them, since `before` bytes were in use.
+local function has_left_nothing(n, before)
+  local left = n >= LEAST_SEEDS and (memory() - before) / n or 0
+  if left > MOST_LEFT then print(("memory FAILED:\n  %d bytes stay of each simulation"):format(left)) end
+  return left <= MOST_LEFT
+end
+
 local function run_all(from, step)
-  local passed, failed = 0, 0
+  local passed, failed, before = 0, 0, nil
   for seed = from, options.seed + options.seeds - 1, step do
     if options.step then print("begins " .. seed) end
     io.stdout:flush()
     if run(seed) then passed = passed + 1 else failed = failed + 1 end
     io.stdout:flush()
-    if failed > 0 and options.first then break end
+    before = before or memory()
+    if failed > 0 and options.first then return passed, failed end
   end
+  if failed == 0 and not has_left_nothing(passed, before) then failed = 1 end
   return passed, failed
 end
 
