@@ -66,15 +66,7 @@ local function try(client)
   return client:health({ timeout = ENOUGH })[1].err
 end
 
---- Runs fn, and returns what was written to stderr meanwhile.
-local function written_by(fn, ...)
-  local stderr, text = io.stderr, ""
-  rawset(io, "stderr", { write = function(_, part) text = text .. part end })
-  local ok, err = pcall(fn, ...)
-  rawset(io, "stderr", stderr)
-  if not ok then error(err, 0) end
-  return text
-end
+local written_by = require("spec.support.network").written_by
 
 local function write(to, text)
   local file = assert(io.open(to, "w"))
