@@ -5,14 +5,12 @@ local keywatch = require "keywatch"
 local new_random = require("spec.support.random").new
 local owners = require "spec.support.owners"
 
+local test = owners.test
+
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 local is_fast = require("spec.support.dose").is_small
 
 local SECONDS = 30 -- for what is certain to come
-
-local function test(name, fn)
-  it(name, function() keywatch.run(fn) end)
-end
 
 --- Makes random candidates come, change and go, several of them in one transaction, but at most one that is new: of two
 -- keys that were created at one revision neither is older. Returns the list of all leaders: a name, and a value.

@@ -13,15 +13,7 @@ end
 describe("the KV service", function()
   local host, client
 
-  before_each(function()
-    host = pair.host()
-    client = host:client()
-  end)
-
-  after_each(function()
-    if core.probe then core.probe.check(host.store) end
-    host:close()
-  end)
+  pair.for_each_test(function(one) host, client = one, one:client() end)
 
   local function put(key, value) return client:unary("Put", { key = key, value = value }) end
 

@@ -10,15 +10,7 @@ local HEADER_1 = "0a1a08b298eaf1948386fccd0110cdd2918bd2b881cf8e0118012002"
 describe("the lease service", function()
   local host, client
 
-  before_each(function()
-    host = pair.host()
-    client = host:client()
-  end)
-
-  after_each(function()
-    if core.probe then core.probe.check(host.store) end
-    host:close()
-  end)
+  pair.for_each_test(function(one) host, client = one, one:client() end)
 
   local function grant(request)
     local answer, status, text = client:unary("LeaseGrant", request)

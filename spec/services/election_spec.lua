@@ -255,12 +255,7 @@ if serving.is_etcd then return end
 describe("Election in this process", function()
   local peer, client
 
-  before_each(function()
-    peer = serving.start { now = 0 }
-    client = peer:client()
-  end)
-
-  after_each(function() peer:stop() end)
+  serving.for_each_test(function(...) peer, client = ... end, { now = 0 })
 
   it("passes on when the leader's lease expires, and Observe tells", function()
     local call = client:begin_message(ELECTION .. "Observe", { name = "e" })

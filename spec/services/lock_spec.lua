@@ -180,12 +180,7 @@ if serving.is_etcd then return end
 describe("Lock over a store whose time is moved by hand", function()
   local peer, client
 
-  before_each(function()
-    peer = serving.start { now = 0 }
-    client = peer:client()
-  end)
-
-  after_each(function() peer:stop() end)
+  serving.for_each_test(function(...) peer, client = ... end, { now = 0 })
 
   it("passes on when the owner's lease expires", function()
     local a, b = serving.grant(client, 10), serving.grant(client, 100)

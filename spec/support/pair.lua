@@ -1,5 +1,6 @@
 --- A server and those who are connected to it, without sockets: bytes go from hand to hand, and time stands still.
 
+local busted = require "busted"
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
@@ -66,6 +67,20 @@ function host:close()
   for _, one in ipairs(self.ends) do one:close() end
   self.server:close()
   self.store:close()
+end
+
+--- For the block of tests that it is called in: calls set(host) before each test, with a new one. A probe build checks
+-- the store after the test. Options: those of pair.host.
+function pair.for_each_test(set, store_options, server_options)
+  local one
+  busted.before_each(function()
+    one = pair.host(store_options, server_options)
+    set(one)
+  end)
+  busted.after_each(function()
+    if core.probe then core.probe.check(one.store) end
+    one:close()
+  end)
 end
 
 -- By hand ----------------------------------------------------------------------------------------------------
