@@ -83,6 +83,19 @@ function pair.for_each_test(set, store_options, server_options)
   end)
 end
 
+local PIECE = 2 ^ 18 -- bytes: what is larger is slow to gather in one string
+
+--- Takes all that a peer has to write, in pieces. Returns whether there was anything.
+local function drain(peer, take)
+  local moved = false
+  for bytes in function() return peer:pending(PIECE) end do
+    if bytes == "" then break end
+    take(bytes)
+    moved = true
+  end
+  return moved
+end
+
 -- By hand ----------------------------------------------------------------------------------------------------
 
 local raw = {}
@@ -111,9 +124,8 @@ function raw:push()
 end
 
 function raw:pull()
-  local bytes = self.is_deaf and "" or self.peer:pending()
-  self.reader:feed(bytes)
-  return bytes ~= ""
+  if self.is_deaf then return false end
+  return drain(self.peer, function(bytes) self.reader:feed(bytes) end)
 end
 
 --- Sends, and takes all that follows.
@@ -147,10 +159,9 @@ function client:push()
 end
 
 function client:pull()
-  local bytes = self.is_deaf and "" or self.peer:pending()
-  if bytes ~= "" then self.client:feed(bytes, self.host.now) end
+  local moved = not self.is_deaf and drain(self.peer, function(bytes) self.client:feed(bytes, self.host.now) end)
   self:take()
-  return bytes ~= ""
+  return moved
 end
 
 --- Takes what has come back: returns[call] = { messages..., status =, text = }.
