@@ -228,15 +228,6 @@ describe("Election", function()
       client:cancel(call)
     end)
 
-    it("tells several", function()
-      local calls = { observe("all"), observe("all"), observe("all") }
-      ask("Campaign", { name = "all", lease = grant(), value = "x" })
-      for _, call in ipairs(calls) do
-        assert.same({ "x" }, (told(call, 1)))
-        client:cancel(call)
-      end
-    end)
-
     it("leaves nothing behind when it is cancelled, or its client goes", function()
       local call = observe("left")
       other:begin_message(ELECTION .. "Observe", { name = "left" })
