@@ -582,12 +582,7 @@ end)
 describe("a fork #slow", function()
   it("leaves a client to both processes, which dial anew in the child", function()
     local peer = server.start { kind = "keywatch", is_in_memory = true }
-    local status, printed = program.run(([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      local core = require "keywatch.core"
-      local keywatch = require "keywatch"
-      io.stdout:setvbuf("no")
+    local status, printed = program.run_forking(([[
       local used, unused = keywatch.connect(%q), keywatch.connect(%q)
       used:put("before", "")
       local w = used:watch("w", { prefix = true })
@@ -614,12 +609,7 @@ describe("a fork #slow", function()
 
   it("leaves what a watch reads of what exists to both, and how the client stands", function()
     local peer = server.start { kind = "keywatch", is_in_memory = true }
-    local status, printed = program.run(([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      local core = require "keywatch.core"
-      local keywatch = require "keywatch"
-      io.stdout:setvbuf("no")
+    local status, printed = program.run_forking(([[
       local who, told = "parent", {}
       local client = keywatch.connect(%q, { on_state = function(state) table.insert(told, state.state) end })
       for i = 1, 1500 do assert(client:put(("k%%04d"):format(i), "")) end

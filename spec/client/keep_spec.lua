@@ -625,12 +625,7 @@ end)
 describe("a kept lease of a client, after a fork #slow", function()
   it("is the parent's", function()
     local peer = server.start { kind = "keywatch", is_in_memory = true }
-    local status, printed = program.run(([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      local core = require "keywatch.core"
-      local keywatch = require "keywatch"
-      io.stdout:setvbuf("no")
+    local status, printed = program.run_forking(([[
       local client = keywatch.connect(%q)
       local lease = client:lease(2, { id = 5 }):keep()
       local by_id = client:lease_by_id(5):keep()

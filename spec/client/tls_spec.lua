@@ -498,12 +498,7 @@ describe("a program", function()
   end)
 
   it("forks, and both go on with the client #slow", function()
-    local status, printed = program.run(([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      local core = require "keywatch.core"
-      local keywatch = require "keywatch"
-      io.stdout:setvbuf("no")
+    local status, printed = program.run_forking(([[
       local server = assert(keywatch.serve { thread = true, open = {}, listen = "https://127.0.0.1:0",
         tls = { cert = %q, key = %q } })
       local client = assert(keywatch.connect(server:addresses()[1], { tls = { ca = %q } }))
