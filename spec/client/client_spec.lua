@@ -402,41 +402,6 @@ local function specs_of(kind, tag)
       assert.equal(put.revision + 1, client:range("large").revision)
     end)
 
-    it("keeps to prefixes that end in the largest byte", function()
-      for _, key in ipairs { "a\254", "a\255", "a\255\255b", "b", "\255", "\255\255" } do client:put(key, "") end
-      assert.equal("a\255 a\255\255b", answer.keys(client:range("a\255", { prefix = true })))
-      assert.equal("\255 \255\255", answer.keys(client:range("\255", { prefix = true })))
-      assert.equal(2, client:delete("\255", { prefix = true }).deleted)
-      assert.equal(4, client:range("", { prefix = true }).count)
-    end)
-
-    it("reads pages at one revision, while others write", function()
-      local other = connect(peer.url)
-      for i = 1, 25 do client:put(("k%02d"):format(i), "old") end
-      local n = 0
-      for kv in client:each("k", { prefix = true, page = 10 }) do
-        n = n + 1
-        assert.same({ ("k%02d"):format(n), "old" }, { kv.key, kv.value })
-        other:put(("k%02d"):format(26 - n), "new")
-        other:put("k new " .. n, "")
-      end
-      assert.equal(25, n)
-    end)
-
-    it("has leases", function()
-      local lease = client:lease(100)
-      client:put("a", "", { lease = lease })
-      assert.equal(100, lease:keepalive())
-      assert.is_true(lease:remaining() <= 100 and lease:remaining() > 50)
-      assert.same({ "a" }, client:lease_by_id(lease.id):keys())
-      assert.equal(lease.id, client:get("a").lease)
-      assert(lease:revoke())
-      assert.is_nil(client:get("a"))
-      assert.equal("lease_not_found", code(lease:keepalive()))
-      assert.equal("lease_not_found", code(lease:remaining()))
-      assert.equal("lease_not_found", code(lease:revoke()))
-    end)
-
     it("serves many tasks at once", function()
       keywatch.run(function()
         local tasks = {}
@@ -449,28 +414,6 @@ local function specs_of(kind, tag)
         for i = 1, 200 do assert.same({ true, tostring(i) }, { tasks[i]:join() }) end
       end)
       assert.equal(200, client:range("k", { prefix = true, count_only = true }).count)
-    end)
-
-    it("serves many watches and tasks that read them", function()
-      keywatch.run(function()
-        local tasks = {}
-        for i = 1, 100 do
-          local watch = client:watch("k" .. i)
-          tasks[i] = keywatch.spawn(function() return watch:next().value end)
-        end
-        for i = 100, 1, -1 do client:put("k" .. i, tostring(i)) end
-        for i = 1, 100 do assert.same({ true, tostring(i) }, { tasks[i]:join() }) end
-      end)
-    end)
-
-    it("is one of several in a process", function()
-      local other = connect(peer.url)
-      local watch = other:watch("a")
-      local revision = client:put("a", "1").revision
-      assert.equal(("put a %d"):format(revision), events.text(watch:next()))
-      client:close()
-      assert.equal("1", other:get("a").value)
-      assert.is_nil(watch:error())
     end)
 
     -- Any method ------------------------------------------------------------------------------------------------------
@@ -639,12 +582,7 @@ end)
 describe("a fork #slow", function()
   it("leaves a client to both processes, which dial anew in the child", function()
     local peer = server.start { kind = "keywatch", is_in_memory = true }
-    local status, printed = program.run(([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      local core = require "keywatch.core"
-      local keywatch = require "keywatch"
-      io.stdout:setvbuf("no")
+    local status, printed = program.run_forking(([[
       local used, unused = keywatch.connect(%q), keywatch.connect(%q)
       used:put("before", "")
       local w = used:watch("w", { prefix = true })
@@ -671,12 +609,7 @@ describe("a fork #slow", function()
 
   it("leaves what a watch reads of what exists to both, and how the client stands", function()
     local peer = server.start { kind = "keywatch", is_in_memory = true }
-    local status, printed = program.run(([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      local core = require "keywatch.core"
-      local keywatch = require "keywatch"
-      io.stdout:setvbuf("no")
+    local status, printed = program.run_forking(([[
       local who, told = "parent", {}
       local client = keywatch.connect(%q, { on_state = function(state) table.insert(told, state.state) end })
       for i = 1, 1500 do assert(client:put(("k%%04d"):format(i), "")) end

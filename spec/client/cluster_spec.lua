@@ -8,7 +8,8 @@ local imposter = require "spec.support.imposter"
 local network = require "spec.support.network"
 local secure = require "spec.support.secure"
 
-local PATIENCE = network.PATIENCE
+local PATIENCE, await, written_by = network.PATIENCE, network.await, network.written_by
+local through_each_door = network.through_each_door
 local KV, WATCH = "/etcdserverpb.KV/", "/etcdserverpb.Watch/Watch"
 local RANGE, PUT, STATUS = KV .. "Range", KV .. "Put", "/etcdserverpb.Maintenance/Status"
 local MEMBERS, AUTHENTICATE = "/etcdserverpb.Cluster/MemberList", "/etcdserverpb.Auth/Authenticate"
@@ -85,31 +86,6 @@ local function calls_of(peer, path)
     if call.path == path then list[#list + 1] = call end
   end
   return list
-end
-
---- Turns the loop until it is so.
-local function await(is_so)
-  local deadline = keywatch.now() + PATIENCE
-  while not is_so() do
-    assert(keywatch.now() < deadline, "it never came")
-    keywatch.sleep(0.001)
-  end
-end
-
---- Runs fn at top level, and in a task.
-local function through_each_door(name, fn)
-  it(name .. ", at top level", fn)
-  it(name .. ", in a task", function() keywatch.run(fn) end)
-end
-
---- Runs fn, and returns what was written to stderr meanwhile.
-local function written_by(fn)
-  local stderr, text = io.stderr, ""
-  rawset(io, "stderr", { write = function(_, part) text = text .. part end })
-  local ok, err = pcall(fn)
-  rawset(io, "stderr", stderr)
-  if not ok then error(err, 0) end
-  return text
 end
 
 local function listed(...)

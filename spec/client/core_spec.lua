@@ -4,7 +4,6 @@ local core = require "keywatch.core"
 
 local h2 = require "spec.support.h2"
 local hand = require "spec.support.hand"
-local pair = require "spec.support.pair"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
@@ -872,103 +871,6 @@ describe("a client's Watch call", function()
     assert.is_false(subscribe():attach(client, 99))
     local unary = client:call("/spec/Call")
     assert.is_false(subscribe():attach(client, unary))
-  end)
-end)
-
-describe("a client's Watch call to a server of this process", function()
-  local host, client, call
-
-  before_each(function()
-    host = pair.host()
-    client = host:client().client
-    call = client:watch(nil, 2 ^ 26)
-  end)
-
-  after_each(function() host:close() end)
-
-  local function attach(tag, options)
-    local sub = core.subscription(tag, "k", options or {})
-    assert.is_true(sub:attach(client, call))
-    host:pump()
-    return sub
-  end
-
-  local function put(n, value)
-    for _ = 1, n do host.store:put("k", value or "v") end
-    host:pump()
-  end
-
-  local function revisions(from, to)
-    local list = {}
-    for revision = from, to do list[#list + 1] = revision end
-    return list
-  end
-
-  it("tells each of its watches what it asked for", function()
-    put(3)
-    local past, present, silent = attach(1, { start_revision = 2 }), attach(2), attach(3, { no_put = true })
-    put(2)
-    host.store:delete("k")
-    host:pump()
-    assert.same(revisions(2, 7), take(past))
-    assert.same(revisions(5, 7), take(present))
-    assert.same({ 7 }, take(silent))
-  end)
-
-  it("tells what is large in pieces, and all of it", function()
-    put(60, ("v"):rep(100000))
-    local past = attach(1, { start_revision = 2, max_bytes = 2 ^ 26 })
-    assert.same(revisions(2, 61), take(past))
-  end)
-
-  it("tells all to one who reads late, by whatever calls", function()
-    local slow, quick = attach(1, { start_revision = 2, max_bytes = 50000 }), attach(2)
-    local told, turns = {}, 0
-    for _ = 1, 20 do
-      put(10, ("v"):rep(3000))
-      assert.equal(10, #take(quick))
-    end
-    while #told < 200 do
-      local state, _, is_lagging, has_room = slow:state()
-      if state == "idle" and is_lagging and has_room then
-        assert.is_true(slow:attach(client, (client:watch(nil, 2 ^ 26))))
-      end
-      host:pump()
-      for _, revision in ipairs(take(slow)) do told[#told + 1] = revision end
-      turns = turns + 1
-      assert(turns < 100, "there is no end")
-    end
-    assert.same(revisions(2, 201), told)
-  end)
-
-  it("tells what was compacted", function()
-    put(9)
-    host.store:compact(5)
-    local past, present = attach(1, { start_revision = 2 }), attach(2)
-    put(1)
-    assert.same({ { "compacted", 5 } }, take(past))
-    assert.same({ 11 }, take(present))
-  end)
-
-  it("tells how far it has come to one who asks", function()
-    local one = attach(1)
-    host.store:put("other", "v")
-    host:pump()
-    client:trust(call)
-    client:ask(call)
-    host:pump()
-    assert.same({ { "progress", 2 } }, take(one))
-  end)
-
-  it("goes on elsewhere after the server has drained", function()
-    local one = attach(1)
-    put(2)
-    host.server:drain(5, host.now)
-    host:pump()
-    put(1)
-    assert.equal("idle", (one:state()))
-    assert.is_nil((client:watch(nil, 1)))
-    assert.same({ 2, 3 }, take(one))
   end)
 end)
 

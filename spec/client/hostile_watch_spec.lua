@@ -131,13 +131,6 @@ describe("a watch of a hostile server", function()
     expect_recovery(connect())
   end)
 
-  it("is ended without a reason: it goes on, where it was", function()
-    local client = told { created(5), events(0, 6), { header = header(6), watch_id = 0, canceled = true },
-      { receive = true }, created(6, 1), events(1, 7) }
-    assert.same({ 6, 7 }, revisions(assert(client:watch("a")), 2))
-    assert.equal(7, peer:look "calls[1].messages[2].create_request.start_revision")
-  end)
-
   it("is told of what nobody asked for, and fails: nothing that this server says is believed", function()
     for _, lie in ipairs {
       { created(5, 1) },                                        -- nobody has asked for another
@@ -155,34 +148,6 @@ describe("a watch of a hostile server", function()
       peer:close()
       peer = imposter.start { ["*"] = { "status", 12 } }
     end
-  end)
-
-  it("is given an id that is in use", function()
-    local client = told({ created(5), { receive = true }, created(5) }, { created(9), events(0, 10) })
-    local one = assert(client:watch("a"))
-    expect_error("malformed", "the server's answer is malformed", client:watch("b"))
-    expect_error("malformed", "the server's answer is malformed", one:next(PATIENT))
-    assert.same({ 10 }, revisions(assert(client:watch("a")), 1))
-  end)
-
-  it("is not troubled by what concerns others", function()
-    local client = told { events(0, 4), events(77, 3), created(5), events(77, 6), events(-1, 6), events(0, 6),
-      { header = header(9), watch_id = 78, canceled = true, cancel_reason = "no" },
-      { header = header(9), watch_id = 79 }, events(0, 7) }
-    assert.same({ 6, 7 }, revisions(assert(client:watch("a")), 2))
-  end)
-
-  it("is told the same again, and progress that goes back: neither is passed on", function()
-    local client = told { created(5), events(0, 6, 7), events(0, 6), events(0, 7, 7, 8),
-      { header = header(4), watch_id = 0 }, { header = header(8), watch_id = 0 }, { header = header(3), watch_id = -1 },
-      events(0, 8), events(0, 9), { header = header(20), watch_id = 0 }, events(0, 15), events(0, 21) }
-    local one = assert(client:watch("a", { progress = true }))
-    local list = {}
-    for i = 1, 7 do
-      local found = assert(one:next(PATIENT))
-      list[i] = found.type == "progress" and -found.revision or found.mod_revision
-    end
-    assert.same({ 6, 7, 8, -8, 9, -20, 21 }, list)
   end)
 
   it("goes on elsewhere after a reset, and does not ask too often", function()

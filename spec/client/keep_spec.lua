@@ -3,6 +3,7 @@
 local core = require "keywatch.core"
 local drivers = require "keywatch.task.driver"
 local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
 
 local code = require("spec.support.answer").code
 local imposter = require "spec.support.imposter"
@@ -10,23 +11,13 @@ local network = require "spec.support.network"
 local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
 local program = require "spec.support.program"
-local proxy = require "spec.support.proxy"
 local server = require "spec.support.server"
 
 local KEEP, GRANT = "/etcdserverpb.Lease/LeaseKeepAlive", "/etcdserverpb.Lease/LeaseGrant"
 local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
-local SEED, IS_FAST, PATIENCE = network.SEED, network.IS_FAST, network.PATIENCE / 2
+local SEED, IS_FAST, PATIENCE, await = network.SEED, network.IS_FAST, network.PATIENCE / 2, network.await
 local SHORT = 2 -- seconds: the shortest lease that servers grant
 local LONG = 600
-
---- Turns the loop until it is so.
-local function await(is_so)
-  local deadline = keywatch.now() + PATIENCE
-  while not is_so() do
-    assert(keywatch.now() < deadline, "it never came")
-    keywatch.sleep(0.001)
-  end
-end
 
 --- Collects all garbage, and lets the loop close what finalizers have left.
 local function collect()
@@ -76,41 +67,24 @@ after_each(network.finish)
 
 network.of_each(function(kind, tag)
   describe(("a kept lease of a client of %s %s #slow"):format(kind, tag), function()
-    local s, direct
+    local s, direct, client
 
     setup(function() s = network.serve(kind) end)
     teardown(function() s:stop() end)
-    before_each(function() direct = network.connect(s.url) end)
+    before_each(function() direct, client = network.connect(s.url), network.connect(s.url) end)
 
-    it("lives longer than its time", function()
-      local client = network.connect(s.url)
+    it("lives longer than its time, until another client revokes it", function()
       local lease = assert(client:lease(SHORT)):keep()
       assert(client:put("a", "1", { lease = lease }))
       assert.equal("timeout", code(lease:lost(SHORT * 1.25)))
       assert.is_nil(lease:error())
       assert(direct:lease_by_id(lease.id):remaining())
       assert.equal("1", direct:get("a").value)
-    end)
-
-    it("is lost when another client revokes it, and at once when this one does", function()
-      keywatch.run(function()
-        local client = network.connect(s.url)
-        local lease, other = assert(client:lease(SHORT)):keep(), assert(client:lease(LONG)):keep()
-        local third = assert(client:lease(LONG)):keep()
-        assert(direct:lease_by_id(lease.id):revoke())
-        expect_lost(lease, "it has expired, or was revoked")
-        local task = keywatch.spawn(function() return other:lost() end)
-        assert(other:revoke())
-        assert.equal("lost", select(2, task:join()).code)
-        expect_lost(other, "it was revoked")
-        assert(client:lease_by_id(third.id):revoke())
-        expect_lost(third, "it was revoked")
-        assert.equal("lease_not_found", code(third:revoke()))
-      end)
+      assert(direct:lease_by_id(lease.id):revoke())
+      expect_lost(lease, "it has expired, or was revoked")
     end)
 
     it("is lost at once when a renewal by hand finds it gone", function()
-      local client = network.connect(s.url)
       local lease = assert(client:lease(LONG)):keep()
       assert.equal(LONG, lease:keepalive())
       assert(direct:lease_by_id(lease.id):revoke())
@@ -120,139 +94,146 @@ network.of_each(function(kind, tag)
     end)
 
     it("is found out about, if only its id is known", function()
-      local client = network.connect(s.url)
       local lease = assert(direct:lease(LONG))
       local same = client:lease_by_id(lease.id):keep()
       await_answer(same)
       assert.equal(LONG, same.hold.kept.ttl)
       expect_lost(client:lease_by_id(4711):keep(), "it has expired, or was revoked")
     end)
+  end)
+end)
 
-    it("expires after it was orphaned, and after its object was dropped", function()
-      local client = network.connect(s.url)
-      local orphan = assert(client:lease(SHORT)):keep()
-      local id
-      do
-        local dropped = assert(client:lease(SHORT)):keep()
-        id = dropped.id
-        await_renewal(dropped)
-      end
-      local task = keywatch.spawn(function() return orphan:lost() end)
-      keywatch.sleep(0.01)
-      orphan:orphan()
-      local _, lost, err = task:join()
-      assert.same({ nil, "closed" }, { lost, err.code })
-      await(function()
-        collect()
-        return code(direct:lease_by_id(id):remaining()) == "lease_not_found"
-          and code(direct:lease_by_id(orphan.id):remaining()) == "lease_not_found"
-      end)
-      assert.equal(0, client:state().leases.open)
+describe("a kept lease of a client in virtual time #plain", function() -- there is no TLS
+  --- Runs fn(world, client, direct) in a world: two clients of its server.
+  local function test(name, fn)
+    it(name, function()
+      testing.run(function(world) fn(world, world:client(), world:client()) end)
     end)
+  end
 
-    it("lives through connections that are cut", function()
-      local p = proxy.start(s.url)
-      local client = network.connect(p.url)
-      local lease = assert(client:lease(LONG)):keep()
-      for _, how in ipairs { "close", "reset", "close" } do
-        hurry(lease)
-        await_renewal(lease)
-        p:cut { how = how }
-      end
+  test("is lost at once when its own client revokes it", function(_, client)
+    local other, third = assert(client:lease(LONG)):keep(), assert(client:lease(LONG)):keep()
+    local task = keywatch.spawn(function() return other:lost() end)
+    assert(other:revoke())
+    assert.equal("lost", select(2, task:join()).code)
+    expect_lost(other, "it was revoked")
+    assert(client:lease_by_id(third.id):revoke())
+    expect_lost(third, "it was revoked")
+    assert.equal("lease_not_found", code(third:revoke()))
+  end)
+
+  test("expires after it was orphaned, and after its object was dropped", function(_, client, direct)
+    local orphan = assert(client:lease(SHORT)):keep()
+    local id
+    do
+      local dropped = assert(client:lease(SHORT)):keep()
+      id = dropped.id
+      await_renewal(dropped)
+    end
+    local task = keywatch.spawn(function() return orphan:lost() end)
+    keywatch.sleep(0.01)
+    orphan:orphan()
+    local _, lost, err = task:join()
+    assert.same({ nil, "closed" }, { lost, err.code })
+    await(function()
+      collect()
+      keywatch.sleep(SHORT)
+      return code(direct:lease_by_id(id):remaining()) == "lease_not_found"
+        and code(direct:lease_by_id(orphan.id):remaining()) == "lease_not_found"
+    end)
+    assert.equal(0, client:state().leases.open)
+  end)
+
+  test("lives through connections that are cut", function(world, client)
+    local lease = assert(client:lease(LONG)):keep()
+    for _ = 1, 4 do
       hurry(lease)
       await_renewal(lease)
-      assert.same({ open = 1, waiting = 0 }, client:state().leases)
-    end)
+      world:cut(client)
+    end
+    hurry(lease)
+    await_renewal(lease)
+    assert.same({ open = 1, waiting = 0 }, client:state().leases)
+  end)
 
-    it("is lost if the server cannot be reached in time", function()
-      local p = proxy.start(s.url)
-      local client = network.connect(p.url)
+  for how, words in pairs { stop = "http://127.0.0.1:2379", isolate = "has not answered" } do
+    test("is lost if its server cannot be reached in time, and says so: " .. how, function(world)
+      local client = world:client { keepalive = 1000 }
       local lease = assert(client:lease(SHORT)):keep()
-      p:refuse()
-      p:cut()
+      await_renewal(lease)
+      world.server[how](world.server)
       local err = expect_lost(lease, "it could not be renewed in time: ")
-      assert.is_truthy(err.message:find(p.address, 1, true), err.message)
+      assert.is_truthy(err.message:find(words, 1, true), err.message)
       assert.equal(0, client:state().leases.open)
     end)
+  end
 
-    it("is lost if the server is silent, and says so", function()
-      local p = proxy.start(s.url)
-      local client = network.connect(p.url, { timeout = PATIENCE })
-      local lease = assert(client:lease(SHORT)):keep()
-      p:stall()
-      local err = expect_lost(lease, "it could not be renewed in time: ")
-      assert.is_truthy(err.message:find("has not answered", 1, true), err.message)
-    end)
+  test("leaves a server that is silent, before pings tell that", function(world)
+    local first = world.server
+    local other = assert(keywatch.serve { store = first.store, listen = "http://127.0.0.1:2380",
+      cluster_token = "server 1" })
+    local client = keywatch.connect({ first.url, "http://127.0.0.1:2380" }, { keepalive = 1000 })
+    local lease = assert(client:lease(6)):keep()
+    assert.equal(first.url, client:state().endpoint)
+    first:isolate()
+    await_renewal(lease)
+    assert.equal("http://127.0.0.1:2380", client:state().endpoint)
+    client:close()
+    other:close()
+  end)
 
-    it("leaves a member that is silent, before pings tell that", function()
-      local first, second = proxy.start(s.url), proxy.start(s.url)
-      local client = network.connect({ first.url, second.url }, { timeout = PATIENCE, keepalive = 1000 })
-      local lease = assert(client:lease(SHORT)):keep()
-      assert.equal(first.url, client:state().endpoint)
-      first:stall()
-      await_renewal(lease)
-      assert.equal(second.url, client:state().endpoint)
-      second:stall()
-      first:resume()
-      await_renewal(lease)
-      assert.equal(first.url, client:state().endpoint)
-    end)
-
-    it("is one of many on one connection, whatever happens to that", function()
-      local p = proxy.start(s.url)
-      local client = network.connect(p.url)
-      local random = new_random(SEED)
-      local leases, revoked = {}, {}
-      local acts = {}
-      function acts.keep(lease) lease:keep() end
-      function acts.hurry(lease)
-        if lease.hold and not lease.hold.is_over and not lease:error() then hurry(lease) end
+  test("is one of many on one connection, whatever happens to that", function(world, client, direct)
+    local random = new_random(SEED)
+    local leases, revoked = {}, {}
+    local acts = {}
+    function acts.keep(lease) lease:keep() end
+    function acts.hurry(lease)
+      if lease.hold and not lease.hold.is_over and not lease:error() then hurry(lease) end
+    end
+    function acts.orphan(lease) lease:orphan() end
+    function acts.again(lease, i) leases[i] = client:lease_by_id(lease.id):keep() end
+    function acts.revoke(lease)
+      if revoked[lease.id] or random:one_in(4) then return false end
+      assert(direct:lease_by_id(lease.id):revoke())
+      revoked[lease.id] = true
+    end
+    function acts.cut() world:cut(client) end
+    function acts.stall() world:isolate(client) end
+    function acts.resume() world:join(client) end
+    function acts.pass() keywatch.sleep(random:between(0, 3) / 1000) end
+    for i = 1, 30 do leases[i] = assert(client:lease(LONG)) end
+    local names = {}
+    for name in pairs(acts) do names[#names + 1] = name end
+    occurrences.await(names, IS_FAST and 200 or 1500, function()
+      local i = random:between(1, #leases)
+      local name = random:weighted {
+        { 8, "keep" }, { 12, "hurry" }, { 4, "orphan" }, { 4, "again" }, { 1, "revoke" }, { 1, "cut" },
+        { 1, "stall" }, { 3, "resume" }, { 10, "pass" },
+      }
+      local has_acted = acts[name](leases[i], i) ~= false
+      local keeper = client.transport.keeper
+      local n, waiting = 0, 0
+      for id, kept in pairs(keeper.by_id) do
+        assert(id == kept.id and not kept.err, kept.err)
+        n, waiting = n + 1, waiting + (kept.place and 1 or 0)
+        assert(not kept.place or keeper.queue[kept.place] == kept and not kept.call)
+        assert(keeper.timers.heap[kept.timer.at] == kept.timer)
       end
-      function acts.orphan(lease) lease:orphan() end
-      function acts.again(lease, i) leases[i] = client:lease_by_id(lease.id):keep() end
-      function acts.revoke(lease)
-        if revoked[lease.id] or random:one_in(4) then return false end
-        assert(direct:lease_by_id(lease.id):revoke())
-        revoked[lease.id] = true
-      end
-      function acts.cut() p:cut { how = random:pick { "close", "reset" } } end
-      function acts.stall() p:stall() end
-      function acts.resume() p:resume() end
-      function acts.pass() keywatch.sleep(random:between(0, 3) / 1000) end
-      for i = 1, 30 do leases[i] = assert(client:lease(LONG)) end
-      local names = {}
-      for name in pairs(acts) do names[#names + 1] = name end
-      occurrences.await(names, IS_FAST and 200 or 1500, function()
-        local i = random:between(1, #leases)
-        local name = random:weighted {
-          { 8, "keep" }, { 12, "hurry" }, { 4, "orphan" }, { 4, "again" }, { 1, "revoke" }, { 1, "cut" },
-          { 1, "stall" }, { 3, "resume" }, { 10, "pass" },
-        }
-        local has_acted = acts[name](leases[i], i) ~= false
-        local keeper = client.transport.keeper
-        local n, waiting = 0, 0
-        for id, kept in pairs(keeper.by_id) do
-          assert(id == kept.id and not kept.err, kept.err)
-          n, waiting = n + 1, waiting + (kept.place and 1 or 0)
-          assert(not kept.place or keeper.queue[kept.place] == kept and not kept.call)
-          assert(keeper.timers.heap[kept.timer.at] == kept.timer)
-        end
-        assert.same({ n, waiting, n }, { keeper.count, keeper.waiting, #keeper.timers.heap })
-        return has_acted and name or nil
+      assert.same({ n, waiting, n }, { keeper.count, keeper.waiting, #keeper.timers.heap })
+      return has_acted and name or nil
+    end)
+    world:join(client)
+    for i, lease in ipairs(leases) do
+      lease:orphan()
+      leases[i] = client:lease_by_id(lease.id):keep()
+    end
+    for _, lease in ipairs(leases) do
+      await(function()
+        acts.hurry(lease) -- an answer from before the revocation may be under way
+        return not revoked[lease.id] or lease:error()
       end)
-      p:resume()
-      for i, lease in ipairs(leases) do
-        lease:orphan()
-        leases[i] = client:lease_by_id(lease.id):keep()
-      end
-      for _, lease in ipairs(leases) do
-        await(function()
-          acts.hurry(lease) -- an answer from before the revocation may be under way
-          return not revoked[lease.id] or lease:error()
-        end)
-        if revoked[lease.id] then expect_lost(lease) else await_answer(lease) end
-      end
-    end)
+      if revoked[lease.id] then expect_lost(lease) else await_answer(lease) end
+    end
   end)
 end)
 
@@ -644,12 +625,7 @@ end)
 describe("a kept lease of a client, after a fork #slow", function()
   it("is the parent's", function()
     local peer = server.start { kind = "keywatch", is_in_memory = true }
-    local status, printed = program.run(([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      local core = require "keywatch.core"
-      local keywatch = require "keywatch"
-      io.stdout:setvbuf("no")
+    local status, printed = program.run_forking(([[
       local client = keywatch.connect(%q)
       local lease = client:lease(2, { id = 5 }):keep()
       local by_id = client:lease_by_id(5):keep()

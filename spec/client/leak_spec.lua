@@ -12,7 +12,6 @@ local server = require "spec.support.server"
 
 -- Where the memory of the process says nothing, that of Lua is looked at, which is known to the byte.
 local FACTOR = require("spec.support.dose").factor * (resident.is_telling and 1 or 0.2)
-local DOSES = 3 -- after one to warm up
 local EVENTS, WATCHES, CALLS = 28000 * FACTOR, 2800 * FACTOR, 5000 * FACTOR
 local CONNECTIONS = 30 * FACTOR
 local KIB, MIB = 1024, 1024 * 1024
@@ -23,30 +22,7 @@ local PATIENT = 30 -- seconds
 describe("a client that is used for long #slow", function()
   local client
 
-  local function resident_after(dose)
-    dose()
-    collectgarbage()
-    collectgarbage()
-    return resident.now(), collectgarbage("count") * KIB
-  end
-
-  --- As in spec/hostile/leak_spec.lua: the dose that leaves the least is the one that counts.
-  local function expect_flat(name, n, dose)
-    local before, heap_before = resident_after(dose)
-    local last, least = before, math.huge
-    local last_heap, least_heap = heap_before, math.huge
-    for _ = 1, DOSES do
-      local now, heap = resident_after(dose)
-      least, last = math.min(least, now - last), now
-      least_heap, last_heap = math.min(least_heap, heap - last_heap), heap
-    end
-    print(("  %d %s leave %.0f KiB beside %.1f MiB, %.0f KiB of them Lua's"):format(DOSES * n, name,
-      (last - before) / KIB, before / MIB, (last_heap - heap_before) / KIB))
-    if resident.is_telling then
-      assert.is_true(DOSES * least <= FLAT, ("%.0f bytes are left by every dose"):format(least))
-    end
-    assert.is_true(DOSES * least_heap <= FLAT_HEAP, ("%.0f bytes of Lua's are left by every dose"):format(least_heap))
-  end
+  local function expect_flat(name, n, dose) resident.expect_flat(name, n, dose, FLAT, FLAT_HEAP) end
 
   describe("with a server", function()
     local peer

@@ -1,7 +1,8 @@
---- Clients of a server in the same process, which does what a spec wants of it at the right moment.
+--- Clients of a server in the same process, in virtual time. The server does what a spec wants at the right moment.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
 
 local code = require("spec.support.answer").code
 
@@ -9,25 +10,21 @@ local PATIENCE = 60 -- seconds
 local LOCAL = "http://127.0.0.1:0"
 local N = 2500      -- keys, on several pages
 
-describe("a client", function()
-  local store, server, clients
+describe("a client #plain", function() -- there is no TLS in virtual time
+  local world, store, server
 
   before_each(function()
-    store, clients = keywatch.open(), {}
+    world, store = testing.world(), keywatch.open()
     server = assert(keywatch.serve { store = store, listen = LOCAL })
   end)
 
   after_each(function()
-    for _, client in ipairs(clients) do client:close() end
     server:close()
     store:close()
+    world:close()
   end)
 
-  local function connect(opts, urls)
-    local client = keywatch.connect(urls or server:addresses()[1], opts)
-    table.insert(clients, client)
-    return client
-  end
+  local function connect(opts, urls) return keywatch.connect(urls or server:addresses()[1], opts) end
 
   local function key_of(i) return ("k%04d"):format(i) end
 

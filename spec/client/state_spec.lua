@@ -11,7 +11,7 @@ local program = require "spec.support.program"
 local proxy = require "spec.support.proxy"
 local states = require "keywatch.client.state"
 
-local PATIENCE = network.PATIENCE
+local PATIENCE, await, through_each_door = network.PATIENCE, network.await, network.through_each_door
 local NOBODY = "http://127.0.0.1:1"
 local RANGE, WATCH = "/etcdserverpb.KV/Range", "/etcdserverpb.Watch/Watch"
 
@@ -38,15 +38,6 @@ local function names(told)
   return list
 end
 
---- Turns the loop until it is so.
-local function await(is_so)
-  local deadline = keywatch.now() + PATIENCE
-  while not is_so() do
-    assert(keywatch.now() < deadline, "it never came")
-    keywatch.sleep(0.001)
-  end
-end
-
 local function await_state(client, name)
   await(function() return client:state().state == name end)
   return client:state()
@@ -55,12 +46,6 @@ end
 local function await_told(told, name)
   await(function() return told[1] and told[#told].state == name end)
   return told[#told]
-end
-
---- Runs fn at top level, and in a task.
-local function through_each_door(name, fn)
-  it(name .. ", at top level", fn)
-  it(name .. ", in a task", function() keywatch.run(fn) end)
 end
 
 before_each(network.begin)

@@ -66,15 +66,7 @@ local function try(client)
   return client:health({ timeout = ENOUGH })[1].err
 end
 
---- Runs fn, and returns what was written to stderr meanwhile.
-local function written_by(fn, ...)
-  local stderr, text = io.stderr, ""
-  rawset(io, "stderr", { write = function(_, part) text = text .. part end })
-  local ok, err = pcall(fn, ...)
-  rawset(io, "stderr", stderr)
-  if not ok then error(err, 0) end
-  return text
-end
+local written_by = require("spec.support.network").written_by
 
 local function write(to, text)
   local file = assert(io.open(to, "w"))
@@ -239,26 +231,12 @@ describe("a client refuses a server's certificate", function()
     end
   end
 
-  it("that has expired", function() expect_refused("expired", "has expired on 2021-01-01 00:00:00 UTC") end)
-  it("that is not valid yet", function() expect_refused("future", "is not valid before 2040-01-01") end)
-  it("that is for another name", function() expect_refused("other", "is for another name: it is for other.test") end)
-  it("that is for another address", function()
+  it("with the reason, and with the endpoint", function()
+    expect_refused("expired", "has expired on 2021-01-01 00:00:00 UTC")
+    expect_refused("other", "is for another name: it is for other.test")
     expect_refused("other", "is for another name: it is for other.test", nil, "127.0.0.1")
-  end)
-  it("that another authority has signed", function()
     expect_refused("strange", "is signed by an authority that is not trusted")
-  end)
-  it("that is signed by itself", function() expect_refused("self", "is self-signed") end)
-  it("that was revoked", function()
-    local url = serve("mallory")
-    local options = { ca = path "stranger.pem", crl = path "other_crl.pem", server_name = "alice.test" }
-    assert.matches("the server 'alice.test' was revoked", try(connect(url, options)).message, 1, true)
-    options.crl = path "crl.pem" -- of another authority
-    assert.is_nil(try(connect(url, options)))
-  end)
-  it("that only the system's authorities could vouch for", function()
-    local url = serve("server")
-    assert.matches("is signed by an authority that is not trusted", try(keep(keywatch.connect(url))).message, 1, true)
+    expect_refused("self", "is self-signed")
   end)
 
   it("at one address of a name, and says so if the other addresses fail in other ways", function()
@@ -520,12 +498,7 @@ describe("a program", function()
   end)
 
   it("forks, and both go on with the client #slow", function()
-    local status, printed = program.run(([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      local core = require "keywatch.core"
-      local keywatch = require "keywatch"
-      io.stdout:setvbuf("no")
+    local status, printed = program.run_forking(([[
       local server = assert(keywatch.serve { thread = true, open = {}, listen = "https://127.0.0.1:0",
         tls = { cert = %q, key = %q } })
       local client = assert(keywatch.connect(server:addresses()[1], { tls = { ca = %q } }))

@@ -5,11 +5,9 @@ local keywatch = require "keywatch"
 
 local owners = require "spec.support.owners"
 
-local SECONDS = 30 -- for what is certain to come
+local test = owners.test
 
-local function test(name, fn)
-  it(name, function() keywatch.run(fn) end)
-end
+local SECONDS = 30 -- for what is certain to come
 
 describe("An election", function()
   owners.each(function(with)

@@ -5,12 +5,9 @@ local keywatch = require "keywatch"
 
 local owners = require "spec.support.owners"
 
-local SECONDS = 30 -- for what is certain to come
+local test = owners.test
 
---- Runs a test in a task.
-local function test(name, fn)
-  it(name, function() keywatch.run(fn) end)
-end
+local SECONDS = 30 -- for what is certain to come
 
 describe("A lock", function()
   owners.each(function(with)

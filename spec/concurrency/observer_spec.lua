@@ -2,64 +2,11 @@
 
 local keywatch = require "keywatch"
 
-local new_random = require("spec.support.random").new
 local owners = require "spec.support.owners"
 
-local seed = tonumber(os.getenv("KW_SEED")) or os.time()
-local is_fast = require("spec.support.dose").is_small
+local test = owners.test
 
 local SECONDS = 30 -- for what is certain to come
-
-local function test(name, fn)
-  it(name, function() keywatch.run(fn) end)
-end
-
---- Makes random candidates come, change and go, several of them in one transaction, but at most one that is new: of two
--- keys that were created at one revision neither is older. Returns the list of all leaders: a name, and a value.
-local function play(owner, random, n)
-  local leaders, candidates, told = {}, {}, nil
-
-  local function look()
-    local oldest
-    for _, one in pairs(candidates) do
-      if not oldest or one.created < oldest.created then oldest = one end
-    end
-    local now = oldest and oldest.key .. "=" .. oldest.value .. "@" .. oldest.revision
-    if now and now ~= told then
-      leaders[#leaders + 1] = { oldest.key, oldest.value }
-      told = now
-    end
-  end
-
-  for i = 1, n do
-    local ops, changed, has_new = {}, {}, false
-    for _ = 1, random:between(1, 3) do
-      local key = "e/" .. random:between(1, 6)
-      if not changed[key] and (candidates[key] or not has_new) then
-        has_new = has_new or not candidates[key]
-        if candidates[key] and random:one_in(2) then
-          ops[#ops + 1] = { delete = key }
-          changed[key] = "delete"
-        else
-          ops[#ops + 1] = { put = key, value = tostring(i) }
-          changed[key] = "put"
-        end
-      end
-    end
-    local revision = assert(owner:txn { success = ops }).revision
-    for key, what in pairs(changed) do
-      local before = candidates[key]
-      if what == "delete" then
-        candidates[key] = nil
-      else
-        local created = before and before.created or revision
-        candidates[key] = { key = key, value = tostring(i), revision = revision, created = created }
-      end
-    end
-    look()
-  end
-  return leaders
-end
 
 describe("An observer", function()
   owners.each(function(with)
@@ -119,25 +66,6 @@ describe("An observer", function()
       keywatch.sleep(0)
       observer:close()
       assert.same({ true, nil }, { closed:join(SECONDS) })
-    end)
-
-    test("sees what a model of the candidates says", function()
-      local random = new_random(seed)
-      local observer = assert(with.other:election("e"):observe())
-      local reading = keywatch.spawn(function()
-        local seen = {}
-        for kv in observer:leaders() do
-          if kv.value == "end" then return seen end
-          seen[#seen + 1] = { kv.key, kv.value }
-        end
-      end)
-      local leaders = play(with.owner, random, is_fast and 100 or 300)
-      assert(with.owner:delete("e/", { prefix = true }))
-      assert(with.owner:put("e/end", "end"))
-      local _, seen = reading:join(SECONDS)
-      observer:close()
-      assert.same(leaders, seen)
-      assert(#leaders > 10, "there were few leaders: " .. #leaders)
     end)
   end)
 

@@ -6,13 +6,10 @@ local queue = require "keywatch.concurrency.queue"
 
 local owners = require "spec.support.owners"
 
+local test = owners.test
+
 local MANY = 60
 local SECONDS = 60 -- for what is certain to come
-
---- Runs a test in a task.
-local function test(name, fn)
-  it(name, function() keywatch.run(fn) end)
-end
 
 --- Begins calls of `take` in sessions of their own, and waits until all of them have their keys. Returns entries with
 -- session and task; the number of each call goes to the list `order` when it has its turn.

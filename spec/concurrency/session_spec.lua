@@ -4,11 +4,9 @@ local keywatch = require "keywatch"
 
 local owners = require "spec.support.owners"
 
-local SECONDS = 30 -- for what is certain to come
+local test = owners.test
 
-local function test(name, fn)
-  it(name, function() keywatch.run(fn) end)
-end
+local SECONDS = 30 -- for what is certain to come
 
 local function new_count()
   local count = 0

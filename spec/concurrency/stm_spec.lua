@@ -6,11 +6,7 @@ local virtual = require "keywatch.driver.virtual"
 
 local directory = require "spec.support.directory"
 local faces = require "spec.support.faces"
-local new_random = require("spec.support.random").new
-local occurrences = require "spec.support.occurrences"
 
-local seed = tonumber(os.getenv("KW_SEED")) or os.time()
-local is_fast = require("spec.support.dose").is_small
 
 local LEVELS = { "serializable_snapshot", "serializable", "repeatable_reads", "read_committed" }
 
@@ -399,52 +395,6 @@ local function specs(open)
     end)
     assert.equal("12", value_of(owner, "a"))
     assert.equal(2, attempts)
-  end)
-
-  --- Random transfers between accounts by many tasks, with waits in between.
-  local function transfer(random, level, n_tasks, n_transfers)
-    local accounts = {}
-    for i = 1, 5 do
-      accounts[i] = "account/" .. i
-      owner:put(accounts[i], "100")
-    end
-    local attempts = 0
-    local function work()
-      for _ = 1, n_transfers do
-        local from, to, amount = random:pick(accounts), random:pick(accounts), random:between(1, 30)
-        assert(owner:stm(function(tx)
-          attempts = attempts + 1
-          local balance = tonumber(tx:get(from).value)
-          if random:one_in(2) then keywatch.sleep(0) end
-          if balance < amount or from == to then return true end
-          tx:put(from, tostring(balance - amount))
-          tx:put(to, tostring(tonumber(tx:get(to).value) + amount))
-          return true
-        end, { isolation = level, prefetch = random:one_in(2) and { from, to } or nil }))
-      end
-    end
-    keywatch.run(function()
-      local tasks = {}
-      for i = 1, n_tasks do tasks[i] = keywatch.spawn(work) end
-      for _, task in ipairs(tasks) do assert(task:join()) end
-    end)
-    local sum = 0
-    for kv in owner:each("account/", { prefix = true }) do
-      assert(tonumber(kv.value) >= 0)
-      sum = sum + tonumber(kv.value)
-    end
-    return sum, attempts
-  end
-
-  it("keeps the sum of accounts through transfers of many tasks", function()
-    for _, level in ipairs { "serializable_snapshot", "serializable", "repeatable_reads" } do
-      local n_tasks, n_transfers = 8, is_fast and 5 or 25
-      occurrences.await({ "conflicts" }, 1, function(round)
-        local sum, attempts = transfer(new_random(seed + round), level, n_tasks, n_transfers)
-        assert.equal(500, sum, level)
-        return { conflicts = attempts - n_tasks * n_transfers }
-      end)
-    end
   end)
 end
 

@@ -24,13 +24,7 @@ end
 describe("a server under odd frames #once", function()
   local siege
 
-  setup(function() siege = attack.start() end)
-  before_each(function() siege:mark() end)
-  after_each(function() siege:disperse() end)
-
-  teardown(function()
-    if siege then siege:finish() end
-  end)
+  attack.for_each_test(function(one) siege = one end)
 
   describe("in a flood", function()
     -- CVE-2023-44487. Nothing obliges a server to bear it.

@@ -9,12 +9,12 @@ local attack = require "spec.support.attack"
 local frame = require "spec.support.frame"
 local process = require "spec.support.process"
 local raw = require "spec.support.raw"
+local resident = require "spec.support.resident"
 
 local FACTOR = require("spec.support.dose").factor
-local DOSES = 3 -- after one to warm up
 local REQUESTS, CONNECTIONS, WATCHERS = 30000 * FACTOR, 3000 * FACTOR, 30000 * FACTOR
 local FEWER = 6000 * FACTOR -- requests that cost more
-local KIB, MIB = 1024, 1024 * 1024
+local MIB = 1024 * 1024
 local FLAT = 1 * MIB -- 12 bytes lost with each request would be more
 
 describe("a server that is used for long #once", function()
@@ -44,23 +44,11 @@ describe("a server that is used for long #once", function()
     assert.matches((" %d succeeded, 0 failed"):format(requests), done:stdout())
   end
 
-  local function resident_after(dose)
-    dose()
-    siege:disperse()
-    return siege.peer:resident()
-  end
-
-  --- Once to warm up; then what the doses leave. What is lost is lost with every dose, so the one that leaves the least
-  -- is the one that counts: the others had more at once than any before.
   local function expect_flat(name, n, dose)
-    local before = resident_after(dose)
-    local last, least = before, math.huge
-    for _ = 1, DOSES do
-      local now = resident_after(dose)
-      last, least = now, math.min(least, now - last)
-    end
-    print(("  %d %s leave %d KiB beside %.1f MiB"):format(DOSES * n, name, (last - before) / KIB, before / MIB))
-    assert.is_true(DOSES * least <= FLAT, ("%d bytes are left by every dose"):format(least))
+    resident.expect_flat(name, n, dose, FLAT, nil, function()
+      siege:disperse()
+      return siege.peer:resident()
+    end)
     siege.witness:ask()
   end
 

@@ -21,9 +21,8 @@ local HANDSHAKE, ALERT, DATA = 22, 21, 23 -- types of records
 local FATAL, WARNING = "\2\40", "\1\90" -- alerts: handshake_failure, user_canceled
 local VERSIONS = { "TLS1.2", "TLS1.3" }
 local AT_ONCE = 20 -- connections
-local KIB, MIB = 1024, 1024 * 1024
+local KIB = 1024
 local CROWD = 1000 -- connections
-local STUCK = 14 * MIB -- as in spec/hostile/stuck_spec.lua, and the ciphertext of a connection
 
 package.loaded.luv = luv -- luv's loop turns the servers; each spec file has modules of its own
 
@@ -720,43 +719,5 @@ describe("a server with TLS in a crowd #once", function()
     assert.is_true(n_events - before >= 20, n_events - before)
     finish(burst)
     siege:expect_well(CROWD * 150 * KIB)
-  end)
-
-  it("holds back what a client does not read, and gives it whole at last", function()
-    local value = ("0123456789"):rep(20000)
-    for i = 1, 100 do
-      assert.is_string(siege.witness.client:call(raw.PUT, frame.put(("large/%03d"):format(i), value)))
-    end
-    siege:mark()
-    local stuck = raw.connect(port, { handle = secure(), is_stuck = true })
-    table.insert(siege.attackers, stuck)
-    local all = frame.new(frame.field(1, "large/") .. frame.field(2, "large0"))
-    for _ = 1, 5 do stuck:start(raw.RANGE, all) end
-    for _ = 1, 300 do siege.witness:ask() end
-    assert.is_true(siege.peer:peak() - siege.resident <= STUCK)
-    assert.same({}, stuck.counts)
-    stuck:read()
-    for id = 1, 9, 2 do
-      stuck:await(function() return stuck:has_ended_stream(id) end, "an answer")
-      assert.is_true(stuck:body(id):find(value, 1, true) ~= nil and #stuck:body(id) > 100 * #value)
-      stuck.streams[id].data = {}
-    end
-    siege:expect_well(STUCK)
-  end)
-
-  it("serves those who have waited for a descriptor that handshakes had taken", function()
-    siege:finish()
-    start_siege(64)
-    local burst = start("tls_burst", tostring(port), "100", authority, "half")
-    burst:expect("ready\n")
-    burst:write("go\n")
-    burst:expect("done\n")
-    raw.turn_until(function() return siege.peer:descriptors(64) == 64 end, "a want of descriptors")
-    for _ = 1, 20 do siege.witness:ask() end
-    local late = raw.connect(port, { handle = secure() })
-    table.insert(siege.attackers, late)
-    finish(burst)
-    assert.is_string(late:call(raw.RANGE, frame.range("witness")))
-    siege:expect_well(100 * 150 * KIB)
   end)
 end)

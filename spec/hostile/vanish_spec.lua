@@ -12,13 +12,7 @@ local AT_ONCE = 100         -- connections
 describe("a server whose clients vanish #once", function()
   local siege
 
-  setup(function() siege = attack.start() end)
-  before_each(function() siege:mark() end)
-  after_each(function() siege:disperse() end)
-
-  teardown(function()
-    if siege then siege:finish() end
-  end)
+  attack.for_each_test(function(one) siege = one end)
 
   --- Connects, sends some bytes, and goes as soon as the kernel has them.
   local function vanish_after(bytes, how)

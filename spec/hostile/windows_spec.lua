@@ -1,4 +1,4 @@
---- Windows that stay shut, or open by a byte: what waits for them is bounded, and comes when they open.
+--- Windows that stay shut, or open and shut: what waits for them is bounded, and comes when they open.
 
 local attack = require "spec.support.attack"
 local frame = require "spec.support.frame"
@@ -6,9 +6,8 @@ local raw = require "spec.support.raw"
 
 local KIB, MIB = 1024, 1024 * 1024
 
--- csrc/h2/session.c: answers that wait for the socket, before requests wait in turn; all answers that wait; and
--- messages that are torn.
-local MAX_QUEUED, MAX_WAITING, MAX_TORN = 4 * MIB, 64 * MIB, 64 * MIB
+-- csrc/h2/session.c: answers that wait for the socket, before requests wait in turn; and all answers that wait.
+local MAX_QUEUED, MAX_WAITING = 4 * MIB, 64 * MIB
 local STREAM = KIB     -- what an open stream costs, with a small request that waits
 local SLACK = 8 * MIB  -- what the allocator does not give back at once
 local MAX_WINDOW = 2 ^ 31 - 1
@@ -16,13 +15,7 @@ local MAX_WINDOW = 2 ^ 31 - 1
 describe("a server and windows #once", function()
   local siege
 
-  setup(function() siege = attack.start() end)
-  before_each(function() siege:mark() end)
-  after_each(function() siege:disperse() end)
-
-  teardown(function()
-    if siege then siege:finish() end
-  end)
+  attack.for_each_test(function(one) siege = one end)
 
   local function put(key, value)
     assert.is_string(siege.witness.client:call(raw.PUT, frame.put(key, value)))
@@ -60,36 +53,6 @@ describe("a server and windows #once", function()
     siege:expect_well(MAX_WAITING + n * STREAM + SLACK)
   end)
 
-  it("sends an answer byte by byte where that is what the window has", function()
-    local value = ("v"):rep(1000)
-    put("window/b", value)
-    local attacker = siege:by(raw.request(1, raw.RANGE, frame.range("window/b")), { window = 1 })
-    attacker.on_frame = function(kind, _, id)
-      if kind == raw.DATA then attacker:send(raw.window_update(id, 1)) end
-    end
-    expect_answers(attacker, 1, 1, value)
-    assert.is_true(attacker.counts[raw.DATA] >= 1000)
-    siege:expect_well(SLACK)
-  end)
-
-  it("sends as much as the connection's window has, and the rest when it opens", function()
-    local value = ("v"):rep(100000)
-    put("window/e", value)
-    local list = { raw.PREFACE .. raw.settings { { raw.INITIAL_WINDOW_SIZE, MAX_WINDOW } } }
-    for i = 1, 100 do list[i + 1] = raw.request(2 * i - 1, raw.RANGE, frame.range("window/e")) end
-    local attacker = siege:by(table.concat(list), { is_silent = true })
-    local came = 0
-    attacker.on_frame = function(kind, _, _, payload)
-      if kind == raw.DATA then came = came + #payload end
-    end
-    attacker:await(function() return came >= 65535 end, "what the window has")
-    await_sent(attacker)
-    assert.equal(65535, came)
-    attacker:send(raw.window_update(0, MAX_WINDOW - 65535))
-    expect_answers(attacker, 1, 199, value)
-    siege:expect_well(MAX_QUEUED + SLACK)
-  end)
-
   it("bears windows that open and shut a thousand times", function()
     local value = ("v"):rep(100000)
     put("window/c", value)
@@ -104,25 +67,6 @@ describe("a server and windows #once", function()
     attacker:send(raw.settings { { raw.INITIAL_WINDOW_SIZE, MAX_WINDOW } })
     expect_answers(attacker, 1, 199, value)
     siege:expect_well(MAX_QUEUED + SLACK)
-  end)
-
-  it("ends a call when all that a connection has torn is too much", function()
-    local most = 1000000
-    local half = frame.put("window/d", ("x"):rep(1500000)):sub(1, most)
-    local attacker = siege:by()
-    local window = 65535
-    attacker.on_frame = function(kind, _, id, payload)
-      if kind == raw.WINDOW_UPDATE and id == 0 then window = window + raw.number_of(payload) end
-    end
-    for i = 1, 80 do
-      attacker:await(function() return window >= most end, "room in the window")
-      window = window - most
-      attacker:send(raw.request(2 * i - 1, raw.PUT) .. raw.data(2 * i - 1, half))
-    end
-    attacker:await(function() return attacker:has_ended_stream(159) end, "an end of the last call")
-    assert.is_false(attacker:has_ended_stream(1))
-    assert.is_true(attacker.streams[159].headers[1]:find("\0018", 1, true) ~= nil) -- RESOURCE_EXHAUSTED
-    siege:expect_well(2 * MAX_TORN + SLACK) -- what gathers them grows by doubling
   end)
 
   it("keeps little of the messages that came torn on 20,000 streams", function()

@@ -69,26 +69,6 @@ describe("etcdctl #once", function()
       assert.equal("", ctl:must { "get", "get/c", "get/a" })
     end)
 
-    it("sorts by everything, both ways", function()
-      local function keys(...)
-        return (ctl:must { "get", "get/", "--prefix", "--keys-only", ... }:gsub("get/(%l)\n\n", "%1"))
-      end
-      assert.equal("cba", keys("--order=DESCEND"))
-      assert.equal("abc", keys("--order=ASCEND", "--sort-by=KEY"))
-      assert.equal("cba", keys("--order=ASCEND", "--sort-by=VALUE"))
-      assert.equal("abc", keys("--order=DESCEND", "--sort-by=VALUE"))
-      assert.equal("abc", keys("--order=ASCEND", "--sort-by=CREATE"))
-      assert.equal("cba", keys("--order=DESCEND", "--sort-by=CREATE"))
-      assert.equal("bca", keys("--order=ASCEND", "--sort-by=MODIFY"))
-      assert.equal("acb", keys("--order=DESCEND", "--sort-by=MODIFY"))
-      assert.equal("a", keys("--order=DESCEND", "--sort-by=VERSION", "--limit=1"))
-    end)
-
-    it("counts what a limit left out", function()
-      local fields = ctl:must { "get", "get/", "--prefix", "--limit=2", "-w", "fields" }
-      assert.matches('"More" : true\n"Count" : 3\n', fields)
-    end)
-
     it("prints every field, in each format", function()
       local first = put_all("get/fields", "1", "get/fields", "2")
       local json = ctl:must { "get", "get/fields", "-w", "json" }
@@ -105,14 +85,6 @@ describe("etcdctl #once", function()
       local message = ctl:must { "get", "get/fields", "-w", "protobuf" }
       assert.matches("\n\10get/fields\16[\1-\255]+\24[\1-\255]+ \2%*\0012 \1$", message)
     end)
-
-    it("reads old revisions", function()
-      local first = put_all("get/old", "1", "get/old", "2")
-      assert.equal("get/old\n1\n", ctl:must { "get", "get/old", "--rev=" .. first })
-      assert.equal("", ctl:must { "get", "get/old", "--rev=" .. first - 1 })
-      assert.equal("etcdserver: mvcc: required revision is a future revision",
-        ctl:fail { "get", "get/old", "--rev=" .. first + 1000000 })
-    end)
   end)
 
   describe("del", function()
@@ -122,11 +94,6 @@ describe("etcdctl #once", function()
       assert.equal("1\n", ctl:must { "del", "del/a" })
       assert.equal("2\ndel/b\n2\ndel/c\n3\n", ctl:must { "del", "del/b", "del/d", "--prev-kv" })
       assert.equal("1\n", ctl:must { "del", "del/", "--prefix" })
-    end)
-
-    it("takes all from a key on", function()
-      put_all("\255\255del", "1", "\255\255dem", "2")
-      assert.equal("2\n", ctl:must { "del", "\255\255", "--from-key" })
     end)
   end)
 
@@ -143,35 +110,6 @@ describe("etcdctl #once", function()
         txn('value("txn/a") = "1"\n', "put txn/a 2\nget txn/a\ndel txn/b\n", "get txn/b\n"))
       assert.equal("FAILURE\n\nOK\n", txn('value("txn/a") = "1"\n', "get txn/a\n", "put txn/a 3\n"))
       assert.equal("SUCCESS\n\ntxn/a\n3\n", txn("", "get txn/a\n", ""))
-    end)
-
-    -- But for leases: this etcdctl panics when it is given one to compare.
-    it("compares every target, every way", function()
-      local first = put_all("txn/c", "m", "txn/c", "n")
-      local holds = {
-        'mod("txn/c") = "' .. first + 1 .. '"',
-        'mod("txn/c") > "' .. first .. '"',
-        'mod("txn/c") < "' .. first + 2 .. '"',
-        'mod("txn/c") != "' .. first .. '"',
-        'create("txn/c") = "' .. first .. '"',
-        'create("txn/nothing") = "0"',
-        'version("txn/c") = "2"',
-        'version("txn/nothing") < "1"',
-        'value("txn/c") = "n"',
-        'value("txn/c") > "m"',
-        'value("txn/c") != "m"',
-      }
-      assert.equal("SUCCESS\n\ntxn/c\nn\n", txn(table.concat(holds, "\n") .. "\n", "get txn/c\n", ""))
-      local fails = {
-        'mod("txn/c") = "' .. first .. '"',
-        'create("txn/c") > "' .. first .. '"',
-        'version("txn/c") < "2"',
-        'value("txn/c") = "m"',
-        'value("txn/nothing") != "m"', -- a key that is not there has no value to compare
-      }
-      for _, compare in ipairs(fails) do
-        assert.equal("FAILURE\n\ntxn/c\nn\n", txn(compare .. "\n", "", "get txn/c\n"))
-      end
     end)
 
     it("asks for its parts where somebody types them", function()
@@ -265,15 +203,6 @@ describe("etcdctl #once", function()
       watch:expect(('"DELETE" at %d: "watch/exec" = ""\n'):format(first + 1))
     end)
 
-    it("of nothing in the past waits for a revision to come", function()
-      local first = put_all("watch/f", "1")
-      local watch = ctl:start { "watch", "watch/f", "--rev=" .. first + 2 }
-      local other = ctl:start { "watch", "watch/f", "--rev=" .. first }
-      other:expect("watch/f\n1\n")
-      put_all("watch/f", "2", "watch/f", "3")
-      watch:expect("^PUT\nwatch/f\n3\n")
-    end)
-
     it("of what is compacted fails, and says from where on it is not", function()
       local first = put_all("watch/c", "1", "watch/c", "2", "watch/c", "3")
       ctl:must { "compaction", tostring(first + 1) }
@@ -302,10 +231,6 @@ describe("etcdctl #once", function()
       assert.equal(("lease %s already expired\n"):format(lease), ctl:must { "lease", "timetolive", lease })
     end)
 
-    it("is never shorter than two seconds", function()
-      assert.matches("granted with TTL%(2s%)\n$", ctl:must { "lease", "grant", "1" })
-    end)
-
     it("is kept alive once, and on and on", function()
       local lease = grant(3)
       assert.equal(("lease %s keepalived with TTL(3)\n"):format(lease),
@@ -316,16 +241,6 @@ describe("etcdctl #once", function()
       ctl:must { "lease", "revoke", lease }
       alive:expect(("lease %s expired or revoked"):format(lease))
       assert.equal(0, alive:wait())
-    end)
-
-    it("takes its keys with it when it ends", function()
-      local first = ctl:revision() + 1
-      local lease = grant(2)
-      ctl:must { "put", "lease/end/b", "1", "--lease", lease }
-      ctl:must { "put", "lease/end/a", "1", "--lease", lease }
-      local watch = ctl:start { "watch", "lease/end/", "--prefix", "--rev=" .. first }
-      watch:expect("DELETE\nlease/end/a\n\nDELETE\nlease/end/b\n\n")
-      assert.matches("already expired\n$", ctl:must { "lease", "timetolive", lease })
     end)
 
     it("that is not there is named", function()

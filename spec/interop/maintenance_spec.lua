@@ -1,16 +1,12 @@
---- etcdctl, the commands of those who look after a server: its members, its leader, its alarms, its users.
+--- etcdctl, the commands of those who look after a server: its endpoints, its hash, and its users where there are none.
 
 local etcdctl = require "spec.support.etcdctl"
-local server = require "spec.support.server"
 
 describe("etcdctl, for maintenance #once", function()
   local ctl = etcdctl.with_server()
-  local peer, member
+  local peer
 
-  setup(function()
-    peer = ctl.peer
-    member = ctl:must { "member", "list" }:match("^(%x+), ")
-  end)
+  setup(function() peer = ctl.peer end)
 
   it("finds the endpoint by the list of members", function()
     local before = ctl:must { "endpoint", "hashkv", "--cluster" }
@@ -36,26 +32,6 @@ describe("etcdctl, for maintenance #once", function()
     assert.matches("future revision", ctl:run { "endpoint", "hashkv", "--rev=1000000" }:stderr())
   end)
 
-  it("moves the leader to itself, and to nobody else", function()
-    assert.equal(("Leadership transferred from %s to %s\n"):format(member, member), ctl:must { "move-leader", member })
-    assert.equal("etcdserver: bad leader transferee", ctl:fail { "move-leader", "1234" })
-  end)
-
-  it("leaves the one member where it is", function()
-    for _, verb in ipairs { "remove", "promote" } do
-      assert.equal("etcdserver: member not found", ctl:fail { "member", verb, "1234" })
-    end
-    assert.equal("etcdserver: member not found", ctl:fail { "member", "update", "1234", "--peer-urls=http://h:1" })
-    assert.equal("etcdserver: can only promote a learner member", ctl:fail { "member", "promote", member })
-    assert.equal("etcdserver: re-configuration failed due to not enough started members",
-      ctl:fail { "member", "remove", member })
-    if not server.is_etcd then -- it would, and then wait for the new one
-      assert.matches("keywatch: the cluster has one member", ctl:fail { "member", "add", "x",
-        "--peer-urls=http://localhost:1" })
-    end
-    assert.matches("^" .. member .. ", started, default, ", ctl:must { "member", "list" })
-  end)
-
   describe("without users and authentication", function()
     it("lists nobody and nothing", function()
       assert.equal("", ctl:must { "user", "list" })
@@ -70,24 +46,6 @@ describe("etcdctl, for maintenance #once", function()
     it("needs no password, and takes any", function()
       ctl:must { "put", "auth/a", "1" }
       assert.equal("auth/a\n1\n", ctl:must { "--user", "root:secret", "get", "auth/a" })
-    end)
-
-    it("finds no user and no role by any name", function()
-      for _, argv in ipairs {
-        { "user", "get", "ann" }, { "user", "delete", "ann" }, { "user", "get", "" },
-        { "user", "grant-role", "ann", "reader" }, { "user", "revoke-role", "ann", "reader" },
-        { "user", "passwd", "ann", "--interactive=false", input = "secret\n" },
-      } do
-        assert.equal("etcdserver: user name not found", ctl:fail(argv))
-      end
-      for _, argv in ipairs {
-        { "role", "get", "reader" }, { "role", "get", "root" }, { "role", "delete", "reader" },
-        { "role", "grant-permission", "reader", "read", "a" }, { "role", "revoke-permission", "reader", "a" },
-      } do
-        assert.equal("etcdserver: role name not found", ctl:fail(argv))
-      end
-      assert.equal("etcdserver: role name is empty", ctl:fail { "role", "add", "" })
-      assert.equal("etcdserver: user name is empty", ctl:fail { "user", "add", "", "--no-password" })
     end)
   end)
 

@@ -208,6 +208,35 @@ for _, kind in ipairs { "TLS", "mutual TLS" } do
   end)
 end
 
+if not server.is_etcd then -- 3.4 has no flags for versions
+  describe("a server with TLS 1.2 alone #once", function()
+    after_each(process.end_all)
+
+    it("serves etcdctl, and refuses OpenSSL with TLS 1.1, with another protocol, and when it renegotiates", function()
+      local peer = server.start { is_tls = true, "--tls-min-version", "TLS1.2", "--tls-max-version", "TLS1.2" }
+      local ctl = etcdctl.new(peer, identity "ca")
+      assert.equal("OK\n", ctl:must { "put", "a", ("x"):rep(100000) })
+      assert.equal("a\n" .. ("x"):rep(100000) .. "\n", ctl:must { "get", "a" })
+      local argv = { "openssl", "s_client", "-connect", peer.address, "-CAfile", path "ca.pem" }
+      local function s_client(...)
+        local done = process.run({ (table.unpack or unpack)(argv) }, "", ...)
+        return done:stdout() .. done:stderr()
+      end
+      assert.matches("alert number 120", s_client())
+      argv[7], argv[8] = "-alpn", "h2"
+      assert.matches("ALPN protocol: h2", s_client())
+      local client = process.start { (table.unpack or unpack)(argv) }
+      client:expect("Extended master secret")
+      client:write("R\n")
+      client:expect_error("no renegotiation")
+      client:wait()
+      argv[9], argv[10], argv[11] = "-tls1_1", "-cipher", "ALL:@SECLEVEL=0"
+      assert.matches("alert", s_client())
+      peer:stop()
+    end)
+  end)
+end
+
 -- keywatch's client at etcd -------------------------------------------------------------------------------------------
 
 -- Lua code of a function of a client, which does all that clients do, and returns what came.

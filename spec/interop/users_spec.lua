@@ -19,21 +19,6 @@ describe("etcdctl #once", function()
     assert.equal("User: ann\nRoles:\n", ctl:must { "user", "get", "ann" })
   end)
 
-  it("gives a user another password", function()
-    add_user("paul")
-    ctl:must { "user", "add", "pia:secret" }
-    for _, name in ipairs { "paul", "pia" } do
-      assert.equal("Password updated\n", ctl:must { "user", "passwd", name, "--interactive=false", input = "other\n" })
-    end
-  end)
-
-  it("deletes users", function()
-    add_user("dan")
-    assert.equal("User dan deleted\n", ctl:must { "user", "delete", "dan" })
-    assert.equal("etcdserver: user name not found", ctl:fail { "user", "delete", "dan" })
-    assert.not_matches("dan", ctl:must { "user", "list" })
-  end)
-
   it("grants roles, and revokes them", function()
     add_user("eve")
     add_role("writer")

@@ -6,8 +6,7 @@ local pair = require "spec.support.pair"
 describe("a connection says that it ends because", function()
   local host
 
-  before_each(function() host = pair.host() end)
-  after_each(function() host:close() end)
+  pair.for_each_test(function(one) host = one end)
 
   --- Why a connection is done that was fed these pieces, one after the other.
   local function why_after(...)

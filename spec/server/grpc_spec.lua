@@ -13,13 +13,10 @@ local create_a = h2.message(core.encode("WatchRequest", { create_request = { key
 describe("a server", function()
   local host, raw
 
-  before_each(function()
-    host = pair.host()
-    raw = host:raw()
+  pair.for_each_test(function(one)
+    host, raw = one, one:raw()
     host:pump()
   end)
-
-  after_each(function() host:close() end)
 
   local function status(id) return { raw.reader:status(id) } end
 
@@ -56,6 +53,7 @@ describe("a server", function()
           assert.equal("HTTP/1.1 505 HTTP Version Not Supported\r\n", answer:match("^.-\r\n"), request .. cut)
           local head, body = answer:match("^(.-\r\n\r\n)(.*)$")
           assert.equal(tonumber(head:match("content%-length: (%d+)")), #body)
+          assert.matches("\r\nconnection: close\r\n", head)
           assert.is_true((select(2, peer:state())))
           peer:close()
         end
@@ -68,11 +66,17 @@ describe("a server", function()
         h2.hello() .. h2.frame("headers", 4, 2, ""), h2.hello() .. h2.frame("data", 0, 0, "x"),
         h2.hello() .. h2.frame("headers", 4, 1, "\255\255\255\255\255\255"),
         h2.hello() .. h2.frame("push", 4, 1, h2.pack(2, 4)), h2.hello() .. h2.frame("data", 0, 99, "x"),
+        h2.MAGIC .. h2.ping(), h2.MAGIC .. h2.call(1, paths.Range, range_a), h2.MAGIC:rep(2), ("\0"):rep(2 ^ 20),
         h2.hello() .. h2.frame("window", 0, 0, h2.pack(0, 4)), h2.hello() .. h2.frame("ping", 0, 0, "short"),
         h2.hello() .. h2.pack(2 ^ 24 - 1, 3) .. "\0\0" .. h2.pack(1, 4) } do
         local one = host:raw(junk)
         host:pump()
         assert.is_true(one:is_done(), junk)
+      end
+      for i = 1, #h2.MAGIC do
+        local one = host:raw(h2.MAGIC:sub(1, i - 1) .. "?" .. h2.MAGIC:sub(i + 1))
+        host:pump()
+        assert.is_true(one:is_done(), i)
       end
     end)
 

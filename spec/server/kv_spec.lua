@@ -1,4 +1,5 @@
---- etcdserverpb.KV, message by message. What the store does has its own specs: here is how it looks on the wire.
+--- etcdserverpb.KV, message by message: how it looks on the wire. What it does is in the specs of the store, which
+-- client/faces_spec.lua runs over this service, too.
 
 local core = require "keywatch.core"
 
@@ -13,15 +14,7 @@ end
 describe("the KV service", function()
   local host, client
 
-  before_each(function()
-    host = pair.host()
-    client = host:client()
-  end)
-
-  after_each(function()
-    if core.probe then core.probe.check(host.store) end
-    host:close()
-  end)
+  pair.for_each_test(function(one) host, client = one, one:client() end)
 
   local function put(key, value) return client:unary("Put", { key = key, value = value }) end
 
@@ -65,30 +58,6 @@ describe("the KV service", function()
     own.server:close()
   end)
 
-  it("ranges", function()
-    for i = 1, 5 do put("k" .. i, tostring(i)) end
-    put("k2", "new")
-    local function keys(request)
-      request.key, request.range_end = request.key or "k", request.range_end or "l"
-      local answer = client:unary("Range", request)
-      local list = {}
-      for i, kv in ipairs(answer.kvs or {}) do list[i] = kv.key end
-      return { table.concat(list, " "), answer.count or 0, answer.more or false }
-    end
-    assert.same({ "k1 k2 k3 k4 k5", 5, false }, keys {})
-    assert.same({ "k1 k2", 5, true }, keys { limit = 2 })
-    assert.same({ "k5 k4", 5, true }, keys { limit = 2, sort_order = "DESCEND" })
-    assert.same({ "k2", 5, false }, keys { min_mod_revision = 7 })
-    assert.same({ "k1 k3 k4 k5 k2", 5, false }, keys { sort_target = "MOD", sort_order = "ASCEND" })
-    assert.same({ "", 5, false }, keys { count_only = true })
-    assert.same({ "k1 k2 k3", 3, false }, keys { revision = 4 })
-    assert.same({ "k3 k4 k5", 3, false }, keys { key = "k3", range_end = "\0" })
-    assert.same({ "", 0, false }, keys { key = "l", range_end = "k" })
-    assert.same({ key = "k2", create_revision = 3, mod_revision = 7, version = 2 },
-      client:unary("Range", { key = "k2", keys_only = true }).kvs[1])
-    assert.equal(7, client:unary("Range", { key = "k2", revision = 3 }).header.revision)
-  end)
-
   it("ranges over records of any size, right to the byte", function()
     local expected = {}
     for i = 1, 200 do
@@ -122,15 +91,6 @@ describe("the KV service", function()
     local answer = core.decode("RangeResponse", client.returns[call][1])
     assert.equal(20, #answer.kvs)
     for _, kv in ipairs(answer.kvs) do assert.equal(("a"):rep(10000), kv.value) end
-  end)
-
-  it("deletes", function()
-    for i = 1, 3 do put("k" .. i, tostring(i)) end
-    local answer = client:unary("DeleteRange", { key = "k", range_end = "l", prev_kv = true })
-    assert.same({ 5, 3, 3 }, { answer.header.revision, answer.deleted, #answer.prev_kvs })
-    assert.same({ key = "k2", value = "2", create_revision = 3, mod_revision = 3, version = 1 }, answer.prev_kvs[2])
-    answer = client:unary("DeleteRange", { key = "k", range_end = "l" })
-    assert.same({ 5 }, { answer.header.revision, answer.deleted })
   end)
 
   describe("takes a transaction", function()
@@ -169,32 +129,8 @@ describe("the KV service", function()
         answer.responses[1].response_txn)
     end)
 
-    it("that changes nothing without a new revision", function()
-      put("a", "1")
-      local answer = client:unary("Txn", { compare = { { key = "a", target = "VERSION", version = 7 } },
-        success = { { request_put = { key = "a" } } }, failure = { { request_delete_range = { key = "none" } },
-          { request_range = { key = "a" } } } })
-      assert.is_nil(answer.succeeded)
-      assert.equal(2, answer.header.revision)
-      assert.same({ header = { revision = 2 } }, answer.responses[1].response_delete_range)
-      assert.equal("1", answer.responses[2].response_range.kvs[1].value)
-    end)
-
     it("of nothing", function()
       assert.equal(header(1) .. "1001", bytes_of("Txn", {}))
-    end)
-
-    it("and refuses what etcd refuses", function()
-      local puts = {}
-      for i = 1, 129 do puts[i] = { request_put = { key = "k" .. i } } end
-      assert.equal("3 etcdserver: too many operations in txn request", failure("Txn", { success = puts }))
-      assert.equal("3 etcdserver: duplicate key given in txn request",
-        failure("Txn", { success = { puts[1], puts[1] } }))
-      assert.equal("3 etcdserver: key is not provided", failure("Txn", { compare = { {} } }))
-      assert.equal("3 etcdserver: key not found", failure("Txn", { success = { {} } }))
-      assert.equal("11 etcdserver: mvcc: required revision is a future revision",
-        failure("Txn", { success = { { request_range = { key = "a", revision = 99 } } } }))
-      assert.equal(1, host.store:status().revision)
     end)
   end)
 

@@ -95,6 +95,23 @@ local function is_same(a, b) return pcall(assert.same, a, b) end
 
 local function serves(other) return other:unary("Put", { key = "other", value = "x" }) ~= nil end
 
+--- Declares a test of fn(during, one, hand, other), which runs again for every allocation that fails in what
+-- during(act) calls, with a server of its own. during returns whether the allocation was reached.
+local function starved(title, fn)
+  it(title, function()
+    starve.try_each(function(n)
+      local one, hand, other = begin()
+      local is_reached
+      fn(function(act)
+        is_reached = starve.during(probe.fail_core, n, act)
+        return is_reached
+      end, one, hand, other)
+      one:close()
+      return is_reached
+    end)
+  end)
+end
+
 describe("where memory runs out #slow,", function()
   setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
   teardown(function() if jit then jit.on() end end)
@@ -121,7 +138,7 @@ describe("where memory runs out #slow,", function()
           assert.equal(8, how, "allocation " .. n)
           assert.same(before, now)
         else
-          assert(how ~= "nothing", "no word of the call, allocation " .. n)
+          assert(how ~= "nothing", "no word of the call")
           assert(is_same(before, now) or is_same(after, now))
         end
         assert.is_true(serves(other))
@@ -169,24 +186,19 @@ describe("where memory runs out #slow,", function()
     assert.equal(one.store:status().revision + 1, revision)
   end
 
-  it("a watch is made and told all, or its client knows that it is not", function()
-    starve.try_each(function(n)
-      local one, hand, other = begin()
-      local is_come_to = starve.during(probe.fail_core, n, function()
-        hand:say(stream("Watch", { create_request = { key = "w", prev_kv = true, progress_notify = true } }))
-        for i = 1, 3 do one.store:put("w", tostring(i)) end
-        one:pump()
-      end)
-      local revision = one.store:status().revision
-      one.store:put("w", "last")
+  starved("a watch is made and told all, or its client knows that it is not", function(during, one, hand, other)
+    during(function()
+      hand:say(stream("Watch", { create_request = { key = "w", prev_kv = true, progress_notify = true } }))
+      for i = 1, 3 do one.store:put("w", tostring(i)) end
       one:pump()
-      probe.check(one.store)
-      assert(revision == 13 + 3 or revision == 13 + 2)
-      check_watch(hand, one, 14)
-      assert.is_true(serves(other))
-      one:close()
-      return is_come_to
     end)
+    local revision = one.store:status().revision
+    one.store:put("w", "last")
+    one:pump()
+    probe.check(one.store)
+    assert(revision == 13 + 3 or revision == 13 + 2)
+    check_watch(hand, one, 14)
+    assert.is_true(serves(other))
   end)
 
   it("a watch of the past is told all of it, or its client knows that it is not", function()
@@ -208,44 +220,34 @@ describe("where memory runs out #slow,", function()
     end
   end)
 
-  it("two watches of a stream do not hinder each other, nor those of another one", function()
-    starve.try_each(function(n)
-      local one, hand, other = begin()
-      local well = other:stream("Watch")
-      well:ask { create_request = { key = "w" } }
-      hand:say(stream("Watch", { create_request = { key = "w" } }, { create_request = { key = "w", range_end = "x" } }))
-      local is_come_to = starve.during(probe.fail_core, n, function()
-        hand:say(h2.data(1, h2.message(encoded("Watch", { cancel_request = { watch_id = 1 } }))))
-        one.store:put("w", "1")
-        hand:say(h2.data(1, h2.message(encoded("Watch", { progress_request = {} }))))
-      end)
-      local revision = one.store:status().revision
-      one.store:put("w", "2")
-      one:pump()
-      probe.check(one.store)
-      local status = well:status()
-      if status == nil and not select(2, other.client:state()) and not select(2, other.peer:state()) then
-        local told = well.client.returns[well.call]
-        local last = core.decode("WatchResponse", told[#told]).events
-        assert.equal(revision + 1, last[#last].kv.mod_revision)
-      end
-      one:close()
-      return is_come_to
+  starved("two watches of a stream do not hinder each other, nor others", function(during, one, hand, other)
+    local well = other:stream("Watch")
+    well:ask { create_request = { key = "w" } }
+    hand:say(stream("Watch", { create_request = { key = "w" } }, { create_request = { key = "w", range_end = "x" } }))
+    during(function()
+      hand:say(h2.data(1, h2.message(encoded("Watch", { cancel_request = { watch_id = 1 } }))))
+      one.store:put("w", "1")
+      hand:say(h2.data(1, h2.message(encoded("Watch", { progress_request = {} }))))
     end)
+    local revision = one.store:status().revision
+    one.store:put("w", "2")
+    one:pump()
+    probe.check(one.store)
+    local status = well:status()
+    if status == nil and not select(2, other.client:state()) and not select(2, other.peer:state()) then
+      local told = well.client.returns[well.call]
+      local last = core.decode("WatchResponse", told[#told]).events
+      assert.equal(revision + 1, last[#last].kv.mod_revision)
+    end
   end)
 
-  it("a connection is not taken, and the next one is", function()
-    starve.try_each(function(n)
-      local one, _, other = begin()
-      local peer
-      local is_come_to = starve.during(probe.fail_core, n, function() peer = one.server:accept(one.now) end)
-      assert(is_come_to == (peer == nil))
-      if peer then peer:close() end
-      assert.equal(2, one.server:connections())
-      assert.is_true(serves(other))
-      one:close()
-      return is_come_to
-    end)
+  starved("a connection is not taken, and the next one is", function(during, one, _, other)
+    local peer
+    local is_reached = during(function() peer = one.server:accept(one.now) end)
+    assert(is_reached == (peer == nil))
+    if peer then peer:close() end
+    assert.equal(2, one.server:connections())
+    assert.is_true(serves(other))
   end)
 
   it("a server is not made, and the next one is", function()
@@ -260,104 +262,84 @@ describe("where memory runs out #slow,", function()
     end)
   end)
 
-  it("a server is drained", function()
-    starve.try_each(function(n)
-      local one, hand = begin()
-      hand:say(stream("Watch", { create_request = { key = "w" } }))
-      local is_come_to = starve.during(probe.fail_core, n, function()
-        one.server:drain(5, one.now)
-        one:pump()
-      end)
+  starved("a server is drained", function(during, one, hand)
+    hand:say(stream("Watch", { create_request = { key = "w" } }))
+    during(function()
+      one.server:drain(5, one.now)
       one:pump()
-      local how = outcome(hand)
-      assert(how == 14 or how == "gone" or how == "reset", how)
-      one:close()
-      return is_come_to
     end)
+    one:pump()
+    local how = outcome(hand)
+    assert(how == 14 or how == "gone" or how == "reset", how)
   end)
 
-  it("a call that Lua answers is answered, or fails", function()
-    starve.try_each(function(n)
-      local one, hand, other = begin()
-      one.server:mount("/spec/Call")
-      local is_come_to = starve.during(probe.fail_core, n, function()
-        hand:say(h2.call(1, "/spec/Call", "ask"))
-        for id, is_new in one.server.next_news, one.server do
-          if is_new then
-            one.server:receive(id)
-            one.server:send(id, "answer")
-            one.server:finish(id, 0, "")
-          end
+  starved("a call that Lua answers is answered, or fails", function(during, one, hand, other)
+    one.server:mount("/spec/Call")
+    during(function()
+      hand:say(h2.call(1, "/spec/Call", "ask"))
+      for id, is_new in one.server.next_news, one.server do
+        if is_new then
+          one.server:receive(id)
+          one.server:send(id, "answer")
+          one.server:finish(id, 0, "")
         end
-        one:pump()
-      end)
+      end
       one:pump()
-      for _ in one.server.next_news, one.server do end -- luacheck: ignore 542
-      local how = outcome(hand)
-      if how == 0 then assert.same({ "answer" }, (hand.reader:messages(1))) end
-      assert.is_true(serves(other))
-      one:close()
-      return is_come_to
     end)
+    one:pump()
+    for _ in one.server.next_news, one.server do end -- luacheck: ignore 542
+    local how = outcome(hand)
+    if how == 0 then assert.same({ "answer" }, (hand.reader:messages(1))) end
+    assert.is_true(serves(other))
   end)
 
-  it("a call that Lua sees first goes on, or fails and has not happened", function()
-    starve.try_each(function(n)
-      local one, hand, other = begin()
-      local before = one.store:status().revision
-      one.server:intercept()
-      local function proceed()
-        for id, is_new in one.server.next_news, one.server do
-          if is_new then one.server:proceed(id) end
-        end
-        one:pump()
+  starved("a call that Lua sees first goes on, or fails and has not happened", function(during, one, hand, other)
+    local before = one.store:status().revision
+    one.server:intercept()
+    local function proceed()
+      for id, is_new in one.server.next_news, one.server do
+        if is_new then one.server:proceed(id) end
       end
-      local is_come_to = starve.during(probe.fail_core, n, function()
-        hand:say(call("Put", { key = "a", value = "1" }))
-        proceed()
-      end)
       one:pump()
+    end
+    during(function()
+      hand:say(call("Put", { key = "a", value = "1" }))
       proceed()
-      local how, now = outcome(hand), one.store:status().revision
-      assert(how ~= "nothing", "no word of the call, allocation " .. n)
-      if type(how) == "number" then assert.equal(how == 0 and before + 1 or before, now) end
-      local id = other:start("Range", nil, encoded("Range", { key = "k1" }))
-      other.client:half_close(id)
-      one:pump()
-      proceed()
-      other:take()
-      assert.equal(0, other.returns[id].status)
-      one:close()
-      return is_come_to
     end)
+    one:pump()
+    proceed()
+    local how, now = outcome(hand), one.store:status().revision
+    assert(how ~= "nothing", "no word of the call")
+    if type(how) == "number" then assert.equal(how == 0 and before + 1 or before, now) end
+    local id = other:start("Range", nil, encoded("Range", { key = "k1" }))
+    other.client:half_close(id)
+    one:pump()
+    proceed()
+    other:take()
+    assert.equal(0, other.returns[id].status)
   end)
 
-  it("a client's calls end, or its connection does", function()
-    starve.try_each(function(n)
-      local one, _, other = begin()
-      local client, id
-      local is_come_to = starve.during(probe.fail_core, n, function()
-        client = one:client()
-        id = client:start("Range", nil, encoded("Range", everything))
-        client.client:half_close(id)
-        local watch = client:start("Watch", nil, encoded("Watch", { create_request = { key = "w" } }))
-        one:pump()
-        one.store:put("w", "1")
-        one:pump()
-        client.client:cancel(watch)
-        one:pump()
-      end)
-      if client then
-        one:pump()
-        client:take()
-        local is_done = select(2, client.client:state()) or select(2, client.peer:state())
-        if id and not is_done then assert.truthy(client.returns[id].status) end
-        if client.returns[id] and client.returns[id].status == 0 then assert.equal(1, #client.returns[id]) end
-      end
-      assert.is_true(serves(other))
-      probe.check(one.store)
-      one:close()
-      return is_come_to
+  starved("a client's calls end, or its connection does", function(during, one, _, other)
+    local client, id
+    during(function()
+      client = one:client()
+      id = client:start("Range", nil, encoded("Range", everything))
+      client.client:half_close(id)
+      local watch = client:start("Watch", nil, encoded("Watch", { create_request = { key = "w" } }))
+      one:pump()
+      one.store:put("w", "1")
+      one:pump()
+      client.client:cancel(watch)
+      one:pump()
     end)
+    if client then
+      one:pump()
+      client:take()
+      local is_done = select(2, client.client:state()) or select(2, client.peer:state())
+      if id and not is_done then assert.truthy(client.returns[id].status) end
+      if client.returns[id] and client.returns[id].status == 0 then assert.equal(1, #client.returns[id]) end
+    end
+    assert.is_true(serves(other))
+    probe.check(one.store)
   end)
 end)

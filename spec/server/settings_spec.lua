@@ -11,8 +11,7 @@ local FRAMES = 100 -- at once
 describe("SETTINGS frames", function()
   local host
 
-  before_each(function() host = pair.host() end)
-  after_each(function() host:close() end)
+  pair.for_each_test(function(one) host = one end)
 
   local function connect(streams)
     local raw = host:raw()
@@ -68,8 +67,7 @@ describe("streams", function()
   local INVERSE = 340573321 -- of the factor of nghttp2's hash, modulo 2^32
   local host
 
-  before_each(function() host = pair.host() end)
-  after_each(function() host:close() end)
+  pair.for_each_test(function(one) host = one end)
 
   --- Opens streams with these numbers. Returns how many, until the server ends the connection.
   local function open(ids)

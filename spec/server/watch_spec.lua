@@ -196,22 +196,6 @@ describe("a watch stream", function()
       assert.same({ "id -1 at 5" }, lines(progress()))
     end)
 
-    it("of much of the past in parts that hold whole revisions", function()
-      for _ = 1, 2500 do host.store:txn { success = { { put = "a", value = "" }, { put = "b", value = "" } } } end
-      local told = create { key = "a", range_end = "c", start_revision = 2 }
-      assert.equal("created id 0 at 2501", line(told[1]))
-      local n = 0
-      for i = 2, #told do
-        assert(#told[i].events % 2 == 0)
-        for _, event in ipairs(told[i].events) do
-          assert.equal(2 + math.floor(n / 2), event.kv.mod_revision)
-          n = n + 1
-        end
-        assert(told[i].header.revision >= told[i].events[#told[i].events].kv.mod_revision)
-      end
-      assert.equal(5000, n)
-    end)
-
     it("of the values before, where they are known", function()
       put("a", "1")
       put("a", "2")
@@ -228,16 +212,6 @@ describe("a watch stream", function()
         stream:take()[1].events[1].prev_kv)
     end)
 
-    it("nothing of what is filtered", function()
-      create { key = "a", filters = { "NOPUT" } }
-      create { key = "a", filters = { "NODELETE" } }
-      create { key = "a", filters = { "NOPUT", "NODELETE" } }
-      put("a")
-      host.store:delete("a")
-      assert.same({ "id 1 at 2 + a@2", "id 0 at 3 - a@3" }, lines(stream:take()))
-      assert.same({ "id -1 at 3" }, lines(progress()))
-    end)
-
     it("every watch of a key, each by itself", function()
       create { key = "a" }
       create { key = "a", range_end = "b" }
@@ -246,17 +220,6 @@ describe("a watch stream", function()
       put("a", "2")
       assert.same({ "id 0 at 2 + a@2", "id 0 at 3 + a@3", "id 1 at 2 + a@2", "id 1 at 3 + a@3", "id 2 at 2 + a@2",
         "id 2 at 3 + a@3 was 1" }, sorted(stream:take()))
-    end)
-
-    it("of a lease that ends: all its keys at once, in order", function()
-      host.store:lease(10, { id = 9 })
-      put("b", "1", { lease = 9 })
-      put("a", "2", { lease = 9 })
-      create { key = "\0", range_end = "\0", prev_kv = true }
-      host.store:step(9)
-      assert.same({}, stream:take())
-      host.store:step(11)
-      assert.same({ "id 0 at 4 - a@4 was 2 - b@4 was 1" }, lines(stream:take()))
     end)
   end)
 

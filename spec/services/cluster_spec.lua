@@ -8,12 +8,7 @@ local UNKNOWN, INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION, UNIMPLEMENTED =
 describe("Cluster", function()
   local peer, client
 
-  before_each(function()
-    peer = serving.start()
-    client = peer:client()
-  end)
-
-  after_each(function() peer:stop() end)
+  serving.for_each_test(function(...) peer, client = ... end)
 
   local function ask(method, request)
     return client:ask(CLUSTER .. method, request)

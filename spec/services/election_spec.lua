@@ -228,15 +228,6 @@ describe("Election", function()
       client:cancel(call)
     end)
 
-    it("tells several", function()
-      local calls = { observe("all"), observe("all"), observe("all") }
-      ask("Campaign", { name = "all", lease = grant(), value = "x" })
-      for _, call in ipairs(calls) do
-        assert.same({ "x" }, (told(call, 1)))
-        client:cancel(call)
-      end
-    end)
-
     it("leaves nothing behind when it is cancelled, or its client goes", function()
       local call = observe("left")
       other:begin_message(ELECTION .. "Observe", { name = "left" })
@@ -255,12 +246,7 @@ if serving.is_etcd then return end
 describe("Election in this process", function()
   local peer, client
 
-  before_each(function()
-    peer = serving.start { now = 0 }
-    client = peer:client()
-  end)
-
-  after_each(function() peer:stop() end)
+  serving.for_each_test(function(...) peer, client = ... end, { now = 0 })
 
   it("passes on when the leader's lease expires, and Observe tells", function()
     local call = client:begin_message(ELECTION .. "Observe", { name = "e" })

@@ -9,12 +9,7 @@ local NOT_FOUND, UNAVAILABLE = 5, 14
 describe("Health", function()
   local peer, client
 
-  before_each(function()
-    peer = serving.start()
-    client = peer:client()
-  end)
-
-  after_each(function() peer:stop() end)
+  serving.for_each_test(function(...) peer, client = ... end)
 
   local function watch(service)
     local call = client:begin_message(WATCH, { service = service })

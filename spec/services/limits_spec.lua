@@ -24,12 +24,7 @@ if serving.is_etcd then return end -- whose limits are others
 describe("a request", function()
   local peer, client
 
-  before_each(function()
-    peer = serving.start()
-    client = peer:client()
-  end)
-
-  after_each(function() peer:stop() end)
+  serving.for_each_test(function(...) peer, client = ... end)
 
   local function limit_of(path)
     if LARGER[path] then return LARGER[path] end
@@ -73,6 +68,8 @@ describe("a request", function()
     local text = "etcdserver: too many operations in txn request"
     assert.not_equal(text, select(2, outcome("/etcdserverpb.KV/Txn", op:rep(16383) .. cut)))
     assert.same({ INVALID_ARGUMENT, text }, { outcome("/etcdserverpb.KV/Txn", op:rep(16384) .. cut) })
+    for _ = 1, 2000 do op = wire.field(2, wire.field(4, op)) end
+    assert.same({ INVALID_ARGUMENT, text }, { outcome("/etcdserverpb.KV/Txn", op) })
   end)
 
   it("is answered up to the limit of its method", function()

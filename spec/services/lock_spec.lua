@@ -180,24 +180,7 @@ if serving.is_etcd then return end
 describe("Lock over a store whose time is moved by hand", function()
   local peer, client
 
-  before_each(function()
-    peer = serving.start { now = 0 }
-    client = peer:client()
-  end)
-
-  after_each(function() peer:stop() end)
-
-  it("passes on when the owner's lease expires", function()
-    local a, b = serving.grant(client, 10), serving.grant(client, 100)
-    assert(client:ask(LOCK, { name = "l", lease = a }))
-    local waiting = client:begin_message(LOCK, { name = "l", lease = b })
-    client:wait(function() return #serving.keys(client, "l/") == 2 end)
-    peer.store:step(9)
-    client:settle()
-    assert.is_nil(waiting.status)
-    peer.store:step(11)
-    assert.equal(0, (client:finish(waiting)))
-  end)
+  serving.for_each_test(function(...) peer, client = ... end, { now = 0 })
 
   it("is lost by one whose lease expires while it waits", function()
     local a, b = serving.grant(client, 100), serving.grant(client, 10)
@@ -219,30 +202,5 @@ describe("Lock over a store whose time is moved by hand", function()
       client:wait(function() return client.socket.has_ended or client.socket.failure end)
     end)
     assert.same({}, lines)
-  end)
-
-  it("is passed on by many, one at a time, and nothing is left", function()
-    local calls, order = {}, {}
-    for i = 1, 50 do
-      calls[i] = client:begin_message(LOCK, { name = "many", lease = serving.grant(client, 1000) })
-    end
-    client:wait(function() return #serving.keys(client, "many/") == 50 end)
-    for _ = 1, 50 do
-      local owner
-      client:wait(function()
-        for i, call in pairs(calls) do
-          if call.status then owner = i end
-        end
-        return owner
-      end)
-      table.insert(order, owner)
-      local key = rpc.answers(calls[owner], LOCK)[1].key
-      calls[owner] = nil
-      client:ask(UNLOCK, { key = key })
-    end
-    local expected = {}
-    for i = 1, 50 do expected[i] = i end
-    assert.same(expected, order)
-    client:wait(function() return next(peer.server.calls) == nil end)
   end)
 end)

@@ -8,14 +8,9 @@ local MAINTENANCE = "/etcdserverpb.Maintenance/"
 local INVALID_ARGUMENT, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, OUT_OF_RANGE, UNIMPLEMENTED = 3, 8, 9, 11, 12
 
 describe("Maintenance", function()
-  local peer, client
+  local client
 
-  before_each(function()
-    peer = serving.start()
-    client = peer:client()
-  end)
-
-  after_each(function() peer:stop() end)
+  serving.for_each_test(function(_, one) client = one end)
 
   local function ask(method, request)
     return client:ask(MAINTENANCE .. method, request)

@@ -26,12 +26,7 @@ end
 describe("Snapshot", function()
   local peer, client
 
-  before_each(function()
-    peer = serving.start()
-    client = peer:client()
-  end)
-
-  after_each(function() peer:stop() end)
+  serving.for_each_test(function(...) peer, client = ... end)
 
   local function begin()
     return client:begin_message(PATH)

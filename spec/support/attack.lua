@@ -1,5 +1,7 @@
 --- A server under attack. Beside the attackers there is a witness, who wants nothing but to be served.
 
+local busted = require "busted"
+
 local raw = require "spec.support.raw"
 local server = require "spec.support.server"
 
@@ -53,6 +55,21 @@ function attack:finish()
   for _, attacker in ipairs(self.attackers) do attacker:close() end
   self.witness:close()
   self.peer:stop()
+end
+
+--- For the block of tests that it is called in: one server under attack, and set(siege). After each test all attackers
+-- have gone.
+function attack.for_each_test(set)
+  local siege
+  busted.setup(function()
+    siege = attack.start()
+    set(siege)
+  end)
+  busted.before_each(function() siege:mark() end)
+  busted.after_each(function() siege:disperse() end)
+  busted.teardown(function()
+    if siege then siege:finish() end
+  end)
 end
 
 return attack

@@ -309,12 +309,14 @@ local function with_header(message, header)
   return copy
 end
 
---- Steps in order: a message, whose header has the fields of options.header beside its own (none if it is false); or
--- { receive = true }, which waits for a request, { wait = name }, for the spec, { bytes = }, a message,
--- { reset = code }, { status = { code, text } } and { close = how }. The call stays open after the last.
-function parts.script(list, options)
+--- Steps in order, after the first request has come: a message, whose header has the fields of options.header beside
+-- its own (none if it is false); or { receive = true }, which waits for a request, { wait = name }, for the spec,
+-- { bytes = }, a message, { reset = code }, { status = { code, text } } and { close = how }. The call stays open after
+-- the last. For example: { created = true, watch_id = 7 }, { watch_id = 7, events = … }, …
+function parts.watch(list, options)
   local header = options and options.header or HEADER
   return function(stream)
+    stream:receive()
     for _, step in ipairs(list) do
       local name, value = next(step)
       if steps[name] then
@@ -323,14 +325,6 @@ function parts.script(list, options)
         stream:message(with_header(step, header))
       end
     end
-  end
-end
-
---- The same, after the first request has come: { created = true, watch_id = 7 }, { watch_id = 7, events = … }, …
-function parts.watch(list, options)
-  return function(stream)
-    stream:receive()
-    parts.script(list, options)(stream)
   end
 end
 

@@ -1,6 +1,7 @@
 --- What specs of clients over a bad network have in common: clients that are alert and in haste, and end with their
 -- test; and how often such specs go round.
 
+local busted = require "busted"
 local keywatch = require "keywatch"
 
 local dose = require "spec.support.dose"
@@ -42,6 +43,31 @@ function network.connect(urls, options)
   local client = keywatch.connect(urls, options or network.ALERT)
   table.insert(clients, client)
   return client
+end
+
+--- Turns the loop until is_so() is true.
+function network.await(is_so)
+  local deadline = keywatch.now() + network.PATIENCE
+  while not is_so() do
+    assert(keywatch.now() < deadline, "what the test waits for has not come")
+    keywatch.sleep(0.001)
+  end
+end
+
+--- Declares a test that runs fn at top level, and another one that runs fn in a task.
+function network.through_each_door(name, fn)
+  busted.it(name .. ", at top level", fn)
+  busted.it(name .. ", in a task", function() keywatch.run(fn) end)
+end
+
+--- Runs fn, and returns what was written to stderr meanwhile.
+function network.written_by(fn, ...)
+  local stderr, text = io.stderr, ""
+  rawset(io, "stderr", { write = function(_, part) text = text .. part end })
+  local ok, err = pcall(fn, ...)
+  rawset(io, "stderr", stderr)
+  if not ok then error(err, 0) end
+  return text
 end
 
 --- A server that may be asked for signs of life as often as one likes, unless `is_strict`: keywatch's, in memory unless

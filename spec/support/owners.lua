@@ -110,4 +110,9 @@ function owners.await_keys(owner, prefix, n)
   watch:close()
 end
 
+--- Declares a test that runs in a task.
+function owners.test(name, fn)
+  busted.it(name, function() keywatch.run(fn) end)
+end
+
 return owners

@@ -1,5 +1,6 @@
 --- A server and those who are connected to it, without sockets: bytes go from hand to hand, and time stands still.
 
+local busted = require "busted"
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
@@ -68,6 +69,33 @@ function host:close()
   self.store:close()
 end
 
+--- For the block of tests that it is called in: calls set(host) before each test, with a new one. A probe build checks
+-- the store after the test. Options: those of pair.host.
+function pair.for_each_test(set, store_options, server_options)
+  local one
+  busted.before_each(function()
+    one = pair.host(store_options, server_options)
+    set(one)
+  end)
+  busted.after_each(function()
+    if core.probe then core.probe.check(one.store) end
+    one:close()
+  end)
+end
+
+local PIECE = 2 ^ 18 -- bytes: what is larger is slow to gather in one string
+
+--- Takes all that a peer has to write, in pieces. Returns whether there was anything.
+local function drain(peer, take)
+  local moved = false
+  for bytes in function() return peer:pending(PIECE) end do
+    if bytes == "" then break end
+    take(bytes)
+    moved = true
+  end
+  return moved
+end
+
 -- By hand ----------------------------------------------------------------------------------------------------
 
 local raw = {}
@@ -96,9 +124,8 @@ function raw:push()
 end
 
 function raw:pull()
-  local bytes = self.is_deaf and "" or self.peer:pending()
-  self.reader:feed(bytes)
-  return bytes ~= ""
+  if self.is_deaf then return false end
+  return drain(self.peer, function(bytes) self.reader:feed(bytes) end)
 end
 
 --- Sends, and takes all that follows.
@@ -132,10 +159,9 @@ function client:push()
 end
 
 function client:pull()
-  local bytes = self.is_deaf and "" or self.peer:pending()
-  if bytes ~= "" then self.client:feed(bytes, self.host.now) end
+  local moved = not self.is_deaf and drain(self.peer, function(bytes) self.client:feed(bytes, self.host.now) end)
   self:take()
-  return bytes ~= ""
+  return moved
 end
 
 --- Takes what has come back: returns[call] = { messages..., status =, text = }.

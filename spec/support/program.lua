@@ -46,4 +46,16 @@ local function printed_by(text, seconds)
   return printed
 end
 
-return { run = run, printed_by = printed_by }
+--- What a program that forks begins with.
+local FORKING = [[
+  local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+  local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+  local core = require "keywatch.core"
+  local keywatch = require "keywatch"
+  io.stdout:setvbuf("no")
+]]
+
+--- Runs a program that forks by fork(), and waits for the child by wait().
+local function run_forking(text, seconds) return run(FORKING .. text, seconds) end
+
+return { run = run, printed_by = printed_by, run_forking = run_forking }

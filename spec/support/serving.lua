@@ -1,6 +1,7 @@
 --- Whom the specs of services call: a server of this process, or in the pass etcd a real etcd. What they expect they
 -- must find in both; `is_etcd` marks where etcd 3.4 is known to differ.
 
+local busted = require "busted"
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
 
@@ -39,6 +40,16 @@ function serving:stop()
   if self.process then self.process:stop() end
   if self.server then self.server:close() end
   if self.store then self.store:close() end
+end
+
+--- For the block of tests that it is called in: calls set(serving, client) before each test, with new ones.
+function serving.for_each_test(set, options)
+  local one
+  busted.before_each(function()
+    one = serving.start(options)
+    set(one, one:client())
+  end)
+  busted.after_each(function() one:stop() end)
 end
 
 -- What services are made of, over the wire ----------------------------------------------------------------------------

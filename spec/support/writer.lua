@@ -131,33 +131,4 @@ function methods:compare_all(readers, from, has_prev)
   end
 end
 
---- What `rebuild` comes to is what exists.
-function methods:compare_state(state)
-  for key, kv in pairs(self.state) do
-    local expected, found = text_of(kv), state[key] and text_of(state[key])
-    if expected ~= found then error(("expected %s, found %s"):format(expected, tostring(found)), 2) end
-  end
-  for key in pairs(state) do
-    if not self.state[key] then error(("found %s, which does not exist"):format(key), 2) end
-  end
-end
-
---- Reads a watch that begins with what exists, up to a revision. What that comes to, to be compared; or nil and an
--- error.
-local function rebuild(watch, to)
-  local state, reached = {}, 0
-  while reached < to do
-    local batch, err = watch:batch(PATIENCE)
-    if not batch then return nil, err end
-    for _, event in ipairs(batch.events) do
-      if not event.initial then
-        assert(batch.revision >= reached, "revisions come in order")
-        reached = batch.revision
-      end
-      if event.key then state[event.key] = event.type == "put" and event or nil end
-    end
-  end
-  return state
-end
-
-return { new = new, enter = enter, rebuild = rebuild, PATIENCE = PATIENCE }
+return { new = new, enter = enter, PATIENCE = PATIENCE }

@@ -12,32 +12,12 @@ local resident = require "spec.support.resident"
 local shell = require "spec.support.shell"
 
 local FACTOR = require("spec.support.dose").factor
-local DOSES = 3 -- after one to warm up
 local CHANNELS, CONNECTIONS, CHANGES = 100 * FACTOR, 50 * FACTOR, 30 * FACTOR
-local KIB, MIB = 1024, 1024 * 1024
+local MIB = 1024 * 1024
 local FLAT = MIB / 4 -- a session, some 2 KiB, lost with each connection would be more
 
 describe("TLS that is used for long #once", function()
-  local function resident_after(dose)
-    dose()
-    collectgarbage()
-    collectgarbage()
-    return resident.now()
-  end
-
-  --- As in spec/hostile/leak_spec.lua: the dose that leaves the least is the one that counts.
-  local function expect_flat(name, n, dose)
-    local before = resident_after(dose)
-    local last, least = before, math.huge
-    for _ = 1, DOSES do
-      local now = resident_after(dose)
-      least, last = math.min(least, now - last), now
-    end
-    print(("  %d %s leave %.0f KiB beside %.1f MiB"):format(DOSES * n, name, (last - before) / KIB, before / MIB))
-    if resident.is_telling then
-      assert.is_true(DOSES * least <= FLAT, ("%.0f bytes are left by every dose"):format(least))
-    end
-  end
+  local function expect_flat(name, n, dose) resident.expect_flat(name, n, dose, FLAT) end
 
   --- Opens channels of both sides, writes a little both ways, and closes them. `is_open` is what comes of the
   -- handshakes.

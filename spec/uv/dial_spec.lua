@@ -2,6 +2,7 @@
 
 local uv = require "keywatch.uv"
 
+local echo = require "spec.support.echo"
 local luv = require "spec.support.luv"
 local program = require "spec.support.program"
 local shell = require "spec.support.shell"
@@ -13,15 +14,6 @@ local probe = uv.probe
 local LOCAL = { host = "127.0.0.1", port = 0 }
 
 local SECONDS = 120 -- after which what is waited for is taken for something that never comes
-
---- Turns the loop until something is so.
-local function turn_until(loop, is_so)
-  local stop = uv.now() + SECONDS
-  while not is_so() do
-    loop:turn(0.01)
-    if uv.now() > stop then error("what was waited for has not come", 2) end
-  end
-end
 
 describe("a lookup", function()
   local loop, live
@@ -109,32 +101,15 @@ end)
 if not probe then return end
 
 describe("a dialed connection", function()
-  local loop, server, scratch, objects, live
+  local loop, server, scratch
 
-  local function new_client(options)
-    table.insert(objects, probe.client(options or {}))
-    return objects[#objects]
-  end
+  local of_test = echo.for_each_test(function(...)
+    loop, server = ...
+    scratch = shell.must("mktemp -d")
+  end, function() shell.must("rm -rf " .. scratch) end)
 
-  local function new_server(options)
-    table.insert(objects, probe.server(options or {}))
-    return objects[#objects]
-  end
-
-  before_each(function()
-    live, objects = probe.live(), {}
-    probe.enter()
-    loop, server, scratch = assert(uv.open()), new_server(), shell.must("mktemp -d")
-  end)
-
-  after_each(function()
-    probe.leave()
-    probe.fail_at(0)
-    loop:close()
-    for _, object in ipairs(objects) do object:close() end
-    assert.equal(live, probe.live())
-    shell.must("rm -rf " .. scratch)
-  end)
+  local new_client, new_server, wait = of_test.new_client, of_test.new_server, of_test.wait
+  local expect_echo, wait_for_end = of_test.expect_echo, of_test.wait_for_end
 
   local function listen(address)
     return assert(loop:listen(server, address or LOCAL))
@@ -146,30 +121,11 @@ describe("a dialed connection", function()
     return client
   end
 
-  local function wait(is_so) turn_until(loop, is_so) end
-
   local function open(listener, options)
     local client = dial(listener, options)
     wait(function() return client:state().is_opened end)
     client:take()
     return client
-  end
-
-  local function expect_echo(client, bytes)
-    local received = ""
-    client:say(bytes)
-    wait(function()
-      received = received .. client:take()
-      return #received >= #bytes
-    end)
-    assert.equal(bytes, received)
-  end
-
-  local function wait_for_end(client)
-    wait(function() return client:state().closed > 0 end)
-    assert.equal(1, client:state().closed)
-    assert.is_false(loop:hosts(client))
-    return client:state().why
   end
 
   --- A listener of luv, whose loop does not turn: it accepts nobody.

@@ -4,6 +4,7 @@ local tls = require "keywatch.tls"
 local uv = require "keywatch.uv"
 
 local certificates = require "spec.support.certificates"
+local echo = require "spec.support.echo"
 local luv = require "spec.support.luv"
 local pair = require "spec.support.tls_pair"
 local program = require "spec.support.program"
@@ -14,7 +15,6 @@ require "keywatch.core" -- the loop asks for it
 
 local probe = uv.probe
 local LOCAL = { host = "127.0.0.1", port = 0 }
-local SECONDS = 120 -- after which what is waited for is taken for something that never comes
 
 describe("the loop", function()
   local loop
@@ -52,7 +52,18 @@ end)
 if not probe then return end
 
 describe("a connection with TLS", function()
-  local loop, server, objects, live, contexts
+  local loop, server, contexts
+
+  local of_test = echo.for_each_test(function(...)
+    loop, server = ...
+    contexts = {}
+    certificates.directory()
+  end, function()
+    for _, one in ipairs(contexts) do one:close() end
+  end)
+
+  local new_client, wait, expect_echo = of_test.new_client, of_test.wait, of_test.expect_echo
+  local new_server, wait_for_end = of_test.new_server, of_test.wait_for_end
 
   local function context(side, options)
     local made = assert(tls[side](options))
@@ -75,42 +86,6 @@ describe("a connection with TLS", function()
     return context("client", options)
   end
 
-  local function new_client(options)
-    table.insert(objects, probe.client(options or {}))
-    return objects[#objects]
-  end
-
-  local function new_server(options)
-    table.insert(objects, probe.server(options or {}))
-    return objects[#objects]
-  end
-
-  before_each(function()
-    certificates.directory()
-    collectgarbage() -- servers of core, before the engine is another one
-    collectgarbage()
-    live, objects, contexts = probe.live(), {}, {}
-    probe.enter()
-    loop, server = assert(uv.open()), new_server()
-  end)
-
-  after_each(function()
-    probe.leave()
-    probe.fail_at(0)
-    loop:close()
-    for _, object in ipairs(objects) do object:close() end
-    for _, one in ipairs(contexts) do one:close() end
-    assert.equal(live, probe.live())
-  end)
-
-  local function wait(is_so)
-    local stop = uv.now() + SECONDS
-    while not is_so() do
-      loop:turn(0.01)
-      if uv.now() > stop then error("what was waited for has not come", 2) end
-    end
-  end
-
   local function listen(options, address)
     return assert(loop:listen(server, address or LOCAL, server_context(options)))
   end
@@ -127,25 +102,6 @@ describe("a connection with TLS", function()
     assert.equal("", client:state().why)
     client:take()
     return client
-  end
-
-  local function expect_echo(client, bytes)
-    local received = {}
-    local n = 0
-    client:say(bytes)
-    wait(function()
-      local taken = client:take()
-      received[#received + 1], n = taken, n + #taken
-      return n >= #bytes
-    end)
-    assert.is_true(bytes == table.concat(received))
-  end
-
-  local function wait_for_end(client)
-    wait(function() return client:state().closed > 0 end)
-    assert.equal(1, client:state().closed)
-    assert.is_false(loop:hosts(client))
-    return client:state().why
   end
 
   local function wait_for_refusal()

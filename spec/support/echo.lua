@@ -1,0 +1,73 @@
+--- Clients and servers of the echo engine, which probe builds of keywatch.uv have, on a loop of their own.
+
+local busted = require "busted"
+local uv = require "keywatch.uv"
+
+local SECONDS = 120 -- after which what is waited for is taken for something that never comes
+
+--- Turns a loop until is_so() is true.
+local function turn_until(loop, is_so)
+  local stop = uv.now() + SECONDS
+  while not is_so() do
+    loop:turn(0.01)
+    if uv.now() > stop then error("what was waited for has not come", 2) end
+  end
+end
+
+--- For the block of tests that it is called in: calls begin(loop, server) before each test, and finish() after it,
+-- before it checks that no memory is left. Returns functions for its tests.
+local function for_each_test(begin, finish)
+  local probe, of_test = uv.probe, {}
+  local loop, objects, live
+
+  local function keep(object)
+    table.insert(objects, object)
+    return object
+  end
+
+  function of_test.new_client(options) return keep(probe.client(options or {})) end
+  function of_test.new_server(options) return keep(probe.server(options or {})) end
+  function of_test.wait(is_so) turn_until(loop, is_so) end
+
+  --- Says bytes, and expects them back.
+  function of_test.expect_echo(client, bytes)
+    local received, n = {}, 0
+    client:say(bytes)
+    of_test.wait(function()
+      local taken = client:take()
+      received[#received + 1], n = taken, n + #taken
+      return n >= #bytes
+    end)
+    busted.assert.is_true(bytes == table.concat(received))
+  end
+
+  --- Waits until a connection has ended. Returns why.
+  function of_test.wait_for_end(client)
+    of_test.wait(function() return client:state().closed > 0 end)
+    busted.assert.equal(1, client:state().closed)
+    busted.assert.is_false(loop:hosts(client))
+    return client:state().why
+  end
+
+  busted.before_each(function()
+    collectgarbage() -- servers of core, before the engine is another one
+    collectgarbage()
+    live, objects = probe.live(), {}
+    probe.enter()
+    loop = assert(uv.open())
+    begin(loop, of_test.new_server())
+  end)
+
+  busted.after_each(function()
+    probe.leave()
+    probe.fail_at(0)
+    loop:close()
+    for _, object in ipairs(objects) do object:close() end
+    finish()
+    busted.assert.equal(live, probe.live())
+  end)
+
+  return of_test
+end
+
+return { for_each_test = for_each_test }
