@@ -1,37 +1,35 @@
---- A cluster of etcd members is killed, stopped and cut off, one member after the other, while clients work on it. All
--- that they were told must fit the history that the cluster has in the end.
---
--- KW_DOSE=n goes on for n times as long. See world.lua for what is counted, faults.lua for what happens, and the
--- modules of the trades for what must be true.
+--- A cluster of etcd members is killed, stopped and cut off, one member after the other (faults.lua), while clients
+-- write, watch, lock, elect, transfer and keep caches. All that these are told is judged as in simulations
+-- (spec/simulation/real.lua). KW_DOSE=n goes on for n times as long.
 
 local keywatch = require "keywatch"
 
 local cluster = require "spec.support.cluster"
-local elections = require "spec.cluster.elections"
 local faults = require "spec.cluster.faults"
-local histories = require "spec.cluster.history"
-local leases = require "spec.cluster.leases"
-local locks = require "spec.cluster.locks"
 local network = require "spec.support.network"
 local new_random = require("spec.support.random").new
-local new_world = require("spec.cluster.world").new
-local transfers = require "spec.cluster.transfers"
-local watchers = require "spec.cluster.watchers"
-local writers = require "spec.cluster.writers"
+local real = require "spec.simulation.real"
 
-local SECONDS = require("spec.support.vm").how == "check" and 12 or 25
-local PATIENCE = network.PATIENCE
+local SECONDS = (require("spec.support.vm").how == "check" and 12 or 25) * network.FAULTS
+local PACE = 10 -- times as many steps as in a simulation
 local OPTIONS = { connect_timeout = 0.5, keepalive = 0.2, keepalive_timeout = 0.5, timeout = 5 }
+local KINDS = { kv = true, watcher = true, cache = true, informer = true, locks = true, leases = true, transfers = true,
+  elections = true }
 
 -- What the clients have in addition. Each begins with another member.
 local CLIENTS = { {}, { prefer = "any" }, { prefer = "fastest", sync_endpoints = 1 } }
 
-local PREFIXES = { "", writers.PREFIX, leases.PREFIX }
+--- What must have happened, or the run shows nothing.
+local NEEDS = { "in doubt", "sent again", "calls: at member 1", "calls: at member 2", "calls: at member 3",
+  "endpoints: healthy", "endpoints: unavailable", "^stm: ok", "^stm: calls again", "^fenced put: ok", "^fenced txn: ok",
+  "^campaign: ok", "^proclaim: ok", "^lock: ok" }
 
 describe("a cluster under attack #slow", function()
   local c
 
-  setup(function() c = cluster.start { "--experimental-watch-progress-notify-interval=200ms" } end)
+  setup(function()
+    c = cluster.start { "--experimental-watch-progress-notify-interval=200ms", "--max-txn-ops=5000" }
+  end)
   teardown(function() c:stop() end)
 
   before_each(network.begin)
@@ -50,49 +48,6 @@ describe("a cluster under attack #slow", function()
     return clients
   end
 
-  --- What must have happened, or the run shows nothing: what is counted, a pattern of outcomes, and how often.
-  local NEEDS = {
-    { "put", "in doubt", 1 }, { "txn", "in doubt", 1 }, { "range", "ok", 1 }, { "sent again", "", 1 },
-    { "calls", "at member 1", 1 }, { "calls", "at member 2", 1 }, { "calls", "at member 3", 1 },
-    { "endpoints", "^healthy", 1 }, { "endpoints", "unavailable", 1 }, { "stm", "^ok", 1 }, { "stm", "calls again", 1 },
-    { "fenced put", "^ok", 1 }, { "fenced txn", "^ok", 1 }, { "unlock, robbed", "^lost", 1 },
-    { "ends of locks", "unlock", 2 }, { "ends of leading", "resign", 2 }, { "lost leases", "", 1 },
-    { "campaign", "^ok", 2 }, { "proclaim", "^ok", 1 }, { "lock", "timeout", 1 },
-    { "lock, cancelled", "^cancelled", 1 },
-  }
-
-  --- What of that has not happened yet.
-  local function missing(world)
-    local list = {}
-    for _, need in ipairs(NEEDS) do
-      if world:counted(need[1], need[2]) < need[3] then list[#list + 1] = need[1] .. ": " .. need[2] end
-    end
-    return list
-  end
-
-  --- Counts the calls that were sent more than once, and the members that have answered.
-  local function counter(world)
-    return function(call)
-      if call.attempts > 1 then world:count("sent again", call.method:match("[^/]*$")) end
-      for i, url in ipairs(c.urls) do
-        if call.endpoint == url then world:count("calls", "at member " .. i) end
-      end
-    end
-  end
-
-  --- Asks for the members and for the health of all endpoints.
-  local function ask(world)
-    local client = world:client()
-    local members, err = client:members { timeout = world:patience() }
-    world:note("members", members, err)
-    if members and #members ~= #c.members then world:object("there are %d members", #members) end
-    local health
-    health, err = client:health { timeout = world:patience() }
-    world:note("health", health, err)
-    for _, one in ipairs(health or {}) do world:count("endpoints", one.is_healthy and "healthy" or one.err.code) end
-    keywatch.sleep(0.5)
-  end
-
   local function used_by(client)
     local endpoint = client:state().endpoint
     for i, url in ipairs(c.urls) do
@@ -100,57 +55,45 @@ describe("a cluster under attack #slow", function()
     end
   end
 
-  --- The last write of all, in the range of every watch; by a client that nothing stands in the way of.
-  local function write_last(direct)
-    local ops = {}
-    for i, prefix in ipairs(PREFIXES) do ops[i] = { put = prefix .. "/end", value = watchers.END } end
-    return assert(direct:txn({ success = ops }, { timeout = PATIENCE })).revision
+  --- Asks for the members and for the health of all endpoints, until the run is over.
+  local function ask(sim)
+    while not sim.is_over do
+      local client = sim.plan_random:pick(sim.clients)
+      local members = client:members { timeout = 1 }
+      if members and #members ~= #c.members then sim:object(nil, "there are %d members", #members) end
+      for _, one in ipairs(client:health { timeout = 1 } or {}) do
+        sim:count("endpoints: " .. (one.is_healthy and "healthy" or one.err.code))
+      end
+      keywatch.sleep(0.5)
+    end
   end
 
   it("keeps its promises", function()
-    keywatch.run(function()
-      local random = new_random(network.SEED)
-      local direct = network.connect(c.members[1].url)
-      local world = new_world({}, random)
-      world.clients = connect_all(counter(world))
-      local attack = faults.new(c, random, function() return used_by(world.clients[1]) end)
-      local first = assert(direct:put("/begin", "begin")).revision
-
-      local watching = watchers.start(world, PREFIXES, first + 1)
-      local writing = writers.start(world, 6)
-      local keeping = leases.start(world, 6)
-      local locking = locks.start(world, 2)
-      local leading = elections.start(world, 1)
-      local transferring = transfers.start(world, 3)
-      world:work("the health", ask)
-      world:collect()
-      attack:run(SECONDS * network.FAULTS, function() return world.is_over end, function()
-        return #missing(world) == 0
-      end)
-      world:finish()
-      leases.finish(world, direct)
-      locks.finish(world, locking, direct)
-      elections.finish(world, leading, direct)
-      local last = write_last(direct)
-      watchers.finish(watching, last)
-
-      local history = histories.read(direct, last)
-      writers.judge(world, history, writing)
-      leases.judge(world, history, keeping)
-      locks.judge(world, history, locking)
-      elections.judge(world, history, leading)
-      transfers.judge(world, history, transferring)
-      watchers.judge(world, history, watching)
-
-      print(attack:report())
-      print(world:report())
-      print(("  %d revisions"):format(last))
-      assert.same({}, world.objections)
-      assert.same({}, attack:missing())
-      assert.same({}, missing(world))
-      for _, what in ipairs { "counted behind locks", "counted behind leading" } do
-        assert.is_true(world:counted(what, "changes") > 1, what .. ": nothing has changed hands")
+    local random, own, members = new_random(network.SEED), {}, {}
+    for i, member in ipairs(c.members) do members[i] = member.url end
+    local sim
+    own.clients = connect_all(function(call)
+      if not sim then return end
+      if call.attempts > 1 then sim:count("sent again") end
+      for i, url in ipairs(c.urls) do
+        if call.endpoint == url then sim:count("calls: at member " .. i) end
       end
     end)
+    local attack = faults.new(c, random, function() return used_by(own.clients[1]) end)
+    sim = real.run {
+      seed = network.SEED, seconds = SECONDS, pace = PACE, kinds = KINDS, clients = own.clients,
+      direct = network.connect(members), is_etcd = true, is_cluster = true,
+      attack = function(running)
+        sim = running
+        sim.plan_random = random
+        local asking = keywatch.spawn(ask, sim)
+        attack:run(SECONDS, function() return #sim.objections > 0 end, function() return not sim:missing(NEEDS) end)
+        sim.is_over = true
+        asking:join()
+      end,
+    }
+    print(attack:report())
+    assert.same({}, attack:missing())
+    assert.is_nil(sim:missing(NEEDS))
   end)
 end)

@@ -1,4 +1,4 @@
---- What is soaked: a controller that keeps N children for every parent, and a judge of all that it writes.
+--- A controller that keeps N children for every parent, and a judge of all that it writes.
 --
 --   /sets/NAME         { "replicas": 3, "image": "red" }, and a finalizer
 --   /parts/NAME/1 … 3  { "image": "red", "term": 17 }, whose owner is the parent; `term` is the revision of the

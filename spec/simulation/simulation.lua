@@ -15,7 +15,7 @@ local testing = require "keywatch.testing"
 
 local difference = require("spec.support.difference").difference
 local fault_list = require("spec.simulation.faults").list
-local handler_judge = require "spec.cache.handler_judge"
+local handler_judge = require "spec.simulation.handler_judge"
 local new_random = require("spec.support.random").new
 local request = require "spec.support.request"
 local truths = require "spec.simulation.truth"
@@ -23,14 +23,14 @@ local workload = require "spec.simulation.workload"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local new_request, perform, show = request.new, request.perform, request.show
-local judge, kinds = workload.judge, workload.kinds
+local judge, kinds, probe = workload.judge, workload.kinds, core.probe
 
 local SECONDS = 100  -- of a program
 local SILENCE = 45   -- seconds after which everything must be well
 local BURSTS, BURST_BYTES = 3, 200000 -- of the last writes
 local COLLECT = 25   -- seconds between two collections
 local MOST_TRACE = 200000
-local KV_PREFIXES = { "/x/", "/y/", "/bulk/" } -- which operations of `perform` alone write to
+local KV_PREFIXES = { "/x/", "y\255", "/bulk/" } -- which operations of `perform` alone write to
 
 local methods = {}
 local mt = { __index = methods }
@@ -43,9 +43,11 @@ local function seed_of(...)
   return ((a % 128 * 256 + b) * 256 + c) * 256 + d
 end
 
-local function plan_steps(random, actor, seconds)
+local function plan_steps(random, plan, actor)
   local times, steps = {}, actor.kind.steps
-  for i = 1, random:between(steps[1], steps[2]) do times[i] = random:between(0, seconds * 1000) / 1000 end
+  for i = 1, random:between(steps[1], steps[2]) * (plan.pace or 1) do
+    times[i] = random:between(0, plan.seconds * 1000) / 1000
+  end
   table.sort(times)
   for i, at in ipairs(times) do
     actor.steps[i] = {
@@ -66,7 +68,7 @@ local function plan_actors(plan, random)
       for i = 1, random:between(1, kind.most) do
         local actor = { id = name .. i, name = name, kind = kind, seed = seed_of(plan.seed, k, i), steps = {},
           slot = random:between(1, #plan.clients) }
-        plan_steps(random, actor, plan.seconds)
+        plan_steps(random, plan, actor)
         plan.actors[#plan.actors + 1] = actor
       end
     end
@@ -90,18 +92,20 @@ local function plan_faults(plan, random)
   end
 end
 
---- The plan of a seed. Options: seconds; kinds, a set of the kinds of actors; is_calm, nothing goes wrong.
+--- The plan of a seed. Options: seconds; kinds, a set of the kinds of actors; is_calm, nothing goes wrong; pace, how
+-- many times as many steps actors have.
 local function new_plan(seed, opts)
   opts = opts or {}
   local random = new_random(seed_of(seed))
   local plan = {
-    seed = seed, seconds = opts.seconds or SECONDS, kinds = opts.kinds, actors = {}, faults = {}, clients = {},
+    seed = seed, seconds = opts.seconds or SECONDS, kinds = opts.kinds, pace = opts.pace,
+    actors = {}, faults = {}, clients = {},
     is_rough = random:one_in(4), is_compacting = random:one_in(2), most_faults = random:pick { 0, 5, 12, 25 },
     servers = random:one_in(4) and 2 or 1, has_burst = random:one_in(3),
     is_durable = random:one_in(2) and machines.are_there,
     store = {
       max_txn_ops = 4000, progress_interval = random:pick { 0.2, 2, 600 },
-      step_records = random:pick { 10, 1000 },
+      step_records = random:pick { 1, 10, 1000 },
     },
   }
   for i = 1, random:between(plan.servers, 5) do
@@ -165,6 +169,8 @@ function methods:guard(record, fn, ...)
   return ok, err
 end
 
+function methods:count(name, n) self.counts[name] = (self.counts[name] or 0) + (n or 1) end
+
 function methods:server(random) return random:pick(self.servers) end
 
 function methods:truth_of(server)
@@ -198,11 +204,12 @@ function methods:perform(a, one, prefix, tag)
   record.ended, record.ended_epoch = keywatch.now(), truth.epoch
   if not ok then
     self:trace("%s %s raises", record.id, one.verb)
+    if one.verb == "revoke" then truth:note_lease(one[1], "end", record.began) end
     error(answer, 0)
   end
   local is_known = answer ~= nil or err == nil
   record.outcome = is_known and "ok" or type(err) == "table" and err.maybe_done and "doubt" or "refused"
-  record.answer, record.err, record.before = answer, err, truth.server.store:status().revision
+  record.answer, record.err, record.before = answer, err, truth:revision()
   if one.verb == "lease" then
     local id, ttl = answer and answer.id or one[2].id, answer and answer.ttl or one[1]
     truth:note_lease(id, "grant", record.began, ttl, record.outcome)
@@ -220,7 +227,7 @@ end
 --- Many writes of a client of a server, one soon after the other: while one commit is written the next one gathers.
 -- The client is not that of the slot `other`, if there is another one.
 function methods:rush(random, server, most_bytes, other)
-  local slots, prefix = {}, random:pick { "/x/", "/y/" }
+  local slots, prefix = {}, random:pick { "/x/", "y\255" }
   for _, slot in ipairs(self.slots) do
     slots[#slots + 1] = slot.server == server and slot ~= other and slot or nil
   end
@@ -316,12 +323,12 @@ function methods:hush(fn)
   self.is_hushed = false
 end
 
--- The world that modules of spec/cluster work in, one for each actor.
+-- The world that locks.lua, elections.lua, leases.lua and transfers.lua work in, one for each actor.
 local cluster_methods = {}
 
 function methods:cluster_world(a)
   return setmetatable({
-    random = a.random, clients = a.sim.lasting, is_over = false, counts = {}, sim = self, actor = a, n_tags = 0,
+    random = a.random, clients = a.sim.lasting, is_over = false, sim = self, actor = a, n_tags = 0,
     acknowledged = 0, silence = 1000,
   }, { __index = cluster_methods })
 end
@@ -329,7 +336,10 @@ end
 function cluster_methods:object(...) self.sim:object({ id = self.actor.id, what = self.actor.name }, ...) end
 function cluster_methods:client() return self.random:pick(self.clients) end
 function cluster_methods:patience() return self.random:between(2, 30) / 10 end
-function cluster_methods.count() end
+
+--- Notes that something has come out in a way once more, or n times.
+function cluster_methods:count(what, outcome, n) self.sim:count(what .. ": " .. outcome, n) end
+
 function cluster_methods:acknowledge(revision) self.acknowledged = math.max(self.acknowledged, revision) end
 
 function cluster_methods:tag(letter)
@@ -339,6 +349,7 @@ end
 
 function cluster_methods:note(what, result, err)
   self.sim:trace("%s %s %s", self.actor.id, what, err and short(err) or "ok")
+  self:count(what, err and short(err) .. (err.maybe_done and " in doubt" or "") or "ok")
   if result then return "ok" end
   if type(err) ~= "table" or type(err.code) ~= "string" then
     self:object("%s gives no error, but %s", what, tostring(err))
@@ -424,6 +435,10 @@ function methods:open()
     local store = { path = machine and machine.path .. "/store" or nil }
     for name, value in pairs(plan.store) do store[name] = value end
     self.servers[i] = world:serve { open = store }
+    if probe then
+      probe.set_walk_visits(self.servers[i].store, random:one_in(2) and 3 or 1000) -- 3: steps end inside of revisions
+      probe.set_long_bytes(self.servers[i].store, random:pick { 300, 2 ^ 20 })
+    end
     self.machines[self.servers[i]] = machine or nil
     self.truths[i] = truths.new(self.servers[i])
   end
@@ -446,6 +461,12 @@ function methods:each_actor(name, ...)
   end
 end
 
+--- In a build with a probe: what each store has fits together.
+function methods:check_stores()
+  if not probe then return end
+  for _, server in ipairs(self.servers) do self:guard({ what = "the store" }, probe.check, server.store) end
+end
+
 --- The last writes may be more than every bound of a queue, and nothing comes after them.
 function methods:burst()
   if not self.plan.has_burst then return end
@@ -464,6 +485,7 @@ function methods:play()
   while keywatch.now() < self.plan.seconds do
     keywatch.sleep(math.min(COLLECT, self.plan.seconds - keywatch.now()))
     collectgarbage()
+    self:check_stores()
   end
   while self.is_hushed do keywatch.sleep(1) end
   self.is_over = true
@@ -519,6 +541,7 @@ function methods:judge()
 end
 
 methods.SLACK = 5 -- seconds that a lease may be late
+methods.PATIENCE = 5 -- seconds without an event, after which a watch has given all
 
 function methods.is_of_operations(key)
   for _, prefix in ipairs(KV_PREFIXES) do
@@ -536,16 +559,20 @@ end
 
 local function traced(err) return debug.traceback(tostring(err), 2) end
 
---- Makes a plan's program, of which only the atoms in `keep` if it is given. The trace of a verbose run has requests.
--- Returns { objections, lines, hash, ... }.
-local function run(plan, keep, is_verbose)
-  local self = setmetatable({
+--- A simulation that has not begun: of a plan, of which only the atoms in `keep` if it is given.
+local function new(plan, keep, is_verbose)
+  return setmetatable({
     plan = plan, keep = keep, is_verbose = is_verbose, world = nil,
     servers = {}, machines = {}, truths = {}, slots = {}, lasting = {}, closed = {}, actors = {}, tasks = {},
     operations = {}, watches = {}, samples = {}, ledgers = {}, taken = {}, lost_leases = {},
-    n_operations = 0, n_watches = 0, n_rushes = 0, n_verbs = {}, n_faults = {}, n_calls = 0,
+    n_operations = 0, n_watches = 0, n_rushes = 0, n_verbs = {}, n_faults = {}, n_calls = 0, counts = {},
     lines = {}, objections = {}, is_over = false, is_hushed = false, hold = 0, ended = 0,
   }, mt)
+end
+
+--- Makes a plan's program. The trace of a verbose run has requests. Returns { objections, lines, hash, ... }.
+local function run(plan, keep, is_verbose)
+  local self = new(plan, keep, is_verbose)
   machines.begin(plan.seed % 2 ^ 31)
   collectgarbage()
   collectgarbage("stop")
@@ -567,4 +594,4 @@ end
 
 -- }======
 
-return { plan = new_plan, atoms_of = atoms_of, run = run }
+return { plan = new_plan, atoms_of = atoms_of, run = run, new = new, methods = methods }

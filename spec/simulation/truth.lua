@@ -2,14 +2,14 @@
 -- touches it. At the end the log is compared with ranges of the store at past revisions, and with its hash, so that a
 -- defect of watches cannot hide itself.
 --
--- A server that is restored, or replaced, begins another *epoch*: a history of its own (spec/cluster/history.lua), with
+-- A server that is restored, or replaced, begins another *epoch*: a history of its own (history.lua), with
 -- what is left of the one before.
 
 local keywatch = require "keywatch"
 
 local difference = require("spec.support.difference").difference
 local hash = require "spec.support.model.hash"
-local histories = require "spec.cluster.history"
+local histories = require "spec.simulation.history"
 local models = require "spec.support.model"
 local span = require "spec.support.model.span"
 
@@ -195,6 +195,9 @@ function truth_methods:follow()
   end)
 end
 
+--- The newest revision of the store.
+function truth_methods:revision() return self.server.store:status().revision end
+
 --- Waits until everything that the store has now is in the log.
 function truth_methods:learn()
   local revision = self.server.store:status().revision
@@ -270,22 +273,23 @@ function truth_methods:verify(random)
   self:learn()
   local epoch, store = self.epoch, self.server.store
   local status = store:status()
+  local compact_revision = status.compact_revision or math.max(0, store:hash_kv().compact_revision)
   if self.failure then return self.failure end
   if status.revision ~= epoch.last then return ("the log ends at %d, and the store is at %d"):format(epoch.last,
     status.revision) end
   local everything = span.new("", { prefix = true })
   for i = 0, LOOKS do
-    local revision = i == 0 and epoch.last or random:between(math.max(1, status.compact_revision), epoch.last)
+    local revision = i == 0 and epoch.last or random:between(math.max(1, compact_revision), epoch.last)
     local found, err = store:range("", { prefix = true, revision = revision })
     if not found then return ("the store cannot be read at %d: %s"):format(revision, tostring(err)) end
     local words = difference(found.kvs, epoch:kvs(revision, everything), ("the store at %d"):format(revision))
     if words then return words end
   end
   if #self.epochs > 1 or epoch.n_events and epoch.n_events > 3000 then return nil end
-  return self:verify_hash(status)
+  return self:verify_hash(compact_revision)
 end
 
-function truth_methods:verify_hash(status)
+function truth_methods:verify_hash(compact_revision)
   local epoch, records = self.epoch, {}
   for revision = 2, epoch.last do
     for i, event in ipairs(epoch.events[revision]) do
@@ -300,7 +304,7 @@ function truth_methods:verify_hash(status)
     end
     return newest
   end
-  local expected = hash.hash(records, newest_at, epoch.last, status.compact_revision)
+  local expected = hash.hash(records, newest_at, epoch.last, compact_revision)
   return difference(self.server.store:hash_kv(epoch.last).hash, expected, "the hash of the store")
 end
 

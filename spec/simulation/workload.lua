@@ -16,17 +16,17 @@
 local keywatch = require "keywatch"
 local controller = require "keywatch.controller"
 
-local elections = require "spec.cluster.elections"
-local handler_judge = require "spec.cache.handler_judge"
+local elections = require "spec.simulation.elections"
+local handler_judge = require "spec.simulation.handler_judge"
 local histories = require "spec.support.history"
 local judge = require "spec.simulation.judge"
-local leases = require "spec.cluster.leases"
-local locks = require "spec.cluster.locks"
+local leases = require "spec.simulation.leases"
+local locks = require "spec.simulation.locks"
 local new_request = require("spec.support.request").new
 local span = require "spec.support.model.span"
-local transfers = require "spec.cluster.transfers"
+local transfers = require "spec.simulation.transfers"
 
-local PREFIXES = { "/x/", "/y/" }
+local PREFIXES = { "/x/", "y\255" } -- the keys after the second one begin with z
 local BULK = "/bulk/"
 local TTLS = { 1, 2, 3, 5, 8, 20, 40 }
 
@@ -86,8 +86,11 @@ function bulk.delete(a, random)
 end
 
 function bulk.read(a, random)
-  local fields = { prefix = true, limit = random:one_in(2) and 100 or nil, sort_order = "descend", sort_target = "mod" }
-  if random:one_in(2) then return a.sim:perform(a, new_request("each", "", { prefix = true, page = 500 }), BULK) end
+  if random:one_in(3) then return a.sim:perform(a, new_request("each", "", { prefix = true, page = 500 }), BULK) end
+  local messages = histories.new(random, {})
+  local _, fields = messages:range_fields(a.truth.epoch:view(a.truth.epoch.last, BULK))
+  fields.prefix, fields.range_end, fields.from_key = true, nil, nil
+  if fields.limit then fields.limit = random:between(1, 1000) end
   a.sim:perform(a, new_request("range", "", fields), BULK)
 end
 
@@ -144,7 +147,10 @@ local function open_watch(a, random, object, inside)
   local epoch = a.truth.epoch
   local key, opts = any_range(random)
   if inside then key, opts = inside, { prefix = true } end
-  local within = span.new(key, opts)
+  local within, owner, prefix = span.new(key, opts), object, ""
+  if not inside and opts.prefix and key ~= "" and random:one_in(2) then
+    owner, prefix, key = object:namespace(key), key, ""
+  end
   opts.timeout = a.sim.is_over and 5 or random:between(1, 20)
   opts.prev_kv, opts.progress = random:one_in(3) or nil, random:one_in(3) or nil
   if random:one_in(3) then opts.max_bytes = random:pick { 300, 5000, 200000 } end
@@ -158,20 +164,31 @@ local function open_watch(a, random, object, inside)
   if how == "next" then opts.start_revision = epoch.last + 1 end
   if how == "future" then opts.start_revision = epoch.last + random:between(2, 20) end
   if how == "resume" then opts.start_revision = a.last end
-  local watch, err = object:watch(key, opts)
+  local watch, err = owner:watch(key, opts)
   if not watch then return nil, err end
   local position = opts.start_revision and opts.start_revision - 1 or watch.revision
   return a.sim:record_watch(a, {
-    what = ("%s of %q %s"):format(inside and "watch of a cache" or "watch", key, how),
-    watch = watch, within = within, epoch = epoch, position = position,
+    what = ("%s of %q %s"):format(inside and "watch of a cache" or "watch", prefix .. key, how),
+    watch = watch, prefix = prefix, within = within, epoch = epoch, position = position,
     start = position + 1, has_prev = opts.prev_kv, max_bytes = opts.max_bytes,
     no_put = opts.filters and opts.filters[1] == "no_put", no_delete = opts.filters and opts.filters[1] == "no_delete",
     initial = opts.initial and {} or nil, is_cache = inside ~= nil, is_by_event = random:one_in(3),
   })
 end
 
+--- An event of a namespace as its owner has it.
+local function of_owner(record, event)
+  if record.prefix == "" or not event.key then return event end
+  local own = {}
+  for name, value in pairs(event) do own[name] = value end
+  own.key = record.prefix .. event.key
+  own.prev = event.prev and of_owner(record, event.prev)
+  return own
+end
+
 --- Notes a batch, or, event by event, the events of one revision.
 local function note_batch(record, revision, events)
+  for i, event in ipairs(events) do events[i] = of_owner(record, event) end
   local first = events[1]
   if first.initial then
     for _, event in ipairs(events) do table.insert(record.initial, event) end
@@ -247,7 +264,7 @@ end
 local function settle_watch(a)
   local record = a.record
   if not record or record.err then return end
-  local last, deadline = record.truth.epoch.last, keywatch.now() + 5
+  local last, deadline = record.truth.epoch.last, keywatch.now() + a.sim.PATIENCE
   while read(record, math.max(0, deadline - keywatch.now())) do end -- luacheck: ignore 542
   record.is_drained = last
 end
@@ -332,7 +349,7 @@ kinds.cache = {
   chance = 1, most = 3, steps = { 5, 25 },
   begin = function(a)
     a.n_opened = 0
-    a.prefix = a.random:pick { "/x/", "/y/", "", "/x/c", BULK }
+    a.prefix = a.random:pick { "/x/", "y\255", "", "/x/c", BULK }
     a.within = span.new(a.prefix, { prefix = true })
   end,
   step = function(a, random)
@@ -354,11 +371,33 @@ kinds.cache = {
 
 -- {====== Informers, and controllers ======
 
+--- Closes a handler; what it was told is judged later.
+local function close_handler(one)
+  if one.is_closed then return end
+  one:sample()
+  one.is_closed = true
+  one.handler:close()
+end
+
+--- What handlers do in a call: at times they are slow, raise, and close themselves or others.
+local function work_of(a, is_slow, own)
+  return function(judges, one)
+    a.sim.n_calls = a.sim.n_calls + 1
+    if a.sim.is_over then return end
+    if is_slow then keywatch.sleep(own:between(0, 2000) / 1000) end
+    local how = own:weighted { { 200, "nothing" }, { 4, "raise" }, { 1, "close" }, { 1, "close another" } }
+    if how == "raise" then error("on purpose", 0) end
+    if how == "close" then close_handler(one) end
+    if how == "close another" then close_handler(own:pick(judges)) end
+  end
+end
+
 kinds.informer = {
   chance = 2, most = 2, steps = { 5, 20 },
   begin = function(a)
     local opts = handler_judge.options()
     opts.indexes = { size = function(object) return #object.text end }
+    opts.shared = not a.random:one_in(3)
     a.prefix, a.judges = a.random:pick(PREFIXES), {}
     local client, is_inside = a.slot.client, a.random:one_in(2)
     a.informer = assert(is_inside and client:namespace(a.prefix):informer("", opts) or client:informer(a.prefix, opts))
@@ -367,25 +406,17 @@ kinds.informer = {
   step = function(a, random)
     for _, one in ipairs(a.judges) do one:sample() end
     if #a.judges > 0 and not random:one_in(3) or #a.judges > 5 then
-      if random:one_in(3) and not a.judges[#a.judges].is_closed then
-        local one = a.judges[#a.judges]
-        one:sample()
-        one.is_closed = true
-        one.handler:close()
-      end
+      if random:one_in(3) then close_handler(a.judges[#a.judges]) end
       return
     end
-    local is_slow = random:one_in(2)
-    local own = a.sim.new_random(random:next())
-    table.insert(a.judges, handler_judge.open(a.id, a.informer, a.ledger, {
+    local work, one = work_of(a, random:one_in(2), a.sim.new_random(random:next())), nil
+    one = handler_judge.open(a.id, a.informer, a.ledger, {
       at_bound = random:one_in(2) and "coalesce" or "wait",
       max_bytes = random:one_in(2) and 2000 or nil,
       resync = random:one_in(4) and 7 or nil,
-      work = function()
-        a.sim.n_calls = a.sim.n_calls + 1
-        if is_slow and not a.sim.is_over then keywatch.sleep(own:between(0, 2000) / 1000) end
-      end,
-    }))
+      work = function() work(a.judges, one) end,
+    })
+    table.insert(a.judges, one)
   end,
   settle = function(a)
     a.sim:guard({ id = a.id, what = "informer" }, function()
@@ -466,9 +497,11 @@ kinds.controller = {
 
 -- }======
 
--- {====== Locks, elections, leases, software transactions: see spec/cluster ======
+kinds.sets = require "spec.simulation.sets"
 
---- A kind of actors out of a module of spec/cluster, whose judge is its own.
+-- {====== Locks, elections, leases, software transactions ======
+
+--- A kind of actors out of a module, whose judge is its own.
 local function of_cluster(module, chance, n, finish)
   return {
     chance = chance, most = 1, steps = { 10, 40 }, is_strict = true, is_whole = true,

@@ -1,6 +1,5 @@
 --- Long random histories, made of a store and of the naive model alike: every answer must be the same, and from
--- time to time everything that can be asked. Durable stores are closed and opened again, now and then, and where there
--- is a probe, their disk fails.
+-- time to time everything that can be asked.
 --
 -- A failure tells the seed, the step and the request. KW_SEED=… repeats it.
 
@@ -9,7 +8,6 @@ local probe = require("keywatch.core").probe
 
 local crc32c = require "spec.support.crc32c"
 local difference = require("spec.support.difference").difference
-local directory = require "spec.support.directory"
 local dose = require "spec.support.dose"
 local history = require "spec.support.history"
 local new_model = require("spec.support.model").new
@@ -22,80 +20,25 @@ local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
 local EXAMINE_EVERY = 40 -- steps
 local SETTLE_EVERY = 400 -- steps
-local MISUSE_EVERY = 50 -- steps
-local REOPEN_EVERY = 60 -- steps, on an average
-local FAIL_EVERY = 20 -- likewise
 
 -- When memory is given back, see csrc/store/surplus.c.
 local GIVE_BACK_DELAY = 1 -- seconds after a step, at most
 local GIVE_BACK_LEAST = 250000 -- bytes, a little less than there
 local KEY_BYTES = 120
 
--- Requests that are one change, or none.
-local can_fail = { put = true, delete = true, txn = true, lease = true, revoke = true, compact = true }
-
--- What must raise and change nothing.
-local misuses = {
-  function(store) store:put({}, "v") end,
-  function(store) store:put("a", {}) end,
-  function(store) store:put("a", "v", { colour = "red" }) end,
-  function(store) store:put("a", "v", { lease = {} }) end,
-  function(store) store:put("a", "v", { lease = "seven" }) end,
-  function(store) store:get("a", { revision = -1 }) end,
-  function(store) store:get(nil) end,
-  function(store) store:range("a", { limit = -1 }) end,
-  function(store) store:range("a", { revision = "now" }) end,
-  function(store) store:range("a", { sort_order = "sideways" }) end,
-  function(store) store:range("a", { sort_target = "colour" }) end,
-  function(store) store:range("a", { prefix = true, from_key = true }) end,
-  function(store) store:delete(true) end,
-  function(store) store:delete("a", { limit = 1 }) end,
-  function(store) store:txn("a") end,
-  function(store) store:txn { success = { { put = "a", delete = "b" } } } end,
-  function(store) store:txn { success = { { put = "a", value = "v" }, { get = "a", colour = "red" } } } end,
-  function(store) store:txn { compare = { { key = "a", version = 1, value = "v" } } } end,
-  function(store) store:txn { compare = { { key = "a", version = 1, op = "~" } } } end,
-  function(store) store:compact(-1) end,
-  function(store) store:compact("all") end,
-  function(store) store:hash_kv(-1) end,
-  function(store) store:lease("long") end,
-  function(store) store:lease(5, { colour = "red" }) end,
-  function(store) store:lease_by_id({}) end,
-  function(store) store:arm("fire") end,
-  function(store) store:load(5, {}) end,
-  function(store) store:apply(5, {}) end,
-  function(store) store:advance(5) end,
-  function(store) store:replace(5, {}) end,
-}
-
 -- Both sides, and where they are in their history.
 local pair = {}
 pair.__index = pair
 
-local function with_path(options, path)
-  local all = { path = path }
-  for name, value in pairs(options) do all[name] = value end
-  return all
-end
-
 local function new_pair(scenario, random)
-  local options = with_path(scenario.options, scenario.is_durable and directory.new() or nil)
+  local options = scenario.options
   return setmetatable({
-    options = options,
-    store = assert(keywatch.open(options)),
+    store = keywatch.open(options),
     model = new_model(options),
     random = random,
     step = 0,
     doing = "opening",
   }, pair)
-end
-
-function pair:reopen()
-  self.doing = "opening again"
-  self.store:close()
-  self.options.now = self.model.now
-  self.store = assert(keywatch.open(self.options))
-  self.model:reopen()
 end
 
 local function expect(got, expected, what)
@@ -108,33 +51,6 @@ function pair:ask(asked)
   self.doing = request.show(asked)
   local words = request.disagreement(asked, self.store, self.model)
   if words then error(words, 0) end
-  self.store:leases() -- waits until what steps have done is durable
-end
-
---- Waits until no commit group is on its way to the disk: steps of a compaction have groups of their own.
-function pair:await_idle_disk()
-  repeat
-    local settled = self.store:settled()
-    local _, is_pending = self.store:tend()
-    if is_pending then self.store:wait(settled + 1) end
-  until not is_pending
-end
-
---- A request whose group fails has not happened. If it was none, a defragmentation is what fails.
-function pair:fail(asked)
-  if not can_fail[asked.verb] then return end
-  self.doing = "failing " .. request.show(asked)
-  self:await_idle_disk()
-  probe.fail_disk(self.store, "no_memory")
-  request.perform(asked, self.store)
-  self.store:defragment()
-  self:examine()
-end
-
-function pair:misuse()
-  local i = self.random:between(1, #misuses)
-  self.doing = "misuse " .. i
-  if pcall(misuses[i], self.store) then error("nothing was raised", 0) end
 end
 
 -- Everything that can be asked ------------------------------------------------------------------------------
@@ -171,12 +87,11 @@ function pair:may_give_back(time)
     and space.cost(records) + KEY_BYTES * #records >= GIVE_BACK_LEAST
 end
 
---- The store may also have a compaction to go on with, now; or, soon, a checkpoint to make, or memory to give back.
+--- The store may also have a compaction to go on with, now; or, soon, memory to give back.
 function pair:examine_deadline()
   self.doing = "deadline()"
   local got, expected = self.store:deadline(), self.model:deadline()
   local is_earlier = got ~= nil and (expected == nil or got < expected)
-  if self.store.wait and is_earlier then return end -- of a checkpoint
   local is_good = got == expected or is_earlier and (got <= self.model.now or self:may_give_back(got))
   if not is_good then error(("deadline() is %s instead of %s"):format(tostring(got), tostring(expected)), 0) end
 end
@@ -192,13 +107,9 @@ function pair:examine()
   if probe then probe.check(self.store) end
 end
 
---- Once its compaction is done, the store holds what is left and nothing else. What a file holds is measured in pages.
+--- Once its compaction is done, the store holds what is left and nothing else.
 function pair:settle()
   self:ask(request.new("pass_time", self.model.now))
-  if self.options.path then
-    self:ask(request.new("compact", 0, { physical = true }))
-    return self:examine()
-  end
   self.doing = "what a compaction leaves"
   local size = space.size(self.model:records_left()) + space.cost_of_leases(self.model)
   expect(self.store:status().db_size_in_use, size, "status().db_size_in_use")
@@ -209,10 +120,7 @@ end
 function pair:walk(requests, steps)
   for step = 1, steps do
     self.step = step
-    if self.options.path and self.random:one_in(REOPEN_EVERY) then self:reopen() end
-    if self.options.path and probe and self.random:one_in(FAIL_EVERY) then self:fail(requests:next(self.model)) end
     self:ask(requests:next(self.model))
-    if step % MISUSE_EVERY == 0 then self:misuse() end
     if step % EXAMINE_EVERY == 0 or step == steps then self:examine() end
     if step % SETTLE_EVERY == 0 or step == steps then self:settle() end
   end
@@ -237,7 +145,6 @@ local function run(scenario, its_seed)
     the_pair:walk(requests, dose.of(300, scenario.steps))
   end, function(e) return type(e) == "string" and e or debug.traceback(tostring(e)) end)
   the_pair.store:close()
-  directory.remove_all()
   if not ok then error(explain(the_pair, its_seed, err), 0) end
 end
 
@@ -267,20 +174,6 @@ local scenarios = {
     keys = history.many_keys(is_fast and 100 or 1200),
     steps = 500,
     rounds = 2,
-  },
-  {
-    name = "a durable store that compacts three records at a time",
-    options = { now = 100, step_records = 3 },
-    is_durable = true,
-    steps = 1500,
-    rounds = 5,
-  },
-  {
-    name = "a durable store that compacts a thousand records at a time",
-    options = { now = 0, step_records = 1000, min_lease_ttl = 1 },
-    is_durable = true,
-    steps = 1500,
-    rounds = 5,
   },
 }
 

@@ -248,17 +248,6 @@ function methods:leader()
   end
 end
 
---- Waits until a member leads whom a majority knows; returns its number.
-function methods:wait_leader()
-  local deadline = uv.hrtime() + READY_SECONDS * 1e9
-  while true do
-    local i = self:leader()
-    if i then return i end
-    if uv.hrtime() > deadline then error("nobody leads", 2) end
-    pass(POLL_MS)
-  end
-end
-
 --- Ends all members and proxies, and removes all data.
 function methods:stop()
   for i, member in ipairs(self.members) do

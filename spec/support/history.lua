@@ -294,9 +294,6 @@ function methods:next_change(model)
   }](self, model)
 end
 
---- A request for compaction.
-function methods:next_compaction(model) return make.compact(self, model) end
-
 --- A request that only reads.
 function methods:next_read(model)
   return make[self.random:weighted { { 2, "get" }, { 5, "range" }, { 2, "each" } }](self, model)

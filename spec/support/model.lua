@@ -265,11 +265,6 @@ function methods:deadline()
   return first and first.expiry
 end
 
---- Closed and opened again it is what it was, and every lease has its whole time.
-function methods:reopen()
-  for _, grant in pairs(self.grants) do grant.expiry = self.now + grant.ttl end
-end
-
 function methods:step(now)
   self.now = now
   if not self.armed.corrupt then lease.expire(self) end

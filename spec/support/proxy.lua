@@ -25,9 +25,8 @@ end
 function proxy_methods:connections() return self.remote:ask { "connections" } end
 function proxy_methods:accepted() return self.remote:ask { "accepted" } end
 
---- How many bytes have passed, in how many writes, and how many are held.
+--- How many bytes have passed, and how many are held.
 function proxy_methods:bytes(direction) return self.remote:ask { "bytes", direction or "both" } end
-function proxy_methods:writes(direction) return self.remote:ask { "writes", direction or "both" } end
 function proxy_methods:held(direction) return self.remote:ask { "held", direction or "both" } end
 
 --- Waits until just so many are open, or until so many ever were. `turn`, if given, is called again and again

@@ -14,7 +14,6 @@ local BACKLOG = 511
 
 local rules = { to_server = {}, to_client = {} } -- { is_stalled, delay, split, rate, cut_after, is_once, how }
 local passed = { to_server = 0, to_client = 0 }  -- bytes ever
-local writes = { to_server = 0, to_client = 0 }  -- that it took to pass them
 local connections = {}                           -- a set
 local n_accepted = 0
 local is_black = false
@@ -117,7 +116,6 @@ local function after_write(lane, err, n)
   lane.is_busy = false
   if err then return fail(opposite(lane)) end
   passed[lane.direction] = passed[lane.direction] + n
-  writes[lane.direction] = writes[lane.direction] + 1
   if lane.left == 0 then return cut_lane(lane) end
   pump(lane)
 end
@@ -317,7 +315,6 @@ local function sum(counts, direction)
 end
 
 function handlers.bytes(direction) return sum(passed, direction) end
-function handlers.writes(direction) return sum(writes, direction) end
 
 function handlers.held(direction)
   local n = 0

@@ -10,15 +10,13 @@
 --
 -- Values are texts: "good ..." decodes, "bad ..." does not, and "hidden ..." decodes to an object that nobody wants.
 
-local keywatch = require "keywatch"
-
 local ledger_methods = {}
 local ledger_mt = { __index = ledger_methods }
 
 -- {====== The ledger ======
 
 local function new_ledger()
-  local self = setmetatable({ epochs = {}, n_values = 0 }, ledger_mt)
+  local self = setmetatable({ epochs = {} }, ledger_mt)
   self:replace()
   return self
 end
@@ -40,20 +38,6 @@ function ledger_methods:replace()
   self.epoch = #self.epochs
 end
 
---- The server as it was at a revision.
-function ledger_methods:restore(revision)
-  local old = self.epochs[self.epoch]
-  self:replace()
-  local changes = {}
-  for key, list in pairs(old.keys) do
-    for _, change in ipairs(list) do
-      if change.revision <= revision then changes[#changes + 1] = { key, change } end
-    end
-  end
-  table.sort(changes, function(a, b) return a[2].revision < b[2].revision end)
-  for _, one in ipairs(changes) do self:note(one[1], one[2].text, one[2].revision) end
-end
-
 --- A key was put, or deleted if there is no text.
 function ledger_methods:note(key, text, revision)
   local epoch = self.epochs[self.epoch]
@@ -67,12 +51,6 @@ function ledger_methods:note(key, text, revision)
   table.insert(list, change)
   epoch.content[key] = text and change or nil
   epoch.revision = revision
-end
-
---- A text that was never written, of a kind.
-function ledger_methods:text(kind)
-  self.n_values = self.n_values + 1
-  return ("%s %d"):format(kind, self.n_values)
 end
 
 --- The change of a key at a revision, in an epoch.
@@ -412,20 +390,6 @@ function methods:judge_content()
   if left then self:fail(nil, "%s was told, %s, and is not there", left, told[left]) end
 end
 
---- Closes the handler, and judges its last calls.
-function methods:close()
-  self:sample()
-  self.is_closed = true
-  self.handler:close()
-  self:judge(false)
-end
-
---- Waits until the running call of a handler that was closed has returned: nothing more was told.
-function methods:finish(patience)
-  assert(self.handler:join(patience))
-  self:judge(false)
-end
-
 -- }======
 
 --- An informer has what the server has: good values, nothing of those that are hidden or gone; and knows the bad ones.
@@ -465,27 +429,4 @@ local function judge_informer(informer, ledger)
   if left then error(("an informer does not know that the value of %s is bad"):format(left), 0) end
 end
 
---- Whether a handler has done all that waits for it, and was told a text of a key.
-local function has_come(judge, key, text)
-  local status = judge.handler:status()
-  return judge.latest[key] == text and status.queued == 0 and status.has_synced and not judge.is_working
-end
-
---- Waits until the handlers of informers have come to a text of a key.
-local function await(judges, key, text, patience, step)
-  local deadline = keywatch.now() + patience
-  for _, judge in ipairs(judges) do
-    while not has_come(judge, key, text) do
-      judge:sample()
-      if keywatch.now() > deadline then
-        local status, own = judge.informer:status(), judge.handler:status()
-        error(("a handler of %s does not come to %s: %s at %s, %s; %d queued, %d calls, told %s"):format(judge.name,
-          text, status.phase, tostring(status.revision), tostring(status.trouble), own.queued, own.calls,
-          tostring(judge.latest[key])), 0)
-      end
-      keywatch.sleep(step)
-    end
-  end
-end
-
-return { new_ledger = new_ledger, options = options, open = open, judge_informer = judge_informer, await = await }
+return { new_ledger = new_ledger, options = options, open = open, judge_informer = judge_informer }

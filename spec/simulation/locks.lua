@@ -8,8 +8,8 @@
 
 local keywatch = require "keywatch"
 
-local contests = require "spec.cluster.contests"
-local is_by_server = require("spec.cluster.leases").is_by_server
+local contests = require "spec.simulation.contests"
+local is_by_server = require("spec.simulation.leases").is_by_server
 
 local PREFIX, COUNTERS = "/k/", "/c/"
 local NAMES = 2

@@ -5,8 +5,8 @@
 
 local keywatch = require "keywatch"
 
-local contests = require "spec.cluster.contests"
-local locks = require "spec.cluster.locks"
+local contests = require "spec.simulation.contests"
+local locks = require "spec.simulation.locks"
 
 local NAME, COUNTER = "/e/lead", "/c/lead"
 local PATIENCE = 60 -- seconds without a leader, after which an observer has lost one
