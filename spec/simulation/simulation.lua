@@ -500,7 +500,9 @@ function methods:play()
   self:trace("silence")
   keywatch.sleep(SILENCE)
   for i, slot in ipairs(self.slots) do
-    local ok, err = slot.client:put("/alive/" .. i, "", { timeout = 5 })
+    local key = "/alive/" .. i
+    slot.client:get(key, { timeout = 30 }) -- leaves an idle connection that is mute: only reads are sent again
+    local ok, err = slot.client:put(key, "", { timeout = 5 })
     if not ok then self:object({ what = "the server" }, "in silence: a write fails with %s", tostring(err)) end
   end
   keywatch.sleep(1)
