@@ -114,7 +114,10 @@ local function stop(a, one, seconds)
   if not ok and a.mode ~= "manager" then one.outermost:join() end -- the reconciles that run, and on_lead, end first
 end
 
-local function remove(a, random) return table.remove(a.processes, random and random:between(1, #a.processes)) end
+local function remove(a, random)
+  local n = #a.processes
+  return table.remove(a.processes, random and n > 0 and random:between(1, n) or n)
+end
 
 --- Ends a process in order.
 function process.stop(a, random)

@@ -19,6 +19,7 @@ end
 
 --- A whole number from low to high.
 function methods:between(low, high)
+  if low > high then error(("no number from %d to %d"):format(low, high), 2) end
   return low + self:next() % (high - low + 1)
 end
 
