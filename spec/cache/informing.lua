@@ -2,10 +2,11 @@
 -- handlers that note what they are told.
 
 local keywatch = require "keywatch"
-local log = require "keywatch.support.log"
 
 local cjson = require "cjson"
 
+local await = require "spec.support.await"
+local logs = require "spec.support.logs"
 local network = require "spec.support.network"
 
 local PATIENCE = network.PATIENCE
@@ -13,15 +14,11 @@ local LOCAL = "http://127.0.0.1:0"
 local MARK = "/a/~mark"
 local MANY = 1e6 -- calls that a recorder has room for
 
-local informing = { PATIENCE = PATIENCE, MARK = MARK }
+local informing = { PATIENCE = PATIENCE, MARK = MARK, await = await }
 
 -- {====== What ends with a test ======
 
 local closing = {}
-local write_line = log.write
-
---- Lines of the log, of the test that runs.
-informing.logged = {}
 
 function informing.close_later(object)
   closing[#closing + 1] = object
@@ -30,28 +27,17 @@ end
 
 local close_later = informing.close_later
 
---- To be called before each test.
+--- To be called before each test: the log goes to spec.support.logs.
 function informing.begin()
-  closing, informing.logged = {}, {}
-  log.write = function(level, format, ...)
-    local text = select("#", ...) > 0 and format:format(...) or format
-    table.insert(informing.logged, level .. " " .. text)
-  end
+  closing = {}
+  logs.begin()
 end
 
 --- To be called after each test.
 function informing.finish()
   for i = #closing, 1, -1 do closing[i]:close() end
-  closing, log.write = {}, write_line
-end
-
---- The lines of the log that contain a text.
-function informing.lines_with(text)
-  local list = {}
-  for _, line in ipairs(informing.logged) do
-    if line:find(text, 1, true) then list[#list + 1] = line end
-  end
-  return list
+  closing = {}
+  logs.finish()
 end
 
 -- }======
@@ -192,6 +178,14 @@ function informing.record(informer, opts)
   return self
 end
 
+--- A recorder whose functions wait until something is sent over the gate, or the gate is closed. Returns the gate, too.
+function informing.record_gated(informer, opts)
+  local gate = keywatch.channel()
+  local own = { before = function() gate:receive(PATIENCE) end }
+  for name, value in pairs(opts or {}) do own[name] = value end
+  return informing.record(informer, own), gate
+end
+
 --- The texts of the next n calls.
 function recorder_methods:take(n)
   local list = {}
@@ -208,6 +202,24 @@ function recorder_methods:take_sorted(n)
   local list = self:take(n)
   table.sort(list)
   return list
+end
+
+--- Checks that the calls are possible: an object is added if it was not there, and updated from its state before.
+-- Returns the content to which they lead, by key.
+function recorder_methods:content()
+  local told = {}
+  for _, call in ipairs(self.calls) do
+    local key, name = call.key, call.name
+    assert(name == "error" or (told[key] == nil) == (name == "add"), key)
+    if name == "update" then assert(told[key] == call.old, key) end
+    if name ~= "error" then told[key] = name ~= "delete" and call.object or nil end
+  end
+  return told
+end
+
+--- Waits until so many calls have begun.
+function recorder_methods:await_calls(n)
+  await(function() return #self.calls == n end, n .. " calls")
 end
 
 --- Writes a last change, and returns the texts of all calls before that one. `value` is what is written: another one
@@ -232,15 +244,6 @@ function informing.sorted(iterator, state, first)
   for key, object in iterator, state, first do list[#list + 1] = key .. " " .. text_of(object) end
   table.sort(list)
   return list
-end
-
---- Turns the loop until it is so.
-function informing.await(is_so, what)
-  local deadline = keywatch.now() + PATIENCE
-  while not is_so() do
-    if keywatch.now() > deadline then error("this does not happen: " .. (what or "?"), 2) end
-    keywatch.sleep(0.001)
-  end
 end
 
 --- Collects garbage, and lets what finalizers have asked for happen.

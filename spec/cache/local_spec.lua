@@ -7,6 +7,8 @@ local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
 local watches = require "keywatch.watch.watch"
 
+local answer = require "spec.support.answer"
+local logs = require "spec.support.logs"
 local within = require "spec.support.within"
 
 local function keys_of(t)
@@ -35,12 +37,9 @@ describe("the cache of a store", function()
   end)
 
   it("is the store below a prefix", function()
-    assert.is_true(cache:is_ready())
-    assert.is_true(cache:wait_ready())
-    assert.equal("2", cache:get("/a/2").value)
+    assert.same({ true, true, "2" }, { cache:is_ready(), cache:wait_ready(), cache:get("/a/2").value })
     local put = store:put("/a/2", "new")
-    assert.equal("new", cache:get("/a/2").value)
-    assert.equal("2", cache:get("/a/2", { revision = put.revision - 1 }).value)
+    assert.same({ "new", "2" }, { cache:get("/a/2").value, cache:get("/a/2", { revision = put.revision - 1 }).value })
     assert.equal(3, cache:range("/a/", { prefix = true }).count)
     local n = 0
     for kv in cache:each("/a/", { prefix = true, page = 1 }) do n = n + (kv.key:find("^/a/") and 1 or 0) end
@@ -75,19 +74,16 @@ describe("the cache of a store", function()
     store:put("/a/9", "9")
     assert.equal(7, (select(2, waits:join())))
     assert.equal("9", (select(2, reads:join())))
-    local late, err = cache:wait_for(100, 0.01)
-    assert.same({ nil, "timeout" }, { late, err.code })
-    late, err = cache:get("/a/1", { min_revision = 100, timeout = 0.01 })
-    assert.same({ nil, "deadline_exceeded" }, { late, err.code })
-    local ended = keywatch.spawn(function() return select(2, cache:wait_for(100)) end)
-    turn()
-    cache:close()
-    assert.equal("closed", select(2, ended:join()).code)
-    cache = assert(store:cache("/a/"))
-    ended = keywatch.spawn(function() return select(2, cache:wait_for(100)) end)
-    turn()
-    store:close()
-    assert.equal("closed", select(2, ended:join()).code)
+    assert.equal("timeout", answer.code(cache:wait_for(100, 0.01)))
+    assert.equal("deadline_exceeded", answer.code(cache:get("/a/1", { min_revision = 100, timeout = 0.01 })))
+    for _, what in ipairs { "cache", "store" } do
+      cache = assert(store:cache("/a/"))
+      local ended = keywatch.spawn(cache.wait_for, cache, 100)
+      turn()
+      local closing = what == "cache" and cache or store
+      closing:close()
+      assert.equal("closed", answer.code(select(2, ended:join())))
+    end
   end))
 
   it("ends with the store", function()
@@ -104,11 +100,9 @@ describe("the cache of a store", function()
       function() return watch:next(0) end,
       function() return nil, select(2, pcall(cache.each, cache, "/a/1")) end,
     } do
-      local found, err = call()
-      assert.same({ nil, "closed" }, { found, err.code })
+      assert.equal("closed", answer.code(call()))
     end
-    assert.is_false(cache:is_ready())
-    assert.equal("closed", cache:status().phase)
+    assert.same({ false, "closed" }, { cache:is_ready(), cache:status().phase })
     assert.matches("closed", tostring(cache))
     assert.error_matches(function() store:cache("/a/") end, "the store is closed")
   end)
@@ -130,11 +124,9 @@ describe("the cache of a store", function()
   it("of a namespace has relative keys everywhere", function()
     local inner = assert(store:namespace("/a"):cache("/"))
     assert.equal("/1", inner:get("/1").key)
-    assert.same({ "/1", "/2", "/3" }, { inner:range("/", { prefix = true }).kvs[1].key,
-      inner:range("/", { prefix = true }).kvs[2].key, inner:range("/2", { range_end = "/4" }).kvs[2].key })
-    local found = {}
-    for kv in inner:each("/", { prefix = true, page = 2 }) do found[#found + 1] = kv.key end
-    assert.same({ "/1", "/2", "/3" }, found)
+    assert.equal("/1 /2 /3", answer.keys(inner:range("/", { prefix = true })))
+    assert.equal("/2 /3", answer.keys(inner:range("/2", { range_end = "/4" })))
+    assert.equal("/1 /2 /3", answer.keys_of_each(inner:each("/", { prefix = true, page = 2 })))
     local watch = assert(inner:watch("/", { prefix = true, prev_kv = true }))
     local t = inner:table()
     assert.same({ "/1", "/2", "/3" }, keys_of(t))
@@ -148,13 +140,11 @@ describe("the cache of a store", function()
     assert.equal(3, inner:status().keys)
     local all = assert(store:namespace("/a"):cache(""))
     store:put("/a", "the prefix itself is not in the namespace")
-    assert.equal(3, all:range("", { prefix = true }).count)
-    assert.equal(3, all:status().keys)
+    assert.same({ 3, 3 }, { all:range("", { prefix = true }).count, all:status().keys })
     assert.same({ "/1", "/2", "/3" }, keys_of(all:table()))
     local space = store:namespace("/a")
     space:close()
-    local none, err = space:cache("/")
-    assert.same({ nil, "closed" }, { none, err.code })
+    assert.equal("closed", answer.code(space:cache("/")))
   end)
 end)
 
@@ -255,21 +245,19 @@ describe("a table of a cache", function()
 
   for _, how in ipairs { "when opened", "when read" } do
     it("tries again, if its content cannot be read: " .. how, function()
-      local lines = {}
-      log.to(function(_, text) lines[#lines + 1] = text end)
+      logs.begin()
       local asked = fail_watches(how)
       local t = cache:table()
       assert.same({}, keys_of(t))
       keywatch.run(function()
         while asked() < 3 do turn() end
       end)
-      log.to(nil)
+      logs.finish()
       assert.same({ "/a/1" }, keys_of(t))
       store:put("/a/4", "4")
       keywatch.run(turn)
-      assert.equal("4", t["/a/4"])
-      assert.equal(1, #lines)
-      assert.matches('a table of the cache of "/a/" cannot be filled, and is tried again: .*memory', lines[1])
+      assert.same({ "4", 1 }, { t["/a/4"], #logs.lines })
+      assert.matches('a table of the cache of "/a/" cannot be filled, and is tried again: .*memory', logs.lines[1])
     end)
   end
 
@@ -306,8 +294,7 @@ describe("a table of a cache", function()
       collectgarbage()
       keywatch.run(turn) -- ends the watch of a table that is gone
     end
-    assert.is_nil(gone[1])
-    assert.is_nil(gone[2])
+    assert.same({}, gone)
   end)
 
   it("is refused what it does not know", function()
@@ -354,9 +341,7 @@ describe("a slow watch of a cache", function()
     local event, err = cut:next(0)
     assert.same({ nil, "full" }, { event, err.code })
     assert.matches("was not read for 0.05 seconds", err.message)
-    assert.is_nil(idle:error())
-    assert.is_nil(read:error())
-    assert.equal("1", waits:next(0).value)
+    assert.same({ nil, nil, "1" }, { idle:error(), read:error(), waits:next(0).value })
   end))
 
   it("is one of a cache with that option, unless it says otherwise", within.task(function()
@@ -377,8 +362,7 @@ describe("a cache of a replica in this process", function()
       local waits = keywatch.spawn(function() return cache:wait_for(8, 30) end)
       keywatch.sleep(0)
       replica:replace(20, {})
-      local ok, found = waits:join()
-      assert.same({ true, 20 }, { ok, found })
+      assert.same({ true, 20 }, { waits:join() })
     end)
     assert.equal(0, cache:status().keys)
     replica:close()

@@ -2,12 +2,20 @@
 
 local keywatch = require "keywatch"
 
+local answer = require "spec.support.answer"
 local program = require "spec.support.program"
 local within = require "spec.support.within"
 
 local PATIENCE = 30
 
 local function turn() keywatch.sleep(0.001) end
+
+local function collect()
+  for _ = 1, 3 do
+    collectgarbage()
+    turn()
+  end
+end
 
 describe("a client's cache", function()
   local store, server, client, cache, calls
@@ -29,6 +37,32 @@ describe("a client's cache", function()
     server:close()
     store:close()
   end)
+
+  it("has no history, and watches from its revision on", function()
+    local revision = cache:status().revision
+    local function watch_from(first) return assert(cache:watch("/a/", { prefix = true, start_revision = first })) end
+    assert.equal("compacted", answer.code(watch_from(revision - 1):next(0)))
+    local new, late = watch_from(revision + 1), watch_from(revision + 3)
+    for _, watch in ipairs { new, late } do assert.equal("timeout", answer.code(watch:next(0))) end
+    for i = 1, 4 do store:put("/a/x", tostring(i)) end
+    for i = 1, 4 do assert.equal(revision + i, new:next(PATIENCE).mod_revision) end
+    for i = 3, 4 do assert.equal(revision + i, late:next(PATIENCE).mod_revision) end
+  end)
+
+  it("wakes all who wait for its content, when that is there", within.task(function()
+    local own, tasks = assert(client:cache("/a/")), {}
+    for i = 1, 20 do tasks[i] = keywatch.spawn(own.wait_ready, own, PATIENCE) end
+    for _, task in ipairs(tasks) do assert.same({ true, true }, { task:join() }) end
+    assert.is_true(own:wait_ready(0))
+  end))
+
+  it("wakes all who wait for its content, when it is closed", within.task(function()
+    local own, tasks = assert(keywatch.connect("http://127.0.0.1:1"):cache("/a/")), {}
+    for i = 1, 20 do tasks[i] = keywatch.spawn(own.wait_ready, own) end
+    keywatch.sleep(0)
+    own:close()
+    for _, task in ipairs(tasks) do assert.equal("closed", answer.code(select(2, task:join()))) end
+  end))
 
   it("comes to a revision of other keys without an event", function()
     local watch = assert(cache:watch("/a/", { prefix = true, progress = true }))
@@ -106,10 +140,8 @@ describe("a client's cache", function()
     local put = store:put("/a/1", "new")
     assert(cache:wait_for(put.revision, PATIENCE))
     assert.equal("1", cache:get("/a/1", { revision = before }).value)
-    local found, err = cache:get("/a/1", { revision = before - 1 })
-    assert.same({ nil, "compacted" }, { found, err.code })
-    found, err = cache:get("/a/1", { revision = put.revision + 100 })
-    assert.same({ nil, "future_revision" }, { found, err.code })
+    assert.equal("compacted", answer.code(cache:get("/a/1", { revision = before - 1 })))
+    assert.equal("future_revision", answer.code(cache:get("/a/1", { revision = put.revision + 100 })))
   end)
 
   it("bounds its history", function()
@@ -118,15 +150,11 @@ describe("a client's cache", function()
     assert(small:wait_ready(PATIENCE) and brief:wait_ready(PATIENCE))
     local last
     for i = 1, 20 do last = store:put("/a/x", tostring(i)).revision end
-    assert(small:wait_for(last, PATIENCE))
-    assert(brief:wait_for(last, PATIENCE))
+    assert(small:wait_for(last, PATIENCE) and brief:wait_for(last, PATIENCE))
     assert.equal(last - 5, small:status().compact_revision)
     while brief:status().compact_revision < last do keywatch.sleep(0.01) end
     local watch = assert(small:watch("/a/x", { start_revision = last - 10 }))
-    local _, err = watch:next(0)
-    assert.equal("compacted", err.code)
-    small:close()
-    brief:close()
+    assert.equal("compacted", answer.code(watch:next(0)))
   end)
 
   it("of a namespace has relative keys", function()
@@ -137,28 +165,22 @@ describe("a client's cache", function()
     local watch = assert(inner:watch("/", { prefix = true }))
     local put = store:put("/a/9", "9")
     assert(inner:wait_for(put.revision, PATIENCE))
-    assert.equal("/9", watch:next(PATIENCE).key)
-    assert.equal("9", inner:get("/9", { consistent = true }).value)
-    assert.equal("/9", inner:get("/9").key)
-    assert.equal(9, t["9"])
-    inner:close()
+    assert.same({ "/9", "9", "/9", 9 },
+      { watch:next(PATIENCE).key, inner:get("/9", { consistent = true }).value, inner:get("/9").key, t["9"] })
   end)
 
   it("and its watches end with the client", function()
     local watch = assert(cache:watch("/a/", { prefix = true }))
     keywatch.run(function()
-      local waits = keywatch.spawn(function() return select(2, cache:wait_for(10 ^ 9)) end)
-      local reads = keywatch.spawn(function() return select(2, watch:next()) end)
+      local tasks = { keywatch.spawn(cache.wait_for, cache, 10 ^ 9), keywatch.spawn(watch.next, watch) }
       turn()
       client:close()
-      assert.equal("closed", select(2, waits:join()).code)
-      assert.equal("closed", select(2, reads:join()).code)
+      for _, task in ipairs(tasks) do assert.equal("closed", answer.code(select(2, task:join()))) end
     end)
     local found, err = cache:get("/a/1", { consistent = true })
     assert.same({ nil, "closed", "keywatch: the client is closed" }, { found, err.code, err.message })
     assert.same({ "closed", true }, { cache:status().phase, cache:status().is_stale })
-    found, err = client:cache("/a/")
-    assert.same({ nil, "closed" }, { found, err.code })
+    assert.equal("closed", answer.code(client:cache("/a/")))
   end)
 
   it("lives as long as somebody holds it, a watch or a table of it, and ends then", function()
@@ -176,12 +198,8 @@ describe("a client's cache", function()
     store:put("/a/x", "2")
     while t["/a/x"] ~= "2" do turn() end
     t = nil -- luacheck: ignore
-    for _ = 1, 3 do
-      collectgarbage()
-      turn()
-    end
-    assert.equal(0, (transport.watch_calls:count()))
-    assert.is_nil((next(transport.feeds)))
+    collect()
+    assert.same({ 0, nil }, { (transport.watch_calls:count()), (next(transport.feeds)) })
     while next(transport.watch_calls.calls) do -- the call has no watch, and ends when it is looked at
       for call in pairs(transport.watch_calls.calls) do call.inspect_at = 0 end
       transport:look_at_all()
@@ -197,10 +215,7 @@ describe("a client's cache", function()
       while not t["/a/3"] do turn() end
     end
     for _ = 1, 5 do follow() end
-    for _ = 1, 3 do
-      collectgarbage()
-      turn()
-    end
+    collect()
     assert.equal(1, (transport.watch_calls:count())) -- that of the cache of all specs
   end)
 
@@ -256,9 +271,7 @@ describe("a client's cache", function()
       store:put("/a/1", what)
       keywatch.run(function() while one:status().phase ~= "closed" do turn() end end)
       repeat event = watch:next(0) until not event
-      assert.equal("closed", watch:error().code)
-      assert.equal("closed", one:status().phase)
-      assert.equal("2", kept["/a/2"])
+      assert.same({ "closed", "closed", "2" }, { watch:error().code, one:status().phase, kept["/a/2"] })
       own:close()
     end
   end)
@@ -304,10 +317,8 @@ describe("a client's cache", function()
       return read
     end
     fail_watch("permission_denied")
-    local found, err = cache:get("/a/1", { consistent = true, timeout = PATIENCE })
-    assert.same({ nil, "permission_denied" }, { found, err.code })
-    found, err = cache:sync(PATIENCE)
-    assert.same({ nil, "permission_denied" }, { found, err.code })
+    assert.equal("permission_denied", answer.code(cache:get("/a/1", { consistent = true, timeout = PATIENCE })))
+    assert.equal("permission_denied", answer.code(cache:sync(PATIENCE)))
     reads.begin = nil
   end)
 
@@ -411,31 +422,21 @@ describe("a cache in a forked child #slow", function()
     local network = require "spec.support.network"
     network.begin()
     local peer = network.start("keywatch")
-    local status, printed = program.run(([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      local core = require "keywatch.core"
-      local keywatch = require "keywatch"
-      io.stdout:setvbuf("no")
+    local status, printed = program.run_forking(([[
       local client = keywatch.connect(%q)
       client:put("/a/1", "1")
       local cache = client:cache("/a/")
       assert(cache:wait_ready(30))
       local watch, t = cache:watch("/a/", { prefix = true }), cache:table()
-      local parent = core.pid()
-      fork()
-      if core.pid() ~= parent then
+      child(function()
         local put = client:put("/a/2", "child")
         assert(cache:wait_for(put.revision, 30))
         print("child", watch:next(30).value, t["/a/2"], cache:get("/a/2", { consistent = true }).value)
         client:close()
-        os.exit(0)
-      end
-      wait()
+      end)
       print("parent", watch:next(30).value, t["/a/2"], cache:get("/a/2").value)
     ]]):format(peer.url))
     network.finish()
-    assert.equal("child\tchild\tchild\tchild\nparent\tchild\tchild\tchild\n", printed)
-    assert.equal(0, status)
+    assert.same({ 0, "child\tchild\tchild\tchild\nparent\tchild\tchild\tchild\n" }, { status, printed })
   end)
 end)

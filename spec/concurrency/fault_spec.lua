@@ -6,8 +6,10 @@ local keywatch = require "keywatch"
 local methods = require "keywatch.concurrency.methods"
 local virtual = require "keywatch.driver.virtual"
 
+local answer = require "spec.support.answer"
 local far = require "spec.support.far"
 local new_random = require("spec.support.random").new
+local within = require "spec.support.within"
 
 methods.install(far.methods)
 
@@ -60,24 +62,33 @@ describe("A lock of a store far away", function()
     } })
   end
 
+  --- A session for each of n calls.
+  local function sessions(n)
+    local list = {}
+    for i = 1, n do list[i] = assert(owner:session { ttl = 20 }) end
+    return (table.unpack or rawget(_G, "unpack"))(list)
+  end
+
+  local function revoke(session) assert(store:lease_by_id(session.lease.id):revoke()) end
+
   test("is lost at once with its session, though a request hangs", function()
-    local session = assert(owner:session { ttl = 20 })
+    local session = sessions(1)
     weather.is_cut = true
     local creating = keywatch.spawn(function() return session:lock("a", { timeout = HOUR }) end)
     keywatch.sleep(1)
-    assert(store:lease_by_id(session.lease.id):revoke())
+    revoke(session)
     assert.equal("lost", error_at_once(creating).code)
   end)
 
   test("that is given back is lost at once with its session, though the request hangs", function()
-    local session = assert(owner:session { ttl = 20 })
+    local session = sessions(1)
     local lock = assert(session:lock("a"))
     local leadership = assert(session:election("e"):campaign("x"))
     weather.is_cut = true
     local unlocking = keywatch.spawn(function() return lock:unlock { timeout = HOUR } end)
     local proclaiming = keywatch.spawn(function() return leadership:proclaim("y", { timeout = HOUR }) end)
     keywatch.sleep(1)
-    assert(store:lease_by_id(session.lease.id):revoke())
+    revoke(session)
     for _, task in ipairs { unlocking, proclaiming } do
       local err = error_at_once(task)
       assert.same({ "lost", true }, { err.code, err.maybe_done })
@@ -88,27 +99,26 @@ describe("A lock of a store far away", function()
   end)
 
   test("that was given back to a session that is lost already has written nothing", function()
-    local session = assert(owner:session { ttl = 20 })
+    local session = sessions(1)
     local lock = assert(session:lock("a"))
     local leadership = assert(session:election("e"):campaign("x"))
-    assert(store:lease_by_id(session.lease.id):revoke())
+    revoke(session)
     for _, err in ipairs { select(2, lock:unlock()), select(2, leadership:proclaim("y")) } do
       assert.same({ "lost", nil }, { err.code, err.maybe_done })
     end
   end)
 
   test("is lost at once with its session while it waits for its turn", function()
-    local holder, session = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
+    local holder, session = sessions(2)
     local held = assert(holder:lock("a")) -- one that nobody holds is given back
     local waiting = keywatch.spawn(function() return session:lock("a") end)
     keywatch.sleep(HOUR)
-    assert(store:lease_by_id(session.lease.id):revoke())
-    assert.equal("lost", error_at_once(waiting).code)
-    assert.is_true(held:is_held())
+    revoke(session)
+    assert.same({ "lost", true }, { error_at_once(waiting).code, held:is_held() })
   end)
 
   test("is lost at once with its session while it asks for the watch of the key before its own", function()
-    local holder, session = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
+    local holder, session = sessions(2)
     local held = assert(holder:lock("a"))
     function owner:watch(...)
       weather.is_cut = true
@@ -117,9 +127,8 @@ describe("A lock of a store far away", function()
     local waiting = keywatch.spawn(function() return session:lock("a") end)
     keywatch.sleep(1)
     assert.is_true(weather.is_cut)
-    assert(store:lease_by_id(session.lease.id):revoke())
-    assert.equal("lost", error_at_once(waiting).code)
-    assert.is_true(held:is_held())
+    revoke(session)
+    assert.same({ "lost", true }, { error_at_once(waiting).code, held:is_held() })
   end)
 
   test("does not fail because the time of another call is over, which was first to ask for their session", function()
@@ -152,7 +161,7 @@ describe("A lock of a store far away", function()
   end)
 
   test("that is held for long is not burdened by calls whose time is over", function()
-    local session = assert(owner:session { ttl = 20 })
+    local session = sessions(1)
     local lock = assert(session:lock("a"))
     local order = {}
     local function wait(name, seconds)
@@ -195,55 +204,35 @@ describe("A lock of a store far away", function()
     assert.equal("unavailable", select(2, owner:lock("a", { timeout = 1 })).code) -- there was time left
   end)
 
-  test("whose key can neither be watched nor read is looked at now and then, and not all the time", function()
-    local lock = assert(assert(owner:session { ttl = 20 }):lock("a"))
-    local n = 0
+  --- A lock whose owner's method fails so is looked at now and then; its loss is noticed. A watch fails in any case.
+  local function expect_few_looks(method, fail)
+    local lock, n = assert(sessions(1):lock("a")), 0
     function owner.watch() return nil, core.new_error("compacted") end
-    function owner.range()
+    owner[method] = function()
       n = n + 1
       if n > 1000 then error("too often") end
-      return nil, core.new_error("unavailable")
+      return fail()
     end
     assert.equal("timeout", select(2, lock:lost(10)).code)
     assert(n > 10 and n < 30, n)
     owner.range = nil
     store:delete(lock.key)
     assert.equal("lost", lock:lost(10).code)
+  end
+
+  test("whose key can neither be watched nor read is looked at now and then, and not all the time", function()
+    expect_few_looks("range", function() return nil, core.new_error("unavailable") end)
   end)
 
   test("whose watch fails again and again is looked at now and then, and its loss is noticed", function()
-    local lock = assert(assert(owner:session { ttl = 20 }):lock("a"))
-    local n = 0
-    function owner.watch()
-      n = n + 1
-      if n > 1000 then error("too often") end
-      return failed_watch("regressed")
-    end
-    assert.equal("timeout", select(2, lock:lost(10)).code)
-    assert(n > 10 and n < 30, n)
-    store:delete(lock.key)
-    assert.equal("lost", lock:lost(10).code)
-  end)
-
-  test("waits for its turn through hours in which no request gets through", function()
-    local holder, session = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
-    local lock = assert(holder:lock("a"))
-    local waiting = keywatch.spawn(function() return session:lock("a") end)
-    keywatch.sleep(1)
-    weather.is_cut = true
-    store:delete(lock.key)
-    keywatch.sleep(HOUR)
-    weather.is_cut = false
-    local _, got = waiting:join(HOUR)
-    assert.is_true(got:is_held())
+    expect_few_looks("watch", function() return failed_watch("regressed") end)
   end)
 
   test("that could not be given back is given back in the background", function()
-    local session, other = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
+    local session, other = sessions(2)
     local lock = assert(session:lock("a"))
     weather.is_cut = true
-    local ok, err = lock:unlock { timeout = 1 }
-    assert.same({ nil, "deadline_exceeded" }, { ok, err.code })
+    assert.equal("deadline_exceeded", answer.code(lock:unlock { timeout = 1 }))
     assert.is_true(lock:unlock())
     assert.equal(1, count("a/"))
     local mine = keywatch.spawn(function() return session:lock("a", { timeout = HOUR }) end) -- waits for that
@@ -257,7 +246,7 @@ describe("A lock of a store far away", function()
   end)
 
   test("whose creation comes late is deleted, and does not stop the same session from locking", function()
-    local session = assert(owner:session { ttl = 20 })
+    local session = sessions(1)
     for _ = 1, 50 do
       weather.latency, weather.late = 1, 1
       local got, err = session:lock("a", { timeout = 2 })
@@ -275,29 +264,12 @@ describe("A lock of a store far away", function()
     assert(owner.counts.late > 10 and owner.counts.never > 10)
   end)
 
-  test("that is cancelled while its key is being created leaves no key", function()
-    local session = assert(owner:session { ttl = 20 })
-    for i = 1, 50 do
-      weather.latency = 1
-      local task = keywatch.spawn(function() return session:lock("a") end)
-      keywatch.sleep(i / 50)
-      task:cancel()
-      local _, got = task:join()
-      if type(got) == "table" and got.unlock then got:unlock() end
-      weather.latency = 0
-      keywatch.sleep(15)
-      assert.equal(0, count("a/"))
-    end
-  end)
-
   test("is not held any more when its lease has expired, without a request", function()
-    local session = assert(owner:session { ttl = 20 })
+    local session = sessions(1)
     local lock = assert(session:lock("a"))
     local fence = lock:fence()
     session:orphan()
-    local ok, err = fence:put("k", "v")
-    assert.same({ nil, "lost" }, { ok, err.code })
-    assert.equal(1, count("a/"))
+    assert.same({ "lost", 1 }, { answer.code(fence:put("k", "v")), count("a/") })
     keywatch.sleep(30)
     assert.equal(0, count("a/"))
   end)
@@ -317,4 +289,24 @@ describe("A lock of a store far away", function()
       observer:close()
     end
   end)
+end)
+
+describe("A lock of a client", function()
+  for what, rule in pairs {
+    ["one of several servers does not answer"] = { "hang", method = "txn", key = "a/", prefix = true },
+    ["the watch of the key before its own is not confirmed"] = { "hang", method = "watch" },
+  } do
+    it("is lost at once with its session while " .. what, within.world(function(world)
+      local client = world:client { server = { world.server, world:serve() } }
+      local session, held = assert(client:session()), assert(world:client():lock("a"))
+      local hanging = world:fault(rule)
+      local waiting = keywatch.spawn(session.lock, session, "a")
+      keywatch.sleep(1)
+      assert(hanging.hits > 0)
+      session:orphan()
+      assert.equal("lost", answer.code(select(2, waiting:join(0.001))))
+      hanging:stop()
+      assert(held:unlock())
+    end))
+  end
 end)

@@ -5,77 +5,82 @@ local core = require "keywatch.core"
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
+local answer = require "spec.support.answer"
+local await = require "spec.support.await"
+local logs = require "spec.support.logs"
 local program = require "spec.support.program"
 local within = require "spec.support.within"
 
 local NEVER = 1e6 -- seconds
 
---- Declares a test in a world, in which no code of electors may have raised: they log that, and end.
-local function test(name, fn, opts)
+local running -- electors, to be stopped at the end of the test
+
+before_each(function()
+  running = {}
+  logs.begin()
+end)
+
+after_each(logs.finish)
+
+--- Declares a test in a world, in which no code of electors may have raised: they log that, and end. Electors are
+-- stopped in the end.
+local function test(name, fn)
   it(name, within.world(function(world)
     fn(world)
-    for _, line in ipairs(world.log) do assert.not_matches("attempt to ", line.text) end
-  end, opts))
+    for _, one in ipairs(running) do one:stop() end
+    assert.equal(0, logs.count("attempt to "))
+  end))
 end
 
 --- An elector whose functions note in its list `seen` what they are told. Options: as those of electors; `lead` is
 --- called by on_lead.
 local function elector(store, id, opts)
   opts = opts or {}
-  local seen, running = {}, 0
+  local seen, is_running = {}, false
   local self
   local on_lead = opts.lead or function() keywatch.sleep(NEVER) end
   self = controller.elector {
     store = store, name = "e", id = id, ttl = opts.ttl or 15,
     on_lead = function(fence, leadership)
-      running = running + 1
-      assert(running == 1, "on_lead runs twice at the same time")
+      assert(not is_running, "on_lead runs twice at the same time")
+      is_running = true
       seen[#seen + 1] = "lead"
       local ok, err = pcall(on_lead, fence, leadership, self)
-      running = running - 1
+      is_running = false
       seen[#seen + 1] = "end"
       if not ok then error(err, 0) end
     end,
     on_lose = opts.on_lose or function(err) seen[#seen + 1] = "lose " .. tostring(err.code or err) end,
     on_leader = opts.on_leader or function(leader) seen[#seen + 1] = "sees " .. leader end,
   }
+  running[#running + 1] = self
   return self, seen
 end
 
---- Waits until a condition is true.
-local function await(condition)
-  for _ = 1, 1000 do
-    if condition() then return end
-    keywatch.sleep(0.1)
-  end
-  error("this has not come: " .. debug.traceback(), 2)
+--- Two electors of the same election, of clients of their own; and what the first one has seen.
+local function two(world, opts_a, opts_b)
+  local a, seen = elector(world:client(), "a", opts_a)
+  return a, elector(world:client(), "b", opts_b), seen
+end
+
+local function await_leader(elected)
+  await(function() return elected:is_leader() end)
 end
 
 --- Starts an elector, and waits until it leads.
 local function lead(elected)
   elected:start()
-  await(function() return elected:is_leader() end)
+  await_leader(elected)
 end
 
 local function keys(store) return store:range("e/", { prefix = true, count_only = true }).count end
 
---- The lines that a function has logged, in one text.
-local function logged(fn)
-  local lines, write = {}, require("keywatch.support.log").write
-  require("keywatch.support.log").write = function(level, format, ...)
-    lines[#lines + 1] = level .. " " .. format:format(...)
-  end
-  local ok, err = pcall(fn, lines)
-  require("keywatch.support.log").write = write
-  assert(ok, err)
-  return table.concat(lines, "\n")
-end
+local function lose_lease(world) world.server:lose_lease(world.server.store:leases()[1]) end
+
+--- The state of an elector: its name, whether it leads, and its number of terms.
+local function state_of(one) return { one:status().state, one:is_leader(), one:status().terms } end
 
 describe("An elector", function()
-  local level = require "keywatch.support.log"
-  setup(function() level.set_level("fatal") end)
-  teardown(function() level.set_level("info") end)
-
   for _, kind in ipairs { "client", "store", "namespace", "namespace of a client" } do
     test("leads, and its successor leads as soon as it is stopped, on a " .. kind, function(world)
       local function owner()
@@ -91,13 +96,11 @@ describe("An elector", function()
       await(function() return b:leader() == "a" end)
       assert.same({ "leading", "waiting" }, { a:status().state, b:status().state })
       local prefix = kind:find("namespace") and "space/e/" or "e/"
-      local candidates = world.server.store:range(prefix, { prefix = true }).kvs
-      assert.equal(2, #candidates)
+      assert.equal(2, world.server.store:range(prefix, { prefix = true }).count)
       local before = keywatch.now()
-      assert.is_true(a:stop())
-      assert.is_true(before == keywatch.now())
+      assert.is_true(a:stop() and before == keywatch.now())
       assert.same({ "idle", false, nil }, { a:status().state, a:is_leader(), a:leader() })
-      await(function() return b:is_leader() end)
+      await_leader(b)
       assert.is_true(keywatch.now() - before < 1)
       assert.same({ "sees a", "lead", "end", "lose cancelled" }, seen_a)
       assert.same({ "sees a", "sees b", "lead" }, seen_b)
@@ -112,7 +115,7 @@ describe("An elector", function()
     for i = 1, 3 do
       a:start()
       assert.error_matches(function() a:start() end, "the elector 'e' is started")
-      await(function() return a:is_leader() end)
+      await_leader(a)
       assert.equal(i, a:status().terms)
       assert.is_true(a:stop())
       assert.is_true(a:stop())
@@ -125,14 +128,13 @@ describe("An elector", function()
   end)
 
   test("that waits for its turn leaves no key when it is stopped", function(world)
-    local a, b = elector(world:client(), "a"), elector(world:client(), "b")
+    local a, b = two(world)
     lead(a)
     b:start()
     await(function() return keys(world.server.store) == 2 end)
     assert.is_true(b:stop())
     assert.equal(1, keys(world.server.store))
     assert.equal(1, #world.server.store:leases())
-    a:stop()
   end)
 
   test("keeps its leadership after on_lead has returned, and does nothing else", function(world)
@@ -150,21 +152,21 @@ describe("An elector", function()
     lead(a)
     assert(a:fence():put("x", "1"))
     assert.is_truthy(a:leader():match("^.+:" .. core.pid() .. "$"))
-    assert.is_true(a:stop())
   end)
 
   describe("has a fence for all of its terms", function()
     test("that reads always, and writes only while it leads", function(world)
       local server = world.server
       server.store:put("x", "{}")
-      local a, b = elector(world:client(), "a"), elector(world:client(), "b")
+      local a, b = two(world)
       local fence = a:fence()
       assert.equal(fence, a:fence())
       local function refused()
-        for _, result in ipairs {
-          { fence:put("x", "bad") }, { fence:delete("x") }, { fence:txn { success = { { delete = "x" } } } },
-          { controller.delete(fence, "x") }, { controller.add_finalizer(fence, "x", "a") },
-        } do assert.same({ nil, "lost" }, { result[1], result[2] and result[2].code }) end
+        assert.same({ "lost", "lost", "lost", "lost", "lost" }, {
+          answer.code(fence:put("x", "bad")), answer.code(fence:delete("x")),
+          answer.code(fence:txn { success = { { delete = "x" } } }), answer.code(controller.delete(fence, "x")),
+          answer.code(controller.add_finalizer(fence, "x", "a")),
+        })
         assert.equal("{}", fence:get("x").value)
       end
       refused()
@@ -173,12 +175,12 @@ describe("An elector", function()
       await(function() return keys(server.store) == 2 end)
       refused()
       b:stop()
-      await(function() return a:is_leader() end)
+      await_leader(a)
       assert(fence:put("y", "1"))
       server.store:delete(server.store:range("e/", { prefix = true }).kvs[1].key) -- somebody takes it away
       refused()
       assert.is_false(a:is_leader())
-      await(function() return a:is_leader() end)
+      await_leader(a)
       assert.equal(2, a:status().terms)
       assert(fence:put("y", "2"))
       a:stop()
@@ -194,15 +196,12 @@ describe("An elector", function()
       end })
       a:start()
       await(function() return #fences == 1 end)
-      world.server:lose_lease(world.server.store:leases()[1])
+      lose_lease(world)
       await(function() return #fences == 2 end)
       keywatch.sleep(1)
-      local ok, err = fences[1]:put("x", "late")
-      assert.same({ nil, "lost" }, { ok, err.code })
-      assert.is_true(a:is_leader())
+      assert.same({ "lost", true }, { answer.code(fences[1]:put("x", "late")), a:is_leader() })
       assert(fences[2]:put("y", "1"))
       assert.equal("of term 2", world.server.store:get("x").value)
-      a:stop()
     end)
 
     test("whose write that was under way as the term changed is none of the next term", function(world)
@@ -211,19 +210,17 @@ describe("An elector", function()
       world:fault { "delay", seconds = 5, method = "txn", key = "x", count = 1 }
       local writing = keywatch.spawn(function() return a:fence():put("x", "late") end)
       keywatch.sleep(1)
-      world.server:lose_lease(world.server.store:leases()[1])
+      lose_lease(world)
       await(function() return a:status().terms == 2 and a:is_leader() end)
-      local _, ok, err = writing:join()
-      assert.same({ nil, "lost" }, { ok, err.code })
+      assert.equal("lost", answer.code(select(2, writing:join())))
       assert.is_true(a:is_leader()) -- the failure of the old term's write ends no new term
       assert.is_nil(world.server.store:get("x"))
-      a:stop()
     end)
   end)
 
   describe("whose leadership is lost", function()
     for name, lose in pairs {
-      ["with its lease"] = function(world) world.server:lose_lease(world.server.store:leases()[1]) end,
+      ["with its lease"] = lose_lease,
       ["because its key was deleted"] = function(world)
         local store = world.server.store
         store:delete(store:range("e/", { prefix = true }).kvs[1].key)
@@ -238,8 +235,7 @@ describe("An elector", function()
         lose(world)
         await(function() return seen[#seen] == "lead" and #seen > 2 end)
         assert.same({ "lead", "end", "lose lost", "lead" }, { seen[2], seen[3], seen[4], seen[#seen] })
-        assert.is_true(a:is_leader())
-        assert.equal(1, keys(world.server.store))
+        assert.same({ true, 1 }, { a:is_leader(), keys(world.server.store) })
         await(function() return #world.server.store:leases() == 1 end)
         assert.is_true(a:stop())
         assert.equal(0, keys(world.server.store))
@@ -260,18 +256,15 @@ describe("An elector", function()
       world:isolate(ca)
       await(function() return led_at end)
       assert.is_true(lost_at ~= nil and lost_at <= led_at)
-      assert.is_false(a:is_leader())
-      assert.equal("waiting", a:status().state)
+      assert.same({ "waiting", false, 1 }, state_of(a))
       assert.equal("a", a:leader()) -- as far as it has heard
-      local ok, err = a:fence():put("x", "1")
-      assert.same({ nil, "lost" }, { ok, err.code })
+      assert.equal("lost", answer.code(a:fence():put("x", "1")))
       await(function() return a:status().trouble end)
       world:join(ca)
       await(function() return a:leader() == "b" end)
       await(function() return not a:status().trouble end)
       assert.is_true(b:stop())
-      await(function() return a:is_leader() end)
-      assert.is_true(a:stop())
+      await_leader(a)
     end)
 
     test("by a partition cancels on_lead while a third of the time to live is left", function(world)
@@ -295,52 +288,44 @@ describe("An elector", function()
       world:join(ca)
       await(function() return seen[4] == "lose lost" end)
       assert.is_true(b:stop())
-      await(function() return a:is_leader() end)
-      assert.is_true(a:stop())
+      await_leader(a)
     end)
 
     test("ends an on_lead that catches its cancellation in a loop", function(world)
-      local text = logged(function()
-        local a, seen = elector(world:client(), "a", { lead = function()
-          while true do
-            pcall(keywatch.sleep, 1)
-            keywatch.sleep(0)
-          end
-        end })
-        lead(a)
-        world.server:lose_lease(world.server.store:leases()[1])
-        await(function() return seen[4] end)
-        assert.same({ "sees a", "lead", "end", "lose lost" }, { seen[1], seen[2], seen[3], seen[4] })
-        await(function() return a:is_leader() end)
-        assert.is_true(a:stop())
-      end)
-      assert.is_nil(text:find("goes on, 15 s after", 1, true))
+      local a, seen = elector(world:client(), "a", { lead = function()
+        while true do
+          pcall(keywatch.sleep, 1)
+          keywatch.sleep(0)
+        end
+      end })
+      lead(a)
+      lose_lease(world)
+      await(function() return seen[4] end)
+      assert.same({ "sees a", "lead", "end", "lose lost" }, { seen[1], seen[2], seen[3], seen[4] })
+      await_leader(a)
+      assert.is_true(a:stop())
+      assert.equal(0, logs.count("goes on, 15 s after"))
     end)
 
     test("waits for an on_lead that goes on after it was cancelled, before it takes part again", function(world)
       local is_free = false
-      local text = logged(function()
-        level.set_level("info")
-        local a, seen = elector(world:client(), "a", { lead = function()
-          keywatch.shield(1000, function()
-            while not is_free do keywatch.sleep(1) end
-          end)
-          is_free = false
-        end })
-        lead(a)
-        world.server:lose_lease(world.server.store:leases()[1])
-        keywatch.sleep(100)
-        assert.same({ "waiting", true, 1 }, { a:status().state, a:status().is_busy, a:status().terms })
-        assert.equal(0, keys(world.server.store))
-        assert.same({ "sees a", "lead" }, seen)
-        is_free = true
-        await(function() return a:is_leader() end)
-        assert.same({ "sees a", "lead", "end", "lose lost", "lead" }, seen)
-        is_free = true
-        assert.is_true(a:stop())
-        level.set_level("fatal")
-      end)
-      assert.is_truthy(text:find("warn 'on_lead' of the elector 'e' goes on, 15 s after it was cancelled", 1, true))
+      local a, seen = elector(world:client(), "a", { lead = function()
+        keywatch.shield(1000, function()
+          while not is_free do keywatch.sleep(1) end
+        end)
+        is_free = false
+      end })
+      lead(a)
+      lose_lease(world)
+      keywatch.sleep(100)
+      assert.same({ "waiting", true, 1 }, { a:status().state, a:status().is_busy, a:status().terms })
+      assert.equal(0, keys(world.server.store))
+      assert.same({ "sees a", "lead" }, seen)
+      is_free = true
+      await_leader(a)
+      assert.same({ "sees a", "lead", "end", "lose lost", "lead" }, seen)
+      is_free = true
+      assert.equal(1, logs.count("warn 'on_lead' of the elector 'e' goes on, 15 s after it was cancelled"))
     end)
   end)
 
@@ -349,16 +334,15 @@ describe("An elector", function()
     lead(a)
     world.server:restart(5)
     keywatch.sleep(60)
-    assert.same({ true, 1 }, { a:is_leader(), a:status().terms })
+    assert.same({ "leading", true, 1 }, state_of(a))
     world.server:restart(60)
     keywatch.sleep(200)
-    assert.same({ true, 2 }, { a:is_leader(), a:status().terms })
+    assert.same({ "leading", true, 2 }, state_of(a))
     assert.same({ "sees a", "lead", "end", "lose lost", "lead" }, seen)
-    a:stop()
   end)
 
   test("has no trouble any more once it takes part again: the server was set back to an older state", function(world)
-    local a, b = elector(world:client(), "a"), elector(world:client(), "b")
+    local a, b = two(world)
     lead(a)
     local revision = world.server.store:status().revision
     b:start()
@@ -372,8 +356,7 @@ describe("An elector", function()
     keywatch.sleep(1)
     assert.same({ "waiting" }, { b:status().state, b:status().trouble })
     a:stop()
-    await(function() return b:is_leader() end)
-    b:stop()
+    await_leader(b)
   end)
 
   test("takes part as soon as there is a server", function(world)
@@ -383,9 +366,8 @@ describe("An elector", function()
     keywatch.sleep(300)
     assert.same({ "waiting", true }, { a:status().state, a:status().trouble ~= nil })
     world.server:start()
-    await(function() return a:is_leader() end)
+    await_leader(a)
     assert.is_nil(a:status().trouble)
-    a:stop()
   end)
 
   test("whose client is closed ends, with the error", function(world)
@@ -393,14 +375,12 @@ describe("An elector", function()
     local a, seen = elector(client, "a")
     lead(a)
     client:close()
-    local ok, err = a:join(10)
-    assert.same({ nil, "closed" }, { ok, err.code })
+    assert.equal("closed", answer.code(a:join(10)))
     assert.same({ "idle", "closed" }, { a:status().state, a:status().failure.code })
     assert.same({ "sees a", "lead", "end", "lose lost" }, seen)
     assert.is_true(a:stop())
     a:start()
-    ok, err = a:join(10)
-    assert.same({ nil, "closed" }, { ok, err.code })
+    assert.equal("closed", answer.code(a:join(10)))
   end)
 
   test("whose store is closed ends, with the error", function()
@@ -408,10 +388,8 @@ describe("An elector", function()
     local a, seen = elector(store, "a")
     lead(a)
     store:close()
-    local ok, err = a:join(10)
-    assert.same({ nil, "closed" }, { ok, err.code })
-    assert.equal("lose lost", seen[#seen])
-    assert.is_false(a:is_leader())
+    assert.equal("closed", answer.code(a:join(10)))
+    assert.same({ "lose lost", false }, { seen[#seen], a:is_leader() })
   end)
 
   describe("that is stopped", function()
@@ -430,12 +408,10 @@ describe("An elector", function()
       local stopping = keywatch.spawn(function() return a:stop() end)
       keywatch.sleep(2)
       assert.same({ "stopping", true, false }, { a:status().state, a:is_leader(), b:is_leader() })
-      local _, ok = stopping:join()
-      assert.is_true(ok)
+      assert.same({ true, true }, { stopping:join() })
       assert.is_truthy(wrote)
       assert.same({ "sees a", "lead", "end", "lose cancelled" }, seen)
-      await(function() return b:is_leader() end)
-      b:stop()
+      await_leader(b)
     end)
 
     test("does not wait for ever for an on_lead that goes on: its key goes with its lease", function(world)
@@ -451,20 +427,15 @@ describe("An elector", function()
       b:start()
       keywatch.sleep(1)
       local before = keywatch.now()
-      local ok, err = a:stop(4)
-      assert.same({ nil, "timeout" }, { ok, err.code })
+      assert.equal("timeout", answer.code(a:stop(4)))
       assert.is_true(math.abs(keywatch.now() - before - 4) < 1e-6)
       assert.same({ "stopping", false, false }, { a:status().state, a:is_leader(), b:is_leader() })
       assert.error_matches(function() a:start() end, "is started")
-      ok, err = a:join(1)
-      assert.same({ nil, "timeout" }, { ok, err.code })
-      await(function() return b:is_leader() end)
+      assert.equal("timeout", answer.code(a:join(1)))
+      await_leader(b)
       assert.is_true(keywatch.now() - before <= 4 + 16)
       is_free = true
-      assert.is_true(a:join(10))
-      assert.equal("lost", refused.code)
-      assert.equal("idle", a:status().state)
-      b:stop()
+      assert.same({ true, "lost", "idle" }, { a:join(10), refused.code, a:status().state })
     end)
 
     test("while the server cannot be reached says so, and its key goes with its lease", function(world)
@@ -472,9 +443,8 @@ describe("An elector", function()
       lead(a)
       world.server:isolate()
       local before = keywatch.now()
-      local ok, err = a:stop()
-      assert.is_nil(ok)
-      assert.is_true(err.code == "deadline_exceeded" or err.code == "unavailable", err.code)
+      local code = answer.code(a:stop())
+      assert.is_true(code == "deadline_exceeded" or code == "unavailable", code)
       assert.is_true(keywatch.now() - before <= 6)
       assert.same({ "idle", false }, { a:status().state, a:is_leader() })
       world.server:join()
@@ -486,12 +456,8 @@ describe("An elector", function()
       local a, seen = elector(world:client(), "a")
       lead(a)
       local tasks = {}
-      for i = 1, 3 do tasks[i] = keywatch.spawn(function() return a:stop() end) end
-      tasks[4] = keywatch.spawn(function() return a:join() end)
-      for _, task in ipairs(tasks) do
-        local _, ok = task:join()
-        assert.is_true(ok)
-      end
+      for i = 1, 4 do tasks[i] = keywatch.spawn(i < 4 and a.stop or a.join, a) end
+      for _, task in ipairs(tasks) do assert.same({ true, true }, { task:join() }) end
       assert.same({ "sees a", "lead", "end", "lose cancelled" }, seen)
     end)
 
@@ -502,10 +468,8 @@ describe("An elector", function()
       local ok, err = a:stop(0)
       assert.same({ nil, "timeout", before }, { ok, err.code, keywatch.now() })
       assert.same({ "stopping", false }, { a:status().state, a:is_leader() })
-      assert.is_true(a:join())
-      assert.is_true(keywatch.now() - before < 1)
-      assert.equal(0, keys(world.server.store))
-      assert.same({}, world.server.store:leases())
+      assert.is_true(a:join() and keywatch.now() - before < 1)
+      assert.same({ 0, {} }, { keys(world.server.store), world.server.store:leases() })
       assert.same({ "sees a", "lead", "end", "lose cancelled" }, seen)
     end)
 
@@ -517,16 +481,16 @@ describe("An elector", function()
           local _, text = pcall(a.join, a)
           results[#results + 1] = tostring(text):match("cannot wait for the elector's end")
         end
-        local options = { store = world:client(), name = "e", id = "a", on_lead = function() keywatch.sleep(NEVER) end }
-        options[which] = which == "on_lead" and function()
-          stop()
+        local options = { store = world:client(), name = "e", id = "a", on_lead = function()
+          if which == "on_lead" then stop() end
           keywatch.sleep(NEVER)
-        end or stop
+        end }
+        if which ~= "on_lead" then options[which] = stop end
         a = controller.elector(options)
         a:start()
         if which == "on_lose" then
-          await(function() return a:is_leader() end)
-          world.server:lose_lease(world.server.store:leases()[1])
+          await_leader(a)
+          lose_lease(world)
         end
         assert.is_true(a:join(60))
         assert.same({ true, "cannot wait for the elector's end" }, { results[1], results[2] })
@@ -537,15 +501,15 @@ describe("An elector", function()
     if rawget(_G, "jit") == nil then
       test("at the end of a block gives its key back", function(world)
         local run = assert(load [[
-          local a, await = ...
+          local a, await_leader = ...
           do
             local held <close> = a
-            await(function() return a:is_leader() end)
+            await_leader(a)
           end
         ]])
         local a = elector(world:client(), "a")
         a:start()
-        run(a, await)
+        run(a, await_leader)
         assert.equal("idle", a:status().state)
         assert.equal(0, keys(world.server.store))
       end)
@@ -557,73 +521,51 @@ describe("An elector", function()
       local odd = setmetatable({}, {
         __index = function() error("odd field") end, __tostring = function() error("odd text") end,
       })
-      local text = logged(function()
-        level.set_level("error")
-        local a = elector(world:client(), "a", { lead = function() error(odd) end, on_lose = function() end })
-        a:start()
-        await(function() return a:status().terms == 2 end)
-        a:stop()
-        level.set_level("fatal")
-      end)
-      assert.matches("'on_lead' of the elector 'e' has failed: an error that cannot be printed", text)
+      local a = elector(world:client(), "a", { lead = function() error(odd) end, on_lose = function() end })
+      a:start()
+      await(function() return a:status().terms == 2 end)
+      assert.is_true(logs.count("'on_lead' of the elector 'e' has failed: an error that cannot be printed") > 0)
     end)
 
     test("in on_lead gives the leadership up, and takes part again after a pause", function(world)
       local times = 0
-      local text = logged(function()
-        level.set_level("error")
-        local a, seen = elector(world:client(), "a", { lead = function()
-          times = times + 1
-          if times <= 2 then error("no luck " .. times) end
-          keywatch.sleep(NEVER)
-        end })
-        local b = elector(world:client(), "b", { lead = function() end })
-        a:start()
-        await(function() return times == 2 end)
-        await(function() return times == 3 end)
-        b:start()
-        keywatch.sleep(10)
-        assert.same({ true, 3 }, { a:is_leader(), a:status().terms })
-        assert.is_truthy(seen[4]:find("^lose .*no luck 1$"))
-        a:stop()
-        b:stop()
-        level.set_level("fatal")
-      end)
-      assert.is_truthy(text:find("error 'on_lead' of the elector 'e' has failed: .-no luck 1\nstack traceback:"))
+      local a, b, seen = two(world, { lead = function()
+        times = times + 1
+        if times <= 2 then error("no luck " .. times) end
+        keywatch.sleep(NEVER)
+      end })
+      a:start()
+      await(function() return times == 3 end)
+      b:start()
+      keywatch.sleep(10)
+      assert.same({ "leading", true, 3 }, state_of(a))
+      assert.is_truthy(seen[4]:find("^lose .*no luck 1$"))
+      assert.matches("error 'on_lead' of the elector 'e' has failed: .-no luck 1\nstack traceback:",
+        table.concat(logs.lines, "\n"))
     end)
 
     test("in on_lead lets another candidate lead", function(world)
-      local a = elector(world:client(), "a", { lead = function() error("never") end })
-      local b = elector(world:client(), "b")
+      local a, b = two(world, { lead = function() error("never") end })
       a:start()
       await(function() return a:status().terms >= 1 end)
       lead(b)
       keywatch.sleep(60)
       assert.is_true(b:is_leader())
-      a:stop()
-      b:stop()
     end)
 
     test("in on_lose and on_leader goes on", function(world)
-      local a, b
-      local text = logged(function()
-        level.set_level("error")
-        a = elector(world:client(), "a", {
-          on_lose = function() error({}) end, on_leader = function() error("seen") end,
-        })
-        b = elector(world:client(), "b", { on_leader = function() error("seen") end })
-        lead(a)
-        world.server:lose_lease(world.server.store:leases()[1])
-        await(function() return a:status().terms == 2 end)
-        b:start()
-        await(function() return b:leader() == "a" end)
-        a:stop()
-        await(function() return b:is_leader() and b:leader() == "b" end)
-        b:stop()
-        level.set_level("fatal")
-      end)
+      local function fail() error("seen") end
+      local a, b = two(world, { on_lose = function() error({}) end, on_leader = fail }, { on_leader = fail })
+      lead(a)
+      lose_lease(world)
+      await(function() return a:status().terms == 2 end)
+      b:start()
+      await(function() return b:leader() == "a" end)
+      a:stop()
+      await(function() return b:is_leader() and b:leader() == "b" end)
+      local text = table.concat(logs.lines, "\n")
       assert.is_truthy(text:find("'on_lose' of the elector 'e' has failed: {}", 1, true))
-      assert.is_truthy(text:find("'on_leader' of the elector 'e' has failed: .-seen\nstack traceback:"))
+      assert.matches("'on_leader' of the elector 'e' has failed: .-seen\nstack traceback:", text)
     end)
   end)
 
@@ -646,7 +588,7 @@ describe("An elector", function()
       await(function() return b:leader() == "other " .. i end)
       leadership:resign()
     end
-    await(function() return b:is_leader() end)
+    await_leader(b)
     assert.same({ "sees other 1", "sees other 2", "sees other 3", "sees b", "lead" }, seen)
     b:stop()
     assert.is_nil(b:leader())
@@ -666,18 +608,16 @@ describe("An elector", function()
     assert.equal("no_space", a:status().trouble.code)
     rule:stop()
     await(function() return a:leader() == "a" end)
-    a:stop()
   end)
 
   it("goes on after the end of keywatch.run, in which its on_lead has ended", function()
     local world = testing.world()
     local a, seen = elector(world:client(), "a")
     a:start()
-    keywatch.run(function() await(function() return a:is_leader() end) end)
+    keywatch.run(function() await_leader(a) end)
     keywatch.run(function()
       await(function() return a:status().terms == 2 end)
       assert.same({ "lead", "end", "lose cancelled", "lead" }, { seen[2], seen[3], seen[4], seen[#seen] })
-      assert.is_true(a:stop())
     end)
     assert.equal(0, keys(world.server.store))
     world:close()
@@ -699,32 +639,28 @@ describe("An elector", function()
     assert.equal("keywatch.elector<e idle>", tostring(a))
     a:start()
     assert.equal("keywatch.elector<e waiting>", tostring(a))
-    await(function() return a:is_leader() end)
+    await_leader(a)
     assert.equal("keywatch.elector<e leading>", tostring(a))
-    assert.is_truthy(tostring(a:fence()):find("^keywatch.fence<e/%x+ "))
+    assert.matches("^keywatch.fence<e/%x+ ", tostring(a:fence()))
     a:stop()
-    assert.is_truthy(tostring(a:fence()):find("^keywatch.fence<e/ "))
+    assert.matches("^keywatch.fence<e/ ", tostring(a:fence()))
     store:close()
   end)
 
   it("belongs to the parent after a fork: that of the child is idle, and takes part if it is started there", function()
-    local printed = program.printed_by [[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      io.stdout:setvbuf("no")
-      local keywatch, controller = require "keywatch", require "keywatch.controller"
-      local uv = require "keywatch.uv"
+    local status, printed = program.run_forking [[
+      local controller = require "keywatch.controller"
       require("keywatch.support.log").set_level("fatal")
       local store = keywatch.open()
       local a = controller.elector { store = store, name = "e", on_lead = function(fence)
-        assert(fence:put("leads", tostring(uv.pid())))
+        assert(fence:put("leads", tostring(core.pid())))
         keywatch.sleep(1000)
       end }
       a:start()
       while not store:get("leads") do keywatch.sleep(0.01) end
-      local parent = uv.pid()
+      local parent = core.pid()
       fork()
-      if uv.pid() == parent then
+      if core.pid() == parent then
         wait()
         print(tostring(a), a:is_leader(), a:leader() == a.id, a:stop())
         return
@@ -746,6 +682,7 @@ keywatch.elector<e waiting>	false	true
 true
 keywatch.elector<e leading>	true	true	true
 ]], printed)
+    assert.equal(0, status)
   end)
 
   it("works in luv's loop", function()
@@ -791,9 +728,7 @@ keywatch.elector<e leading>	true	true	true
       ["option 'on_lead' must be a function, not a table"] = { store = store, name = "e", on_lead = {} },
       ["option 'store' must be a store, a client, a namespace or a fence, not a table"] = { store = {}, name = "e" },
     } do
-      local ok, err = pcall(function() controller.elector(opts) end)
-      assert.is_false(ok)
-      assert.is_truthy(err:find(text, 1, true), err)
+      assert.error_matches(function() controller.elector(opts) end, text, 1, true)
     end
     store:close()
   end)

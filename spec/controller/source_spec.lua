@@ -3,10 +3,13 @@
 local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
 
-local logs = require "spec.controller.logs"
-local in_world = require("spec.support.within").world
+local answer = require "spec.support.answer"
+local logs = require "spec.support.logs"
+local within = require "spec.support.within"
 
 local cjson = require "cjson"
+
+local running -- controllers, to be stopped at the end of the test
 
 --- Returns a controller that notes its requests, started; and the list of the requests.
 local function start(sources, opts)
@@ -15,7 +18,24 @@ local function start(sources, opts)
   for name, value in pairs(opts or {}) do all[name] = value end
   local one = controller.new(all)
   one:start()
+  running[#running + 1] = one
   return one, list
+end
+
+--- A test in a world, at whose end controllers are stopped: fn(world).
+local function in_world(fn)
+  return within.world(function(world)
+    running = {}
+    fn(world)
+    for _, one in ipairs(running) do one:stop(0) end
+  end, { leftovers = "cancel" })
+end
+
+--- A store, and an informer of its keys below /a/, of which so many exist.
+local function store_with(n)
+  local store = keywatch.open()
+  for i = 1, n do store:put("/a/" .. i, "x") end
+  return store, store:informer("/a/")
 end
 
 --- Returns what a list has, and empties it. Waits a second before, unless told otherwise.
@@ -36,7 +56,7 @@ describe("a source of a controller", function()
       client:put("/a/1", "x")
       client:put("/b/1", "x")
       local informer = client:informer("/a/")
-      local one, list = start { informer }
+      local _, list = start { informer }
       assert.same({ "/a/1" }, take(list))
       client:put("/a/2", "x")
       client:put("/b/2", "x")
@@ -44,15 +64,13 @@ describe("a source of a controller", function()
       client:put("/a/1", "y")
       client:delete("/a/2")
       assert.same({ "/a/1", "/a/2" }, take(list))
-      one:stop()
-      informer:close()
     end))
 
     for _, how in ipairs { "is then deleted", "moves on" } do
       it("wakes every owner of a child that, behind a burst of changes, moves and " .. how, in_world(function(world)
         local store, gate = world.server.store, keywatch.channel()
         local informer = world:client():informer("/child/", { codec = "json" })
-        local one, list = start { { informer, map = function(child, key)
+        local _, list = start { { informer, map = function(child, key)
           if key == "/child/0" then gate:receive() end -- the burst is queued behind it
           return child.owner
         end } }
@@ -78,8 +96,6 @@ describe("a source of a controller", function()
         for _, owner in ipairs { "A", "B", "C", how == "moves on" and "D" or nil } do
           assert.is_true(found[owner], owner)
         end
-        one:stop()
-        informer:close()
       end))
     end
 
@@ -96,8 +112,6 @@ describe("a source of a controller", function()
       take(list, 60)
       assert.is_true(one:status().source_failures > 1)
       assert.equal(1, logs.count("sleep waits, but the coroutine that makes it is not a task"))
-      one:stop()
-      informer:close()
     end))
 
     it("calls reconcile only when everything that existed is in the informer", in_world(function(world)
@@ -111,16 +125,12 @@ describe("a source of a controller", function()
       assert.is_true(one:has_synced())
       assert.equal(100, #counts)
       for _, n in ipairs(counts) do assert.equal(100, n) end
-      one:stop()
-      informer:close()
     end))
 
     it("lets changes overtake what existed before", in_world(function()
-      local store = keywatch.open()
-      for i = 1, 5 do store:put("/a/" .. i, "x") end
-      local informer = store:informer("/a/")
+      local store, informer = store_with(5)
       local list = {}
-      local one = start({ informer }, { reconcile = function(request)
+      start({ informer }, { reconcile = function(request)
         list[#list + 1] = request
         keywatch.sleep(1)
       end })
@@ -128,42 +138,13 @@ describe("a source of a controller", function()
       store:put("/a/5", "y")
       store:put("/a/6", "new")
       assert.same({ "/a/1", "/a/5", "/a/6", "/a/2", "/a/3", "/a/4" }, take(list, 10))
-      one:stop()
-      informer:close()
     end))
 
     it("repeats all objects with `resync`, behind real changes", in_world(function()
-      local store = keywatch.open()
-      for i = 1, 3 do store:put("/a/" .. i, "x") end
-      local informer = store:informer("/a/")
-      local one, list = start { { informer, resync = 60 } }
+      local _, informer = store_with(3)
+      local _, list = start { { informer, resync = 60 } }
       assert.equal(3, #take(list))
-      assert.same({ "/a/1", "/a/2", "/a/3" }, take(list, 60))
-      assert.equal(3, #take(list, 60))
-      one:stop()
-      informer:close()
-    end))
-
-    it("misses no object though changes come faster than they are handled #slow", in_world(function()
-      local store = keywatch.open()
-      local informer, seen = store:informer("/a/"), {}
-      local one = start({ informer }, { workers = 2, reconcile = function(request)
-        keywatch.sleep(0.01)
-        seen[request] = informer:get(request) or "deleted"
-      end })
-      keywatch.sleep(1)
-      local value = ("x"):rep(1000)
-      for i = 1, 5000 do
-        store:put("/a/" .. i % 50, value .. i)
-        if i % 100 == 0 then
-          store:delete("/a/" .. i % 50)
-          keywatch.sleep(0.001)
-        end
-      end
-      keywatch.sleep(10)
-      for i = 0, 49 do assert.equal(informer:get("/a/" .. i) or "deleted", seen["/a/" .. i]) end
-      one:stop()
-      informer:close()
+      for _ = 1, 2 do assert.same({ "/a/1", "/a/2", "/a/3" }, take(list, 60)) end
     end))
 
     it("ends the controller with an error if the informer is closed", in_world(function()
@@ -172,13 +153,10 @@ describe("a source of a controller", function()
       keywatch.sleep(7)
       informer:close()
       local ok, err = one:join()
-      assert.is_nil(ok)
-      assert.equal("closed", err.code)
+      assert.same({ nil, "closed" }, { ok, err.code })
       assert.matches("source 2, an informer, has ended: the informer is closed", err.message)
-      assert.equal(err, one:status().failure)
-      assert.equal("idle", one:status().state)
-      assert.equal(2, #list)
-      assert.equal(1, logs.count("the controller 'c' ends: "))
+      assert.is_true(err == one:status().failure)
+      assert.same({ "idle", 2, 1 }, { one:status().state, #list, logs.count("the controller 'c' ends: ") })
       assert.equal(2, #take(list, 60)) -- and no tick any more
       one:start()
       assert.matches("source 2, an informer, cannot be started", select(2, one:join()).message)
@@ -200,17 +178,11 @@ describe("a source of a controller", function()
           }
           one:start()
           keywatch.sleep(1.5)
-          if ended == "informer" then lamps:close() end
-          if ended == "client" then client:close() end
-          if ended == "object watch" then watch:close() end
-          if ended == "channel" then channel:close() end
+          local objects = { informer = lamps, client = client, ["object watch"] = watch, channel = channel }
+          objects[ended]:close()
           assert.equal("closed", select(2, one:join()).code)
-          assert.same({}, off)
-          assert.is_true(one:status().calls <= 3)
-          assert.equal(1, logs.count("requests are dropped"))
-          assert.is_true(keywatch.now() < 3)
-          lamps:close()
-          watch:close()
+          assert.same({ {}, 1 }, { off, logs.count("requests are dropped") })
+          assert.is_true(one:status().calls <= 3 and keywatch.now() < 3)
         end))
     end
 
@@ -229,12 +201,10 @@ describe("a source of a controller", function()
       one:stop()
       unknown:close()
       assert.equal("closed", select(2, pcall(unknown.get, unknown, "/lamp/1")).code)
-      lamps:close()
     end))
 
     it("ends the controller with an error if its store is closed", in_world(function()
-      local store = keywatch.open()
-      local informer = store:informer("/a/")
+      local store, informer = store_with(0)
       local one = start { informer }
       keywatch.sleep(1)
       store:close()
@@ -247,32 +217,25 @@ describe("a source of a controller", function()
       local informer = world:client():informer("/a/")
       local one = start({ keywatch.channel(), informer }, { sync_timeout = 20 })
       local ok, err = one:join()
-      assert.is_nil(ok)
-      assert.equal("timeout", err.code)
+      assert.same({ nil, "timeout", 20 }, { ok, err.code, keywatch.now() })
       assert.matches("source 2, an informer, has not synced: ", err.message)
-      assert.equal(20, keywatch.now())
       world.server:start()
       one:start()
       keywatch.sleep(60)
       assert.is_true(one:has_synced())
-      assert.is_true(one:stop())
-      informer:close()
     end))
 
     it("waits two minutes for the sync unless told otherwise", in_world(function(world)
       world.server:stop()
       local informer = world:client():informer("/a/")
       local one = start { informer }
-      assert.equal("timeout", select(2, one:join()).code)
-      assert.equal(120, keywatch.now())
-      informer:close()
+      assert.same({ "timeout", 120 }, { answer.code(one:join()), keywatch.now() })
     end))
 
     it("can be that of several controllers", in_world(function()
-      local store = keywatch.open()
-      local informer = store:informer("/a/")
+      local store, informer = store_with(0)
       local one, ones = start { informer }
-      local two, twos = start { informer, { informer, map = function() return "all" end } }
+      local _, twos = start { informer, { informer, map = function() return "all" end } }
       store:put("/a/1", "x")
       assert.same({ "/a/1" }, take(ones))
       assert.equal(2, #take(twos, 0))
@@ -280,8 +243,6 @@ describe("a source of a controller", function()
       store:put("/a/1", "y")
       assert.same({}, take(ones))
       assert.equal(2, #take(twos, 0))
-      two:stop()
-      informer:close()
     end))
   end)
 
@@ -290,9 +251,7 @@ describe("a source of a controller", function()
       local client = world:client()
       local watch = client:object_watch("/a/", { prefix = true, bookmarks = true })
       local one, list = start { watch }
-      client:put("/a/1", "x")
-      client:put("/b/1", "x")
-      client:put("/a/2", "x")
+      for _, key in ipairs { "/a/1", "/b/1", "/a/2" } do client:put(key, "x") end
       assert.same({ "/a/1", "/a/2" }, take(list))
       client:delete("/a/1")
       assert.same({ "/a/1" }, take(list))
@@ -300,8 +259,6 @@ describe("a source of a controller", function()
       client:put("/a/3", "x")
       one:start()
       assert.same({ "/a/3" }, take(list)) -- it has waited in the watch
-      one:stop()
-      watch:close()
     end))
 
     it("waits for all objects that exist, if the watch begins with them, and lets changes overtake them", in_world(
@@ -323,8 +280,6 @@ describe("a source of a controller", function()
         one:start()
         keywatch.sleep(1)
         assert.is_true(one:has_synced())
-        one:stop()
-        watch:close()
       end))
 
     it("ends the controller if what exists does not come in time #slow", in_world(function(world)
@@ -336,7 +291,6 @@ describe("a source of a controller", function()
       local _, err = one:join()
       assert.equal("timeout", err.code)
       assert.matches("source 1, an object watch, has not synced", err.message)
-      watch:close()
     end))
 
     it("ends the controller with an error if the watch fails or is closed", in_world(function(world)
@@ -352,8 +306,7 @@ describe("a source of a controller", function()
       one = start { watch }
       keywatch.sleep(1)
       watch:close()
-      _, err = one:join(60)
-      assert.equal("closed", err.code)
+      assert.equal("closed", answer.code(one:join(60)))
     end))
   end)
 
@@ -371,7 +324,7 @@ describe("a source of a controller", function()
       end } }
       channel:send("c")
       assert.same({ "c", "cc" }, take(list))
-      one:stop()
+      assert.equal(0, one:status().source_failures)
     end))
 
     it("ends the controller with an error if it is closed", in_world(function()
@@ -401,28 +354,21 @@ describe("a source of a controller", function()
 
   describe("with `map`", function()
     --- What becomes of one object by a map, and the status.
-    local function mapped(map, opts)
-      local store = keywatch.open()
-      store:put("/a/1", "x")
-      local informer = store:informer("/a/")
-      local source = { informer, map = map }
-      for name, value in pairs(opts or {}) do source[name] = value end
-      local one, list = start { source }
-      local found = take(list)
-      local status = one:status()
+    local function mapped(map)
+      local _, informer = store_with(1)
+      local one, list = start { { informer, map = map } }
+      local found, status = take(list), one:status()
       one:stop()
-      informer:close()
       return found, status
     end
 
     it("makes one request, several, or none", in_world(function()
       assert.same({ "/a/1x" }, mapped(function(object, key) return key .. object end))
       assert.same({ "b", "a" }, mapped(function() return { "b", "a", "b" } end))
-      local list, status = mapped(function() end)
-      assert.same({}, list)
-      assert.same({}, mapped(function() return false end))
-      assert.same({}, mapped(function() return {} end))
-      assert.equal(0, status.source_failures)
+      for _, none in ipairs { {}, { false }, { {} } } do
+        local list, status = mapped(function() return none[1] end)
+        assert.same({ {}, 0 }, { list, status.source_failures })
+      end
       assert.same({}, logs.lines)
     end))
 
@@ -432,22 +378,18 @@ describe("a source of a controller", function()
     end))
 
     it("complains about lists that are none, and takes of them what it can", in_world(function()
-      local list, status = mapped(function() return { request = "/b" } end)
-      assert.same({}, list)
-      assert.equal(1, status.source_failures)
+      for _, case in ipairs {
+        { { request = "/b" }, {}, 1 }, { { "a", "b", [0.5] = "c", x = "d" }, { "a", "b" }, 2 },
+        { { "a", 0 / 0, false, "b" }, { "a", "b" }, 1 }, { { "a", [2 ^ 53] = "b" }, { "a" }, 1 },
+      } do
+        local list, status = mapped(function() return case[1] end)
+        assert.same({ case[2], case[3] }, { list, status.source_failures })
+      end
       assert.equal(1, logs.count("it has returned a list of requests with the field 'request'"))
-      list, status = mapped(function() return { "a", "b", [0.5] = "c", x = "d" } end)
-      assert.same({ "a", "b" }, list)
-      assert.equal(2, status.source_failures)
-      list, status = mapped(function() return { "a", 0 / 0, false, "b" } end)
-      assert.same({ "a", "b" }, list)
-      assert.equal(1, status.source_failures)
-      assert.equal(1, #mapped(function() return { "a", [2 ^ 53] = "b" } end))
     end))
 
     it("logs and counts an error, and goes on", in_world(function()
-      local store = keywatch.open()
-      local informer = store:informer("/a/")
+      local store, informer = store_with(0)
       local one, list = start { { informer, map = function(object, key)
         if object == "bad" then error("it is broken") end
         return key
@@ -457,8 +399,6 @@ describe("a source of a controller", function()
       assert.equal(2, one:status().source_failures)
       assert.equal(2, logs.count("'map' of source 1, an informer, of the controller 'c' has failed: "))
       assert.matches("it is broken.*stack traceback", logs.lines[1])
-      one:stop()
-      informer:close()
     end))
 
     it("maps an update by the new object and by the old one", in_world(function()
@@ -483,25 +423,21 @@ describe("a source of a controller", function()
       local store = keywatch.open()
       store:put("/a/1", "last")
       local informer = store:informer("/a/")
-      local one, list = start { { informer, map = function(value, _, event)
+      local _, list = start { { informer, map = function(value, _, event)
         return event.type == "deleted" and value or nil
       end } }
       keywatch.sleep(1)
       store:delete("/a/1")
       assert.same({ "last" }, take(list))
-      one:stop()
-      informer:close()
     end))
 
     it("may wait, and loses no change to the end of a run", function()
       for _, door in ipairs { "informer", "object_watch", "channel" } do
         local store, one, object, is_first, list = keywatch.open(), nil, nil, true, {}
+        running = {}
         keywatch.run(function()
-          if door == "channel" then
-            object = keywatch.channel(5)
-          else
-            object = store[door](store, "/a/", door == "object_watch" and { prefix = true } or nil)
-          end
+          object = door == "channel" and keywatch.channel(5)
+            or store[door](store, "/a/", door == "object_watch" and { prefix = true } or nil)
           one, list = start { { object, map = function(value)
             if is_first then
               is_first = false
@@ -517,23 +453,19 @@ describe("a source of a controller", function()
           one:stop()
           object:close()
         end)
-        assert.same({ "x" }, list)
-        assert.equal(0, one:status().source_failures)
+        assert.same({ { "x" }, 0 }, { list, one:status().source_failures })
       end
     end)
 
     it("may stop the controller", in_world(function()
       local store = keywatch.open()
-      local informer, one, result = store:informer("/a/"), nil, nil
-      one = start { { informer, map = function()
-        result = one:stop()
-      end } }
+      local one, result
+      one = start { { store:informer("/a/"), map = function() result = one:stop() end } }
       keywatch.sleep(1)
       store:put("/a/1", "x")
       assert.is_true(one:join())
       keywatch.sleep(1)
       assert.is_true(result)
-      informer:close()
     end))
 
     it("may stop the controller, which then leaves a channel alone until it is started again", in_world(function()
@@ -552,40 +484,28 @@ describe("a source of a controller", function()
       assert.same({ "a" }, take(list))
       one:start()
       assert.same({ "b", "c", "d" }, take(list))
-      one:stop()
     end))
   end)
 
   describe("with `where`", function()
     it("lets only those changes pass that it likes", in_world(function()
-      local store = keywatch.open()
-      local informer = store:informer("/a/")
-      local one, list = start { { informer, where = function(event)
+      local store, informer = store_with(0)
+      local _, list = start { { informer, where = function(event)
         return event.type ~= "modified" or event.old ~= event.object
       end } }
-      store:put("/a/1", "x")
-      assert.same({ "/a/1" }, take(list))
-      store:put("/a/1", "x")
-      assert.same({}, take(list))
-      store:put("/a/1", "y")
-      assert.same({ "/a/1" }, take(list))
-      store:delete("/a/1")
-      assert.same({ "/a/1" }, take(list))
-      one:stop()
-      informer:close()
+      for _, case in ipairs { { "x", 1 }, { "x", 0 }, { "y", 1 }, { nil, 1 } } do
+        if case[1] then store:put("/a/1", case[1]) else store:delete("/a/1") end
+        assert.same({ case[2] == 1 and "/a/1" or nil }, take(list))
+      end
     end))
 
     it("lets a change pass if it raises, and logs and counts that", in_world(function()
-      local store = keywatch.open()
-      store:put("/a/1", "x")
-      local informer = store:informer("/a/")
+      local _, informer = store_with(1)
       local one, list = start { { informer, where = function() error("it is broken") end,
         map = function(object) return object end } }
       assert.same({ "x" }, take(list))
-      assert.equal(1, one:status().source_failures)
-      assert.equal(1, logs.count("'where' of source 1, an informer, of the controller 'c' has failed: "))
-      one:stop()
-      informer:close()
+      assert.same({ 1, 1 }, { one:status().source_failures,
+        logs.count("'where' of source 1, an informer, of the controller 'c' has failed: ") })
     end))
   end)
 
@@ -595,7 +515,7 @@ describe("a source of a controller", function()
     put("/child/1", "/parent/1")
     store:put("/child/orphan", "{}")
     local children = store:informer("/child/", { codec = "json" })
-    local one, list = start { { children, owner = true } }
+    local _, list = start { { children, owner = true } }
     assert.same({ "/parent/1" }, take(list))
     put("/child/1", "/parent/2")
     local found = take(list)
@@ -603,7 +523,5 @@ describe("a source of a controller", function()
     assert.same({ "/parent/1", "/parent/2" }, found)
     store:delete("/child/1")
     assert.same({ "/parent/2" }, take(list))
-    one:stop()
-    children:close()
   end))
 end)

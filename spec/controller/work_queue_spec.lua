@@ -2,11 +2,11 @@
 
 local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
-local program = require "spec.support.program"
-local testing = require "keywatch.testing"
 
-local logs = require "spec.controller.logs"
+local answer = require "spec.support.answer"
+local logs = require "spec.support.logs"
 local steps = require "spec.controller.steps"
+local program = require "spec.support.program"
 local within = require "spec.support.within"
 
 local function new(opts) return controller.work_queue(opts) end
@@ -19,18 +19,26 @@ local function take_all(queue)
 end
 
 --- Asserts that nothing is to be had now.
-local function assert_empty(queue, code)
-  local item, err = queue:get(0)
-  assert.is_nil(item)
-  assert.equal(code or "timeout", err.code)
+local function assert_empty(queue, code) assert.equal(code or "timeout", answer.code(queue:get(0))) end
+
+--- A queue with one item, which is being worked on.
+local function with_work(fn, opts)
+  return within.world(function()
+    local queue = new(opts)
+    queue:add("a")
+    assert.equal("a", queue:get(0))
+    fn(queue)
+  end)
+end
+
+--- Kilobytes that are in use.
+local function kilobytes()
+  collectgarbage()
+  return collectgarbage("count")
 end
 
 --- Calls fn(queue) in virtual time.
-local function with_queue(fn, opts)
-  return function()
-    testing.run(function() fn(new(opts)) end)
-  end
-end
+local function with_queue(fn, opts) return within.world(function() fn(new(opts)) end) end
 
 describe("a work queue", function()
   before_each(logs.begin)
@@ -73,25 +81,18 @@ describe("a work queue", function()
       end
     end))
 
-    it("an item that is added during the work on it, once the work has ended, and once", with_queue(function(queue)
-      queue:add("a")
-      assert.equal("a", queue:get(0))
+    it("an item that is added during the work on it, once the work has ended, and once", with_work(function(queue)
       for _ = 1, 3 do queue:add("a") end
       queue:add("b")
-      assert.equal(1, queue:count())
-      assert.equal("b", queue:get(0))
+      assert.same({ 1, "b" }, { queue:count(), (queue:get(0)) })
       assert_empty(queue)
       queue:done("a")
-      assert.equal(1, queue:count())
-      assert.equal("a", queue:get(0))
-      queue:done("a")
-      queue:done("b")
+      assert.same({ 1, "a" }, { queue:count(), (queue:get(0)) })
+      for _, item in ipairs { "a", "b" } do queue:done(item) end
       assert_empty(queue)
     end))
 
-    it("an item to one worker at a time: a second one waits until the first is done", with_queue(function(queue)
-      queue:add("a")
-      queue:get(0)
+    it("an item to one worker at a time: a second one waits until the first is done", with_work(function(queue)
       queue:add("a")
       local got_at
       local second = keywatch.spawn(function()
@@ -119,65 +120,25 @@ describe("a work queue", function()
       keywatch.join(tasks)
       assert.same({ "a", "b", "c" }, got)
     end))
-
-    it("all items of 50 producers to 10 consumers, and no item to two of them at once #slow", within.world(function()
-      for _, ending in ipairs { "close", "drain" } do
-        local queue, busy, got, producers, consumers = new(), {}, {}, {}, {}
-        for i = 1, 50 do
-          producers[i] = keywatch.spawn(function()
-            for j = 1, 50 do
-              queue:add(("%d-%d"):format(i, j % 40))
-              if j % 7 == 0 then keywatch.sleep(0.001 * (i % 5)) end
-            end
-          end)
-        end
-        for i = 1, 10 do
-          consumers[i] = keywatch.spawn(function()
-            for item in function() return (queue:get()) end do
-              assert.is_nil(busy[item])
-              busy[item], got[item] = true, true
-              keywatch.sleep(0.003)
-              busy[item] = nil
-              queue:done(item)
-            end
-          end)
-        end
-        assert.is_true(keywatch.join(producers))
-        queue[ending](queue)
-        assert.is_false(queue:add("late"))
-        assert.is_true(keywatch.join(consumers))
-        local n = 0
-        for _ in pairs(got) do n = n + 1 end
-        assert.equal(2000, n)
-        assert.is_nil(got.late)
-        assert.same({ 0, 0 }, { queue:status().depth, queue:status().active })
-      end
-    end))
   end)
 
   describe("lets who gets", function()
     it("wait for so many seconds", with_queue(function(queue)
-      local _, err = queue:get(5)
-      assert.equal("timeout", err.code)
-      assert.equal(5, keywatch.now())
+      assert.same({ "timeout", 5 }, { answer.code(queue:get(5)), keywatch.now() })
       keywatch.spawn(function()
         keywatch.sleep(2)
         queue:add("a")
       end)
-      assert.equal("a", queue:get(5))
-      assert.equal(7, keywatch.now())
+      assert.same({ "a", 7 }, { queue:get(5), keywatch.now() })
     end))
 
     it("be cancelled, and the item goes to another one", with_queue(function(queue)
-      local got = {}
-      local one = keywatch.spawn(function() got.one = queue:get() end)
-      local two = keywatch.spawn(function() got.two = queue:get() end)
+      local one, two = keywatch.spawn(queue.get, queue), keywatch.spawn(queue.get, queue)
       keywatch.sleep(1)
       one:cancel()
       queue:add("a")
-      assert.is_true(two:join())
+      assert.same({ true, "a" }, { two:join() })
       assert.is_false((one:join()))
-      assert.same({ two = "a" }, got)
     end))
 
     it("be cancelled after an item has come for it, and not lose the item", with_queue(function(queue)
@@ -208,13 +169,9 @@ describe("a work queue", function()
   describe("delays", function()
     it("an item until it is due, to the moment", with_queue(function(queue)
       queue:add("a", { after = 50 })
-      assert.equal(0, queue:count())
-      assert.equal(1, queue:status().delayed)
-      local _, err = queue:get(49.999)
-      assert.equal("timeout", err.code)
-      assert.equal("a", queue:get())
-      assert.equal(50, keywatch.now())
-      assert.equal(0, queue:status().delayed)
+      assert.same({ 0, 1 }, { queue:count(), queue:status().delayed })
+      assert.equal("timeout", answer.code(queue:get(49.999)))
+      assert.same({ "a", 50, 0 }, { queue:get(), keywatch.now(), queue:status().delayed })
       queue:done("a")
       assert_empty(queue)
     end))
@@ -233,26 +190,20 @@ describe("a work queue", function()
     end))
 
     it("an item once, and of two times takes the earlier one, whichever came first", with_queue(function(queue)
-      queue:add("a", { after = 50 })
-      queue:add("a", { after = 30 })
-      queue:add("b", { after = 30 })
-      queue:add("b", { after = 50 })
+      for _, after in ipairs { 50, 30 } do queue:add("a", { after = after }) end
+      for _, after in ipairs { 30, 50 } do queue:add("b", { after = after }) end
       assert.equal(2, queue:status().delayed)
-      assert.same({ "a", "b" }, { queue:get(), queue:get() })
-      assert.equal(30, keywatch.now())
-      queue:done("a")
-      queue:done("b")
-      local _, err = queue:get(100)
-      assert.equal("timeout", err.code)
+      assert.same({ "a", "b", 30 }, { queue:get(), queue:get(), keywatch.now() })
+      for _, item in ipairs { "a", "b" } do queue:done(item) end
+      assert.equal("timeout", answer.code(queue:get(100)))
     end))
 
     it("an item no more that is added without a delay", with_queue(function(queue)
       queue:add("a", { after = 50 })
       queue:add("a")
-      assert.same({ 1, 0 }, { queue:count(), queue:status().delayed })
-      assert.equal("a", queue:get(0))
+      assert.same({ 1, 0, "a" }, { queue:count(), queue:status().delayed, (queue:get(0)) })
       queue:done("a")
-      assert.equal("timeout", select(2, queue:get(100)).code)
+      assert.equal("timeout", answer.code(queue:get(100)))
     end))
 
     it("no item that is queued", with_queue(function(queue)
@@ -261,9 +212,7 @@ describe("a work queue", function()
       assert.same({ 1, 0 }, { queue:count(), queue:status().delayed })
     end))
 
-    it("an item that is worked on, and hands it out when it is due and done", with_queue(function(queue)
-      queue:add("a")
-      queue:get(0)
+    it("an item that is worked on, and hands it out when it is due and done", with_work(function(queue)
       queue:add("a", { after = 5 })
       keywatch.sleep(10)
       assert_empty(queue)
@@ -272,27 +221,20 @@ describe("a work queue", function()
       queue:add("a", { after = 5 })
       queue:done("a")
       assert_empty(queue)
-      assert.equal("a", queue:get())
-      assert.equal(15, keywatch.now())
+      assert.same({ "a", 15 }, { queue:get(), keywatch.now() })
     end))
 
-    it("no item that will come again at once anyway", with_queue(function(queue)
-      queue:add("a")
-      queue:get(0)
+    it("no item that will come again at once anyway", with_work(function(queue)
       queue:add("a")
       queue:add("a", { after = 5 })
       assert.equal(0, queue:status().delayed)
       queue:done("a")
       assert.equal("a", queue:get(0))
       queue:done("a")
-      assert.equal("timeout", select(2, queue:get(100)).code)
+      assert.equal("timeout", answer.code(queue:get(100)))
     end))
 
     it("ten thousand items, and is small again afterwards #slow", with_queue(function(queue)
-      local function kilobytes()
-        collectgarbage()
-        return collectgarbage("count")
-      end
       local before = kilobytes()
       for i = 1, 10000 do queue:add(i, { after = 1 + i % 100 }) end
       for _ = 1, 10000 do queue:done((queue:get())) end
@@ -324,11 +266,9 @@ describe("a work queue", function()
     it("an item whose priority rises again and again, which then takes no more memory than once", with_queue(
       function(queue)
         queue:add("b", { priority = -1 })
-        collectgarbage()
-        local before = collectgarbage("count")
+        local before = kilobytes()
         for i = 1, 5000 do queue:add("a", { priority = i }) end
-        collectgarbage()
-        assert.is_true(collectgarbage("count") - before < 500, "KB are more than before")
+        assert.is_true(kilobytes() - before < 500, "KB are more than before")
         assert.same({ "a", "b" }, take_all(queue))
       end))
 
@@ -344,9 +284,7 @@ describe("a work queue", function()
       assert.same({ "d", "c", "b", "a" }, take_all(queue))
     end))
 
-    it("an item of a higher priority that was added again during the work on it", with_queue(function(queue)
-      queue:add("a")
-      queue:get(0)
+    it("an item of a higher priority that was added again during the work on it", with_work(function(queue)
       queue:add("a", { priority = -5 })
       queue:add("a", { priority = 3 })
       queue:add("a")
@@ -398,17 +336,12 @@ describe("a work queue", function()
 
   describe("retries", function()
     it("an item after the time of its limiter, and begins anew after forget", with_queue(function(queue)
-      assert.equal(0.001, queue:retry("one"))
-      assert.equal(0.002, queue:retry("one"))
-      assert.equal(0.001, queue:retry("two"))
+      assert.same({ 0.001, 0.002, 0.001 }, { queue:retry("one"), queue:retry("one"), queue:retry("two") })
       assert.equal(2, queue:retries("one"))
-      assert.equal("one", queue:get())
-      assert.equal(0.001, keywatch.now()) -- the first time: it is the earlier one
+      assert.same({ "one", 0.001 }, { queue:get(), keywatch.now() }) -- the first time: it is the earlier one
       queue:done("one")
       queue:forget("one")
-      assert.equal(0, queue:retries("one"))
-      assert.equal(0.001, queue:retry("one"))
-      assert.equal(4, queue:status().retries)
+      assert.same({ 0, 0.001, 4 }, { queue:retries("one"), queue:retry("one"), queue:status().retries })
     end, { limiter = controller.exponential { first = 0.001, longest = 1 } }))
 
     it("by 5 ms and twice as long each time, unless told otherwise", with_queue(function(queue)
@@ -425,60 +358,47 @@ describe("a work queue", function()
       ["answers NaN"] = function() return 0 / 0 end,
       ["answers infinity"] = function() return math.huge end,
     } do
-      it("an item whose limiter " .. what .. ", after 5 seconds #slow", function()
-        testing.run(function()
-          local own = { when = when, forget = function() error("no") end, retries = function() return {} end }
-          for _, limiter in ipairs { own, controller.max { controller.bucket(), own } } do
-            local queue, begun = new { name = "q", limiter = limiter }, keywatch.now()
-            assert.equal(5, queue:retry("a"))
-            assert.equal("a", queue:get())
-            assert.equal(5, keywatch.now() - begun)
-            queue:forget("a")
-            assert.equal(0, queue:retries("a"))
-            queue:done("a")
-          end
-        end)
+      it("an item whose limiter " .. what .. ", after 5 seconds #slow", within.world(function()
+        local own = { when = when, forget = function() error("no") end, retries = function() return {} end }
+        for _, limiter in ipairs { own, controller.max { controller.bucket(), own } } do
+          local queue, begun = new { name = "q", limiter = limiter }, keywatch.now()
+          assert.same({ 5, "a", 5 }, { queue:retry("a"), queue:get(), keywatch.now() - begun })
+          queue:forget("a")
+          assert.equal(0, queue:retries("a"))
+        end
         assert.is_true(logs.count("the limiter of the work queue 'q' has") >= 2)
-      end)
+      end))
     end
 
     it("an item though its task is cancelled while the limiter waits", with_queue(function(queue)
-      local seconds
-      local task = keywatch.spawn(function() seconds = queue:retry("a") end)
+      local task = keywatch.spawn(queue.retry, queue, "a")
       keywatch.sleep(0)
       task:cancel()
-      assert.is_true(task:join())
-      assert.same({ 2, 0 }, { seconds, logs.count("the limiter of the work queue") })
+      assert.same({ true, 2 }, { task:join() })
+      assert.equal(0, logs.count("the limiter of the work queue"))
     end, { limiter = { forget = print, retries = print, when = function()
       keywatch.sleep(1)
       return 2
     end } }))
 
     it("at once an item whose limiter answers less than 0", with_queue(function(queue)
-      assert.equal(0, queue:retry("a"))
-      assert.equal("a", queue:get(0))
+      assert.same({ 0, "a" }, { queue:retry("a"), (queue:get(0)) })
     end, { limiter = { when = function() return -1 end, forget = print, retries = print } }))
   end)
 
   describe("that is closed", function()
     it("takes nothing more, and hands out what is queued", with_queue(function(queue)
-      queue:add("a")
-      queue:add("b")
+      for _, item in ipairs { "a", "b" } do queue:add(item) end
       queue:close()
-      assert.is_false(queue:add("c"))
-      assert.is_false(queue:add("c", { after = 1 }))
-      assert.is_false(queue:retry("c"))
+      assert.same({ false, false, false }, { queue:add("c"), queue:add("c", { after = 1 }), queue:retry("c") })
       assert.same({ "a", "b" }, take_all(queue))
       assert_empty(queue, "closed")
-      queue:done("a")
-      queue:done("b")
+      for _, item in ipairs { "a", "b" } do queue:done(item) end
       queue:close()
       assert.is_true(queue:status().is_closed)
     end))
 
-    it("hands out again what was added during the work before it was closed", with_queue(function(queue)
-      queue:add("a")
-      queue:get(0)
+    it("hands out again what was added during the work before it was closed", with_work(function(queue)
       queue:add("a")
       queue:close()
       assert_empty(queue, "closed")
@@ -499,22 +419,13 @@ describe("a work queue", function()
 
     it("wakes all who wait for an item", with_queue(function(queue)
       local tasks = {}
-      for i = 1, 3 do
-        tasks[i] = keywatch.spawn(function() return queue:get() end)
-      end
+      for i = 1, 3 do tasks[i] = keywatch.spawn(queue.get, queue) end
       keywatch.sleep(1)
       queue:close()
-      for i = 1, 3 do
-        local ok, item, err = tasks[i]:join()
-        assert.is_true(ok)
-        assert.is_nil(item)
-        assert.equal("closed", err.code)
-      end
+      for i = 1, 3 do assert.equal("closed", answer.code(select(2, tasks[i]:join()))) end
     end))
 
-    it("does not wait for the work", with_queue(function(queue)
-      queue:add("a")
-      queue:get(0)
+    it("does not wait for the work", with_work(function(queue)
       queue:close()
       assert.equal(0, keywatch.now())
       queue:done("a")
@@ -532,9 +443,7 @@ describe("a work queue", function()
         keywatch.sleep(3)
         queue:done(b)
       end)
-      assert.is_true(queue:drain())
-      assert.equal(6, keywatch.now())
-      assert.is_false(queue:add("c"))
+      assert.same({ true, 6, false }, { queue:drain(), keywatch.now(), queue:add("c") })
     end))
 
     it("waits for what is queued, too, and ends at once if there is nothing", with_queue(function(queue)
@@ -543,23 +452,19 @@ describe("a work queue", function()
         keywatch.sleep(5)
         queue:done((queue:get()))
       end)
-      assert.is_true(queue:drain())
-      assert.equal(5, keywatch.now())
+      assert.same({ true, 5 }, { queue:drain(), keywatch.now() })
       worker:join()
-      assert.is_true(queue:drain())
-      assert.is_true(new():drain())
+      assert.same({ true, true }, { queue:drain(), new():drain() })
     end))
 
-    it("hands out again what is added during the work, and waits for that", with_queue(function(queue)
-      queue:add("a")
-      queue:get(0)
+    it("hands out again what is added during the work, and waits for that", with_work(function(queue)
       queue:add("a")
       local drain = keywatch.spawn(function()
         assert.is_true(queue:drain())
         return keywatch.now()
       end)
       keywatch.sleep(1)
-      local idle = keywatch.spawn(function() return queue:get() end) -- waits, since work is under way
+      local idle = keywatch.spawn(queue.get, queue) -- waits, since work is under way
       keywatch.sleep(1)
       queue:done("a")
       assert.same({ true, "a" }, { idle:join() })
@@ -568,39 +473,26 @@ describe("a work queue", function()
       assert.same({ true, 3 }, { drain:join() })
     end))
 
-    it("ends the waits of its workers with the last work", with_queue(function(queue)
-      queue:add("a")
-      queue:get(0)
-      local drain = keywatch.spawn(function() return queue:drain() end)
-      local idle = keywatch.spawn(function() return queue:get() end)
+    it("ends the waits of its workers with the last work", with_work(function(queue)
+      local drain, idle = keywatch.spawn(queue.drain, queue), keywatch.spawn(queue.get, queue)
       keywatch.sleep(1)
       queue:done("a")
       assert.is_nil(select(2, idle:join()))
       assert.is_true(select(2, drain:join()))
     end))
 
-    it("waits no more if it is closed meanwhile", with_queue(function(queue)
-      queue:add("a")
-      queue:get(0)
-      local drain = keywatch.spawn(function() return queue:drain() end)
+    it("waits no more if it is closed meanwhile", with_work(function(queue)
+      local drain = keywatch.spawn(queue.drain, queue)
       keywatch.sleep(1)
       queue:close()
-      local ok, drained, err = drain:join()
-      assert.same({ true, "closed" }, { ok, err.code })
-      assert.is_nil(drained)
+      assert.equal("closed", answer.code(select(2, drain:join())))
       queue:done("a")
     end))
 
-    it("waits so many seconds, and can be drained again, by two at once", with_queue(function(queue)
-      queue:add("a")
-      queue:get(0)
-      local ok, err = queue:drain(5)
-      assert.is_nil(ok)
-      assert.equal("timeout", err.code)
-      assert.equal(5, keywatch.now())
-      assert.equal("timeout", select(2, queue:drain(0)).code)
-      local one = keywatch.spawn(function() return queue:drain() end)
-      local two = keywatch.spawn(function() return queue:drain() end)
+    it("waits so many seconds, and can be drained again, by two at once", with_work(function(queue)
+      assert.same({ "timeout", 5 }, { answer.code(queue:drain(5)), keywatch.now() })
+      assert.equal("timeout", answer.code(queue:drain(0)))
+      local one, two = keywatch.spawn(queue.drain, queue), keywatch.spawn(queue.drain, queue)
       keywatch.sleep(1)
       queue:done("a")
       assert.same({ true, true }, { one:join() })
@@ -629,8 +521,7 @@ describe("a work queue", function()
     status = queue:status()
     assert.same({ 5, 4 }, { status.work_seconds, status.longest_work_seconds })
     assert.same({ 0, 0 }, { status.unfinished_seconds, status.longest_running_seconds })
-    assert.equal("q", status.name)
-    assert.is_false(status.is_closed)
+    assert.same({ "q", false }, { status.name, status.is_closed })
     assert.equal("keywatch.work_queue<q depth=1 active=0>", tostring(queue))
   end, { name = "q" }))
 
@@ -674,10 +565,6 @@ describe("a work queue", function()
 
   it("is as small as before once a hundred thousand items are done #slow", function()
     local queue = new()
-    local function kilobytes()
-      collectgarbage()
-      return collectgarbage("count")
-    end
     local before = kilobytes()
     for i = 1, 100000 do queue:add(i) end
     for _ = 1, 100000 do queue:done((queue:get(0))) end
@@ -711,29 +598,23 @@ describe("a work queue", function()
   end)
 
   it("works in the child after a fork, though tasks of the parent have waited for items", function()
-    assert.equal("added delayed\n", program.printed_by([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      local keywatch, uv = require "keywatch", require "keywatch.uv"
+    assert.same({ 0, "added delayed\n" }, { program.run_forking [[
       local queue = require("keywatch.controller").work_queue()
       for _ = 1, 3 do keywatch.spawn(function() queue:get() end) end
       keywatch.sleep(0.001)
       queue:add("delayed", { after = 0.001 })
-      local parent = uv.pid()
-      fork()
-      if uv.pid() == parent then return wait() end
-      local got = {}
-      local worker = keywatch.spawn(function()
-        for i = 1, 2 do got[i] = queue:get(5) or "none" end
+      child(function()
+        local got = {}
+        local worker = keywatch.spawn(function()
+          for i = 1, 2 do got[i] = queue:get(5) or "none" end
+        end)
+        keywatch.sleep(0)
+        queue:add("added")
+        worker:join()
+        table.sort(got)
+        print(table.concat(got, " "))
       end)
-      keywatch.sleep(0)
-      queue:add("added")
-      worker:join()
-      table.sort(got)
-      io.write(table.concat(got, " "), "\n")
-      io.stdout:flush()
-      os.exit(0, true)
-    ]]))
+    ]] })
   end)
 
   it("wakes a worker in luv's loop when an item is due", function()

@@ -53,9 +53,17 @@ local FORKING = [[
   local core = require "keywatch.core"
   local keywatch = require "keywatch"
   io.stdout:setvbuf("no")
+  local function child(fn)
+    local parent = core.pid()
+    fork()
+    if core.pid() == parent then return wait() end
+    fn()
+    os.exit(0, true)
+  end
 ]]
 
---- Runs a program that forks by fork(), and waits for the child by wait().
+--- Runs a program that forks by fork(), and waits for the child by wait(); child(fn) calls fn in a child, and waits for
+-- its end.
 local function run_forking(text, seconds) return run(FORKING .. text, seconds) end
 
 return { run = run, printed_by = printed_by, run_forking = run_forking }

@@ -1,247 +1,275 @@
---- Random programs of tasks. After each step the invariants of the scheduler hold, no wait has ended too early or for
--- nothing, and in the end nothing is left.
+--- Random programs of tasks that send, receive and select over channels, wait for events and for each other, and are
+-- cancelled meanwhile, on virtual time. After each step the invariants of the scheduler hold.
+--
+-- What must be true of them all: a value whose sending succeeded is received once, or still in its channel at the end;
+-- one whose sending failed never is. A receiver gets the values of a sender in the order in which they were sent. No
+-- wait ends too early or for nothing, and nobody waits for what is there. Finalizers may act in the middle of all that.
 
 local compat = require "keywatch.support.compat"
-local core = require "keywatch.core"
-local driver = require("keywatch.task.driver").get()
-local keywatch = require "keywatch"
+local virtual = require "keywatch.driver.virtual"
 
+local dose = require "spec.support.dose"
+local new_random = require("spec.support.random").new
 local occurrences = require "spec.support.occurrences"
-local random = require "spec.support.random"
 local scheduler = require "spec.support.scheduler"
 
-local IS_FAST = require("spec.support.dose").is_small
-local PROGRAMS = IS_FAST and 5 or 15
-local STEPS = 30  -- of a task
-local TASKS = 40  -- of a program, at most
+local seed = tonumber(os.getenv("KW_SEED")) or os.time()
+
+local ROUNDS = dose.of(6, 40)
+local TASKS, STEPS = 8, 40
+
+local CHOICES = {
+  { 5, "send" }, { 5, "receive" }, { 4, "select" }, { 2, "send or receive" }, { 1, "cancel" }, { 1, "sleep" },
+  { 1, "join" }, { 3, "spawn" }, { 3, "wait" }, { 3, "set" },
+}
 local EVENTS = 4
-local LONGEST = 3 -- milliseconds that one waits
+local TIMEOUTS = { 0, 1, 3 }
 
-local seed = tonumber(os.getenv("KW_SEED")) or 1
+local counts = {} -- how often each thing happened, in a program
 
-local function check(where)
-  local why = scheduler.check()
-  if why then error(("%s: %s"):format(where, why), 0) end
+local function count(what) counts[what] = (counts[what] or 0) + 1 end
+
+--- Says why somebody waits for what is there, or nil.
+local function vain_wait(channel)
+  local is_empty, is_full = channel:count() == 0, channel:count() >= channel.capacity
+  if channel:count() > channel.capacity then return "a channel holds more than it may" end
+  local function has_parked(event)
+    for _, waiter in ipairs(event) do
+      local is_parked = waiter and (waiter.state == "parked" or waiter.target and waiter.target[1])
+      if is_parked then return true end
+    end
+  end
+  local receives, sends = has_parked(channel), channel.senders and has_parked(channel.senders)
+  if receives and not is_empty then return "a receiver waits, and there is a value" end
+  if sends and not is_full then return "a sender waits, and there is room" end
+  if channel.is_closed and (receives or sends) then return "somebody waits for a closed channel" end
 end
 
---- What a program has: its tasks and events, and how often each thing happened.
-local function new_program(rnd)
-  local program = { rnd = rnd, tasks = {}, events = {}, counts = {} }
-  for i = 1, EVENTS do program.events[i] = { event = driver.event(), sets = 0 } end
-  return program
+local Program = {}
+Program.__index = Program
+
+--- With garbage, finalizers act at some time, so that the program is not the same each time.
+local function new_program(number, has_garbage)
+  local self = setmetatable({
+    random = new_random(number),
+    driver = virtual.new(),
+    channels = {},
+    events = {},   -- { event =, sets = how often it was set }
+    tasks = {},
+    spawned = 0,
+    sent = {},     -- by value: "under way", "sent" or "failed"
+    received = {}, -- by value: how often
+    newest = {},   -- by receiver, sender and channel: the number of the last value
+    lines = {},
+    count = 0,
+    has_garbage = has_garbage,
+    is_over = false,
+  }, Program)
+  for i = 1, EVENTS do self.events[i] = { event = self.driver.event(), sets = 0 } end
+  for i, capacity in ipairs { 0, 0, 1, 3 } do self.channels[i] = self.driver.channel(capacity) end
+  return self
 end
 
-local function note(program, what)
-  program.counts[what] = (program.counts[what] or 0) + 1
+function Program:note(name, what, ...)
+  self.lines[#self.lines + 1] = ("%g %s %s"):format(self.driver.now(), name, what:format(...))
+  assert.is_nil(scheduler.check(self.driver))
+  for _, channel in ipairs(self.channels) do assert.is_nil(vain_wait(channel)) end
 end
 
-local function seconds(program)
-  return program.rnd:between(0, LONGEST) / 1000
+function Program:new_value(name)
+  self.count = self.count + 1
+  local value = { sender = name, number = self.count }
+  self.sent[value] = "under way"
+  return value
 end
 
-local function is_cancellation(err)
-  return type(err) == "table" and err.code == "cancelled"
+function Program:has_sent(value, ok, err)
+  count(ok and "sent" or err.code)
+  self.sent[value] = ok and "sent" or "failed"
 end
 
--- Waits ---------------------------------------------------------------------------------------------------------------
-
-local waits = {}
-
-function waits.sleep(program)
-  local until_ = driver.now() + seconds(program)
-  keywatch.sleep(until_ - driver.now())
-  assert(driver.now() >= until_ - 1e-9, "a sleep has ended too early")
+function Program:has_received(name, i, value)
+  count "received"
+  self.received[value] = (self.received[value] or 0) + 1
+  local way = ("%s to %s by %d"):format(value.sender, name, i)
+  assert.is_true((self.newest[way] or 0) < value.number)
+  self.newest[way] = value.number
 end
+
+--- Calls fn. A value whose sending was cancelled was not sent.
+function Program:careful(values, fn, ...)
+  local function after(ok, ...)
+    if ok then return ... end
+    local err = ...
+    if type(err) ~= "table" then error(err, 0) end
+    count(err.code)
+    for _, value in ipairs(values) do self:has_sent(value, nil, err) end
+    error(err, 0)
+  end
+  return after(pcall(fn, ...))
+end
+
+--- Selects over random channels, in random directions.
+function Program:select(name, may_send)
+  local objects, values, index = { timeout = self.random:pick(TIMEOUTS) }, {}, {}
+  for i, channel in ipairs(self.channels) do
+    local is_sending = may_send and self.random:one_in(2)
+    if is_sending then
+      values[#values + 1] = self:new_value(name)
+      objects[#objects + 1] = channel:sending(values[#values])
+      index[objects[#objects]] = values[#values]
+    end
+    if not is_sending or self.random:one_in(3) then
+      objects[#objects + 1] = channel
+      index[channel] = i
+    end
+  end
+  local which, result, err = self:careful(values, self.driver.select, objects)
+  for _, value in ipairs(values) do
+    local is_chosen = which and index[which] == value
+    self:has_sent(value, is_chosen and result, is_chosen and err or { code = "not chosen" })
+  end
+  local i = which and index[which]
+  if type(i) == "number" and result ~= nil then self:has_received(name, i, result) end
+  self:note(name, "selects %s", tostring(type(i) == "number" and i or i and i.number))
+end
+
+local does = {}
+
+function does.send(self, name)
+  local i, value = self.random:between(1, #self.channels), self:new_value(name)
+  self:has_sent(value, self:careful({ value }, self.channels[i].send, self.channels[i], value,
+    self.random:pick(TIMEOUTS)))
+  self:note(name, "sends %d by %d", value.number, i)
+end
+
+function does.receive(self, name)
+  local i = self.random:between(1, #self.channels)
+  local value = self:careful({}, self.channels[i].receive, self.channels[i], self.random:pick(TIMEOUTS))
+  if value then self:has_received(name, i, value) end
+  self:note(name, "receives %s by %d", tostring(value and value.number), i)
+end
+
+function does.select(self, name) self:select(name, false) end
+does["send or receive"] = function(self, name) self:select(name, true) end
+
+function does.cancel(self, name)
+  local other = self.tasks[self.random:between(1, #self.tasks)]
+  other:cancel()
+  self:note(name, "cancels one")
+end
+
+function does.sleep(self) self.driver.sleep(self.random:pick { 0, 0, 1 }) end
+
+function does.join(self, name)
+  local list = { timeout = self.random:pick { 0, 1 } }
+  for i, task in ipairs(self.tasks) do
+    if self.random:one_in(3) and self.tasks[name] ~= task then list[#list + 1] = self.tasks[i] end
+  end
+  self:note(name, "joins: %s", tostring((self.driver.join(list))))
+end
+
+function does.spawn(self) self:spawn() end
 
 --- An event that was not set between has not come, and one that did not come has taken its time.
-function waits.event(program)
-  local chosen, timeout = program.rnd:pick(program.events), seconds(program)
-  local until_, sets, was_set = driver.now() + timeout, chosen.sets, chosen.event.is_set
-  if chosen.event:wait(timeout) then
-    assert(was_set or chosen.sets > sets, "an event came that was not set")
-    note(program, "came")
-  else
-    assert(driver.now() >= until_ - 1e-9, "a wait for an event has ended too early")
-    note(program, "late")
-  end
+function does.wait(self, name)
+  local i, timeout = self.random:between(1, EVENTS), self.random:pick(TIMEOUTS)
+  local one, ends_at = self.events[i], self.driver.now() + timeout
+  local sets, was_set = one.sets, one.event.is_set
+  local came = self:careful({}, one.event.wait, one.event, timeout)
+  if came then assert(was_set or one.sets > sets) else assert(self.driver.now() >= ends_at) end
+  count(came and "came" or "late")
+  self:note(name, "waits for %d: %s", i, tostring(came))
 end
 
-function waits.join(program)
-  local task = program.rnd:pick(program.tasks)
-  if tostring(task) == "keywatch.task<running>" then return end -- that is the caller
-  local until_ = driver.now() + 0.001
-  local ok = task:join(0.001)
-  assert(ok ~= nil or driver.now() >= until_ - 1e-9, "a join has ended too early")
-  assert(ok == nil or tostring(task) == "keywatch.task<done>" or tostring(task) == "keywatch.task<failed>")
+function does.set(self, name)
+  local i = self.random:between(1, EVENTS)
+  self.events[i].sets = self.events[i].sets + 1
+  self:note(name, "sets %d: %s", i, tostring(self.events[i].event:set()))
 end
 
--- Places where nobody can be suspended --------------------------------------------------------------------------------
-
-local places = {}
-
-function places.gsub(fn) return (("x"):gsub("x", function() fn() end)) end
-
-function places.sort(fn)
-  local has_run = false
-  table.sort({ 2, 1 }, function(a, b)
-    if not has_run then fn() end
-    has_run = true
-    return a < b
-  end)
-end
-
-function places.metamethod(fn)
-  return tostring(setmetatable({}, { __tostring = function() fn() return "" end }))
-end
-
-function places.finalizer(fn)
-  compat.sentinel(fn)
-  collectgarbage()
-end
-
-local WAITS = { "sleep", "event", "join" }
-local PLACES = { "gsub", "sort", "metamethod", "finalizer" }
-
---- A wait in such a place is refused; or there was nothing to wait for.
-local function wait_in_place(program)
-  local name = program.rnd:pick(PLACES)
-  places[name](function()
-    local can_wait = core.is_yieldable()
-    local ok, err = pcall(waits[program.rnd:pick(WAITS)], program)
-    if ok then return end
-    if is_cancellation(err) and can_wait then error(err, 0) end
-    assert(not can_wait, err)
-    assert(tostring(err):find(" waits, but the ", 1, true), err)
-    note(program, "refused in " .. name)
-  end)
-end
-
--- Steps ---------------------------------------------------------------------------------------------------------------
-
-local steps = {}
-local work
-
-function steps.wait(program) waits[program.rnd:pick(WAITS)](program) end
-steps.wait_in_place = wait_in_place
-
-function steps.set(program)
-  local chosen = program.rnd:pick(program.events)
-  chosen.sets = chosen.sets + 1
-  chosen.event:set()
-end
-
-function steps.spawn(program)
-  if #program.tasks >= TASKS then return end
-  table.insert(program.tasks, keywatch.spawn(work, program))
-end
-
-function steps.cancel(program)
-  if not program.rnd:one_in(3) then return end
-  program.rnd:pick(program.tasks):cancel()
-  note(program, "cancelled")
-end
-
-function steps.yield() coroutine.yield() end
-
---- What a finalizer does that comes at some time, in whatever it interrupts.
-function steps.leave_garbage(program)
-  local act = program.rnd:pick { "set", "spawn", "cancel", "wait" }
+--- What a finalizer does that comes at some time, in whatever it interrupts. A wait is refused.
+function Program:leave_garbage()
+  local act = self.random:pick { "set", "spawn", "cancel", "sleep" }
   compat.sentinel(function()
-    note(program, driver.can_park() and "finalized where it can wait" or "finalized")
-    local ok, err = pcall(steps[act], program)
-    if not ok then assert(is_cancellation(err) or tostring(err):find(" waits, but the ", 1, true), err) end
-  end)
-end
-
-function steps.collect(program)
-  if program.rnd:one_in(4) then collectgarbage("step", 50) end
-end
-
-local STEPS_BY_WEIGHT = {
-  { 8, "wait" }, { 4, "wait_in_place" }, { 4, "set" }, { 3, "spawn" }, { 2, "cancel" }, { 1, "yield" },
-  { 3, "leave_garbage" }, { 3, "collect" },
-}
-
---- A task: it ends early if it is cancelled, or now and then goes on.
-function work(program)
-  for _ = 1, STEPS do
-    local name = program.rnd:weighted(STEPS_BY_WEIGHT)
-    local ok, err = pcall(steps[name], program)
-    check(name)
-    if not ok and not is_cancellation(err) then error(err, 0) end
-    if not ok and not program.rnd:one_in(4) then error(err, 0) end
-    note(program, name)
-  end
-end
-
---- Makes garbage and checks, in the middle of the driver.
-local function new_source(program)
-  return {
-    poll = function()
-      check("poll")
-      steps.leave_garbage(program)
-      if program.rnd:one_in(8) then collectgarbage("step", 50) end
-      check("poll, afterwards")
-      return LONGEST / 1000
-    end,
-  }
-end
-
-local function run(program)
-  local source = new_source(program)
-  driver.attach(source)
-  local ok, err = pcall(keywatch.run, function()
-    steps.spawn(program)
-    steps.spawn(program)
-    for i = 1, TASKS do
-      local task = program.tasks[i]
-      if not task then break end
-      local ended, why = task:join()
-      if not ended and not is_cancellation(why) then error(why, 0) end
+    if self.is_over then return end
+    count "finalized"
+    if act == "set" then
+      self.events[1].sets = self.events[1].sets + 1
+      self.events[1].event:set()
+    elseif act == "spawn" then
+      self:spawn()
+    elseif act == "cancel" then
+      self.tasks[1]:cancel()
+    else
+      local ok, err = pcall(self.driver.sleep, 1)
+      if not ok and tostring(err):find(" waits, but the ", 1, true) then count "refused" end
     end
   end)
-  driver.detach(source)
-  if not ok then error(err, 0) end
+  if self.random:one_in(8) then collectgarbage("step", 50) end
+end
+
+function Program:spawn()
+  if self.spawned >= 3 * TASKS then return end
+  self.spawned = self.spawned + 1
+  local name = "t" .. self.spawned
+  local task = self.driver.spawn(function()
+    for _ = 1, STEPS do
+      does[self.random:weighted(CHOICES)](self, name)
+      if self.has_garbage then self:leave_garbage() end
+    end
+  end)
+  self.tasks[self.spawned], self.tasks[name] = task, task
+end
+
+--- Runs the program. Returns what happened, line by line.
+function Program:play()
+  self.driver.run(function()
+    for _ = 1, TASKS do self:spawn() end
+    self.driver.sleep(self.random:between(0, 8))
+    local is_closing = self.random:one_in(2)
+    if is_closing then self.channels[self.random:between(1, #self.channels)]:close() end
+    for i = 1, 3 * TASKS do
+      local task = self.tasks[i]
+      if task then
+        local ok, err = task:join()
+        if not ok and err.code ~= "cancelled" then error(err, 0) end
+      end
+    end
+    self.is_over = true
+    for i, channel in ipairs(self.channels) do
+      for value in function() return channel:receive(0) end do self:has_received("end", i, value) end
+    end
+  end)
+  for value, state in pairs(self.sent) do
+    assert.equal(state == "sent" and 1 or 0, self.received[value] or 0)
+    assert.not_equal("under way", state)
+  end
+  return table.concat(self.lines, "\n")
 end
 
 describe("random programs of tasks", function()
-  it("keep the scheduler whole", function()
-    local wanted = { "came", "late", "cancelled", "finalized", "wait", "set", "spawn", "yield", "refused in gsub",
-      "refused in sort", "refused in finalizer", not jit and "refused in metamethod" or nil }
-    local counts = occurrences.await(wanted, PROGRAMS, function(i)
-      local program = new_program(random.new(seed + i))
-      local ok, err = pcall(run, program)
-      if not ok then error(("program %d: %s"):format(i, tostring(err)), 0) end
-      check("in the end")
-      for _, task in ipairs(program.tasks) do assert.is_true(task.state == "done") end
-      return program.counts
-    end)
-    collectgarbage()
-    pcall(keywatch.run, function() end)
-    check("after all")
-    assert.is_nil(counts["finalized where it can wait"])
-  end)
-end)
+  local outcomes = { "sent", "received", "timeout", "cancelled", "closed", "not chosen", "came", "late" }
 
-describe("random timers", function()
-  it("keep the heap whole, whoever is called off", function()
-    local timers = require "keywatch.task.timers"
-    local rnd, heap, kept = random.new(seed), timers.new(), {}
-    for _ = 1, 2000 do
-      if rnd:one_in(3) and #kept > 0 then
-        heap:remove(table.remove(kept, rnd:between(1, #kept)))
-      else
-        local deadline = rnd:between(1, 50)
-        table.insert(kept, heap:add(deadline, { deadline = deadline }))
-      end
-      assert.is_nil(scheduler.check_timers(heap))
-      assert.equal(#kept, #heap.heap)
-    end
-    local last = 0
-    for owner in function() return heap:due(math.huge) end do
-      assert.is_true(owner.deadline >= last)
-      last = owner.deadline
-    end
-    assert.is_nil(heap:next())
+  it("lose nothing, double nothing and wake everybody", function()
+    occurrences.await(outcomes, ROUNDS, function(i)
+      counts = {}
+      new_program(seed + i):play()
+      return counts
+    end)
+  end)
+
+  it("do so though finalizers act in the middle of anything", function()
+    occurrences.await({ "finalized", "refused", "came" }, math.ceil(ROUNDS / 6), function(i)
+      counts = {}
+      new_program(seed + i, true):play()
+      return counts
+    end)
+  end)
+
+  it("do the same in every run of the same program, and something else in another one", function()
+    local first = new_program(seed):play()
+    assert.equal(first, new_program(seed):play())
+    assert.not_equal(first, new_program(seed + 1):play())
   end)
 end)

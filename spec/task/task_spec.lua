@@ -3,7 +3,7 @@
 local keywatch = require "keywatch"
 
 local answer = require "spec.support.answer"
-local logs = require "spec.controller.logs"
+local logs = require "spec.support.logs"
 local dose = require "spec.support.dose"
 local misuse = require "spec.support.misuse"
 local program = require "spec.support.program"

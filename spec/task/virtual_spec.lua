@@ -3,93 +3,10 @@
 local virtual = require "keywatch.driver.virtual"
 
 local at_call = require("spec.support.interrupting").at_call
-local new_random = require("spec.support.random").new
 local program = require "spec.support.program"
 local scheduler = require "spec.support.scheduler"
 
-local seed = tonumber(os.getenv("KW_SEED")) or os.time()
-
-local MOST_TASKS = 30
 local HOUR = 3600
-
--- {====== Random programs ======
-
-local CHOICES = { { 4, "spawn" }, { 4, "sleep" }, { 3, "join" }, { 1, "cancel" }, { 3, "wait" }, { 3, "set" } }
-
---- Runs a random program of tasks that spawn, join, cancel, sleep, and wait for and set events. Returns what happened,
--- line by line.
-local function play(number)
-  local driver = virtual.new()
-  local random, lines, tasks, events, spawned = new_random(number), {}, {}, {}, 0
-  for i = 1, 4 do events[i] = driver.event() end
-
-  local function note(name, what, ...)
-    lines[#lines + 1] = ("%.3f %s %s"):format(driver.now(), name, what:format(...))
-    assert.is_nil(scheduler.check(driver))
-  end
-
-  local body
-
-  local function spawn()
-    if spawned == MOST_TASKS then return "none" end
-    spawned = spawned + 1
-    local name = "t" .. spawned
-    tasks[name] = driver.spawn(body, name)
-    return name
-  end
-
-  local does = {}
-  function does.spawn(name) note(name, "spawns %s", spawn()) end
-  function does.sleep(name)
-    local seconds = random:pick { 0, 0.5, 1, HOUR }
-    driver.sleep(seconds)
-    note(name, "has slept %g", seconds)
-  end
-  function does.join(name)
-    local other = "t" .. random:between(1, spawned)
-    if other == name then return end
-    local ok, result = tasks[other]:join(random:pick { 0, 1, 10 })
-    note(name, "joins %s: %s %s", other, tostring(ok), type(result) == "table" and result.code or tostring(result))
-  end
-  function does.cancel(name)
-    local other = "t" .. random:between(1, spawned)
-    tasks[other]:cancel()
-    note(name, "cancels %s", other)
-  end
-  function does.wait(name)
-    local i = random:between(1, #events)
-    note(name, "waits for %d: %s", i, tostring(events[i]:wait(random:pick { 0, 1, 5 })))
-  end
-  function does.set(name)
-    local i = random:between(1, #events)
-    note(name, "sets %d: %s", i, tostring(events[i]:set()))
-  end
-  function does.fail(name)
-    note(name, "fails")
-    error({ code = "slip of " .. name }, 0)
-  end
-
-  function body(name)
-    for _ = 1, random:between(1, 6) do does[random:weighted(CHOICES)](name) end
-    if random:one_in(8) then
-      tasks[name].is_supervised = true
-      does.fail(name)
-    end
-    return name
-  end
-
-  local ok, err = pcall(driver.run, function()
-    for _ = 1, 5 do spawn() end
-    for i = 1, MOST_TASKS do
-      local task = tasks["t" .. i]
-      if task then task:join() end
-    end
-  end)
-  note("run", "%s %s", tostring(ok), tostring(err))
-  return table.concat(lines, "\n")
-end
-
--- }======
 
 describe("virtual time", function()
   it("passes where all wait, at once and by just so much", function()
@@ -109,12 +26,6 @@ describe("virtual time", function()
     local ok, err = pcall(driver.run, function() driver.event():wait() end)
     assert.is_false(ok)
     assert.matches("deadlock: every task is waiting", err)
-  end)
-
-  it("shows the same to the same random program, and something else to another one", function()
-    local first = play(seed)
-    assert.equal(first, play(seed))
-    assert.not_equal(first, play(seed + 1))
   end)
 
   if not rawget(_G, "jit") then -- on Lua 5.4 a call may grow the stack, and finalizers run there

@@ -3,7 +3,9 @@
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
-local logs = require "spec.controller.logs"
+local answer = require "spec.support.answer"
+local await = require "spec.support.await"
+local logs = require "spec.support.logs"
 local within = require "spec.support.within"
 
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
@@ -45,6 +47,13 @@ end
 
 local function in_world(fn, opts) return function() run(fn, opts) end end
 
+--- A watch and an object watch of all that a cache has.
+local function watches_of(cache)
+  return assert(cache:watch("k", { prefix = true })), assert(cache:object_watch("k", { prefix = true }))
+end
+
+after_each(logs.finish)
+
 describe("a cache in a world", function()
   it("follows its server in no time", in_world(function(_, client, _, cache)
     local w = assert(cache:watch("k", { prefix = true }))
@@ -80,45 +89,22 @@ describe("a cache in a world", function()
     end
   end)
 
-  it("goes on after lost connections, and its watches notice nothing", function()
-    run(function(world, client, server, cache, store)
-      local w = assert(cache:watch("k", { prefix = true }))
-      keywatch.sleep(1)
-      for i = 1, 20 do
-        store:put("k" .. i, tostring(i))
-        if i % 2 == 0 then server:cut() else world:cut(client) end
-        if i % 3 == 0 then keywatch.sleep(i / 10) end
-        if i % 7 == 0 then server:restart(2) end
-      end
-      for i = 1, 20 do assert.equal(("put k%d %d"):format(i, i), next_of(w)) end
-      assert.equal(content_of(store), content_of(cache, { consistent = true }))
-      assert.equal("timeout", next_of(w, 5))
-      assert.equal(2, world.counts.stop)
-      assert(world.counts.cut > 0)
-    end)
-  end)
-
-  it("of a server that cannot be reached can be read, grows old, and says why", function()
-    run(function(_, _, server, cache, store)
+  it("of a server that cannot be reached can be read, grows old, and says why", in_world(
+    function(_, _, server, cache, store)
       server:isolate()
       store:put("k2", "2")
       keywatch.sleep(100)
-      assert.equal("k1=1", content_of(cache))
       local status = cache:status()
-      assert(status.age >= 100, status.age)
-      assert.equal("unavailable", status.trouble.code)
-      local _, err = cache:get("k1", { consistent = true, timeout = 5 })
-      assert.equal("unavailable", err.code)
-      assert.equal("timeout", select(2, cache:sync(5)).code)
+      assert.same({ "k1=1", true, "unavailable" }, { content_of(cache), status.age >= 100, status.trouble.code })
+      assert.equal("unavailable", answer.code(cache:get("k1", { consistent = true, timeout = 5 })))
+      assert.equal("timeout", answer.code(cache:sync(5)))
       server:join()
       assert(cache:wait_for(3, 60))
-      assert.equal("k1=1 k2=2", content_of(cache))
-      assert.is_nil(cache:status().trouble)
-    end)
-  end)
+      assert.same({ "k1=1 k2=2", nil }, { content_of(cache), cache:status().trouble })
+    end))
 
-  it("of a slow server is behind as long as bytes take, and a consistent read waits", function()
-    run(function(_, _, server, cache, store)
+  it("of a slow server is behind as long as bytes take, and a consistent read waits", in_world(
+    function(_, _, server, cache, store)
       server:slow(0.5)
       store:put("k2", "2")
       assert.equal("k1=1", content_of(cache))
@@ -128,33 +114,15 @@ describe("a cache in a world", function()
       assert(taken >= 1 and taken < 3, taken)
       server:slow(2, 4)
       store:put("k3", "3")
-      assert.equal("timeout", select(2, cache:wait_for(4, 1)).code)
+      assert.equal("timeout", answer.code(cache:wait_for(4, 1)))
       assert.equal(4, cache:wait_for(4, 60))
-    end)
-  end)
+    end))
 
-  it("that is opened while the server is slow, refuses and loses connections is ready in the end", function()
-    run(function(world, client, server, _, store)
-      for i = 1, 40 do store:put("k" .. i, ("x"):rep(100)) end
-      server:slow(0.2)
-      local rule = world:fault { "refuse", method = "range", error = "too_many_requests", count = 3 }
-      local cache = assert(client:cache("k"))
-      assert.is_false(cache:is_ready())
-      assert.equal("unavailable", select(2, cache:get("k1")).code)
-      keywatch.sleep(1)
-      server:cut()
-      assert(cache:wait_ready(60))
-      assert.equal(3, rule.hits)
-      assert.equal(content_of(store), content_of(cache))
-    end)
-  end)
-
-  it("that has missed what was compacted tells the difference to its watches", function()
-    run(function(world, client, server, cache, store)
+  it("that has missed what was compacted tells the difference to its watches", in_world(
+    function(world, client, server, cache, store)
       client:put("k2", "2")
       assert(cache:sync(10))
-      local w = assert(cache:watch("k", { prefix = true }))
-      local objects = assert(cache:object_watch("k", { prefix = true }))
+      local w, objects = watches_of(cache)
       server:stop()
       store:put("k2", "passing")
       store:put("k2", "3")
@@ -165,38 +133,30 @@ describe("a cache in a world", function()
       assert.same({ "put k2 3", "delete k1 ", "put k4 4" }, { next_of(w), next_of(w), next_of(w) })
       assert.same({ "modified k2 3", "deleted k1 1", "added k4 4" },
         { next_of(objects), next_of(objects), next_of(objects) })
-      assert.equal("timeout", next_of(w, 5))
-      assert.equal("k2=3 k4=4", content_of(cache))
-      assert.equal("compacted", select(2, cache:get("k2", { revision = 4 })).code)
-      assert.equal(1, world.counts.compact)
-    end)
-  end)
+      assert.same({ "timeout", "k2=3 k4=4", 1 }, { next_of(w, 5), content_of(cache), world.counts.compact })
+      assert.equal("compacted", answer.code(cache:get("k2", { revision = 4 })))
+    end))
 
-  it("of a restored server ends its watches, and has the older content", function()
-    logs.begin()
-    run(function(world, client, server, cache)
+  it("of a restored server ends its watches, and has the older content", in_world(
+    function(world, client, server, cache)
+      logs.begin()
       client:put("k2", "2")
       client:put("k3", "3")
       local other = assert(client:cache("k2"))
       assert(cache:sync(10) and other:sync(10))
-      local w = assert(cache:watch("k", { prefix = true }))
-      local objects = assert(cache:object_watch("k", { prefix = true }))
+      local w, objects = watches_of(cache)
       assert(server:restore(3))
       assert.same({ "regressed", "error regressed" }, { next_of(w), next_of(objects) })
-      assert.equal("k1=1 k2=2", content_of(cache, { consistent = true }))
-      assert.equal(3, cache:status().revision)
+      assert.same({ "k1=1 k2=2", 3 }, { content_of(cache, { consistent = true }), cache:status().revision })
       assert(other:wait_for(3, 10) and other:sync(10))
       assert.equal(1, logs.count('the cache of "k" begins anew, and its watches end: the server has been set back'))
-      assert.equal(1, #logs.lines)
       local again = assert(cache:watch("k", { prefix = true, initial = true }))
       assert.same({ "put k1 1", "put k2 2", "synced  " }, { next_of(again), next_of(again), next_of(again) })
-      assert.equal(1, world.counts.restore)
-    end)
-    logs.finish()
-  end)
+      assert.same({ 1, 1 }, { world.counts.restore, #logs.lines })
+    end))
 
-  it("has the content of one history, if the server is restored and catches up between two pages", function()
-    testing.run(function(world)
+  it("has the content of one history, if the server is restored and catches up between two pages", within.world(
+    function(world)
       local server, client = world.server, world:client()
       for i = 1, 1500 do assert(server.store:put(("k/%04d"):format(i), "old")) end
       local backup = server.store:status().revision
@@ -207,25 +167,21 @@ describe("a cache in a world", function()
       assert(server:restore(backup))
       for i = 1, 10 do assert(server.store:put("k/0002", "new" .. i)) end
       assert(cache:wait_ready(60))
-      assert.same({ "old", "new10" }, { cache:get("k/0001").value, cache:get("k/0002").value })
-      assert.equal(1500, cache:status().keys)
-    end)
-  end)
+      assert.same({ "old", "new10", 1500 },
+        { cache:get("k/0001").value, cache:get("k/0002").value, cache:status().keys })
+    end))
 
-  it("of a replaced server ends its watches, and has the content of the other", function()
-    run(function(world, client, server, cache)
-      local w = assert(cache:watch("k", { prefix = true }))
-      local objects = assert(cache:object_watch("k", { prefix = true }))
+  it("of a replaced server ends its watches, and has the content of the other", in_world(
+    function(world, client, server, cache)
+      local w, objects = watches_of(cache)
       server:replace()
       server.store:put("k9", "9")
       assert.same({ "cluster_changed", "error cluster_changed" }, { next_of(w), next_of(objects) })
       assert.equal("k9=9", content_of(cache, { consistent = true }))
       client:put("k9", "10")
       assert(cache:sync(10))
-      assert.equal("k9=10", content_of(cache))
-      assert.equal(1, world.counts.replace)
-    end)
-  end)
+      assert.same({ "k9=10", 1 }, { content_of(cache), world.counts.replace })
+    end))
 
   it("has a history of an age in virtual time", in_world(function(_, client, _, cache)
     client:put("k1", "2")
@@ -234,7 +190,7 @@ describe("a cache in a world", function()
     keywatch.sleep(1000)
     client:put("k1", "3")
     assert(cache:sync(10))
-    assert.equal("compacted", select(2, cache:get("k1", { revision = 2 })).code)
+    assert.equal("compacted", answer.code(cache:get("k1", { revision = 2 })))
     assert.equal("3", cache:get("k1").value)
   end, { history_age = 100 }))
 
@@ -253,11 +209,7 @@ describe("a cache in a world", function()
     local store = keywatch.open() -- and outside of worlds, afterwards
     local w = assert(store:cache("k", { slow_after = 0.01 }):watch("k", { prefix = true }))
     store:put("k1", "")
-    for _ = 1, 1000 do
-      if w:error() then break end
-      keywatch.sleep(0.01)
-    end
-    assert.equal("full", w:error().code)
+    assert.equal("full", await(function() return w:error() end).code)
   end)
 
   it("ends with its client, and with its world, and keeps what it has for those who read", function()
@@ -269,9 +221,8 @@ describe("a cache in a world", function()
       assert.is_false(own:status().is_stale)
       client:close()
       assert.equal("v", own:get("k1").value)
-      assert.same({ nil, 1 }, { own:get("k2"), own:range("k", { prefix = true }).count })
+      assert.same({ nil, "k1=v", { k1 = "v" } }, { own:get("k2"), content_of(own), copy })
       for kv in own:each("k", { prefix = true }) do assert.equal("k1", kv.key) end
-      assert.same({ k1 = "v" }, copy)
       local status = own:status()
       assert.same({ "closed", true, 1, true }, { status.phase, status.is_stale, status.keys, status.revision >= 2 })
       for name, err in pairs {
@@ -293,15 +244,8 @@ describe("a cache in a world", function()
 end)
 
 describe("a burst that arrives at once, and is followed by silence,", function()
-  --- The number of keys of a table.
-  local function size(content)
-    local n = 0
-    for _ in pairs(content) do n = n + 1 end
-    return n
-  end
-
-  it("reaches tables and waiting watches though one revision takes the replica many steps to tell", function()
-    run(function(_, _, _, cache, store)
+  it("reaches tables and waiting watches though one revision takes the replica many steps to tell", in_world(
+    function(_, _, _, cache, store)
       local n = 0
       for i = 1, 12000 do store:put("k" .. i, "") end
       assert(cache:sync(60))
@@ -319,47 +263,33 @@ describe("a burst that arrives at once, and is followed by silence,", function()
       local plain, decoded = cache:table(), cache:table { decode = function(value) return #value end }
       store:delete("k", { prefix = true })
       keywatch.sleep(60)
-      assert.same({ 0, 0 }, { size(plain), size(decoded) })
-    end)
-  end)
+      assert.same({ nil, nil }, { next(plain), next(decoded) })
+    end))
 end)
 
 describe("the table of a cache in a world", function()
-  it("has the content through every fault", in_world(function(world, client, server, cache)
-    local changes = {}
-    local content = cache:table { on_change = function(key, new) changes[#changes + 1] = key .. (new or "-") end }
-    assert.equal("k1=1", shown(content))
+  it("has the content of a server that is restored or replaced, and is told what changes, in order", in_world(
+    function(_, client, server, cache)
+      local changes = {}
+      local content = cache:table { on_change = function(key, new) changes[#changes + 1] = key .. (new or "-") end }
 
-    --- Checks the content, and the changes since the last call.
-    local function check(expected, seen)
-      assert(cache:sync(100))
-      assert.same({ expected, seen }, { shown(content), table.concat(changes, " ") })
-      changes = {}
-    end
+      --- Checks the content, and the changes since the last call.
+      local function check(expected, seen)
+        assert(cache:sync(100))
+        assert.same({ expected, seen }, { shown(content), table.concat(changes, " ") })
+        changes = {}
+      end
 
-    check("k1=1", "k11")
-    client:put("k2", "2")
-    check("k1=1 k2=2", "k22")
-    server:cut()
-    server.store:put("k3", "3")
-    check("k1=1 k2=2 k3=3", "k33")
-    assert(server:restore(3))
-    check("k1=1 k2=2", "k3-")
-    server.store:put("k3", "3")
-    check("k1=1 k2=2 k3=3", "k33")
-    server:stop()
-    for _, key in ipairs { "k1", "k2", "k3" } do server.store:delete(key) end
-    server.store:put("k4", "4")
-    server:compact()
-    server:start()
-    check("k4=4", "k1- k2- k3- k44")
-    server:replace()
-    for i = 1, 9 do server.store:put("k" .. i, "x") end
-    check("k1=x k2=x k3=x k4=x k5=x k6=x k7=x k8=x k9=x", "k1x k2x k3x k4x k5x k6x k7x k8x k9x")
-    server:replace()
-    check("", "k1- k2- k3- k4- k5- k6- k7- k8- k9-") -- in order
-    for _, name in ipairs { "cut", "stop", "compact", "restore", "replace" } do assert(world.counts[name] > 0, name) end
-  end))
+      for i = 2, 3 do client:put("k" .. i, tostring(i)) end
+      check("k1=1 k2=2 k3=3", "k11 k22 k33")
+      assert(server:restore(3))
+      check("k1=1 k2=2", "k3-")
+      server:replace()
+      for i = 1, 9 do server.store:put("k" .. i, "x") end
+      check("k1=x k2=x k3=x k4=x k5=x k6=x k7=x k8=x k9=x", "k1x k2x k3x k4x k5x k6x k7x k8x k9x")
+      server:replace()
+      check("", "k1- k2- k3- k4- k5- k6- k7- k8- k9-")
+    end))
 end)
 
 describe("an object watch in a world", function()
@@ -376,10 +306,8 @@ describe("an object watch in a world", function()
     return assert(x:object_watch("k", own))
   end
 
-  it("of a client and of a cache goes on after lost connections, and shares its watch", function()
-    run(function(world, client, server, cache, store)
-      store:put("k1", "a 1")
-      assert(cache:sync(10))
+  it("of a client and of a cache goes on after lost connections, and shares its watch", in_world(
+    function(world, client, server, cache, store)
       for _, x in ipairs { client, cache } do
         store:put("k1", "a 1")
         assert(cache:sync(10))
@@ -397,8 +325,7 @@ describe("an object watch in a world", function()
         large:close()
       end
       assert.equal(2, world.counts.stop)
-    end)
-  end)
+    end))
 
   it("of a client or a cache fails with what its watch fails with, though it is left behind", function()
     local faults = {

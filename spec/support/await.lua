@@ -1,0 +1,17 @@
+--- await(fn, what): turns the loop until a function returns something true, and returns that.
+
+local keywatch = require "keywatch"
+
+local PATIENCE = 120     -- seconds
+local LONGEST = 0.05     -- seconds between two calls; the first ones are closer together
+
+return function(fn, what)
+  local deadline, pause = keywatch.now() + PATIENCE, 0.001
+  while true do
+    local found = fn()
+    if found then return found end
+    if keywatch.now() > deadline then error("this does not happen: " .. (what or debug.traceback()), 2) end
+    keywatch.sleep(pause)
+    pause = math.min(2 * pause, LONGEST)
+  end
+end
