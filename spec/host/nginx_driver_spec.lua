@@ -1,13 +1,11 @@
 --- keywatch in workers of nginx: every call, in every phase that may wait, and before nginx serves.
 
 local directory = require "spec.support.directory"
-local nginx_server = require "spec.support.nginx_server"
 local nginx_stage = require "spec.support.nginx_stage"
 local phases = require "keywatch.driver.ngx_phase"
 local proc = require "spec.support.proc"
 local uv = require "spec.support.luv"
 
-local INIT = [[keywatch = require "keywatch"]]
 local CONNECT = [[client = keywatch.connect("$url")]]
 
 -- Every door, by name: a Lua text, and what it returns.
@@ -160,10 +158,8 @@ describe("in workers of nginx #once #peer", function()
 
   for _, how in ipairs { "TCP", "a unix socket" } do
     it("every door works over " .. how .. ", and each worker has one connection", function()
-      local _, tcp, unix = nginx_server.start_both()
-      local url = how == "TCP" and tcp or unix
-      local stage = nginx_stage.start {
-        init = INIT, init_worker = CONNECT, words = { url = url, data = directory.new() },
+      local stage, tcp = nginx_stage.start_with_server {
+        init_worker = how == "TCP" and CONNECT or CONNECT:gsub("$url", "$unix"), words = { data = directory.new() },
       }
       for _, pid in ipairs(stage:workers()) do
         for _, door in ipairs(DOORS) do
@@ -180,13 +176,11 @@ describe("in workers of nginx #once #peer", function()
   end
 
   it("every phase does what the table says", function()
-    local _, url = nginx_server.start_both()
     local lua = [[seen = seen or {} seen["$phase"] = { pcall(function() return client:get("p") ~= nil end) }]]
     local function try(phase) return (lua:gsub("%$phase", phase)) end
-    local stage = nginx_stage.start {
-      words = { url = url },
+    local stage = nginx_stage.start_with_server {
       workers = 1,
-      init = INIT .. "\n" .. CONNECT .. [[ assert(client:put("p", "1"))]] .. try "init",
+      init = CONNECT .. [[ assert(client:put("p", "1"))]] .. try "init",
       init_worker = try "init_worker" .. [[ ngx.timer.at(0, function() ]] .. try "timer" .. [[ end)]],
       server = ([[
         location = /phases {
@@ -217,8 +211,8 @@ describe("in workers of nginx #once #peer", function()
 
   it("before nginx serves no call waits for a server for long, and the worker serves without the server", function()
     local stage = nginx_stage.start {
-      init = INIT .. [[
-        local client = keywatch.connect("http://127.0.0.1:1")
+      init = [[
+        local client = require("keywatch").connect("http://127.0.0.1:1")
         codes = {}
         local function note(ok, err) codes[#codes + 1] = ok and "ok" or err.code end
         note(client:get("a"))
@@ -234,10 +228,7 @@ describe("in workers of nginx #once #peer", function()
   end)
 
   it("what was begun in init_worker goes on where nginx serves", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url },
-      init = INIT,
+    local stage, url = nginx_stage.start_with_server {
       init_worker = CONNECT .. [[
         assert(client:put("k/" .. ngx.worker.pid(), "0"))
         seen = {}
@@ -269,10 +260,8 @@ describe("in workers of nginx #once #peer", function()
   end)
 
   it("a client that was used before nginx served is used on, and no descriptor of it is inherited", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url },
-      init = INIT .. "\n" .. CONNECT .. [[
+    local stage, url = nginx_stage.start_with_server {
+      init = CONNECT .. [[
         assert(client:put("a", "1"))
         cache = assert(client:cache("a"))
         assert(cache:wait_ready(60))
@@ -293,10 +282,9 @@ describe("in workers of nginx #once #peer", function()
   end)
 
   it("no descriptor is inherited if a durable store was used before", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url, path = directory.new() .. "/store" },
-      init = INIT .. "\n" .. [[
+    local stage, url = nginx_stage.start_with_server {
+      words = { path = directory.new() .. "/store" },
+      init = [[
         local store = assert(keywatch.open { path = "$path" })
         assert(store:put("a", "1"))
         assert(store:watch("a"):next(0.001) == nil) -- whoever waits for a store on a disk needs its bell
@@ -315,8 +303,7 @@ describe("in workers of nginx #once #peer", function()
   end)
 
   it("log lines go to error.log with nginx's levels, or to the handler of the worker", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start { words = { url = url }, init = INIT .. "\n" .. CONNECT }
+    local stage = nginx_stage.start_with_server { init = CONNECT }
     stage:ask(stage:workers()[1], [[
       local log = require "keywatch.support.log"
       log.info("below nginx's level")
@@ -348,10 +335,8 @@ describe("in workers of nginx #once #peer", function()
   end)
 
   it("tasks of a worker run on, reloads lose nothing, and errors come to error.log as text", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url },
-      init = INIT .. "\n" .. CONNECT,
+    local stage = nginx_stage.start_with_server {
+      init = CONNECT,
       init_worker = [[
         seen = {}
         keywatch.spawn(function()
@@ -378,10 +363,8 @@ describe("in workers of nginx #once #peer", function()
   end)
 
   it("one worker of all leads a controller, and another one takes over when that worker exits", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url },
-      init = INIT .. "\n" .. CONNECT,
+    local stage = nginx_stage.start_with_server {
+      init = CONNECT,
       init_worker = [[
         local controller = require "keywatch.controller"
         local wishes = client:informer("wish/")
@@ -426,10 +409,7 @@ describe("in workers of nginx #once #peer", function()
   end)
 
   it("many requests share one connection", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url },
-      init = INIT,
+    local stage, url = nginx_stage.start_with_server {
       init_worker = CONNECT,
       server = [[location = /get { content_by_lua_block { ngx.say(client:get("a").value) } }]],
     }
@@ -446,8 +426,10 @@ describe("in workers of nginx #once #peer", function()
 
   it("a server that goes away and comes back is found again", function()
     local path = directory.new() .. "/socket"
-    local server = nginx_server.start("unix:" .. path)
-    local stage = nginx_stage.start { words = { url = "unix:" .. path }, init = INIT, init_worker = CONNECT }
+    local server = nginx_stage.serve("unix:" .. path)
+    local stage = nginx_stage.start {
+      words = { url = "unix:" .. path }, init = [[keywatch = require "keywatch"]], init_worker = CONNECT,
+    }
     assert.same({ true, true }, stage:ask_each("return client:put('a', '1') ~= nil"))
     server:signal("sigkill")
     server:wait()
@@ -455,7 +437,7 @@ describe("in workers of nginx #once #peer", function()
       local _, err = client:put("a", "1", { timeout = 0.05 })
       return err.code
     ]]))
-    nginx_server.start("unix:" .. path)
+    nginx_stage.serve("unix:" .. path)
     assert.same({ true, true }, stage:ask_each("return client:put('a', '1', { timeout = 60 }) ~= nil"))
     assert.equal("", stage:troubles("connect%(%) to unix:.* failed")) -- nginx tells of that itself, whatever it is told
   end)
@@ -473,22 +455,22 @@ describe("in workers of nginx #once #peer", function()
       if has_address then answer = answer .. "\192\12\0\1\0\1\0\0\0\60\0\4\127\0\0\1" end
       dns:send(answer, from.ip, from.port, function() end)
     end)
-    local _, url = nginx_server.start_both()
-    local words = { at = url:match("%d+$") }
     local CODE = [[
       local client = keywatch.connect("http://store.keywatch.test:" .. at)
       local found, err = client:put("a", "1", { timeout = %s })
       client:close()
       return found ~= nil, tostring(err)
     ]]
-    local stage = nginx_stage.start {
-      words = words, init = [[keywatch, at = require "keywatch", "$at"]],
+    local stage, url = nginx_stage.start_with_server {
+      init = [[at = ("$url"):match("%d+$")]],
       http = ("resolver 127.0.0.1:%d;"):format(dns:getsockname().port),
     }
     assert.is_true((stage:ask(stage:workers()[1], CODE:format("60"))))
     assert.is_true(asked > 0)
     stage:quit()
-    local without = nginx_stage.start { words = words, init = [[keywatch, at = require "keywatch", "$at"]] }
+    local without = nginx_stage.start {
+      words = { at = url:match("%d+$") }, init = [[keywatch, at = require "keywatch", "$at"]],
+    }
     local is_found, text = without:ask(without:workers()[1], CODE:format("0.2"))
     assert.is_false(is_found)
     assert.matches("no resolver defined to resolve", text)
@@ -501,8 +483,7 @@ describe("in workers of nginx #once #peer", function()
     assert.is_false(phases.is_test("nginx\0-c\0-t\0"))
     assert.is_false(phases.is_test("nginx\0-ct\0"))
     assert.is_false(phases.is_test("nginx: master process nginx -t\0"))
-    local _, url = nginx_server.start_both()
-    local done = nginx_stage.new({ words = { url = url }, init = INIT .. "\n" .. CONNECT }):test()
+    local done = nginx_stage.new(nginx_stage.with_server { init = CONNECT }):test()
     assert.equal(0, done.status, done:stderr())
   end)
 end)

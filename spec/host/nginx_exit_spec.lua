@@ -3,11 +3,8 @@
 
 local keywatch = require "keywatch"
 
-local nginx_server = require "spec.support.nginx_server"
 local nginx_stage = require "spec.support.nginx_stage"
 local process = require "spec.support.process"
-
-local INIT = [[keywatch = require "keywatch"]]
 
 --- Begins a request of a path. Returns the process of curl.
 local function begin_request(stage, path)
@@ -18,9 +15,8 @@ describe("a worker of nginx that exits #once #peer", function()
   nginx_stage.with_tests()
 
   it("serves its last requests with all that it has, which is stale, and with connections of their own", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url }, workers = 1, init = INIT,
+    local stage = nginx_stage.start_with_server {
+      workers = 1,
       init_worker = [[
         home, has_begun, balanced = require("keywatch.driver.ngx").home, false, false
         client = keywatch.connect("$url")
@@ -79,9 +75,8 @@ describe("a worker of nginx that exits #once #peer", function()
   end)
 
   it("gives back what others wait for, and calls the functions of the program, before its clients close", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url }, workers = 1, init = INIT,
+    local stage, url = nginx_stage.start_with_server {
+      workers = 1,
       init_worker = [[
         controller = require "keywatch.controller"
         client = keywatch.connect("$url")
@@ -137,9 +132,8 @@ describe("a worker of nginx that starts without a server #once #peer", function(
   nginx_stage.with_tests()
 
   it("serves at once from the files of its caches", function()
-    local server, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url }, workers = 1, init = INIT,
+    local stage, _, server = nginx_stage.start_with_server {
+      workers = 1,
       init_worker = [[
         client = keywatch.connect("$url")
         if not io.open("$here/kept.1") then assert(client:put("k/a", "1")) end

@@ -1,7 +1,6 @@
 --- Light threads that nginx kills while they wait for keywatch: nothing of them stays behind, and nothing is stuck.
 
 local http = require "spec.support.http"
-local nginx_server = require "spec.support.nginx_server"
 local nginx_stage = require "spec.support.nginx_stage"
 
 -- settle() waits until nothing of killed threads is left; counters() tells what the client counts.
@@ -38,11 +37,9 @@ describe("light threads that nginx kills #once #peer", function()
   nginx_stage.with_tests()
   local stage, pid
 
-  local function start(more)
-    local _, url = nginx_server.start_both()
-    stage = nginx_stage.start {
-      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]],
-      init_worker = INIT_WORKER .. (more or ""),
+  local function start()
+    stage = nginx_stage.start_with_server {
+      workers = 1, init_worker = INIT_WORKER,
       http = "lua_check_client_abort on;",
       server = [[
         location = /wait { content_by_lua_block {

@@ -1,6 +1,6 @@
---- Inside of nginx with its Lua module, in one process: before it serves, and where it serves.
+--- Inside of nginx with its Lua module: before it serves, and where it serves.
 
-local nginx = require "spec.support.nginx"
+local nginx_stage = require "spec.support.nginx_stage"
 
 -- Makes a client of a server in a thread, which needs no loop.
 local SERVE = [[
@@ -21,11 +21,13 @@ local NOT_HERE = "keywatch: sleep waits, but the task cannot be suspended here"
 
 --- What the texts have said, without positions.
 local function run(texts)
-  local said, errors = nginx.run(texts)
-  return (said:gsub("[^ \n]+%.lua:%d+: ", ""):gsub("(cannot be suspended here)[^\n]*", "%1")), errors
+  local said, errors = nginx_stage.said(texts)
+  return (said:gsub("%S+:%d+: ", ""):gsub("(cannot be suspended here)[^\n]*", "%1")), errors
 end
 
 describe("in nginx #once #peer", function()
+  nginx_stage.with_tests()
+
   for _, phase in ipairs { "init", "init_worker" } do
     it("tasks run, and calls at top level wait, in " .. phase, function()
       local said, errors = run { [phase] = SERVE .. "assert(client:get('b') == nil)\n" .. WORK }

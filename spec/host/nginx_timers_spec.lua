@@ -1,6 +1,5 @@
 --- The timer that the connections of a worker belong to is renewed: nothing is lost or comes twice, and no timer leaks.
 
-local nginx_server = require "spec.support.nginx_server"
 local nginx_stage = require "spec.support.nginx_stage"
 local proc = require "spec.support.proc"
 local uv = require "spec.support.luv"
@@ -26,10 +25,7 @@ describe("the timers of workers of nginx #once #peer", function()
   nginx_stage.with_tests()
 
   it("are renewed while keys change: no event is lost, none comes twice, and no timer is left", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url }, init = [[keywatch = require "keywatch"]], init_worker = INIT_WORKER,
-    }
+    local stage, url = nginx_stage.start_with_server { init_worker = INIT_WORKER }
     stage:await_each("return cache:wait_ready(60)")
     local pids = stage:workers()
     stage:ask_each [[kept.lease = client:lease(5):keep() return true]]
@@ -88,9 +84,8 @@ describe("the timers of workers of nginx #once #peer", function()
     end)
 
   it("end when nothing is left to do, and begin again", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], init_worker = [[
+    local stage = nginx_stage.start_with_server {
+      workers = 1, init_worker = [[
         home = require("keywatch.driver.ngx").home
         home.renewal, url = 0.05, "$url"
       ]],
@@ -131,9 +126,7 @@ describe("the timers of workers of nginx #once #peer", function()
   end)
 
   it("a worker exits at once, though handlers wait", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url }, init = [[keywatch = require "keywatch"]],
+    local stage = nginx_stage.start_with_server {
       init_worker = [[
         client = keywatch.connect("$url")
         keywatch.spawn(function() while true do pcall(keywatch.sleep, 3600) end end)
@@ -157,10 +150,8 @@ describe("the timers of workers of nginx #once #peer", function()
   local IN_WORKER = [[client, is_full = keywatch.connect("$url"), false home = require("keywatch.driver.ngx").home]]
 
   it("one that nginx drops, because too many run, is started again", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], init_worker = IN_WORKER,
-      http = "lua_max_running_timers 2;",
+    local stage = nginx_stage.start_with_server {
+      workers = 1, init_worker = IN_WORKER, http = "lua_max_running_timers 2;",
     }
     stage:ask_each(FULL:format("0"))
     stage:ask_each [[client:get("a", { timeout = 0.1 }) return true]]
@@ -170,10 +161,8 @@ describe("the timers of workers of nginx #once #peer", function()
   end)
 
   it("if nginx has none left, a connection is not begun later", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], init_worker = IN_WORKER,
-      http = "lua_max_pending_timers 2;",
+    local stage = nginx_stage.start_with_server {
+      workers = 1, init_worker = IN_WORKER, http = "lua_max_pending_timers 2;",
     }
     stage:ask_each(FULL:format("3600"))
     local text, n = stage:ask(stage:workers()[1], [[
@@ -185,10 +174,7 @@ describe("the timers of workers of nginx #once #peer", function()
   end)
 
   it("end soon when nothing is left to do", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], http = "lua_code_cache off;",
-    }
+    local stage, url = nginx_stage.start_with_server { workers = 1, http = "lua_code_cache off;" }
     stage:ask_each(([[
       local client = require("keywatch").connect(%q)
       assert(client:put("a", "1"))
@@ -200,9 +186,8 @@ describe("the timers of workers of nginx #once #peer", function()
   end)
 
   it("that a task ends with ngx.exit are begun again, and the log tells of that", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], init_worker = [[
+    local stage = nginx_stage.start_with_server {
+      workers = 1, init_worker = [[
         require("keywatch.driver.ngx").home.watch = 0.1
         client = keywatch.connect("$url")
         cache = client:cache("n/")
@@ -223,9 +208,8 @@ describe("the timers of workers of nginx #once #peer", function()
   end)
 
   it("tasks of keywatch that were begun before nginx served go on with what they are for", function()
-    local _, url = nginx_server.start_both()
-    local stage = nginx_stage.start {
-      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], init_worker = [[
+    local stage = nginx_stage.start_with_server {
+      workers = 1, init_worker = [[
         client = keywatch.connect("$url")
         elector = require("keywatch.controller").elector {
           store = client, name = "e", id = "one", on_lead = function() while true do keywatch.sleep(3600) end end,

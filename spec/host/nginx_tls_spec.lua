@@ -1,10 +1,8 @@
 --- TLS inside of nginx, which has OpenSSL itself: a channel over a plain cosocket, and clients where they may wait.
 
 local certificates = require "spec.support.certificates"
-local directory = require "spec.support.directory"
-local luv = require "spec.support.luv"
-local nginx = require "spec.support.nginx"
-local process = require "spec.support.process"
+local nginx_stage = require "spec.support.nginx_stage"
+local server = require "spec.support.server"
 
 -- Contexts are made in init, before the worker is there, and used in the worker.
 local INIT = [[
@@ -71,22 +69,11 @@ local SPEAK = [[
 ]]
 
 describe("TLS in nginx #once #peer", function()
-  after_each(process.end_all)
-  teardown(directory.remove_all)
-
-  --- Returns a port that was free a moment ago. etcd cannot be given port 0.
-  local function free_port()
-    local socket = luv.new_tcp()
-    socket:bind("127.0.0.1", 0)
-    local port = socket:getsockname().port
-    socket:close()
-    luv.run("nowait")
-    return port
-  end
+  nginx_stage.with_tests()
 
   local function run(texts)
     texts.init = INIT:format(certificates.directory()) .. (texts.init or "")
-    return nginx.run(texts)
+    return nginx_stage.said(texts)
   end
 
   it("a channel over a plain cosocket speaks HTTP/2 to a server of ours, resumes sessions, and says what it refuses",
@@ -123,25 +110,20 @@ describe("TLS in nginx #once #peer", function()
     assert.is_nil(errors:match("verify failed"), errors)
   end)
 
-  --- Starts an etcd that speaks mutual TLS. Returns its port.
-  local function start_etcd()
-    local path = certificates.directory()
-    local port = free_port()
-    local url, peer = "https://127.0.0.1:" .. port, "http://127.0.0.1:" .. free_port()
-    local etcd = process.start({ "etcd", "--data-dir", directory.new(), "--listen-client-urls", url,
-      "--advertise-client-urls", url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-      "--initial-cluster", "default=" .. peer, "--cert-file", path .. "/server.pem", "--key-file",
-      path .. "/server.key", "--client-cert-auth", "--trusted-ca-file", path .. "/ca.pem" }, {
-      env = { ETCD_UNSUPPORTED_ARCH = luv.os_uname().machine == "aarch64" and "arm64" or nil },
-    })
-    etcd:expect_error("ready to serve client requests")
-    return port
+  --- Calls fn(port) with an etcd that speaks mutual TLS.
+  local function with_etcd(fn)
+    local etcd = server.start { kind = "etcd", is_tls = true, "--client-cert-auth", "--trusted-ca-file",
+      (certificates.paths("ca")) }
+    local ok, err = pcall(fn, etcd.port)
+    etcd:stop()
+    if not ok then error(err, 0) end
   end
 
   it("a channel over a plain cosocket speaks HTTP/2 to an etcd", function()
-    local port = start_etcd()
-    local said, errors = run { content = ("port = %d\n"):format(port) .. SPEAK .. "say(speak(context))" }
-    assert.equal("keywatch TLSv1.3 false\n", said, errors)
+    with_etcd(function(port)
+      local said, errors = run { content = ("port = %d\n"):format(port) .. SPEAK .. "say(speak(context))" }
+      assert.equal("keywatch TLSv1.3 false\n", said, errors)
+    end)
   end)
 
   -- What a worker does with a client, over and over on new connections: large values cross records in both directions.
@@ -171,10 +153,11 @@ describe("TLS in nginx #once #peer", function()
   end)
 
   it("and to an etcd", function()
-    local port = start_etcd()
-    local said, errors = run { init_worker = ("url = 'https://localhost:%d'"):format(port), content = WORK }
-    assert.equal(WORKED, said, errors)
-    assert.is_nil(errors:match("%[error%][^\n]*"), errors)
+    with_etcd(function(port)
+      local said, errors = run { init_worker = ("url = 'https://localhost:%d'"):format(port), content = WORK }
+      assert.equal(WORKED, said, errors)
+      assert.is_nil(errors:match("%[error%][^\n]*"), errors)
+    end)
   end)
 
   for _, phase in ipairs { "init", "init_worker" } do

@@ -272,6 +272,53 @@ function nginx_stage.start(options)
   return nginx_stage.new(options):run()
 end
 
+-- What the texts of `said` begin with: `say` notes a line.
+local SAY = [[
+  keywatch, said = require "keywatch", {}
+  function say(...)
+    local words = {}
+    for i = 1, select("#", ...) do words[i] = tostring((select(i, ...))) end
+    said[#said + 1] = table.concat(words, " ") .. "\n"
+  end
+]]
+
+--- Runs Lua texts for some of the phases init, init_worker and content in a stage with one worker. Returns what they
+-- have said, and error.log.
+function nginx_stage.said(texts)
+  local self = nginx_stage.start { workers = 1, init = SAY .. (texts.init or ""), init_worker = texts.init_worker }
+  local pid = self:workers()[1]
+  if texts.content then self:ask(pid, texts.content) end
+  local said, log = self:ask(pid, "return table.concat(said)"), self:log()
+  self:quit()
+  return said, log
+end
+
+--- Starts a server that keeps nothing, and listens on URLs. Returns the process, and the URLs that it says.
+function nginx_stage.serve(...)
+  local one = process.start { shell.must("pwd") .. "/build/lua5.4/bin/keywatch", "serve", "--memory",
+    "--listen-client-urls", table.concat({ ... }, ",") }
+  local line, urls = one:expect_error("ready to serve client requests on ([^\n]*)\n"), {}
+  for url in line:gmatch("[^%s,]+:[^%s,]+") do urls[#urls + 1] = url end
+  return one, urls
+end
+
+--- The same options for a stage whose texts have `keywatch` and, in the place of $url and $unix, the URLs of a server
+-- that is started: a port, and a socket file. Returns them and the server's process.
+function nginx_stage.with_server(options)
+  local unix = "unix:" .. directory.new() .. "/socket"
+  local one, urls = nginx_stage.serve("http://127.0.0.1:0", unix)
+  options.words = options.words or {}
+  options.words.url, options.words.unix = urls[1], unix
+  options.init = "keywatch = require 'keywatch'\n" .. (options.init or "")
+  return options, one
+end
+
+--- Starts a server and a stage of these options. Returns the stage, the URL, and the server's process.
+function nginx_stage.start_with_server(options)
+  local all, one = nginx_stage.with_server(options)
+  return nginx_stage.start(all), all.words.url, one
+end
+
 local function set_of(list)
   local set = {}
   for _, item in ipairs(list) do set[item] = true end
