@@ -4,9 +4,9 @@ local keywatch = require "keywatch"
 local core = require "keywatch.core"
 
 local annotations = require "spec.support.annotations"
-local grpc = require "spec.support.grpc"
 local luv = require "spec.support.luv"
 local program = require "spec.support.program"
+local rpc = require "spec.support.rpc"
 
 local SECONDS = 120 -- after which what is waited for is taken for something that never comes
 local LOCAL = "http://127.0.0.1:0"
@@ -28,18 +28,7 @@ local function wait(is_so)
   end
 end
 
---- The response, or nil if the call has failed.
-local function call(client, path, request_name, request, response_name)
-  local started, response = client:call(path, request_name, request, response_name), nil
-  wait(function()
-    local ended, answer = client:look(started)
-    response = answer
-    return ended
-  end)
-  return response
-end
-
-local function status(client) return call(client, STATUS, "StatusRequest", {}, "StatusResponse") end
+local function status(client) return (client:ask(STATUS)) end
 
 describe("a server", function()
   local store, server, clients
@@ -56,13 +45,13 @@ describe("a server", function()
   end)
 
   local function connect(to)
-    local client = grpc.connect((to or server):addresses()[1])
+    local client = rpc.connect((to or server):addresses()[1])
     table.insert(clients, client)
     return client
   end
 
   local function alarm(client, request)
-    return call(client, "/etcdserverpb.Maintenance/Alarm", "AlarmRequest", request, "AlarmResponse").alarms
+    return client:ask("/etcdserverpb.Maintenance/Alarm", request).alarms
   end
 
   it("sleeps while a watch has something that nobody waits for", function()
@@ -128,7 +117,7 @@ describe("a server", function()
   end)
 
   it("lists its one member", function()
-    local answer = call(connect(), "/etcdserverpb.Cluster/MemberList", "MemberListRequest", {}, "MemberListResponse")
+    local answer = connect():ask("/etcdserverpb.Cluster/MemberList")
     assert.same({ member_id = id(MEMBER_ID), cluster_id = id(CLUSTER_ID), raft_term = 2 }, answer.header)
     assert.same({
       {
@@ -189,10 +178,10 @@ describe("a server", function()
       })
       local address = expect "^debug connection from (127%.0%.0%.1:%d+) accepted$"
       address = address:gsub("%p", "%%%0")
-      call(client, "/spec.Service/Wait", "StatusRequest", {}, "StatusResponse")
+      client:unary("/spec.Service/Wait", "")
       local ms = tonumber(expect('^debug request "/spec.Service/Wait" from ' .. address .. " took (%d+) ms$"))
       assert.is_true(ms > 100)
-      call(client, "/spec.Service/Refuse", "StatusRequest", {}, "StatusResponse")
+      client:unary("/spec.Service/Refuse", "")
       expect('^debug request "/spec.Service/Refuse" from ' .. address
         .. [[ refused: FAILED_PRECONDITION %(9%) "not \"now\"\x0a\x1b%[2J"$]])
       other:close()
@@ -201,16 +190,16 @@ describe("a server", function()
 
     it("tells its function of handlers that fail", function()
       other:mount("spec.Service", { Fail = function() error("a slip") end })
-      call(connect(other), "/spec.Service/Fail", "StatusRequest", {}, "StatusResponse")
+      connect(other):unary("/spec.Service/Fail", "")
       expect("^error /spec.Service/Fail has failed: [^\n]*a slip\n    stack traceback")
     end)
 
     it("says how many notes were lost when too many come at once", function()
       local client = connect(other)
-      call(client, STATUS, "StatusRequest", {}, "StatusResponse")
+      status(client)
       local last
-      for _ = 1, 1000 do last = client:call("/no/Method", "StatusRequest", {}, "StatusResponse") end
-      wait(function() return (client:look(last)) end)
+      for _ = 1, 1000 do last = client:begin("/no/Method", "") end
+      client:finish(last)
       local n_lost, n_told = 0, 0
       wait(function()
         n_lost, n_told = 0, 0
@@ -226,7 +215,7 @@ describe("a server", function()
     it("says nothing of all that at another level", function()
       local told = 0
       local quiet = assert(keywatch.serve { store = store, listen = LOCAL, on_log = function() told = told + 1 end })
-      call(connect(quiet), "/no/Method", "StatusRequest", {}, "StatusResponse")
+      connect(quiet):unary("/no/Method", "")
       quiet:close()
       assert.equal(0, told)
     end)
@@ -250,24 +239,16 @@ describe("a server", function()
         return ""
       end,
     })
-    local slow = client:call(STATUS, "StatusRequest", {}, "StatusResponse")
+    local slow = client:begin_message(STATUS)
     assert.is_nil(alarm(client, {}))
-    assert.is_false((client:look(slow)))
+    assert.is_nil(slow.status)
     gate:set()
-    wait(function() return (client:look(slow)) end)
+    client:finish(slow)
   end)
 
   it("serves while a task of the program goes on", function()
     local client = connect()
-    local turns = 0
-    keywatch.run(function()
-      local started = client:call(STATUS, "StatusRequest", {}, "StatusResponse")
-      wait(function()
-        turns = turns + 1
-        return (client:look(started))
-      end)
-    end)
-    assert.is_true(turns > 0)
+    keywatch.run(function() assert.is_table(status(client)) end)
   end)
 
   it("wakes a task that watches the store, when a client has written", function()
@@ -275,8 +256,7 @@ describe("a server", function()
     local event = keywatch.run(function()
       local watch = store:watch("a")
       local waiter = keywatch.spawn(function() return watch:next() end)
-      local put = client:call("/etcdserverpb.KV/Put", "PutRequest", { key = "a", value = "1" }, "PutResponse")
-      wait(function() return (client:look(put)) end)
+      assert(client:ask("/etcdserverpb.KV/Put", { key = "a", value = "1" }))
       return select(2, waiter:join())
     end)
     assert.equal("1", event.value)
@@ -287,10 +267,7 @@ describe("a server", function()
     status(client)
     local first = keywatch.spawn(function() return server:shutdown(1e6) end)
     local second = keywatch.spawn(function() return server:shutdown(1e6) end)
-    wait(function()
-      client:look { has_ended = false }
-      return client.is_told_to_go
-    end)
+    wait(function() return client:is_told_to_go() end)
     client:close()
     assert.same({ true, true }, { first:join() })
     assert.same({ true, true }, { second:join() })
@@ -361,7 +338,7 @@ for where, is_thread in pairs { ["of this process"] = false, ["in a thread"] = t
     before_each(function()
       store = keywatch.open()
       server = assert(start())
-      client = grpc.connect(server:addresses()[1])
+      client = rpc.connect(server:addresses()[1])
       status(client)
     end)
 
@@ -382,13 +359,13 @@ for where, is_thread in pairs { ["of this process"] = false, ["in a thread"] = t
       })
       assert.equal(2, #other:addresses())
       client:close()
-      client = grpc.connect(other:addresses()[1])
-      local answer = call(client, "/etcdserverpb.Cluster/MemberList", "MemberListRequest", {}, "MemberListResponse")
+      client = rpc.connect(other:addresses()[1])
+      local answer = client:ask("/etcdserverpb.Cluster/MemberList")
       assert.equal("n1", answer.members[1].name)
       assert.same({ "http://h:1" }, answer.members[1].clientURLs)
       assert.not_equal(id(MEMBER_ID), answer.members[1].ID)
       local op = { request_put = { key = "a", value = "1" } }
-      local function txn(ops) return call(client, "/etcdserverpb.KV/Txn", "TxnRequest", ops, "TxnResponse") end
+      local function txn(ops) return (client:ask("/etcdserverpb.KV/Txn", ops)) end
       assert.is_table(txn { success = { op } })
       if is_thread then assert.is_nil(txn { success = { op, op } }) end
       other:close()
@@ -396,10 +373,7 @@ for where, is_thread in pairs { ["of this process"] = false, ["in a thread"] = t
 
     it("ends in order: clients are told, and the last one to go ends it", function()
       local ender = keywatch.spawn(function() return server:shutdown(SECONDS) end)
-      wait(function()
-        client:look { has_ended = false }
-        return client.is_told_to_go
-      end)
+      wait(function() return client:is_told_to_go() end)
       client:close()
       assert.same({ true, true }, { ender:join() })
       assert.same({}, server:addresses())
@@ -428,7 +402,7 @@ for where, is_thread in pairs { ["of this process"] = false, ["in a thread"] = t
         client:close()
         server = assert(start { listen = address })
         assert.same({ address }, server:addresses())
-        client = grpc.connect(address)
+        client = rpc.connect(address)
         assert.is_table(status(client))
       end
     end)

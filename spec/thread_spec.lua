@@ -3,10 +3,10 @@
 local keywatch = require "keywatch"
 local uv = require "keywatch.uv"
 
-local grpc = require "spec.support.grpc"
 local luv = require "spec.support.luv"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
+local rpc = require "spec.support.rpc"
 local shell = require "spec.support.shell"
 
 local SECONDS = 60 -- after which what is waited for is taken for something that never comes
@@ -28,23 +28,20 @@ local function wait(is_so)
 end
 
 --- The response, or nil if the call has failed. Nobody turns keywatch's loop.
-local function call(client, path, request_name, request, response_name)
-  local started, response = client:call(path, request_name, request, response_name), nil
+local function ask(client, path, request)
+  local call = client:begin_message(path, request)
   wait(function()
-    local ended, answer = client:look(started)
-    response = answer
-    return ended
+    client:pump()
+    return call.status
   end)
-  return response
+  return rpc.answers(call, path)[1]
 end
 
 local function put(client, key, value)
-  return call(client, "/etcdserverpb.KV/Put", "PutRequest", { key = key, value = value }, "PutResponse")
+  return ask(client, "/etcdserverpb.KV/Put", { key = key, value = value })
 end
 
-local function status(client)
-  return call(client, "/etcdserverpb.Maintenance/Status", "StatusRequest", {}, "StatusResponse")
-end
+local function status(client) return ask(client, "/etcdserverpb.Maintenance/Status") end
 
 describe("a server in a thread", function()
   local server, clients
@@ -57,7 +54,7 @@ describe("a server in a thread", function()
   end)
 
   local function connect(to)
-    local client = grpc.connect((to or server):addresses()[1])
+    local client = rpc.connect((to or server):addresses()[1])
     table.insert(clients, client)
     return client
   end
@@ -95,11 +92,7 @@ describe("a server in a thread", function()
           keywatch.sleep(0)
         end
       end)
-      local started = client:call("/etcdserverpb.KV/Put", "PutRequest", { key = "a" }, "PutResponse")
-      while not client:look(started) do
-        luv.run("nowait")
-        keywatch.sleep(0)
-      end
+      assert(client:ask("/etcdserverpb.KV/Put", { key = "a" }))
     end)
     assert.is_true(turns > 0)
   end)
@@ -120,11 +113,7 @@ describe("a server in a thread", function()
     status(client)
     keywatch.run(function()
       local ender = keywatch.spawn(function() return server:shutdown(1e6) end)
-      while not client.is_told_to_go do
-        luv.run("nowait")
-        client:look { has_ended = false }
-        keywatch.sleep(0)
-      end
+      client:wait(function() return client:is_told_to_go() end)
       assert.is_true(server:close())
       assert.same({ true, true }, { ender:join() })
     end)

@@ -1,12 +1,13 @@
 --- Flags of the server, by what a client sees of them.
 
 local etcdctl = require "spec.support.etcdctl"
-local grpc = require "spec.support.grpc"
+local frame = require "spec.support.frame"
+local h2 = require "spec.support.h2"
 local process = require "spec.support.process"
+local raw = require "spec.support.raw"
 local server = require "spec.support.server"
 
 local MAX_CONCURRENT_STREAMS = 3 -- the number of that setting
-local ENHANCE_YOUR_CALM = 11
 local PINGS = 10
 
 describe("a server with the flag #once", function()
@@ -25,26 +26,12 @@ describe("a server with the flag #once", function()
   end
 
   --- Connects by hand.
-  local function connect()
-    client = grpc.connect(peer.url)
-  end
+  local function connect() client = raw.connect(peer.port) end
 
-  local function wait(is_so)
-    local came = process.turn_until(function()
-      client:look()
-      return is_so()
-    end)
-    assert(came, "what was waited for has not come")
-  end
-
-  local function is_cut_off()
-    return client.socket.has_ended or client.socket.failure
-  end
+  local function ping() client:send(raw.frame(raw.PING, 0, 0, "keywatch")) end
 
   --- A call that lasts: while it does, pings are counted by their own time.
-  local function watch()
-    client:call("/etcdserverpb.Watch/Watch", "WatchRequest", { create_request = { key = "a" } }, "WatchResponse")
-  end
+  local function watch() client:send(raw.request(1, raw.WATCH) .. raw.data(1, frame.watch("a"))) end
 
   it("--max-txn-ops takes so many operations, and not one more", function()
     start("--max-txn-ops=2")
@@ -92,15 +79,21 @@ describe("a server with the flag #once", function()
   it("--max-concurrent-streams says so to every client", function()
     start("--max-concurrent-streams=7")
     connect()
-    wait(function() return client.settings[MAX_CONCURRENT_STREAMS] end)
-    assert.equal(7, client.settings[MAX_CONCURRENT_STREAMS])
+    local most
+    client.on_frame = function(kind, _, _, payload)
+      for at = 1, kind == raw.SETTINGS and #payload or 0, 6 do
+        if h2.unpack_at(payload, at, 2) == MAX_CONCURRENT_STREAMS then most = h2.unpack_at(payload, at + 2, 4) end
+      end
+    end
+    client:await(function() return most end, "the setting")
+    assert.equal(7, most)
   end)
 
   it("--grpc-keepalive-interval pings who keeps silent, and --grpc-keepalive-timeout cuts off who stays so", function()
     start("--grpc-keepalive-interval=1s", "--grpc-keepalive-timeout=1s")
     connect()
     client.answers_pings = false
-    wait(is_cut_off)
+    client:await_end()
     assert.is_true(peer:is_running())
   end)
 
@@ -108,10 +101,9 @@ describe("a server with the flag #once", function()
     start("--grpc-keepalive-min-time=1h")
     connect()
     watch()
-    for _ = 1, PINGS do client:ping() end
-    wait(function() return client.is_told_to_go end)
-    assert.same({ code = ENHANCE_YOUR_CALM, text = "too_many_pings" }, client.last_words)
-    wait(is_cut_off)
+    for _ = 1, PINGS do ping() end
+    client:await_end()
+    assert.same({ code = raw.ENHANCE_YOUR_CALM, text = "too_many_pings" }, client.goaway)
   end)
 
   it("--grpc-keepalive-min-time lets others be", function()
@@ -119,10 +111,10 @@ describe("a server with the flag #once", function()
     connect()
     watch()
     for n = 1, PINGS do
-      client:ping()
-      wait(function() return client.pongs == n end)
+      ping()
+      client:await(function() return client.counts[raw.PING] == n end, "the answer")
     end
-    assert.is_false(client.is_told_to_go)
+    assert.is_nil(client.goaway)
   end)
 
   it("--auto-compaction-retention takes the past away as time goes by", function()

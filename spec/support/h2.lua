@@ -1,7 +1,9 @@
 --- HTTP/2 frames with gRPC in them, made and read by hand, to say to a server what no client would say.
 --
--- What is sent uses literals without indexing. What comes is read with HPACK's Huffman code and a part of its static
--- table; the dynamic one is not wanted: h2.hello asks for a size of 0.
+-- What is sent uses literals without indexing. In what comes a dynamic table is not wanted: h2.hello asks for a size
+-- of 0.
+
+local hpack = require "spec.support.hpack"
 
 local h2 = {}
 
@@ -72,12 +74,15 @@ local function hpack_int(v, bits, first)
   return table.concat(bytes)
 end
 
+--- A line of a header block; `first` says how it is to be remembered, not at all if it is left out.
+function h2.line(name, value, first)
+  return (first or "\0") .. hpack_int(#name, 7, 0) .. name .. hpack_int(#value, 7, 0) .. value
+end
+
 --- A header block: lines are { name, value }, in order.
 function h2.block(lines)
   local bytes = {}
-  for i, line in ipairs(lines) do
-    bytes[i] = "\0" .. hpack_int(#line[1], 7, 0) .. line[1] .. hpack_int(#line[2], 7, 0) .. line[2]
-  end
+  for i, line in ipairs(lines) do bytes[i] = h2.line(line[1], line[2]) end
   return table.concat(bytes)
 end
 
@@ -143,7 +148,7 @@ end
 --- DATA in frames of `size` bytes.
 function h2.data_in_parts(id, bytes, size, opts)
   local frames = {}
-  for at = 1, #bytes, size do
+  for at = 1, math.max(#bytes, 1), size do
     local is_last = at + size > #bytes
     frames[#frames + 1] = h2.data(id, bytes:sub(at, at + size - 1), is_last and opts or nil)
   end
@@ -151,7 +156,7 @@ function h2.data_in_parts(id, bytes, size, opts)
 end
 
 function h2.window(id, n) return h2.frame("window", 0, id, pack(n, 4)) end
-function h2.reset(id, code) return h2.frame("reset", 0, id, pack(h2.codes[code or "cancel"], 4)) end
+function h2.reset(id, code) return h2.frame("reset", 0, id, pack(h2.codes[code or "cancel"] or code, 4)) end
 function h2.ping(payload) return h2.frame("ping", 0, 0, payload or "12345678") end
 function h2.pong(payload) return h2.frame("ping", h2.flags.ack, 0, payload) end
 function h2.goaway(last, code) return h2.frame("goaway", 0, 0, pack(last, 4) .. pack(h2.codes[code], 4)) end
@@ -166,111 +171,11 @@ end
 
 -- Header blocks that come ------------------------------------------------------------------------------------
 
--- The symbols of each length of HPACK's Huffman code, which is canonical, as far as a header may have them.
-local lengths = {
-  [5] = "012aceiost", [6] = " %-./3456789=A_bdfghlmnpru", [7] = ":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz", [8] = "&*,;XZ",
-  [10] = "!\"()?", [11] = "'+|", [12] = "#>", [13] = "\0$@[]~", [14] = "^}", [15] = "<`{", [19] = "\\",
-}
-
-local huffman = {} -- [length][code] = symbol
-do
-  local code = 0
-  for length = 5, 19 do
-    huffman[length] = {}
-    for symbol in (lengths[length] or ""):gmatch(".") do
-      huffman[length][code] = symbol
-      code = code + 1
-    end
-    code = code * 2
-  end
-end
-
-local function huffman_decode(bytes)
-  local text, code, length = {}, 0, 0
-  for i = 1, #bytes do
-    local byte = bytes:byte(i)
-    for bit = 7, 0, -1 do
-      code, length = code * 2 + math.floor(byte / 2 ^ bit) % 2, length + 1
-      local symbol = huffman[length] and huffman[length][code]
-      if symbol then
-        text[#text + 1] = symbol
-        code, length = 0, 0
-      end
-    end
-  end
-  assert(length < 8, "Huffman code without an end")
-  return table.concat(text)
-end
-
-local static_table = { [8] = { ":status", "200" }, [12] = { ":status", "400" }, [31] = { "content-type", "" } }
-
-local function read_int(bytes, at, bits)
-  local max = 2 ^ bits - 1
-  local v = bytes:byte(at) % 2 ^ bits
-  at = at + 1
-  if v < max then return v, at end
-  local scale = 1
-  while true do
-    local byte = bytes:byte(at)
-    at = at + 1
-    v = v + byte % 128 * scale
-    scale = scale * 128
-    if byte < 128 then return v, at end
-  end
-end
-
-local function read_text(bytes, at)
-  local is_coded = bytes:byte(at) >= 128
-  local n
-  n, at = read_int(bytes, at, 7)
-  local text = bytes:sub(at, at + n - 1)
-  return is_coded and huffman_decode(text) or text, at + n
-end
-
-h2.read_int, h2.read_text = read_int, read_text
-
-local function entry(i) return assert(static_table[i], "no such entry in the spec's part of the static table") end
-
-local function read_literal(bytes, at, bits)
-  local i, name, value
-  i, at = read_int(bytes, at, bits)
-  if i == 0 then
-    name, at = read_text(bytes, at)
-  else
-    name = entry(i)[1]
-  end
-  value, at = read_text(bytes, at)
-  return name, value, at
-end
-
---- Reads the line at `at`, if it is one, into `lines`. Returns where the next one begins.
-local function read_line(bytes, at, lines)
-  local first = bytes:byte(at)
-  if first >= 128 then
-    local i, next_at = read_int(bytes, at, 7)
-    lines[entry(i)[1]] = entry(i)[2]
-    return next_at
-  elseif first >= 32 and first < 64 then
-    local size, next_at = read_int(bytes, at, 5)
-    assert(size == 0, "a dynamic table")
-    return next_at
-  end
-  local name, value, next_at = read_literal(bytes, at, first >= 64 and 6 or 4)
-  lines[name] = value
-  return next_at
-end
-
-local function read_block(bytes)
-  local lines, at = {}, 1
-  while at <= #bytes do at = read_line(bytes, at, lines) end
-  return lines
-end
-
 local known = setmetatable({}, { __mode = "v" }) -- without a dynamic table, a block always says the same
 
 --- The lines of a block, by name.
 function h2.read_block(bytes)
-  local lines = known[bytes] or read_block(bytes)
+  local lines = known[bytes] or hpack.new(0):read(bytes)
   known[bytes] = lines
   return lines
 end
@@ -377,7 +282,7 @@ function reader:feed(bytes)
 end
 
 --- The whole messages in some bytes, and where the rest begins.
-local function read_messages(bytes)
+function h2.read_messages(bytes)
   local list, at = {}, 1
   while #bytes - at + 1 >= 5 do
     local n = unpack_at(bytes, at + 1, 4)
@@ -392,7 +297,7 @@ end
 --- The messages of a stream, and whether nothing is left of one.
 function reader:messages(id)
   local bytes = table.concat(self:stream(id).parts)
-  local list, at = read_messages(bytes)
+  local list, at = h2.read_messages(bytes)
   return list, at == #bytes + 1
 end
 
@@ -400,7 +305,7 @@ end
 function reader:take(id)
   local stream = self:stream(id)
   local bytes = table.concat(stream.parts)
-  local list, at = read_messages(bytes)
+  local list, at = h2.read_messages(bytes)
   stream.parts = { bytes:sub(at) }
   return list
 end

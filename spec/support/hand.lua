@@ -58,12 +58,9 @@ end
 --- The messages of a stream that were said since.
 function hand_methods:messages(stream)
   self:read()
-  local bytes, list = self.parts[stream] or "", {}
-  while #bytes >= 5 and #bytes >= 5 + h2.unpack_at(bytes, 2, 4) do
-    local n = h2.unpack_at(bytes, 2, 4)
-    list[#list + 1], bytes = bytes:sub(6, 5 + n), bytes:sub(6 + n)
-  end
-  self.parts[stream] = bytes
+  local bytes = self.parts[stream] or ""
+  local list, at = h2.read_messages(bytes)
+  self.parts[stream] = bytes:sub(at)
   return list
 end
 

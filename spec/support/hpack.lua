@@ -1,7 +1,5 @@
 --- Header blocks of a client that remembers: the whole static table, and a dynamic one (RFC 7541).
 
-local h2 = require "spec.support.h2"
-
 local TABLE_SIZE = 4096 -- what a client may use, unless it is told otherwise
 local ENTRY_SIZE = 32   -- beside name and value
 
@@ -18,12 +16,73 @@ server|set-cookie|strict-transport-security|transfer-encoding|user-agent|vary|vi
 local static_table = {}
 for name, value in STATIC:gmatch("([^%s|]+) ?([^|]*)|") do static_table[#static_table + 1] = { name, value } end
 
+-- The symbols of each length of HPACK's Huffman code, which is canonical, as far as a header may have them.
+local lengths = {
+  [5] = "012aceiost", [6] = " %-./3456789=A_bdfghlmnpru", [7] = ":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz", [8] = "&*,;XZ",
+  [10] = "!\"()?", [11] = "'+|", [12] = "#>", [13] = "\0$@[]~", [14] = "^}", [15] = "<`{", [19] = "\\",
+}
+
+local huffman = {} -- [length][code] = symbol
+do
+  local code = 0
+  for length = 5, 19 do
+    huffman[length] = {}
+    for symbol in (lengths[length] or ""):gmatch(".") do
+      huffman[length][code] = symbol
+      code = code + 1
+    end
+    code = code * 2
+  end
+end
+
+local function huffman_decode(bytes)
+  local text, code, length = {}, 0, 0
+  for i = 1, #bytes do
+    local byte = bytes:byte(i)
+    for bit = 7, 0, -1 do
+      code, length = code * 2 + math.floor(byte / 2 ^ bit) % 2, length + 1
+      local symbol = huffman[length] and huffman[length][code]
+      if symbol then
+        text[#text + 1] = symbol
+        code, length = 0, 0
+      end
+    end
+  end
+  assert(length < 8, "Huffman code without an end")
+  return table.concat(text)
+end
+
+local function read_int(bytes, at, bits)
+  local max = 2 ^ bits - 1
+  local v = bytes:byte(at) % 2 ^ bits
+  at = at + 1
+  if v < max then return v, at end
+  local scale = 1
+  while true do
+    local byte = bytes:byte(at)
+    at = at + 1
+    v = v + byte % 128 * scale
+    scale = scale * 128
+    if byte < 128 then return v, at end
+  end
+end
+
+local function read_text(bytes, at)
+  local is_coded = bytes:byte(at) >= 128
+  local n
+  n, at = read_int(bytes, at, 7)
+  local text = bytes:sub(at, at + n - 1)
+  return is_coded and huffman_decode(text) or text, at + n
+end
+
 local reader = {}
 local reader_mt = { __index = reader }
 
---- Reads the blocks of one connection, which must be all that come, and in order.
-local function new()
-  return setmetatable({ entries = {}, size = 0, max_size = TABLE_SIZE }, reader_mt) -- the newest entry is the first
+--- Reads the blocks of one connection, which must be all that come, and in order. The dynamic table may have so many
+-- bytes at most.
+local function new(most)
+  most = most or TABLE_SIZE
+  return setmetatable({ entries = {}, size = 0, max_size = most, most = most }, reader_mt) -- the newest entry is first
 end
 
 local function entry(self, i)
@@ -47,13 +106,13 @@ end
 
 local function read_literal(self, bytes, at, bits)
   local i, name, value
-  i, at = h2.read_int(bytes, at, bits)
+  i, at = read_int(bytes, at, bits)
   if i == 0 then
-    name, at = h2.read_text(bytes, at)
+    name, at = read_text(bytes, at)
   else
     name = entry(self, i)[1]
   end
-  value, at = h2.read_text(bytes, at)
+  value, at = read_text(bytes, at)
   if bits == 6 then remember(self, name, value) end
   return name, value, at
 end
@@ -62,10 +121,11 @@ end
 local function read_line(self, bytes, at)
   local first = bytes:byte(at)
   if first >= 128 then
-    local i, next_at = h2.read_int(bytes, at, 7)
+    local i, next_at = read_int(bytes, at, 7)
     return next_at, entry(self, i)[1], entry(self, i)[2]
   elseif first >= 32 and first < 64 then
-    local size, next_at = h2.read_int(bytes, at, 5)
+    local size, next_at = read_int(bytes, at, 5)
+    assert(size <= self.most, "a dynamic table that is too large")
     self.max_size = size
     shrink(self, size)
     return next_at

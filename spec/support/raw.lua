@@ -4,6 +4,7 @@
 -- decoded; since the client has asked for no dynamic table, numbers stand in them as they are.
 
 local frame = require "spec.support.frame"
+local h2 = require "spec.support.h2"
 local tls_stream = require "spec.support.tls_stream"
 local uv = require "spec.support.luv"
 
@@ -25,51 +26,15 @@ local raw = {
 
 -- {====== Bytes ======
 
---- A number, the highest byte first.
-function raw.number(n, bytes)
-  local list = {}
-  for i = bytes, 1, -1 do
-    list[i] = string.char(n % 256)
-    n = math.floor(n / 256)
-  end
-  return table.concat(list)
-end
+raw.number, raw.frame, raw.line = h2.pack, h2.frame, h2.line
+raw.window_update, raw.reset = h2.window, h2.reset
 
-function raw.number_of(text)
-  local n = 0
-  for i = 1, #text do n = n * 256 + text:byte(i) end
-  return n
-end
+function raw.number_of(text) return h2.unpack_at(text, 1, #text) end
 
 local number, number_of = raw.number, raw.number_of
 
-function raw.frame(kind, flags, stream, payload)
-  return number(#payload, 3) .. string.char(kind, flags) .. number(stream, 4) .. payload
-end
-
---- A length of HPACK: seven bits, then as many bytes as it takes.
-local function length(n)
-  if n < 127 then return string.char(n) end
-  local list = { "\127" }
-  n = n - 127
-  while n > 127 do
-    list[#list + 1] = string.char(n % 128 + 128)
-    n = math.floor(n / 128)
-  end
-  return table.concat(list) .. string.char(n)
-end
-
---- A line of a header block; `first` says how it is to be remembered, not at all if it is left out.
-function raw.line(name, value, first)
-  return (first or "\0") .. length(#name) .. name .. length(#value) .. value
-end
-
 --- The header block of a gRPC request, and more lines.
-function raw.block(path, more)
-  return raw.line(":method", "POST") .. raw.line(":scheme", "http") .. raw.line(":path", path)
-    .. raw.line(":authority", "localhost") .. raw.line("content-type", "application/grpc")
-    .. raw.line("te", "trailers") .. (more or "")
-end
+function raw.block(path, more) return h2.block(h2.request_lines(path)) .. (more or "") end
 
 --- A request, with a message in its frame, or without one and not at its end.
 function raw.request(stream, path, message)
@@ -78,29 +43,13 @@ function raw.request(stream, path, message)
 end
 
 --- DATA, in frames that every server takes.
-function raw.data(stream, bytes, ends)
-  local list = {}
-  local most = 16384
-  for at = 1, math.max(#bytes, 1), most do
-    local flags = ends and at + most > #bytes and raw.END_STREAM or 0
-    list[#list + 1] = raw.frame(raw.DATA, flags, stream, bytes:sub(at, at + most - 1))
-  end
-  return table.concat(list)
-end
+function raw.data(stream, bytes, ends) return h2.data_in_parts(stream, bytes, 16384, { ends = ends }) end
 
 --- Settings, a list of { name, value }.
 function raw.settings(list)
   local payload = ""
   for _, setting in ipairs(list) do payload = payload .. number(setting[1], 2) .. number(setting[2], 4) end
   return raw.frame(raw.SETTINGS, 0, 0, payload)
-end
-
-function raw.window_update(stream, n)
-  return raw.frame(raw.WINDOW_UPDATE, 0, stream, number(n, 4))
-end
-
-function raw.reset(stream, code)
-  return raw.frame(raw.RST_STREAM, 0, stream, number(code, 4))
 end
 
 -- }======
@@ -126,14 +75,9 @@ client.__index = client
 --- Gives every message that is complete to on_message, and keeps the rest.
 local function take_messages(self, stream, payload)
   local rest = table.concat(stream.data) .. payload
-  local at = 1
-  while #rest >= at + 4 do
-    local size = number_of(rest:sub(at + 1, at + 4))
-    if #rest < at + 4 + size then break end
-    self.on_message(rest:sub(at + 5, at + 4 + size))
-    at = at + 5 + size
-  end
+  local messages, at = h2.read_messages(rest)
   stream.data = { rest:sub(at) }
+  for _, message in ipairs(messages) do self.on_message(message) end
 end
 
 local function take_stream(self, kind, flags, id, payload)
@@ -158,7 +102,7 @@ local function take(self, kind, flags, id, payload)
     take_stream(self, kind, flags, id, payload)
   elseif kind == raw.SETTINGS and flags == 0 then
     self:send(raw.frame(raw.SETTINGS, raw.ACK, 0, ""))
-  elseif kind == raw.PING and flags == 0 then
+  elseif kind == raw.PING and flags == 0 and self.answers_pings then
     self:send(raw.frame(raw.PING, raw.ACK, 0, payload))
   elseif kind == raw.GOAWAY then
     self.goaway = { code = number_of(payload:sub(5, 8)), text = payload:sub(9) }
@@ -167,16 +111,9 @@ local function take(self, kind, flags, id, payload)
 end
 
 local function parse(self, chunk)
-  local rest = self.rest .. chunk
-  local at = 1
-  while #rest >= at + 8 do
-    local size = number_of(rest:sub(at, at + 2))
-    if #rest < at + 8 + size then break end
-    local kind, flags = rest:byte(at + 3, at + 4)
-    take(self, kind, flags, number_of(rest:sub(at + 5, at + 8)), rest:sub(at + 9, at + 8 + size))
-    at = at + 9 + size
-  end
-  self.rest = rest:sub(at)
+  local frames
+  frames, self.rest = h2.frames(self.rest .. chunk)
+  for _, one in ipairs(frames) do take(self, h2.types[one.type] or one.type, one.flags, one.id, one.payload) end
 end
 
 --- Begins to connect. Options: is_silent, which sends no preface; is_stuck, which does not read; window, that of
@@ -195,6 +132,7 @@ function raw.connect(port, options)
     has_ended = false,  -- the server has closed
     failure = nil,
     is_text = options.text,
+    answers_pings = true,
     on_frame = nil,     -- is told of every frame
     on_message = nil,   -- is told of every message, of which then nothing is kept
   }, client)

@@ -172,6 +172,12 @@ function client_methods:ask(path, request)
   return answers(call, path)[1]
 end
 
+--- Whether the connection is over for this client, which has no call: the server has sent it away, or is gone.
+function client_methods:is_told_to_go()
+  self:pump()
+  return select(2, self.core:health())
+end
+
 --- Ends the connection, and says nothing.
 function client_methods:hang_up()
   if self.socket then self.socket:close() end
