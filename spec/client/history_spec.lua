@@ -1,5 +1,6 @@
 --- The same random history at keywatch and at a real etcd, through the client: every answer is equal, field by field,
--- and so are the events of every watch; what may differ stands in spec/support/known_differences.lua.
+-- and so is what comes on streams of watches; what may differ stands in spec/support/known_differences.lua. The watches
+-- of clients are judged at both by spec/crash/crash_spec.lua.
 --
 -- A failure tells the operation, its number and both answers. KW_SEED=… repeats it, KW_DOSE=n makes n
 -- times as many operations, in rounds of which each begins with empty servers.
@@ -90,15 +91,6 @@ function act.close_stream(self)
   if #streams > 0 then table.remove(streams, self.random:between(1, #streams)):close() end
 end
 
-function act.watch(self)
-  if #self.world.watches < MOST_WATCHES then self.world:open_watch(self.messages:watch_arguments(self.world)) end
-end
-
-function act.close_watch(self)
-  local watches = self.world.watches
-  if #watches > 0 then table.remove(watches, self.random:between(1, #watches)):close() end
-end
-
 --- So much at once that it is told in fragments to those who want them.
 function act.bulk(self)
   local world = self.world
@@ -114,15 +106,11 @@ function act.bulk(self)
   world:ask(new_request("delete", "c/", { prefix = true }))
 end
 
-function act.settle(self)
-  local watches = self.world.watches
-  self.world:settle()
-  if #watches > 0 and self.random:one_in(2) then self.random:pick(watches):sync() end
-end
+function act.settle(self) self.world:settle() end
 
 local ACTS = {
   { 1000, "ask" }, { 4, "ask_odd" }, { 2, "hash" }, { 20, "create" }, { 8, "cancel" }, { 1, "close_stream" },
-  { 15, "watch" }, { 6, "close_watch" }, { 15, "settle" }, { 1, "bulk" },
+  { 15, "settle" }, { 1, "bulk" },
 }
 
 --- A lease that ends by itself, with keys.

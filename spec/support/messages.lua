@@ -224,20 +224,6 @@ function methods:create_request(state)
   return message
 end
 
---- The key and the options of a watch of the face.
-function methods:watch_arguments(state)
-  local random = self.random
-  local key, options = self.history:span {}
-  options.prev_kv = random:one_in(2) or nil
-  options.filters = random:weighted { { 6, nil }, { 1, { "no_put" } }, { 1, { "no_delete" } } }
-  if random:one_in(3) then
-    options.initial = true
-  else
-    options.start_revision = self:start_revision(state)
-  end
-  return key, options
-end
-
 -- }======
 
 return { new = new, wire_of = wire_of }

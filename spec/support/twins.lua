@@ -55,7 +55,6 @@ function twins.start()
 
     events = {},     -- all that ever happened
     streams = {},    -- of watches, both
-    watches = {},    -- of the face, both
     has_past = false, -- one that starts in the past was created
   }, twins)
   local ok, failure = pcall(function()
@@ -251,19 +250,13 @@ function twins:catch_up()
   end
 end
 
---- Opens a stream of watches, or a watch of the face, at both.
+--- Opens a stream of watches at both.
 function twins:open_stream() table.insert(self.streams, watch_twins.stream(self)) end
-
-function twins:open_watch(key, options)
-  local watch = watch_twins.watch(self, key, options)
-  if watch then table.insert(self.watches, watch) end
-end
 
 --- Waits until every watch has told all that happened, and compares what they told.
 function twins:settle()
   self:catch_up()
   for _, stream in ipairs(self.streams) do stream:settle() end
-  for _, watch in ipairs(self.watches) do watch:settle() end
   self:await_synced()
 end
 

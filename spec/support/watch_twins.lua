@@ -1,4 +1,4 @@
---- The same watches at two servers: streams of the wire with many watches each, and watches of the face.
+--- The same watches at two servers: streams of the wire with many watches each.
 --
 -- What a watch has to tell follows from all that happened, which the twins know. Both are read until they have told as
 -- much; then it must be equal, in order. spec/support/known_differences.lua says what is not compared.
@@ -14,8 +14,8 @@ local watch_twins = {}
 
 -- {====== What is to be told ======
 
---- A watch of both. `fields`: within, start (the first revision), filters (a set of NOPUT and NODELETE), form(event)
--- (an event of all as this watch tells it), revision_of(told), read(kind, holds, what) (until something holds).
+--- A watch of both. `fields`: stream, within, start (the first revision), filters (a set of NOPUT and NODELETE),
+-- has_prev_kv.
 local function new_watch(world, fields)
   fields.world = world
   fields.edge = math.max(world.compact_revision, 0) -- the revision of the last compaction when it was created
@@ -60,9 +60,9 @@ local function look_on(watch)
   watch.at = #all
 end
 
-local function tell(watch, kind, event)
-  table.insert(watch.told[kind], event)
-  if watch.revision_of(event) == watch.edge then watch.n_edge[kind] = watch.n_edge[kind] + 1 end
+--- An event of all as a watch tells it.
+local function form_of(watch, event)
+  return { type = event.type, kv = event.kv, prev_kv = watch.has_prev_kv and event.prev_kv or nil }
 end
 
 -- }======
@@ -87,7 +87,7 @@ local function compare_edge(watch, kind)
   local at = 1
   for _, owed in ipairs(watch.owed_edge) do
     local told = at <= watch.n_edge[kind] and watch.told[kind][at]
-    local form = watch.form { type = owed.event.type, kv = owed.event.kv }
+    local form = { type = owed.event.type, kv = owed.event.kv }
     local words = difference(told or nil, form, kind .. ", at the edge")
     if not words then at = at + 1 end
     if words and is_due(owed, kind) then watch.world:fail(watch.name .. ": " .. words) end
@@ -100,7 +100,7 @@ local function compare(watch, kind)
   if watch.n_equal[kind] == 0 then compare_edge(watch, kind) end
   for i = watch.n_equal[kind] + 1, math.max(#watch.owed, #told - n_edge) do
     local event = watch.owed[i]
-    local words = difference(told[n_edge + i], event and watch.form(event), ("event %d of %s"):format(i, kind))
+    local words = difference(told[n_edge + i], event and form_of(watch, event), ("event %d of %s"):format(i, kind))
     if words then watch.world:fail(("%s: %s"):format(watch.name, words)) end
     watch.world.n_events = watch.world.n_events + 1
   end
@@ -113,7 +113,7 @@ local function settle(watch)
   look_on(watch)
   for _, kind in ipairs(KINDS) do
     local due = n_due(watch, kind)
-    watch.read(kind, function()
+    watch.stream:receive_until(kind, function()
       local n_edge = watch.n_edge[kind]
       return n_edge >= due and #watch.told[kind] - n_edge >= #watch.owed
     end, "all that " .. watch.name .. " owes")
@@ -151,7 +151,10 @@ local function take_events(self, kind, message)
   if last and first.kv.mod_revision <= last.kv.mod_revision and not watch.is_in_parts[kind] then
     self.world:fail(("%s tells revision %d in two parts, or twice"):format(kind, first.kv.mod_revision))
   end
-  for _, event in ipairs(message.events) do tell(watch, kind, event) end
+  for _, event in ipairs(message.events) do
+    table.insert(list, event)
+    if event.kv.mod_revision == watch.edge then watch.n_edge[kind] = watch.n_edge[kind] + 1 end
+  end
   if message.header.revision < list[#list].kv.mod_revision then
     self.world:fail(kind .. " tells an event of a revision above that of the header")
   end
@@ -208,17 +211,14 @@ function stream:create(message)
   local start = message.start_revision or 0
   local watch = new_watch(world, {
     name = ("watch %d of %s"):format(created.watch_id or 0, world.doing),
+    stream = self,
     id = created.watch_id or 0,
     within = { key = (message.key or "") == "" and "\0" or message.key, last = message.range_end or "" },
     start = start == 0 and created.header.revision + 1 or start,
     filters = set_of(message.filters),
     has_fragments = message.fragment,
     is_in_parts = {}, -- by kind
-    form = function(event)
-      return { type = event.type, kv = event.kv, prev_kv = message.prev_kv and event.prev_kv or nil }
-    end,
-    revision_of = function(event) return event.kv.mod_revision end,
-    read = function(kind, holds, what) self:receive_until(kind, holds, what) end,
+    has_prev_kv = message.prev_kv,
   })
   self.watches[watch.id] = watch
   if watch.start < world.compact_revision then
@@ -258,119 +258,6 @@ end
 
 function stream:close()
   for _, kind in ipairs(KINDS) do self.calls[kind]:close() end
-end
-
--- }======
-
--- {====== Watches of the face ======
-
-local watch_methods = {}
-local watch_mt = { __index = watch_methods }
-
-local NAMES = { no_put = "NOPUT", no_delete = "NODELETE" }
-
-local function filters_of(options)
-  local set = {}
-  for _, filter in ipairs(options.filters or {}) do set[NAMES[filter]] = true end
-  return set
-end
-
-local function flat_kv(kv)
-  return {
-    key = kv.key,
-    value = kv.value or "",
-    create_revision = kv.create_revision,
-    mod_revision = kv.mod_revision,
-    version = kv.version,
-    lease = kv.lease or 0,
-  }
-end
-
---- An event of all as the face tells it.
-local function flat(event, has_prev)
-  local is_delete = event.type == "DELETE"
-  local told = is_delete and { key = event.kv.key, mod_revision = event.kv.mod_revision } or flat_kv(event.kv)
-  told.type = is_delete and "delete" or "put"
-  told.prev = has_prev and event.prev_kv and flat_kv(event.prev_kv) or nil
-  return told
-end
-
---- What exists, as both tell it.
-local function compare_initial(self)
-  local told = {}
-  for _, kind in ipairs(KINDS) do
-    told[kind] = {}
-    repeat
-      local event, err = self.watches[kind]:next(SECONDS)
-      if not event then self.world:fail(kind .. " does not tell what exists: " .. tostring(err)) end
-      table.insert(told[kind], event)
-    until event.type == "synced"
-  end
-  self.world:compare(told, new_request("watch"), "what exists")
-end
-
-local function compare_compacted(self)
-  local errors = {}
-  for _, kind in ipairs(KINDS) do
-    local _, err = self.watches[kind]:next(SECONDS)
-    errors[kind] = err and { code = err.code, message = err.message, compact_revision = err.compact_revision }
-  end
-  self.world:compare(errors, new_request("watch"), "that it is compacted")
-end
-
---- Opens one at both; nil where that is refused.
-function watch_twins.watch(world, key, options)
-  world:begin(new_request("watch", key, options))
-  local watches, answers = {}, {}
-  for _, kind in ipairs(KINDS) do
-    local err
-    watches[kind], err = world.clients[kind]:watch(key, options)
-    answers[kind] = { error = err and err.message, revision = watches[kind] and watches[kind].revision }
-  end
-  world:compare(answers, new_request("watch"), "the watch")
-  if not watches.etcd then return nil end
-  local within = span.new(key, options)
-  if within.key == "" then within.key = "\0" end
-  local self
-  self = new_watch(world, setmetatable({
-    name = world.doing,
-    watches = watches,
-    within = within,
-    start = options.start_revision or world.revision + 1,
-    filters = filters_of(options),
-    form = function(event) return flat(event, options.prev_kv) end,
-    revision_of = function(event) return event.mod_revision end,
-    read = function(kind, holds, what)
-      while not holds() do
-        local event, err = watches[kind]:next(SECONDS)
-        if not event then world:fail(("%s does not tell %s: %s"):format(kind, what, tostring(err))) end
-        tell(self, kind, event)
-      end
-    end,
-  }, watch_mt))
-  if options.initial then compare_initial(self) end
-  if self.start < world.compact_revision then
-    self.is_over = true
-    compare_compacted(self)
-  end
-  return self
-end
-
-watch_methods.settle = settle
-
---- What sync says: of etcd 3.4.23 that it cannot be trusted.
-function watch_methods:sync()
-  if self.is_over then return end
-  local world = self.world
-  world:begin(new_request("sync", self.name))
-  local revision, err = self.watches.keywatch:sync(SECONDS)
-  if revision ~= world.revision then world:fail(("sync: %s, %s"):format(tostring(revision), tostring(err))) end
-  revision, err = self.watches.etcd:sync(SECONDS)
-  if revision or err.code ~= "unsupported" then world:fail("sync of etcd: " .. tostring(revision or err)) end
-end
-
-function watch_methods:close()
-  for _, kind in ipairs(KINDS) do self.watches[kind]:close() end
 end
 
 -- }======
