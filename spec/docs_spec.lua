@@ -357,6 +357,39 @@ describe("the reference", function()
     tx = "keywatch.Tx",
   }
 
+  --- The names of a table, as a set.
+  local function set_of(fields)
+    local set = {}
+    for name in pairs(fields) do set[name] = true end
+    return set
+  end
+
+  --- What stands between backquotes in the first column of a table, as a set.
+  local function first_column(page, section)
+    local set = {}
+    for _, row in ipairs(page:rows_of(section)) do
+      for _, name in ipairs(quoted(row[1])) do set[name] = true end
+    end
+    return set
+  end
+
+  --- Expects all fields of classes of some annotations between backquotes on a page, and a call of each method of
+  -- others, by the name of the object there.
+  local function expect_names(page, read, prefix, classes, objects)
+    local text, names = page:prose(), {}
+    for quote in text:gmatch("`([^`]+)`") do
+      for name in quote:gmatch("[%w_]+") do names[name] = true end
+    end
+    for _, class in ipairs(classes) do
+      for name in pairs(read:fields(prefix .. class)) do assert(names[name], class .. "." .. name) end
+    end
+    for class, object in pairs(objects) do
+      for name in pairs(read.classes[prefix .. class].methods) do
+        assert(text:find(("`%s:%s("):format(object, name), 1, true), class .. ":" .. name)
+      end
+    end
+  end
+
   it("has every function of the module, and no page has another", function()
     local expected, found = {}, {}
     for name, value in pairs(keywatch) do expected[name] = type(value) == "function" or nil end
@@ -373,11 +406,7 @@ describe("the reference", function()
     for owner, name in reference:prose():gmatch("`(%l+):([%l_]+)%(") do
       if found[owner] then found[owner][name] = true end
     end
-    for owner, class in pairs(CLASSES) do
-      local expected = {}
-      for name in pairs(types.classes[class].methods) do expected[name] = true end
-      assert.are.same(expected, found[owner])
-    end
+    for owner, class in pairs(CLASSES) do assert.are.same(set_of(types.classes[class].methods), found[owner]) end
   end)
 
   it("has every method that another page names", function()
@@ -390,19 +419,15 @@ describe("the reference", function()
   end)
 
   it("has every field of a call, and no other", function()
-    local expected, found = {}, {}
-    for name in pairs(types:fields("keywatch.Call")) do expected[name] = true end
+    local found = {}
     for name in pages["docs/server.md"]:prose():gmatch("`call%.([%l_]+)`") do found[name] = true end
-    assert.are.same(expected, found)
+    assert.are.same(set_of(types:fields("keywatch.Call")), found)
   end)
 
   it("has every field of an error, and no other", function()
-    local expected, found = {}, {}
-    for name in pairs(types:fields("keywatch.Error")) do expected[name] = true end
-    for _, row in ipairs(pages["docs/errors.md"]:rows_of("Errors")) do
-      found[row[1]:match("^`err%.([%l_]+)`$")] = true
-    end
-    assert.are.same(expected, found)
+    local expected = {}
+    for name in pairs(types:fields("keywatch.Error")) do expected["err." .. name] = true end
+    assert.are.same(expected, first_column(pages["docs/errors.md"], "Errors"))
   end)
 
   it("has every option of every call, and no other", function()
@@ -428,83 +453,39 @@ describe("the reference", function()
   it("has every option and counter of object watches, on their page", function()
     local page = pages["docs/object_watch.md"]
     for section, class in pairs { Options = "ObjectWatchOptions", ["Many object watches"] = "ObjectWatchStatus" } do
-      local expected, found = {}, {}
-      for name in pairs(types:fields("keywatch." .. class)) do expected[name] = true end
+      local expected = set_of(types:fields("keywatch." .. class))
       expected.timeout, expected.deadline = nil, nil
-      for _, row in ipairs(page:rows_of(section)) do
-        for _, name in ipairs(quoted(row[1])) do found[name] = true end
-      end
-      assert.are.same(expected, found)
+      assert.are.same(expected, first_column(page, section))
     end
   end)
 
   it("has every option, field and call of informers, on their page", function()
-    local page = pages["docs/informer.md"]
-    local names = {}
-    local text = page:prose()
-    for quote in text:gmatch("`([^`]+)`") do
-      for name in quote:gmatch("[%w_]+") do names[name] = true end
-    end
-    for _, class in ipairs {
+    expect_names(pages["docs/informer.md"], types, "keywatch.", {
       "InformerOptions", "HandlerOptions", "InformerEvent", "InformerStatus", "HandlerStatus",
-    } do
-      for name in pairs(types:fields("keywatch." .. class)) do assert(names[name], class .. "." .. name) end
-    end
-    for _, class in ipairs { "Informer", "Handler" } do
-      for name in pairs(types.classes["keywatch." .. class].methods) do
-        assert(text:find(("`%s:%s("):format(class:lower(), name), 1, true), class .. ":" .. name)
-      end
-    end
+    }, { Informer = "informer", Handler = "handler" })
   end)
 
+  local controllers = annotations.read("types/keywatch/controller.lua")
+
   it("has every option, field and call of controllers and work queues, on their page", function()
-    local read = annotations.read("types/keywatch/controller.lua")
-    local text, names = pages["docs/controller.md"]:prose(), {}
-    for quote in text:gmatch("`([^`]+)`") do
-      for name in quote:gmatch("[%w_]+") do names[name] = true end
-    end
-    for _, class in ipairs {
+    expect_names(pages["docs/controller.md"], controllers, "keywatch.controller.", {
       "Options", "Source", "Context", "Outcome", "Status", "WorkQueueOptions", "WorkQueueStatus", "AddOptions",
       "RetryOptions", "ExponentialOptions", "BucketOptions", "FastSlowOptions",
-    } do
-      for name in pairs(read:fields("keywatch.controller." .. class)) do assert(names[name], class .. "." .. name) end
-    end
-    for class, object in pairs { Controller = "one", WorkQueue = "queue" } do
-      for name in pairs(read.classes["keywatch.controller." .. class].methods) do
-        assert(text:find(("`%s:%s("):format(object, name), 1, true), class .. ":" .. name)
-      end
-    end
+    }, { Controller = "one", WorkQueue = "queue" })
   end)
 
   it("has every option and call of managers, every flag of keywatch run, and every metric, on their page", function()
-    local page = pages["docs/manager.md"]
-    local controllers, text = annotations.read("types/keywatch/controller.lua"), page:prose()
-    local names = {}
-    for quote in text:gmatch("`([^`]+)`") do
-      for name in quote:gmatch("[%w_]+") do names[name] = true end
-    end
-    for _, class in ipairs {
+    local page, expected = pages["docs/manager.md"], {}
+    expect_names(page, controllers, "keywatch.controller.", {
       "ManagerOptions", "ManagerAddOptions", "ManagerRunOptions", "ManagerStatus", "ThingStatus", "Thing",
-    } do
-      for name in pairs(controllers:fields("keywatch.controller." .. class)) do
-        assert(names[name], class .. "." .. name)
-      end
+    }, { Manager = "manager" })
+    for flag in pairs(require("keywatch.command.run_flags").FLAGS) do
+      if flag ~= "h" then expected["--" .. flag] = true end
     end
-    for name in pairs(controllers.classes["keywatch.controller.Manager"].methods) do
-      assert(text:find(("`manager:%s("):format(name), 1, true), name)
-    end
-    local expected, found = {}, {}
-    for flag in pairs(require("keywatch.command.run_flags").FLAGS) do expected[flag] = flag ~= "h" or nil end
-    for _, row in ipairs(page:rows_of("keywatch run")) do
-      for _, flag in ipairs(quoted(row[1])) do found[flag:match("^%-%-(.*)$")] = true end
-    end
-    assert.are.same(expected, found)
-    expected, found = {}, {}
+    assert.are.same(expected, first_column(page, "keywatch run"))
+    expected = {}
     for _, name in ipairs(require("keywatch.controller.metrics").names()) do expected[name] = true end
-    for _, row in ipairs(page:rows_of("Health and metrics")) do
-      for _, name in ipairs(quoted(row[1])) do found[name] = true end
-    end
-    assert.are.same(expected, found)
+    assert.are.same(expected, first_column(page, "Health and metrics"))
   end)
 
   it("has every error with its status and message", function()

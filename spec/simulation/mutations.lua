@@ -4,240 +4,146 @@
 return {
   -- {====== Writes and disks ======
 
-  {
-    name = "journal-without-flush", breaks = "groups are acknowledged that the disk may lose",
-    file = "csrc/store/journal_segment.c",
-    text = "do n = pwritev2(fd, &all, 1, at, RWF_DSYNC);", by = "do n = pwritev2(fd, &all, 1, at, 0);",
-  },
-  {
-    name = "answer-before-flush", breaks = "writes are answered before their group is durable",
-    file = "csrc/rpc/service.c",
-    text = "finish_durable(server, room->stream, kw_store_ticket(server->store), KW_OK);",
-    by = "finish_durable(server, room->stream, 0, KW_OK);",
-  },
-  {
-    name = "replay-loses-group", breaks = "the first group that the database lacks is not read from the journal",
-    file = "csrc/store/journal_recovery.c",
-    text = "if (r->last <= r->applied) return KW_OK;", by = "if (r->last <= r->applied + 1) return KW_OK;",
-  },
-  {
-    name = "undo-forgets-delete", breaks = "a delete of a group that has failed stays, in part",
-    file = "csrc/store/write.c",
-    text = "case KW_UNDO_DELETE: undo_delete(store, step->history); break;",
-    by = "case KW_UNDO_DELETE: kw_key_history_pop(step->history); break;",
-  },
-  {
-    name = "undo-keeps-revision", breaks = "the revisions of groups that have failed are not free again",
-    file = "csrc/store/durability.c",
-    text = "  store->applied = store->revision;\n", by = "",
-  },
-  {
-    name = "events-of-undurable", breaks = "what is not durable yet is visible",
-    file = "csrc/store/durability.c",
-    text = "kw_store_set_visible(store, meta->revision);", by = "kw_store_set_visible(store, store->applied);",
-  },
+  { name = "journal-without-flush", breaks = "groups are acknowledged that the disk may lose",
+    file = "csrc/store/journal_segment.c", text = "do n = pwritev2(fd, &all, 1, at, RWF_DSYNC);",
+    by = "do n = pwritev2(fd, &all, 1, at, 0);" },
+  { name = "answer-before-flush", breaks = "writes are answered before their group is durable",
+    file = "csrc/rpc/service.c", text = "finish_durable(server, room->stream, kw_store_ticket(server->store), KW_OK);",
+    by = "finish_durable(server, room->stream, 0, KW_OK);" },
+  { name = "replay-loses-group", breaks = "the first group that the database lacks is not read from the journal",
+    file = "csrc/store/journal_recovery.c", text = "if (r->last <= r->applied) return KW_OK;",
+    by = "if (r->last <= r->applied + 1) return KW_OK;" },
+  { name = "undo-forgets-delete", breaks = "a delete of a group that has failed stays, in part",
+    file = "csrc/store/write.c", text = "case KW_UNDO_DELETE: undo_delete(store, step->history); break;",
+    by = "case KW_UNDO_DELETE: kw_key_history_pop(step->history); break;" },
+  { name = "undo-keeps-revision", breaks = "the revisions of groups that have failed are not free again",
+    file = "csrc/store/durability.c", text = "  store->applied = store->revision;\n", by = "" },
+  { name = "events-of-undurable", breaks = "what is not durable yet is visible", file = "csrc/store/durability.c",
+    text = "kw_store_set_visible(store, meta->revision);", by = "kw_store_set_visible(store, store->applied);" },
 
   -- }======
 
   -- {====== Transactions and reads ======
 
-  {
-    name = "compare-ignored", breaks = "of the compares of a transaction only the first one counts",
-    file = "csrc/store/txn.c",
-    text = "while (*succeeded && txn->n_held < op->n_compares) {",
-    by = "while (*succeeded && txn->n_held < op->n_compares && txn->n_held < 1) {",
-  },
-  {
-    name = "compare-of-range-ends", breaks = "a compare of a range looks at its first key alone",
+  { name = "compare-ignored", breaks = "of the compares of a transaction only the first one counts",
+    file = "csrc/store/txn.c", text = "while (*succeeded && txn->n_held < op->n_compares) {",
+    by = "while (*succeeded && txn->n_held < op->n_compares && txn->n_held < 1) {" },
+  { name = "compare-of-range-ends", breaks = "a compare of a range looks at its first key alone",
     file = "csrc/store/txn.c",
     text = "    txn->is_empty = false;\n    spend_compare(work, compare, kw_key_history_key(history));\n",
-    by = "    txn->is_empty = false;\n    spend_compare(work, compare, kw_key_history_key(history));\n    break;\n",
-  },
-  {
-    name = "version-wrong", breaks = "the first version of a key is 2",
-    file = "csrc/store/txn.c",
+    by = "    txn->is_empty = false;\n    spend_compare(work, compare, kw_key_history_key(history));\n    break;\n" },
+  { name = "version-wrong", breaks = "the first version of a key is 2", file = "csrc/store/txn.c",
     text = "  } else if (op->ignore_value || op->ignore_lease) {",
-    by = "  } else if (!++kv.version || op->ignore_value || op->ignore_lease) {",
-  },
-  {
-    name = "stale-read-of-cache", breaks = "a consistent read of a cache does not wait for the newest revision",
-    file = "lua/keywatch/cache/feed.lua",
-    text = "self.cache.replica:status().revision >= target)",
-    by = "self.cache.replica:status().revision >= target - 1)",
-  },
-  {
-    name = "compaction-takes-more", breaks = "compaction removes what there was at its revision",
-    file = "csrc/store/compaction.c",
-    text = "first->main < until && first[1].main <= until;",
-    by = "first->main < until && first[1].main <= until + 1;",
-  },
-  {
-    name = "write-retried", breaks = "a write that may have been done is made again",
+    by = "  } else if (!++kv.version || op->ignore_value || op->ignore_lease) {" },
+  { name = "stale-read-of-cache", breaks = "a consistent read of a cache does not wait for the newest revision",
+    file = "lua/keywatch/cache/feed.lua", text = "self.cache.replica:status().revision >= target)",
+    by = "self.cache.replica:status().revision >= target - 1)" },
+  { name = "compaction-takes-more", breaks = "compaction removes what there was at its revision",
+    file = "csrc/store/compaction.c", text = "first->main < until && first[1].main <= until;",
+    by = "first->main < until && first[1].main <= until + 1;" },
+  { name = "write-retried", breaks = "a write that may have been done is made again",
     file = "lua/keywatch/client/transport.lua",
     text = "return call.is_read and waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call)",
-    by = "return waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call)",
-  },
-  {
-    name = "refused-though-done", breaks = "a server that ends a connection calls requests refused that it carries out",
-    file = "csrc/h2/flood.c",
-    text = "  session->last_words = text;\n", by = "  session->last_words = text;\n  kw_flood_end(session);\n",
-  },
-  {
-    name = "doubt-untold", breaks = "a write that may have been done is told to have failed",
+    by = "return waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call)" },
+  { name = "refused-though-done", breaks = "a server that ends a connection calls requests refused that it carries out",
+    file = "csrc/h2/flood.c", text = "  session->last_words = text;\n",
+    by = "  session->last_words = text;\n  kw_flood_end(session);\n" },
+  { name = "doubt-untold", breaks = "a write that may have been done is told to have failed",
     file = "lua/keywatch/client/transport.lua",
-    text = "  if not is_read then err.maybe_done = true end\n  return err\n", by = "  return err, is_read\n",
-  },
+    text = "  if not is_read then err.maybe_done = true end\n  return err\n", by = "  return err, is_read\n" },
 
   -- }======
 
   -- {====== Leases ======
 
-  {
-    name = "lease-ends-early", breaks = "leases end after nine tenths of their time",
-    file = "csrc/store/lease.c", text = "return now + ttl * 1000;", by = "return now + ttl * 900;",
-  },
-  {
-    name = "lease-ends-late", breaks = "leases end after a hundred times their time",
-    file = "csrc/store/lease.c", text = "return now + ttl * 1000;", by = "return now + ttl * 100000;",
-  },
-  {
-    name = "renewal-lost", breaks = "a lease that is renewed ends as if it were not",
-    file = "csrc/store/lessor.c", text = "  kw_leases_renew(&store->leases, lease, now);\n", by = "",
-  },
-  {
-    name = "lease-keeps-key", breaks = "a key that has another lease by now ends with the one before, too",
-    file = "csrc/store/write.c",
-    text = "    kw_lease_detach(&store->leases, old, history);\n",
-    by = "    if (to == 0) kw_lease_detach(&store->leases, old, history);\n",
-  },
-  {
-    name = "renewal-counts-from-answer", breaks = "a client believes in a lease longer than the server",
-    file = "lua/keywatch/client/keeper.lua",
-    text = "kept.ttl, kept.deadline = ttl, kept.sent + ttl\n",
-    by = "kept.ttl, kept.deadline = ttl, driver.get().now() + ttl\n",
-  },
+  { name = "lease-ends-early", breaks = "leases end after nine tenths of their time", file = "csrc/store/lease.c",
+    text = "return now + ttl * 1000;", by = "return now + ttl * 900;" },
+  { name = "lease-ends-late", breaks = "leases end after a hundred times their time", file = "csrc/store/lease.c",
+    text = "return now + ttl * 1000;", by = "return now + ttl * 100000;" },
+  { name = "renewal-lost", breaks = "a lease that is renewed ends as if it were not", file = "csrc/store/lessor.c",
+    text = "  kw_leases_renew(&store->leases, lease, now);\n", by = "" },
+  { name = "lease-keeps-key", breaks = "a key that has another lease by now ends with the one before, too",
+    file = "csrc/store/write.c", text = "    kw_lease_detach(&store->leases, old, history);\n",
+    by = "    if (to == 0) kw_lease_detach(&store->leases, old, history);\n" },
+  { name = "renewal-counts-from-answer", breaks = "a client believes in a lease longer than the server",
+    file = "lua/keywatch/client/keeper.lua", text = "kept.ttl, kept.deadline = ttl, kept.sent + ttl\n",
+    by = "kept.ttl, kept.deadline = ttl, driver.get().now() + ttl\n" },
 
   -- }======
 
   -- {====== Watches ======
 
-  {
-    name = "wake-up-lost", breaks = "a watcher whose reader was slow waits for ever",
-    file = "csrc/watch/hub.c",
-    text = "  if (outlet->blocked.first != NULL) kw_watcher_unblock(outlet);\n", by = "",
-  },
-  {
-    name = "lagging-skips", breaks = "a watcher that could not be told goes on one revision late",
-    file = "csrc/watch/walk.c",
-    text = "if (watcher->next_rev < rev) watcher->next_rev = rev;",
-    by = "if (watcher->next_rev <= rev) watcher->next_rev = rev + 1;",
-  },
-  {
-    name = "resumed-early", breaks = "a watch is told the last revision again after its connection was cut",
+  { name = "wake-up-lost", breaks = "a watcher whose reader was slow waits for ever", file = "csrc/watch/hub.c",
+    text = "  if (outlet->blocked.first != NULL) kw_watcher_unblock(outlet);\n", by = "" },
+  { name = "lagging-skips", breaks = "a watcher that could not be told goes on one revision late",
+    file = "csrc/watch/walk.c", text = "if (watcher->next_rev < rev) watcher->next_rev = rev;",
+    by = "if (watcher->next_rev <= rev) watcher->next_rev = rev + 1;" },
+  { name = "resumed-early", breaks = "a watch is told the last revision again after its connection was cut",
     file = "csrc/rpc/subscription.c",
     text = "  sub->unfinished = sub->torn = 0;\n  if (last >= sub->next) sub->next = last + 1;\n",
-    by = "  sub->unfinished = sub->torn = 0;\n  if (last >= sub->next) sub->next = last;\n",
-  },
-  {
-    name = "revision-split", breaks = "a client hands out a revision in parts, as it comes",
-    file = "csrc/rpc/watch_call.c",
-    text = "bool has_more = found->fields.fragment;", by = "bool has_more = false;",
-  },
-  {
-    name = "events-reordered", breaks = "the events of a batch come in another order",
-    file = "csrc/watch/walk.c",
+    by = "  sub->unfinished = sub->torn = 0;\n  if (last >= sub->next) sub->next = last;\n" },
+  { name = "revision-split", breaks = "a client hands out a revision in parts, as it comes",
+    file = "csrc/rpc/watch_call.c", text = "bool has_more = found->fields.fragment;", by = "bool has_more = false;" },
+  { name = "events-reordered", breaks = "the events of a batch come in another order", file = "csrc/watch/walk.c",
     text = "for (uint32_t i = 0; i < pending->n; i++) {\n    kw_event event",
-    by = "for (uint32_t i = pending->n; i-- > 0;) {\n    kw_event event",
-  },
-  {
-    name = "progress-ahead", breaks = "progress overtakes events that a watcher was not told",
-    file = "csrc/watch/progress.c",
-    text = "if (watcher->state != KW_WATCHER_SYNCED || hub->is_behind) return false;",
-    by = "if (watcher->state == KW_WATCHER_FAILED) return false;",
-  },
-  {
-    name = "progress-of-all-ahead", breaks = "progress of a whole call overtakes events of one of its watchers",
+    by = "for (uint32_t i = pending->n; i-- > 0;) {\n    kw_event event" },
+  { name = "progress-ahead", breaks = "progress overtakes events that a watcher was not told",
+    file = "csrc/watch/progress.c", text = "if (watcher->state != KW_WATCHER_SYNCED || hub->is_behind) return false;",
+    by = "if (watcher->state == KW_WATCHER_FAILED) return false;" },
+  { name = "progress-of-all-ahead", breaks = "progress of a whole call overtakes events of one of its watchers",
     file = "csrc/watch/progress.c",
     text = "if (n == 0 || outlet->n_synced < n || hub->is_behind || has_early(hub, outlet)) return false;",
-    by = "if (n == 0 || has_early(hub, outlet)) return false;",
-  },
-  {
-    name = "gap-untold", breaks = "a watcher whose history was compacted goes on as if nothing were missing",
-    file = "csrc/watch/catch_up.c",
-    text = "if (watcher->next_rev < first_event) {", by = "if (watcher->next_rev < 0) {",
-  },
-  {
-    name = "resumed-late", breaks = "a watch goes on one revision late after its connection was cut",
+    by = "if (n == 0 || has_early(hub, outlet)) return false;" },
+  { name = "gap-untold", breaks = "a watcher whose history was compacted goes on as if nothing were missing",
+    file = "csrc/watch/catch_up.c", text = "if (watcher->next_rev < first_event) {",
+    by = "if (watcher->next_rev < 0) {" },
+  { name = "resumed-late", breaks = "a watch goes on one revision late after its connection was cut",
     file = "csrc/rpc/watch_call.c",
     text = "int64_t start = sub->overlaps && sub->next > 1 ? sub->next - 1 : sub->next;",
-    by = "int64_t start = sub->was_created ? sub->next + 1 : sub->next;",
-  },
-  {
-    name = "prev-of-now", breaks = "a watch with prev_kv is told the kv of an older revision",
-    file = "csrc/watch/walk.c",
-    text = "kw_keyvalue_key(event->record), event->revision, compacted);",
-    by = "kw_keyvalue_key(event->record), event->revision - 1, compacted);",
-  },
+    by = "int64_t start = sub->was_created ? sub->next + 1 : sub->next;" },
+  { name = "prev-of-now", breaks = "a watch with prev_kv is told the kv of an older revision",
+    file = "csrc/watch/walk.c", text = "kw_keyvalue_key(event->record), event->revision, compacted);",
+    by = "kw_keyvalue_key(event->record), event->revision - 1, compacted);" },
 
   -- }======
 
   -- {====== Caches, informers, queues ======
 
-  {
-    name = "cache-without-diff", breaks = "keys that were deleted while a cache had no connection stay in it",
+  { name = "cache-without-diff", breaks = "keys that were deleted while a cache had no connection stay in it",
     file = "csrc/store/replica.c",
-    text = "if (!push(fill, fill->rev, DELETE, (int64_t)(intptr_t)history)) return KW_ERR_NO_MEMORY;", by = "",
-  },
-  {
-    name = "table-forgotten", breaks = "a table whose watch is behind is not stepped until something else comes",
-    file = "lua/keywatch/cache/table.lua",
-    text = "elseif filled == false and not select(3, watch.core:backlog()) then", by = "elseif filled == false then",
-  },
-  {
-    name = "coalesced-delete-lost", breaks = "a handler that coalesces is not told that an object has gone",
-    file = "lua/keywatch/cache/handler.lua",
-    text = "if record and not record.create then unlink(self, record) end",
-    by = "if record then unlink(self, record) end",
-  },
-  {
-    name = "coalesced-state-old", breaks = "a handler that coalesces is told the object of before",
+    text = "if (!push(fill, fill->rev, DELETE, (int64_t)(intptr_t)history)) return KW_ERR_NO_MEMORY;", by = "" },
+  { name = "table-forgotten", breaks = "a table whose watch is behind is not stepped until something else comes",
+    file = "lua/keywatch/cache/table.lua", text = "elseif filled == false and not select(3, watch.core:backlog()) then",
+    by = "elseif filled == false then" },
+  { name = "coalesced-delete-lost", breaks = "a handler that coalesces is not told that an object has gone",
+    file = "lua/keywatch/cache/handler.lua", text = "if record and not record.create then unlink(self, record) end",
+    by = "if record then unlink(self, record) end" },
+  { name = "coalesced-state-old", breaks = "a handler that coalesces is told the object of before",
     file = "lua/keywatch/cache/handler.lua",
     text = [[now = new_event("modified", key, indexer.objects[slot], record.told, indexer.revisions[slot], create)]],
-    by = [[now = new_event("modified", key, record.told, record.told, indexer.revisions[slot], create)]],
-  },
-  {
-    name = "key-handed-out-twice", breaks = "a key that a worker has is handed to another one",
+    by = [[now = new_event("modified", key, record.told, record.told, indexer.revisions[slot], create)]] },
+  { name = "key-handed-out-twice", breaks = "a key that a worker has is handed to another one",
     file = "lua/keywatch/controller/work_queue.lua",
     text = "  elseif self.taken[item] then\n    local before = self.again[item]",
-    by = "  elseif self.taken[item] and lane.priority ~= 0 then\n    local before = self.again[item]",
-  },
-  {
-    name = "dirty-key-forgotten", breaks = "a key that is added while a worker has it is not worked on again",
+    by = "  elseif self.taken[item] and lane.priority ~= 0 then\n    local before = self.again[item]" },
+  { name = "dirty-key-forgotten", breaks = "a key that is added while a worker has it is not worked on again",
     file = "lua/keywatch/controller/work_queue.lua",
     text = "if not before or priority > before then self.again[item] = priority end",
-    by = "if before and priority > before then self.again[item] = priority end",
-  },
+    by = "if before and priority > before then self.again[item] = priority end" },
 
   -- }======
 
   -- {====== Locks and elections ======
 
-  {
-    name = "fence-unlocked", breaks = "the writes of a fence do not look whether the lock is held",
-    file = "lua/keywatch/concurrency/fence.lua",
-    text = "compare = { { key = key, create_revision = revision } },",
-    by = "compare = {},",
-  },
-  {
-    name = "lock-given-twice", breaks = "a lock is taken though the key just before is still there",
-    file = "lua/keywatch/concurrency/place.lua",
-    text = "max_create_revision = created - 1,", by = "max_create_revision = created - 2,",
-  },
-  {
-    name = "session-kept", breaks = "a session goes on after its lease was lost",
-    file = "lua/keywatch/concurrency/session.lua",
-    text = "  return lease.failure(self.lease)\n", by = "  return nil\n",
-  },
+  { name = "fence-unlocked", breaks = "the writes of a fence do not look whether the lock is held",
+    file = "lua/keywatch/concurrency/fence.lua", text = "compare = { { key = key, create_revision = revision } },",
+    by = "compare = {}," },
+  { name = "lock-given-twice", breaks = "a lock is taken though the key just before is still there",
+    file = "lua/keywatch/concurrency/place.lua", text = "max_create_revision = created - 1,",
+    by = "max_create_revision = created - 2," },
+  { name = "session-kept", breaks = "a session goes on after its lease was lost",
+    file = "lua/keywatch/concurrency/session.lua", text = "  return lease.failure(self.lease)\n",
+    by = "  return nil\n" },
 
   -- }======
 }

@@ -3,6 +3,8 @@
 -- A command is a line, a list of its name and arguments as Lua writes them; its answer is a line too. While a spec
 -- waits for an answer nothing else in it goes on, unless it gives a function that turns what must.
 
+local literal = require "keywatch.support.literal"
+
 local uv = require "spec.support.luv"
 
 local process = require "spec.support.process"
@@ -11,47 +13,13 @@ local vm = require "spec.support.vm"
 local SECONDS = 60   -- after which a command that waits for something gives up
 local PATIENCE = 90  -- seconds without an answer, after which the program is taken for one that hangs
 local POLL_MS = 1    -- between two turns of what the spec wants turned
-local MAX_EXACT = 2 ^ 53
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
-local load_text = rawget(_G, "loadstring") or load
 
 local remote = {}
 
--- {====== Values in a line ======
-
-local write
-
-local function write_number(n)
-  if n == math.floor(n) and math.abs(n) <= MAX_EXACT then return ("%.0f"):format(n) end
-  return math.type and math.type(n) == "integer" and ("0x%x"):format(n) or ("%.17g"):format(n)
-end
-
-local function write_table(t)
-  local list, n = {}, 0
-  for i, v in ipairs(t) do
-    list[i], n = write(v), i
-  end
-  for k, v in pairs(t) do
-    local is_listed = type(k) == "number" and k >= 1 and k <= n and k == math.floor(k)
-    if not is_listed then list[#list + 1] = ("[%s]=%s"):format(write(k), write(v)) end
-  end
-  return "{" .. table.concat(list, ",") .. "}"
-end
-
-function write(v)
-  if type(v) == "table" then return write_table(v) end
-  if type(v) == "number" then return write_number(v) end
-  if type(v) == "string" then return (("%q"):format(v):gsub("\\\n", "\\n")) end
-  if type(v) == "boolean" or v == nil then return tostring(v) end
-  error("no value for another process: " .. tostring(v))
-end
-
-local function read(text)
-  return assert(load_text("return " .. text))()
-end
-
--- }======
+--- A value as a literal that takes one line.
+local function write(value) return (literal.write(value):gsub("\\\n", "\\n")) end
 
 -- {====== The spec's side ======
 
@@ -78,7 +46,7 @@ local function take_answers(self)
   local text, at = self.process:stdout(), 1
   for stop in text:gmatch("()\n") do
     self.n_answered = self.n_answered + 1
-    self.answers[self.n_answered] = read(text:sub(at, stop - 1))
+    self.answers[self.n_answered] = literal.read(text:sub(at, stop - 1))
     at = stop + 1
   end
   if at > 1 then out.chunks = { text:sub(at) } end
@@ -133,7 +101,7 @@ local function read_commands(list)
     if not chunk then os.exit(0) end
     local at = 1
     for stop in chunk:gmatch("()\n") do
-      list[#list + 1] = read(table.concat(parts) .. chunk:sub(at, stop - 1))
+      list[#list + 1] = literal.read(table.concat(parts) .. chunk:sub(at, stop - 1))
       parts, at = {}, stop + 1
     end
     parts[#parts + 1] = chunk:sub(at)
