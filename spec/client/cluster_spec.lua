@@ -833,16 +833,12 @@ describe("the hook on_call", function()
   end)
 
   it("does not keep its client: one that is forgotten is closed", function()
-    local peer, transports = member(), setmetatable({}, { __mode = "v" })
-    keywatch.run(function() -- a task has a stack of its own, which is forgotten, too
+    local peer = member()
+    network.await_forgotten(function()
       local client
       client = keywatch.connect(peer.url, { on_call = function() return client end })
       assert(client:get("k"))
-      transports[1] = client.transport
-    end)
-    await(function()
-      collectgarbage()
-      return not transports[1] or transports[1].is_closed
+      return client.transport
     end)
   end)
 end)

@@ -19,13 +19,6 @@ local SEED, IS_FAST, PATIENCE, await = network.SEED, network.IS_FAST, network.PA
 local SHORT = 2 -- seconds: the shortest lease that servers grant
 local LONG = 600
 
---- Collects all garbage, and lets the loop close what finalizers have left.
-local function collect()
-  collectgarbage()
-  collectgarbage()
-  keywatch.sleep(0.001)
-end
-
 --- Checks that a lease is lost, or becomes so, and says why: in a text that begins so, if `why` is given.
 local function expect_lost(lease, why)
   local err = assert(lease:lost(PATIENCE))
@@ -136,7 +129,7 @@ describe("a kept lease of a client in virtual time #plain", function() -- there 
     local _, lost, err = task:join()
     assert.same({ nil, "closed" }, { lost, err.code })
     await(function()
-      collect()
+      collectgarbage()
       keywatch.sleep(SHORT)
       return code(direct:lease_by_id(id):remaining()) == "lease_not_found"
         and code(direct:lease_by_id(orphan.id):remaining()) == "lease_not_found"
@@ -569,22 +562,16 @@ describe("a client that keeps leases #slow", function()
 
   it("is held by its leases, and closed when both are dropped", function()
     local peer = start "for request in stream.receive, stream do stream:message { ID = request.ID, TTL = 1000 } end"
-    local transports = setmetatable({}, { __mode = "v" })
-    local lease
-    do
+    network.await_forgotten(function()
       local client = keywatch.connect(peer.url)
-      lease = client:lease(LONG, { id = 5 }):keep()
-      transports[1] = client.transport
-    end
-    for _ = 1, 3 do
-      collect()
-      hurry(lease)
-      await_renewal(lease)
-    end
-    lease = nil -- luacheck: ignore 311
-    await(function()
-      collect()
-      return not transports[1] or transports[1].is_closed
+      local lease, transport = client:lease(LONG, { id = 5 }):keep(), client.transport
+      client = nil -- luacheck: ignore 311
+      for _ = 1, 3 do
+        collectgarbage()
+        hurry(lease)
+        await_renewal(lease)
+      end
+      return transport
     end)
   end)
 end)

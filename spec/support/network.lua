@@ -54,6 +54,18 @@ function network.await(is_so)
   end
 end
 
+--- Runs use() in a task, and awaits that the transport that it returns is closed, or collected. The collector of LuaJIT
+-- sees what a call has left in its stack: whatever touches the transport has a stack of its own.
+function network.await_forgotten(use)
+  local transports = setmetatable({}, { __mode = "v" })
+  keywatch.run(function() transports[1] = use() end)
+  local function is_forgotten() return not transports[1] or transports[1].is_closed end
+  network.await(function()
+    collectgarbage()
+    return coroutine.wrap(is_forgotten)()
+  end)
+end
+
 --- Declares a test that runs fn at top level, and another one that runs fn in a task.
 function network.through_each_door(name, fn)
   busted.it(name .. ", at top level", fn)
