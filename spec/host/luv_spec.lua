@@ -20,11 +20,7 @@ local BEGIN = [[
   end
 ]]
 
---- Runs a program, which must end by itself and print what is expected.
-local function expect(printed, text)
-  local status, found = program.run(BEGIN .. text, 30)
-  assert.same({ 0, printed }, { status, (found:gsub("\t", " ")) })
-end
+local expect = program.expecting(BEGIN)
 
 describe("in luv's loop", function()
   it("a task that is spawned before the loop runs, runs in it", function()
@@ -451,11 +447,7 @@ describe("without luv's handles", function()
 end)
 
 describe("in luv's loop, after a fork", function()
-  local FORK = [[
-    local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-    local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-    local parent = uv.os_getpid()
-    io.stdout:setvbuf("no")
+  local expect_forking = program.expecting(BEGIN .. [[
     ticker:close()
     local function put(name)
       local server, client = serve(keywatch.open())
@@ -463,36 +455,29 @@ describe("in luv's loop, after a fork", function()
       client:close()
       server:close()
     end
-  ]]
+  ]], program.run_forking)
 
   it("the child can spawn, serve and run", function()
-    expect("spawned\nput 2\nin the loop 2\nparent 2\n", FORK .. [[
+    expect_forking("spawned\nput 2\nin the loop 2\nparent 2\n", [[
       keywatch.spawn(function() keywatch.sleep(0.01) put "parent" end)
       uv.run("nowait")
-      fork()
-      if uv.os_getpid() ~= parent then
+      child(function()
         keywatch.spawn(function() print "spawned" end)
         keywatch.run(put, "put")
         keywatch.spawn(put, "in the loop")
         uv.run()
-        os.exit(0)
-      end
-      wait()
+      end)
       uv.run()
     ]])
   end)
 
   it("the task that has forked goes on in luv's loop of the child", function()
-    expect("child 2\nparent 2\n", FORK .. [[
+    expect_forking("child 2\nparent 2\n", [[
+      local parent = uv.os_getpid()
       keywatch.spawn(function() keywatch.sleep(0.01) if uv.os_getpid() ~= parent then print "never" end end)
       keywatch.spawn(function()
         keywatch.sleep(0.001)
-        fork()
-        if uv.os_getpid() ~= parent then
-          put "child"
-          os.exit(0)
-        end
-        wait()
+        child(function() put "child" end)
         put "parent"
       end)
       uv.run()

@@ -29,10 +29,7 @@ local BEGIN = [[
   end
 ]]
 
-local function expect(printed, text)
-  local status, found = program.run(BEGIN .. text, 30)
-  assert.same({ 0, printed }, { status, (found:gsub("\t", " ")) })
-end
+local expect = program.expecting(BEGIN)
 
 describe("a loop of the program's", function()
   it("runs tasks that sleep", function()

@@ -26,13 +26,8 @@ local BEGIN = [[
   end
 ]]
 
-local function begin() return BEGIN:format(certificates.directory()) end
-
---- Runs a program, which must end by itself and print what is expected.
-local function expect(printed, text)
-  local status, found = program.run(begin() .. text, 30)
-  assert.same({ 0, printed }, { status, (found:gsub("\t", " ")) })
-end
+local begin = BEGIN:format(certificates.directory())
+local expect = program.expecting(begin)
 
 describe("TLS", function()
   it("works at top level", function()
@@ -145,7 +140,7 @@ describe("TLS", function()
   end)
 
   it("works inside of Neovim #once #peer", function()
-    local status, printed, errors = neovim.run(begin() .. [[
+    local status, printed, errors = neovim.run(begin .. [[
       vim.loop.new_timer():start(60000, 0, vim.schedule_wrap(function() vim.cmd "cquit" end))
       local server, client = serve { store = keywatch.open() }
       local threaded, second = serve { thread = true }
@@ -160,57 +155,35 @@ describe("TLS", function()
 end)
 
 describe("the connections of a program that forks", function()
-  local FORK = [[
-    local ffi = require "ffi"
-    ffi.cdef "int fork(void); int waitpid(int pid, int *status, int options); void _exit(int status);"
-    local function in_child(fn)
-      io.stdout:flush()
-      local pid = ffi.C.fork()
-      if pid == 0 then
-        local ok, err = pcall(fn)
-        if not ok then print(err) end
-        io.stdout:flush()
-        ffi.C._exit(0)
-      end
-      ffi.C.waitpid(pid, nil, 0)
-    end
-  ]]
+  local expect_forking = program.expecting(begin, program.run_forking)
 
-  if jit then -- the other VM has no way to call fork
-    it("are not disturbed by what the child does with its copies", function()
-      local endings = {
-        "client:close() server:close()",
-        "client, server, w = nil, nil, nil collectgarbage() collectgarbage()",
-        "pcall(client.get, client, 'a', { timeout = 0.01 })",
-        "os.exit(0, true)",
-        "os.exit(0)",
-      }
-      for _, finish in ipairs(endings) do
-        expect("1\n2\n3 100000 100000\n", FORK .. [[
-          local server, client = serve { store = keywatch.open() }
-          local w = assert(client:watch("k"))
-          client:put("k", "1")
-          print(w:next().value)
-          in_child(function() ]] .. finish .. [[ end)
-          client:put("k", "2")
-          print(w:next().value)
-          local seen = client:get("k").mod_revision
-          w:close()
-          local revision, a, b = work(client)
-          print(revision - seen + 2, a, b)
-        ]])
-      end
-    end)
-
-    it("are not those of the child, which makes its own", function()
-      expect("3 100000 100000\n4 100000 100000\n", FORK .. [[
-        local server, client = serve { thread = true }
-        client:put("a", "1")
-        in_child(function()
-          print(work(client))
-        end)
-        print(work(client))
+  for _, finish in ipairs {
+    "client:close() server:close()", "client, server, w = nil, nil, nil collectgarbage() collectgarbage()",
+    "pcall(client.get, client, 'a', { timeout = 0.01 })", "os.exit(0, true)", "os.exit(0)",
+  } do
+    it("are not disturbed by what the child does with its copies: " .. finish, function()
+      expect_forking("1\n2\n3 100000 100000\n", [[
+        local server, client = serve { store = keywatch.open() }
+        local w = assert(client:watch("k"))
+        client:put("k", "1")
+        print(w:next().value)
+        child(function() ]] .. finish .. [[ end)
+        client:put("k", "2")
+        print(w:next().value)
+        local seen = client:get("k").mod_revision
+        w:close()
+        local revision, a, b = work(client)
+        print(revision - seen + 2, a, b)
       ]])
     end)
   end
+
+  it("are not those of the child, which makes its own", function()
+    expect_forking("3 100000 100000\n4 100000 100000\n", [[
+      local server, client = serve { thread = true }
+      client:put("a", "1")
+      child(function() print(work(client)) end)
+      print(work(client))
+    ]])
+  end)
 end)

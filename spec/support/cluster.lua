@@ -12,6 +12,7 @@
 local uv = require "spec.support.luv"
 
 local directory = require "spec.support.directory"
+local http = require "spec.support.http"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
 local secure = require "spec.support.secure"
@@ -27,48 +28,29 @@ local meta = { __index = methods }
 
 -- {====== Asking members ======
 
---- Sends an HTTP request, and returns all that the member answers until it closes; nil if it does not.
-local function ask(port, request)
-  local socket, chunks, is_over, failure = uv.new_tcp(), {}, false, nil
-  local function fail(err)
-    is_over, failure = true, err
-  end
-  socket:connect("127.0.0.1", port, function(err)
-    if err then return fail(err) end
-    socket:read_start(function(read_error, chunk)
-      if read_error then return fail(read_error) end
-      if not chunk then is_over = true else chunks[#chunks + 1] = chunk end
-    end)
-    socket:write(request)
-  end)
-  local is_in_time = process.turn_until(function() return is_over end, ANSWER_SECONDS)
-  socket:close()
-  uv.run("nowait")
-  return is_in_time and not failure and table.concat(chunks) or nil
+--- Sends an HTTP request, and returns the body of the answer; nil if the member does not answer.
+local function ask(port, path, body)
+  local one = http.connect(port)
+  one:send(path, body)
+  local ok, answer = pcall(one.wait, one, ANSWER_SECONDS)
+  one:close()
+  return ok and answer and answer.body or nil
 end
 
 --- What a member says of itself: { member, leader }, two ids; 0 is nobody.
 local function status_of(member)
-  local answer = ask(member.port, "POST /v3/maintenance/status HTTP/1.1\r\nHost: member\r\nConnection: close\r\n"
-    .. "Content-Length: 2\r\n\r\n{}")
+  local answer = ask(member.port, "/v3/maintenance/status", "{}")
   if not answer then return nil end
   return { member = answer:match('"member_id":"(%d+)"'), leader = answer:match('"leader":"(%d+)"') or "0" }
 end
 
 --- Whether a member serves reads that its cluster has agreed on.
 local function is_healthy(member)
-  local answer = ask(member.port, "GET /health HTTP/1.1\r\nHost: member\r\nConnection: close\r\n\r\n")
+  local answer = ask(member.port, "/health")
   return answer ~= nil and answer:find('"health":"true"', 1, true) ~= nil
 end
 
-local function pass(milliseconds)
-  local is_over = false
-  local timer = uv.new_timer()
-  uv.update_time()
-  timer:start(milliseconds, 0, function() is_over = true end)
-  while not is_over do uv.run("once") end
-  timer:close()
-end
+local function pass(milliseconds) process.turn_until(function() return false end, milliseconds / 1000) end
 
 -- }======
 

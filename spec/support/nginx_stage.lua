@@ -177,13 +177,10 @@ end
 --- Calls a function again and again, until it returns a value that is true or nginx has ended. Returns the value.
 local function poll(self, holds)
   local found
-  local timer = uv.new_timer()
-  timer:start(POLL_MS, POLL_MS, function() end)
   process.turn_until(function()
     found = found or holds()
     return found or self.master.status
-  end, PATIENCE)
-  timer:close()
+  end, PATIENCE, POLL_MS)
   return found
 end
 

@@ -1,4 +1,5 @@
---- What the kernel says in /proc of other processes: their children, memory, processor time and connections.
+--- What the kernel says in /proc of processes: their children, memory, processor time, descriptors and connections. A
+-- process is named by its pid; this one is "self".
 
 local uv = require "spec.support.luv"
 
@@ -9,7 +10,7 @@ local CONNECTED = "03" -- of a unix socket
 
 --- The text of a file in /proc/PID; nil if the process has gone.
 local function text_of(pid, name)
-  local file = io.open(("/proc/%d/%s"):format(pid, name))
+  local file = io.open(("/proc/%s/%s"):format(pid, name))
   local text = file and file:read("*a")
   if file then file:close() end
   return text
@@ -36,14 +37,30 @@ function proc.title(pid)
   return ((text_of(pid, "cmdline") or ""):gsub("%z+$", ""))
 end
 
---- The memory of a process, in bytes.
-function proc.resident(pid)
-  return tonumber(assert(text_of(pid, "status"), "no such process"):match("VmRSS:%s*(%d+) kB")) * 1024
+--- Returns a function of a pid: a size in /proc/PID/status, in bytes.
+local function size_of(name)
+  return function(pid)
+    return tonumber(assert(text_of(pid, "status"), "no such process"):match(name .. ":%s*(%d+) kB")) * 1024
+  end
 end
 
---- The memory of a process that belongs to no file, in bytes.
-function proc.anonymous(pid)
-  return tonumber(assert(text_of(pid, "status"), "no such process"):match("RssAnon:%s*(%d+) kB")) * 1024
+--- The memory of a process now; the most that it had since reset_peak; and what of it belongs to no file.
+proc.resident, proc.peak, proc.anonymous = size_of("VmRSS"), size_of("VmHWM"), size_of("RssAnon")
+
+function proc.reset_peak(pid)
+  local file = assert(io.open(("/proc/%s/clear_refs"):format(pid), "w"))
+  file:write("5")
+  file:close()
+end
+
+--- How many descriptors a process has open, of all or of those below a number.
+function proc.descriptors(pid, below)
+  local n = 0
+  local entries = assert(uv.fs_scandir(("/proc/%s/fd"):format(pid)))
+  for name in uv.fs_scandir_next, entries do
+    if tonumber(name) < (below or math.huge) then n = n + 1 end
+  end
+  return n
 end
 
 --- The processor time of a process's first thread, in seconds, to the nanosecond.

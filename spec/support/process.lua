@@ -28,14 +28,17 @@ local function environment(extra)
   return list
 end
 
---- Turns the loop until a condition holds; returns false if it took too long.
-function process.turn_until(holds, seconds)
+--- Turns the loop until a condition holds; returns false if it took too long. Of what no event tells, one looks again
+-- after `poll_ms`.
+function process.turn_until(holds, seconds, poll_ms)
   local is_late = false
-  local timer = uv.new_timer()
+  local timer, poll = uv.new_timer(), poll_ms and uv.new_timer()
+  if poll then poll:start(poll_ms, poll_ms, function() end) end
   uv.update_time() -- nobody may have turned the loop for long
   timer:start((seconds or SECONDS) * 1000, 0, function() is_late = true end)
   while not holds() and not is_late do uv.run("once") end
   timer:close()
+  if poll then poll:close() end
   uv.run("nowait")
   return holds()
 end

@@ -2,6 +2,8 @@
 --
 -- The interpreter runs under the same sanitizers, but may leave memory behind: a program need not clean up to end.
 
+local busted = require "busted"
+
 local vm = require "spec.support.vm"
 
 local SECONDS = 120 -- after which a program is taken for one that never ends
@@ -46,6 +48,15 @@ local function printed_by(text, seconds)
   return printed
 end
 
+--- Returns a function (printed, text), for tests: it runs a program that begins with another text, and expects that the
+-- program ends by itself, and has printed that, with spaces for tabs.
+local function expecting(begin, runner)
+  return function(expected, text)
+    local status, printed = (runner or run)(begin .. text, 30)
+    busted.assert.same({ 0, expected }, { status, (printed:gsub("\t", " ")) })
+  end
+end
+
 --- What a program that forks begins with.
 local FORKING = [[
   local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
@@ -66,4 +77,4 @@ local FORKING = [[
 -- its end.
 local function run_forking(text, seconds) return run(FORKING .. text, seconds) end
 
-return { run = run, printed_by = printed_by, run_forking = run_forking }
+return { run = run, printed_by = printed_by, expecting = expecting, run_forking = run_forking }

@@ -5,10 +5,10 @@
 
 local frame = require "spec.support.frame"
 local h2 = require "spec.support.h2"
+local process = require "spec.support.process"
 local tls_stream = require "spec.support.tls_stream"
 local uv = require "spec.support.luv"
 
-local SECONDS = 120 -- after which what is waited for is taken for something that never comes
 local POLL_MS = 10 -- between two looks at what no event tells of
 local MAX_WINDOW = 2 ^ 31 - 1
 local DEFAULT_WINDOW = 65535
@@ -56,13 +56,8 @@ end
 
 --- Turns the loop until something is so.
 function raw.turn_until(is_so, what)
-  local stop = uv.hrtime() + SECONDS * 1e9
-  local timer = uv.new_timer()
-  timer:start(POLL_MS, POLL_MS, function() end)
-  while not is_so() and uv.hrtime() < stop do uv.run("once") end
-  timer:close()
-  uv.run("nowait")
-  if not is_so() then error("what was waited for has not come: " .. (what or "?"), 2) end
+  if process.turn_until(is_so, nil, POLL_MS) then return end
+  error("what was waited for has not come: " .. (what or "?"), 2)
 end
 
 local turn_until = raw.turn_until

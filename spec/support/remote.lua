@@ -54,14 +54,11 @@ end
 
 --- Waits for an answer.
 local function await(self, number, turn)
-  local timer = turn and uv.new_timer()
-  if timer then timer:start(POLL_MS, POLL_MS, function() end) end
   process.turn_until(function()
     if turn then turn() end
     take_answers(self)
     return self.answers[number] or self.process.out.is_over and self.process.err.is_over
-  end, PATIENCE)
-  if timer then timer:close() end
+  end, PATIENCE, turn and POLL_MS)
   local answer = self.answers[number]
   self.answers[number] = nil
   return answer or error("no answer from " .. self.process:transcript(), 0)

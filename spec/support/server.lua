@@ -6,6 +6,7 @@
 local uv = require "spec.support.luv"
 
 local directory = require "spec.support.directory"
+local proc = require "spec.support.proc"
 local process = require "spec.support.process"
 local secure = require "spec.support.secure"
 local vm = require "spec.support.vm"
@@ -124,33 +125,11 @@ function server:is_running()
   return self.process.status == nil
 end
 
---- A size in /proc/PID/status, in bytes.
-local function size_of(self, name)
-  local file = assert(io.open(("/proc/%d/status"):format(self.pid)))
-  local text = file:read("*a")
-  file:close()
-  return tonumber(text:match(name .. ":%s*(%d+) kB")) * 1024
-end
-
---- Its memory now, and the most that it had since reset_peak, in bytes.
-function server:resident() return size_of(self, "VmRSS") end
-function server:peak() return size_of(self, "VmHWM") end
-
-function server:reset_peak()
-  local file = assert(io.open(("/proc/%d/clear_refs"):format(self.pid), "w"))
-  file:write("5")
-  file:close()
-end
-
---- How many descriptors it has open, of all or of those below a number.
-function server:descriptors(below)
-  local n = 0
-  local entries = assert(uv.fs_scandir(("/proc/%d/fd"):format(self.pid)))
-  for name in uv.fs_scandir_next, entries do
-    if tonumber(name) < (below or math.huge) then n = n + 1 end
-  end
-  return n
-end
+--- Its memory now, and the most that it had since reset_peak, in bytes; and its open descriptors.
+function server:resident() return proc.resident(self.pid) end
+function server:peak() return proc.peak(self.pid) end
+function server:reset_peak() proc.reset_peak(self.pid) end
+function server:descriptors(below) return proc.descriptors(self.pid, below) end
 
 --- Connects, sends a text and nothing more, and waits until the server has closed the connection.
 function server:say(text)
