@@ -711,9 +711,7 @@ describe("a call", function()
 end)
 
 describe("server:mount", function()
-  local function answer_with(text)
-    return function() return text end
-  end
+  local function answer_with(text) return function() return text end end
 
   it("adds a service, which others do not know", function()
     server:mount("a.B", { C = answer_with("c") })

@@ -25,9 +25,7 @@ describe("sha1", function()
     assert.equal("a46a78ce57be98ffe216f6fc0c6c691b40b965bc", hex(core.sha1(table.concat(all))))
   end)
 
-  it("wants bytes", function()
-    assert.has_error(function() core.sha1(7) end)
-  end)
+  it("wants bytes", function() assert.has_error(function() core.sha1(7) end) end)
 end)
 
 describe("an identity", function()

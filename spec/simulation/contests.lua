@@ -13,14 +13,10 @@ function contests.value(tag, number, held)
 end
 
 --- The number in such a text; 0 if there is none.
-function contests.number_in(kv)
-  return kv and tonumber(kv.value:match("^%S+ (%d+)")) or 0
-end
+function contests.number_in(kv) return kv and tonumber(kv.value:match("^%S+ (%d+)")) or 0 end
 
 --- A follower of a contest through the history.
-function contests.follow(prefix)
-  return { prefix = prefix, candidates = {} }
-end
+function contests.follow(prefix) return { prefix = prefix, candidates = {} } end
 
 --- Takes the events of one revision.
 function contests.step(follower, events)
@@ -59,9 +55,7 @@ function contests.judge(world, history, prefix, counter)
           world:object("%s at %d counts to %s after %d", tag, revision, counted, number)
         end
         number, n = tonumber(counted), n + 1
-        if last ~= key .. created then
-          last, changes = key .. created, changes + 1
-        end
+        if last ~= key .. created then last, changes = key .. created, changes + 1 end
       end
     end
   end)

@@ -9,9 +9,7 @@ local history_methods = {}
 local history_mt = { __index = history_methods }
 
 --- The tag in a value: its first word.
-local function tag_of(value)
-  return value and value:match("^%S+")
-end
+local function tag_of(value) return value and value:match("^%S+") end
 
 local function new(first)
   return setmetatable({

@@ -8,9 +8,7 @@ local PREFIX = "/a/"
 local ACCOUNTS = 5
 local LEVELS = { "serializable_snapshot", "serializable", "repeatable_reads" }
 
-local function amount_of(kv)
-  return kv and tonumber(kv.value:match("^%S+ (-?%d+)$")) or 0
-end
+local function amount_of(kv) return kv and tonumber(kv.value:match("^%S+ (-?%d+)$")) or 0 end
 
 local function transfer(world, records)
   local random = world.random

@@ -63,9 +63,7 @@ local function keep_port()
   return keeper, keeper:getsockname().port
 end
 
-local function plain_url_of(port)
-  return "http://127.0.0.1:" .. port
-end
+local function plain_url_of(port) return "http://127.0.0.1:" .. port end
 
 --- Gives a member the ports of its clients: `port`, at which this file asks it, and that of `url`. They are one, unless
 -- the clients speak TLS, which this file does not.

@@ -12,9 +12,7 @@ local function start_in(variables, ...)
   return process.start({ vm.interpreter, luv.cwd() .. "/bin/keywatch", ... }, options), options.cwd
 end
 
-local function start(...)
-  return start_in({}, ...)
-end
+local function start(...) return start_in({}, ...) end
 
 --- Waits until a server serves; the URLs that it serves on.
 local function wait_until_ready(server)

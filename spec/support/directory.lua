@@ -33,14 +33,10 @@ local function make_in(parent)
 end
 
 --- A new one, with nothing in it.
-function directory.new()
-  return make_in(is_directory(MEMORY) and MEMORY or ELSEWHERE)
-end
+function directory.new() return make_in(is_directory(MEMORY) and MEMORY or ELSEWHERE) end
 
 --- The same, where a program's temporary files are: on the disk of most machines.
-function directory.new_elsewhere()
-  return make_in(ELSEWHERE)
-end
+function directory.new_elsewhere() return make_in(ELSEWHERE) end
 
 --- Opens a store in one, whose time is moved by hand.
 function directory.open(path, options)
@@ -66,8 +62,6 @@ function directory.list(path)
 end
 
 --- The bytes of a file.
-function directory.size(path)
-  return assert(uv.fs_stat(path)).size
-end
+function directory.size(path) return assert(uv.fs_stat(path)).size end
 
 return directory

@@ -9,9 +9,7 @@ local document = {}
 document.__index = document
 
 --- The target that GitHub makes of a heading.
-local function anchor_of(heading)
-  return (heading:lower():gsub("[^%w%s_-]", ""):gsub("%s", "-"))
-end
+local function anchor_of(heading) return (heading:lower():gsub("[^%w%s_-]", ""):gsub("%s", "-")) end
 
 local function add_block(self, language, section, first)
   local block = { language = language, section = section, first = first, last = nil, output = nil }
@@ -72,9 +70,7 @@ function document:prose()
 end
 
 --- A text with one blank in place of any white space.
-function document.one_blank(text)
-  return (text:gsub("%s+", " "):gsub("^ ", ""):gsub(" $", ""))
-end
+function document.one_blank(text) return (text:gsub("%s+", " "):gsub("^ ", ""):gsub(" $", "")) end
 
 --- The rows of all tables in a section, without their heads, as lists of cells.
 function document:rows_of(section)

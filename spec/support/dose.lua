@@ -9,9 +9,7 @@ local dose = {
 }
 
 --- How often something is done: `small` is the number below 1, `usual` the one at 1.
-function dose.of(small, usual)
-  return dose.is_small and small or math.ceil(usual * dose.factor)
-end
+function dose.of(small, usual) return dose.is_small and small or math.ceil(usual * dose.factor) end
 
 --- The same for what grows as this becomes less: how far it is from one that is tried to the next.
 function dose.stride(small, usual)

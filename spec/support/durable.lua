@@ -69,9 +69,7 @@ function methods:ask(step)
 end
 
 --- Tells the model of a step that is known to have been done.
-function methods:assume(step)
-  act(self.model, step)
-end
+function methods:assume(step) act(self.model, step) end
 
 local function names_of(armed)
   local list = {}

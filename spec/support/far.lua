@@ -119,9 +119,7 @@ for name, place in pairs(OPTIONS) do
 end
 
 --- The keeper is that of the store: leases are renewed by themselves, and their loss is known at once.
-function far_methods:lease_keeper()
-  return self.store:lease_keeper()
-end
+function far_methods:lease_keeper() return self.store:lease_keeper() end
 
 far_methods.lease = lease.grant
 far_methods.lease_by_id = lease.by_id

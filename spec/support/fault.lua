@@ -95,9 +95,7 @@ function methods:strike_every(file, plan)
   assert(program:stdout():find("done %d+\n"), program:transcript())
 end
 
-function methods:remove()
-  shell.must("rm -rf " .. self.base)
-end
+function methods:remove() shell.must("rm -rf " .. self.base) end
 
 fault.new = new
 fault.for_each_test = for_each_test

@@ -23,9 +23,7 @@ function fault_plan.set(control, line)
 end
 
 --- Returns true if the plan has struck since the last time.
-function fault_plan.has_struck(control)
-  return os.remove(control .. ".struck") ~= nil
-end
+function fault_plan.has_struck(control) return os.remove(control .. ".struck") ~= nil end
 
 --- Returns what was struck since the last time: `path`, the call's file; `at`, where the call has begun to write, or
 -- -1; `part`, what the call is a part of; and `reused`, see fault.c. Nil if nothing was struck.

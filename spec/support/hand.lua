@@ -39,9 +39,7 @@ function on.window(self, frame)
   self.windows[frame.id] = (self.windows[frame.id] or 0) + h2.unpack_at(frame.payload, 1, 4)
 end
 
-function on.reset(self, frame)
-  self.resets[frame.id] = h2.unpack_at(frame.payload, 1, 4)
-end
+function on.reset(self, frame) self.resets[frame.id] = h2.unpack_at(frame.payload, 1, 4) end
 
 function on.ping(self, frame)
   if frame.flags % 2 == 0 then self.pings = self.pings + 1 end
@@ -122,9 +120,7 @@ function hand.events(id, revisions, more)
 end
 
 --- Of one watch, or of all, for -1.
-function hand.progress(id, revision)
-  return { header = hand.header(revision), watch_id = id }
-end
+function hand.progress(id, revision) return { header = hand.header(revision), watch_id = id } end
 
 function hand.canceled(id, more)
   local answer = { header = hand.header(1), watch_id = id, canceled = true }

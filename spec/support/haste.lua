@@ -13,8 +13,6 @@ function haste.begin()
   end)
 end
 
-function haste.stop()
-  rawset(math, "random", random)
-end
+function haste.stop() rawset(math, "random", random) end
 
 return haste

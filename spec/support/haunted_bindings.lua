@@ -43,9 +43,7 @@ case("store:try_range", of("store", "k1"))
 case("store:open_read", function(w) return w.store, "k", { prefix = true } end)
 case("store:open_read", function(w) return w.store, "k", { prefix = true, revision = 1 } end)
 local function reading(opts, is_whole)
-  return function(w)
-    return w.store, {}, assert(w.store:open_read("k", opts)), is_whole
-  end
+  return function(w) return w.store, {}, assert(w.store:open_read("k", opts)), is_whole end
 end
 case("store:read_more", reading { prefix = true })
 case("store:read_more", reading({ prefix = true, sort_target = "value" }, true))

@@ -39,9 +39,7 @@ local function fill(store)
 end
 
 --- Returns what a watch has given, or raises why it has not: nothing comes, without an error, once it is closed.
-local function given(result, err)
-  return result or error(err or "the watch is closed", 0)
-end
+local function given(result, err) return result or error(err or "the watch is closed", 0) end
 
 --- Every event of a watch, until the one of the last key has come.
 local function read(w)

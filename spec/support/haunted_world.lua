@@ -101,9 +101,7 @@ function make.server(w)
   return server
 end
 
-function make.peer(w)
-  return assert((w.server:accept(NOW)))
-end
+function make.peer(w) return assert((w.server:accept(NOW))) end
 
 function make.client(w)
   local client = core.client("spec", nil, NOW)

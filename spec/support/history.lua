@@ -119,9 +119,7 @@ function methods:delete_fields()
   return self:span(fields)
 end
 
-function methods:get_fields(model)
-  return self:key(), { revision = self:revision(model) }
-end
+function methods:get_fields(model) return self:key(), { revision = self:revision(model) } end
 
 --- What range and each have in common.
 function methods:read_fields(model)

@@ -115,8 +115,6 @@ function of.lease_time_to_live(id, opts) return sparse { ID = id, keys = (opts o
 function of.leases() return {} end
 
 --- The message of a method's arguments.
-function message.of(verb, ...)
-  return of[verb](...)
-end
+function message.of(verb, ...) return of[verb](...) end
 
 return message

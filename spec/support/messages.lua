@@ -86,9 +86,7 @@ local bend_delete = {
   function(_, delete) delete.key, delete.range_end = "", "\0" end,
 }
 
-local function first_op(txn)
-  return txn.success and txn.success[1]
-end
+local function first_op(txn) return txn.success and txn.success[1] end
 
 local INNER = {
   request_range = KV .. "Range",
@@ -172,9 +170,7 @@ local oddities = {
 }
 
 --- One of those that come seldom.
-function methods:next_odd()
-  return self.random:pick(oddities)(self.random)
-end
+function methods:next_odd() return self.random:pick(oddities)(self.random) end
 
 --- The next request for servers that are in a state: of the face, or a call with a message.
 function methods:next(state)
@@ -200,9 +196,7 @@ local starts = {
   { 1, function() return int64.canonical("9223372036854775805") end },
 }
 
-function methods:start_revision(state)
-  return self.random:weighted(starts)(self.random, state)
-end
+function methods:start_revision(state) return self.random:weighted(starts)(self.random, state) end
 
 local ids = { 1, 2, 3, 7, 50, -4, 1000000 }
 

@@ -38,9 +38,7 @@ local function new(options)
   }, meta)
 end
 
-function methods:fail(code)
-  return nil, failure.new(code, self.compact_revision)
-end
+function methods:fail(code) return nil, failure.new(code, self.compact_revision) end
 
 -- Looking at history ---------------------------------------------------------------------------------------
 
@@ -63,13 +61,9 @@ function methods:kvs_at(revision, within)
   return kvs
 end
 
-function methods:kv_at(revision, key)
-  return self:kvs_at(revision, span.new(key, {}))[1]
-end
+function methods:kv_at(revision, key) return self:kvs_at(revision, span.new(key, {}))[1] end
 
-function methods:all_kvs()
-  return self:kvs_at(self.revision, everything)
-end
+function methods:all_kvs() return self:kvs_at(self.revision, everything) end
 
 --- The code of why there is no reading at a revision, or nil.
 function methods:unreadable(revision)
@@ -248,9 +242,7 @@ function methods:lease(ttl, options)
   return lease.grant(self, id, ttl)
 end
 
-function methods:lease_by_id(id)
-  return lease.new(self, int64.canonical(id))
-end
+function methods:lease_by_id(id) return lease.new(self, int64.canonical(id)) end
 
 function methods:leases()
   local ids = {}

@@ -92,9 +92,7 @@ local GLOBALS = {
 }
 
 --- A text in which each $word that there is a value for is replaced.
-local function fill(text, words)
-  return (text:gsub("%$(%l+)", words))
-end
+local function fill(text, words) return (text:gsub("%$(%l+)", words)) end
 
 --- The directives that load nginx's Lua module, where it is one that must be loaded.
 local function load_modules()
@@ -192,9 +190,7 @@ local function await(self, what, holds)
 end
 
 --- Waits until a function returns a value that is true, and returns the value. `what` names it in the error.
-function nginx_stage:await(what, holds)
-  return await(self, what, holds)
-end
+function nginx_stage:await(what, holds) return await(self, what, holds) end
 
 --- The pids of the workers that do not exit yet, in order.
 function nginx_stage:workers()
@@ -265,9 +261,7 @@ function nginx_stage:run()
 end
 
 --- Writes the files of a stage, and starts it.
-function nginx_stage.start(options)
-  return nginx_stage.new(options):run()
-end
+function nginx_stage.start(options) return nginx_stage.new(options):run() end
 
 -- What the texts of `said` begin with: `say` notes a line.
 local SAY = [[

@@ -111,8 +111,6 @@ function owners.await_keys(owner, prefix, n)
 end
 
 --- Declares a test that runs in a task.
-function owners.test(name, fn)
-  busted.it(name, function() keywatch.run(fn) end)
-end
+function owners.test(name, fn) busted.it(name, function() keywatch.run(fn) end) end
 
 return owners

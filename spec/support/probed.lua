@@ -9,9 +9,7 @@ local probed = {}
 function probed.get(what)
   if core.probe then return core.probe end
   busted.describe(what, function()
-    busted.it("cannot be looked at without a probe", function()
-      assert(core.probe == nil)
-    end)
+    busted.it("cannot be looked at without a probe", function() assert(core.probe == nil) end)
   end)
 end
 

@@ -33,9 +33,7 @@ function proc.children(pid)
 end
 
 --- The name that a process shows in lists of processes.
-function proc.title(pid)
-  return ((text_of(pid, "cmdline") or ""):gsub("%z+$", ""))
-end
+function proc.title(pid) return ((text_of(pid, "cmdline") or ""):gsub("%z+$", "")) end
 
 --- Returns a function of a pid: a size in /proc/PID/status, in bytes.
 local function size_of(name)

@@ -114,9 +114,7 @@ end
 function process:stdout() return text_of(self.out) end
 function process:stderr() return text_of(self.err) end
 
-local function is_over(self)
-  return self.status and self.out.is_over and self.err.is_over
-end
+local function is_over(self) return self.status and self.out.is_over and self.err.is_over end
 
 local function await(self, stream, pattern)
   local found
@@ -138,18 +136,12 @@ function process:expect(pattern) return await(self, self.out, pattern) end
 function process:expect_error(pattern) return await(self, self.err, pattern) end
 
 --- Gives it a text to read.
-function process:write(text)
-  self.input:write(text)
-end
+function process:write(text) self.input:write(text) end
 
 --- Ends what it reads.
-function process:finish_input()
-  self.input:shutdown()
-end
+function process:finish_input() self.input:shutdown() end
 
-function process:signal(name)
-  self.handle:kill(name)
-end
+function process:signal(name) self.handle:kill(name) end
 
 --- Waits for its end; returns its status.
 function process:wait(seconds)

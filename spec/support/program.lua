@@ -8,9 +8,7 @@ local vm = require "spec.support.vm"
 
 local SECONDS = 120 -- after which a program is taken for one that never ends
 
-local function quote(text)
-  return "'" .. text:gsub("'", "'\\''") .. "'"
-end
+local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
 local function write(text)
   local path = os.tmpname()

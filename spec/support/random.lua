@@ -24,14 +24,10 @@ function methods:between(low, high)
 end
 
 --- True once in `n` times.
-function methods:one_in(n)
-  return self:between(1, n) == 1
-end
+function methods:one_in(n) return self:between(1, n) == 1 end
 
 --- One of a list.
-function methods:pick(list)
-  return list[self:between(1, #list)]
-end
+function methods:pick(list) return list[self:between(1, #list)] end
 
 --- One of a list of { weight, value }.
 function methods:weighted(list)

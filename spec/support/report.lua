@@ -125,6 +125,4 @@ function handler.subscribe()
   busted.subscribe({ "suite", "end" }, on_suite_end)
 end
 
-return function()
-  return handler
-end
+return function() return handler end

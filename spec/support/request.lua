@@ -6,9 +6,7 @@ local show_scalar = require("spec.support.difference").show
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
-local function new(verb, ...)
-  return { verb = verb, n = select("#", ...), ... }
-end
+local function new(verb, ...) return { verb = verb, n = select("#", ...), ... } end
 
 -- Requests that are not plain method calls.
 local special = {}

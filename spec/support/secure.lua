@@ -29,9 +29,7 @@ function secure.url(address, is_tls)
 end
 
 --- The option `tls` of a client of such a server.
-function secure.tls(is_tls)
-  return (is_tls or secure.is_on) and { ca = secure.ca() } or nil
-end
+function secure.tls(is_tls) return (is_tls or secure.is_on) and { ca = secure.ca() } or nil end
 
 --- The flags of such a server, keywatch's or etcd's.
 function secure.flags(is_tls)

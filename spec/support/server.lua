@@ -32,14 +32,10 @@ local function free_ports()
   return first_port, second_port
 end
 
-local function address_of(port)
-  return "127.0.0.1:" .. port
-end
+local function address_of(port) return "127.0.0.1:" .. port end
 
 --- The URL by which clients come.
-local function url_of(options, port)
-  return secure.url(address_of(port), options.is_tls)
-end
+local function url_of(options, port) return secure.url(address_of(port), options.is_tls) end
 
 local function append(list, more)
   for _, item in ipairs(more) do list[#list + 1] = item end
@@ -117,13 +113,9 @@ function server.start(options)
 end
 
 --- What it has said so far.
-function server:log()
-  return self.process:stderr()
-end
+function server:log() return self.process:stderr() end
 
-function server:is_running()
-  return self.process.status == nil
-end
+function server:is_running() return self.process.status == nil end
 
 --- Its memory now, and the most that it had since reset_peak, in bytes; and its open descriptors.
 function server:resident() return proc.resident(self.pid) end

@@ -20,9 +20,7 @@ local function write(path, text)
   file:close()
 end
 
-local function quote(text)
-  return "'" .. text:gsub("'", "'\\''") .. "'"
-end
+local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
 --- A script that starts the keywatch of this run.
 local function write_keywatch(path)
@@ -89,9 +87,7 @@ function session:type(command)
   self:serve(arguments)
 end
 
-local function escape(text)
-  return (text:gsub("%p", "%%%0"))
-end
+local function escape(text) return (text:gsub("%p", "%%%0")) end
 
 local KILL = "kill $PID"
 

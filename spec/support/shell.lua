@@ -5,9 +5,7 @@ local shell = {}
 -- What a developer's shell has and the run has set must not reach a command that stands for a user's.
 local clean = "unset LUA_PATH LUA_CPATH LUAROCKS_CONFIG MAKEFLAGS MFLAGS MAKELEVEL\n"
 
-local function quote(text)
-  return "'" .. text:gsub("'", "'\\''") .. "'"
-end
+local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
 --- Runs a script up to its first failing command, without what is preloaded. Returns whether all went well, and what it
 -- printed.

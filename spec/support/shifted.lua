@@ -39,9 +39,7 @@ end
 
 local watch_mt = {}
 
-local function new_watch(real, base)
-  return setmetatable({ real = real, base = base }, watch_mt)
-end
+local function new_watch(real, base) return setmetatable({ real = real, base = base }, watch_mt) end
 
 local watch_methods = {}
 

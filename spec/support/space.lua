@@ -3,9 +3,7 @@
 
 local message = require("spec.support.model.hash").message
 
-local function size_in_use(store)
-  return store:status().db_size_in_use
-end
+local function size_in_use(store) return store:status().db_size_in_use end
 
 --- A measure for stores that keywatch.open makes.
 local function new(keywatch)
@@ -38,9 +36,7 @@ local function new(keywatch)
   end
 
   --- The size of a store that has these records and no others, and no leases.
-  function space.size(records)
-    return empty + space.cost(records)
-  end
+  function space.size(records) return empty + space.cost(records) end
 
   return space
 end

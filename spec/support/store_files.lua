@@ -9,9 +9,7 @@ local LAST_PAGE, TRANSACTION = 136, 144 -- offsets of these numbers in a meta pa
 
 local store_files = {}
 
-local function is_taken(name)
-  return name == "data.mdb" or name:find("^journal") ~= nil
-end
+local function is_taken(name) return name == "data.mdb" or name:find("^journal") ~= nil end
 
 --- Returns the larger one of the numbers at an offset in both meta pages of LMDB.
 local function newest(bytes, offset)
@@ -23,9 +21,7 @@ local function newest(bytes, offset)
 end
 
 --- Returns the bytes of a database without what was allocated for its growth.
-local function trim(bytes)
-  return bytes:sub(1, (newest(bytes, LAST_PAGE) + 1) * PAGE)
-end
+local function trim(bytes) return bytes:sub(1, (newest(bytes, LAST_PAGE) + 1) * PAGE) end
 
 --- Returns the number of the newest transaction of the database.
 function store_files.transaction(path)

@@ -43,18 +43,12 @@ local function number_of(field, value)
   error("no such name: " .. value)
 end
 
-local function is_number(field)
-  return NUMBERS[field.type] or schema.enums[field.type] ~= nil
-end
+local function is_number(field) return NUMBERS[field.type] or schema.enums[field.type] ~= nil end
 
-function wire.tag(number, type)
-  return int64.varint(number * 8 + type)
-end
+function wire.tag(number, type) return int64.varint(number * 8 + type) end
 
 --- A field of bytes.
-function wire.field(number, bytes)
-  return wire.tag(number, 2) .. int64.varint(#bytes) .. bytes
-end
+function wire.field(number, bytes) return wire.tag(number, 2) .. int64.varint(#bytes) .. bytes end
 
 local function encode_value(field, value)
   if is_number(field) then return int64.varint(number_of(field, value)) end

@@ -5,9 +5,7 @@ local keywatch = require "keywatch"
 local within = {}
 
 --- As a task of a run of its own.
-function within.task(fn)
-  return function() return keywatch.run(fn) end
-end
+function within.task(fn) return function() return keywatch.run(fn) end end
 
 --- In virtual time, in a world of the testing kit: fn(world). `opts` are those of testing.run.
 function within.world(fn, opts)

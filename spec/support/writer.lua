@@ -29,9 +29,7 @@ local function text_of(event, prev)
   return prev and ("%s after %d"):format(text, prev.mod_revision) or text
 end
 
-local function key_of(self)
-  return self.prefix .. self.random:between(1, self.keys)
-end
+local function key_of(self) return self.prefix .. self.random:between(1, self.keys) end
 
 local function value_of(self)
   self.n = self.n + 1

@@ -8,9 +8,7 @@ local fields = {
   value = "value",
 }
 
-local function given(bound)
-  return bound ~= nil and bound ~= 0
-end
+local function given(bound) return bound ~= nil and bound ~= 0 end
 
 local function is_between(number, low, high)
   return not (given(low) and number < low) and not (given(high) and number > high)

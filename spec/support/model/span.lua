@@ -17,9 +17,7 @@ local function new(key, options)
     if key == "" then return { key = "\0", last = "\0" } end
     return { key = key, last = after_prefix(key) }
   end
-  if options.from_key then
-    return { key = key == "" and "\0" or key, last = "\0" }
-  end
+  if options.from_key then return { key = key == "" and "\0" or key, last = "\0" } end
   return { key = key, last = options.range_end or "" }
 end
 

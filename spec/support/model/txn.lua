@@ -51,9 +51,7 @@ local function check_txn(request, budget)
   return check_ops(success, budget - n) or check_ops(failure, budget - n)
 end
 
-function check.txn(op, budget)
-  return check_txn(op.txn, budget)
-end
+function check.txn(op, budget) return check_txn(op.txn, budget) end
 
 -- The duplicate rule: no key is put twice, nor put and deleted ---------------------------------------------
 
@@ -250,21 +248,13 @@ end
 
 local run = {}
 
-function run.get(write, op)
-  return write:range(op.get, op).kvs[1] or false
-end
+function run.get(write, op) return write:range(op.get, op).kvs[1] or false end
 
-function run.range(write, op)
-  return write:range(op.range, op)
-end
+function run.range(write, op) return write:range(op.range, op) end
 
-function run.put(write, op)
-  return write:put(op.put, op.value or "", op)
-end
+function run.put(write, op) return write:put(op.put, op.value or "", op) end
 
-function run.delete(write, op)
-  return write:delete(op.delete, op)
-end
+function run.delete(write, op) return write:delete(op.delete, op) end
 
 --- What the plan answers, or nil and the code of why it cannot go on. Nested answers have no revision yet: it is that
 -- of the whole.
@@ -278,9 +268,7 @@ local function execute(the_plan, write)
   return { succeeded = the_plan.succeeded, responses = responses }
 end
 
-function run.txn(write, op, the_plan)
-  return execute(the_plan.nested[op], write)
-end
+function run.txn(write, op, the_plan) return execute(the_plan.nested[op], write) end
 
 local function set_revision(the_plan, answer, revision)
   answer.revision = revision

@@ -13,9 +13,7 @@ local function new(model)
 end
 
 --- The revision as seen from inside: one more than before as soon as something changed.
-function methods:revision()
-  return self.sub > 0 and self.main or self.main - 1
-end
+function methods:revision() return self.sub > 0 and self.main or self.main - 1 end
 
 --- Writes one record; without a kv it is a tombstone.
 function methods:record(key, kv)
