@@ -8,6 +8,7 @@ local dose = require "spec.support.dose"
 local misuse = require "spec.support.misuse"
 local rpc = require "spec.support.rpc"
 local serving = require "spec.support.serving"
+local within = require "spec.support.within"
 
 local OK, CANCELLED, DEADLINE_EXCEEDED, PERMISSION_DENIED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED =
   0, 1, 4, 7, 13, 14, 16
@@ -15,7 +16,7 @@ local SLIP = "keywatch: internal error: see the server's log"
 local ECHO, STREAM, FAIL = "/spec.Calls/Echo", "/spec.Calls/Stream", "/spec.Calls/Fail"
 local PUT, RANGE, WATCH, STATUS = "/etcdserverpb.KV/Put", "/etcdserverpb.KV/Range", "/etcdserverpb.Watch/Watch",
   "/etcdserverpb.Maintenance/Status"
-local KEEP_ALIVE, COMPACT = "/etcdserverpb.Lease/LeaseKeepAlive", "/etcdserverpb.KV/Compact"
+local KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
 
 describe("middleware", function()
   local store, server, client, seen
@@ -390,60 +391,22 @@ describe("middleware", function()
   describe("before etcd's services", function()
     before_each(function() use_notes("m") end)
 
-    it("lets them work as ever", function()
-      assert.is_table(client:ask(PUT, { key = "a", value = "1" }))
-      assert.equal("1", client:ask(RANGE, { key = "a" }).kvs[1].value)
-      assert.is_true(client:ask("/etcdserverpb.KV/Txn", {
-        compare = { { key = "a", target = "VALUE", value = "1" } },
-        success = { { request_put = { key = "a", value = "2" } } },
-      }).succeeded)
-      assert.equal(1, client:ask("/etcdserverpb.KV/DeleteRange", { key = "a" }).deleted)
-      assert.is_table(client:ask(COMPACT, { revision = 3, physical = true }))
-      assert.same({ nil, 11, "etcdserver: mvcc: required revision has been compacted" },
-        { client:ask(RANGE, { key = "a", revision = 2 }) })
-      local lease = client:ask("/etcdserverpb.Lease/LeaseGrant", { TTL = 50 }).ID
-      local alive = client:call(KEEP_ALIVE)
-      for i = 1, 3 do
-        send(alive, "LeaseKeepAliveRequest", { ID = lease })
-        client:wait(function() return #alive.messages == i end)
-      end
-      client:half_close(alive)
-      assert.equal(OK, (client:finish(alive)))
+    it("lets them work as ever", within.task(function()
+      local own = keywatch.connect(server:addresses()[1])
+      local watch = assert(own:watch("a"))
+      for i = 1, 300 do assert(own:put("a", tostring(i))) end
+      for i = 1, 300 do assert.equal(tostring(i), watch:next(10).value) end
+      assert.equal(store:status().revision, watch:sync(10))
+      assert.is_true(own:txn({ compare = { { key = "a", value = "300" } }, success = { { delete = "a" } } }).succeeded)
+      assert.equal("delete", watch:next(10).type)
+      assert.is_nil(own:get("a"))
+      assert(own:compact(3, { physical = true }))
+      assert.equal("compacted", select(2, own:get("a", { revision = 2 })).code)
+      local lease = assert(own:lease(50))
+      for _ = 1, 3 do assert.equal(50, lease:keepalive()) end
+      own:close()
       expect_nothing_left()
-    end)
-
-    it("lets watches work as ever", function()
-      local call = client:call(WATCH)
-      send(call, "WatchRequest", { create_request = { key = "a" } })
-      client:wait(function() return #call.messages == 1 end)
-      for i = 1, 300 do
-        store:put("a", tostring(i))
-        if i % 50 == 0 then client:turn() end
-      end
-      local events, last
-      client:wait(function()
-        events = {}
-        for _, bytes in ipairs(call.messages) do
-          last = core.decode("WatchResponse", bytes)
-          for _, one in ipairs(last.events or {}) do table.insert(events, one.kv.value) end
-        end
-        return #events >= 300
-      end)
-      for i = 1, 300 do assert.equal(tostring(i), events[i]) end
-      send(call, "WatchRequest", { progress_request = {} })
-      send(call, "WatchRequest", { cancel_request = {} })
-      local n = #call.messages
-      client:wait(function() return #call.messages == n + 2 end)
-      local marks = {}
-      for i = n + 1, n + 2 do
-        table.insert(marks, core.decode("WatchResponse", call.messages[i]).canceled or "progress")
-      end
-      table.sort(marks, function(a) return a == true end)
-      assert.same({ true, "progress" }, marks)
-      client:half_close(call)
-      assert.equal(OK, (client:finish(call)))
-      assert.same({ "m before " .. WATCH, "m after " .. WATCH .. " 0" }, notes(2))
-    end)
+    end))
 
     it("lets watches be held back, and go on", function()
       local call = client:call(WATCH)
