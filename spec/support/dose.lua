@@ -1,5 +1,5 @@
---- How much the specs do of what they do at random, or again and again: KW_DOSE times what CI does. Below 1 they do as
--- little as still shows something; slow passes have so little, see spec/run.
+--- How much the specs do of what they do at random, or again and again: KW_DOSE times as much as is usual. Below 1, as
+-- in CI, they do as little as still shows something.
 
 local DOSE = tonumber(os.getenv("KW_DOSE")) or 1
 
