@@ -131,13 +131,15 @@ end
 
 local OPENRESTY = "/usr/local/openresty" -- the place of which is taken by a directory with the LuaJIT of this machine
 
---- Installs for a user whose home is empty, from a copy of the tree, and runs the last commands of the block.
+--- Installs for a user whose home asks for a fast compilation only, from a copy of the tree, and runs the last commands
+-- of the block.
 local function try_luarocks(list)
   local scratch = shell.must("mktemp -d")
   local ok, printed = shell.run(([[
     tar -c --exclude=./build --exclude=./.git --exclude='*.o' . | tar -x -C %s
     cd %s
-    mkdir -p home openresty/luajit/bin openresty/luajit/include
+    mkdir -p home/.luarocks openresty/luajit/bin openresty/luajit/include
+    for v in 5.1 5.4; do echo 'variables = { CFLAGS = "-O0 -fPIC" }' >home/.luarocks/config-$v.lua; done
     ln -s "$(command -v luajit)" openresty/luajit/bin/luajit
     ln -s /usr/include/luajit-2.1 openresty/luajit/include
     export HOME=$PWD/home

@@ -23,7 +23,7 @@ local PATIENT = 30 -- seconds
 describe("a client that is used for long #slow", function()
   local client
 
-  local function expect_flat(name, n, dose) resident.expect_flat(name, n, dose, FLAT, FLAT_HEAP) end
+  local function expect_flat(name, n, use) resident.expect_flat(name, n, use, FLAT, FLAT_HEAP) end
 
   describe("with a server", function()
     local peer
