@@ -1,7 +1,7 @@
 --- What the handlers of informers must have been told, at random.
 --
--- A ledger has what was written, revision by revision. A server that is restored or replaced begins another epoch of
--- the ledger. A judge is a handler that notes its calls. They are judged whenever it is quiet:
+-- A ledger has what was written, revision by revision, for each epoch of a server (truth.lua). A judge is a handler
+-- that notes its calls. They are judged when the run is over:
 --
 --   always: an object is added only if it was not there, updated from the state that was told before, and deleted only
 --   if it was there; what is told was written so at that revision, and is not older than what was told before. In the
@@ -10,19 +10,10 @@
 --
 -- Values are texts: "good ..." decodes, "bad ..." does not, and "hidden ..." decodes to an object that nobody wants.
 
-local ledger_methods = {}
-local ledger_mt = { __index = ledger_methods }
-
--- {====== The ledger ======
-
-local function new_ledger()
-  local self = setmetatable({ epochs = {} }, ledger_mt)
-  self:replace()
-  return self
-end
+local handler_judge = {}
 
 --- The options of informers: what the texts mean.
-local function options()
+function handler_judge.options()
   return {
     codec = { decode = function(value)
       if value:find("^bad") then return nil, "a bad value" end
@@ -32,15 +23,10 @@ local function options()
   }
 end
 
---- Another server: nothing of what was written is there.
-function ledger_methods:replace()
-  self.epochs[#self.epochs + 1] = { keys = {}, content = {}, revision = 1 }
-  self.epoch = #self.epochs
-end
+-- {====== The ledger ======
 
---- A key was put, or deleted if there is no text.
-function ledger_methods:note(key, text, revision)
-  local epoch = self.epochs[self.epoch]
+--- A key was put, or deleted if there is no text, in an epoch of a ledger.
+function handler_judge.note(epoch, key, text, revision)
   local before = epoch.content[key]
   if not text and not before then return end
   local change = { text = text, revision = revision,
@@ -50,12 +36,26 @@ function ledger_methods:note(key, text, revision)
   epoch.keys[key] = list
   table.insert(list, change)
   epoch.content[key] = text and change or nil
-  epoch.revision = revision
+end
+
+--- The ledger of the keys below a prefix, without `cut` bytes: for each epoch the changes of each key, and what is
+-- there in the end.
+function handler_judge.ledger(truth, prefix, cut)
+  local ledger = {}
+  for number, epoch in ipairs(truth.epochs) do
+    ledger[number] = { keys = {}, content = {} }
+    epoch:each(prefix, epoch.first, epoch.last, function(revision, events)
+      for _, event in ipairs(events) do
+        handler_judge.note(ledger[number], event.key:sub(cut + 1), event.value, revision)
+      end
+    end)
+  end
+  return ledger
 end
 
 --- The change of a key at a revision, in an epoch.
-function ledger_methods:change(epoch, key, revision)
-  for _, change in ipairs(self.epochs[epoch].keys[key] or {}) do
+local function change_at(epoch, key, revision)
+  for _, change in ipairs(epoch.keys[key] or {}) do
     if change.revision == revision then return change end
   end
 end
@@ -67,48 +67,32 @@ end
 local methods = {}
 local meta = { __index = methods }
 
-local function text_of(object)
-  if object == nil then return nil end
-  return object.text
-end
+local function text_of(object) return object and object.text end
 
---- Adds a handler to an informer that is named. Options: of the handler; and `work(call)`, called in each call, after
--- it was noted.
-local function open(name, informer, ledger, opts)
+--- Adds a handler to an informer that is named. Options: of the handler; and `work()`, called in each call, after it
+-- was noted.
+function handler_judge.open(name, informer, opts)
+  local status = informer:status()
   local self = setmetatable({
     name = ("%s, %s"):format(name, opts.at_bound or "wait"),
     informer = informer,
-    ledger = ledger,
     opts = opts,
-    calls = {},        -- since it was judged last
-    told = {},         -- by key: { text, revision, epoch }
-    position = nil,    -- revision up to which all was told, when it was judged last
-    epoch = ledger.epoch,
+    ledger = nil,      -- when it is judged
+    calls = {},
+    told = {},         -- by key: { text, revision, epoch, create }, while it is judged
     base = nil,        -- revision of the informer, when the handler was first seen to have synced
     gaps = {},         -- { after, ending }: revisions in which the informer may have read anew
-    seen_gaps = informer:status().gaps,
-    seen_revision = informer:status().revision,
-    began_at = informer:status().revision,
-    n = 0,
-    counts = {},
+    seen_gaps = status.gaps,
+    seen_revision = status.revision,
+    began_at = status.revision,
     latest = {},       -- by key: the text told last
-    is_working = false, -- in a call
     is_closed = false,
   }, meta)
   local function note(call)
-    self.n = self.n + 1
-    if self.is_closed then call.is_late = true end
+    call.is_late = self.is_closed
     self.calls[#self.calls + 1] = call
-    if call.name == "delete" then self.latest[call.key] = nil end
-    if call.name == "add" or call.name == "update" then self.latest[call.key] = call.text end
-    local kind = call.event.resync and "resync" or call.event.missed and "missed" or call.event.initial and "initial"
-      or call.name
-    self.counts[kind] = (self.counts[kind] or 0) + 1
-    if not opts.work then return end
-    self.is_working = true
-    local ok, err = pcall(opts.work, call)
-    self.is_working = false
-    if not ok then error(err, 0) end
+    if call.name ~= "error" then self.latest[call.key] = call.name ~= "delete" and call.text or nil end
+    opts.work()
   end
   self.handler = assert(informer:add_handler {
     add = function(key, object, event) note { name = "add", key = key, text = text_of(object), event = event } end,
@@ -135,7 +119,6 @@ function methods:sample()
   if self.is_closed then return end
   local status = self.informer:status()
   if status.gaps ~= self.seen_gaps then
-    self.counts.gaps = (self.counts.gaps or 0) + status.gaps - self.seen_gaps
     table.insert(self.gaps, { after = self.seen_revision, ending = math.max(status.revision, self.seen_revision) })
   end
   self.seen_gaps, self.seen_revision = status.gaps, status.revision
@@ -154,8 +137,8 @@ end
 --- Finds the epoch in which a state that is told is newer than what was told before of the key. The first that fits.
 function methods:epoch_of(call, last)
   local revision = call.event.revision
-  for epoch = last and last.epoch or 1, self.ledger.epoch do
-    local change = self.ledger:change(epoch, call.key, revision)
+  for epoch = last and last.epoch or 1, #self.ledger do
+    local change = change_at(self.ledger[epoch], call.key, revision)
     local is_newer = not last or epoch > last.epoch or revision > last.revision
     if change and change.text == call.text and is_newer then
       if change.create_revision == call.event.create_revision then return epoch end
@@ -178,7 +161,7 @@ end
 
 --- True if changes may have been left out for the handler: others do not wait for it for ever.
 function methods:may_coalesce()
-  return self.opts.at_bound == "coalesce" or self.handler ~= nil and (self.handler:status().overruns or 0) > 0
+  return self.opts.at_bound == "coalesce" or (self.handler:status().overruns or 0) > 0
 end
 
 --- Judges one call by what was told before.
@@ -216,7 +199,7 @@ end
 --- What must have been told of a key after a position at which a state was known.
 function methods:expected(key, position, known)
   local list = {}
-  for _, change in ipairs(self.ledger.epochs[self.ledger.epoch].keys[key] or {}) do
+  for _, change in ipairs(self.ledger[#self.ledger].keys[key] or {}) do
     if change.revision > position then
       local text, one = change.text, nil
       if text and text:find("^bad") then
@@ -239,7 +222,7 @@ end
 
 --- Whether a change of a key after a position was in a gap, or one revision has changed the key twice.
 function methods:has_gap(key, position)
-  local list = self.ledger.epochs[self.ledger.epoch].keys[key] or {}
+  local list = self.ledger[#self.ledger].keys[key] or {}
   if list.is_fleeting then return true end
   for _, change in ipairs(list) do
     if change.revision > position and self:is_in_gap(change.revision) then return true end
@@ -250,7 +233,7 @@ end
 --- Whether a value of a key was bad when the handler began, and its last good state is of before a position: states in
 -- between may have been in a gap of which the handler knows nothing.
 function methods:was_bad(key, position)
-  for _, change in ipairs(self.ledger.epochs[self.ledger.epoch].keys[key] or {}) do
+  for _, change in ipairs(self.ledger[#self.ledger].keys[key] or {}) do
     if change.revision > position and change.revision <= self.began_at then return true end
   end
   return false
@@ -288,92 +271,50 @@ function methods:compare(key, calls, expected, is_quiet, optional)
   if is_quiet and expected[at] then self:fail(nil, "%s was not told: %s", key, shown(expected[at])) end
 end
 
---- Every change of a key was told once, since the handler was judged last, or since it has begun.
-function methods:judge_key(key, calls, before, is_quiet)
-  local position, known = self.position, before and before.text
-  local rest, optional = calls, 0
-  if not position then -- it has begun since
-    optional = self.base or math.huge
-    local first = calls[1]
-    if first and first.name ~= "add" and first.name ~= "error" then self:fail(first, "the first of this key") end
-    rest = {}
-    for _, call in ipairs(calls) do
-      local is_first = call == first or call.event.initial
-      if is_first then
-        local change = self.ledger:change(self.ledger.epoch, key, call.event.revision)
-        -- The last good state of a value that is bad since the server was restored is of another epoch.
-        if call.name == "add" and not (change and change.text == call.text) then return end
-        position = math.max(position or 0, call.event.revision)
-        known = call.name == "add" and call.text or known
-      else
-        rest[#rest + 1] = call
-      end
+--- Every change of a key was told once, since the handler has begun.
+function methods:judge_key(key, calls, is_quiet)
+  local rest, first, position, known = {}, calls[1], nil, nil
+  if first and first.name ~= "add" and first.name ~= "error" then self:fail(first, "the first of this key") end
+  for _, call in ipairs(calls) do
+    if call == first or call.event.initial then
+      local change = change_at(self.ledger[#self.ledger], key, call.event.revision)
+      -- The last good state of a value that is bad since the server was restored is of another epoch.
+      if call.name == "add" and not (change and change.text == call.text) then return end
+      position = math.max(position or 0, call.event.revision)
+      known = call.name == "add" and call.text or known
+    else
+      rest[#rest + 1] = call
     end
-    if not position then
-      if not self.base then return end
-      position = self.base
-    elseif self.base and not first.event.initial and not self:has_gap(key, self.base) then
-      for _, due in ipairs(self:expected(key, self.base, nil)) do
-        if due.revision < first.event.revision and due.name ~= "error" then
-          self:fail(first, "%s was due before", shown(due))
-        end
+  end
+  if not (position or self.base) then return end
+  if position and self.base and not first.event.initial and not self:has_gap(key, self.base) then
+    for _, due in ipairs(self:expected(key, self.base, nil)) do
+      if due.revision < first.event.revision and due.name ~= "error" then
+        self:fail(first, "%s was due before", shown(due))
       end
     end
   end
-  if self:has_gap(key, position) then return end
-  if not self.position and self:was_bad(key, position) then return end
-  self:compare(key, rest, self:expected(key, position, known), is_quiet, optional)
-  self.counts.strict = (self.counts.strict or 0) + #rest
+  position = position or self.base
+  if self:has_gap(key, position) or self:was_bad(key, position) then return end
+  self:compare(key, rest, self:expected(key, position, known), is_quiet, self.base or math.huge)
 end
 
---- Calls after the initial ones come in the order of revisions.
-function methods:judge_order(calls)
-  local last = 0
-  for _, call in ipairs(calls) do
-    if not (call.event.initial or call.event.resync) and #self.gaps == 0 then
-      if call.event.revision < last then self:fail(call, "out of order, after revision %d", last) end
-      last = call.event.revision
-    end
-  end
-end
-
-local function by_key(calls)
-  local lists = {}
-  for _, call in ipairs(calls) do
-    if not call.event.resync then
-      lists[call.key] = lists[call.key] or {}
-      table.insert(lists[call.key], call)
-    end
-  end
-  return lists
-end
-
---- Judges the calls since the last time. If it is quiet, all that there is was told, up to the revision of the server.
-function methods:judge(is_quiet)
+--- Judges all calls by a ledger. If it is quiet, all that there is was told.
+function methods:judge(ledger, is_quiet)
   self:sample()
-  local calls, before = self.calls, {}
-  self.calls = {}
-  for key, one in pairs(self.told) do before[key] = one end
-  for _, call in ipairs(calls) do self:judge_call(call) end
-  local ledger = self.ledger
-  local is_strict = not self:may_coalesce() and self.epoch == ledger.epoch
-  if is_strict then
-    local lists = by_key(calls)
-    if self.position then self:judge_order(calls) end
-    for key in pairs(ledger.epochs[ledger.epoch].keys) do
-      self:judge_key(key, lists[key] or {}, before[key], is_quiet)
+  self.ledger = ledger
+  for _, call in ipairs(self.calls) do self:judge_call(call) end
+  if #ledger == 1 and not self:may_coalesce() then
+    local lists = {}
+    for _, call in ipairs(self.calls) do
+      if not call.event.resync then
+        lists[call.key] = lists[call.key] or {}
+        table.insert(lists[call.key], call)
+      end
     end
+    for key in pairs(ledger[1].keys) do self:judge_key(key, lists[key] or {}, is_quiet) end
   end
-  if not is_quiet then return end
-  self:judge_content()
-  if self.epoch ~= ledger.epoch then self.told = {} end
-  for key, one in pairs(self.told) do
-    if not one.text then self.told[key] = nil end
-  end
-  if self.epoch ~= ledger.epoch then
-    for key, text in pairs(self.latest) do self.told[key] = { text = text, revision = 0, epoch = ledger.epoch } end
-  end
-  self.position, self.epoch, self.gaps = ledger.epochs[ledger.epoch].revision, ledger.epoch, {}
+  if is_quiet then self:judge_content() end
 end
 
 --- What was told leads to the content of the informer, and that is what the server has.
@@ -393,9 +334,9 @@ end
 -- }======
 
 --- An informer has what the server has: good values, nothing of those that are hidden or gone; and knows the bad ones.
-local function judge_informer(informer, ledger)
+function handler_judge.judge_informer(informer, ledger)
   local content, bad = {}, {}
-  for key, change in pairs(ledger.epochs[ledger.epoch].content) do
+  for key, change in pairs(ledger[#ledger].content) do
     if change.text:find("^bad") then
       bad[key] = change.text
     elseif not change.text:find("^hidden") then
@@ -429,4 +370,4 @@ local function judge_informer(informer, ledger)
   if left then error(("an informer does not know that the value of %s is bad"):format(left), 0) end
 end
 
-return { new_ledger = new_ledger, options = options, open = open, judge_informer = judge_informer }
+return handler_judge

@@ -15,7 +15,6 @@ local testing = require "keywatch.testing"
 
 local difference = require("spec.support.difference").difference
 local fault_list = require("spec.simulation.faults").list
-local handler_judge = require "spec.simulation.handler_judge"
 local new_random = require("spec.support.random").new
 local request = require "spec.support.request"
 local truths = require "spec.simulation.truth"
@@ -260,25 +259,6 @@ end
 
 function methods:record_samples(record) self.samples[#self.samples + 1] = record end
 
---- A ledger for the handlers of an informer, which sees the keys below a prefix without `cut` bytes. The ledger is
--- filled when the run is over.
-function methods:ledger(truth, prefix, cut)
-  local ledger = handler_judge.new_ledger()
-  self.ledgers[#self.ledgers + 1] = { ledger = ledger, truth = truth, prefix = prefix, cut = cut }
-  return ledger
-end
-
-function methods:fill_ledgers()
-  for _, one in ipairs(self.ledgers) do
-    for number, epoch in ipairs(one.truth.epochs) do
-      if number > 1 then one.ledger:replace() end
-      epoch:each(one.prefix, epoch.first, epoch.last, function(revision, events)
-        for _, event in ipairs(events) do one.ledger:note(event.key:sub(one.cut + 1), event.value, revision) end
-      end)
-    end
-  end
-end
-
 --- An item was taken out of a queue, at a revision.
 function methods:take(a, key, revision)
   if self.taken[key] then self:object({ id = a.id, what = "queue" }, "%s was handed out at %d and at %d", key,
@@ -507,7 +487,6 @@ function methods:play()
   end
   keywatch.sleep(1)
   for _, truth in ipairs(self.truths) do truth:learn() end
-  self:fill_ledgers()
   self:each_actor("settle")
   self:trace("the end")
 end
@@ -566,7 +545,7 @@ local function new(plan, keep, is_verbose)
   return setmetatable({
     plan = plan, keep = keep, is_verbose = is_verbose, world = nil,
     servers = {}, machines = {}, truths = {}, slots = {}, lasting = {}, closed = {}, actors = {}, tasks = {},
-    operations = {}, watches = {}, samples = {}, ledgers = {}, taken = {}, lost_leases = {},
+    operations = {}, watches = {}, samples = {}, taken = {}, lost_leases = {},
     n_operations = 0, n_watches = 0, n_rushes = 0, n_verbs = {}, n_faults = {}, n_calls = 0, counts = {},
     lines = {}, objections = {}, is_over = false, is_hushed = false, hold = 0, ended = 0,
   }, mt)

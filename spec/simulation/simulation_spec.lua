@@ -1,6 +1,7 @@
 --- The simulation: some seeds, the same in every process; and the judge objects to each history that was made wrong on
 -- purpose.
 
+local handler_judge = require "spec.simulation.handler_judge"
 local program = require "spec.support.program"
 local shrink = require "spec.simulation.shrink"
 local simulation = require "spec.simulation.simulation"
@@ -270,14 +271,14 @@ describe("the judges of actors object", function()
   end)
 
   it("to a handler that was not told of a change, or of another one", function()
-    local fill = simulation.methods.fill_ledgers
-    function simulation.methods.fill_ledgers(self)
-      fill(self)
-      local last = self.truths[1].epoch.last
-      for _, one in ipairs(self.ledgers) do one.ledger:note(one.prefix .. "a", "good never", last) end
+    local ledger_of = handler_judge.ledger
+    function handler_judge.ledger(truth, prefix, cut)
+      local ledger = ledger_of(truth, prefix, cut)
+      handler_judge.note(ledger[1], prefix .. "a", "good never", truth.epoch.last)
+      return ledger
     end
     local result = simulation.run(plan)
-    simulation.methods.fill_ledgers = fill
+    handler_judge.ledger = ledger_of
     assert.matches("informer1 .*raises", result.objections[1] or "nothing")
   end)
 end)

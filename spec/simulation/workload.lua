@@ -401,7 +401,7 @@ kinds.informer = {
     a.prefix, a.judges = a.random:pick(PREFIXES), {}
     local client, is_inside = a.slot.client, a.random:one_in(2)
     a.informer = assert(is_inside and client:namespace(a.prefix):informer("", opts) or client:informer(a.prefix, opts))
-    a.ledger = a.sim:ledger(a.truth, a.prefix, is_inside and #a.prefix or 0)
+    a.cut = is_inside and #a.prefix or 0
   end,
   step = function(a, random)
     for _, one in ipairs(a.judges) do one:sample() end
@@ -410,7 +410,7 @@ kinds.informer = {
       return
     end
     local work, one = work_of(a, random:one_in(2), a.sim.new_random(random:next())), nil
-    one = handler_judge.open(a.id, a.informer, a.ledger, {
+    one = handler_judge.open(a.id, a.informer, {
       at_bound = random:one_in(2) and "coalesce" or "wait",
       max_bytes = random:one_in(2) and 2000 or nil,
       resync = random:one_in(4) and 7 or nil,
@@ -420,11 +420,12 @@ kinds.informer = {
   end,
   settle = function(a)
     a.sim:guard({ id = a.id, what = "informer" }, function()
+      local ledger = handler_judge.ledger(a.truth, a.prefix, a.cut)
       for _, one in ipairs(a.judges) do
         if one.is_closed then one.handler:join(10) end
-        one:judge(not one.is_closed)
+        one:judge(ledger, not one.is_closed)
       end
-      handler_judge.judge_informer(a.informer, a.ledger)
+      handler_judge.judge_informer(a.informer, ledger)
       local n = 0
       for _, count in a.informer:index_values("size") do n = n + count end
       if n ~= a.informer:count() then error("its index has " .. n .. " objects", 0) end
