@@ -135,4 +135,4 @@ local function judge(world, history, records)
   end
 end
 
-return { PREFIX = PREFIX, start = start, finish = finish, judge = judge, is_by_server = is_by_server }
+return { start = start, finish = finish, judge = judge, is_by_server = is_by_server }

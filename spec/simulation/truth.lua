@@ -2,14 +2,14 @@
 -- touches it. At the end the log is compared with ranges of the store at past revisions, and with its hash, so that a
 -- defect of watches cannot hide itself.
 --
--- A server that is restored, or replaced, begins another *epoch*: a history of its own (history.lua), with
--- what is left of the one before.
+-- A server that is restored, or replaced, begins another *epoch*: a history of its own, with what is left of the one
+-- before. A history is whole: no revision is missing, since each has changed something, and the version of a key grows
+-- by one from put to put.
 
 local keywatch = require "keywatch"
 
 local difference = require("spec.support.difference").difference
 local hash = require "spec.support.model.hash"
-local histories = require "spec.simulation.history"
 local models = require "spec.support.model"
 local span = require "spec.support.model.span"
 
@@ -28,17 +28,83 @@ end
 
 -- {====== Epochs ======
 
-local epoch_methods = setmetatable({}, { __index = getmetatable(histories.new(2)).__index })
+local epoch_methods = {}
 
 local function new_epoch(number)
-  local self = histories.new(2)
-  self.number, self.times, self.began = number, {}, keywatch.now()
-  self.acknowledged = 1 -- the newest revision that any answer or event has told
-  self.compactions = {} -- { revision, began }: all that may have been done
-  self.claims = {}      -- by revision: the operation that has written it
-  self.sorted = {}      -- by prefix: { keys, n }
-  self.n_keys = 0
-  return setmetatable(self, { __index = epoch_methods })
+  return setmetatable({
+    number = number,
+    first = 2,            -- revision
+    last = 1,
+    events = {},          -- by revision, a list
+    keys = {},            -- by key, the list of its events
+    tags = {},            -- by tag, the list of the events that have put it
+    times = {},           -- by revision
+    began = keywatch.now(),
+    acknowledged = 1,     -- the newest revision that any answer or event has told
+    compactions = {},     -- { revision, began }: all that may have been done
+    claims = {},          -- by revision: the operation that has written it
+    sorted = {},          -- by prefix: { keys, n }
+    n_keys = 0,
+  }, { __index = epoch_methods })
+end
+
+--- The tag in a value: its first word.
+local function tag_of(value) return value and value:match("^%S+") end
+
+local function check_event(self, event)
+  local list = self.keys[event.key] or {}
+  local before = list[#list]
+  local version = before and before.type == "put" and before.version or 0
+  if event.type == "put" and event.version ~= version + 1 then
+    error(("the history has version %d of %s after version %d"):format(event.version, event.key, version))
+  end
+  if event.type == "delete" and version == 0 then error("the history deletes what does not exist: " .. event.key) end
+end
+
+--- Adds the events of the next revision. One revision changes a key once.
+function epoch_methods:add(revision, events)
+  if revision ~= self.last + 1 then error(("the history has %d after %d"):format(revision, self.last)) end
+  self.last, self.events[revision] = revision, events
+  for _, event in ipairs(events) do
+    check_event(self, event)
+    self.keys[event.key] = self.keys[event.key] or {}
+    table.insert(self.keys[event.key], event)
+    local tag = event.type == "put" and tag_of(event.value)
+    if tag then
+      self.tags[tag] = self.tags[tag] or {}
+      table.insert(self.tags[tag], event)
+    end
+  end
+end
+
+--- The event that has made a key what it was at a revision, a put; nil if there was no such key.
+function epoch_methods:at(key, revision)
+  local list = self.keys[key] or {}
+  local low, high = 0, #list -- list[low] is not later
+  while low < high do
+    local middle = math.ceil((low + high) / 2)
+    if list[middle].mod_revision <= revision then low = middle else high = middle - 1 end
+  end
+  local event = list[low]
+  return event and event.type == "put" and event or nil
+end
+
+--- The revisions that have put a tag: none, one, or more if something was done twice.
+function epoch_methods:revisions_of(tag)
+  local list = {}
+  for i, event in ipairs(self.tags[tag] or {}) do list[i] = event.mod_revision end
+  return list
+end
+
+--- Calls fn(revision, events) for each revision from one to another, with the events of keys that begin with a prefix.
+function epoch_methods:each(prefix, from, to, fn)
+  for revision = math.max(from, self.first), math.min(to, self.last) do
+    local found = {}
+    for _, event in ipairs(self.events[revision]) do
+      if event.key:sub(1, #prefix) == prefix then found[#found + 1] = event end
+    end
+    if #found > 0 then fn(revision, found) end
+  end
 end
 
 --- Adds the events of a revision, each with what the recorder was told of the kv before, unless `is_known`.
