@@ -42,30 +42,21 @@ end
 ]]
 
 describe("keywatch run", function()
-  local running, started, clients
+  local started, clients
 
-  before_each(function() running, started, clients = {}, {}, {} end)
+  before_each(function() started, clients = {}, {} end)
 
   after_each(function()
     for _, client in ipairs(clients) do client:close() end
-    for _, one in ipairs(running) do
-      if not one.status then one:signal("sigkill") end
-      one:wait()
-    end
     for _, server in ipairs(started) do server:stop() end
-    directory.remove_all()
   end)
+  command.with_tests()
 
   local function write(text, name, where)
     return files.write((where or directory.new()) .. "/" .. (name or "file.lua"), text)
   end
 
-  local function start_in(variables, ...)
-    local process, cwd = command.start_in(variables, "run", ...)
-    table.insert(running, process)
-    return process, cwd
-  end
-
+  local function start_in(variables, ...) return command.start_in(variables, "run", ...) end
   local function start(...) return start_in({}, ...) end
 
   local function serve(options)
@@ -80,12 +71,7 @@ describe("keywatch run", function()
     return client
   end
 
-  --- Ends one in order, and returns all that it has said to stderr.
-  local function stop(process)
-    process:signal("sigterm")
-    assert.equal(0, process:wait())
-    return process:stderr()
-  end
+  local stop = command.stop
 
   local function read(path) return luv.fs_stat(path) and files.read(path) end
 
@@ -338,7 +324,6 @@ describe("keywatch run", function()
     stop(process)
     process = processes.start({ require("spec.support.vm").interpreter, luv.cwd() .. "/bin/keywatch", "run", "file.lua",
       "--memory" }, { env = require("spec.support.vm").environment(), cwd = where })
-    table.insert(running, process)
     process:expect("beside\t")
     process:expect_error(" info file%.lua is running\n")
     stop(process)

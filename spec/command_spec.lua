@@ -31,17 +31,11 @@ end
 
 local function run(...) return run_in({}, ...) end
 
-local function expect_misuse_in(variables, pattern, ...)
-  local status, out, err = run_in(variables, ...)
-  assert.equal(2, status)
-  assert.equal("", out)
-  assert.matches(pattern, err)
-  assert.matches("^[^\n]+\n$", err) -- one line
-end
+local function expect_misuse_in(...) command.expect_failure(2, ...) end
 
 local function expect_misuse(pattern, ...) expect_misuse_in({}, pattern, ...) end
 
-after_each(directory.remove_all)
+command.with_tests()
 
 describe("keywatch", function()
   it("tells its version, and what it can do", function()
@@ -66,8 +60,7 @@ end)
 describe("keywatch restore", function()
   local scratch
 
-  before_each(function() scratch = shell.must("mktemp -d") end)
-  after_each(function() shell.must("rm -rf " .. scratch) end)
+  before_each(function() scratch = directory.new() end)
 
   it("tells its flags", function()
     for _, flag in ipairs { "--help", "-h" } do
@@ -93,24 +86,11 @@ describe("keywatch restore", function()
 end)
 
 describe("keywatch serve", function()
-  local processes, scratch
+  local scratch
 
-  before_each(function() processes, scratch = {}, shell.must("mktemp -d") end)
+  before_each(function() scratch = directory.new() end)
 
-  after_each(function()
-    for _, process in ipairs(processes) do
-      if not process.status then process:signal("sigkill") end
-      process:wait()
-    end
-    shell.must("rm -rf " .. scratch)
-  end)
-
-  local function start_in(variables, ...)
-    local process, cwd = command.start_in(variables, "serve", ...)
-    table.insert(processes, process)
-    return process, cwd
-  end
-
+  local function start_in(variables, ...) return command.start_in(variables, "serve", ...) end
   local function start(...) return start_in({}, ...) end
 
   local function write(name, text) return files.write(scratch .. "/" .. name, text) end
@@ -154,8 +134,7 @@ describe("keywatch serve", function()
   it("says so at any level", function()
     local process = start("--listen-client-urls", HTTP, "--log-level", "fatal")
     command.wait_until_ready(process)
-    process:signal("sigterm")
-    assert.equal(0, process:wait())
+    command.stop(process)
     assert.matches("^[^\n]+\n$", process:stderr())
   end)
 
@@ -246,8 +225,7 @@ describe("keywatch serve", function()
       "--initial-advertise-peer-urls", "http://h:2,http://h:3", "--log-level", "debug",
       "--auto-compaction-mode=periodic", "--auto-compaction-retention=12")
     command.wait_until_ready(process)
-    process:signal("sigterm")
-    assert.equal(0, process:wait())
+    command.stop(process)
   end)
 
   it("keeps its data where it is told, or where it runs", function()
@@ -262,8 +240,7 @@ describe("keywatch serve", function()
     } do
       local process, cwd = start_in(case.variables or {}, case[2] or "--pre-vote", "--listen-client-urls", HTTP)
       command.wait_until_ready(process)
-      process:signal("sigterm")
-      assert.equal(0, process:wait())
+      command.stop(process)
       assert.same(case[1], directory.list(cwd))
     end
   end)
@@ -274,8 +251,7 @@ describe("keywatch serve", function()
       local client = keywatch.connect(command.wait_until_ready(process)[1])
       assert(client:put("a", "1"))
       client:close()
-      process:signal("sigterm")
-      assert.equal(0, process:wait())
+      command.stop(process)
       local path = cwd .. "/keywatch.data"
       local has_journal = table.concat(directory.list(path), " "):find("journal-", 1, true) ~= nil
       assert.equal(expected, has_journal and directory.size(path .. "/journal-0"))
@@ -361,8 +337,7 @@ describe("keywatch serve", function()
   it("says nothing below the level that it is given", function()
     local process = start("--listen-client-urls", HTTP, "--log-level", "warn", "--pre-vote")
     command.wait_until_ready(process)
-    process:signal("sigterm")
-    assert.equal(0, process:wait())
+    command.stop(process)
     assert.matches("^[^\n]* warn [^\n]*\n[^\n]* info ready [^\n]*\n$", process:stderr())
   end)
 
@@ -396,8 +371,7 @@ describe("keywatch serve", function()
       wait_for_lock(client)
       client:close()
       say_hello(urls_of.parse(address))
-      server:signal("sigterm")
-      assert.equal(0, server:wait())
+      command.stop(server)
       return server:stderr()
     end
 
@@ -478,8 +452,7 @@ cors:
         "ETCD_NAME beside [^ ]+%.yml", given[3] .. " beside " } do
         assert.matches(name, line)
       end
-      process:signal("sigterm")
-      assert.equal(0, process:wait())
+      command.stop(process)
     end
     command.wait_until_ready(start_in({ ETCD_CONFIG_FILE = "" }, "--listen-client-urls", HTTP))
   end)

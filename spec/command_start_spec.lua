@@ -15,10 +15,7 @@ describe("keywatch serve", function()
 
   before_each(function() scratch = directory.new() end)
 
-  after_each(function()
-    process.end_all()
-    directory.remove_all()
-  end)
+  command.with_tests()
 
   --- Runs it behind another program, with some data directory. Returns its status, and what it has said.
   local function run(before, ...)
@@ -43,8 +40,7 @@ describe("keywatch serve", function()
     local path = scratch .. "/data"
     local server = command.start("serve", "--data-dir", path, "--listen-client-urls", HTTP)
     command.wait_until_ready(server)
-    server:signal("sigterm")
-    assert.equal(0, server:wait())
+    command.stop(server)
     shell.must("mkdir -p " .. path .. "/member/snap")
     command.wait_until_ready(command.start("serve", "--data-dir", path, "--listen-client-urls", HTTP))
   end)

@@ -14,35 +14,23 @@ local HTTPS, HTTP = "https://localhost:0", "http://127.0.0.1:0"
 local SUITE = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
 
 describe("keywatch serve with TLS", function()
-  local processes, ca, cert, key
+  local ca, cert, key
 
   before_each(function()
-    processes, ca = {}, certificates.paths("ca")
+    ca = certificates.paths("ca")
     cert, key = certificates.paths("server")
   end)
-
-  after_each(function()
-    for _, server in ipairs(processes) do
-      if not server.status then server:signal("sigkill") end
-      server:wait()
-    end
-    directory.remove_all()
-  end)
+  command.with_tests()
 
   --- Starts a server. Returns its process, its URLs, and the directory that it runs in.
   local function start_in(variables, ...)
     local server, cwd = command.start_in(variables, "serve", ...)
-    table.insert(processes, server)
     return server, command.wait_until_ready(server), cwd
   end
 
   local function start(...) return start_in({}, ...) end
 
-  local function stop(server)
-    server:signal("sigterm")
-    assert.equal(0, server:wait())
-    return server:stderr()
-  end
+  local stop = command.stop
 
   --- What a new connection comes to: true, or the text of the failure.
   local function try(url, options) return trial.try(url, options or { ca = ca }) end
@@ -50,11 +38,7 @@ describe("keywatch serve with TLS", function()
   local function write(text) return files.write(directory.new() .. "/file", text) end
 
   local function expect_failure(status, variables, pattern, ...)
-    local server = command.start_in(variables, "serve", ...)
-    assert.equal(status, server:wait())
-    assert.equal("", server:stdout())
-    assert.matches(pattern, server:stderr())
-    assert.matches("^[^\n]+\n$", server:stderr()) -- one line
+    command.expect_failure(status, variables, pattern, "serve", ...)
   end
 
   it("serves with a certificate that it is given, beside a plain URL", function()

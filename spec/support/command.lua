@@ -1,6 +1,8 @@
 --- The program `keywatch`, as a process on the VM of this run. Each has a directory of its own to run in, since a
 -- server keeps its data there unless it is told otherwise: directory.remove_all() is for the end of a test.
 
+local busted = require "busted"
+
 local directory = require "spec.support.directory"
 local luv = require "spec.support.luv"
 local process = require "spec.support.process"
@@ -22,4 +24,31 @@ local function wait_until_ready(server)
   return urls
 end
 
-return { start = start, start_in = start_in, wait_until_ready = wait_until_ready }
+--- Ends one in order. Returns all that it has said to stderr.
+local function stop(one)
+  one:signal("sigterm")
+  busted.assert.equal(0, one:wait())
+  return one:stderr()
+end
+
+--- Starts one, which must end with a status, and say one line to stderr and nothing else.
+local function expect_failure(status, variables, pattern, ...)
+  local one = start_in(variables, ...)
+  busted.assert.equal(status, one:wait())
+  busted.assert.equal("", one:stdout())
+  busted.assert.matches(pattern, one:stderr())
+  busted.assert.matches("^[^\n]+\n$", one:stderr())
+end
+
+--- For the file that calls this: whatever a test has started ends with the test.
+local function with_tests()
+  busted.after_each(function()
+    process.end_all()
+    directory.remove_all()
+  end)
+end
+
+return {
+  start = start, start_in = start_in, wait_until_ready = wait_until_ready, stop = stop,
+  expect_failure = expect_failure, with_tests = with_tests,
+}
