@@ -16,17 +16,7 @@ local SLIP = { INTERNAL, "keywatch: internal error: see the server's log" } -- a
 
 local store, server, client
 
-before_each(function()
-  store = keywatch.open()
-  server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-  client = rpc.attach(server)
-end)
-
-after_each(function()
-  client:close()
-  server:close()
-  store:close()
-end)
+serving.in_process(function(...) store, server, client = ... end)
 
 describe("a call", function()
   local function event() return require("keywatch.task.driver").get().event() end

@@ -7,6 +7,7 @@ local core = require "keywatch.core"
 local annotations = require "spec.support.annotations"
 local directory = require "spec.support.directory"
 local document = require "spec.support.document"
+local files = require "spec.support.files"
 local rpc = require "spec.support.rpc"
 local session = require "spec.support.session"
 local shell = require "spec.support.shell"
@@ -197,9 +198,7 @@ describe("the commands #once", function()
   local function verify(page, block)
     if not shell.run("command -v systemd-analyze") then return end
     local path = directory.new() .. "/unit.service"
-    local file = assert(io.open(path, "w"))
-    file:write((table.concat(page:lines_of(block), "\n"):gsub("/usr/local/bin/keywatch", "/bin/true")), "\n")
-    file:close()
+    files.write(path, (table.concat(page:lines_of(block), "\n"):gsub("/usr/local/bin/keywatch", "/bin/true")) .. "\n")
     local ok, printed = shell.run("systemd-analyze verify " .. path .. " 2>&1")
     directory.remove_all()
     assert(ok and not printed:find("unit.service", 1, true), printed)
@@ -233,9 +232,7 @@ describe("the commands #once", function()
   each_block("yaml", function(block, page)
     it("of the configuration file in " .. page.path .. " start a server", function()
       with_session(function(one)
-        local file = assert(io.open(one.cwd .. "/config.yaml", "w"))
-        file:write((table.concat(page:lines_of(block), "\n"):gsub(":2379", ":0")), "\n")
-        file:close()
+        files.write(one.cwd .. "/config.yaml", (table.concat(page:lines_of(block), "\n"):gsub(":2379", ":0")) .. "\n")
         one:type("keywatch serve --config-file config.yaml")
       end)
     end)
@@ -289,7 +286,7 @@ describe("the pages #once", function()
         if file then
           local own = ("spec/%s/%s"):format(kind.folder, file)
           local path = shell.run("test -e " .. own) and own or "spec/" .. file
-          texts[path] = texts[path] or assert(io.open(path)):read("*a")
+          texts[path] = texts[path] or files.read(path)
           local is_there = texts[path]:find('it("' .. title, 1, true) or texts[path]:find('it(("' .. title, 1, true)
           assert(is_there, ("%s has no '%s'"):format(path, title))
           n = n + 1

@@ -6,7 +6,6 @@ local core = require "keywatch.core"
 local annotations = require "spec.support.annotations"
 local dose = require "spec.support.dose"
 local misuse = require "spec.support.misuse"
-local rpc = require "spec.support.rpc"
 local serving = require "spec.support.serving"
 local within = require "spec.support.within"
 
@@ -21,9 +20,10 @@ local KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
 describe("middleware", function()
   local store, server, client, seen
 
+  serving.in_process(function(...) store, server, client = ... end)
+
   before_each(function()
-    store, seen = keywatch.open(), {}
-    server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+    seen = {}
     server:mount("spec.Calls", {
       Echo = function(request) return request end,
       Fail = function() return nil, { grpc_status = 7, message = "no" } end,
@@ -31,14 +31,6 @@ describe("middleware", function()
         for message in call:messages() do call:send(message) end
       end },
     })
-    client = rpc.attach(server)
-  end)
-
-  after_each(function()
-    client:close()
-    server:close()
-    keywatch.run(function() keywatch.sleep(0) end) -- what is told after the end
-    store:close()
   end)
 
   local function event() return require("keywatch.task.driver").get().event() end

@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 local uv = require "keywatch.uv"
 
+local files = require "spec.support.files"
 local luv = require "spec.support.luv"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
@@ -307,9 +308,7 @@ describe("a program with a server in a thread", function()
     local function shadow(text)
       directory = assert(luv.fs_mkdtemp((os.getenv("TMPDIR") or "/tmp") .. "/keywatch-thread-XXXXXX"))
       shell.must(("mkdir -p %s/keywatch/server/services"):format(directory))
-      local file = assert(io.open(directory .. "/keywatch/server/services/health.lua", "w"))
-      file:write(text)
-      file:close()
+      files.write(directory .. "/keywatch/server/services/health.lua", text)
       return ("package.path = '%s/?.lua;' .. package.path\n"):format(directory)
     end
 

@@ -4,6 +4,7 @@ local phases = require "keywatch.driver.ngx_phase"
 
 local certificates = require "spec.support.certificates"
 local document = require "spec.support.document"
+local files = require "spec.support.files"
 local network = require "spec.support.network"
 local nginx_stage = require "spec.support.nginx_stage"
 local process = require "spec.support.process"
@@ -119,9 +120,7 @@ describe("docs/openresty.md #once #peer", function()
     assert.equal("end", done:stdout(), done:transcript() .. stage:log())
     assert.equal(0, stage:quit())
     for _, name in ipairs { "ssl_client_hello", "ssl_cert", "server_rewrite", "balancer", "exit_worker" } do
-      local file = assert(io.open(stage.here .. "/phase." .. name), name)
-      local text = file:read("*a")
-      file:close()
+      local text = files.read(stage.here .. "/phase." .. name)
       if phases.kind_of(name) == "wait" then
         assert.equal("true 7", text, name)
       elseif name == "exit_worker" then

@@ -8,6 +8,7 @@
 -- nobody has changed must pass the seed that has found a mutation. The last line is "N passed, N failed".
 
 local mutations = require "spec.simulation.mutations"
+local files = require "spec.support.files"
 local shell = require "spec.support.shell"
 
 local FIRST, MOST = 4, 32      -- seeds that are run side by side before the result is looked at
@@ -23,26 +24,16 @@ end
 
 local scratch = "build/mutations/" .. options.vm
 
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
-
 --- Writes the file of a mutation, with its change, below a folder. Returns the path.
 local function write_changed(one, folder)
-  local text = read(one.file)
+  local text = files.read(one.file)
   local from, to = text:find(one.text, 1, true)
   if not from or text:find(one.text, to + 1, true) then
     error(("%s: the text is %s in %s"):format(one.name, from and "more than once" or "not", one.file), 0)
   end
   local path = folder .. "/" .. one.file
   shell.must("mkdir -p " .. path:match("^(.*)/"))
-  local file = assert(io.open(path, "w"))
-  file:write(text:sub(1, from - 1), one.by, text:sub(to + 1))
-  file:close()
-  return path
+  return files.write(path, text:sub(1, from - 1) .. one.by .. text:sub(to + 1))
 end
 
 --- Builds keywatch.core with a changed C file. Warnings are of no interest: a function may not be used any more.

@@ -3,6 +3,7 @@
 
 local busted = require "busted"
 
+local files = require "spec.support.files"
 local shell = require "spec.support.shell"
 
 local CONFIG = [[
@@ -101,12 +102,8 @@ function certificates.directory()
   local path = shell.must("mktemp -d")
   busted.subscribe({ "suite", "end" }, remove)
   registry[NAME] = path
-  local file = assert(io.open(path .. "/config", "w"))
-  file:write(CONFIG)
-  file:close()
-  file = assert(io.open(path .. "/script", "w"))
-  file:write(SCRIPT)
-  file:close()
+  files.write(path .. "/config", CONFIG)
+  files.write(path .. "/script", SCRIPT)
   shell.must(("sh -e %s/script %s"):format(path, path))
   return path
 end
@@ -119,10 +116,7 @@ end
 
 --- The text of a file of the directory.
 function certificates.text(name)
-  local file = assert(io.open(certificates.directory() .. "/" .. name))
-  local text = file:read("*a")
-  file:close()
-  return text
+  return files.read(certificates.directory() .. "/" .. name)
 end
 
 return certificates

@@ -124,6 +124,43 @@ end
 
 -- }======
 
+-- {====== What a program of actions counts ======
+
+local tally_methods = {}
+
+--- Counts how often actions happened, by their names: inside of bindings, and between. `never` and `unclean` are lists
+-- of words about what has failed.
+function haunt.tally()
+  return setmetatable({ fired = {}, between = {}, never = {}, unclean = {} }, { __index = tally_methods })
+end
+
+function tally_methods:count(action, binding)
+  if not binding then
+    self.between[action] = (self.between[action] or 0) + 1
+    return
+  end
+  self.fired[action] = self.fired[action] or {}
+  self.fired[action][binding] = (self.fired[action][binding] or 0) + 1
+end
+
+--- Ends the program, after it has printed all that.
+function tally_methods:finish(actions)
+  print("", "actions, the bindings where they happened, and how often; and how often between")
+  for _, action in ipairs(actions) do
+    local bindings, times = 0, 0
+    for _, n in pairs(self.fired[action.name] or {}) do bindings, times = bindings + 1, times + n end
+    print(action.name, bindings, times, self.between[action.name] or 0)
+  end
+  for what, list in pairs { NEVER = self.never, UNCLEAN = self.unclean } do
+    table.sort(list)
+    for _, words in ipairs(list) do print(what, words) end
+  end
+  if #self.never + #self.unclean > 0 then os.exit(1) end
+  print "well"
+end
+
+-- }======
+
 -- {====== Errors ======
 
 local CLEAN = { "closed", "a finalizer has to wait", "not enough memory", "was finalized", "not ready", "has ended" }

@@ -543,10 +543,8 @@ end
 
 -- }======
 
-local fired = {}   -- by action: by binding, how often
-local silent = {}  -- bindings that ask for no memory
-local never = {}   -- { binding, action }: which could have happened there
-local unclean = {} -- errors that tell of nothing that a finalizer has done
+local tally = haunt.tally() -- `never`: bindings with an action which could have happened there
+local silent = {}           -- bindings that ask for no memory
 
 --- One call, in the middle of which an action happens. Returns whether the call has come so far; the binding where the
 -- action happened; and what the call has raised.
@@ -563,11 +561,6 @@ local function try(one, action, n)
   return is_come_to, where, err
 end
 
-local function count(action, binding)
-  fired[action] = fired[action] or {}
-  fired[action][binding] = (fired[action][binding] or 0) + 1
-end
-
 --- An action at every allocation of a call. Returns whether it happened inside of the binding.
 local function try_each(one, action)
   local is_within = false
@@ -575,10 +568,10 @@ local function try_each(one, action)
     local is_come_to, where, err = try(one, action, n)
     if where == one.binding then
       is_within = true
-      count(action.name, one.binding)
+      tally:count(action.name, one.binding)
     end
     if err and err ~= one.misuse and not haunt.is_clean(err) then
-      unclean[#unclean + 1] = ("%s, %s at %d: %s"):format(one.binding, action.name, n, tostring(err))
+      tally.unclean[#tally.unclean + 1] = ("%s, %s at %d: %s"):format(one.binding, action.name, n, tostring(err))
     end
     if not is_come_to then return is_within end
   end
@@ -600,7 +593,7 @@ haunt.begin()
 for _, one in ipairs(cases) do
   one.misuse = misuse_of(one)
   if one.needs_nothing and one.misuse then
-    never[#never + 1] = ("%s: needs a case: %s"):format(one.binding, tostring(one.misuse))
+    tally.never[#tally.never + 1] = ("%s: needs a case: %s"):format(one.binding, tostring(one.misuse))
   end
   local asks_for_memory = try_each(one, NOTHING)
   if silent[one.binding] == nil or asks_for_memory then silent[one.binding] = not asks_for_memory end
@@ -608,34 +601,17 @@ for _, one in ipairs(cases) do
     print(one.binding, action.name)
     io.stdout:flush()
     if not try_each(one, action) and world.has(one.setup, action.part) then
-      never[#never + 1] = ("%s: %s"):format(one.binding, action.name)
+      tally.never[#tally.never + 1] = ("%s: %s"):format(one.binding, action.name)
     end
   end
 end
 
 for name in pairs(haunt.functions) do
-  if silent[name] == nil and not ELSEWHERE[name] then never[#never + 1] = name .. ": was not tried" end
+  if silent[name] == nil and not ELSEWHERE[name] then tally.never[#tally.never + 1] = name .. ": was not tried" end
 end
 
--- {====== What it prints ======
-
-local function sorted(list)
-  table.sort(list)
-  return list
-end
-
-print("", "actions, the bindings where they happened, and how often")
-for _, action in ipairs(world.actions) do
-  local bindings, times = 0, 0
-  for _, n in pairs(fired[action.name] or {}) do bindings, times = bindings + 1, times + n end
-  print(action.name, bindings, times)
-end
 local quiet = {}
 for name, is_silent in pairs(silent) do quiet[#quiet + 1] = is_silent and name or nil end
-print("ask for no memory: " .. table.concat(sorted(quiet), ", "))
-for _, what in ipairs(sorted(never)) do print("NEVER", what) end
-for _, what in ipairs(sorted(unclean)) do print("UNCLEAN", what) end
-if #never + #unclean > 0 then os.exit(1) end
-print "well"
-
--- }======
+table.sort(quiet)
+print("ask for no memory: " .. table.concat(quiet, ", "))
+tally:finish(world.actions)

@@ -561,78 +561,64 @@ end)
 -- {====== What finalizers do ======
 
 local function closing(part)
-  return { name = "close of " .. part, part = part, act = function(w) w[part]:close() end }
+  return { "close of " .. part, part, function(w) w[part]:close() end }
 end
 
 local actions = {
-  { name = "put", part = "store", act = function(w) w.store:put("other", "by a finalizer") end },
-  { name = "compact", part = "store", act = function(w)
-    w.store:compact(w.store:status().revision, { physical = true })
-  end },
-  { name = "cancel", part = "task", act = function(w) w.task:cancel() end },
-  { name = "cancel of another", part = "other", act = function(w) w.other:cancel() end },
-  { name = "send", part = "channel", act = function(w) w.channel:send("by a finalizer", 0) end },
-  { name = "receive", part = "channel", act = function(w) w.channel:receive(0) end },
+  { "put", "store", function(w) w.store:put("other", "by a finalizer") end },
+  { "compact", "store", function(w) w.store:compact(w.store:status().revision, { physical = true }) end },
+  { "cancel", "task", function(w) w.task:cancel() end },
+  { "cancel of another", "other", function(w) w.other:cancel() end },
+  { "send", "channel", function(w) w.channel:send("by a finalizer", 0) end },
+  { "receive", "channel", function(w) w.channel:receive(0) end },
   closing "store", closing "durable", closing "watch", closing "channel", closing "client", closing "server",
   closing "cache", closing "informer", closing "handler", closing "queue",
-  { name = "add to a queue", part = "queue", act = function(w)
+  { "add to a queue", "queue", function(w)
     for i = 1, 6 do w.queue:add(i, { after = i % 2, priority = i % 3 }) end
   end },
-  { name = "work on an item", part = "queue", act = function(w)
+  { "work on an item", "queue", function(w)
     local item = w.queue:get(0)
     if item == nil then return end
     w.queue:add(item)
     w.queue:done(item)
   end },
-  { name = "request", part = "controller", act = function(w) w.controller:add("k1") end },
-  { name = "stop of a controller", part = "controller", act = function(w) w.controller:stop(0) end },
-  { name = "stop and start", part = "controller", act = function(w)
+  { "request", "controller", function(w) w.controller:add("k1") end },
+  { "stop of a controller", "controller", function(w) w.controller:stop(0) end },
+  { "stop and start", "controller", function(w)
     w.controller:stop(0)
     w.controller:start()
   end },
-  { name = "add of a handler", part = "informer", act = function(w)
-    w.informer:add_handler { add = function() end }
-  end },
-  { name = "look", part = "client", act = function(w) w.client:state() end },
-  { name = "cut", part = "world", act = function(w)
+  { "add of a handler", "informer", function(w) w.informer:add_handler { add = function() end } end },
+  { "look", "client", function(w) w.client:state() end },
+  { "cut", "world", function(w)
     w.world.server:cut()
     if w.client then w.world:cut(w.client) end
   end },
-  { name = "stop of an elector", part = "elector", act = function(w) w.elector:stop(0) end },
-  { name = "stop of a manager", part = "manager", act = function(w) w.manager:stop(0) end },
-  { name = "stop of a managed controller", part = "managed", act = function(w)
+  { "stop of an elector", "elector", function(w) w.elector:stop(0) end },
+  { "stop of a manager", "manager", function(w) w.manager:stop(0) end },
+  { "stop of a managed controller", "managed", function(w)
     w.has_stopped = w.managed:status().state ~= "idle"
     w.managed:stop(0)
   end },
-  { name = "look at a manager", part = "manager", act = function(w)
+  { "look at a manager", "manager", function(w)
     w.manager:status()
     w.manager:metrics()
   end },
-  { name = "add to a manager", part = "manager", act = function(w)
+  { "add to a manager", "manager", function(w)
     w.manager:add { start = function() end, stop = function() end }
   end },
-  { name = "crash", part = "world", act = function(w) w.world.server:stop() end },
-  { name = "restart", part = "world", act = function(w)
+  { "crash", "world", function(w) w.world.server:stop() end },
+  { "restart", "world", function(w)
     w.world.server:stop()
     w.world.server:start()
   end },
-  { name = "close of world", part = "world", act = function(w) w.world:close() end },
+  closing "world",
 }
+for i, one in ipairs(actions) do actions[i] = { name = one[1], part = one[2], act = one[3] } end
 
 -- }======
 
-local fired = {}   -- by action: by binding, how often
-local between = {} -- by action: how often outside of any binding
-local unclean = {}
-
-local function count(action, binding)
-  if not binding then
-    between[action] = (between[action] or 0) + 1
-    return
-  end
-  fired[action] = fired[action] or {}
-  fired[action][binding] = (fired[action][binding] or 0) + 1
-end
+local tally = haunt.tally()
 
 --- Whether somebody may wait in vain: a client whose server is gone tries again, as long as it was told.
 local function is_patient(one, action)
@@ -679,14 +665,14 @@ local function length_of(one)
   return low
 end
 
-local function blame(what, err) unclean[#unclean + 1] = what .. ": " .. tostring(err) end
+local function blame(what, err) table.insert(tally.unclean, what .. ": " .. tostring(err)) end
 
 --- One action at one allocation.
 local function try(one, action, n)
   local w, began = new_world(is_patient(one, action) and FEW), keywatch.now()
   local _, where, err = haunt.at(n, function(binding)
     if not w[action.part] then return end
-    count(action.name, binding)
+    tally:count(action.name, binding)
     pcall(action.act, w)
   end, run, w, one)
   local what = ("%s, %s at %d, in %s"):format(one.name, action.name, n, tostring(where))
@@ -700,7 +686,7 @@ local lengths, parts_of = {}, {} -- by flow: its length, and the world that it h
 local function insist(action)
   for _ = 1, MOST_TRIES do
     for _, one in ipairs(flows) do
-      if fired[action.name] then return end
+      if tally.fired[action.name] then return end
       if parts_of[one][action.part] then try(one, action, math.random(lengths[one])) end
     end
   end
@@ -729,7 +715,7 @@ local function try_through(one)
   local w = new_world()
   local ok, err = haunt.all_along(50, function(binding)
     for i = 1, 2 do
-      count(actions[i].name, binding)
+      tally:count(actions[i].name, binding)
       pcall(actions[i].act, w)
     end
   end, run, w, one)
@@ -746,17 +732,8 @@ for _, one in ipairs(flows) do
   run(new_world(), one) -- as if nothing had happened
 end
 
-for _, action in ipairs(actions) do insist(action) end
-
-local never = {}
-print("", "actions, the bindings where they happened, and how often; and how often between")
 for _, action in ipairs(actions) do
-  local bindings, times = 0, 0
-  for _, n in pairs(fired[action.name] or {}) do bindings, times = bindings + 1, times + n end
-  print(action.name, bindings, times, between[action.name] or 0)
-  if bindings == 0 then never[#never + 1] = action.name end
+  insist(action)
+  if not tally.fired[action.name] then table.insert(tally.never, action.name) end
 end
-for _, what in ipairs(never) do print("NEVER", what) end
-for _, what in ipairs(unclean) do print("UNCLEAN", what) end
-if #never + #unclean > 0 then os.exit(1) end
-print "well"
+tally:finish(actions)

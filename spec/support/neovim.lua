@@ -1,5 +1,6 @@
 --- Neovim without a terminal, on LuaJIT, with the rock of build/luajit.
 
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local shell = require "spec.support.shell"
 
@@ -26,10 +27,7 @@ end
 --- Runs a Lua text in Neovim until that has ended. Returns its exit status and what it has written to stdout; what came
 -- on stderr is the third result.
 function neovim.run(text)
-  local path = os.tmpname()
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
+  local path = files.write(os.tmpname(), text)
   local one = neovim.start(path)
   local status = one:wait()
   os.remove(path)

@@ -4,19 +4,12 @@
 
 local busted = require "busted"
 
+local files = require "spec.support.files"
 local vm = require "spec.support.vm"
 
 local SECONDS = 120 -- after which a program is taken for one that never ends
 
 local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
-
-local function write(text)
-  local path = os.tmpname()
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-  return path
-end
 
 --- The interpreter with its environment; all else runs without what is preloaded.
 local function command(path)
@@ -29,7 +22,7 @@ end
 
 --- Runs a program. Returns its exit status, and what it printed.
 local function run(text, seconds)
-  local path = write(text)
+  local path = files.write(os.tmpname(), text)
   local script = ("timeout --kill-after=5 %d %s 2>&1; echo status $?"):format(seconds or SECONDS, command(path))
   local pipe = assert(io.popen("exec env -u LD_PRELOAD sh -c " .. quote(script)))
   local output = pipe:read("*a")

@@ -52,6 +52,24 @@ function serving.for_each_test(set, options)
   busted.after_each(function() one:stop() end)
 end
 
+--- For the block of tests that it is called in: calls set(store, server, client) before each test, with a server of
+-- this process, and a client of it that has no socket.
+function serving.in_process(set)
+  local store, server, client
+  busted.before_each(function()
+    store = keywatch.open()
+    server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+    client = rpc.attach(server)
+    set(store, server, client)
+  end)
+  busted.after_each(function()
+    client:close()
+    server:close()
+    keywatch.run(function() keywatch.sleep(0) end) -- what is told after the end
+    store:close()
+  end)
+end
+
 -- What services are made of, over the wire ----------------------------------------------------------------------------
 
 function serving.put(client, key, value)

@@ -2,6 +2,7 @@
 -- and `etcdctl` are in PATH, and the port 2379 stands for a port that is free.
 
 local directory = require "spec.support.directory"
+local files = require "spec.support.files"
 local free_port = require "spec.support.free_port"
 local keywatch_command = require "spec.support.command"
 local luv = require "spec.support.luv"
@@ -14,12 +15,6 @@ local ANY = "http://127.0.0.1:0"
 local session = {}
 session.__index = session
 
-local function write(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-end
-
 local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
 --- A script that starts the keywatch of this run.
@@ -28,7 +23,7 @@ local function write_keywatch(path)
   for name, value in pairs(vm.environment()) do table.insert(words, name .. "=" .. quote(value)) end
   table.insert(words, vm.interpreter)
   table.insert(words, quote(luv.cwd() .. "/bin/keywatch"))
-  write(path, table.concat(words, " ") .. ' "$@"\n')
+  files.write(path, table.concat(words, " ") .. ' "$@"\n')
   assert(luv.fs_chmod(path, 493)) -- 0755
 end
 
@@ -95,7 +90,7 @@ local KILL = "kill $PID"
 -- prints. The program ends with status 0, unless the last command kills it.
 function session:follow(source, transcript)
   if source:find("keywatch.connect", 1, true) then self:serve { "--memory" } else self.port = free_port() end
-  write(self.cwd .. "/program.lua", (source:gsub(PORT, self.port)))
+  files.write(self.cwd .. "/program.lua", (source:gsub(PORT, self.port)))
   local program = process.start({ vm.interpreter, "program.lua" }, { cwd = self.cwd, env = vm.environment() })
   local expected, last = {}, nil
   for _, line in ipairs(transcript) do
