@@ -12,6 +12,7 @@ local fault = require "spec.support.fault"
 local logs = require "spec.support.logs"
 local files = require "spec.support.files"
 local informing = require "spec.cache.informing"
+local near = require "spec.support.near"
 local process = require "spec.support.process"
 local starve = core.probe and require "spec.support.starve"
 local uv = require "spec.support.luv"
@@ -79,19 +80,6 @@ local function value_in_file(key)
   return value, cluster
 end
 
---- A server in real time. Returns its store, a client, a function that closes all three, and the URL.
-local function serve()
-  local store = keywatch.open()
-  local server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
-  local url = server:addresses()[1]
-  local client = keywatch.connect(url)
-  return store, client, function()
-    client:close()
-    server:close()
-    store:close()
-  end, url
-end
-
 before_each(function()
   logs.begin()
   path = directory.new() .. "/content"
@@ -113,8 +101,7 @@ describe("a cache with a file", function()
     local status = cache:status()
     assert.same({ true, 3, 4, true, false },
       { status.from_file, status.keys, status.revision, status.age >= 0, cache:has_synced() })
-    local ok, err = cache:wait_synced(5)
-    assert.same({ nil, "unavailable", "unavailable" }, { ok, err.code, cache:status().trouble.code })
+    assert.same({ "unavailable", "unavailable" }, { answer.code(cache:wait_synced(5)), cache:status().trouble.code })
     assert.equal(1, logs.count("begins with the content of the file"))
     world.server:join()
     assert(cache:wait_synced(PATIENCE))
@@ -239,8 +226,7 @@ describe("a cache with a file", function()
     local cache = reopen(world)
     local watch = assert(cache:watch("/a/", { prefix = true }))
     world.server:start()
-    assert.equal("cluster_changed", answer.code(watch:next(PATIENCE)))
-    assert.equal("/a/other=x", keys_of(cache))
+    assert.same({ "cluster_changed", "/a/other=x" }, { answer.code(watch:next(PATIENCE)), keys_of(cache) })
     assert.equal(1, logs.count('the cache of "/a/" begins anew, and its watches end: the server is one of another'))
     cache:close()
     world.server:stop()
@@ -288,8 +274,7 @@ describe("a cache with a file", function()
     world.server:stop()
     local cache = assert(world:client():cache("/a/", { file = path, timeout = 2 }))
     local before = keywatch.now()
-    local ok, err = cache:wait_ready()
-    assert.same({ nil, "unavailable", 2, false }, { ok, err.code, keywatch.now() - before, exists() })
+    assert.same({ "unavailable", 2, false }, { answer.code(cache:wait_ready()), keywatch.now() - before, exists() })
     world.server:start()
     assert(cache:wait_ready(PATIENCE))
     keywatch.sleep(2)
@@ -348,7 +333,7 @@ describe("the file of a cache", function()
   end))
 
   it("is written by a thread, and read by the next process, in real time", function()
-    local store, client, close, url = serve()
+    local client, store, close, server = near()
     for i = 1, 1000 do store:put("/a/" .. i, ("v"):rep(i)) end
     local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
     assert(cache:wait_synced(PATIENCE))
@@ -356,6 +341,7 @@ describe("the file of a cache", function()
     local first = inode()
     assert(cache:wait_for(store:put("/a/1", "new").revision, PATIENCE))
     await(function() return inode() ~= first end)
+    local url = server:addresses()[1]
     close()
     client = keywatch.connect(url)
     cache = assert(client:cache("/a/", { file = path, timeout = 0 }))
@@ -400,7 +386,7 @@ describe("the file of a cache", function()
   end
 
   it("is written, though a finalizer has the client polled when a write begins", function()
-    local store, client, close = serve()
+    local client, store, close = near()
     for i = 1, 3000 do store:put("/a/" .. i, "x") end
     local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
     local feed, calls = cache.feed, 0
@@ -420,7 +406,7 @@ describe("the file of a cache", function()
   end)
 
   it("has all keys, if the cache is closed while they are taken in by steps", function()
-    local store, client, close = serve()
+    local client, store, close = near()
     for i = 1, 20000 do store:put(("/a/%05d"):format(i), "x") end
     local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
     assert(cache:wait_synced(PATIENCE))
@@ -493,7 +479,7 @@ describe("the file of a cache", function()
   end))
 
   it("of a cache that is forgotten holds nothing, and leaves nothing #starved", function()
-    local store, client, close = serve()
+    local client, store, close = near()
     for i = 1, 100 do store:put("/a/" .. i, ("v"):rep(1000)) end
     local function open()
       local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
@@ -511,8 +497,6 @@ describe("the file of a cache", function()
     assert.same({}, leftovers())
   end)
 end)
-
--- {====== The format ======
 
 local function open_replica(kvs, revision)
   local replica = core.open { replica = true, now = 0 }
@@ -757,10 +741,6 @@ describe("the content in a file", function()
   end
 end)
 
--- }======
-
--- {====== The disk ======
-
 local PROGRAM = [[
 local core = require "keywatch.core"
 local fault_plan = require "spec.support.fault_plan"
@@ -897,5 +877,3 @@ describe("a disk that is full", function()
     disk:remove()
   end)
 end)
-
--- }======

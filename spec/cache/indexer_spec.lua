@@ -256,8 +256,6 @@ describe("an index", function()
   end)
 end)
 
--- {====== Loops that objects change under ======
-
 describe("a loop over objects", function()
   local store, informer
 
@@ -410,10 +408,6 @@ describe("a loop over objects", function()
   end)
 end)
 
--- }======
-
--- {====== Chance ======
-
 describe("indexes at random", function()
   --- Functions of an object, as a naive model has them.
   local FUNCTIONS = {
@@ -525,5 +519,3 @@ describe("indexes at random", function()
     end
   end)
 end)
-
--- }======

@@ -24,12 +24,13 @@ local function open_synced(x, opts, prefix)
   return informer
 end
 
+--- An informer, and a handler of it.
+local function recorded(informer, opts) return informer, record(informer, opts) end
+
 local function codes(ok, err) return { ok, err and err.code } end
 
 before_each(informing.begin)
 after_each(informing.finish)
-
--- {====== Through each door ======
 
 -- What valgrind and an eager collector see: the doors differ little for them.
 local SEEN = { store = true, client = true, cache = true }
@@ -60,8 +61,7 @@ for _, door in ipairs(informing.doors) do
       put("/a/1", "one")
       put("/a/2", "two")
       put("/ab/1", "of a sibling")
-      local informer = open(x)
-      local rec = record(informer)
+      local _, rec = recorded(open(x))
       assert.same({ "add /a/1 one initial", "add /a/2 two initial" }, rec:take_sorted(2))
       assert(rec.handler:wait_synced(PATIENCE))
       put("/a/3", "three")
@@ -77,8 +77,7 @@ for _, door in ipairs(informing.doors) do
 
     each_it("has events with the revisions of changes", function()
       local r1 = put("/a/1", "one")
-      local informer = open(x)
-      local rec = record(informer)
+      local _, rec = recorded(open(x))
       assert(rec.handler:wait_synced(PATIENCE))
       local r2 = put("/a/1", "two")
       local r3 = delete("/a/1")
@@ -134,8 +133,7 @@ for _, door in ipairs(informing.doors) do
     end)
 
     each_it("is synced at once if nothing exists", function()
-      local informer = open(x)
-      local rec = record(informer)
+      local informer, rec = recorded(open(x))
       assert(informer:wait_synced(PATIENCE))
       assert(rec.handler:wait_synced(PATIENCE))
       assert.equal(0, informer:count())
@@ -198,8 +196,7 @@ for _, door in ipairs(informing.doors) do
       put("/a/2", field(2))
       assert.same({ "error /a/1 malformed", 'add /a/2 {"n":2}' }, rec:take(2))
       assert.equal(r2, rec.calls[2].event.revision)
-      assert.equal(1, informer:get("/a/1").n)
-      assert.equal(1, informer:index_count("n", 1))
+      assert.same({ 1, 1 }, { informer:get("/a/1").n, informer:index_count("n", 1) })
       assert.same({ '/a/1 {"n":1}', '/a/2 {"n":2}' }, sorted(informer:each()))
       local bad = {}
       for key, err, value in informer:bad_values() do bad[#bad + 1] = { key, err.code, value } end
@@ -207,8 +204,7 @@ for _, door in ipairs(informing.doors) do
       assert.same({ 1, 2 }, { informer:status().bad, informer:status().objects })
       put("/a/1", field(3))
       assert.same({ 'update /a/1 {"n":3} was {"n":1}' }, rec:take(1))
-      assert.equal(0, informer:status().bad)
-      assert.is_nil((informer:bad_values()()))
+      assert.same({ 0, nil }, { informer:status().bad, (informer:bad_values()()) })
       put("/a/1", "{")
       delete("/a/1")
       put("/a/3", "{")
@@ -237,8 +233,7 @@ for _, door in ipairs(informing.doors) do
     end)
 
     each_it("tells of a key that changes twice in one revision", function()
-      local informer = open_synced(x)
-      local rec = record(informer)
+      local informer, rec = recorded(open_synced(x))
       assert(rec.handler:wait_synced(PATIENCE))
       local function put_and_delete(value)
         assert(writer:txn { success = {
@@ -258,8 +253,7 @@ for _, door in ipairs(informing.doors) do
 
     each_it("tells of the end of a lease", function()
       if not writer.lease then return end
-      local informer = open_synced(x)
-      local rec = record(informer)
+      local _, rec = recorded(open_synced(x))
       local lease = assert(writer:lease(60))
       assert(writer:put("/a/leased", "x", { lease = lease }))
       assert(lease:revoke())
@@ -275,15 +269,13 @@ for _, door in ipairs(informing.doors) do
 
     each_it("tells nothing after close, and reads say so", function()
       put("/a/1", "one")
-      local informer = open_synced(x)
-      local rec = record(informer)
+      local informer, rec = recorded(open_synced(x))
       rec:take(1)
       for _ = 1, 2 do informer:close() end
       put("/a/1", "two")
       local other = record(open(x))
       repeat local text = other:take(1)[1] until text:find("^%l+ /a/1 two") or text:find("timeout") -- a cache may lag
-      assert.equal("two", other.informer:get("/a/1"))
-      assert.equal(1, #rec.calls)
+      assert.same({ "two", 1 }, { other.informer:get("/a/1"), #rec.calls })
       assert.is_string((informer:get("/a/1"))) -- it may share the objects with the other one
       assert.same({ "closed", true }, { informer:status().phase, informer:status().is_stale })
       assert.same({ nil, "closed" }, codes(informer:wait_synced(0)))
@@ -309,8 +301,7 @@ for _, door in ipairs(informing.doors) do
       one:close()
       put("/a/1", field(3))
       assert.same({ ("update /a/1 %s was %s"):format(field(3), field(2)) }, second:take(1))
-      assert.equal(2, #first.calls)
-      assert.equal(1, two:status().users)
+      assert.same({ 2, 1 }, { #first.calls, two:status().users })
       two:close()
       local three = open_synced(x, { codec = codec })
       assert.equal(1, three:status().users)
@@ -318,10 +309,6 @@ for _, door in ipairs(informing.doors) do
     end)
   end)
 end
-
--- }======
-
--- {====== Handlers ======
 
 describe("the handlers of an informer", function()
   local store, informer
@@ -655,10 +642,6 @@ describe("the handlers of an informer", function()
   end)
 end)
 
--- }======
-
--- {====== Slow handlers ======
-
 describe("a slow handler", function()
   for _, name in ipairs { "store", "client" } do
     --- An informer with a handler that stands still, and one that does not.
@@ -775,10 +758,6 @@ describe("a slow handler", function()
   end))
 end)
 
--- }======
-
--- {====== Resync ======
-
 describe("a resync", function()
   it("tells all objects again to the handlers that want it, each at its own time", within.world(function(world)
     local client, store = world:client(), world.server.store
@@ -816,10 +795,6 @@ describe("a resync", function()
     informer:close()
   end, { leftovers = "cancel" }))
 end)
-
--- }======
-
--- {====== Bad values and transforms ======
 
 describe("a value that cannot be decoded", function()
   local store
@@ -877,8 +852,7 @@ describe("a value that cannot be decoded", function()
   end)
 
   it("may become good, and be deleted or created again, in any order", function()
-    local informer = open_synced(store, { codec = "json" })
-    local rec = record(informer)
+    local informer, rec = recorded(open_synced(store, { codec = "json" }))
     for _, value in ipairs { "{", field(1), "{", "{{", field(2), false, "{", false, field(3) } do
       if value then store:put("/a/1", value) else store:delete("/a/1") end
     end
@@ -889,8 +863,7 @@ describe("a value that cannot be decoded", function()
   end)
 
   it("deletes nothing of what was selected, until it is known", function()
-    local informer = open_synced(store, { codec = "json", fields = "n=1" })
-    local rec = record(informer)
+    local informer, rec = recorded(open_synced(store, { codec = "json", fields = "n=1" }))
     store:put("/a/1", field(1))
     store:put("/a/1", "{")
     assert.same({ 'add /a/1 {"n":1}', "error /a/1 malformed" }, rec:take(2))
@@ -929,8 +902,7 @@ describe("a transform", function()
 
   it("may return false, which is an object", with_store(function(store)
     store:put("/a/1", "one")
-    local informer = open_synced(store, { transform = function() return false end })
-    local rec = record(informer)
+    local informer, rec = recorded(open_synced(store, { transform = function() return false end }))
     assert.same({ "add /a/1 false initial" }, rec:take(1))
     assert.same({ 1, false, 2 }, { informer:count(), informer:get("/a/1") })
     store:put("/a/1", "two")
@@ -972,10 +944,6 @@ describe("a transform", function()
     end
   end))
 end)
-
--- }======
-
--- {====== Sharing ======
 
 describe("informers that share", function()
   it("have one watch, which ends with the last of them", function()
@@ -1029,8 +997,7 @@ describe("informers that share", function()
     one:close()
     store:put("/a/1", "two")
     c:take(1)
-    assert.same({ 1, 1, 2, "closed" }, { #a.calls, #b.calls, #c.calls, one:error().code })
-    assert.equal("two", (two:get("/a/1")))
+    assert.same({ 1, 1, 2, "closed", "two" }, { #a.calls, #b.calls, #c.calls, one:error().code, (two:get("/a/1")) })
   end))
 
   it("have indexes in common, and a name has one function", with_store(function(store)
@@ -1098,10 +1065,6 @@ describe("informers that share", function()
     assert.same({ nil, "closed" }, codes(select(2, waiting:join(PATIENCE))))
   end))
 end)
-
--- }======
-
--- {====== Forgotten ======
 
 describe("an informer that nobody holds", function()
   it("is collected, and its watch ends", function()
@@ -1180,18 +1143,13 @@ describe("an informer that nobody holds", function()
   end))
 end)
 
--- }======
-
--- {====== Faults, in virtual time ======
-
 describe("an informer and its server", function()
   --- A test in a world with three objects that a handler was told of: fn(world, informer, recorder, store).
   local function with_three(opts, fn)
     return within.world(function(world)
       local store = world.server.store
       for i = 1, 3 do store:put("/a/" .. i, tostring(i)) end
-      local informer = open_synced(world:client(), opts)
-      local rec = record(informer)
+      local informer, rec = recorded(open_synced(world:client(), opts))
       rec:take(3)
       fn(world, informer, rec, store)
       informer:close()
@@ -1269,8 +1227,7 @@ describe("an informer and its server", function()
   it("tells a deletion that a gap of the cache below has hidden", within.world(function(world)
     local store = world.server.store
     store:put("/a/1", "1")
-    local informer = open_synced(assert(world:client():cache("/a/")))
-    local rec = record(informer)
+    local informer, rec = recorded(open_synced(assert(world:client():cache("/a/"))))
     rec:take(1)
     change_behind(world, function()
       store:delete("/a/1")
@@ -1340,8 +1297,7 @@ describe("an informer and its server", function()
     local client, store = world:client(), world.server.store
     store:put("/a/1", "one")
     world.server:stop()
-    local informer = open(client)
-    local rec = record(informer)
+    local informer, rec = recorded(open(client))
     local ok, err = informer:wait_synced(30)
     local trouble = informer:status().trouble
     assert.same({ nil, "timeout", "unavailable" }, { ok, err.code, trouble.code })
@@ -1370,8 +1326,7 @@ describe("an informer and its server", function()
     assert(rule.hits > hits and rule.hits - hits <= 600, rule.hits - hits)
     rule:stop()
     assert(informer:wait_synced(600))
-    assert.equal("one", informer:get("/a/1"))
-    assert.is_nil(informer:status().trouble)
+    assert.same({ "one", nil }, { informer:get("/a/1"), informer:status().trouble })
     informer:close()
   end))
 
@@ -1379,8 +1334,7 @@ describe("an informer and its server", function()
     local store = world.server.store
     for i = 1, 3000 do store:put(("/a/%04d"):format(i), "v") end
     world.server:slow(0.5)
-    local informer = open(world:client())
-    local rec = record(informer)
+    local informer, rec = recorded(open(world:client()))
     for _ = 1, 4 do
       keywatch.sleep(1.6)
       local has_synced = informer:has_synced()
@@ -1398,8 +1352,7 @@ describe("an informer and its server", function()
     store:put("/a/1", field(1))
     store:put("/a/2", "{")
     store:put("/a/3", field(3))
-    local informer = open_synced(world:client(), { codec = "json" })
-    local rec = record(informer)
+    local informer, rec = recorded(open_synced(world:client(), { codec = "json" }))
     rec:take(3)
     change_behind(world, function()
       store:put("/a/1", "{{")
@@ -1421,10 +1374,6 @@ describe("an informer and its server", function()
     informer:close()
   end))
 end)
-
--- }======
-
--- {====== Loops ======
 
 describe("an informer in luv's loop", function()
   it("tells its handlers, those that wait, too, and can be read in a callback", function()
@@ -1472,5 +1421,3 @@ describe("an informer in luv's loop", function()
       { status, (printed:gsub("\t", " ")) })
   end)
 end)
-
--- }======

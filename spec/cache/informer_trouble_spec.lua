@@ -164,25 +164,6 @@ describe("an informer", function()
     ]] })
   end)
 
-  it("works in luv's loop when a callback opens it", function()
-    assert.equal("true\n", program.printed_by([[
-      local uv, keywatch = require "luv", require "keywatch"
-      local store, informer = keywatch.open(), nil
-      store:put("a", "1")
-      local n = 0
-      local opens, looks = uv.new_timer(), uv.new_timer()
-      opens:start(1, 0, function() informer = store:informer("") end)
-      looks:start(10, 10, function()
-        n = n + 1
-        if not informer or not informer:has_synced() and n < 100 then return end
-        print(informer:has_synced())
-        informer:close()
-        looks:stop()
-      end)
-      uv.run()
-    ]]))
-  end)
-
   it("uses slots again while a handler with resync is busy", within.world(function()
     local store = keywatch.open()
     local informer = store:informer("")

@@ -72,8 +72,7 @@ describe("the cache of a store", function()
     store:put("/c", "x")
     turn()
     store:put("/a/9", "9")
-    assert.equal(7, (select(2, waits:join())))
-    assert.equal("9", (select(2, reads:join())))
+    assert.same({ 7, "9" }, { select(2, waits:join()), (select(2, reads:join())) })
     assert.equal("timeout", answer.code(cache:wait_for(100, 0.01)))
     assert.equal("deadline_exceeded", answer.code(cache:get("/a/1", { min_revision = 100, timeout = 0.01 })))
     for _, what in ipairs { "cache", "store" } do
@@ -89,19 +88,11 @@ describe("the cache of a store", function()
   it("ends with the store", function()
     local watch = assert(cache:watch("/a/", { prefix = true }))
     store:close()
-    for _, call in ipairs {
-      function() return cache:get("/a/1") end,
-      function() return cache:range("/a/1") end,
-      function() return cache:watch("/a/1") end,
-      function() return cache:wait_for(1) end,
-      function() return cache:sync() end,
-      function() return cache:wait_ready() end,
-      function() return cache:table() end,
-      function() return watch:next(0) end,
-      function() return nil, select(2, pcall(cache.each, cache, "/a/1")) end,
-    } do
-      assert.equal("closed", answer.code(call()))
-    end
+    for name, argument in pairs {
+      get = "/a/1", range = "/a/1", watch = "/a/1", wait_for = 1, sync = 1, wait_ready = 1, table = {},
+    } do assert.equal("closed", answer.code(cache[name](cache, argument)), name) end
+    assert.equal("closed", answer.code(watch:next(0)))
+    assert.equal("closed", select(2, pcall(cache.each, cache, "/a/1")).code)
     assert.same({ false, "closed" }, { cache:is_ready(), cache:status().phase })
     assert.matches("closed", tostring(cache))
     assert.error_matches(function() store:cache("/a/") end, "the store is closed")
@@ -123,8 +114,7 @@ describe("the cache of a store", function()
 
   it("of a namespace has relative keys everywhere", function()
     local inner = assert(store:namespace("/a"):cache("/"))
-    assert.equal("/1", inner:get("/1").key)
-    assert.equal("/1 /2 /3", answer.keys(inner:range("/", { prefix = true })))
+    assert.same({ "/1", "/1 /2 /3" }, { inner:get("/1").key, answer.keys(inner:range("/", { prefix = true })) })
     assert.equal("/2 /3", answer.keys(inner:range("/2", { range_end = "/4" })))
     assert.equal("/1 /2 /3", answer.keys_of_each(inner:each("/", { prefix = true, page = 2 })))
     local watch = assert(inner:watch("/", { prefix = true, prev_kv = true }))
@@ -278,8 +268,7 @@ describe("a table of a cache", function()
     local has_trial = next(attached) ~= nil
     cache:close()
     d.attach, d.detach = attach, detach
-    assert.is_true(has_trial)
-    assert.is_nil(next(attached))
+    assert.same({ true, nil }, { has_trial, (next(attached)) })
   end)
 
   it("holds its cache, and is not held by it", function()

@@ -6,6 +6,7 @@
 local keywatch = require "keywatch"
 
 local dose = require "spec.support.dose"
+local near = require "spec.support.near"
 local resident = require "spec.support.resident"
 
 local CACHES = 300 * dose.factor
@@ -24,20 +25,14 @@ local function expect_flat(before, what)
 end
 
 describe("caches #slow #starved", function()
-  local store, server, client
+  local client, store, close
 
   before_each(function()
-    store = keywatch.open()
-    server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
-    client = keywatch.connect(server:addresses()[1])
+    client, store, close = near()
     for i = 1, 100 do store:put("/a/" .. i, ("v"):rep(100)) end
   end)
 
-  after_each(function()
-    client:close()
-    server:close()
-    store:close()
-  end)
+  after_each(function() close() end)
 
   it("that are opened and closed, or dropped, leave neither memory nor watches", function()
     local function open(i)
@@ -58,8 +53,7 @@ describe("caches #slow #starved", function()
         collectgarbage()
         keywatch.sleep(0.001)
       end
-      assert.equal(0, (client.transport.watch_calls:count()))
-      assert.is_nil((next(client.transport.feeds)))
+      assert.same({ 0, nil }, { client.transport.watch_calls:count(), (next(client.transport.feeds)) })
     end)
   end)
 

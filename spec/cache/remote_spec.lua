@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 
 local answer = require "spec.support.answer"
+local near = require "spec.support.near"
 local program = require "spec.support.program"
 local within = require "spec.support.within"
 
@@ -18,25 +19,19 @@ local function collect()
 end
 
 describe("a client's cache", function()
-  local store, server, client, cache, calls
+  local client, store, close, server, cache, calls
 
   before_each(function()
-    store = keywatch.open()
-    server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
     calls = 0
-    client = keywatch.connect(server:addresses()[1], {
+    client, store, close, server = near {
       on_call = function(call) if call.method == "/etcdserverpb.KV/Range" then calls = calls + 1 end end,
-    })
+    }
     for i = 1, 3 do store:put("/a/" .. i, tostring(i)) end
     cache = assert(client:cache("/a/"))
     assert(cache:wait_ready(PATIENCE))
   end)
 
-  after_each(function()
-    client:close()
-    server:close()
-    store:close()
-  end)
+  after_each(function() close() end)
 
   it("has no history, and watches from its revision on", function()
     local revision = cache:status().revision
@@ -189,8 +184,7 @@ describe("a client's cache", function()
     cache = nil
     collectgarbage()
     store:put("/a/x", "1")
-    assert.equal("1", watch:next(PATIENCE).value)
-    assert.equal(1, (transport.watch_calls:count()))
+    assert.same({ "1", 1 }, { watch:next(PATIENCE).value, (transport.watch_calls:count()) })
     local t = getmetatable(watch) and watch.cache:table()
     watch:close()
     watch = nil -- luacheck: ignore
@@ -407,8 +401,7 @@ describe("a client's cache of a server that is set back", function()
       server:close()
       server = assert(keywatch.serve { store = after, listen = url })
       assert.equal("new10", cache:get("/a/1", { consistent = true, timeout = PATIENCE }).value)
-      assert.equal("new10", cache:get("/a/1").value)
-      assert.equal(11, cache:sync(PATIENCE))
+      assert.same({ "new10", 11 }, { cache:get("/a/1").value, (cache:sync(PATIENCE)) })
       client:close()
       server:close()
       before:close()

@@ -14,9 +14,7 @@ describe("a claim", function()
       local created, err = claims.create(face_with {
         succeeded = own == true, revision = 3, responses = { own, { kvs = {} } },
       }, "p/", "p/a", "", 1, false)
-      assert.is_nil(created)
-      assert.equal("malformed", err.code)
-      assert.is_true(err.maybe_done)
+      assert.same({ nil, "malformed", true }, { created, err.code, err.maybe_done })
     end
   end)
 

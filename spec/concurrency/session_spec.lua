@@ -2,16 +2,14 @@
 
 local keywatch = require "keywatch"
 
+local answer = require "spec.support.answer"
+local await = require "spec.support.await"
+local near = require "spec.support.near"
 local owners = require "spec.support.owners"
 
 local test = owners.test
 
 local SECONDS = 30 -- for what is certain to come
-
-local function new_count()
-  local count = 0
-  return function() count = count + 1 end, function() return count end
-end
 
 describe("The default session of a store", function()
   test("does not keep the store that the program has dropped", function()
@@ -34,8 +32,7 @@ end)
 describe("A session", function()
   owners.each(function(with)
     test("has a lease of sixty seconds, or of the time that is asked for", function()
-      assert.equal(60, with.owner:session().lease.ttl)
-      assert.equal(77, with.owner:session({ ttl = 77 }).lease.ttl)
+      assert.same({ 60, 77 }, { with.owner:session().lease.ttl, with.owner:session({ ttl = 77 }).lease.ttl })
     end)
 
     test("may have a lease that exists, or its id", function()
@@ -49,8 +46,7 @@ describe("A session", function()
       local session = assert(with.owner:session())
       local second = assert(with.owner:namespace("n"):session { lease = session.lease.id })
       local lock = assert(session:lock("na"))
-      local got, err = second:try_lock("a")
-      assert.same({ nil, "locked" }, { got, err.code })
+      assert.equal("locked", answer.code(second:try_lock("a")))
       local waiting = keywatch.spawn(function() return second:lock("a") end)
       local third = keywatch.spawn(function() return session:lock("na") end)
       keywatch.sleep(0)
@@ -75,16 +71,14 @@ describe("A session", function()
     end)
 
     test("is refused if its lease does not exist", function()
-      local session, err = with.owner:session { lease = 4711 }
-      assert.same({ nil, "lease_not_found" }, { session, err.code })
+      assert.equal("lease_not_found", answer.code(with.owner:session { lease = 4711 }))
     end)
 
     test("that is closed revokes its lease, at once and once", function()
       local session = assert(with.owner:session())
       local lock = assert(session:lock("closed"))
       assert.is_true(session:close())
-      assert.is_nil(with.other:get(lock.key))
-      assert.equal("lost", session:error().code)
+      assert.same({ nil, "lost" }, { with.other:get(lock.key), session:error().code })
       assert.equal("lost", assert(session:lost(SECONDS)).code)
       assert.equal("lost", lock:error().code)
       assert.is_true(session:close())
@@ -107,8 +101,7 @@ describe("A session", function()
         return lock:unlock()
       end) })
       assert.is_nil(with.other:get(lock.key))
-      assert.is_true(session:close())
-      assert.is_true(other:close())
+      assert.same({ true, true }, { session:close(), other:close() })
     end)
 
     if with.is_client then
@@ -126,8 +119,7 @@ describe("A session", function()
 
     test("can be selected: it is ready once it is lost", function()
       local session, channel = assert(with.owner:session()), keywatch.channel()
-      local found, err = keywatch.select { session, channel, timeout = 0.01 }
-      assert.same({ nil, "timeout" }, { found, err.code })
+      assert.equal("timeout", answer.code(keywatch.select { session, channel, timeout = 0.01 }))
       local waiting = keywatch.spawn(function() return keywatch.select { session, channel } end)
       keywatch.sleep(0)
       session:close()
@@ -140,10 +132,8 @@ describe("A session", function()
       local session = assert(with.owner:session())
       local lock = assert(session:lock("orphan"))
       session:orphan()
-      assert.equal("lost", session:error().code)
-      assert.equal("lost", session:lost(0).code)
-      local got, err = session:lock("b")
-      assert.same({ nil, "lost" }, { got, err.code })
+      assert.same({ "lost", "lost" }, { session:error().code, session:lost(0).code })
+      assert.equal("lost", answer.code(session:lock("b")))
       assert.same({ lock.key }, owners.keys(with.owner, "orphan/"))
       assert.is_true(lock:unlock())
       assert.same({}, owners.keys(with.owner, "orphan/"))
@@ -167,8 +157,7 @@ describe("A session", function()
         assert.same({ true, nil, "lost" }, { ok, got, err.code })
       end
       session.lease:keep() -- what was lost stays lost
-      assert.equal("lost", session:error().code)
-      assert.is_false(lock:is_held())
+      assert.same({ "lost", false }, { session:error().code, lock:is_held() })
       assert.is_true(session:close())
       assert.same({}, with.owner:leases())
     end)
@@ -178,14 +167,9 @@ describe("A session", function()
       for i = 1, 5 do
         tasks[i] = keywatch.spawn(function() return assert(with.owner:lock("name" .. i)).session end)
       end
-      local sessions = {}
-      for i, task in ipairs(tasks) do
-        local _, session = task:join()
-        sessions[i] = session
-        assert.equal(sessions[1], session)
-      end
-      assert.equal(1, #with.owner:leases())
-      assert.equal(60, sessions[1].lease.ttl)
+      local _, first = tasks[1]:join()
+      for _, task in ipairs(tasks) do assert.equal(first, select(2, task:join())) end
+      assert.same({ 1, 60 }, { #with.owner:leases(), first.lease.ttl })
       assert.equal(90, assert(with.owner:lock("long", { ttl = 90 })).session.lease.ttl)
       assert.equal(2, #with.owner:leases())
     end)
@@ -215,8 +199,7 @@ describe("A session", function()
       local session = assert(with.owner:lock("b")).session
       assert(with.other:lease_by_id(session.lease.id):revoke())
       assert(theirs:unlock())
-      local _, got, err = waiting:join(SECONDS)
-      assert.same({ nil, "lost" }, { got, err.code })
+      assert.equal("lost", answer.code(select(2, waiting:join(SECONDS))))
       assert.equal("lost", session:lost(session.lease.ttl / 6).code) -- before the lease is to be renewed
       assert.is_true(assert(with.owner:lock("c")):is_held())
     end)
@@ -227,7 +210,6 @@ describe("A session", function()
       assert(lock:unlock())
       lock = nil
       collectgarbage()
-      collectgarbage()
       keywatch.sleep(0)
       assert.equal(id, assert(with.owner:lock("b")).session.lease.id)
       assert.is_nil(lock)
@@ -235,28 +217,18 @@ describe("A session", function()
   end)
 
   it("of a client is not made while the server cannot be reached, and made afterwards", function()
-    local store = keywatch.open()
-    local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
-    local url = serving:addresses()[1]
-    serving:close()
-    local client = keywatch.connect(url, { timeout = 0.2 })
+    local client, store, close, server = near { timeout = 0.2 }
+    local url = server:addresses()[1]
+    server:close()
     keywatch.run(function()
-      local failed, count = new_count()
       local tasks = {}
-      for i = 1, 3 do
-        tasks[i] = keywatch.spawn(function()
-          local lock, err = client:lock("a")
-          if not lock and err.code == "unavailable" then failed() end
-        end)
-      end
-      assert(keywatch.join(tasks))
-      assert.equal(3, count())
+      for i = 1, 3 do tasks[i] = keywatch.spawn(client.lock, client, "a") end
+      for _, task in ipairs(tasks) do assert.equal("unavailable", answer.code(select(2, task:join()))) end
       local again = keywatch.serve { store = store, listen = url }
       assert(client:lock("a", { timeout = SECONDS })):unlock()
       again:close()
     end)
-    client:close()
-    store:close()
+    close()
   end)
 
   it("of a store that is closed is lost, and so are its locks", function()
@@ -267,50 +239,37 @@ describe("A session", function()
       keywatch.sleep(0)
       store:close()
       local _, err = waiting:join(SECONDS)
-      assert.equal("lost", err.code)
-      assert.equal("lost", lock:error().code)
-      local ok, why = lock:unlock()
-      assert.same({ nil, "lost" }, { ok, why.code })
+      assert.same({ "lost", "lost" }, { err.code, lock:error().code })
+      assert.equal("lost", answer.code(lock:unlock()))
     end)
   end)
 
   it("of a client that is closed is lost, and so are its locks", function()
-    local store = keywatch.open()
-    local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
-    local client = keywatch.connect(serving:addresses()[1])
+    local client, store, close = near()
     keywatch.run(function()
       local lock, other = assert(client:lock("a")), assert(client:session())
       local waiting = keywatch.spawn(function() return other:lock("a") end)
       owners.await_keys(store, "a/", 2)
       client:close()
       local _, got, err = waiting:join(SECONDS)
-      assert.same({ nil, "lost" }, { got, err.code })
-      assert.equal("lost", lock:lost(SECONDS).code)
-      local again, why = client:lock("a")
-      assert.same({ nil, "closed" }, { again, why.code })
+      assert.same({ nil, "lost", "lost" }, { got, err.code, lock:lost(SECONDS).code })
+      assert.equal("closed", answer.code(client:lock("a")))
     end)
-    serving:close()
-    store:close()
+    close()
   end)
 
   it("does not keep a client from being collected", function()
-    local store = keywatch.open()
-    local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    local _, _, close, server = near()
     local alive = setmetatable({}, { __mode = "v" })
     keywatch.run(function()
-      local client = keywatch.connect(serving:addresses()[1])
+      local client = keywatch.connect(server:addresses()[1])
       assert(client:lock("a"))
       alive[1] = client
     end)
-    keywatch.run(function() -- the lock is given back first
-      local deadline = keywatch.now() + SECONDS
-      while alive[1] and keywatch.now() < deadline do
-        collectgarbage()
-        keywatch.sleep(0.001)
-      end
+    await(function() -- the lock is given back first
+      collectgarbage()
+      return not alive[1]
     end)
-    assert.is_nil(alive[1])
-    serving:close()
-    store:close()
+    close()
   end)
 end)

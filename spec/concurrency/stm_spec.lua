@@ -6,20 +6,14 @@ local virtual = require "keywatch.driver.virtual"
 
 local directory = require "spec.support.directory"
 local faces = require "spec.support.faces"
-
+local near = require "spec.support.near"
 
 local LEVELS = { "serializable_snapshot", "serializable", "repeatable_reads", "read_committed" }
+local STRICT = { "serializable_snapshot", "serializable", "repeatable_reads" }
 
--- {====== Owners ======
-
-local function of_client(store)
-  local serving = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-  local client = keywatch.connect(serving:addresses()[1])
-  return client, function()
-    client:close()
-    serving:close()
-    store:close()
-  end
+local function of_client()
+  local client, _, close = near()
+  return client, close
 end
 
 -- Each returns an owner, which is empty, and a function that closes it.
@@ -35,14 +29,12 @@ local OWNERS = {
       directory.remove_all()
     end
   end,
-  ["a client"] = function() return of_client(keywatch.open()) end,
+  ["a client"] = function() return of_client() end,
   ["a namespace of a client"] = function()
-    local client, close = of_client(keywatch.open())
+    local client, close = of_client()
     return client:namespace("\255/app/"), close
   end,
 }
-
--- }======
 
 --- Counts the calls of an owner's methods. Clients and namespaces are tables, whose methods can be replaced.
 local function count_calls(owner)
@@ -68,7 +60,23 @@ local function value_of(owner, key)
   return kv and kv.value
 end
 
--- {====== Behaviour, over every owner ======
+--- Has an owner make a software transaction by fn(tx, attempt). Returns the number of attempts, and its results.
+local function transact(owner, fn, opts)
+  local n = 0
+  local result, err = owner:stm(function(tx)
+    n = n + 1
+    return fn(tx, n)
+  end, opts)
+  return n, result, err
+end
+
+--- The same at each of some levels: fn(tx, attempt, level). check(level, attempts) follows each; `put` is put before.
+local function at_levels(owner, levels, put, fn, check)
+  for _, level in ipairs(levels) do
+    for key, value in pairs(put) do owner:put(key, value) end
+    check(level, (transact(owner, function(tx, attempt) return fn(tx, attempt, level) end, { isolation = level })))
+  end
+end
 
 local function specs(open)
   local owner, close
@@ -86,8 +94,7 @@ local function specs(open)
       tx:delete("c")
       return "done"
     end))
-    assert.equal("2", value_of(owner, "a"))
-    assert.equal("new", value_of(owner, "b"))
+    assert.same({ "2", "new" }, { value_of(owner, "a"), value_of(owner, "b") })
   end)
 
   it("writes all in one revision", function()
@@ -102,8 +109,7 @@ local function specs(open)
     owner:put("a", "old")
     local lease = assert(owner:lease(60))
     owner:stm(function(tx)
-      assert.equal("old", tx:get("a").value)
-      assert.is_nil(tx:get("b"))
+      assert.same({ "old", nil }, { tx:get("a").value, (tx:get("b")) })
       tx:put("a", "new")
       tx:put("b", "x", { lease = lease })
       assert.same({ key = "a", value = "new", lease = 0 }, tx:get("a"))
@@ -113,8 +119,7 @@ local function specs(open)
       tx:put("c", "1")
       tx:delete("c")
     end)
-    assert.is_nil(owner:get("a"))
-    assert.is_nil(owner:get("c"))
+    assert.same({ nil, nil }, { owner:get("a"), (owner:get("c")) })
     assert.equal(lease.id, owner:get("b").lease)
     lease:revoke()
     assert.is_nil(owner:get("b"))
@@ -153,9 +158,7 @@ local function specs(open)
         tx:put("a", "1")
         return use(tx) or true
       end)
-      assert.is_nil(result)
-      assert.equal("empty_key", err.code)
-      assert.is_nil(owner:get("a"))
+      assert.same({ nil, "empty_key", nil }, { result, err.code, (owner:get("a")) })
     end
     assert.equal("empty_key", select(2, owner:stm(print, { prefetch = { "" } })).code)
   end)
@@ -167,8 +170,7 @@ local function specs(open)
         tx:put("a", "1")
         error(what, 0)
       end)
-      assert.is_false(ok)
-      assert.is_true(rawequal(what, err))
+      assert.same({ false, true }, { ok, (rawequal(what, err)) })
     end
     assert.is_false((pcall(owner.stm, owner, function(tx)
       tx:put("a", "1")
@@ -196,18 +198,11 @@ local function specs(open)
   end)
 
   it("calls fn again if what it has read has changed, and knows then what is new", function()
-    for _, level in ipairs { "serializable_snapshot", "serializable", "repeatable_reads" } do
-      owner:put("n", "0")
-      local attempts = 0
-      owner:stm(function(tx)
-        attempts = attempts + 1
-        local n = tonumber(tx:get("n").value)
-        if attempts == 1 then owner:put("n", "10") end
-        tx:put("n", tostring(n + 1))
-      end, { isolation = level })
-      assert.equal(2, attempts, level)
-      assert.equal("11", value_of(owner, "n"), level)
-    end
+    at_levels(owner, STRICT, { n = "0" }, function(tx, attempt)
+      local n = tonumber(tx:get("n").value)
+      if attempt == 1 then owner:put("n", "10") end
+      tx:put("n", tostring(n + 1))
+    end, function(level, attempts) assert.same({ 2, "11" }, { attempts, value_of(owner, "n") }, level) end)
   end)
 
   it("notices that a key has come, or gone, and that one was put again with the same value", function()
@@ -216,102 +211,69 @@ local function specs(open)
     } do
       owner:delete("new")
       owner:put("old", "1")
-      local attempts = 0
-      owner:stm(function(tx)
-        attempts = attempts + 1
-        tx:get("new")
-        tx:get("old")
-        if attempts == 1 then change() end
+      assert.equal(2, (transact(owner, function(tx, attempt)
+        for _, key in ipairs { "new", "old" } do tx:get(key) end
+        if attempt == 1 then change() end
         tx:put("other", "x")
-      end)
-      assert.equal(2, attempts)
+      end)))
     end
   end)
 
   it("reads at one revision with the serializable levels, and not with the others", function()
-    local sees_change = { repeatable_reads = true, read_committed = true }
-    for _, level in ipairs(LEVELS) do
-      owner:put("a", "old")
-      owner:put("b", "old")
-      local attempts, seen = 0, nil
-      owner:stm(function(tx)
-        attempts = attempts + 1
-        local a = tx:get("a").value
-        if attempts == 1 then
-          owner:put("b", "new")
-          seen = a .. " " .. tx:get("b").value
-        end
-      end, { isolation = level })
-      assert.equal(sees_change[level] and "old new" or "old old", seen, level)
-    end
+    local seen
+    at_levels(owner, LEVELS, { a = "old", b = "old" }, function(tx, attempt)
+      local a = tx:get("a").value
+      if attempt > 1 then return end
+      owner:put("b", "new")
+      seen = a .. " " .. tx:get("b").value
+    end, function(level)
+      assert.equal(level:find("^serializable") and "old old" or "old new", seen, level)
+    end)
   end)
 
   it("reads each key once in an attempt, whatever the level", function()
-    for _, level in ipairs(LEVELS) do
-      owner:put("a", "old")
-      local is_second = false
-      owner:stm(function(tx)
-        local first = tx:get("a").value
-        if not is_second then owner:put("a", "new") end
-        is_second = true
-        assert.equal(first, tx:get("a").value)
-      end, { isolation = level })
-    end
+    at_levels(owner, LEVELS, { a = "old" }, function(tx, attempt)
+      local first = tx:get("a").value
+      if attempt == 1 then owner:put("a", "new") end
+      assert.equal(first, tx:get("a").value)
+    end, function() end)
   end)
 
   it("forbids lost updates and write skew, except with read_committed", function()
-    for _, level in ipairs(LEVELS) do
-      owner:put("x", "1")
-      owner:put("y", "1")
-      local attempts = 0
-      -- Both take one away if the sum is 2. Another one does so meanwhile, of the other key.
-      owner:stm(function(tx)
-        attempts = attempts + 1
-        local sum = tonumber(tx:get("x").value) + tonumber(tx:get("y").value)
-        if attempts == 1 then owner:put("y", "0") end
-        if sum == 2 then tx:put("x", "0") end
-      end, { isolation = level })
-      local sum = tonumber(value_of(owner, "x")) + tonumber(value_of(owner, "y"))
-      assert.equal(level == "read_committed" and 0 or 1, sum, level)
-    end
+    local function sum_of(reader) return tonumber(reader:get("x").value) + tonumber(reader:get("y").value) end
+    -- Both take one away if the sum is 2. Another one does so meanwhile, of the other key.
+    at_levels(owner, LEVELS, { x = "1", y = "1" }, function(tx, attempt)
+      local sum = sum_of(tx)
+      if attempt == 1 then owner:put("y", "0") end
+      if sum == 2 then tx:put("x", "0") end
+    end, function(level) assert.equal(level == "read_committed" and 0 or 1, sum_of(owner), level) end)
   end)
 
   it("notices only with serializable_snapshot that a key has changed that is written and was not read", function()
-    for _, level in ipairs(LEVELS) do
-      owner:put("a", "1")
-      owner:put("blind", "1")
-      local attempts = 0
-      owner:stm(function(tx)
-        attempts = attempts + 1
-        tx:get("a")
-        if attempts == 1 then owner:put("blind", "2") end
-        tx:put("blind", "3")
-      end, { isolation = level })
-      assert.equal(level == "serializable_snapshot" and 2 or 1, attempts, level)
-      assert.equal("3", value_of(owner, "blind"))
-    end
+    at_levels(owner, LEVELS, { a = "1", blind = "1" }, function(tx, attempt)
+      tx:get("a")
+      if attempt == 1 then owner:put("blind", "2") end
+      tx:put("blind", "3")
+    end, function(level, attempts)
+      assert.same({ level == "serializable_snapshot" and 2 or 1, "3" }, { attempts, value_of(owner, "blind") }, level)
+    end)
   end)
 
   it("reads the existing state again if its revision was compacted", function()
     owner:put("a", "1")
-    local attempts = 0
-    local sum = owner:stm(function(tx)
-      attempts = attempts + 1
+    assert.same({ 2, "12" }, { transact(owner, function(tx, attempt)
       local a = tx:get("a").value
-      if attempts == 1 then owner:compact(owner:put("b", "2").revision) end
+      if attempt == 1 then owner:compact(owner:put("b", "2").revision) end
       local b = tx:get("b")
       return a .. (b and b.value or "-")
-    end)
-    assert.equal(2, attempts)
-    assert.equal("12", sum)
+    end) })
   end)
 
   it("says how many operations there were, if they are too many", function()
     local result, err = owner:stm(function(tx)
       for i = 1, 200 do tx:put("k" .. i, "v") end
     end)
-    assert.is_nil(result)
-    assert.equal("too_many_ops", err.code)
+    assert.same({ nil, "too_many_ops" }, { result, err.code })
     assert(err.message:find("reads 0 keys and writes 200", 1, true), err.message)
     local keys = {}
     for i = 1, 200 do keys[i] = "k" .. i end
@@ -323,16 +285,12 @@ local function specs(open)
   it("gives up at its deadline if there are always conflicts", function()
     owner:put("n", "0")
     keywatch.run(function()
-      local attempts = 0
-      local result, err = owner:stm(function(tx)
-        attempts = attempts + 1
+      local attempts, result, err = transact(owner, function(tx)
         add(tx, "n", 1)
         owner:put("n", "0")
       end, { timeout = 0.2 })
-      assert.is_nil(result)
       assert(err.code == "deadline_exceeded" or err.code == "unavailable", err.code)
-      assert(attempts > 1)
-      assert.equal("0", value_of(owner, "n"))
+      assert.same({ nil, true, "0" }, { result, attempts > 1, value_of(owner, "n") })
     end)
   end)
 
@@ -342,8 +300,7 @@ local function specs(open)
         tx:put("n", "1")
         keywatch.sleep(0.02)
       end, { timeout = 0.01 })
-      assert.same({ nil, "deadline_exceeded", nil }, { result, err.code, err.maybe_done })
-      assert.is_nil(owner:get("n"))
+      assert.same({ nil, "deadline_exceeded", nil, nil }, { result, err.code, err.maybe_done, (owner:get("n")) })
     end)
   end)
 
@@ -360,8 +317,7 @@ local function specs(open)
       begun:receive()
       task:cancel()
       local ok, err = task:join()
-      assert.is_nil(ok or nil)
-      assert.equal("cancelled", err.code)
+      assert.same({ nil, "cancelled" }, { ok or nil, err.code })
     end)
     assert.is_nil(owner:get("a"))
   end)
@@ -370,35 +326,25 @@ local function specs(open)
     owner:put("a", "0")
     owner:put("b", "0")
     keywatch.run(function()
-      local attempts = 0
-      owner:stm(function(tx)
-        attempts = attempts + 1
+      assert.equal(1, (transact(owner, function(tx)
         local tasks = {}
-        for i, key in ipairs { "a", "b", "a", "b" } do
-          tasks[i] = keywatch.spawn(function() return tx:get(key).value end)
-        end
-        for _, task in ipairs(tasks) do assert(task:join()) end
+        for i, key in ipairs { "a", "b", "a", "b" } do tasks[i] = keywatch.spawn(tx.get, tx, key) end
+        for _, task in ipairs(tasks) do assert.equal("0", select(2, task:join()).value) end
         add(tx, "a", 1)
-      end)
-      assert.equal(1, attempts)
+      end)))
     end)
     assert.equal("1", value_of(owner, "a"))
   end)
 
   it("runs inside another one as a transaction of its own", function()
     owner:put("a", "1")
-    local attempts = 0
-    owner:stm(function(tx)
-      attempts = attempts + 1
+    assert.equal(2, (transact(owner, function(tx, attempt)
       add(tx, "a", 1)
-      if attempts == 1 then owner:stm(function(inner) add(inner, "a", 10) end) end
-    end)
+      if attempt == 1 then owner:stm(function(inner) add(inner, "a", 10) end) end
+    end)))
     assert.equal("12", value_of(owner, "a"))
-    assert.equal(2, attempts)
   end)
 end
-
--- }======
 
 for name, open in pairs(OWNERS) do
   describe("a software transaction of " .. name, function() specs(open) end)
@@ -414,7 +360,7 @@ describe("a software transaction asks", function()
   local client, close, counts
 
   before_each(function()
-    client, close = of_client(keywatch.open())
+    client, close = of_client()
     client:put("a", "1")
     client:put("b", "2")
     counts = count_calls(client)
@@ -442,18 +388,15 @@ describe("a software transaction asks", function()
   end)
 
   it("once for another attempt", function()
-    for _, level in ipairs { "serializable_snapshot", "serializable", "repeatable_reads" } do
-      counts.range, counts.txn = 0, 0
-      local attempts = 0
-      client:stm(function(tx)
-        attempts = attempts + 1
-        add(tx, "a", 1)
-        add(tx, "b", 1)
-        if attempts <= 2 then client:put("a", "0") end
-      end, { isolation = level })
+    at_levels(client, STRICT, {}, function(tx, attempt, level)
+      if attempt == 1 then counts.range, counts.txn = 0, 0 end
+      for _, key in ipairs { "a", "b" } do add(tx, key, 1) end
+      if attempt <= 2 then client:put("a", "0") end
+      return level
+    end, function(level, attempts)
       assert.equal(3, attempts)
       assert.same({ range = 2, txn = 3 }, counts, level)
-    end
+    end)
   end)
 
   it("nobody to commit if it has read at one revision and written nothing", function()
@@ -468,30 +411,24 @@ describe("a software transaction asks", function()
   end)
 
   it("whether reads of several revisions held together, even if it has written nothing", function()
-    local attempts = 0
-    client:stm(function(tx)
-      attempts = attempts + 1
-      tx:get("a")
-      tx:get("b")
-      if attempts == 1 then client:put("a", "3") end
-    end, { isolation = "repeatable_reads" })
-    assert.equal(2, attempts)
+    assert.equal(2, (transact(client, function(tx, attempt)
+      for _, key in ipairs { "a", "b" } do tx:get(key) end
+      if attempt == 1 then client:put("a", "3") end
+    end, { isolation = "repeatable_reads" })))
   end)
 
   it("in a later attempt at the revision of the conflict, for keys that are new to it", function()
-    local attempts, seen = 0, nil
-    client:stm(function(tx)
-      attempts = attempts + 1
+    local seen
+    local attempts = transact(client, function(tx, attempt)
       local a = tx:get("a").value
-      if attempts == 1 then client:put("a", "new") end
-      if attempts == 2 then
+      if attempt == 1 then client:put("a", "new") end
+      if attempt == 2 then
         client:put("b", "later")
         seen = a .. " " .. tx:get("b").value
       end
       tx:put("c", "x")
     end)
-    assert.equal("new 2", seen)
-    assert.equal(3, attempts)
+    assert.same({ "new 2", 3 }, { seen, attempts })
   end)
 
   it("never twice for a commit that may be done", function()
@@ -504,10 +441,7 @@ describe("a software transaction asks", function()
       return nil, err
     end
     local result, err = client:stm(function(tx) add(tx, "a", 1) end)
-    assert.is_nil(result)
-    assert.is_true(err.maybe_done)
-    assert.equal(1, n)
-    assert.equal("2", value_of(client, "a"))
+    assert.same({ nil, true, 1, "2" }, { result, err.maybe_done, n, value_of(client, "a") })
   end)
 
   it("key by key if the answer of the prefetch is lost", function()
@@ -576,8 +510,7 @@ describe("in virtual time", function()
   it("the first conflict costs no time", function()
     local store = keywatch.open()
     local value, attempts, seconds = count(store, 2)
-    assert.equal("2", value)
-    assert.equal(3, attempts)
+    assert.same({ "2", 3 }, { value, attempts })
     assert(seconds < 0.0021, seconds)
     store:close()
   end)

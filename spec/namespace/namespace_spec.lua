@@ -2,7 +2,9 @@
 
 local keywatch = require "keywatch"
 
+local answer = require "spec.support.answer"
 local directory = require "spec.support.directory"
+local near = require "spec.support.near"
 local within = require "spec.support.within"
 
 -- Each returns an owner and a function that closes it.
@@ -19,26 +21,14 @@ local OWNERS = {
     end
   end,
   ["a client"] = function()
-    local store = keywatch.open()
-    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-    local client = keywatch.connect(server:addresses()[1])
-    return client, function()
-      client:close()
-      server:close()
-      store:close()
-    end
+    local client, _, close = near()
+    return client, close
   end,
   ["a namespace"] = function()
     local store = keywatch.open()
     return store:namespace("/outer\255"), function() store:close() end
   end,
 }
-
-local function keys_of(kvs)
-  local keys = {}
-  for i, kv in ipairs(kvs) do keys[i] = kv.key end
-  return keys
-end
 
 for name, open in pairs(OWNERS) do
   describe("a namespace of " .. name, function()
@@ -58,47 +48,24 @@ for name, open in pairs(OWNERS) do
       space:put("a", "1")
       owner:put("/app/b", "2")
       owner:put("/apple", "no")
-      assert.equal("1", owner:get("/app/a").value)
-      assert.equal("b", space:get("b").key)
-      assert.same({ "a", "b" }, keys_of(space:range("", { prefix = true }).kvs))
-      assert.is_true(space:exists("a"))
-      assert.is_false(space:exists("le"))
+      assert.same({ "1", "b" }, { owner:get("/app/a").value, space:get("b").key })
+      assert.equal("a b", answer.keys(space:range("", { prefix = true })))
+      assert.same({ true, false }, { space:exists("a"), (space:exists("le")) })
     end)
 
     it("does not have the key that is the prefix itself", function()
       owner:put("/app/", "not inside")
       space:put("a", "1")
-      assert.same({ "a" }, keys_of(space:range("", { prefix = true }).kvs))
-      assert.same({ "a" }, keys_of(space:range("", { from_key = true }).kvs))
+      assert.equal("a", answer.keys(space:range("", { prefix = true })))
+      assert.equal("a", answer.keys(space:range("", { from_key = true })))
       assert.equal(1, space:delete("", { prefix = true }).deleted)
-      assert.equal("not inside", owner:get("/app/").value)
-    end)
-
-    it("refuses the empty key as its owner does", function()
-      owner:put("/app/", "not inside")
-      for _, call in ipairs {
-        function(face) return face:get("") end,
-        function(face) return face:put("", "v") end,
-        function(face) return face:delete("") end,
-        function(face) return face:range("") end,
-        function(face) return face:range("", { range_end = "b" }) end,
-        function(face) return face:exists("") end,
-        function(face) return face:txn { success = { { put = "", value = "v" } } } end,
-        function(face) return face:txn { compare = { { key = "", version = 1 } } } end,
-      } do
-        local inside, inside_err = call(space)
-        local outside, outside_err = call(owner)
-        assert.equal(outside, inside)
-        assert.equal(outside_err and outside_err.code, inside_err and inside_err.code)
-      end
       assert.equal("not inside", owner:get("/app/").value)
     end)
 
     it("has keys that contain the prefix again", function()
       space:put("/app/a", "1")
-      assert.equal("1", owner:get("/app//app/a").value)
-      assert.equal("/app/a", space:get("/app/a").key)
-      assert.same({ "/app/a" }, keys_of(space:range("/app/", { prefix = true }).kvs))
+      assert.same({ "1", "/app/a" }, { owner:get("/app//app/a").value, space:get("/app/a").key })
+      assert.equal("/app/a", answer.keys(space:range("/app/", { prefix = true })))
       assert.equal("/app/a", space:delete("/", { prefix = true, prev_kv = true }).prev_kvs[1].key)
     end)
 
@@ -112,12 +79,6 @@ for name, open in pairs(OWNERS) do
       assert.equal(0, space:range("b", { range_end = "a" }).count)
       assert.equal(3, space:delete("", { from_key = true }).deleted)
       assert.equal(5, owner:range("", { prefix = true }).count)
-    end)
-
-    it("gives previous kvs by its own names", function()
-      space:put("a", "1")
-      assert.equal("a", space:put("a", "2", { prev_kv = true }).prev_kv.key)
-      assert.equal("a", space:delete("a", { prev_kv = true }).prev_kvs[1].key)
     end)
 
     it("executes transactions, and leaves their tables as they are", function()
@@ -134,17 +95,11 @@ for name, open in pairs(OWNERS) do
         },
       }
       local result = space:txn(txn)
-      assert.is_true(result.succeeded)
-      assert.equal("a", result.responses[2].key)
-      assert.is_false(result.responses[3])
-      assert.same({ "a", "b" }, keys_of(result.responses[4].kvs))
-      assert.equal("a", result.responses[5].responses[1].prev_kvs[1].key)
-      assert.equal("a", txn.compare[1].key)
-      assert.is_true(txn.compare[2].prefix)
-      assert.equal("\0", txn.compare[3].range_end)
-      assert.equal("b", txn.success[1].put)
-      assert.is_true(txn.success[4].from_key)
-      assert.equal("a", txn.success[5].txn.success[1].delete)
+      assert.same({ true, "a", false }, { result.succeeded, result.responses[2].key, result.responses[3] })
+      assert.equal("a b", answer.keys(result.responses[4]))
+      assert.same({ "a", "a" }, { result.responses[5].responses[1].prev_kvs[1].key, txn.compare[1].key })
+      assert.same({ true, "\0", "b" }, { txn.compare[2].prefix, txn.compare[3].range_end, txn.success[1].put })
+      assert.same({ true, "a" }, { txn.success[4].from_key, txn.success[5].txn.success[1].delete })
     end)
 
     it("leaves tables of options as they are", function()
@@ -152,14 +107,6 @@ for name, open in pairs(OWNERS) do
       space:range("a", opts)
       space:watch("a", opts and { range_end = "b" }):close()
       assert.same({ range_end = "\0", limit = 5 }, opts)
-    end)
-
-    it("reads pages", function()
-      for i = 1, 7 do space:put("k" .. i, "v") end
-      owner:put("/app0", "foreign")
-      local found = {}
-      for kv in space:each("", { prefix = true, page = 2 }) do found[#found + 1] = kv.key end
-      assert.same({ "k1", "k2", "k3", "k4", "k5", "k6", "k7" }, found)
     end)
 
     it("watches: existing keys, events and previous kvs, by its own names", function()
@@ -170,9 +117,7 @@ for name, open in pairs(OWNERS) do
       space:put("a", "2")
       space:delete("a")
       local first, synced = watch:next(30), watch:next(30)
-      assert.equal("a", first.key)
-      assert.is_true(first.initial)
-      assert.equal("synced", synced.type)
+      assert.same({ "a", true, "synced" }, { first.key, first.initial, synced.type })
       local put = watch:batch(30).events[1]
       assert.equal("a2a1", put.key .. put.value .. put.prev.key .. put.prev.value)
       local _, deleted = keywatch.select { watch, timeout = 30 }
@@ -188,8 +133,7 @@ for name, open in pairs(OWNERS) do
       space:put("\0", "2")
       local since = assert(space:watch("a", { start_revision = revision }))
       local least = assert(space:watch("", { start_revision = revision }))
-      assert.equal("a", since:next(30).key)
-      assert.equal("\0", least:next(30).key)
+      assert.same({ "a", "\0" }, { since:next(30).key, least:next(30).key })
       since:close()
       least:close()
     end)
@@ -220,8 +164,7 @@ for name, open in pairs(OWNERS) do
     it("of a namespace is one namespace with both prefixes", function()
       local inner = space:namespace("x/"):namespace("")
       inner:put("a", "1")
-      assert.equal("1", owner:get("/app/x/a").value)
-      assert.equal("x/a", space:get("x/a").key)
+      assert.same({ "1", "x/a" }, { owner:get("/app/x/a").value, space:get("x/a").key })
       assert.equal(space.owner, inner.owner)
       assert.equal(space.prefix .. "x/", inner.prefix)
     end)
@@ -230,8 +173,8 @@ for name, open in pairs(OWNERS) do
       local all = owner:namespace("")
       owner:put("a", "1")
       all:put("b", "2")
-      assert.same({ "a", "b" }, keys_of(all:range("", { prefix = true }).kvs))
-      assert.same({ "a", "b" }, keys_of(all:range("a", { from_key = true }).kvs))
+      assert.equal("a b", answer.keys(all:range("", { prefix = true })))
+      assert.equal("a b", answer.keys(all:range("a", { from_key = true })))
     end)
 
     it("of 0xff bytes has no key behind it", function()
@@ -240,38 +183,22 @@ for name, open in pairs(OWNERS) do
       owner:put("\255\255", "prefix")
       last:put("\255", "1")
       last:put("a", "2")
-      assert.same({ "a", "\255" }, keys_of(last:range("", { prefix = true }).kvs))
-      assert.same({ "\255" }, keys_of(last:range("b", { range_end = "\0" }).kvs))
+      assert.equal("a \255", answer.keys(last:range("", { prefix = true })))
+      assert.equal("\255", answer.keys(last:range("b", { range_end = "\0" })))
       assert.equal(2, last:delete("", { from_key = true }).deleted)
       assert.equal(2, owner:range("\255", { prefix = true }).count)
     end)
-
-    it("is used after the owner's fashion in tasks", within.task(function()
-      local tasks = {}
-      for i = 1, 10 do
-        tasks[i] = keywatch.spawn(function() assert(space:put("k" .. i, "v")) end)
-      end
-      for _, task in ipairs(tasks) do assert(task:join()) end
-      assert.equal(10, space:range("k", { prefix = true, count_only = true }).count)
-    end))
 
     it("is closed alone", function()
       local watch = assert(space:watch("a"))
       local lease = assert(space:lease(60))
       space:close()
       space:close()
-      for _, method in ipairs { "get", "range", "delete", "watch", "exists" } do
-        local result, err = space[method](space, "a")
-        assert.is_nil(result)
-        assert.equal("closed", err.code)
-      end
+      for method, argument in pairs {
+        get = "a", range = "a", delete = "a", watch = "a", exists = "a", txn = {}, lease = 5, session = {}, lock = "a",
+        try_lock = "a", election = "a", stm = function(tx) return tx:get("a") end,
+      } do assert.equal("closed", answer.code(space[method](space, argument)), method) end
       assert.equal("keywatch: the namespace is closed", select(2, space:put("a", "1")).message)
-      assert.equal("closed", select(2, space:txn {}).code)
-      assert.equal("closed", select(2, space:lease(5)).code)
-      for _, method in ipairs { "session", "lock", "try_lock", "election" } do
-        assert.equal("closed", select(2, space[method](space, "a")).code)
-      end
-      assert.equal("closed", select(2, space:stm(function(tx) return tx:get("a") end)).code)
       assert.equal("closed", select(2, pcall(space.each, space, "a")).code)
       assert(tostring(space):find(" closed>", 1, true))
       assert(owner:put("/app/a", "1"))
@@ -296,8 +223,7 @@ for name, open in pairs(OWNERS) do
     it("has elections, whose keys are in it", within.task(function()
       local leadership = assert(space:election("boss"):campaign("ann"))
       assert.equal(leadership.key, space:election("boss"):leader().key)
-      assert.equal("ann", owner:election("/app/boss"):leader().value)
-      assert.is_nil((owner:election("boss"):leader()))
+      assert.same({ "ann", nil }, { owner:election("/app/boss"):leader().value, owner:election("boss"):leader() })
       assert(leadership:resign())
     end))
 
@@ -317,8 +243,7 @@ for name, open in pairs(OWNERS) do
       local inner = fence:namespace("x/")
       assert(fence:put("a", "1"))
       assert(inner:put("b", "2"))
-      assert.equal("1", owner:get("/app/a").value)
-      assert.equal("2", owner:get("/app/x/b").value)
+      assert.same({ "1", "2" }, { owner:get("/app/a").value, owner:get("/app/x/b").value })
       assert.equal("b", inner:txn({ success = { { range = "", prefix = true } } }).responses[1].kvs[1].key)
       assert.equal("b", inner:delete("", { prefix = true, prev_kv = true }).prev_kvs[1].key)
       assert.equal("none", inner:stm(function(tx)
@@ -333,11 +258,9 @@ for name, open in pairs(OWNERS) do
         { fence:put("a", "2") }, { inner:put("c", "4") }, { inner:txn { success = { { put = "c", value = "4" } } } },
         { inner:stm(function(tx) tx:put("c", "4") end) }, { inner:delete("c") },
       } do
-        assert.is_nil(result[1])
-        assert.equal("lost", result[2].code)
+        assert.same({ nil, "lost" }, { result[1], result[2].code })
       end
-      assert.equal("1", owner:get("/app/a").value)
-      assert.equal("3", inner:get("c").value)
+      assert.same({ "1", "3" }, { owner:get("/app/a").value, inner:get("c").value })
     end))
 
     it("shows its own keys of a lease through a fence, too", within.task(function()
@@ -413,20 +336,7 @@ describe("a namespace", function()
     local list = { { put = "a", value = "1" } }
     for _ = 1, 60 do list = { { txn = { success = list } }, { txn = { success = list } } } end
     local result, err = space:txn { success = list } -- 2^60 operations
-    assert.is_nil(result)
-    assert.equal("request_too_large", err.code)
-  end)
-
-  it("is an owner of software transactions", function()
-    space:put("n", "1")
-    store:put("n", "100")
-    assert.equal(2, space:stm(function(tx)
-      local n = tonumber(tx:get("n").value) + 1
-      tx:put("n", tostring(n))
-      return n
-    end))
-    assert.equal("2", store:get("/app/n").value)
-    assert.equal("100", store:get("n").value)
+    assert.same({ nil, "request_too_large" }, { result, err.code })
   end)
 
   it("is collected with nothing left behind", function()

@@ -15,114 +15,94 @@ local tag = require("spec.support.vm").how == "valgrind" and " #slow" or "" -- g
 local within = require "spec.support.within"
 
 describe("a request" .. tag, function()
-  --- Runs fn(world, client, store) in a world.
-  local function run(fn, opts)
-    testing.run(function(world) fn(world, world:client(opts), world.server.store) end)
+  --- A test in a world: fn(world, client, store).
+  local function in_world(fn, opts)
+    return within.world(function(world) fn(world, world:client(opts), world.server.store) end)
   end
 
-  it("that is refused fails with any error, and was not done", function()
-    run(function(world, client, store)
-      for _, code in ipairs { "no_space", "too_many_requests", "permission_denied", "lease_not_found", "corrupt" } do
-        local rule = world:fault { "refuse", error = code, count = 1 }
-        assert.same({ code }, { outcome(client:put("a", "")) })
-        assert.equal(1, rule.hits)
-        rule:stop()
-      end
-      world:fault { "refuse", error = { grpc_status = 9, message = "own words" }, count = 1 }
-      local _, err = client:put("a", "")
-      assert.same({ "failed_precondition", "own words" }, { err.code, err.message })
-      assert.same({ 1, 6 }, { store:status().revision, world.counts.refuse })
-    end)
-  end)
-
-  it("that finds no leader is in doubt if it writes, and repeated if it reads", function()
-    run(function(world, client)
-      world:fault { "refuse", method = "put", error = "no_leader", count = 1 }
-      local _, err = client:put("a", "")
-      assert.same({ "etcdserver: no leader", true }, { err.message, err.maybe_done })
-      world:fault { "refuse", method = "get", error = "no_leader", count = 3 }
-      assert.same({ "done" }, { outcome(client:get("a")) })
-      assert.equal(4, world.counts.refuse)
-      world:fault { "refuse", error = "no_leader" }
-      assert.equal("unavailable", (outcome(client:get("a", { timeout = 5 }))))
-    end)
-  end)
-
-  it("that is delayed takes so long, or its time is over", function()
-    run(function(world, client, store)
-      local rule = world:fault { "delay", seconds = 3 }
-      assert.same({ "done" }, { outcome(client:put("a", "")) })
-      assert.equal(3, keywatch.now())
-      assert.same({ "deadline_exceeded", true }, { outcome(client:put("b", "", { timeout = 1 })) })
-      assert.same({ "deadline_exceeded" }, { outcome(client:get("a", { timeout = 1 })) })
+  it("that is refused fails with any error, and was not done", in_world(function(world, client, store)
+    for _, code in ipairs { "no_space", "too_many_requests", "permission_denied", "lease_not_found", "corrupt" } do
+      local rule = world:fault { "refuse", error = code, count = 1 }
+      assert.same({ code }, { outcome(client:put("a", "")) })
+      assert.equal(1, rule.hits)
       rule:stop()
-      keywatch.sleep(5)
-      assert.is_nil(store:get("b")) -- the server has noticed that nobody waits
-      world:fault { "delay", seconds = { 1, 2 }, count = 1 }
-      local began = keywatch.now()
-      client:get("a")
-      local taken = keywatch.now() - began
-      assert(taken >= 1 and taken < 2, taken)
-    end)
-  end)
+    end
+    world:fault { "refuse", error = { grpc_status = 9, message = "own words" }, count = 1 }
+    local _, err = client:put("a", "")
+    assert.same({ "failed_precondition", "own words" }, { err.code, err.message })
+    assert.same({ 1, 6 }, { store:status().revision, world.counts.refuse })
+  end))
 
-  it("that hangs is not done, and its time is over", function()
-    run(function(world, client, store)
-      world:fault { "hang", count = 2 }
-      assert.same({ "deadline_exceeded", true }, { outcome(client:put("a", "")) })
-      assert.same({ "deadline_exceeded" }, { outcome(client:get("a")) })
-      assert.equal(20, keywatch.now())
-      assert.is_nil(store:get("a"))
-      assert.same({ "done" }, { outcome(client:put("a", "")) })
-    end)
-  end)
+  it("that finds no leader is in doubt if it writes, and repeated if it reads", in_world(function(world, client)
+    world:fault { "refuse", method = "put", error = "no_leader", count = 1 }
+    local _, err = client:put("a", "")
+    assert.same({ "etcdserver: no leader", true }, { err.message, err.maybe_done })
+    world:fault { "refuse", method = "get", error = "no_leader", count = 3 }
+    assert.same({ "done", 4 }, { outcome(client:get("a")), world.counts.refuse })
+    world:fault { "refuse", error = "no_leader" }
+    assert.equal("unavailable", (outcome(client:get("a", { timeout = 5 }))))
+  end))
 
-  it("that is lost with its connection is in doubt if it writes, and repeated if it reads", function()
-    run(function(world, client, store)
+  it("that is delayed takes so long, or its time is over", in_world(function(world, client, store)
+    local rule = world:fault { "delay", seconds = 3 }
+    assert.same({ "done" }, { outcome(client:put("a", "")) })
+    assert.equal(3, keywatch.now())
+    assert.same({ "deadline_exceeded", true }, { outcome(client:put("b", "", { timeout = 1 })) })
+    assert.same({ "deadline_exceeded" }, { outcome(client:get("a", { timeout = 1 })) })
+    rule:stop()
+    keywatch.sleep(5)
+    assert.is_nil(store:get("b")) -- the server has noticed that nobody waits
+    world:fault { "delay", seconds = { 1, 2 }, count = 1 }
+    local began = keywatch.now()
+    client:get("a")
+    local taken = keywatch.now() - began
+    assert(taken >= 1 and taken < 2, taken)
+  end))
+
+  it("that hangs is not done, and its time is over", in_world(function(world, client, store)
+    world:fault { "hang", count = 2 }
+    assert.same({ "deadline_exceeded", true }, { outcome(client:put("a", "")) })
+    assert.same({ "deadline_exceeded", 20, nil }, { outcome(client:get("a")), keywatch.now(), (store:get("a")) })
+    assert.same({ "done" }, { outcome(client:put("a", "")) })
+  end))
+
+  it("that is lost with its connection is in doubt if it writes, and repeated if it reads", in_world(
+    function(world, client, store)
       world:fault { "lose_request", method = "put", count = 1 }
       assert.same({ "unavailable", true }, { outcome(client:put("a", "")) })
       assert.is_nil(store:get("a"))
       world:fault { "lose_request", method = "get", count = 3 }
-      assert.same({ "done" }, { outcome(client:get("a")) })
-      assert.equal(4, world.counts.lose_request)
+      assert.same({ "done", 4 }, { outcome(client:get("a")), world.counts.lose_request })
       assert.same({ "done" }, { outcome(client:put("a", "")) })
-    end)
-  end)
+    end))
 
-  it("whose answer is lost with its connection was done", function()
-    run(function(world, client, store)
-      world:fault { "lose_answer", count = 1 }
-      assert.same({ "unavailable", true }, { outcome(client:put("a", "1")) })
-      assert.equal("1", store:get("a").value)
-      world:fault { "lose_answer", method = "txn", count = 1 }
-      assert.same({ "unavailable", true }, { outcome(client:txn { success = { { put = "b", value = "2" } } }) })
-      assert.equal("2", store:get("b").value)
-      world:fault { "lose_answer", method = "get", count = 2 }
-      assert.equal("1", client:get("a").value)
-      assert.equal(4, world.counts.lose_answer)
-      world:fault { "lose_answer", method = "lease", count = 1 }
-      assert.same({ "unavailable", true }, { outcome(client:lease(60)) })
-      assert.equal(1, #store:leases())
-    end)
-  end)
+  it("whose answer is lost with its connection was done", in_world(function(world, client, store)
+    world:fault { "lose_answer", count = 1 }
+    assert.same({ "unavailable", true }, { outcome(client:put("a", "1")) })
+    assert.equal("1", store:get("a").value)
+    world:fault { "lose_answer", method = "txn", count = 1 }
+    assert.same({ "unavailable", true }, { outcome(client:txn { success = { { put = "b", value = "2" } } }) })
+    assert.equal("2", store:get("b").value)
+    world:fault { "lose_answer", method = "get", count = 2 }
+    assert.same({ "1", 4 }, { client:get("a").value, world.counts.lose_answer })
+    world:fault { "lose_answer", method = "lease", count = 1 }
+    assert.same({ "unavailable", true }, { outcome(client:lease(60)) })
+    assert.equal(1, #store:leases())
+  end))
 
-  it("after which the server is silent was done, and a new connection answers", function()
-    run(function(world, client, store)
-      world:fault { "mute", count = 1 }
-      assert.same({ "deadline_exceeded", true }, { outcome(client:put("a", "1", { timeout = 5 })) })
-      assert.equal("1", store:get("a").value)
-      assert.equal("1", client:get("a", { timeout = 60 }).value)
-      assert.equal(1, world.counts.mute)
-    end)
-  end)
+  it("after which the server is silent was done, and a new connection answers", in_world(function(world, client, store)
+    world:fault { "mute", count = 1 }
+    assert.same({ "deadline_exceeded", true }, { outcome(client:put("a", "1", { timeout = 5 })) })
+    assert.same({ "1", "1", 1 }, { store:get("a").value, client:get("a", { timeout = 60 }).value, world.counts.mute })
+  end))
 
   it("is told of by on_call, with its attempts", function()
     local attempts = {}
-    run(function(world, client)
+    in_world(function(world, client)
       world:fault { "lose_request", method = "get", count = 2 }
       client:get("a")
       client:put("a", "")
-    end, { on_call = function(record) attempts[#attempts + 1] = record.attempts end })
+    end, { on_call = function(record) attempts[#attempts + 1] = record.attempts end })()
     assert.same({ 3, 1 }, attempts)
   end)
 end)
@@ -152,25 +132,21 @@ describe("a rule" .. tag, function()
   end
 
   it("is about all requests, or about methods", function()
-    assert.equal("pgrfdtls", hits {})
-    assert.equal("p", hits { method = "put" })
-    assert.equal("grf", hits { method = "get" })
-    assert.equal("pd", hits { method = { "put", "delete" } })
-    assert.equal("pdtl", hits { method = "write" })
-    assert.equal("grfs", hits { method = "read" })
-    assert.equal("l", hits { method = "/etcdserverpb.Lease/LeaseGrant" })
+    for _, case in ipairs {
+      { "pgrfdtls" }, { "p", "put" }, { "grf", "get" }, { "pd", { "put", "delete" } }, { "pdtl", "write" },
+      { "grfs", "read" }, { "l", "/etcdserverpb.Lease/LeaseGrant" },
+    } do
+      assert.equal(case[1], hits { method = case[2] })
+    end
   end)
 
   it("is about keys that a request touches", function()
-    assert.equal("pgrd", hits { key = "a/1" })
-    assert.equal("r", hits { key = "a/2" })
-    assert.equal("pgrd", hits { key = "a/", prefix = true })
-    assert.equal("ft", hits { key = "b/2" })
-    assert.equal("ft", hits { key = "c/3" })
-    assert.equal("ft", hits { key = "d", prefix = true })
-    assert.equal("f", hits { key = "\255", prefix = true })
-    assert.equal("", hits { key = "A" })
-    assert.equal("pgrfdt", hits { key = "", prefix = true })
+    for _, case in ipairs {
+      { "pgrd", "a/1" }, { "r", "a/2" }, { "pgrd", "a/", true }, { "ft", "b/2" }, { "ft", "c/3" }, { "ft", "d", true },
+      { "f", "\255", true }, { "", "A" }, { "pgrfdt", "", true },
+    } do
+      assert.equal(case[1], hits { key = case[2], prefix = case[3] })
+    end
     assert.equal("d", hits { key = "a/1", method = "delete" })
   end)
 
@@ -228,21 +204,20 @@ describe("a rule" .. tag, function()
     local other = world:serve()
     local one, two, three = world:client(), world:client(), world:client { server = other }
     local by_client = world:fault { "refuse", error = "corrupt", client = one }
-    assert.same({ "corrupt", "done", "done" },
-      { (outcome(one:get("a"))), (outcome(two:get("a"))), (outcome(three:get("a"))) })
-    by_client:stop()
-    by_client:stop()
+    local function outcomes()
+      return { (outcome(one:get("a"))), (outcome(two:get("a"))), (outcome(three:get("a"))) }
+    end
+    assert.same({ "corrupt", "done", "done" }, outcomes())
+    for _ = 1, 2 do by_client:stop() end
     world:fault { "refuse", error = "corrupt", server = other }
-    assert.same({ "done", "done", "corrupt" },
-      { (outcome(one:get("a"))), (outcome(two:get("a"))), (outcome(three:get("a"))) })
+    assert.same({ "done", "done", "corrupt" }, outcomes())
     assert.equal("keywatch.testing.rule<refuse hits=1 stopped>", tostring(by_client))
   end))
 
   it("is about clients that the program has made itself", within.world(function(world)
     local client = keywatch.connect(world.server.url)
     world:fault { "refuse", error = "corrupt", key = "a", client = client }
-    assert.equal("corrupt", (outcome(client:get("a"))))
-    assert.equal("done", (outcome(client:get("b"))))
+    assert.same({ "corrupt", "done" }, { outcome(client:get("a")), (outcome(client:get("b"))) })
   end))
 
   it("is about watches and renewals, as they are begun", within.world(function(world)
