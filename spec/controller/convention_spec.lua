@@ -4,6 +4,7 @@ local cjson = require "cjson"
 local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
 
+local answer = require "spec.support.answer"
 local dose = require "spec.support.dose"
 local owners = require "spec.support.owners"
 local randoms = require "spec.support.random"
@@ -11,9 +12,7 @@ local within = require "spec.support.within"
 
 local ROUNDS = dose.of(100, 400)
 
-local function test(name, fn)
-  it(name, function() keywatch.run(fn) end)
-end
+local test = owners.test
 
 --- Each object with the methods of a store that can be made of one, by name.
 local function doors(owner)
@@ -84,10 +83,8 @@ describe("The deletion of an object", function()
       local fence = lock:fence()
       assert(owner:put("job", "{}"))
       assert(with.other:delete(lock.key))
-      local ok, err = controller.delete(fence, "job")
-      assert.same({ nil, "lost" }, { ok, err.code })
-      ok, err = controller.add_finalizer(fence, "job", "a")
-      assert.same({ nil, "lost" }, { ok, err.code })
+      assert.equal("lost", answer.code(controller.delete(fence, "job")))
+      assert.equal("lost", answer.code(controller.add_finalizer(fence, "job", "a")))
       assert.equal("{}", owner:get("job").value)
     end)
   end)
@@ -240,11 +237,8 @@ describe("A finalizer", function()
         store_below:put("x", "{}")
       end
     end)
-    local ok, err = controller.add_finalizer(client, "x", "a")
-    assert.same({ nil, "aborted" }, { ok, err.code })
-    assert.is_true(gets.hits >= 100)
-    ok, err = controller.add_finalizer(client, "x", "a", { timeout = 10 })
-    assert.same({ nil, "deadline_exceeded" }, { ok, err.code })
+    assert.same({ "aborted", true }, { answer.code(controller.add_finalizer(client, "x", "a")), gets.hits >= 100 })
+    assert.equal("deadline_exceeded", answer.code(controller.add_finalizer(client, "x", "a", { timeout = 10 })))
     busy:cancel()
   end))
 
@@ -261,8 +255,7 @@ end)
 describe("An object that was decoded", function()
   it("tells its owner, its finalizers and whether it is being deleted", function()
     local object = cjson.decode '{"metadata":{"owner":"/parents/a","finalizers":["a",1],"deleting":true}}'
-    assert.equal("/parents/a", controller.owner_of(object))
-    assert.is_true(controller.is_deleting(object))
+    assert.same({ "/parents/a", true }, { controller.owner_of(object), controller.is_deleting(object) })
     assert.is_true(controller.has_finalizer(object, "a"))
     assert.is_false(controller.has_finalizer(object, "b"))
   end)
@@ -274,12 +267,10 @@ describe("An object that was decoded", function()
       '[{"metadata":{"owner":null,"finalizers":{"a":"a"},"deleting":null}}]',
     } do
       local object = cjson.decode(text)[1]
-      assert.is_nil(controller.owner_of(object))
-      assert.is_false(controller.is_deleting(object))
+      assert.same({ nil, false }, { controller.owner_of(object), controller.is_deleting(object) })
       assert.is_false(controller.has_finalizer(object, "a"))
     end
-    assert.is_nil(controller.owner_of(nil))
-    assert.is_false(controller.is_deleting(nil))
+    assert.same({ nil, false }, { controller.owner_of(nil), controller.is_deleting(nil) })
   end)
 
   it("is no text: that is misuse", function()

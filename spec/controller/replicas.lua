@@ -149,24 +149,14 @@ end
 
 -- {====== The judge ======
 
---- Returns why the state of a store is not what its parents wish, or nil. `wished`, if given, is what the parents must
--- be: { [key] = { n, image } }.
-function replicas.difference(store, wished)
-  local parents, want, have = {}, {}, {}
+--- Returns why the state of a store is not what its parents wish, or nil.
+function replicas.difference(store)
+  local want, have = {}, {}
   for _, kv in ipairs(store:range(SETS, { prefix = true }).kvs) do
     local parent = cjson.decode(kv.value)
-    parents[kv.key] = parent
     if controller.is_deleting(parent) then return kv.key .. " is being deleted" end
     if not controller.has_finalizer(parent, FINALIZER) then return kv.key .. " has no finalizer" end
     for i = 1, parent.replicas do want[replicas.child_key(kv.key, i)] = parent.image end
-  end
-  for key, wish in pairs(wished or {}) do
-    local parent = parents[key]
-    if not parent then return key .. " is gone" end
-    if parent.replicas ~= wish.n or parent.image ~= wish.image then return key .. " is " .. cjson.encode(parent) end
-  end
-  for key in pairs(wished and parents or {}) do
-    if not wished[key] then return key .. " is there, and nobody wants it" end
   end
   for _, kv in ipairs(store:range(PARTS, { prefix = true }).kvs) do
     local child = cjson.decode(kv.value)
@@ -184,13 +174,7 @@ local judge_mt = { __index = judge_methods }
 
 --- A judge of changes. Children that the spec itself writes have the term -1.
 function replicas.judge()
-  return setmetatable({ state = {}, term = 0, failure = nil, trace = {}, finalized = 0, raw = 0 }, judge_mt)
-end
-
---- Begins anew, with what a store has.
-function judge_methods:begin(kvs)
-  self.state, self.term = {}, 0
-  for _, kv in ipairs(kvs) do self.state[kv.key] = kv.value end
+  return setmetatable({ state = {}, term = 0, failure = nil }, judge_mt)
 end
 
 --- Judges a change: of a key with a prefix of this module, to a value, or nil.
@@ -205,11 +189,7 @@ function judge_methods:change(key, value)
     self.term = math.max(self.term, term)
   elseif key:sub(1, #SETS) == SETS and before and not value then
     local parent = cjson.decode(before)
-    if not controller.is_deleting(parent) then
-      self.raw = self.raw + 1
-      return
-    end
-    self.finalized = self.finalized + 1
+    if not controller.is_deleting(parent) then return end
     local prefix = PARTS .. key:sub(#SETS + 1) .. "/"
     for child, text in pairs(self.state) do
       if child:sub(1, #prefix) == prefix and cjson.decode(text).term >= 0 then

@@ -122,8 +122,7 @@ describe("a source of a controller", function()
       local one = start({ informer }, { reconcile = function() counts[#counts + 1] = informer:count() end })
       assert.is_false(one:has_synced())
       keywatch.sleep(60)
-      assert.is_true(one:has_synced())
-      assert.equal(100, #counts)
+      assert.same({ true, 100 }, { one:has_synced(), #counts })
       for _, n in ipairs(counts) do assert.equal(100, n) end
     end))
 
@@ -201,15 +200,6 @@ describe("a source of a controller", function()
       one:stop()
       unknown:close()
       assert.equal("closed", select(2, pcall(unknown.get, unknown, "/lamp/1")).code)
-    end))
-
-    it("ends the controller with an error if its store is closed", in_world(function()
-      local store, informer = store_with(0)
-      local one = start { informer }
-      keywatch.sleep(1)
-      store:close()
-      assert.is_nil((one:join(60)))
-      assert.is_not_nil(one:status().failure)
     end))
 
     it("ends the controller with an error if the informer has not synced in time", in_world(function(world)

@@ -12,8 +12,6 @@ local SEED = tonumber(os.getenv("KW_SEED")) or os.time()
 local ROUNDS = dose.of(10, 40)
 local STEPS = 300
 
--- {====== The model ======
-
 local model_methods = {}
 local model_mt = { __index = model_methods }
 
@@ -90,8 +88,6 @@ end
 function model_methods:close()
   self.is_closed, self.delayed = true, {}
 end
-
--- }======
 
 local function count(t)
   local n = 0
