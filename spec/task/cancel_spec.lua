@@ -23,8 +23,14 @@ end
 --- Asserts that a task ended by its cancellation.
 local function expect_cancelled(task)
   local ok, err = task:join()
-  assert.same({ false, "cancelled", 1 }, { ok, err.code, err.grpc_status })
-  assert.equal("keywatch.task<failed>", tostring(task))
+  assert.same({ false, "cancelled", 1, "keywatch.task<failed>" }, { ok, err.code, err.grpc_status, tostring(task) })
+end
+
+--- Cancels a task that has had its turn, and waits.
+local function cancel(task)
+  keywatch.sleep(0)
+  task:cancel()
+  expect_cancelled(task)
 end
 
 describe("a task is cancelled", function()
@@ -38,10 +44,7 @@ describe("a task is cancelled", function()
   end)
 
   it("while it sleeps", within.task(function()
-    local task = keywatch.spawn(keywatch.sleep, 1000)
-    keywatch.sleep(0)
-    task:cancel()
-    expect_cancelled(task)
+    cancel(keywatch.spawn(keywatch.sleep, 1000))
   end))
 
   it("while it waits for an event", function()
@@ -49,10 +52,7 @@ describe("a task is cancelled", function()
     local w = store:watch("a")
     keywatch.run(function()
       for _, timeout in ipairs { false, 1000 } do
-        local task = keywatch.spawn(function() return w:next(timeout or nil) end)
-        keywatch.sleep(0)
-        task:cancel()
-        expect_cancelled(task)
+        cancel(keywatch.spawn(w.next, w, timeout or nil))
       end
     end)
     store:put("a", "")
@@ -87,10 +87,7 @@ describe("a task is cancelled", function()
       return "done"
     end)
     for _, timeout in ipairs { false, 1000 } do
-      local task = keywatch.spawn(function() return other:join(timeout or nil) end)
-      keywatch.sleep(0)
-      task:cancel()
-      expect_cancelled(task)
+      cancel(keywatch.spawn(other.join, other, timeout or nil))
     end
     may_end = true
     assert.same({ true, "done" }, { other:join() })
@@ -162,8 +159,7 @@ describe("a task is cancelled", function()
       pcall(keywatch.sleep, 1000)
       for i, wait in ipairs(waits) do codes[i] = select(2, pcall(wait)).code end
       assert.is_true(channel:send("value"))
-      assert.equal("value", channel:receive())
-      assert.equal("timeout", select(2, channel:receive(0)).code)
+      assert.same({ "value", "timeout" }, { channel:receive(), select(2, channel:receive(0)).code })
       assert.same({ true, "ended" }, { ended:join() })
       keywatch.sleep(1000)
     end)

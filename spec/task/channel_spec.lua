@@ -2,29 +2,20 @@
 
 local compat = require "keywatch.support.compat"
 local keywatch = require "keywatch"
-local virtual = require "keywatch.driver.virtual"
 
 local at_call = require("spec.support.interrupting").at_call
-local scheduler = require "spec.support.scheduler"
 local within = require "spec.support.within"
 
-local driver
+local virtual_time = require "spec.task.virtual_time"
 
-local function in_task(fn) return function() driver.run(fn) end end
+local CALLS = 120 -- more than a selection makes
+local LONG = 50   -- seconds
 
-before_each(function() driver = virtual.new() end)
-after_each(function() assert.is_nil(scheduler.check(driver)) end)
+local driver, in_task, start = virtual_time.declare()
 
 local function code(value, err)
   assert.is_nil(value)
   return err and err.code
-end
-
---- Spawns a task, and lets it run until it waits.
-local function start(...)
-  local task = driver.spawn(...)
-  driver.sleep(0)
-  return task
 end
 
 describe("a channel", function()
@@ -68,11 +59,8 @@ describe("a channel", function()
     assert.is_true(channel:send("a", 0))
     assert.is_true(channel:send("b", 0))
     assert.equal("timeout", code(channel:send("c", 0)))
-    assert.equal(2, channel:count())
-    assert.equal("keywatch.channel<2 of 2 open>", tostring(channel))
-    assert.equal("a", channel:receive(0))
-    assert.equal("b", channel:receive(0))
-    assert.equal("timeout", code(channel:receive(0)))
+    assert.same({ 2, "keywatch.channel<2 of 2 open>" }, { channel:count(), tostring(channel) })
+    assert.same({ "a", "b", "timeout" }, { channel:receive(0), channel:receive(0), code(channel:receive(0)) })
   end)
 
   it("of capacity 0 has sender and receiver wait for each other", in_task(function()
@@ -118,11 +106,9 @@ describe("a channel", function()
 
   it("lets a wait end after its timeout, and forgets it", in_task(function()
     local channel = driver.channel()
-    assert.equal("timeout", code(channel:receive(5)))
-    assert.equal(5, driver.now())
+    assert.same({ "timeout", 5 }, { code(channel:receive(5)), driver.now() })
     assert.equal("timeout", code(channel:send("lost", 5)))
-    assert.equal(10, driver.now())
-    assert.equal("timeout", code(channel:receive(0)))
+    assert.same({ 10, "timeout" }, { driver.now(), code(channel:receive(0)) })
     local receiver = start(channel.receive, channel, 5)
     driver.sleep(1)
     channel:send("in time")
@@ -139,9 +125,7 @@ describe("a channel", function()
     assert.equal("cancelled", select(2, first:join()).code)
     first, second = start(channel.send, channel, 1), start(channel.send, channel, 2)
     first:cancel()
-    assert.equal(2, channel:receive())
-    assert.is_true(second:join())
-    assert.equal("timeout", code(channel:receive(0)))
+    assert.same({ 2, true, "timeout" }, { channel:receive(), second:join(), code(channel:receive(0)) })
   end))
 
   it("keeps a value for the task that it was handed to, even if that is cancelled before it runs", in_task(function()
@@ -163,9 +147,7 @@ describe("a channel", function()
       channel:send(channel:receive() .. "!")
     end)
     assert.is_true(channel:send("hello"))
-    assert.equal("hello!", channel:receive())
-    assert.equal("timeout", code(channel:receive(2)))
-    assert.equal(3, driver.now())
+    assert.same({ "hello!", "timeout", 3 }, { channel:receive(), code(channel:receive(2)), driver.now() })
   end)
 
   it("is a deadlock if nobody else is there", function()
@@ -229,9 +211,7 @@ describe("a channel", function()
     end
     driver.attach(source)
     local ok, err = pcall(channel.receive, channel)
-    assert.same({ false, "interrupted!" }, { ok, err })
-    assert.equal(1, channel:count())
-    assert.equal("value", channel:receive(0))
+    assert.same({ false, "interrupted!", 1, "value" }, { ok, err, channel:count(), (channel:receive(0)) })
   end)
 
   it("has no sender and receiver that wait for each other, after an error in the driver at the wrong moment", function()
@@ -263,11 +243,8 @@ describe("a closed channel", function()
     channel:close()
     assert.equal("keywatch.channel<2 of 3 closed>", tostring(channel))
     assert.equal("keywatch.sending<keywatch.channel<2 of 3 closed>>", tostring(channel:sending(1)))
-    assert.equal(1, channel:receive())
-    assert.equal(2, channel:receive())
-    assert.equal(0, select("#", channel:receive()) - 1)
-    assert.is_nil((channel:receive()))
-    assert.is_nil((channel:receive(0)))
+    assert.same({ 1, 2, 0 }, { channel:receive(), channel:receive(), select("#", channel:receive()) - 1 })
+    assert.same({ nil, nil }, { channel:receive(), (channel:receive(0)) })
     channel:close()
   end)
 
@@ -280,8 +257,7 @@ describe("a closed channel", function()
     assert.same({ true, "closed" }, { ok, code(result, err) })
     assert.equal("closed", code(channel:send("late")))
     assert.equal("closed", code(channel:send("late", 0)))
-    assert.equal("held", channel:receive())
-    assert.is_nil((channel:receive()))
+    assert.same({ "held", nil }, { channel:receive(), (channel:receive()) })
   end))
 
   it("ends the waits of all receivers", in_task(function()
@@ -308,16 +284,15 @@ describe("a finalizer", function()
       got = channel:receive(0)
       channel:close()
     end)
-    assert.same({ true, "value" }, { ok, got })
-    assert.is_nil((channel:receive()))
+    assert.same({ true, "value", nil }, { ok, got, (channel:receive()) })
   end))
 
   if not rawget(_G, "jit") then -- on Lua 5.4 a call may grow the stack, and finalizers run there
     local function each_call(fn)
       local main = coroutine.running()
-      for n = 1, 60 do
+      for n = 1, CALLS do
         for _, is_main in ipairs { true, false } do
-          driver = virtual.new()
+          virtual_time.renew()
           driver.run(function()
             local acted_at
             driver.spawn(function() -- time passes second by second
@@ -349,7 +324,7 @@ describe("a finalizer", function()
             has_sent = channel:send("a", 0) and channel:send("b", 0)
             return has_sent
           end)
-          return stop(channel:receive(1000))
+          return stop(channel:receive(LONG))
         end)
         local _, value = receiver:join()
         if has_sent then assert.is_true(value == "a" or channel:count() == 2) end
@@ -365,10 +340,41 @@ describe("a finalizer", function()
             got = channel:receive(0)
             return got
           end)
-          return stop(channel:send("b", 1000))
+          return stop(channel:send("b", LONG))
         end)
         local _, ok = sender:join()
-        if got == "a" and driver.now() < 1000 then assert.same({ true, "b" }, { ok, channel:receive(0) }) end
+        if got == "a" and driver.now() < LONG then assert.same({ true, "b" }, { ok, channel:receive(0) }) end
+      end)
+    end)
+
+    it("that sends while a selection begins to wait wakes it", function()
+      each_call(function(soon)
+        local a, b, has_sent = driver.channel(), driver.channel(1), nil
+        local selecting = driver.spawn(function()
+          soon(function()
+            has_sent = b:send("value", 0)
+            return has_sent
+          end)
+          return stop(driver.select { a, b, timeout = LONG })
+        end)
+        local _, which, value = selecting:join()
+        if has_sent then assert.is_true(which == b and value == "value" or b:count() == 1) end
+      end)
+    end)
+
+    it("that sets an event while a task begins to wait for it wakes the task", function()
+      each_call(function(soon)
+        local event, has_set = driver.event(), false
+        local waiting = driver.spawn(function()
+          soon(function()
+            event:set()
+            has_set = true
+            return true
+          end)
+          return stop(event:wait(LONG))
+        end)
+        local _, is_set = waiting:join()
+        if has_set and driver.now() < LONG then assert.is_true(is_set) end
       end)
     end)
 
@@ -381,10 +387,10 @@ describe("a finalizer", function()
             has_closed = true
             return true
           end)
-          return stop(channel:receive(1000))
+          return stop(channel:receive(LONG))
         end)
         local _, value, err = receiver:join()
-        if has_closed and driver.now() < 1000 then assert.same({ nil, nil }, { value, err }) end
+        if has_closed and driver.now() < LONG then assert.same({ nil, nil }, { value, err }) end
       end)
     end)
   end

@@ -4,56 +4,57 @@
 
 local program = require "spec.support.program"
 
---- Runs a program that begins with what all of them need, and ends well unless told otherwise. Returns what it printed.
+-- What all of them begin with. attempt(fn) prints what becomes of a run; fail(...) has a task fail that nobody joins.
+local BEFORE = [[
+  io.stdout:setvbuf("no")
+  local keywatch = require "keywatch"
+  local function attempt(fn) print(pcall(keywatch.run, fn)) end
+  local function fail(...)
+    keywatch.spawn(error, ...)
+    keywatch.sleep(0)
+  end
+]]
+
+--- Runs a program, which ends well unless told otherwise. Returns what it printed.
 local function run(text, expected)
-  local status, printed = program.run("io.stdout:setvbuf('no')\nlocal keywatch = require 'keywatch'\n" .. text, 20)
+  local status, printed = program.run(BEFORE .. text, 20)
   assert.equal(expected or 0, status, printed)
   return printed
 end
 
 local function expect(printed, text) assert.equal(printed, run(text)) end
 
---- How often something stands in a text.
-local function count(text, words)
-  local n = 0
-  for _ in text:gmatch(words) do n = n + 1 end
-  return n
+--- Runs a program, whose output must match patterns. Returns the output.
+local function match(text, ...)
+  local printed = run(text)
+  for _, pattern in ipairs { ... } do assert.matches(pattern, printed) end
+  return printed
 end
+
+--- How often something stands in a text.
+local function count(text, words) return select(2, text:gsub(words, "")) end
 
 describe("a task that fails", function()
   it("and that nobody joins is written to stderr, with its traceback", function()
-    local printed = run [[
+    match([[
       local function innermost() error("on purpose") end
       keywatch.spawn(function() innermost() keywatch.sleep(0) end)
       keywatch.sleep(0)
       print "end"
-    ]]
-    assert.matches("^keywatch: a task has failed: [^\n]*: on purpose\nstack traceback:\n", printed)
-    assert.matches("innermost", printed)
-    assert.matches("\nend\n$", printed)
+    ]], "^keywatch: a task has failed: [^\n]*: on purpose\nstack traceback:\n", "innermost", "\nend\n$")
   end)
 
   it("makes run raise, if nobody joined it", function()
-    local printed = run [[
-      print(pcall(keywatch.run, function()
-        keywatch.spawn(function() error("on purpose", 0) end)
-        keywatch.sleep(0)
+    match([[
+      attempt(function()
+        fail("on purpose", 0)
         print "goes on"
-      end))
-    ]]
-    assert.matches("^keywatch: a task has failed: on purpose\n", printed)
-    assert.matches("\ngoes on\nfalse\ton purpose\n$", printed)
+      end)
+    ]], "^keywatch: a task has failed: on purpose\n", "\ngoes on\nfalse\ton purpose\n$")
   end)
 
   it("makes a program fail that is one run", function()
-    local printed = run([[
-      keywatch.run(function()
-        keywatch.spawn(function() error("on purpose", 0) end)
-        keywatch.sleep(0)
-      end)
-      print "not reached"
-    ]], 1)
-    assert.not_matches("not reached", printed)
+    assert.not_matches("not reached", run('keywatch.run(function() fail("on purpose", 0) end) print "not reached"', 1))
   end)
 
   it("is not written if somebody waits for it", function()
@@ -64,104 +65,69 @@ describe("a task that fails", function()
   end)
 
   it("is not written if it is what was run: that is raised", function()
-    local printed = run "print(pcall(keywatch.run, function() keywatch.sleep(0) error('on purpose', 0) end))"
-    assert.equal("false\ton purpose\n", printed)
+    expect("false\ton purpose\n", "attempt(function() keywatch.sleep(0) error('on purpose', 0) end)")
   end)
 
   it("and is joined later is written, and does not make run raise", function()
-    local printed = run [[
+    local printed = match([[
       print(keywatch.run(function()
         local task = keywatch.spawn(error, "on purpose", 0)
         keywatch.sleep(0)
         return task:join()
       end))
-    ]]
+    ]], "\nfalse\ton purpose\n$")
     assert.equal(1, count(printed, "a task has failed: on purpose"))
-    assert.matches("\nfalse\ton purpose\n$", printed)
   end)
 
   it("is written each time, and the first is raised", function()
-    local printed = run [[
-      print(pcall(keywatch.run, function()
+    local printed = match([[
+      attempt(function()
         for i = 1, 3 do keywatch.spawn(error, "number " .. i, 0) end
         keywatch.sleep(0)
-      end))
-    ]]
+      end)
+    ]], "\nfalse\tnumber 1\n$")
     for i = 1, 3 do assert.equal(1, count(printed, "a task has failed: number " .. i)) end
-    assert.matches("\nfalse\tnumber 1\n$", printed)
   end)
 
-  it("with an object is written as the object prints, and raised as the object", function()
-    local printed = run [[
-      local object = setmetatable({}, { __tostring = function() return "I am an object" end })
-      local ok, err = pcall(keywatch.run, function()
-        keywatch.spawn(error, object)
-        keywatch.sleep(0)
-      end)
-      print(ok, rawequal(err, object))
-    ]]
-    assert.matches("^keywatch: a task has failed: I am an object\n", printed)
-    assert.matches("\nfalse\ttrue\n$", printed)
-  end)
-
-  it("with an object that cannot be printed is written all the same", function()
-    local printed = run [[
-      local object = setmetatable({}, { __tostring = function() error("not me") end })
-      local ok, err = pcall(keywatch.run, function()
-        keywatch.spawn(error, object)
-        keywatch.sleep(0)
-      end)
-      print(ok, rawequal(err, object))
-    ]]
-    assert.matches("^keywatch: a task has failed: ", printed)
-    assert.matches("\nfalse\ttrue\n$", printed)
-  end)
+  for what, case in pairs {
+    ["is written as the object prints, and raised as the object"] = { 'return "I am an object"', "I am an object\n" },
+    ["that cannot be printed is written all the same"] = { 'error("not me")', "" },
+  } do
+    it("with an object " .. what, function()
+      match(([[
+        local object = setmetatable({}, { __tostring = function() %s end })
+        local ok, err = pcall(keywatch.run, function() fail(object) end)
+        print(ok, rawequal(err, object))
+      ]]):format(case[1]), "^keywatch: a task has failed: " .. case[2], "\nfalse\ttrue\n$")
+    end)
+  end
 
   it("with nothing is a failure too", function()
-    local printed = run [[
+    match([[
       print(keywatch.spawn(error):join())
-      keywatch.spawn(error)
-      keywatch.sleep(0)
-      print "end"
-    ]]
-    assert.matches("^false\tnil\nkeywatch: a task has failed: nil\n", printed)
+      fail()
+    ]], "^false\tnil\nkeywatch: a task has failed: nil\n")
   end)
 
   it("by an error of keywatch that it did not look at is written in words", function()
-    local printed = run [[
+    match([[
       local store = keywatch.open()
       local w = store:watch("a")
       keywatch.spawn(function() for _ in w:events() do end end)
       keywatch.sleep(0)
       store:close()
-      keywatch.sleep(0)
-      keywatch.sleep(0)
-    ]]
-    assert.matches("^keywatch: a task has failed: keywatch: the store is closed %(closed%)\n", printed)
+      for _ = 1, 2 do keywatch.sleep(0) end
+    ]], "^keywatch: a task has failed: keywatch: the store is closed %(closed%)\n")
   end)
 
-  it("together with what was run is written, while that is raised", function()
-    local printed = run [[
-      print(pcall(keywatch.run, function()
-        keywatch.spawn(error, "the other", 0)
-        keywatch.sleep(0)
-        error("the main one", 0)
-      end))
-    ]]
-    assert.matches("^keywatch: a task has failed: the other\n", printed)
-    assert.matches("\nfalse\tthe main one\n$", printed)
-  end)
-
-  it("in one run is no matter to the next", function()
-    local printed = run [[
-      pcall(keywatch.run, function()
-        keywatch.spawn(error, "the other", 0)
-        keywatch.sleep(0)
+  it("together with what was run is written, while that is raised, and no matter to the next run", function()
+    match([[
+      attempt(function()
+        fail("the other", 0)
         error("the main one", 0)
       end)
-      print(pcall(keywatch.run, function() return "well" end))
-    ]]
-    assert.matches("\ntrue\twell\n$", printed)
+      attempt(function() return "well" end)
+    ]], "^keywatch: a task has failed: the other\n", "\nfalse\tthe main one\ntrue\twell\n$")
   end)
 
   it("just when who waited for it was cancelled is written", function()
@@ -281,8 +247,7 @@ describe("a task that fails with an error of keywatch", function()
     local written, raised = printed:match("^(.*)raised\tfalse\ttrue\t(.*)$")
     for _, text in ipairs { written, raised } do
       assert.matches(TEXT .. "\nstack traceback:\n", text)
-      assert.equal(1, count(text, "stack traceback"))
-      assert.equal(1, count(text, "innermost"))
+      assert.same({ 1, 1 }, { count(text, "stack traceback"), count(text, "innermost") })
     end
   end)
 
@@ -295,8 +260,7 @@ describe("a task that fails with an error of keywatch", function()
       local ok, err = pcall(keywatch.run, function() outermost() end)
       print(ok, err.traceback)
     ]])
-    assert.equal(1, count(printed, "innermost"))
-    assert.equal(0, count(printed, "outermost"))
+    assert.same({ 1, 0 }, { count(printed, "innermost"), count(printed, "outermost") })
   end)
 
   it("has no traceback if its code never ran", function()

@@ -3,26 +3,13 @@
 local program = require "spec.support.program"
 local shell = require "spec.support.shell"
 
---- A program that may fork: child(fn) runs fn in a child, and waits for its end.
+--- Runs a program that may fork: child(fn) runs fn in a child, and waits for its end.
 local function run(text)
-  local printed = program.printed_by([[
-    local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-    local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-    io.stdout:setvbuf("no")
-    local keywatch = require "keywatch"
+  local status, printed = program.run_forking([[
     local driver = require("keywatch.task.driver").get()
     local uv = require "keywatch.uv"
-    local function child(fn)
-      local parent = uv.pid()
-      fork()
-      if uv.pid() == parent then
-        wait()
-      else
-        fn()
-        os.exit(0, true)
-      end
-    end
   ]] .. text)
+  assert.equal(0, status, printed)
   return printed
 end
 
@@ -180,8 +167,7 @@ describe("after a fork", function()
       end
     ]]
     local _, reports = printed:gsub("keywatch: a task has failed: child\n", "")
-    assert.equal(3, reports)
-    assert.equal(3, select(2, printed:gsub("parent\ttrue\tnil\n", "")))
+    assert.same({ 3, 3 }, { reports, (select(2, printed:gsub("parent\ttrue\tnil\n", ""))) })
   end)
 
   it("the task that has forked goes on, and no other does", function()

@@ -1,16 +1,9 @@
 --- The end of several tasks at once.
 
-local virtual = require "keywatch.driver.virtual"
-
+local answer = require "spec.support.answer"
 local program = require "spec.support.program"
-local scheduler = require "spec.support.scheduler"
 
-local driver
-
-local function in_task(fn) return function() driver.run(fn) end end
-
-before_each(function() driver = virtual.new() end)
-after_each(function() assert.is_nil(scheduler.check(driver)) end)
+local driver, in_task = require("spec.task.virtual_time").declare()
 
 describe("join", function()
   it("waits until all tasks of a list have ended", in_task(function()
@@ -21,8 +14,7 @@ describe("join", function()
         return i
       end)
     end
-    assert.same({ true }, { driver.join(tasks) })
-    assert.equal(3, driver.now())
+    assert.same({ true, 3 }, { driver.join(tasks), driver.now() })
     assert.same({ true, 2 }, { tasks[2]:join() })
     assert.same({ true }, { driver.join(tasks) })
     assert.same({ true }, { driver.join { tasks[1], tasks[1], timeout = 0 } })
@@ -40,22 +32,18 @@ describe("join", function()
       end
       local good, slow, fast = driver.spawn(driver.sleep, 5), fail_after(2, "slow"), fail_after(1, "fast")
       local ok, err, failed = driver.join { good, slow, fast }
-      assert.same({ false, "slow", 2 }, { ok, err, #failed })
-      assert.is_true(failed[1] == slow and failed[2] == fast)
+      assert.same({ false, "slow", 2, true }, { ok, err, #failed, failed[1] == slow and failed[2] == fast })
       assert.equal(5, driver.now())
     end) -- and run does not raise: the caller of join was told
   end)
 
   it("gives up after its timeout", in_task(function()
     local tasks = { driver.spawn(driver.sleep, 1), driver.spawn(driver.sleep, 10), timeout = 3 }
-    local ok, err = driver.join(tasks)
-    assert.same({ nil, "timeout" }, { ok, err.code })
-    assert.equal(3, driver.now())
+    assert.same({ "timeout", 3 }, { answer.code(driver.join(tasks)), driver.now() })
     tasks.timeout = 0
     assert.equal("timeout", select(2, driver.join(tasks)).code)
     tasks.timeout = 100
-    assert.is_true(driver.join(tasks))
-    assert.equal(10, driver.now())
+    assert.same({ true, 10 }, { driver.join(tasks), driver.now() })
   end))
 
   it("is cancelled as any other wait, and works at top level", function()
@@ -63,9 +51,7 @@ describe("join", function()
     local joiner = driver.spawn(driver.join, tasks)
     driver.sleep(0)
     joiner:cancel()
-    assert.equal("cancelled", select(2, joiner:join()).code)
-    assert.is_true(driver.join(tasks))
-    assert.equal(2, driver.now())
+    assert.same({ "cancelled", true, 2 }, { select(2, joiner:join()).code, driver.join(tasks), driver.now() })
     for _, task in ipairs(tasks) do assert.is_nil(task.joiners) end
   end)
 

@@ -1,19 +1,11 @@
 --- Scopes: tasks that end together.
 
-local virtual = require "keywatch.driver.virtual"
-
 local program = require "spec.support.program"
 local scheduler = require "spec.support.scheduler"
 
-local driver
+local driver, in_task = require("spec.task.virtual_time").declare()
 
-local function in_task(fn) return function() driver.run(fn) end end
-
-before_each(function() driver = virtual.new() end)
-after_each(function()
-  assert.is_nil(scheduler.check(driver))
-  driver.run(function() end) -- raises what nobody was told
-end)
+after_each(function() driver.run(function() end) end) -- raises what nobody was told
 
 --- Sleeps so long, and fails.
 local function fail_after(seconds, what)
@@ -64,9 +56,7 @@ describe("a scope", function()
       task = scope:spawn(driver.sleep, 1000)
       error("on purpose", 0)
     end)
-    assert.same({ false, "on purpose" }, { ok, err })
-    assert.equal("cancelled", select(2, task:join()).code)
-    assert.equal(0, driver.now())
+    assert.same({ false, "on purpose", "cancelled", 0 }, { ok, err, select(2, task:join()).code, driver.now() })
   end))
 
   it("is cancelled with the task that runs it", in_task(function()
@@ -122,8 +112,7 @@ describe("a scope", function()
       end)
       fail_after(1, "on purpose")
     end)
-    assert.is_nil(has_begun)
-    assert.equal("cancelled", select(2, late:join()).code)
+    assert.same({ nil, "cancelled" }, { has_begun, select(2, late:join()).code })
     local ok, err = pcall(kept.spawn, kept, print)
     assert.is_false(ok)
     assert.matches("spawn: the scope has ended", err)

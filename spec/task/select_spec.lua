@@ -4,28 +4,18 @@ local keywatch = require "keywatch"
 local virtual = require "keywatch.driver.virtual"
 
 local at_call = require("spec.support.interrupting").at_call
+local near = require "spec.support.near"
 local program = require "spec.support.program"
 local scheduler = require "spec.support.scheduler"
 local within = require "spec.support.within"
 
 local SECONDS = 30 -- for what is certain to come
 
-local driver
+local virtual_time = require "spec.task.virtual_time"
 
-local function in_task(fn) return function() driver.run(fn) end end
+local driver, in_task, start = virtual_time.declare()
 
-before_each(function() driver = virtual.new() end)
-after_each(function()
-  assert.is_nil(scheduler.check(driver))
-  assert.is_nil(scheduler.check())
-end)
-
---- Spawns a task, and lets it run until it waits.
-local function start(...)
-  local task = driver.spawn(...)
-  driver.sleep(0)
-  return task
-end
+after_each(function() assert.is_nil(scheduler.check()) end)
 
 --- The same on the loop of this program.
 local function start_here(...)
@@ -70,11 +60,9 @@ describe("select", function()
 
   it("gives up after its timeout, and only looks with a timeout of 0", in_task(function()
     local a, b = driver.channel(1), driver.channel(1)
-    assert.equal("timeout", code(driver.select { a, b, timeout = 3 }))
-    assert.equal(3, driver.now())
+    assert.same({ "timeout", 3 }, { code(driver.select { a, b, timeout = 3 }), driver.now() })
     assert.equal("timeout", code(driver.select { a, b, timeout = 0 }))
-    assert.equal("timeout", code(driver.select { a, b, timeout = -1 }))
-    assert.equal(3, driver.now())
+    assert.same({ "timeout", 3 }, { code(driver.select { a, b, timeout = -1 }), driver.now() })
     a:send("value")
     assert.same({ a, "value" }, { driver.select { a, b, timeout = 0 } })
     assert.same({ 0, 0 }, { #a, #b }) -- nobody waits there any more
@@ -110,9 +98,7 @@ describe("select", function()
     local task = start(driver.select, { a, b:sending("value"), sleeper, timeout = 100 })
     task:cancel()
     local ok, err = task:join()
-    assert.same({ false, "cancelled" }, { ok, err.code })
-    assert.same({ 0, 0, 0 }, { #a, #b.senders, #sleeper.done })
-    assert.is_nil(sleeper.joiners)
+    assert.same({ false, "cancelled", 0, 0, 0, nil }, { ok, err.code, #a, #b.senders, #sleeper.done, sleeper.joiners })
     assert.equal("timeout", code(a:send("x", 0)))
     assert.equal("timeout", code(b:receive(0)))
   end))
@@ -124,8 +110,7 @@ describe("select", function()
       b:send("value")
     end)
     assert.same({ b, "value" }, { driver.select { a, b } })
-    assert.equal("timeout", code(driver.select { a, b, timeout = 1 }))
-    assert.equal(3, driver.now())
+    assert.same({ "timeout", 3 }, { code(driver.select { a, b, timeout = 1 }), driver.now() })
   end)
 
   it("takes a value once, whoever else waits for it", in_task(function()
@@ -160,8 +145,7 @@ describe("select", function()
     assert.same({ true, to_a, true }, { task:join() })
     assert.equal(1, b:count()) -- only one of them was sent
     task = start(driver.select, { to_a, to_b })
-    assert.equal("full", b:receive())
-    assert.equal("y", b:receive())
+    assert.same({ "full", "y" }, { b:receive(), (b:receive()) })
     assert.same({ true, to_b, true }, { task:join() })
     a:close()
     local which, ok, err = driver.select { to_a }
@@ -206,41 +190,10 @@ if not rawget(_G, "jit") then -- on Lua 5.4 a call may grow the stack, and final
   describe("a finalizer", function()
     local CALLS = 120 -- more than a selection makes
 
-    it("that sends while a selection begins to wait wakes it", function()
-      local main = coroutine.running()
-      for n = 1, CALLS do
-        for _, is_main in ipairs { true, false } do
-          driver = virtual.new()
-          driver.run(function()
-            local a, b, sent_at = driver.channel(), driver.channel(1), nil
-            local ticker = driver.spawn(function() -- time passes second by second
-              while true do driver.sleep(1) end
-            end)
-            local selecting = driver.spawn(function()
-              at_call(is_main and main or coroutine.running(), n, function()
-                sent_at = b:send("value", 0) and driver.now()
-              end)
-              local which, value = driver.select { a, b, timeout = 1000 }
-              debug.sethook()
-              debug.sethook(main)
-              return which == b, value
-            end)
-            local _, is_b, value = selecting:join()
-            if sent_at then
-              assert.is_true(driver.now() <= sent_at + 1)
-              assert.is_true(is_b and value == "value" or b:count() == 1)
-            end
-            ticker:cancel()
-          end)
-          debug.sethook(main)
-        end
-      end
-    end)
-
     it("that cancels a task while it is handed a value loses no value", function()
       local outcomes = {}
       for n = 1, CALLS do
-        driver = virtual.new()
+        virtual_time.renew()
         driver.run(function()
           local a, b = driver.channel(), driver.channel()
           local selecting = start(driver.select, { a, b })
@@ -369,10 +322,8 @@ describe("a watch that is selected", function()
 
   it("begins with what exists, from a store and from a server", function()
     local N = 2500 -- three pages
-    local store = keywatch.open()
+    local client, store, close = near()
     for i = 1, N do store:put(("k%05d"):format(i), "") end
-    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-    local client = keywatch.connect(server:addresses()[1])
     for _, face in ipairs { store, client } do
       keywatch.run(function()
         local channel, ticks, n = keywatch.channel(1), 0, 0
@@ -398,14 +349,11 @@ describe("a watch that is selected", function()
         store:delete("k")
       end)
     end
-    client:close()
-    server:close()
+    close()
   end)
 
   it("is woken however often something came that was not for this select, in a store and from a server", function()
-    local store = keywatch.open()
-    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-    local client = keywatch.connect(server:addresses()[1])
+    local client, store, close = near()
     for _, face in ipairs { store, client } do
       for _, initial in ipairs { false, true } do
         store:put("k", "")
@@ -428,7 +376,6 @@ describe("a watch that is selected", function()
         end)
       end
     end
-    client:close()
-    server:close()
+    close()
   end)
 end)

@@ -1,16 +1,8 @@
 --- Shields: clean-up that waits in a task that is cancelled. Limits: parts of a task that are cancelled alone.
 
-local virtual = require "keywatch.driver.virtual"
-
 local program = require "spec.support.program"
-local scheduler = require "spec.support.scheduler"
 
-local driver
-
-local function in_task(fn) return function() driver.run(fn) end end
-
-before_each(function() driver = virtual.new() end)
-after_each(function() assert.is_nil(scheduler.check(driver)) end)
+local driver, in_task = require("spec.task.virtual_time").declare()
 
 --- Runs a function as a task, and cancels it after `seconds`. Returns the results of join, and how long it went on.
 local function cancel_after(seconds, fn)
@@ -150,8 +142,7 @@ describe("a shield", function()
     driver.shield(3, function() child = driver.spawn(driver.sleep, 1000) end)
     driver.sleep(1)
     child:cancel()
-    assert.equal("timeout", select(2, child:join(2.5)).code)
-    assert.equal("cancelled", select(2, child:join(1)).code)
+    assert.same({ "timeout", "cancelled" }, { select(2, child:join(2.5)).code, select(2, child:join(1)).code })
   end))
 
   it("does not hold back what is cancelled from inside of it", in_task(function()
@@ -168,8 +159,7 @@ describe("a shield", function()
         error("on purpose", 0)
       end)
     end
-    assert.equal("on purpose", code_of(driver.shield, 10, fail_in_a_scope))
-    assert.equal(1, driver.now())
+    assert.same({ "on purpose", 1 }, { code_of(driver.shield, 10, fail_in_a_scope), driver.now() })
     assert.same({ false, "on purpose", 0.5 }, { cancel_after(0.5, function() -- the caller is cancelled, too
       driver.shield(10, fail_in_a_scope)
     end) })
@@ -202,8 +192,7 @@ describe("a shield", function()
         local before = scope:spawn(driver.sleep, 3)
         driver.sleep(2)
         late = scope:spawn(driver.sleep, 4)
-        assert.is_true(before:join())
-        assert.is_true(late:join())
+        assert.same({ true, true }, { before:join(), (late:join()) })
       end)
     end))
     assert.equal(6, driver.now())
@@ -240,8 +229,7 @@ describe("a shield", function()
       channel:send("new")
       driver.sleep(0)
       task:cancel()
-      assert.equal("timeout", select(2, driver.channel():receive(1)).code)
-      assert.same({ "done", "new" }, { task.state, given })
+      assert.same({ "timeout", "done", "new" }, { select(2, driver.channel():receive(1)).code, task.state, given })
     end)
   end)
 
@@ -271,8 +259,7 @@ describe("a shield", function()
       driver.sleep(1)
     end)
     assert.same({ "cancelled", 2 }, events)
-    assert.is_true(did)
-    assert.equal(3, driver.now())
+    assert.same({ true, 3 }, { did, driver.now() })
   end)
 
   it("has its end with the run: a clean-up that hangs is ended", function()
@@ -354,8 +341,7 @@ describe("a limit", function()
         n = n + 1
       end
     end)
-    assert.is_true(task:join())
-    assert.equal(1001, n)
+    assert.same({ true, 1001 }, { task:join(), n })
     driver.shield(1, driver.spawn, function() -- in a task that has inherited a shield, too
       for _ = 1, 1001 do code_of(driver.limit, { ends_at = driver.now() }, driver.sleep, 0) end
       n = 0

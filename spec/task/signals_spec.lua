@@ -3,8 +3,6 @@
 local program = require "spec.support.program"
 
 local BEFORE = [[
-  io.stdout:setvbuf("no")
-  local keywatch = require "keywatch"
   local luv = require "luv"
   local compat = require "keywatch.support.compat"
   local function send(name) luv.kill(luv.os_getpid(), "sig" .. name:lower()) end
@@ -20,7 +18,7 @@ local BEFORE = [[
 
 --- Runs a program, and compares what it prints and its status, which is 0 unless it is told.
 local function expect(expected, text, status)
-  local found, printed = program.run(BEFORE .. text, 20)
+  local found, printed = program.run_forking(BEFORE .. text, 20)
   if status then printed = printed:gsub("Terminated\n$", "") end -- the word of sh
   assert.equal(expected, printed)
   assert.equal(status or 0, found)
@@ -346,8 +344,6 @@ describe("signals", function()
 
   it("have their usual effect in a child at once, and the parent is not told of the child's", function()
     expect("ended\nnil\ttimeout\nTERM\nchild\tTERM\n", [[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
       local parent = luv.os_getpid()
       local signals = keywatch.signals { "TERM" }
       fork()

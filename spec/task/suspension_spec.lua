@@ -5,6 +5,7 @@ local driver = require("keywatch.task.driver").get()
 local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"
+local near = require "spec.support.near"
 local scheduler = require "spec.support.scheduler"
 local within = require "spec.support.within"
 
@@ -16,12 +17,9 @@ end)
 
 --- Runs fn(client, store) in a task, with a client of a server of that store.
 local function with_client(fn)
-  local store = keywatch.open()
-  local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-  local client = keywatch.connect(server:addresses()[1])
+  local client, store, close = near()
   local ok, err = pcall(keywatch.run, fn, client, store)
-  client:close()
-  server:close()
+  close()
   if not ok then error(err, 0) end
 end
 
@@ -71,8 +69,7 @@ local function expect_unhurt()
     keywatch.sleep(0.03)
     event:set()
   end)
-  assert.is_true(event:wait(1000))
-  assert.is_nil(scheduler.check())
+  assert.same({ true, nil }, { event:wait(1000), (scheduler.check()) })
 end
 
 for place in pairs(places) do

@@ -31,25 +31,6 @@ describe("virtual time", function()
   if not rawget(_G, "jit") then -- on Lua 5.4 a call may grow the stack, and finalizers run there
     local CALLS = 40 -- more than a wait, or a waking, makes
 
-    it("loses no event that is set in the middle of beginning to wait for it", function()
-      local main = coroutine.running()
-      for n = 1, CALLS do
-        local driver = virtual.new()
-        local event = driver.event()
-        local set_at
-        local waiting = driver.spawn(function()
-          at_call(main, n, function()
-            set_at = driver.now()
-            event:set()
-          end)
-          return event:wait(HOUR)
-        end)
-        local _, is_set = driver.run(waiting.join, waiting)
-        if set_at == 0 then assert.is_true(is_set) end -- later the time was over, too
-        debug.sethook(main)
-      end
-    end)
-
     it("wakes a task once that is cancelled in the middle of being woken", function()
       for n = 1, CALLS do
         local driver = virtual.new()
