@@ -3,8 +3,6 @@
 local etcdctl = require "spec.support.etcdctl"
 local server = require "spec.support.server"
 
-local MIB = 1024 * 1024
-
 describe("etcdctl #once", function()
   local ctl = etcdctl.with_server()
 
@@ -26,19 +24,6 @@ describe("etcdctl #once", function()
       assert.equal("OK\n", ctl:must { "put", "put/a", "1" })
       assert.equal("OK\nput/a\n1\n", ctl:must { "put", "put/a", "2", "--prev-kv" })
       assert.equal("OK\n", ctl:must { "put", "put/new", "2", "--prev-kv" })
-    end)
-
-    it("keeps the value or the lease that is there, if told so", function()
-      local lease = grant(600)
-      ctl:must { "put", "put/keep", "1", "--lease", lease }
-      ctl:must { "put", "put/keep", "2", "--ignore-lease" }
-      ctl:must { "put", "put/keep", "--ignore-value", "--ignore-lease" }
-      local fields = ctl:must { "get", "put/keep", "-w", "fields" }
-      assert.matches('"Version" : 3\n', fields)
-      assert.matches('"Value" : "2"\n', fields)
-      assert.not_matches('"Lease" : 0\n', fields)
-      ctl:must { "put", "put/keep", "--ignore-value" }
-      assert.matches('"Lease" : 0\n', ctl:must { "get", "put/keep", "-w", "fields" })
     end)
 
     it("names what is wrong with a request", function()
@@ -123,26 +108,6 @@ describe("etcdctl #once", function()
       done:expect("SUCCESS\n\nOK\n")
       assert.equal(0, done:wait())
     end)
-
-    it("gives the answers headers with nothing but a revision", function()
-      local json = txn("", "put txn/json 1\n", "", "json")
-      local revision = json:match('^{"header":{"cluster_id":%d+,"member_id":%d+,"revision":(%d+),"raft_term":%d+}')
-      assert.equal(('"succeeded":true,"responses":[{"Response":{"ResponsePut":{"header":{"revision":%s}}}}]}\n')
-        :format(revision), json:match('"succeeded".*'))
-    end)
-
-    it("writes no key twice", function()
-      assert.equal("etcdserver: duplicate key given in txn request",
-        ctl:fail { "txn", input = "\nput txn/twice 1\nput txn/twice 2\n\n\n" })
-      assert.equal("etcdserver: duplicate key given in txn request",
-        ctl:fail { "txn", input = "\nput txn/twice 1\ndel txn/ --prefix\n\n\n" })
-    end)
-
-    it("takes 128 operations, and not one more", function()
-      assert.matches("^SUCCESS\n", txn("", ("get txn/many\n"):rep(128), ""))
-      assert.equal("etcdserver: too many operations in txn request",
-        ctl:fail { "txn", input = "\n" .. ("get txn/many\n"):rep(129) .. "\n\n" })
-    end)
   end)
 
   describe("watch", function()
@@ -168,16 +133,6 @@ describe("etcdctl #once", function()
       ctl:must { "del", "watch/p/", "--prefix" }
       prefix:expect("^DELETE\nwatch/p/a\n3\nwatch/p/a\n\nDELETE\nwatch/p/b\n2\nwatch/p/b\n\n")
       range:expect("^DELETE\nwatch/p/a\n\n")
-    end)
-
-    it("gives the events of a transaction together", function()
-      local first = put_all("watch/t/a", "1")
-      local watch = ctl:start { "watch", "watch/t/", "--prefix", "--rev=" .. first, "-w", "json" }
-      watch:expect("^[^\n]+\n")
-      ctl:must { "txn", input = "\nput watch/t/b 1\ndel watch/t/a\nput watch/t/c 1\n\n\n" }
-      local line = watch:expect("^[^\n]+\n")
-      local _, events = line:gsub(('"mod_revision":%d[,}]'):format(first + 1), "")
-      assert.equal(3, events)
     end)
 
     it("follows several keys at once, and tells how far it is when asked", function()
@@ -270,45 +225,10 @@ describe("etcdctl #once", function()
   end)
 
   describe("lock", function()
-    it("goes to the next one when the first ends", function()
-      local since = "--rev=" .. ctl:revision() + 1
-      local first = ctl:start { "lock", "lock/a" }
-      local first_key = first:expect("^(lock/a/%x+)\n")
-      local second = ctl:start { "lock", "lock/a" }
-      local waiting = ctl:start { "watch", "lock/a/", "--prefix", since }
-      waiting:expect("PUT\n.*PUT\n") -- both stand in line
-      assert.equal("", second:stdout())
-      first:signal("sigint")
-      first:wait()
-      local second_key = second:expect("^(lock/a/%x+)\n")
-      assert.not_equal(first_key, second_key)
-      second:signal("sigint")
-      second:wait()
-      assert.equal("", ctl:must { "get", "lock/a", "--prefix" })
-    end)
-
     it("is held while a command runs", function()
       assert.matches("^lock/b/%x+ %d+\n$", ctl:must { "lock", "lock/b", "--", "sh", "-c",
         'echo "$ETCD_LOCK_KEY $ETCD_LOCK_REV"' })
       assert.equal("", ctl:must { "get", "lock/b", "--prefix" })
-    end)
-  end)
-
-  describe("elect", function()
-    it("makes leaders one after the other, and tells who listens", function()
-      local since = "--rev=" .. ctl:revision() + 1
-      local first = ctl:start { "elect", "elect/a", "ann" }
-      local first_key = first:expect("^(elect/a/%x+)\nann\n")
-      local listener = ctl:start { "elect", "-l", "elect/a" }
-      assert.equal(first_key, listener:expect("^(elect/a/%x+)\nann\n"))
-      local second = ctl:start { "elect", "elect/a", "bob" }
-      local waiting = ctl:start { "watch", "elect/a/", "--prefix", since }
-      waiting:expect("\nbob\n")
-      assert.equal("", second:stdout())
-      first:signal("sigterm")
-      first:wait()
-      local second_key = second:expect("^(elect/a/%x+)\nbob\n")
-      assert.equal(second_key, listener:expect("^(elect/a/%x+)\nbob\n"))
     end)
   end)
 
@@ -327,13 +247,6 @@ describe("etcdctl #once", function()
 
     it("health is good", function()
       assert.matches("is healthy: successfully committed proposal: took = ", ctl:run { "endpoint", "health" }:stderr())
-    end)
-
-    it("hashkv changes with every write", function()
-      local before = ctl:must { "endpoint", "hashkv" }
-      put_all("hash/a", "1")
-      assert.matches("^" .. ctl.peer.address:gsub("%.", "%%.") .. ", %d+\n$", before)
-      assert.not_equal(before, ctl:must { "endpoint", "hashkv" })
     end)
   end)
 
@@ -374,19 +287,6 @@ describe("etcdctl #once", function()
       table.sort(keys)
       assert.equal(table.concat(keys, "\n\n") .. "\n\n", ctl:must { "get", "bytes/k/", "--prefix", "--keys-only" })
       assert.equal("2\n", ctl:must { "del", "bytes/k/\255", "--prefix" })
-    end)
-
-    it("may be a MiB", function()
-      local value = all:rep(MIB / #all)
-      ctl:must { "put", "bytes/large", input = value }
-      assert.is_true(value .. "\n" == ctl:must { "get", "bytes/large", "--print-value-only" })
-      ctl:must { "del", "bytes/large" }
-    end)
-
-    it("may not be a MiB and a half with what belongs to them", function()
-      assert.equal("etcdserver: request is too large",
-        ctl:fail { "put", "bytes/larger", input = ("x"):rep(1.5 * MIB) })
-      assert.equal("", ctl:must { "get", "bytes/larger" })
     end)
   end)
 end)

@@ -8,33 +8,17 @@ local PROGRESS = "--experimental-watch-progress-notify-interval=200ms"
 
 local CASES = {
   { "put_and_get", "puts and gets" },
-  { "any_bytes", "puts and gets any bytes" },
   { "large_values", "puts and gets large values" },
-  { "delete", "deletes" },
-  { "ranges", "gets ranges" },
-  { "errors", "is told what is wrong, in etcd's words" },
-  { "namespaces", "has namespaces" },
   { "transactions", "makes transactions" },
   { "software_transactions", "makes software transactions, each done once" },
-  { "software_transactions_conflict", "makes software transactions again when they conflict" },
   { "watch_key", "watches a key" },
-  { "watch_prefix_from_revision", "watches a prefix from an old revision on" },
-  { "watch_one_kind", "watches for puts or for deletes alone" },
-  { "watch_in_namespace", "watches a namespace" },
-  { "watch_many", "has a hundred watchers" },
   { "watch_and_cancel_while_writing", "ends watchers while they are told of events" },
   { "watch_progress", "is told of progress" },
   { "watch_compacted", "is told that the past is compacted" },
   { "lease", "binds keys to a lease, and revokes it" },
   { "lease_kept_alive", "keeps a lease" },
   { "lease_lost", "is told that a lease is lost" },
-  { "lease_expired", "sees a lease end" },
-  { "lock", "locks" },
   { "election", "elects leaders" },
-  { "status", "asks for the status and the members" },
-  { "alarm", "raises an alarm, and disarms it" },
-  { "maintenance", "defragments, hashes and moves the leader" },
-  { "auth_disabled", "finds no users and no roles" },
 }
 
 describe("Node #once #peer", function()

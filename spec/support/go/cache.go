@@ -29,19 +29,12 @@ func resident() int64 {
 
 // cache lists and watches a prefix into a map, until so many more revisions have come. It tells what the list took, and
 // what the changes took.
-func cache(client *clientv3.Client, prefix, count string) {
-	n, err := strconv.ParseInt(count, 10, 64)
-	if err == nil {
-		err = follow(client, prefix, n)
-	}
+func cache(client *clientv3.Client, arguments []string) error {
+	prefix, ctx := arguments[0], context.Background()
+	n, err := strconv.ParseInt(arguments[1], 10, 64)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return err
 	}
-}
-
-func follow(client *clientv3.Client, prefix string, n int64) error {
-	ctx := context.Background()
 	if _, err := client.Get(ctx, prefix); err != nil { // connects
 		return err
 	}

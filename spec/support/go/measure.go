@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -25,18 +24,11 @@ func processorTime() time.Duration {
 
 // measure locks and unlocks a free lock, one pair after the other, and prints the seconds that this took, and those of
 // the processor.
-func measure(client *clientv3.Client, count string) {
-	n, err := strconv.Atoi(count)
-	if err == nil {
-		err = measurePairs(client, n)
-	}
+func measure(client *clientv3.Client, arguments []string) error {
+	n, err := strconv.Atoi(arguments[0])
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return err
 	}
-}
-
-func measurePairs(client *clientv3.Client, n int) error {
 	session, err := concurrency.NewSession(client)
 	if err != nil {
 		return err

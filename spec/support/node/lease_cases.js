@@ -1,10 +1,10 @@
-// Leases, and what is made of them: locks and elections.
+// Leases and elections.
 "use strict";
 
 const assert = require("node:assert/strict");
 const { once } = require("node:events");
-const { EtcdLeaseInvalidError, EtcdLockFailedError } = require("etcd3");
-const { add, Events, KeyEvents } = require("./case");
+const { EtcdLeaseInvalidError } = require("etcd3");
+const { add, Events } = require("./case");
 
 add("lease", async ({ client }) => {
   const lease = client.lease(600, { autoKeepAlive: false });
@@ -53,30 +53,6 @@ add("lease_lost", async ({ client }) => {
   await client.leaseClient.leaseRevoke({ ID: await other.grant() });
   await assert.rejects(other.keepaliveOnce(), EtcdLeaseInvalidError);
   await assert.rejects(other.put("ll/a").value("1").exec(), EtcdLeaseInvalidError);
-});
-
-add("lease_expired", async ({ client }) => {
-  const watcher = await client.watch().key("lx/a").create();
-  const events = new KeyEvents(watcher);
-  const lease = client.lease(1, { autoKeepAlive: false });
-  await lease.put("lx/a").value("1");
-  assert.equal(await events.next(), "put lx/a=1");
-  assert.equal(await events.next(), "delete lx/a");
-  await watcher.cancel();
-});
-
-add("lock", async ({ client }) => {
-  const lock = client.lock("lo/a").ttl(30);
-  await lock.acquire();
-  assert.ok(await lock.leaseId());
-  await assert.rejects(client.lock("lo/a").acquire(), EtcdLockFailedError);
-  await lock.release();
-  assert.equal(await client.lock("lo/a").do(async () => {
-    await assert.rejects(client.lock("lo/a").acquire(), EtcdLockFailedError);
-    return "done";
-  }), "done");
-  await client.lock("lo/a").do(() => undefined);
-  assert.equal(await client.getAll().prefix("lo/").count(), 0);
 });
 
 add("election", async ({ client }) => {

@@ -11,7 +11,6 @@ const { cases, run, Server } = require("./case");
 require("./kv_cases");
 require("./watch_cases");
 require("./lease_cases");
-require("./cluster_cases");
 require("./tls_cases");
 
 async function main() {

@@ -23,53 +23,6 @@ add("watch_key", async ({ client }) => {
   await watcher.cancel();
 });
 
-add("watch_prefix_from_revision", async ({ client }) => {
-  const { header } = await client.put("wp/a").value("1");
-  await client.put("wp/b").value("2");
-  const watcher = await client.watch().prefix("wp/").startRevision(header.revision).create();
-  const events = new KeyEvents(watcher);
-  assert.equal(await events.next(), "put wp/a=1");
-  assert.equal(await events.next(), "put wp/b=2");
-  await client.delete().prefix("wp/");
-  assert.equal(await events.next(), "delete wp/a");
-  assert.equal(await events.next(), "delete wp/b");
-  await watcher.cancel();
-});
-
-add("watch_one_kind", async ({ client }) => {
-  const puts = await client.watch().prefix("wo/").only("put").create();
-  const deletes = await client.watch().prefix("wo/").only("delete").create();
-  const seen = [new KeyEvents(puts), new KeyEvents(deletes)];
-  for (const value of ["1", "2"]) {
-    await client.put("wo/a").value(value);
-    await client.delete().key("wo/a");
-  }
-  assert.deepEqual([await seen[0].next(), await seen[0].next()], ["put wo/a=1", "put wo/a=2"]);
-  assert.deepEqual([await seen[1].next(), await seen[1].next()], ["delete wo/a", "delete wo/a"]);
-  await Promise.all([puts.cancel(), deletes.cancel()]);
-});
-
-add("watch_in_namespace", async ({ client }) => {
-  const space = client.namespace("wn/");
-  const watcher = await space.watch().prefix("").create();
-  const events = new KeyEvents(watcher);
-  await client.put("wn/a").value("1");
-  await client.put("other").value("2");
-  await space.delete().all();
-  assert.equal(await events.next(), "put a=1");
-  assert.equal(await events.next(), "delete a");
-  await watcher.cancel();
-});
-
-add("watch_many", async ({ client }) => {
-  const watch = (_, i) => client.watch().key("wm/" + (i % 10)).create();
-  const watchers = await Promise.all(Array.from({ length: 100 }, watch));
-  const seen = watchers.map(watcher => new KeyEvents(watcher));
-  for (let i = 0; i < 10; i++) await client.put("wm/" + i).value(i);
-  for (let i = 0; i < 100; i++) assert.equal(await seen[i].next(), `put wm/${i % 10}=${i % 10}`);
-  await Promise.all(watchers.map(watcher => watcher.cancel()));
-});
-
 // What is said of a watcher after it is gone would end the process.
 add("watch_and_cancel_while_writing", async ({ client }) => {
   let writing = true;

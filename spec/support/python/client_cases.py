@@ -1,4 +1,4 @@
-"""etcd3, a Python client that people use: all that it offers and a single server can do."""
+"""etcd3, a Python client that people use."""
 
 import queue
 import threading
@@ -12,10 +12,6 @@ from case import SECONDS, case, equal, raises, refused, true
 
 def values(answer):
     return [value for value, _ in answer]
-
-
-def keys(answer):
-    return [metadata.key for _, metadata in answer]
 
 
 @case
@@ -34,47 +30,6 @@ def put_and_get(server):
     true(metadata.response_header.raft_term, "no term in the header")
     equal(client.get("pg/nothing"), (None, None))
     equal(client.get("pg/a", serializable=True)[0], b"\x00\xff")
-
-
-@case
-def delete(server):
-    client = server.client
-    client.put("del/a", "1")
-    equal(client.delete("del/a"), True)
-    equal(client.delete("del/a"), False)
-    client.put("del/b", "2")
-    answer = client.delete("del/b", prev_kv=True, return_response=True)
-    equal((answer.deleted, [kv.value for kv in answer.prev_kvs]), (1, [b"2"]))
-    for i in range(5):
-        client.put("del/p/%d" % i, "x")
-    equal(client.delete_prefix("del/p/").deleted, 5)
-
-
-@case
-def prefix_and_range(server):
-    client = server.client
-    for key in ("pr/a", "pr/b", "pr/c", "ps"):
-        client.put(key, key[-1])
-    equal(values(client.get_prefix("pr/")), [b"a", b"b", b"c"])
-    equal(values(client.get_prefix("pr/", keys_only=True)), [b"", b"", b""])
-    equal(keys(client.get_range("pr/b", "pt")), [b"pr/b", b"pr/c", b"ps"])
-    true(set(keys(client.get_all())) >= {b"pr/a", b"pr/b", b"pr/c", b"ps"}, "get_all leaves keys out")
-
-
-@case
-def sort(server):
-    client = server.client
-    for key, value in (("so/b", "1"), ("so/a", "3"), ("so/c", "2"), ("so/b", "9")):
-        client.put(key, value)
-    expected = {"key": "abc", "version": None, "create": "bac", "mod": "acb", "value": "cab"}
-    for target, order in expected.items():
-        up = keys(client.get_prefix("so/", sort_order="ascend", sort_target=target))
-        down = keys(client.get_prefix("so/", sort_order="descend", sort_target=target))
-        if target == "version":
-            equal((up[-1], down[0]), (b"so/b", b"so/b"))
-        else:
-            equal(up, [("so/" + letter).encode() for letter in order])
-            equal(down, up[::-1])
 
 
 @case
@@ -128,21 +83,6 @@ def lease_ids(server):
         raises(etcd3.exceptions.PreconditionFailedError, client.lease, 600, lease_id=chosen)
         client.revoke_lease(chosen)
     true(client.lease(600).id > 0, "an id that is not positive")
-
-
-@case
-def lease_expiry(server):
-    client = server.client
-    events, cancel = client.watch_prefix("ex/")
-    short = client.lease(2)
-    client.put("ex/b", "1", lease=short)
-    client.put("ex/a", "1", lease=short)
-    seen = [next(events) for _ in range(4)]
-    cancel()
-    equal([(type(event).__name__, event.key) for event in seen], [
-        ("PutEvent", b"ex/b"), ("PutEvent", b"ex/a"), ("DeleteEvent", b"ex/a"), ("DeleteEvent", b"ex/b")])
-    equal(seen[2].mod_revision, seen[3].mod_revision)
-    equal(short.remaining_ttl, -1)
 
 
 @case
@@ -210,69 +150,6 @@ def watch_iterator(server):
 
 
 @case
-def watch_prefix_from_revision(server):
-    client = server.client
-    start = client.put("wr/a", "1").header.revision
-    client.put("ws", "no")
-    client.put("wr/b", "2")
-    client.delete("wr/a")
-    events, cancel = client.watch_prefix("wr/", start_revision=start)
-    seen = [next(events) for _ in range(3)]
-    equal([(event.key, event.value) for event in seen], [(b"wr/a", b"1"), (b"wr/b", b"2"), (b"wr/a", b"")])
-    equal((seen[2].create_revision, seen[2].version, seen[2].mod_revision), (0, 0, start + 3))
-    client.put("wr/c", "3")
-    equal(next(events).value, b"3")
-    cancel()
-
-
-@case
-def watch_once(server):
-    client = server.client
-    start = client.put("wo/a", "1").header.revision
-    equal(client.watch_once("wo/a", timeout=SECONDS, start_revision=start).value, b"1")
-
-
-@case
-def watch_previous(server):
-    client = server.client
-    client.put("wp/a", "1")
-    events, cancel = client.watch("wp/a", prev_kv=True)
-    client.put("wp/a", "2")
-    client.delete("wp/a")
-    client.put("wp/a", "3")
-    seen = [next(events) for _ in range(3)]
-    equal([event.prev_value for event in seen], [b"1", b"2", b""])
-    equal([event.prev_version for event in seen], [1, 2, 0])
-    cancel()
-
-
-@case
-def watch_progress(server):
-    """The server was told to report progress in short intervals."""
-    client, seen = server.client, queue.Queue()
-    watch_id = client.add_watch_callback("wg/a", seen.put, progress_notify=True)
-    revision = client.put("wg/b", "1").header.revision
-    while True:
-        response = seen.get(timeout=SECONDS)
-        equal(response.events, [])
-        if response.header.revision >= revision:
-            break
-    client.cancel_watch(watch_id)
-
-
-@case
-def watch_cancel(server):
-    client, seen, other = server.client, queue.Queue(), queue.Queue()
-    watch_id = client.add_watch_callback("wc/a", seen.put)
-    other_id = client.add_watch_callback("wc/a", other.put)
-    client.cancel_watch(watch_id)
-    client.put("wc/a", "1")
-    equal(other.get(timeout=SECONDS).events[0].value, b"1")
-    true(seen.empty(), "an event after the end")
-    client.cancel_watch(other_id)
-
-
-@case
 def compaction(server):
     client = server.client
     first = client.put("co/a", "1").header.revision
@@ -318,8 +195,3 @@ def alarm(server):
         client.disarm_alarm(member)
     equal(list(client.list_alarms()), [])
     client.put("al/a", "1")
-
-
-@case
-def defragment(server):
-    server.client.defragment()

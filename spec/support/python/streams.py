@@ -6,7 +6,6 @@ import threading
 import etcd3.etcdrpc as rpc
 import grpc
 
-import wire
 from case import SECONDS
 
 
@@ -81,14 +80,11 @@ class WatchStream(Stream):
     def __init__(self, channel, **options):
         super().__init__(channel, "/etcdserverpb.Watch/Watch", **options)
 
-    def create(self, key, end=b"", start=0, progress=False, filters=(), prev_kv=False, watch_id=0, fragment=False):
-        request = wire.message(_1=key)
-        for number, value in ((2, end), (3, start), (4, progress), (6, prev_kv), (7, watch_id), (8, fragment)):
-            if value:
-                request += wire.field(number, value)
-        for event_type in filters:
-            request += wire.field(5, event_type)
-        self.send(wire.field(1, request))
+    def ask(self, **request):
+        self.send(rpc.WatchRequest(**request).SerializeToString())
+
+    def create(self, key, end=b"", start=0):
+        self.ask(create_request=rpc.WatchCreateRequest(key=key, range_end=end, start_revision=start))
 
     def created(self, *args, **kwargs):
         """Creates a watcher and waits until it is there; returns its id."""
@@ -99,16 +95,10 @@ class WatchStream(Stream):
         return response.watch_id
 
     def cancel_watcher(self, watch_id):
-        self.send(wire.field(2, wire.field(1, watch_id) if watch_id else b""))
-
-    def ask_progress(self):
-        self.send(wire.field(3, b""))
+        self.ask(cancel_request=rpc.WatchCancelRequest(watch_id=watch_id))
 
     def next(self, timeout=SECONDS):
-        data = self.next_bytes(timeout)
-        response = rpc.WatchResponse.FromString(data)
-        self.is_fragment = bool(wire.fields(data).get(7, [0])[-1])
-        return response
+        return rpc.WatchResponse.FromString(self.next_bytes(timeout))
 
 
 class KeepAliveStream(Stream):
