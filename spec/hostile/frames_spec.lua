@@ -37,29 +37,6 @@ describe("a server under odd frames #once", function()
       siege:expect_well(CONNECTION)
     end)
 
-    it("ends one that asks and resets", function()
-      local attacker = siege:by(many(50000, function(id)
-        return raw.request(id, raw.RANGE, "\0\0\0\0\3\n\1a") .. raw.reset(id, raw.CANCEL)
-      end))
-      attacker:await_end()
-      assert.equal(raw.INTERNAL_ERROR, attacker.goaway.code)
-      siege:expect_well(CONNECTION)
-    end)
-
-    -- Malformed requests are errors of their streams (8.1.1): the server resets them, and they cost it next to nothing.
-    it("bears being made to reset 50,000 streams, and goes on", function()
-      local block = raw.block(raw.WATCH, raw.line("Upper", "case"))
-      local attacker = siege:by(many(50000, function(id)
-        return raw.frame(raw.HEADERS, raw.END_HEADERS + raw.END_STREAM, id, block)
-      end))
-      attacker:await(function() return attacker:has_ended_stream(stream_id(50000)) end, "the last reset")
-      assert.equal(50000, attacker.counts[raw.RST_STREAM])
-      assert.equal(raw.PROTOCOL_ERROR, attacker.streams[stream_id(50000)].reset)
-      attacker.last = stream_id(50000)
-      assert.is_string(attacker:call(raw.RANGE, "\0\0\0\0\3\n\1a"))
-      siege:expect_well(CONNECTION)
-    end)
-
     it("ends a connection of 100,000 SETTINGS that it cannot acknowledge as fast", function()
       for _, is_stuck in ipairs { false, true } do
         local attacker = siege:by(raw.settings({}):rep(100000), { is_stuck = is_stuck })
@@ -78,13 +55,6 @@ describe("a server under odd frames #once", function()
       siege:expect_well(CONNECTION)
     end)
 
-    it("ends a connection of 100,000 pings, with gRPC's words", function()
-      local attacker = siege:by(raw.frame(raw.PING, 0, 0, "12345678"):rep(100000))
-      attacker:await_end()
-      assert.same({ code = raw.ENHANCE_YOUR_CALM, text = "too_many_pings" }, attacker.goaway)
-      siege:expect_well(CONNECTION)
-    end)
-
     -- A header block has no length of its own (CVE-2024-28182).
     it("ends a connection of endless CONTINUATION", function()
       local head = raw.frame(raw.HEADERS, 0, 1, raw.block(raw.RANGE))
@@ -93,24 +63,6 @@ describe("a server under odd frames #once", function()
         attacker:await_end()
         assert.same({}, attacker.streams)
       end
-      siege:expect_well(CONNECTION)
-    end)
-
-    -- Priorities are deprecated (5.3.2): they may be left aside.
-    it("leaves 100,000 priorities of streams that there are not aside", function()
-      local attacker = siege:by(many(100000, function(id)
-        return raw.frame(raw.PRIORITY, 0, id + 2, raw.number(id, 4) .. "\255")
-      end))
-      attacker.last = stream_id(100001)
-      assert.is_string(attacker:call(raw.RANGE, "\0\0\0\0\3\n\1a"))
-      siege:expect_well(CONNECTION)
-    end)
-
-    it("bears 100,000 frames without bytes, and of kinds that do not exist", function()
-      local attacker = siege:by(raw.frame(99, 255, 0, "?"):rep(100000) .. raw.request(1, raw.WATCH)
-        .. raw.frame(raw.DATA, 0, 1, ""):rep(100000))
-      attacker.last = 1
-      assert.is_string(attacker:call(raw.RANGE, "\0\0\0\0\3\n\1a"))
       siege:expect_well(CONNECTION)
     end)
   end)
@@ -131,16 +83,6 @@ describe("a server under odd frames #once", function()
       attacker:await(function() return attacker:has_ended_stream(1) end, "an answer")
       expect_status(attacker.streams[1], "431")
       siege:expect_well(CONNECTION)
-    end)
-
-    -- What a stream costs: less than a KiB. max_streams has room for 65,536 of them.
-    it("bears 10,000 requests with 15 KB of headers that never end", function()
-      local attacker = siege:by(many(10000, function(id)
-        return raw.frame(raw.HEADERS, raw.END_HEADERS, id, raw.block(raw.RANGE, raw.line("x", ("y"):rep(15000))))
-      end))
-      attacker.last = stream_id(10000)
-      assert.is_string(attacker:call(raw.RANGE, "\0\0\0\0\3\n\1a"))
-      siege:expect_well(CONNECTION + 10000 * 1024)
     end)
 
     -- Errors of HPACK are errors of the connection (4.3), since both sides no longer agree about its state.

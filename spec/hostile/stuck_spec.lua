@@ -10,13 +10,12 @@ local raw = require "spec.support.raw"
 local KIB, MIB = 1024, 1024 * 1024
 
 -- csrc/h2/session.c: what is framed, and what waits to be, before requests wait in turn. One answer may go beyond that,
--- but its large values are not copied: they lie in the store. csrc/watch/outlet.h: what waits for a watch stream.
-local MAX_FRAMED, MAX_QUEUED, OUTLET = 256 * KIB, 4 * MIB, 1 * MIB
+-- but its large values are not copied: they lie in the store.
+local MAX_FRAMED, MAX_QUEUED = 256 * KIB, 4 * MIB
 local SLACK = 8 * MIB -- what the allocator does not give back at once
-local MOST = MAX_FRAMED + MAX_QUEUED + OUTLET + SLACK
+local MOST = MAX_FRAMED + MAX_QUEUED + SLACK
 
 local KEYS, VALUE_BYTES = 100, 200000 -- 20 MB, more than the kernel keeps for two ends of a connection
-local PUTS = 2000
 
 describe("a server with a client that does not read #once", function()
   local siege
@@ -55,61 +54,6 @@ describe("a server with a client that does not read #once", function()
       end
     end
     siege:expect_well(MOST)
-  end)
-
-  it("holds back 30,000 small answers, and gives all of them at last", function()
-    local value = ("v"):rep(1000)
-    put("small", value)
-    siege:mark()
-    local stuck = siege:by(nil, { is_stuck = true })
-    local list = {}
-    for i = 1, 30000 do list[i] = raw.request(2 * i - 1, raw.RANGE, frame.range("small")) end
-    stuck:send(table.concat(list))
-    for _ = 1, 500 do siege.witness:ask() end
-    assert.same({}, stuck.counts)
-    stuck:read()
-    stuck:await(function() return (stuck.counts[raw.HEADERS] or 0) == 2 * 30000 end, "all answers")
-    for i = 1, 30000 do
-      local id = 2 * i - 1
-      if not stuck.streams[id].has_ended or not stuck:body(id):find(value, 1, true) then
-        error("an answer is not whole")
-      end
-    end
-    siege:expect_well(MOST + 30000 * KIB) -- and what a stream costs while it is open
-  end)
-
-  --- Puts a key many times; returns how much memory the server has taken for that.
-  local function put_often()
-    local before = siege.peer:resident()
-    for i = 1, PUTS do put("busy", ("%d."):format(i) .. ("v"):rep(10000)) end
-    return siege.peer:resident() - before
-  end
-
-  it("tells a watch everything at last, and takes no more memory for it than for the history", function()
-    put_often()
-    local plain = put_often()
-    local stuck = siege:by(nil, { is_stuck = true })
-    local id = stuck:next_stream()
-    stuck:send(raw.request(id, raw.WATCH) .. raw.data(id, frame.watch("busy")))
-    siege.witness:ask()
-    raw.turn_until(function() return siege.peer:descriptors() == siege.descriptors + 1 end, "the watch")
-    siege.witness:ask()
-    assert.is_true(put_often() <= plain + MOST)
-    assert.same({}, stuck.counts)
-
-    local last = siege.witness.client:call(raw.RANGE, frame.range("busy"))
-    local version = core.decode("RangeResponse", last).kvs[1].version
-    local at, events = 0, 0
-    stuck.on_message = function(message)
-      for _, event in ipairs(core.decode("WatchResponse", message).events or {}) do
-        if at > 0 and event.kv.version ~= at + 1 then error("an event is missing, or comes twice") end
-        at, events = event.kv.version, events + 1
-      end
-    end
-    stuck:read()
-    stuck:await(function() return at == version end, "the last event")
-    assert.equal(PUTS, events)
-    siege:expect_well(math.huge)
   end)
 
   it("drops one that does not even answer pings, though there is more to write to it", function()

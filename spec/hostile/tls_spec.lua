@@ -15,12 +15,10 @@ local random = require "spec.support.random"
 local raw = require "spec.support.raw"
 local tls_handle = require "spec.support.tls_handle"
 
-local IS_FAST = dose.is_small
-local STEP = IS_FAST and 37 or 1 -- bytes between two places where something is cut
+local STEP = dose.is_small and 37 or 1 -- bytes between two places where something is cut
 local HANDSHAKE, ALERT, DATA = 22, 21, 23 -- types of records
 local FATAL, WARNING = "\2\40", "\1\90" -- alerts: handshake_failure, user_canceled
 local VERSIONS = { "TLS1.2", "TLS1.3" }
-local AT_ONCE = 20 -- connections
 local KIB = 1024
 local CROWD = 1000 -- connections
 
@@ -124,63 +122,6 @@ describe("a server with TLS #slow", function()
   end
 
   describe("and a handshake", function()
-    --- Begins a handshake and a request whose ciphertext is written in two parts, cut after `at` bytes.
-    local function begin(version, at)
-      local handle = tls_handle.new(contexts[version])
-      local sent, held = 0, nil
-      handle.on_flush = function(bytes)
-        if held then
-          held = held .. bytes
-          return ""
-        end
-        local cut = at - sent
-        sent = sent + #bytes
-        if cut <= 0 or cut >= #bytes then return bytes end
-        held = bytes:sub(cut + 1)
-        handle.tcp:write(bytes:sub(1, cut), function()
-          local timer = luv.new_timer() -- the server has its turn
-          timer:start(0, 0, function()
-            timer:close()
-            local rest = held
-            held = nil
-            sent = sent + #rest
-            if not handle:is_closing() then handle.tcp:write(rest) end
-          end)
-        end)
-        return ""
-      end
-      local attacker = secure(version, { handle = handle })
-      attacker:start(raw.RANGE, frame.range("witness"))
-      attacker.sent = function() return sent end
-      return attacker
-    end
-
-    --- The answer comes. Returns how many bytes the client has sent.
-    local function expect_answer(attacker)
-      attacker:await(function() return attacker:has_ended_stream(1) end, "the answer")
-      assert.matches("value %d+%.", attacker:body(1))
-      attacker:close()
-      return attacker.sent()
-    end
-
-    for _, version in ipairs(VERSIONS) do
-      it("is made wherever the bytes of the client are cut, and what follows comes with them: " .. version, function()
-        serve()
-        local first, at, most, begun = #hello(version) + 100, 1, 1, {}
-        while at <= most do
-          for _ = 1, AT_ONCE do
-            table.insert(begun, begin(version, at))
-            at = at + (at < first and STEP or 7 * STEP) -- after that, plaintext
-          end
-          for _, attacker in ipairs(begun) do most = math.max(most, expect_answer(attacker)) end
-          begun = {}
-        end
-        assert.is_true(most > 300, most)
-        expect_well()
-        assert.same({}, lines)
-      end)
-    end
-
     it("is forgotten, after whichever byte the client goes, with one line", function()
       serve()
       local bytes = hello()
@@ -318,15 +259,6 @@ describe("a server with TLS #slow", function()
         assert.equal(1, count("^debug .* ended: the client has refused the connection"), table.concat(lines, "\n"))
       end)
 
-      it("ends it after a record that comes twice, in " .. version, function()
-        serve()
-        local attacker = served(version)
-        attacker.handle.on_flush = function(bytes) return bytes .. bytes end
-        attacker:send(raw.frame(raw.PING, 0, 0, "12345678"))
-        attacker:await_end()
-        expect_well()
-      end)
-
       it("hears what comes before close_notify, and nothing after it, in " .. version, function()
         serve()
         local attacker = served(version)
@@ -385,25 +317,6 @@ describe("a server with TLS #slow", function()
       expect_ends()
     end)
 
-    it("drops a client that does not answer pings", function()
-      serve { keepalive_interval = 0.05, keepalive_timeout = 0.05 }
-      local attacker = served()
-      attacker:stop_reading()
-      expect_well()
-    end)
-
-    it("refuses what is beyond the memory of all connections", function()
-      serve { quota_connection_bytes = 200000 }
-      local attacker = served()
-      local half = frame.put("torn", ("x"):rep(100000)):sub(1, 60000)
-      for id = 3, 21, 2 do attacker:send(raw.request(id, raw.PUT) .. raw.data(id, half)) end
-      attacker:await(function() return attacker:has_ended_stream(21) end, "a refusal")
-      assert.is_truthy(attacker.streams[21].headers[1]:find("\0018", 1, true)) -- RESOURCE_EXHAUSTED
-      assert.is_true(server.object:held() < 1000000)
-      attacker:close()
-      expect_well()
-    end)
-
     it("serves in a thread, whoever else comes", function()
       local cert, key = certificates.paths("server")
       server = assert(keywatch.serve { thread = true, listen = "https://127.0.0.1:0", log_level = "error",
@@ -418,36 +331,6 @@ describe("a server with TLS #slow", function()
       expect_ends()
     end)
   end)
-
-  if tls.probe then
-    describe("and a client that asks for more than data", function()
-      it("refuses another handshake, and goes on", function()
-        serve()
-        local attacker = served("TLS1.2")
-        local got
-        attacker.handle.on_read = function(_, text) got = text or "" end
-        assert.is_true(tls.probe.renegotiate(attacker.handle.channel))
-        attacker.handle:flush()
-        raw.turn_until(function() return got or attacker.handle.failure end, "an alert")
-        assert.matches("no renegotiation", attacker.handle.failure)
-        attacker:close()
-        expect_well()
-      end)
-
-      it("takes any number of key updates, and serves others meanwhile", function()
-        serve()
-        local attacker = served()
-        for _ = 1, 5 do
-          for _ = 1, dose.of(200, 2000) do tls.probe.update_keys(attacker.handle.channel) end
-          attacker.handle:flush()
-          witness:ask()
-          assert.is_string(attacker:call(raw.RANGE, frame.range("witness")))
-        end
-        attacker:close()
-        expect_well()
-      end)
-    end)
-  end
 end)
 
 describe("a client with TLS", function()
@@ -509,10 +392,6 @@ describe("a client with TLS", function()
     end
   end
 
-  it("gives up in time when a server says nothing", function()
-    assert.matches("does not answer in time", failure_of(function() end))
-  end)
-
   it("gives up in time when a server says a byte now and then", function()
     local n
     local message = failure_of(with_flight(function(handle, flight)
@@ -554,30 +433,6 @@ describe("a client with TLS", function()
       end, { connect_timeout = 60 })
       assert.is_truthy(message:find(what[2], 1, true), message)
     end)
-
-    it("says what is wrong when a server says " .. name .. ", and is gone", function()
-      local message = failure_of(function(handle, bytes)
-        if bytes ~= "" then handle:write(what[1], function() handle:close() end) end
-      end, { connect_timeout = 60 })
-      assert.is_truthy(message:find(what[2], 1, true), message)
-    end)
-  end
-
-  for _, how in ipairs { "close", "close_reset" } do
-    it("says that the server has closed in the middle of its flight: " .. how, function()
-      for at = 0, 700, 100 * (IS_FAST and 3 or 1) do
-        local message = failure_of(with_flight(function(handle, flight)
-          handle:write(flight:sub(1, at), function()
-            if not handle:is_closing() then handle[how](handle) end
-          end)
-        end), { connect_timeout = 60 })
-        assert.is_true(message:find("closed the connection", 1, true) ~= nil or
-          message:find("connection reset by peer", 1, true) ~= nil, message)
-        client:close()
-        listener:close()
-      end
-      client, listener = nil, nil
-    end)
   end
 
   it("refuses certificates of 100 KB", function()
@@ -589,44 +444,6 @@ describe("a client with TLS", function()
     own:close()
     assert.matches("the server has sent a handshake message that is too large, such as more than 64 KB", message)
   end)
-
-  --- A server that makes the handshake.
-  local function shaking()
-    return with_flight(function(handle, flight) handle:write(flight) end)
-  end
-
-  it("is told of a record that nobody has encrypted, by an error", function()
-    local shake = shaking()
-    local message = failure_of(function(handle, bytes, state)
-      shake(handle, bytes, state)
-      if state.channel and state.channel:state().is_open then handle:write(record(DATA, ("x"):rep(100))) end
-    end, { connect_timeout = 60 })
-    assert.matches("the server", message)
-  end)
-
-  if tls.probe then
-    for name, act in pairs { tickets = tls.probe.give_ticket, ["key updates"] = tls.probe.update_keys } do
-      it("survives a flood of " .. name .. ", and gives up in time", function()
-        local shake, n = shaking(), 0
-        local message = failure_of(function(handle, bytes, state)
-          shake(handle, bytes, state)
-          if not state.channel or not state.channel:state().is_open or state.is_flooding then return end
-          state.is_flooding = true
-          local function again()
-            if handle:is_closing() then return end
-            for _ = 1, 20 do
-              assert.is_true(act(state.channel))
-              n = n + 1
-            end
-            handle:write(state.channel:pending(), again)
-          end
-          again()
-        end, { connect_timeout = 0.5 })
-        assert.matches("does not answer in time", message)
-        assert.is_true(n >= 100, n)
-      end)
-    end
-  end
 end)
 
 describe("a server with TLS in a crowd #once", function()

@@ -63,15 +63,4 @@ describe("a server whose clients vanish #once", function()
     end
     siege:expect_well(AT_ONCE * CONNECTION + SLACK)
   end)
-
-  it("lets 900 who never say a word wait, and serves others", function()
-    for i = 1, 900 do
-      local client = siege:by(nil, { is_silent = true })
-      if i % AT_ONCE == 0 then client:await(function() return client.is_connected end, "a connection") end
-    end
-    raw.turn_until(function() return siege.peer:descriptors() == siege.descriptors + 900 end, "900 connections")
-    for _ = 1, 100 do siege.witness:ask() end
-    for _, client in ipairs(siege.attackers) do assert.same({}, client.counts) end
-    siege:expect_well(900 * CONNECTION + SLACK)
-  end)
 end)

@@ -316,6 +316,13 @@ describe("a client that does not read #slow", function()
     raw:say(h2.reset(1), h2.call(25, paths.Put, encoded("Put", { key = "a" })))
     assert.equal(0, (raw.reader:status(25)))
   end)
+
+  it("that has acknowledged the limit of streams, and opens one more, is ended", function()
+    begin(nil, { max_concurrent_streams = 10 })
+    local raw = settled()
+    for i = 1, 11 do raw:say(h2.request(2 * i - 1, paths.Watch)) end
+    assert.equal("protocol_error", raw.reader.goaways[1].code)
+  end)
 end)
 
 describe("windows", function()

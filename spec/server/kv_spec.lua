@@ -161,18 +161,6 @@ describe("the KV service", function()
     assert.equal(1500000, #client:unary("Range", { key = "a" }).kvs[1].value)
   end)
 
-  it("refuses writes when there is no space, and not what makes some", function()
-    put("a", "1")
-    host.store:arm("no_space")
-    local full = "8 etcdserver: mvcc: database space exceeded"
-    assert.equal(full, failure("Put", { key = "b" }))
-    assert.equal(full, failure("Txn", { success = { { request_put = { key = "b" } } } }))
-    assert.equal(full, failure("LeaseGrant", { TTL = 10 }))
-    assert.equal(1, client:unary("Range", { key = "a" }).count)
-    assert.equal(1, client:unary("DeleteRange", { key = "a" }).deleted)
-    assert.equal(3, client:unary("Compact", { revision = 3 }).header.revision)
-  end)
-
   describe("compacts", function()
     before_each(function()
       for i = 1, 5000 do host.store:put("k" .. i % 50, tostring(i)) end

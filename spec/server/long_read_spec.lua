@@ -144,60 +144,6 @@ describe("a long read", function()
     assert.equal(0, #(finish(list).keys or {}))
   end)
 
-  it("is of one revision, whatever is written meanwhile", function()
-    local revision = store:status().revision
-    local call = client:begin("Txn", {
-      compare = { { key = "k", range_end = "l", target = "VALUE", value = "old", result = "EQUAL" } },
-      success = { { request_range = LONG }, { request_range = ALL } },
-    })
-    for i = 1, MANY, 3 do
-      store:put(name(i), "new")
-      store:put("knew" .. i, "new")
-      store:delete(name(i + 1))
-      turn()
-    end
-    local answer = finish(call)
-    assert.is_true(answer.succeeded)
-    assert.equal(revision, answer.header.revision)
-    local kvs = answer.responses[2].response_range.kvs
-    assert.equal(MANY, #kvs)
-    for i, kv in ipairs(kvs) do assert.same({ name(i), "old" }, { kv.key, kv.value }) end
-  end)
-
-  it("begins again if its revision is compacted", function()
-    local call = client:begin("Txn", { success = { { request_range = LONG }, { request_range = ALL } } })
-    turn()
-    store:put(name(1), "new")
-    store:compact(store:status().revision)
-    local answer = finish(call)
-    assert.equal(store:status().revision, answer.header.revision)
-    assert.equal("new", answer.responses[2].response_range.kvs[1].value)
-  end)
-
-  it("is a transaction that turns out to write nothing", function()
-    for _, value in ipairs { "old", "none" } do -- the second is found in the first turn
-      local call = client:begin("Txn", {
-        compare = { { key = "k", range_end = "l", target = "VALUE", value = value, result = "EQUAL" },
-                    { key = name(MANY), target = "VERSION", version = 9, result = "EQUAL" } },
-        success = { { request_put = { key = "wrong", value = "" } } },
-        failure = ranges(4),
-      })
-      local puts = 0
-      for i = 1, 100000 do
-        turn()
-        if call:look() ~= nil then break end
-        if not store:is_busy() then
-          assert.is_not_nil((other:begin("Put", { key = "other", value = tostring(i) }):look()))
-          puts = puts + 1
-        end
-      end
-      assert.is_true(puts > 2)
-      local answer = call:look()
-      assert.is_nil(answer.succeeded)
-      assert.equal(4, #answer.responses)
-    end
-  end)
-
   it("shares the work of a turn with all others", function()
     if not probe then return end
     local calls = {}

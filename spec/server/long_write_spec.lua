@@ -104,49 +104,6 @@ describe("a long write", function()
     assert.is_true(finish(delete).deleted > 0)
   end)
 
-  it("gives what it would give in one piece", function()
-    for _, prev in ipairs { false, true } do
-      local delete = finish(client:begin("DeleteRange", { key = "k", range_end = "k00001", prev_kv = prev }))
-      local count = prev and 0 or 9
-      assert.equal(count, delete.deleted or 0)
-    end
-    local twin = keywatch.open { now = 0 }
-    fill(twin)
-    local expected = twin:txn {
-      compare = { { key = "k", range_end = "l", version = 1 } },
-      success = {
-        { put = "other", value = "new", prev_kv = true },
-        { delete = "k", range_end = "k000020", prev_kv = true },
-        { txn = {
-          compare = { { key = "k", range_end = "l", mod_revision = 1, op = ">" } },
-          success = { { range = "k", range_end = "l" }, { delete = "k", range_end = "l" } },
-        } },
-        { range = "\0", range_end = "\0" },
-      },
-    }
-    twin:close()
-    host:close()
-    open()
-    local txn = client:begin("Txn", long_txn())
-    assert.is_nil((txn:look()))
-    local answer = finish(txn)
-    assert.is_true(expected.succeeded and answer.succeeded)
-    assert.equal(expected.revision, answer.header.revision)
-    local got, want = answer.responses, expected.responses
-    assert.equal("old", got[1].response_put.prev_kv.value)
-    assert.equal(want[2].deleted, got[2].response_delete_range.deleted)
-    for i, kv in ipairs(want[2].prev_kvs) do
-      assert.equal(kv.key, got[2].response_delete_range.prev_kvs[i].key)
-      assert.equal(kv.value, got[2].response_delete_range.prev_kvs[i].value)
-    end
-    local inner, inner_want = got[3].response_txn.responses, want[3].responses
-    assert.equal(#inner_want[1].kvs, #inner[1].response_range.kvs)
-    for i, kv in ipairs(inner_want[1].kvs) do assert.equal(kv.key, inner[1].response_range.kvs[i].key) end
-    assert.equal(inner_want[2].deleted, inner[2].response_delete_range.deleted)
-    assert.equal(1, #got[4].response_range.kvs)
-    assert.equal("new", got[4].response_range.kvs[1].value)
-  end)
-
   it("revokes a lease with many keys", function()
     local revision = store:status().revision
     local revoke = client:begin("LeaseRevoke", { ID = 7 })
@@ -279,19 +236,6 @@ describe("a long write", function()
     finish(kept)
     assert.is_nil(store:get("a"))
     assert.is_not_nil(store:get("b"))
-  end)
-
-  it("fails as a whole", function()
-    local revision = store:status().revision
-    local txn = client:begin("Txn", { success = {
-      { request_delete_range = ALL }, { request_put = { key = "other", ignore_lease = true, value = "x" } },
-      { request_range = { key = "a", revision = revision + 1 } },
-    } })
-    local status = finish(txn)
-    assert.equal(11, status)
-    assert.equal(revision, store:status().revision)
-    assert.equal(MANY, store:range("k", { prefix = true, count_only = true }).count)
-    check()
   end)
 
   if probe then

@@ -64,14 +64,6 @@ describe("a large range", function()
     assert.equal(("k%05d"):format(KEYS), answer.kvs[1].key)
   end)
 
-  it("is sorted as a whole, also by what has no order given", function()
-    for _, order in ipairs { "NONE", "ASCEND" } do
-      local answer = client:unary("Range", { key = "k", range_end = "l", sort_target = "VALUE", sort_order = order })
-      assert.equal(KEYS, #answer.kvs)
-      for i = 2, KEYS do assert(answer.kvs[i - 1].value < answer.kvs[i].value, i) end
-    end
-  end)
-
   it("is of one revision, whatever is written between its pages", function()
     local call, turns = start {}, 0
     while turn() do

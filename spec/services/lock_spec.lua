@@ -182,16 +182,6 @@ describe("Lock over a store whose time is moved by hand", function()
 
   serving.for_each_test(function(...) peer, client = ... end, { now = 0 })
 
-  it("is lost by one whose lease expires while it waits", function()
-    local a, b = serving.grant(client, 100), serving.grant(client, 10)
-    local held = assert(client:ask(LOCK, { name = "l", lease = a }))
-    local waiting = client:begin_message(LOCK, { name = "l", lease = b })
-    client:wait(function() return #serving.keys(client, "l/") == 2 end)
-    peer.store:step(11)
-    client:ask(UNLOCK, { key = held.key })
-    assert.same({ UNKNOWN, "mutex: session is expired" }, { client:finish(waiting) })
-  end)
-
   it("ends without a word when the store is closed", function()
     local a, b = serving.grant(client, 100), serving.grant(client, 100)
     assert(client:ask(LOCK, { name = "l", lease = a }))

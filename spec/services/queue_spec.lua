@@ -208,21 +208,6 @@ describe("the queue of a contest", function()
     if not ok then error(("KW_SEED=%d: %s"):format(seed, tostring(err)), 0) end
   end)
 
-  it("is passed on as leases expire", function()
-    local entries = {}
-    for i = 1, 20 do
-      local lease = store:lease(i * 10).id
-      entries[i] = { call = client:begin_message(LOCK, { name = "l", lease = lease }), from = client,
-        key = "l/" .. core.hex(lease) }
-      client:wait(function() return store:get(entries[i].key) end)
-    end
-    for i = 1, 20 do
-      wait_for_lock(entries[i])
-      store:step(i * 10 + 1)
-    end
-    assert_nothing_is_left("l/")
-  end)
-
   it("is given at once to the lease that has it, while others wait", function()
     local held = lock("again")
     for _ = 1, 5 do lock("again") end
