@@ -7,7 +7,7 @@ local testing = require "keywatch.testing"
 local directory = require "spec.support.directory"
 local etcdctl = require "spec.support.etcdctl"
 local imposter = require "spec.support.imposter"
-local process = require "spec.support.process"
+local network = require "spec.support.network"
 local raw = require "spec.support.raw"
 local server = require "spec.support.server"
 
@@ -50,25 +50,11 @@ local SERVING = {
   ]],
 }
 
-local COUNT = "(function() local n = 0 for _, call in ipairs(calls) do \z
-  if call.path == '/etcdserverpb.Auth/Authenticate' then n = n + 1 end end return n end)()"
-
 describe("a client with a user", function()
-  local clients
-
-  before_each(function() clients = {} end)
-
-  after_each(function()
-    for _, client in ipairs(clients) do client:close() end
-    process.end_all()
-  end)
-
   local function connect(urls, opts)
     opts = opts or {}
     opts.user, opts.password, opts.timeout = opts.user or "root", opts.password or "secret", opts.timeout or PATIENT
-    local client = keywatch.connect(urls, opts)
-    table.insert(clients, client)
-    return client
+    return network.connect(urls, opts)
   end
 
   local function expect_error(code, message, value, err)
@@ -97,9 +83,10 @@ describe("a client with a user", function()
     return list
   end
 
-  describe("of an imposter", function()
+  describe("of an imposter #plain", function() -- there is no TLS in virtual time
     local peer
 
+    network.in_virtual_time()
     before_each(function() peer = imposter.start(SERVING) end)
 
     it("authenticates once for all who ask at once, and sends the token with everything", function()
@@ -109,49 +96,49 @@ describe("a client with a user", function()
       local found = together(fns)
       for i = 1, 20 do assert.equal("t1", found[i].value) end
       assert.equal("t1", found[21]:next(PATIENT).value)
-      assert.equal(1, peer:look(COUNT))
-      assert.same({ name = "root", password = "secret" }, peer:look "calls[1].messages[1]")
+      assert.equal(1, #peer:calls_of(AUTHENTICATE))
+      assert.same({ name = "root", password = "secret" }, peer.calls[1].messages[1])
       client:call("/spec.Some/Call", "")
-      assert.equal("t1", peer:look "calls[#calls].headers.token")
+      assert.equal("t1", peer.calls[#peer.calls].headers.token)
       local stream = assert(client:stream("/spec.Some/Stream", { metadata = { own = "x" } }))
       stream:receive(PATIENT)
-      assert.same({ "t1", "x" }, { peer:look "calls[#calls].headers.token", peer:look "calls[#calls].headers.own" })
+      assert.same({ "t1", "x" }, { peer.calls[#peer.calls].headers.token, peer.calls[#peer.calls].headers.own })
     end)
 
     it("renews a token that is none any more, once for all, and asks again", function()
       local client = connect(peer.url)
       assert(client:get("a"))
-      peer:run("oldest = 2")
+      peer.env.oldest = 2
       local found = together(times(20, function() return client:get("a") end))
       for i = 1, 20 do assert.equal("t2", found[i].value) end
-      assert.equal(2, peer:look(COUNT))
-      assert.equal(1, peer:look "#connections")
+      assert.equal(2, #peer:calls_of(AUTHENTICATE))
+      assert.equal(1, #peer.connections)
     end)
 
     it("makes a write again that was refused for its token", function()
       peer:behave { [PUT] = { "in_turn", { "status", 16, INVALID }, { "reply", {} } } }
       local client = connect(peer.url)
       assert(client:put("a", "b"))
-      assert.equal(2, peer:look(COUNT))
+      assert.equal(2, #peer:calls_of(AUTHENTICATE))
       for _, words in ipairs { "etcdserver: user name is empty", "etcdserver: revision of auth store is old" } do
         peer:behave { [PUT] = { "in_turn", { "status", 3, words }, { "reply", {} } } }
         assert(client:put("a", "b"))
       end
-      assert.equal(4, peer:look(COUNT))
+      assert.equal(4, #peer:calls_of(AUTHENTICATE))
     end)
 
     it("renews the token for watches, which go on", function()
       local client = connect(peer.url)
       assert(client:get("a"))
-      peer:run("oldest = 2")
+      peer.env.oldest = 2
       local found = together(times(10, function() return client:watch("a") end))
       for i = 1, 10 do assert.equal("t2", found[i]:next(PATIENT).value) end
-      assert.equal(2, peer:look(COUNT))
+      assert.equal(2, #peer:calls_of(AUTHENTICATE))
 
       peer:behave { [WATCH] = { "in_turn", { "status", 16, INVALID }, SERVING[WATCH] } }
       client = connect(peer.url)
       assert.equal("t4", assert(client:watch("a")):next(PATIENT).value)
-      assert.equal(4, peer:look(COUNT))
+      assert.equal(4, #peer:calls_of(AUTHENTICATE))
     end)
 
     it("does not renew a token for ever", function()
@@ -159,10 +146,10 @@ describe("a client with a user", function()
       peer:behave { ["*"] = { "status", 16, INVALID }, [RANGE] = { "status", 16, INVALID },
         [WATCH] = { "status", 16, INVALID } }
       expect_error("unauthenticated", INVALID, client:get("a"))
-      assert.equal(2, peer:look(COUNT))
+      assert.equal(2, #peer:calls_of(AUTHENTICATE))
       expect_error("unauthenticated", INVALID, client:watch("a"))
-      assert.equal(3, peer:look(COUNT))
-      peer:run("oldest = 100")
+      assert.equal(3, #peer:calls_of(AUTHENTICATE))
+      peer.env.oldest = 100
       peer:behave { [WATCH] = SERVING[WATCH] }
       expect_error("unauthenticated", INVALID, connect(peer.url):watch("a"))
     end)
@@ -183,15 +170,16 @@ describe("a client with a user", function()
 
     it("asks anew after a refusal that nobody has waited for any more", function()
       peer:behave { [AUTHENTICATE] = "stream:receive() stream:wait('go') stream:status(3, 'spec: no')" }
+      peer:slow(0)
       local client = connect(peer.url)
       keywatch.run(function()
         local task = keywatch.spawn(function() return client:get("a") end)
-        peer:await("#calls == 1", function() keywatch.sleep(0.001) end)
+        peer:await("#calls == 1")
         peer:behave(SERVING)
         peer:tell("go")
         task:cancel()
-        local deadline = keywatch.now() + PATIENT
-        while client:state().endpoint == nil and not client.transport.refusal and keywatch.now() < deadline do end
+        for _ = 1, 100 do client:state() end -- takes what has come
+        assert.is_table(client.transport.refusal)
         assert.is_false((task:join()))
         assert.equal("t1", assert(client:get("a")).value)
       end)
@@ -202,7 +190,7 @@ describe("a client with a user", function()
       local one = assert(connect(peer.url):watch("a"))
       assert.equal("t1", one:next(PATIENT).value)
       peer:behave { [AUTHENTICATE] = { "status", 3, words } }
-      peer:run("conns[1]:close()")
+      peer.conns[1]:close()
       expect_error("invalid_argument", words, one:next(PATIENT))
     end)
 
@@ -221,7 +209,7 @@ describe("a client with a user", function()
         [RANGE] = { "reply", { kvs = { { key = "a", value = "v" } } } } }
       local client = connect(peer.url)
       assert.equal("v", client:get("a").value)
-      assert.is_nil(peer:look "calls[#calls].headers.token")
+      assert.is_nil(peer.calls[#peer.calls].headers.token)
       peer:behave(SERVING) -- which it is, from now on
       assert.equal("t1", client:get("a").value)
     end)
@@ -247,7 +235,7 @@ describe("a client with a user", function()
         local bad = imposter.start { [AUTHENTICATE] = said }
         local client = connect({ bad.url, peer.url }, { timeout = SHORT })
         assert.truthy(client:get("a", { timeout = PATIENT }).value)
-        assert.equal(1, bad:look("#calls"))
+        assert.equal(1, #bad.calls)
       end
     end)
   end)
@@ -332,6 +320,7 @@ describe("a client with a user", function()
     end
 
     before_each(function()
+      network.begin()
       path = directory.new()
       start()
       ctl:must { "user", "add", "root:secret" }
@@ -344,6 +333,7 @@ describe("a client with a user", function()
     end)
 
     after_each(function()
+      network.finish()
       stop()
       if path then directory.remove(path) end
     end)
@@ -377,8 +367,7 @@ describe("a client with a user", function()
 
     --- Waits until etcd has forgotten a token, which lives a second longer whenever it is used.
     local function expire(token)
-      local other = keywatch.connect(peer.url)
-      table.insert(clients, other)
+      local other = network.connect(peer.url)
       local value
       repeat
         keywatch.sleep(1.5)

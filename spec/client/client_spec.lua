@@ -11,7 +11,7 @@ local directory = require "spec.support.directory"
 local events = require "spec.support.events"
 local imposter = require "spec.support.imposter"
 local misuse = require "spec.support.misuse"
-local process = require "spec.support.process"
+local network = require "spec.support.network"
 local program = require "spec.support.program"
 local secure = require "spec.support.secure"
 local server = require "spec.support.server"
@@ -24,37 +24,29 @@ local KEEPALIVE, SNAPSHOT = "/etcdserverpb.Lease/LeaseKeepAlive", "/etcdserverpb
 local NOBODY = "http://127.0.0.1:1"
 local MIB = 2 ^ 20
 
-local opened = {} -- by the test
+local world
 
-local function keep(object)
-  table.insert(opened, object)
-  return object
-end
-
-local function connect(...) return keep(keywatch.connect(...)) end
-
---- A server of this process. Returns its first URL, the server and its store.
-local function serve(listen, opts)
-  local store = keep(keywatch.open(opts or { now = 0 }))
-  local one = keep(assert(keywatch.serve { store = store, listen = listen or "http://127.0.0.1:0" }))
-  return one:addresses()[1], one, store
-end
-
-after_each(function()
-  while #opened > 0 do table.remove(opened):close() end
-  pcall(keywatch.run, function() end) -- whatever a test has left
-  process.end_all()
-end)
+local function set_world(one) world = one end
+local function connect(urls, opts) return network.connect(urls, opts or {}) end
 
 describe("to connect", function()
-  it("opens no connection; the first call does", function()
-    local peer = imposter.start { [RANGE] = { "reply", { count = 7 } } }
-    local client = connect(peer.url)
-    keywatch.sleep(0.001)
-    assert.same({}, peer:record().connections)
-    assert.equal(7, client:range("a").count)
-    assert.equal(1, client:range("b").count and #peer:record().connections)
+  local server_of_test, store
+
+  after_each(function()
+    network.finish()
+    if server_of_test then
+      server_of_test:close()
+      store:close()
+    end
+    server_of_test = nil
   end)
+
+  --- A server of this process. Returns its first URL.
+  local function serve(listen)
+    store = keywatch.open { now = 0 }
+    server_of_test = assert(keywatch.serve { store = store, listen = listen or "http://127.0.0.1:0" })
+    return server_of_test:addresses()[1]
+  end
 
   it("tells its endpoints as text, and whether it is closed", function()
     local client = keywatch.connect { NOBODY, "unix:/nowhere" }
@@ -146,9 +138,20 @@ describe("to connect", function()
   end)
 end)
 
-describe("a call", function()
+describe("a call #plain", function() -- there is no TLS in virtual time
+  network.in_virtual_time(set_world)
+
+  it("opens the connection", function()
+    local peer = imposter.start { [RANGE] = { "reply", { count = 7 } } }
+    local client = connect(peer.url)
+    keywatch.sleep(1)
+    assert.same({}, peer.connections)
+    assert.equal(7, client:range("a").count)
+    assert.equal(1, client:range("b").count and #peer.connections)
+  end)
+
   it("at top level turns the loop, and tasks go on meanwhile", function()
-    local client, went = connect((serve())), false
+    local client, went = world:client(), false
     keywatch.spawn(function() went = true end)
     client:put("a", "1")
     assert.equal("1", client:get("a").value)
@@ -173,7 +176,7 @@ describe("a call", function()
   end)
 
   it("in a coroutine that is no task raises, and names the cure", function()
-    local client = connect((serve()))
+    local client = world:client()
     local ok, err = coroutine.resume(coroutine.create(function() return client:get("a") end))
     assert.is_false(ok)
     assert.matches("keywatch%.spawn", err)
@@ -188,19 +191,14 @@ describe("a call", function()
       client = connect(peer.url)
     end)
 
-    local function await_reset() -- the loop has to turn, for that to be sent
-      peer:await("calls[1].reset", function() keywatch.sleep(0) end)
-    end
-
     it("fails when its time is over, and the server is told", function()
       assert.equal("deadline_exceeded", code(client:get("a", { timeout = ENOUGH })))
-      await_reset()
-      assert.equal(8, peer:look("calls[1].reset"))
+      assert.equal(8, peer:await("calls[1].reset"))
     end)
 
     it("fails at its deadline, which the server is told in advance", function()
       assert.equal("deadline_exceeded", code(client:get("a", { deadline = keywatch.now() + ENOUGH })))
-      local left = peer:look("calls[1].headers['grpc-timeout']")
+      local left = peer.calls[1].headers['grpc-timeout']
       assert.is_true(tonumber(left:match("^(%d+)m$")) <= ENOUGH * 1000)
     end)
 
@@ -221,13 +219,13 @@ describe("a call", function()
         assert.same({ nil, "deadline_exceeded", nil }, { result, err.code, err.maybe_done })
       end
       assert.equal("unimplemented", code(client:call("/nobody.Knows/This", "")))
-      assert.equal(2, peer:look("#calls"))
+      assert.equal(2, #peer.calls)
     end)
 
     it("is not sent by a task that is cancelled already", function()
       assert.equal("unimplemented", code(client:call("/nobody.Knows/This", ""))) -- there is a connection
-      local cache = keep(client:cache("c"))
-      peer:await("#calls == 2", function() keywatch.sleep(0.001) end)
+      local cache = client:cache("c")
+      peer:await("#calls == 2")
       keywatch.run(function()
         for _, open in ipairs {
           function() client:put("a", "b") end,
@@ -247,18 +245,18 @@ describe("a call", function()
         end
       end)
       assert.equal("unimplemented", code(client:call("/nobody.Knows/This", "")))
-      assert.equal(3, peer:look("#calls"))
-      assert.equal(1, #peer:record().connections)
+      assert.equal(3, #peer.calls)
+      assert.equal(1, #peer.connections)
     end)
 
     it("is taken back when its task is cancelled", function()
       keywatch.run(function()
         local task = keywatch.spawn(function() return client:get("a") end)
-        peer:await("#calls == 1", function() keywatch.sleep(0) end)
+        peer:await("#calls == 1")
         task:cancel()
         local ok, err = task:join()
         assert.same({ false, "cancelled" }, { ok, err.code })
-        await_reset()
+        peer:await("calls[1].reset")
       end)
     end)
 
@@ -266,19 +264,17 @@ describe("a call", function()
       keywatch.run(function()
         local get = keywatch.spawn(function() return code(client:get("a")) end)
         local watch = keywatch.spawn(function() return code(client:watch("a")) end)
-        peer:await("#calls == 2", function() keywatch.sleep(0) end)
+        peer:await("#calls == 2")
         client:close()
         assert.same({ true, "closed" }, { get:join() })
         assert.same({ true, "closed" }, { watch:join() })
       end)
-      peer:await("connections[1].has_ended", function() keywatch.sleep(0) end)
+      peer:await("connections[1].has_ended")
     end)
   end)
 
   it("says that the client is closed, wherever a watch is in its work", function()
-    local store = keywatch.open()
-    for i = 1, 1500 do store:put("k" .. i, "v") end
-    local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    for i = 1, 1500 do world.server.store:put("k" .. i, "v") end
     keywatch.run(function()
       for _, use in ipairs {
         function(watch) return watch:sync(0) end,
@@ -289,7 +285,7 @@ describe("a call", function()
         end,
       } do
         for _, is_initial in ipairs { true, false } do
-          local client = connect(serving:addresses()[1])
+          local client = world:client()
           local watch = assert(client:watch("k", { prefix = true, initial = is_initial }))
           client:close()
           local found, err = use(watch)
@@ -297,8 +293,6 @@ describe("a call", function()
         end
       end
     end)
-    serving:close()
-    store:close()
   end)
 
   it("fails when the client is closed before there is a connection", function()
@@ -312,7 +306,7 @@ describe("a call", function()
   end)
 
   it("of a client that is closed fails", function()
-    local client = connect((serve()))
+    local client = world:client()
     client:put("a", "")
     client:close()
     for _, call in ipairs { "get", "range", "put", "delete", "compact", "status", "leases", "watch" } do
@@ -325,10 +319,11 @@ describe("a call", function()
   end)
 end)
 
-describe("a closed client", function()
+describe("a closed client #plain", function()
+  network.in_virtual_time(set_world)
+
   it("ends its watches, which say so", function()
-    local url, _, store = serve()
-    local client = connect(url)
+    local client, store = world:client(), world.server.store
     local watch, unread = client:watch("a"), client:watch("a", { start_revision = 1 })
     store:put("a", "1")
     keywatch.run(function()
@@ -347,7 +342,7 @@ describe("a closed client", function()
   end)
 
   it("ends streams of any method", function()
-    local client = connect((serve()))
+    local client = world:client()
     local stream = client:stream(KEEPALIVE)
     client:close()
     local message, err = stream:receive(1)
@@ -364,6 +359,7 @@ local function specs_of(kind, tag)
 
     setup(function() peer = server.start { kind = kind, is_in_memory = true } end)
     teardown(function() peer:stop() end)
+    after_each(network.finish)
 
     before_each(function()
       client = connect(peer.url)
@@ -381,16 +377,6 @@ local function specs_of(kind, tag)
       assert.is_nil(status.downgrade_to)
     end)
 
-    it("hashes up to a revision, and names that revision", function()
-      local revision = client:put("a", "1").revision
-      client:put("a", "2")
-      local old, now = client:hash_kv(revision), client:hash_kv()
-      assert.equal(revision, old.hash_revision)
-      assert.equal(revision + 1, now.hash_revision)
-      assert.equal(revision + 1, old.revision)
-      assert.not_equal(old.hash, now.hash)
-    end)
-
     it("takes values as large as the server does, and tells when they are too large", function()
       local value = ("0123456789abcdef"):rep(1.5 * MIB / 16 - 64)
       local put = assert(client:put("large", value))
@@ -400,20 +386,6 @@ local function specs_of(kind, tag)
       assert.equal("request_too_large", code(client:put("large", value .. ("x"):rep(4096))))
       assert.equal("resource_exhausted", code(client:put("large", ("x"):rep(3 * 2 ^ 20))))
       assert.equal(put.revision + 1, client:range("large").revision)
-    end)
-
-    it("serves many tasks at once", function()
-      keywatch.run(function()
-        local tasks = {}
-        for i = 1, 200 do
-          tasks[i] = keywatch.spawn(function()
-            assert(client:put("k" .. i, tostring(i)))
-            return client:get("k" .. i).value
-          end)
-        end
-        for i = 1, 200 do assert.same({ true, tostring(i) }, { tasks[i]:join() }) end
-      end)
-      assert.equal(200, client:range("k", { prefix = true, count_only = true }).count)
     end)
 
     -- Any method ------------------------------------------------------------------------------------------------------
@@ -516,6 +488,7 @@ describe("any method is refused", function()
   local client
 
   before_each(function() client = connect(NOBODY) end)
+  after_each(network.finish)
 
   it("by a path that is none", function()
     for _, path in ipairs { 5, "", "Range", "/Range", "/a/b/c", "a/b" } do
@@ -550,13 +523,13 @@ end)
 
 -- Large answers ------------------------------------------------------------------------------------------------------
 
-describe("an answer of many MiB #slow", function()
+describe("an answer of many MiB #slow #plain", function()
   local client, store
 
+  network.in_virtual_time(set_world)
+
   before_each(function()
-    local url, _, served = serve()
-    store = served
-    client = connect(url, { timeout = 60 })
+    store, client = world.server.store, world:client()
     for i = 1, 63 do store:put(("k%02d"):format(i), ("x"):rep(MIB)) end
   end)
 
@@ -638,7 +611,9 @@ describe("a fork #slow", function()
   end)
 end)
 
-describe("garbage", function()
+describe("garbage #plain", function()
+  network.in_virtual_time(set_world)
+
   local function collect()
     if jit then jit.flush() end -- what was compiled holds on to what it has seen
     collectgarbage()
@@ -646,11 +621,9 @@ describe("garbage", function()
   end
 
   local CREATED = { created = true, watch_id = 0 }
-  local turn = function() keywatch.sleep(0) end
 
   it("that was a watch is cancelled on the server, while others go on", function()
-    local url, _, store = serve()
-    local client = connect(url)
+    local client, store = world:client(), world.server.store
     local kept = client:watch("a")
     local seen = setmetatable({}, { __mode = "k" })
     for _ = 1, 50 do seen[client:watch("a", { prefix = true })] = true end
@@ -668,7 +641,7 @@ describe("garbage", function()
     forget()
     collect()
     peer:await("calls[1].messages[2] and calls[1].messages[2].cancel_request or calls[1].reset or "
-      .. "calls[1].has_ended or connections[1].has_ended", turn)
+      .. "calls[1].has_ended or connections[1].has_ended")
   end)
 
   it("that was a client ends its connection", function()
@@ -676,7 +649,7 @@ describe("garbage", function()
     local function forget() assert.equal(7, keywatch.connect(peer.url):range("a").count) end
     forget()
     collect()
-    peer:await("connections[1].has_ended", turn)
+    peer:await_end()
   end)
 
   it("that was a client with its watches ends its connection", function()
@@ -688,25 +661,20 @@ describe("garbage", function()
     end
     forget()
     collect()
-    peer:await("connections[1].has_ended", function()
-      turn()
-      collect()
-    end)
+    peer:await("connections[1].has_ended", collect)
     assert.is_nil(next(seen))
   end)
 
   it("that was a client whose connection had ended is nobody's trouble", function()
-    local stopped = assert(keywatch.serve { store = keywatch.open(), listen = "http://127.0.0.1:0" })
-    local url = stopped:addresses()[1]
     local function forget()
-      assert(keywatch.connect(url):range("a"))
-      stopped:close()
-      for _ = 1, 10 do turn() end -- nobody waits for the client, which does not hear of it
+      assert(world:client():range("a"))
+      world.server:stop()
+      keywatch.sleep(1) -- nobody waits for the client, which does not hear of it
     end
     forget()
     for _ = 1, 3 do
       collect()
-      turn()
+      keywatch.sleep(1)
     end
   end)
 
@@ -715,11 +683,11 @@ describe("garbage", function()
     local client = connect(peer.url)
     local function forget()
       local stream = assert(client:stream(KEEPALIVE))
-      peer:await("#calls == 1", turn)
+      peer:await("#calls == 1")
       assert.equal("timeout", code(stream:receive(0)))
     end
     forget()
     collect()
-    peer:await("calls[1].reset or calls[1].has_ended", turn)
+    peer:await("calls[1].reset or calls[1].has_ended")
   end)
 end)

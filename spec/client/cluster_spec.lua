@@ -1,19 +1,17 @@
 --- Clients of a cluster: its members and their health, endpoints that follow the members, which endpoint is preferred,
--- and members without a leader, which are left. First of imposters, then of a real etcd of three members.
+-- and members without a leader, which are left. spec/cluster has a real cluster.
 
 local keywatch = require "keywatch"
 
-local cluster = require "spec.support.cluster"
 local imposter = require "spec.support.imposter"
 local network = require "spec.support.network"
-local secure = require "spec.support.secure"
 
 local PATIENCE, await, written_by = network.PATIENCE, network.await, network.written_by
 local through_each_door = network.through_each_door
 local KV, WATCH = "/etcdserverpb.KV/", "/etcdserverpb.Watch/Watch"
 local RANGE, PUT, STATUS = KV .. "Range", KV .. "Put", "/etcdserverpb.Maintenance/Status"
 local MEMBERS, AUTHENTICATE = "/etcdserverpb.Cluster/MemberList", "/etcdserverpb.Auth/Authenticate"
-local NOBODY = secure.url("127.0.0.1:1")
+local NOBODY = "http://127.0.0.1:1"
 local NO_LEADER = { "status", 14, "etcdserver: no leader" }
 local HEADER = { cluster_id = 1, member_id = 2, revision = 5, raft_term = 3 }
 local LED = { "reply", { header = HEADER, version = "3.5.21", leader = 2, raftTerm = 3, dbSize = 9 } }
@@ -80,14 +78,6 @@ local function leaderless(changes)
   return member(behaviours)
 end
 
-local function calls_of(peer, path)
-  local list = {}
-  for _, call in ipairs(peer:record().calls) do
-    if call.path == path then list[#list + 1] = call end
-  end
-  return list
-end
-
 local function listed(...)
   return { "reply", { header = HEADER, members = { ... } } }
 end
@@ -96,10 +86,9 @@ local function started(name, ...)
   return { ID = 7, name = name, peerURLs = { "http://peer:1" }, clientURLs = { ... } }
 end
 
-before_each(network.begin)
-after_each(network.finish)
+describe("the members of a cluster #plain", function() -- there is no TLS in virtual time
+  network.in_virtual_time()
 
-describe("the members of a cluster", function()
   through_each_door("are listed, with decimal ids", function()
     local peer = member { [MEMBERS] = listed(started("one", "http://a:1", "http://b:1"),
       { ID = 8, peerURLs = { "http://peer:2" }, isLearner = true }) }
@@ -110,9 +99,9 @@ describe("the members of a cluster", function()
         is_learner = false },
       { id = "8", name = "", peer_urls = { "http://peer:2" }, client_urls = {}, is_learner = true },
     }, members)
-    assert.is_true(calls_of(peer, MEMBERS)[1].messages[1].linearizable)
+    assert.is_true(peer:calls_of(MEMBERS)[1].messages[1].linearizable)
     assert(connect({ peer }):members { serializable = true })
-    assert.is_nil(calls_of(peer, MEMBERS)[2].messages[1].linearizable)
+    assert.is_nil(peer:calls_of(MEMBERS)[2].messages[1].linearizable)
   end)
 
   it("cannot be listed by a server that has no list", function()
@@ -122,7 +111,9 @@ describe("the members of a cluster", function()
   end)
 end)
 
-describe("the health of a cluster", function()
+describe("the health of a cluster #plain", function()
+  network.in_virtual_time()
+
   through_each_door("is told in the order of the endpoints, each of which is asked by itself", function()
     local good = member()
     local full = member { [STATUS] = { "reply", { header = HEADER, version = "3.5.21", leader = 9, raftTerm = 3,
@@ -150,10 +141,10 @@ describe("the health of a cluster", function()
     assert.is_nil(rows[4].leader)
     assert.same({ "etcdserver: no leader" }, rows[4].errors)
 
-    local call = calls_of(good, RANGE)[1]
+    local call = good:calls_of(RANGE)[1]
     assert.equal("health", call.messages[1].key)
     assert.is_nil(call.messages[1].serializable)
-    good:await("not connections[1].is_open or connections[1].has_ended", function() keywatch.sleep(0.001) end)
+    good:await_end()
     assert.equal("idle", client:state().state) -- it has asked nobody over a connection of its own
   end)
 
@@ -176,12 +167,12 @@ describe("the health of a cluster", function()
       local peer = member { [STATUS] = HANGS }
       local client = connect { peer }
       local task = keywatch.spawn(client.health, client)
-      peer:await("#calls == 1", function() keywatch.sleep(0.001) end)
+      peer:await("#calls == 1")
       task:cancel()
       local ok, err = task:join()
       assert.is_false(ok)
       assert.equal("cancelled", err.code)
-      peer:await("connections[1].has_ended or not connections[1].is_open", function() keywatch.sleep(0.001) end)
+      peer:await_end()
       client:close()
       local rows
       rows, err = client:health()
@@ -191,11 +182,13 @@ describe("the health of a cluster", function()
   end)
 end)
 
-describe("endpoints that follow the member list", function()
+describe("endpoints that follow the member list #plain", function()
+  network.in_virtual_time()
+
   it("are the client URLs of members that have started and are no learners", function()
     local second = member()
     local first = member()
-    local other = secure.is_on and "http://other:1" or "https://other:1" -- not as the endpoints that were given
+    local other = "https://other:1" -- not as the endpoints that were given
     first:behave { [MEMBERS] = listed(started("one", first.url .. "/"), started("two", second.url),
       { name = "", clientURLs = { "http://unstarted:1" } },
       { name = "learner", isLearner = true, clientURLs = { "http://learner:1" } },
@@ -208,11 +201,10 @@ describe("endpoints that follow the member list", function()
     end)
     assert.same({ first.url, second.url }, urls)
     assert.equal(("keywatch.client<%s,%s>"):format(first.url, second.url), tostring(client))
-    local words = 'leaves out an endpoint of the member list: "%s" %s'
-    words = words:format(other, secure.is_on and "is without TLS" or "asks for TLS")
+    local words = 'leaves out an endpoint of the member list: "https://other:1" asks for TLS'
     assert.equal(1, select(2, written:gsub(words, "")))
     assert.equal(1, select(2, written:gsub('"gibberish" ', "")))
-    assert.equal(1, #first:record().connections) -- the connection stays
+    assert.equal(1, #first.connections) -- the connection stays
     assert.equal(first.url, client:state().endpoint)
   end)
 
@@ -228,7 +220,7 @@ describe("endpoints that follow the member list", function()
 
   it("stay as they are if there are more than a cluster can have, and each odd one is told of but once", function()
     local urls, odd = {}, {}
-    for i = 1, 300 do urls[i], odd[i] = secure.url("10.0.0.1:" .. 1000 + i), "odd://" .. i end
+    for i = 1, 300 do urls[i], odd[i] = "http://10.0.0.1:" .. 1000 + i, "odd://" .. i end
     local peer = member { [MEMBERS] = listed(started("many", (table.unpack or unpack)(urls))) }
     local client = connect { peer }
     local list, err = client:sync_endpoints()
@@ -282,7 +274,7 @@ describe("endpoints that follow the member list", function()
     local client = connect({ first }, { sync_endpoints = 3600, timeout = 0.5, user = "u", password = "p" })
     local w = assert(client:watch("k"))
     await(function() return tostring(client):find(second.url, 1, true) end)
-    assert.equal(3, #calls_of(first, AUTHENTICATE)) -- two connections, and another token
+    assert.equal(3, #first:calls_of(AUTHENTICATE)) -- two connections, and another token
     assert.is_nil(w:error())
   end)
 
@@ -290,7 +282,7 @@ describe("endpoints that follow the member list", function()
     local peer = member { [MEMBERS] = { "in_turn", { "status", 12, "spec: no" }, listed(started("one", NOBODY)) } }
     local client = connect({ peer }, { sync_endpoints = 3600 })
     assert(client:get("k"))
-    await(function() return #calls_of(peer, MEMBERS) == 1 and not client.transport.cluster.question end)
+    await(function() return #peer:calls_of(MEMBERS) == 1 and not client.transport.cluster.question end)
     assert(client.transport.cluster.sync_at > keywatch.now() + 3000)
   end)
 
@@ -303,15 +295,17 @@ describe("endpoints that follow the member list", function()
     await(function() return tostring(client):find(second.url, 1, true) end)
     -- There are several endpoints by now, so the watch is on a stream that requires a leader.
     first:await("(function() for _, c in ipairs(calls) do if c.path == '" .. WATCH
-      .. "' and c.headers.hasleader == 'true' then return true end end end)()", function() keywatch.sleep(0.001) end)
-    assert.is_nil(calls_of(first, WATCH)[1].headers.hasleader)
+      .. "' and c.headers.hasleader == 'true' then return true end end end)()")
+    assert.is_nil(first:calls_of(WATCH)[1].headers.hasleader)
     assert.is_nil(w:error())
     assert(client:get("k", { timeout = PATIENCE }))
-    assert.equal("true", calls_of(first, RANGE)[1].headers.hasleader)
+    assert.equal("true", first:calls_of(RANGE)[1].headers.hasleader)
   end)
 end)
 
-describe("the endpoint that is preferred", function()
+describe("the endpoint that is preferred #plain", function()
+  network.in_virtual_time()
+
   it("is the first in the list, whenever a new connection is made", function()
     local first, second = member(), member()
     for _, prefer in ipairs { "first", false } do
@@ -339,11 +333,10 @@ describe("the endpoint that is preferred", function()
       assert(client:get("k"))
       assert.equal(quick.url, client:state().endpoint)
       for _, peer in ipairs { slow, mute } do
-        peer:await("#connections == 1 and (connections[1].has_ended or not connections[1].is_open)",
-          function() keywatch.sleep(0.001) end)
+        peer:await("#connections == 1 and (connections[1].has_ended or not connections[1].is_open)")
       end
       assert(client:get("k"))
-      assert.equal(1, #quick:record().connections)
+      assert.equal(1, #quick.connections)
     end)
   end)
 
@@ -352,7 +345,7 @@ describe("the endpoint that is preferred", function()
     local client = connect({ bad, good }, { prefer = "fastest" })
     for _ = 1, 5 do assert(client:get("k")) end
     assert.equal(good.url, client:state().endpoint)
-    assert(#calls_of(bad, RANGE) <= 1)
+    assert(#bad:calls_of(RANGE) <= 1)
   end)
 
   it("is any: sooner or later each is used", function()
@@ -370,7 +363,9 @@ describe("the endpoint that is preferred", function()
   end)
 end)
 
-describe("a member without a leader", function()
+describe("a member without a leader #plain", function()
+  network.in_virtual_time()
+
   it("is told that a leader is required, if there are several endpoints", function()
     local peer = member()
     local client = connect { peer, NOBODY }
@@ -378,13 +373,13 @@ describe("a member without a leader", function()
     assert(client:put("k", "v"))
     assert(client:watch("k"))
     for _, path in ipairs { RANGE, PUT, WATCH } do
-      assert.equal("true", calls_of(peer, path)[1].headers.hasleader, path)
+      assert.equal("true", peer:calls_of(path)[1].headers.hasleader, path)
     end
     -- What a member can answer by itself requires none.
     assert(client:get("k", { serializable = true }))
     assert(client:range("k", { serializable = true }))
     assert(client:status())
-    for _, call in ipairs { calls_of(peer, RANGE)[2], calls_of(peer, RANGE)[3], calls_of(peer, STATUS)[1] } do
+    for _, call in ipairs { peer:calls_of(RANGE)[2], peer:calls_of(RANGE)[3], peer:calls_of(STATUS)[1] } do
       assert.is_nil(call.headers.hasleader)
     end
   end)
@@ -397,8 +392,8 @@ describe("a member without a leader", function()
     for i, requires in ipairs { false, true, false, true, false } do
       watches[i] = assert(client:watch("k", { require_leader = requires }))
     end
-    assert.is_nil(calls_of(peer, RANGE)[1].headers.hasleader)
-    local streams = calls_of(peer, WATCH)
+    assert.is_nil(peer:calls_of(RANGE)[1].headers.hasleader)
+    local streams = peer:calls_of(WATCH)
     assert.equal(2, #streams) -- one for each kind
     assert.same({ false, "true" }, { streams[1].headers.hasleader or false, streams[2].headers.hasleader })
     assert.same({ 3, 2 }, { #streams[1].messages, #streams[2].messages })
@@ -410,7 +405,7 @@ describe("a member without a leader", function()
     assert.equal("v", assert(connect({ bad, good }):get("k")).value)
     local client = connect { bad, good }
     assert.equal(5, assert(client:put("k", "v")).revision)
-    assert.same({ 1, 1 }, { #calls_of(bad, PUT), #calls_of(good, PUT) })
+    assert.same({ 1, 1 }, { #bad:calls_of(PUT), #good:calls_of(PUT) })
     assert.equal(good.url, client:state().endpoint)
   end)
 
@@ -428,7 +423,7 @@ describe("a member without a leader", function()
       local peer = member { [PUT] = { "status", 14, text } }
       local _, err = connect({ peer, member() }):put("k", "v")
       assert.same({ text, true }, { err.message, err.maybe_done })
-      assert.equal(1, #calls_of(peer, PUT))
+      assert.equal(1, #peer:calls_of(PUT))
     end
   end)
 
@@ -439,15 +434,15 @@ describe("a member without a leader", function()
       first:behave { [MEMBERS] = listed(started("one", first.url), started("two", second.url)) }
       local client = connect { first }
       local write = keywatch.spawn(function() return select(2, client:put("k", "v")) end)
-      first:await("#calls == 1", function() keywatch.sleep(0.001) end)
+      first:await("#calls == 1")
       assert(client:sync_endpoints())
       first:tell("go on")
       local _, failure = write:join()
       assert.is_true(failure.maybe_done)
-      assert.equal(0, #calls_of(second, PUT))
+      assert.equal(0, #second:calls_of(PUT))
       local _, err = connect({ first, second }):call(PUT, {}, { metadata = { hasleader = "no" } })
       assert.is_true(err.maybe_done)
-      assert.equal(0, #calls_of(second, PUT))
+      assert.equal(0, #second:calls_of(PUT))
     end)
   end)
 
@@ -457,8 +452,8 @@ describe("a member without a leader", function()
     local client = connect({ bad, good }, { user = "u", password = "p" })
     assert(client:get("k"))
     assert.equal(good.url, client:state().endpoint)
-    assert.equal("true", calls_of(bad, AUTHENTICATE)[1].headers.hasleader)
-    assert.same({ "t", "true" }, { calls_of(good, RANGE)[1].headers.token, calls_of(good, RANGE)[1].headers.hasleader })
+    assert.equal("true", bad:calls_of(AUTHENTICATE)[1].headers.hasleader)
+    assert.same({ "t", "true" }, { good:calls_of(RANGE)[1].headers.token, good:calls_of(RANGE)[1].headers.hasleader })
   end)
 
   through_each_door("is left by watches, which go on elsewhere", function()
@@ -470,7 +465,7 @@ describe("a member without a leader", function()
     assert.equal("new", assert(w:next(PATIENCE)).value)
     assert.equal(6, w.revision)
     assert.equal(good.url, client:state().endpoint)
-    assert.equal(6, calls_of(good, WATCH)[1].messages[1].create_request.start_revision)
+    assert.equal(6, good:calls_of(WATCH)[1].messages[1].create_request.start_revision)
   end)
 
   it("is left while it authenticates the user anew, with all connections to it", function()
@@ -482,11 +477,11 @@ describe("a member without a leader", function()
     keywatch.run(function()
       local watch = assert(client:watch("k"))
       local reading = keywatch.spawn(function() return client:get("k") end)
-      bad:await("calls[#calls].path == '" .. AUTHENTICATE .. "' and #calls > 2", function() keywatch.sleep(0.001) end)
+      bad:await("calls[#calls].path == '" .. AUTHENTICATE .. "' and #calls > 2")
       bad:tell("lost")
       local _, found = reading:join(PATIENCE)
       assert.equal("v", found.value)
-      bad:await("connections[1].has_ended or not connections[1].is_open", function() keywatch.sleep(0.001) end)
+      bad:await_end()
       watch:close()
     end)
   end)
@@ -516,7 +511,7 @@ describe("a member without a leader", function()
     local w = assert(client:watch("k"))
     assert.equal(10, assert(w:next(PATIENCE)).mod_revision)
     good:tell("end")
-    behind:await("calls[#calls].path == '" .. RANGE .. "'", function() keywatch.sleep(0.001) end)
+    behind:await("calls[#calls].path == '" .. RANGE .. "'")
     behind:tell("lost")
     assert.equal(12, assert(w:next(PATIENCE)).mod_revision)
     return good, behind, w
@@ -525,13 +520,13 @@ describe("a member without a leader", function()
   it("is not believed, after it was left, about the revision that a watch has seen meanwhile", function()
     local _, behind, w = behind_and_left()
     behind:tell("answer")
-    behind:await("connections[1].has_ended or not connections[1].is_open", function() keywatch.sleep(0.001) end)
+    behind:await_end()
     assert.equal("timeout", select(2, w:next(0)).code)
   end)
 
   it("is left with all connections to it, though it was asked something that it does not answer", function()
     local _, behind = behind_and_left()
-    behind:await("connections[1].has_ended or not connections[1].is_open", function() keywatch.sleep(0.001) end)
+    behind:await_end()
   end)
 
   it("keeps a watch that requires a leader waiting if there is no other, and the state says why", function()
@@ -543,7 +538,7 @@ describe("a member without a leader", function()
       peer:tell("lost")
       await(function() return told[#told] and told[#told].state == "waiting" end)
       assert.same({ "etcdserver: no leader", peer.url }, { told[#told].why, told[#told].endpoint })
-      peer:await("#calls >= 4", function() keywatch.sleep(0.001) end)
+      peer:await("#calls >= 4")
       assert.is_nil(w:error())
       peer:behave { [WATCH] = TELLS }
       assert.equal("new", assert(w:next(PATIENCE)).value)
@@ -569,8 +564,8 @@ describe("a member without a leader", function()
       assert.equal("v", select(2, read:join()).value)
       assert.equal("v", select(2, initial:join()):next().value)
       assert.equal(good.url, client:state().endpoint)
-      for _, call in ipairs(calls_of(bad, STATUS)) do assert.is_nil(call.headers.hasleader) end
-      assert.same({ 3, 0 }, { #calls_of(bad, STATUS), #calls_of(good, PUT) })
+      for _, call in ipairs(bad:calls_of(STATUS)) do assert.is_nil(call.headers.hasleader) end
+      assert.same({ 3, 0 }, { #bad:calls_of(STATUS), #good:calls_of(PUT) })
     end)
   end)
 
@@ -599,11 +594,11 @@ describe("a member without a leader", function()
       local slow, other = member { [RANGE] = { "in_turn", sends, HANGS }, [STATUS] = HANGS }, member()
       local client = connect { slow, other }
       local read = keywatch.spawn(client.get, client, "k")
-      slow:await("#calls == 1", function() keywatch.sleep(0.001) end)
+      slow:await("#calls == 1")
       assert.equal("deadline_exceeded", select(2, client:get("k", { timeout = 0.01 })).code)
       local _, kv = read:join()
       assert.equal(130, #kv.value)
-      assert.same({ 1, 0 }, { #calls_of(slow, STATUS), #calls_of(other, RANGE) })
+      assert.same({ 1, 0 }, { #slow:calls_of(STATUS), #other:calls_of(RANGE) })
     end)
   end)
 
@@ -616,31 +611,25 @@ describe("a member without a leader", function()
     assert(client:get("k"))
     assert.equal(slow.url, client:state().endpoint)
     assert.is_nil(w:error())
-    assert.equal(0, #other:record().connections)
+    assert.equal(0, #other.connections)
   end)
 
   it("is not asked again and again if all others have none either, and the state says why", function()
     keywatch.run(function()
       local peers = { leaderless(), leaderless(), leaderless() }
       local client = connect(peers, { timeout = 10000, backoff = { first = 1000, longest = 1000 } })
-      local random = math.random
-      rawset(math, "random", function(...) return select("#", ...) > 0 and random(...) or 1 end)
-      local ok, err = pcall(function()
-        for _, name in ipairs { "get", "put", "watch" } do
-          keywatch.spawn(client[name], client, "k", name == "put" and "v" or nil)
-        end
-        await(function() return client:state().requests.waiting == 2 and client:state().watches.waiting == 1 end)
-        keywatch.sleep(0.05)
-        local n = 0
-        for _, peer in ipairs(peers) do
-          for _, path in ipairs { RANGE, PUT, WATCH } do n = n + #calls_of(peer, path) end
-        end
-        assert(n <= 6, n)
-        assert.equal("waiting", client:state().state)
-        assert.matches("etcdserver: no leader", client:state().why, 1, true)
-      end)
-      rawset(math, "random", random)
-      if not ok then error(err, 0) end
+      for _, name in ipairs { "get", "put", "watch" } do
+        keywatch.spawn(client[name], client, "k", name == "put" and "v" or nil)
+      end
+      await(function() return client:state().requests.waiting == 2 and client:state().watches.waiting == 1 end)
+      keywatch.sleep(0.05)
+      local n = 0
+      for _, peer in ipairs(peers) do
+        for _, path in ipairs { RANGE, PUT, WATCH } do n = n + #peer:calls_of(path) end
+      end
+      assert(n <= 6, n)
+      assert.equal("waiting", client:state().state)
+      assert.matches("etcdserver: no leader", client:state().why, 1, true)
     end)
   end)
 
@@ -648,18 +637,12 @@ describe("a member without a leader", function()
     keywatch.run(function()
       local peers = { leaderless(), leaderless(), leaderless() }
       local client = connect(peers, { timeout = 10000, backoff = { first = 1000, longest = 1000 } })
-      local random = math.random
-      rawset(math, "random", function(...) return select("#", ...) > 0 and random(...) or 1 end)
-      local ok, err = pcall(function()
-        for _ = 1, 50 do keywatch.spawn(client.get, client, "k") end
-        await(function() return client:state().requests.waiting == 50 end)
-        keywatch.sleep(0.05)
-        local n = 0
-        for _, peer in ipairs(peers) do n = n + #calls_of(peer, RANGE) end
-        assert(n <= 100, n) -- two of each
-      end)
-      rawset(math, "random", random)
-      if not ok then error(err, 0) end
+      for _ = 1, 50 do keywatch.spawn(client.get, client, "k") end
+      await(function() return client:state().requests.waiting == 50 end)
+      keywatch.sleep(0.05)
+      local n = 0
+      for _, peer in ipairs(peers) do n = n + #peer:calls_of(RANGE) end
+      assert(n <= 100, n) -- two of each
     end)
   end)
 
@@ -672,11 +655,10 @@ describe("a member without a leader", function()
   end)
 end)
 
--- {====== on_call ======
+describe("the hook on_call #plain", function()
+  local told, world
 
-describe("the hook on_call", function()
-  local told
-
+  network.in_virtual_time(function(one) world = one end)
   before_each(function() told = {} end)
 
   local function observed(peers, options)
@@ -724,7 +706,7 @@ describe("the hook on_call", function()
       local peer = member { [RANGE] = HANGS }
       local client = observed { peer }
       local task = keywatch.spawn(client.get, client, "k")
-      peer:await("#calls == 1", function() keywatch.sleep(0.001) end)
+      peer:await("#calls == 1")
       task:cancel()
       task:join()
       client:get("k", { timeout = 0.01 })
@@ -787,17 +769,19 @@ describe("the hook on_call", function()
     local client, has_asked
     client = connect({ peer }, { on_call = function(call)
       assert(call.status == 0)
-      local first, deadline = client.transport.connection, keywatch.now() + PATIENCE
-      while not has_asked and keywatch.now() < deadline do
+      local first = client.transport.connection
+      for _ = 1, 100 do
+        world:pause(0.01)
         client:state()
         local second = client.transport.connection
-        has_asked = first ~= second and second ~= nil
+        has_asked = has_asked or first ~= second and second ~= nil
       end
     end })
+    peer:slow(0)
     keywatch.run(function()
       local tasks = {}
       for i = 1, 2 do tasks[i] = keywatch.spawn(function() return client:watch("k", { initial = true }) end) end
-      peer:await("#calls == 2", function() keywatch.sleep(0.001) end)
+      peer:await("#calls == 2")
       peer:tell("go")
       for _, task in ipairs(tasks) do
         local ok, watch, err = task:join(PATIENCE)
@@ -842,100 +826,3 @@ describe("the hook on_call", function()
     end)
   end)
 end)
-
--- }======
-
--- {====== A real cluster ======
-
-describe("a client of a cluster of etcd #once", function()
-  local c
-
-  setup(function() c = cluster.start() end)
-  teardown(function() c:stop() end)
-  before_each(function() c:wait_ready() end)
-
-  local function join(task)
-    local ok, found, err = task:join(PATIENCE)
-    assert(ok, found)
-    return found, err
-  end
-
-  it("lists the members, and says how each of them is", function()
-    local client = connect(c.urls)
-    local members = assert(client:members())
-    local names = {}
-    for i, one in ipairs(members) do names[i] = one.name end
-    table.sort(names)
-    assert.same({ "member1", "member2", "member3" }, names)
-    local leaders = 0
-    local rows = client:health()
-    for i, row in ipairs(rows) do
-      assert.is_nil(row.err)
-      assert.same({ c.urls[i], true, rows[1].leader, "3.4.23" }, { row.endpoint, row.is_healthy, row.leader,
-        row.version:match("^3%.4%.") and "3.4.23" or row.version })
-      if row.is_leader then leaders = leaders + 1 end
-    end
-    assert.equal(1, leaders)
-    local one = connect { c.urls[2] }
-    local urls = assert(one:sync_endpoints())
-    local wanted = { c.urls[1], c.urls[2], c.urls[3] }
-    table.sort(urls)
-    table.sort(wanted)
-    assert.same(wanted, urls)
-    assert.equal(c.urls[2], one:state().endpoint)
-  end)
-
-  it("waits while no member has a leader, says why, and goes on when one has", function()
-    keywatch.run(function()
-      local client = connect(c.urls, { connect_timeout = 0.3 })
-      local alone = connect({ c.urls[1] }, {})
-      local w = assert(client:watch("/w/", { prefix = true }))
-      local led = assert(alone:watch("/w/", { prefix = true, require_leader = true }))
-      c:pause(2)
-      c:pause(3)
-      -- The streams end after three election timeouts; what is asked for then is refused at once.
-      for _, one in ipairs { client, alone } do
-        await(function()
-          local state = one:state()
-          return state.state == "waiting" and state.why:find("etcdserver: no leader", 1, true)
-        end)
-      end
-      local read = keywatch.spawn(client.get, client, "/w/a")
-      local write = keywatch.spawn(client.put, client, "/w/a", "1")
-      local rows = client:health { timeout = 0.3 }
-      for _, row in ipairs(rows) do assert.is_false(row.is_healthy) end
-      assert.same({ "etcdserver: no leader" }, rows[1].errors)
-      assert.is_nil(rows[1].leader)
-      c:resume(2)
-      c:resume(3)
-      local _, err = join(read)
-      assert.is_nil(err)
-      assert(join(write)) -- it was never sent to a member that could have done it
-      for _, one in ipairs { w, led } do assert.equal("1", assert(one:next(PATIENCE)).value) end
-      assert.is_nil(w:error())
-    end)
-  end)
-
-  it("leaves a member that is stopped, with requests and watches", function()
-    keywatch.run(function()
-      local client, other = connect(c.urls), connect { c.urls[2] }
-      local w = assert(client:watch("/s/", { prefix = true }))
-      assert.equal(c.urls[1], client:state().endpoint)
-      c:pause(1)
-      local read = keywatch.spawn(client.get, client, "/s/a")
-      local revision
-      repeat -- the stopped member may have led, and what it was told then is in doubt
-        local put = other:put("/s/a", "1", { timeout = 1 })
-        revision = put and put.revision
-      until revision
-      local event
-      repeat event = assert(w:next(PATIENCE)) until event.mod_revision == revision
-      local _, err = join(read)
-      assert.is_nil(err)
-      assert.not_equal(c.urls[1], client:state().endpoint)
-      c:resume(1)
-    end)
-  end)
-end)
-
--- }======

@@ -55,15 +55,14 @@ local function hurry(lease)
   kept.keeper.transport.poll_at = nil
 end
 
-before_each(network.begin)
-after_each(network.finish)
-
 network.of_each(function(kind, tag)
   describe(("a kept lease of a client of %s %s #slow"):format(kind, tag), function()
     local s, direct, client
 
     setup(function() s = network.serve(kind) end)
     teardown(function() s:stop() end)
+    before_each(network.begin)
+    after_each(network.finish)
     before_each(function() direct, client = network.connect(s.url), network.connect(s.url) end)
 
     it("lives longer than its time, until another client revokes it", function()
@@ -113,6 +112,14 @@ describe("a kept lease of a client in virtual time #plain", function() -- there 
     assert(client:lease_by_id(third.id):revoke())
     expect_lost(third, "it was revoked")
     assert.equal("lease_not_found", code(third:revoke()))
+  end)
+
+  test("of a store is lost at once when a server's client revokes it", function(world, client)
+    local lease = world.server.store:lease(LONG):keep()
+    local task = keywatch.spawn(function() return lease:lost() end)
+    assert(client:lease_by_id(lease.id):revoke())
+    assert.is_true(task:join(PATIENCE))
+    expect_lost(lease, "it was revoked")
   end)
 
   test("expires after it was orphaned, and after its object was dropped", function(_, client, direct)
@@ -230,7 +237,11 @@ describe("a kept lease of a client in virtual time #plain", function() -- there 
   end)
 end)
 
-describe("a client that keeps leases #slow", function()
+describe("a client that keeps leases #plain", function() -- there is no TLS in virtual time
+  local world
+
+  network.in_virtual_time(function(one) world = one end)
+
   local SERVING = {
     [GRANT] = [[
       local request = stream:receive()
@@ -239,9 +250,6 @@ describe("a client that keeps leases #slow", function()
     ]],
     [KEEP] = "for request in stream.receive, stream do stream:message { ID = request.ID, TTL = 3 } end",
   }
-  local COUNT = "(function() local n = 0 for _, call in ipairs(calls) do if call.path == '" .. KEEP
-    .. "' then n = n + 1 end end return n end)()"
-
   local function start(behave)
     local all = { [GRANT] = SERVING[GRANT], [KEEP] = behave or SERVING[KEEP] }
     return imposter.start(all)
@@ -257,10 +265,8 @@ describe("a client that keeps leases #slow", function()
       hurry(leases[i])
       await_renewal(leases[i])
     end
-    assert.equal(1, peer:look(COUNT))
-    assert.equal("true", peer:look(
-      "(function() for _, call in ipairs(calls) do if call.path == '" .. KEEP
-      .. "' then return call.headers.hasleader end end end)()"))
+    assert.equal(1, #peer:calls_of(KEEP))
+    assert.equal("true", peer:calls_of(KEEP)[1].headers.hasleader)
     for _, lease in ipairs(leases) do lease:orphan() end
     assert.is_nil(client.transport.keeper.call)
     assert.same({}, client.transport.keeper.timers.heap)
@@ -286,7 +292,7 @@ describe("a client that keeps leases #slow", function()
     await_answer(leases[4])
     assert.equal(9000000000, leases[3].hold.kept.ttl)
     assert.equal(1000, leases[4].hold.kept.ttl)
-    assert.equal(1, peer:look(COUNT))
+    assert.equal(1, #peer:calls_of(KEEP))
   end)
 
   it("does not take the answer to an earlier request for that to a later one", function()
@@ -304,7 +310,7 @@ describe("a client that keeps leases #slow", function()
     local lease, rest = client:lease_by_id(5):keep(), client:lease(LONG, { id = 8 })
     rest:keep() -- so that the call goes on
     await(function() return lease.hold.kept.call end)
-    peer:await("#calls >= 1 and #calls[#calls].messages == 1", function() keywatch.sleep(0) end)
+    peer:await("#calls >= 1 and #calls[#calls].messages == 1")
     lease:orphan()
     local again = client:lease_by_id(5):keep()
     await(function() return again.hold.kept.call end)
@@ -313,31 +319,15 @@ describe("a client that keeps leases #slow", function()
     assert.equal(500, again.hold.kept.ttl)
   end)
 
-  it("takes an answer that is at the socket before it calls a lease lost", function()
-    local peer = imposter.start {
-      [KEEP] = [[
-        stream:receive()
-        stream:message { ID = 7, TTL = 100 }
-        stream:receive()
-        stream:wait("go on")
-        stream:message { ID = 7, TTL = 100 }
-        conn:sleep(1)
-        stream.record.has_answered = true
-        stream:receive()
-      ]],
-    }
-    local client = network.connect(peer.url)
-    local lease = client:lease_by_id(7):keep()
+  it("takes an answer that has come before it calls a lease lost", function()
+    local peer = start()
+    local lease = network.connect(peer.url, { keepalive = 1000 }):lease_by_id(7):keep()
     await_answer(lease)
-    local kept = lease.hold.kept
+    peer:slow(0.5)
     hurry(lease)
-    await(function() return kept.call end)
-    peer:await("#calls[1].messages == 2", function() keywatch.sleep(0.001) end)
-    peer:tell("go on")
-    peer:await("calls[1].has_answered")
-    kept.deadline = keywatch.now() -- the loop did not turn for long
-    kept.keeper.timers:remove(kept.timer)
-    kept.timer = kept.keeper.timers:add(kept.deadline, kept)
+    peer:await("#calls[1].messages == 2")
+    local kept = lease.hold.kept
+    world:pause(kept.deadline - keywatch.now()) -- the loop did not turn for long
     keywatch.sleep(0)
     assert.is_nil(lease:error())
     assert(kept.deadline > keywatch.now())
@@ -364,7 +354,7 @@ describe("a client that keeps leases #slow", function()
     ]] }
     await(function() return lease:error() or lease.hold.kept.ttl == 100 end)
     assert.is_nil(lease:error())
-    assert.equal(2, #peer:record().connections)
+    assert.equal(2, #peer.connections)
   end)
 
   it("replaces a call that never answers one of its requests, before the others fill the memory", function()
@@ -390,7 +380,7 @@ describe("a client that keeps leases #slow", function()
     await(function() return silent.hold.kept.call ~= call end)
     await_answer(silent)
     assert.is_nil(other:error())
-    assert.equal(1, #peer:record().connections)
+    assert.equal(1, #peer.connections)
   end)
 
   it("loses the lease alone whose request was refused", function()
@@ -408,7 +398,7 @@ describe("a client that keeps leases #slow", function()
       await(function() return leases[id].hold.kept.ttl == 100 end)
       assert.is_nil(leases[id]:error())
     end
-    assert.equal(2, peer:look(COUNT))
+    assert.equal(2, #peer:calls_of(KEEP))
   end)
 
   it("asks again after a failure that passes", function()
@@ -503,7 +493,7 @@ describe("a client that keeps leases #slow", function()
     local lease = client:lease_by_id(5):keep()
     await(function() return lease.hold.kept.ttl or lease:error() end)
     assert.is_nil(lease:error())
-    assert.equal(2, peer:look(COUNT))
+    assert.equal(2, #peer:calls_of(KEEP))
   end)
 
   it("loses the lease if no token is any good", function()
@@ -576,29 +566,15 @@ describe("a client that keeps leases #slow", function()
   end)
 end)
 
-describe("a kept lease", function()
-  it("of a store is lost at once when a server's client revokes it", function()
-    local store = keywatch.open()
-    local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
-    keywatch.run(function()
-      local client = network.connect(serving:addresses()[1])
-      local lease = store:lease(LONG):keep()
-      local task = keywatch.spawn(function() return lease:lost() end)
-      assert(client:lease_by_id(lease.id):revoke())
-      assert.is_true(task:join(PATIENCE))
-      expect_lost(lease, "it was revoked")
-    end)
-    serving:close()
-    store:close()
-  end)
+describe("a kept lease of a client of this process", function()
+  after_each(network.finish)
 
   it("is renewed by a host's loop, which is told when", function()
-    local peer = imposter.start {
-      [KEEP] = "for request in stream.receive, stream do stream:message { ID = request.ID, TTL = 100 } end",
-    }
-    local client = network.connect(peer.url)
+    local store = keywatch.open()
+    local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    local client = network.connect(serving:addresses()[1])
     while keywatch.step() == 0 do end -- luacheck: ignore 542
-    local lease = client:lease_by_id(5):keep()
+    local lease = client:lease_by_id(store:lease(100).id):keep()
     local deadline = keywatch.now() + PATIENCE
     while not lease.hold.kept.ttl do
       assert.is_true(keywatch.now() < deadline)
@@ -606,6 +582,8 @@ describe("a kept lease", function()
       keywatch.step()
     end
     assert.is_true(keywatch.timeout() <= 100 / 3)
+    serving:close()
+    store:close()
   end)
 end)
 

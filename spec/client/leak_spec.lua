@@ -5,9 +5,7 @@
 local keywatch = require "keywatch"
 
 local dose = require "spec.support.dose"
-local imposter = require "spec.support.imposter"
-local process = require "spec.support.process"
-local raw = require "spec.support.raw"
+local network = require "spec.support.network"
 local resident = require "spec.support.resident"
 local server = require "spec.support.server"
 
@@ -132,56 +130,44 @@ describe("a client that is used for long #slow", function()
     end)
   end)
 
-  describe("with an imposter", function()
-    local peer
+  describe("in virtual time #plain", function() -- there is no TLS
+    local world
 
-    local function start(behaviours)
-      peer = imposter.start(behaviours)
-      client = keywatch.connect(peer.url, { timeout = PATIENT })
-    end
+    network.in_virtual_time(function(one) world = one end)
+    before_each(function() client = world:client() end)
 
-    after_each(function()
-      client:close()
-      process.end_all()
-    end)
-
-    it("leaves nothing behind of calls that are cancelled", function()
-      start { ["*"] = "stream:receive()" }
-      expect_flat("cancelled calls", CALLS, function()
+    --- Ends puts in a way, a hundred at once, of which the server answers none.
+    local function put_in_vain(name, options, fn)
+      world.server.server:use { before = function() keywatch.sleep(1e6) end }
+      expect_flat(name, CALLS, function()
         keywatch.run(function()
           for _ = 1, CALLS / 100 do
             local tasks = {}
-            for i = 1, 100 do tasks[i] = keywatch.spawn(function() return client:put("a", ("v"):rep(1000)) end) end
+            for i = 1, 100 do tasks[i] = keywatch.spawn(client.put, client, "a", ("v"):rep(1000), options) end
             keywatch.sleep(0)
-            for _, task in ipairs(tasks) do
-              task:cancel()
-              task:join()
-            end
+            for _, task in ipairs(tasks) do fn(task) end
           end
         end)
+      end)
+    end
+
+    it("leaves nothing behind of calls that are cancelled", function()
+      put_in_vain("cancelled calls", nil, function(task)
+        task:cancel()
+        task:join()
       end)
     end)
 
     it("leaves nothing behind of calls whose time is over", function()
-      start { ["*"] = "stream:receive()" }
-      expect_flat("late calls", CALLS, function()
-        keywatch.run(function()
-          for _ = 1, CALLS / 100 do
-            local tasks = {}
-            for i = 1, 100 do
-              tasks[i] = keywatch.spawn(function() return client:put("a", ("v"):rep(1000), { timeout = 0.001 }) end)
-            end
-            for _, task in ipairs(tasks) do task:join() end
-          end
-        end)
-      end)
+      put_in_vain("late calls", { timeout = 0.001 }, function(task) task:join() end)
     end)
 
     it("leaves nothing behind of streams that are closed early", function()
-      start { ["*"] = [[
-        stream:receive()
-        for _ = 1, 10 do stream:message(("x"):rep(1000)) end
-      ]] }
+      world.server.server:mount("spec.Some", { Stream = { stream = true, handler = function(call)
+        call:receive()
+        for _ = 1, 10 do call:send(("x"):rep(1000)) end
+        call:receive()
+      end } })
       expect_flat("streams", CALLS / 5, function()
         for i = 1, CALLS / 5 do
           local stream = assert(client:stream("/spec.Some/Stream"))
@@ -193,24 +179,17 @@ describe("a client that is used for long #slow", function()
     end)
 
     it("leaves nothing behind of connections that are cut", function()
-      start {
-        [raw.RANGE] = { "close", "reset" },
-        [raw.PUT] = "stream:receive() stream:message {} stream:status(0)",
-        [raw.WATCH] = { "watch", { { created = true, watch_id = 0 } } },
-      }
-      client:close()
       expect_flat("connections", CONNECTIONS, function()
         for i = 1, CONNECTIONS do
-          client = keywatch.connect(peer.url, { timeout = PATIENT })
-          assert(client:put("a", "b"))
-          local one = assert(client:watch("a"))
-          assert.is_nil((client:call(raw.RANGE, {}, { timeout = 0.01 })))
-          if i % 2 == 0 then one:close() end
-          client:close()
+          local one = world:client()
+          assert(one:put("a", "b"))
+          local watch = assert(one:watch("a"))
+          world:cut(one)
+          if i % 3 > 0 then assert(one:put("a", "c", { timeout = PATIENT })) end
+          if i % 2 == 0 then watch:close() end
+          one:close()
         end
-        client = nil
       end)
-      client = keywatch.connect(peer.url)
     end)
   end)
 end)

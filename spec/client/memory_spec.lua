@@ -192,101 +192,90 @@ local function begin(options)
   return w, call, stream
 end
 
+local SLOW = { start_revision = FIRST, max_bytes = 3000 }
+local function begin_slow() return begin { SLOW, two[2] } end
+local function begin_slow_alone() return begin { SLOW } end
+local function unattached() return new_world(two) end
+
+--- Declares a test of fn(during, …), with what `make` returns, a world first. It runs again for every allocation that
+-- fails in what during(act) calls. At the end the world is checked.
+local function starved(title, make, fn)
+  it(title, function()
+    try_all(function(n)
+      local made, is_come_to = { make() }, nil
+      fn(function(act) is_come_to = starve.during(probe.fail_core, n, act) end, unpack(made))
+      made[1]:check()
+      made[1]:close()
+      return is_come_to
+    end)
+  end)
+end
+
 describe("when memory runs out in a client #starved", function()
   setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
   teardown(function() if jit then jit.on() end end)
 
-  it("watches that are asked for are created at last", function()
-    try_all(function(n)
-      local w = new_world(two)
-      local is_come_to = starve.during(probe.fail_core, n, function()
-        local call = w:open()
-        for _, sub in ipairs(w.subs) do sub:attach(w.server.client, call) end
-        w.server.client:ask(call)
-        w.server:read()
-      end)
-      w.last = w.last + 2
-      w:check()
-      w:close()
-      return is_come_to
+  starved("watches that are asked for are created at last", unattached, function(during, w)
+    during(function()
+      local call = w:open()
+      for _, sub in ipairs(w.subs) do sub:attach(w.server.client, call) end
+      w.server.client:ask(call)
+      w.server:read()
+    end)
+    w.last = w.last + 2
+  end)
+
+  starved("watches whose creation is answered go on", unattached, function(during, w)
+    local _, stream = w:open()
+    w:attach()
+    local frames = framed(stream, created(0, w.last), created(1, w.last))
+    w.server:requests(stream)
+    w.streams[stream] = { last_id = 1, watches = { [0] = FIRST, [1] = FIRST } }
+    during(function() w.server:feed(unpack(frames)) end)
+  end)
+
+  starved("what is told in pieces, and progress, is told once", begin, function(during, w, call, stream)
+    local fragment = { fragment = true }
+    w.server.client:trust(call)
+    local frames = framed(stream, events(0, { FIRST }), events(1, { FIRST }, fragment), events(1, { FIRST + 1 }),
+      events(0, { FIRST + 1 }, fragment), events(0, { FIRST + 1 }, fragment), events(0, { FIRST + 2 }),
+      events(1, { FIRST + 2 }), progress(1, FIRST + 2), progress(-1, FIRST + 2))
+    w.last = FIRST + 2
+    w.streams[stream].watches = { [0] = w.last + 1, [1] = w.last + 1 }
+    for _, sub in ipairs(w.subs) do sub:arm() end
+    during(function() w.server:feed(unpack(frames)) end)
+  end)
+
+  starved("a watch that is not read leaves its call, and goes on", begin_slow, function(during, w, _, stream)
+    local large = { value = ("x"):rep(1000) }
+    local frames = {}
+    for i = 0, 5 do
+      local both = framed(stream, events(0, { FIRST + i }, large), events(1, { FIRST + i }, large))
+      frames[#frames + 1], frames[#frames + 2] = both[1], both[2]
+    end
+    w.last = FIRST + 5
+    w.streams[stream].watches = { [0] = w.last + 1, [1] = w.last + 1 }
+    during(function()
+      w.server:feed(unpack(frames))
+      w.server:read()
     end)
   end)
 
-  it("watches whose creation is answered go on", function()
-    try_all(function(n)
-      local w = new_world(two)
-      local _, stream = w:open()
-      w:attach()
-      local frames = framed(stream, created(0, w.last), created(1, w.last))
-      w.server:requests(stream)
-      w.streams[stream] = { last_id = 1, watches = { [0] = FIRST, [1] = FIRST } }
-      local is_come_to = starve.during(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
-      w:check()
-      w:close()
-      return is_come_to
+  starved("a call that is held back goes on when its watch is read", begin_slow_alone, function(during, w, _, stream)
+    local large = { value = ("x"):rep(1000) }
+    local frames = {}
+    for i = 0, 9 do frames[i + 1] = framed(stream, events(0, { FIRST + i }, large))[1] end
+    w.last = FIRST + 9
+    w.streams[stream].watches = { [0] = w.last + 1 }
+    local came = {}
+    during(function()
+      w.server:feed(unpack(frames))
+      for _ = 1, 5 do came[#came + 1] = { w.subs[1]:take() } end
+      w.server:read()
     end)
-  end)
-
-  it("what is told in pieces, and progress, is told once", function()
-    try_all(function(n)
-      local w, call, stream = begin()
-      local fragment = { fragment = true }
-      w.server.client:trust(call)
-      local frames = framed(stream, events(0, { FIRST }), events(1, { FIRST }, fragment), events(1, { FIRST + 1 }),
-        events(0, { FIRST + 1 }, fragment), events(0, { FIRST + 1 }, fragment), events(0, { FIRST + 2 }),
-        events(1, { FIRST + 2 }), progress(1, FIRST + 2), progress(-1, FIRST + 2))
-      w.last = FIRST + 2
-      w.streams[stream].watches = { [0] = w.last + 1, [1] = w.last + 1 }
-      for _, sub in ipairs(w.subs) do sub:arm() end
-      local is_come_to = starve.during(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
-      w:check()
-      w:close()
-      return is_come_to
-    end)
-  end)
-
-  it("a watch that is not read leaves its call, and goes on", function()
-    try_all(function(n)
-      local w, _, stream = begin { { start_revision = FIRST, max_bytes = 3000 }, { start_revision = FIRST } }
-      local large = { value = ("x"):rep(1000) }
-      local frames = {}
-      for i = 0, 5 do
-        local both = framed(stream, events(0, { FIRST + i }, large), events(1, { FIRST + i }, large))
-        frames[#frames + 1], frames[#frames + 2] = both[1], both[2]
-      end
-      w.last = FIRST + 5
-      w.streams[stream].watches = { [0] = w.last + 1, [1] = w.last + 1 }
-      local is_come_to = starve.during(probe.fail_core, n, function()
-        w.server:feed(unpack(frames))
-        w.server:read()
-      end)
-      w:check()
-      w:close()
-      return is_come_to
-    end)
-  end)
-
-  it("a call that is held back goes on when its watch is read", function()
-    try_all(function(n)
-      local w, _, stream = begin { { start_revision = FIRST, max_bytes = 3000 } }
-      local large = { value = ("x"):rep(1000) }
-      local frames = {}
-      for i = 0, 9 do frames[i + 1] = framed(stream, events(0, { FIRST + i }, large))[1] end
-      w.last = FIRST + 9
-      w.streams[stream].watches = { [0] = w.last + 1 }
-      local came = {}
-      local is_come_to = starve.during(probe.fail_core, n, function()
-        w.server:feed(unpack(frames))
-        for _ = 1, 5 do came[#came + 1] = { w.subs[1]:take() } end
-        w.server:read()
-      end)
-      for _, one in ipairs(came) do
-        if one[1] then note(w.given[1], one[1], one[2]) end
-      end
-      w:check()
-      w:close()
-      return is_come_to
-    end)
+    for _, one in ipairs(came) do
+      if one[1] then note(w.given[1], one[1], one[2]) end
+    end
   end)
 
   it("what cannot be given stays", function()
@@ -368,39 +357,27 @@ describe("when memory runs out in a client #starved", function()
     end)
   end)
 
-  it("a watch that leaves is gone, and others are told all", function()
-    try_all(function(n)
-      local w = begin()
-      w.last = FIRST + 2
-      local is_come_to = starve.during(probe.fail_core, n, function()
-        w.subs[1]:detach()
-        w.server:read()
-      end)
-      assert.equal("idle", (w.subs[1]:state()))
-      w:check()
-      w:close()
-      return is_come_to
+  starved("a watch that leaves is gone, and others are told all", begin, function(during, w)
+    w.last = FIRST + 2
+    during(function()
+      w.subs[1]:detach()
+      w.server:read()
     end)
+    assert.equal("idle", (w.subs[1]:state()))
   end)
 
-  it("a watch that fails has failed, and gives nothing after it", function()
-    try_all(function(n)
-      local w, _, stream = begin()
-      local frames = framed(stream, hand.canceled(0, { cancel_reason = "no" }), events(0, { FIRST }))
-      local is_come_to = starve.during(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
-      local sub = table.remove(w.subs, 1)
-      table.remove(w.given, 1)
-      if sub:state() == "failed" then
-        local list = hand.take(sub)
-        assert(#list == 0 or #list == 1 and list[1][1] == "failed")
-        assert.is_nil((sub:take()))
-      end
-      sub:close()
-      w.streams[stream].watches[0] = nil
-      w:check()
-      w:close()
-      return is_come_to
-    end)
+  starved("a watch that fails has failed, and gives nothing after it", begin, function(during, w, _, stream)
+    local frames = framed(stream, hand.canceled(0, { cancel_reason = "no" }), events(0, { FIRST }))
+    during(function() w.server:feed(unpack(frames)) end)
+    local sub = table.remove(w.subs, 1)
+    table.remove(w.given, 1)
+    if sub:state() == "failed" then
+      local list = hand.take(sub)
+      assert(#list == 0 or #list == 1 and list[1][1] == "failed")
+      assert.is_nil((sub:take()))
+    end
+    sub:close()
+    w.streams[stream].watches[0] = nil
   end)
 
   it("a server that makes no sense fails all watches", function()

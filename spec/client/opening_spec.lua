@@ -4,7 +4,6 @@
 local code = require("spec.support.answer").code
 local imposter = require "spec.support.imposter"
 local network = require "spec.support.network"
-local process = require "spec.support.process"
 
 local PATIENCE = network.PATIENCE
 local SHORT = 0.1 -- seconds: less than it takes until the server is back
@@ -16,7 +15,7 @@ local OPTIONS = {
   backoff = { first = 0.01, longest = 0.05 },
 }
 
-describe("a watch that is opened", function()
+describe("a watch that is opened #plain", function() -- there is no TLS in virtual time
   local HEADER = { cluster_id = 1, member_id = 2, revision = 5, raft_term = 1 }
   local KV = { key = "k", value = "v", create_revision = 2, mod_revision = 5, version = 1 }
   local PAGE = { "reply", { header = HEADER, kvs = { KV }, count = 1 } }
@@ -29,8 +28,7 @@ describe("a watch that is opened", function()
   ]]
   local peer
 
-  before_each(network.begin)
-  after_each(network.finish)
+  network.in_virtual_time()
 
   local function face(behaviours)
     peer = imposter.start(behaviours)
@@ -56,7 +54,7 @@ describe("a watch that is opened", function()
 
   it("reads what exists again if no answer comes", function()
     expect_opening(face { [RANGE] = { "in_turn", { "silent" }, PAGE }, [WATCH] = CREATED })
-    assert.equal(true, peer:look "calls[1].reset ~= nil")
+    assert.equal(true, peer.calls[1].reset ~= nil)
   end)
 
   it("is asked for again if it is not confirmed", function()
@@ -78,7 +76,6 @@ describe("a watch that is opened", function()
       local client = face { [RANGE] = { "status", status, "spec: no" }, [WATCH] = { "status", status, "spec: no" } }
       assert.equal(name, code(client:watch("k", { initial = true })))
       if status ~= 13 then assert.equal(name, code(client:watch("k"))) end
-      process.end_all()
     end
   end)
 end)

@@ -4,6 +4,7 @@
 local keywatch = require "keywatch"
 
 local dose = require "spec.support.dose"
+local network = require "spec.support.network"
 local new_random = require("spec.support.random").new
 
 local SECONDS = 30 -- for what is certain to come
@@ -55,7 +56,11 @@ local function stop_reader(task)
   assert(ok == false and err.code == "cancelled", tostring(err))
 end
 
-describe("the readers of one watch", function()
+describe("the readers of one watch #plain", function() -- there is no TLS in virtual time
+  local world
+
+  network.in_virtual_time(function(one) world = one end)
+
   local function try(store, face)
     local random = new_random(seed)
     for i = 1, N do store:put(("k%05d"):format(i), "") end
@@ -102,19 +107,6 @@ describe("the readers of one watch", function()
     end)
   end
 
-  it("of a store get each event once", function()
-    local store = keywatch.open()
-    try(store, store)
-    store:close()
-  end)
-
-  it("of a client get each event once", function()
-    local store = keywatch.open()
-    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-    local client = keywatch.connect(server:addresses()[1])
-    try(store, client)
-    client:close()
-    server:close()
-    store:close()
-  end)
+  it("of a store get each event once", function() try(world.server.store, world.server.store) end)
+  it("of a client get each event once", function() try(world.server.store, world:client()) end)
 end)

@@ -1,26 +1,21 @@
 --- A client whose server ends a Watch call, or makes no sense on it.
 
-local keywatch = require "keywatch"
-
 local imposter = require "spec.support.imposter"
-local process = require "spec.support.process"
+local network = require "spec.support.network"
 local raw = require "spec.support.raw"
 
 local TIMEOUT = 10
 
-describe("a client's watch", function()
+describe("a client's watch #plain", function() -- there is no TLS in virtual time
   local client
+
+  network.in_virtual_time()
 
   local function connect(...)
     local peer = imposter.start { [raw.WATCH] = { "in_turn", ... } }
-    client = keywatch.connect(peer.url, { timeout = TIMEOUT })
+    client = network.connect(peer.url, { timeout = TIMEOUT })
     return peer
   end
-
-  after_each(function()
-    client:close()
-    process.end_all()
-  end)
 
   local function events(revision)
     local kv = { key = "a", value = "v", create_revision = revision, mod_revision = revision, version = 1 }

@@ -8,7 +8,6 @@ local imposter = require "spec.support.imposter"
 local interrupting = require "spec.support.interrupting"
 local network = require "spec.support.network"
 local program = require "spec.support.program"
-local proxy = require "spec.support.proxy"
 local states = require "keywatch.client.state"
 
 local PATIENCE, await, through_each_door = network.PATIENCE, network.await, network.through_each_door
@@ -48,107 +47,96 @@ local function await_told(told, name)
   return told[#told]
 end
 
-before_each(network.begin)
-after_each(network.finish)
+describe("a client #plain", function() -- there is no TLS in virtual time
+  local world, url, server
 
-network.of_each(function(kind, tag)
-  describe(("a client of %s %s"):format(kind, tag), function()
-    local s, p
+  network.in_virtual_time(function(one)
+    world, server = one, one.server
+    url = server.url
+  end)
 
-    setup(function() s = network.serve(kind) end)
-    teardown(function() s:stop() end)
-    before_each(function() p = proxy.start(s.url) end)
-
-    through_each_door("is idle once nothing needs a connection, though a name is still being looked up", function()
-    local d = require("keywatch.task.driver").get()
-    local lookup = d.lookup
-    function d.lookup() return { result = function() return nil end } end
+  through_each_door("is idle once nothing needs a connection, though a name is still being looked up", function()
+    function world.driver.lookup() return { result = function() return nil end } end
     local client = network.connect("http://slow.lookup.test:1", OPTIONS)
-    local ok, result, err = pcall(client.get, client, "a", { timeout = 0.01 })
-    d.lookup = lookup
-    assert(ok, result)
+    local _, err = client:get("a", { timeout = 0.01 })
     assert.equal("unavailable", err.code)
     assert.equal("idle", client:state().state)
   end)
 
   through_each_door("tells how it stands, and its hook of each change", function()
-      local client, told = observed(p.url)
-      local state = client:state()
-      assert.same({ state = "idle", since = state.since, requests = { open = 0, waiting = 0 },
-        watches = { open = 0, waiting = 0 }, leases = { open = 0, waiting = 0 } }, state)
-      assert(client:exists("k") ~= nil)
-      local w = assert(client:watch("k"))
-      state = await_told(told, "connected")
-      assert.same({ "connecting", "connected" }, names(told))
-      assert.equal(p.url, state.endpoint)
-      assert.is_nil(state.why)
-      assert.same({ "connected", state.since, p.url }, { client:state().state, client:state().since,
-        client:state().endpoint })
-      assert.same({ open = 1, waiting = 0 }, client:state().watches)
+    local client, told = observed(url)
+    local state = client:state()
+    assert.same({ state = "idle", since = state.since, requests = { open = 0, waiting = 0 },
+      watches = { open = 0, waiting = 0 }, leases = { open = 0, waiting = 0 } }, state)
+    assert(client:exists("k") ~= nil)
+    local w = assert(client:watch("k"))
+    state = await_told(told, "connected")
+    assert.same({ "connecting", "connected" }, names(told))
+    assert.same({ endpoint = url, why = nil }, { endpoint = state.endpoint, why = state.why })
+    assert.same({ "connected", state.since, url, { open = 1, waiting = 0 } }, { client:state().state,
+      client:state().since, client:state().endpoint, client:state().watches })
 
-      p:refuse()
-      p:cut()
-      state = await_told(told, "waiting")
-      assert.is_nil(state.endpoint)
-      assert.matches(p.url .. ": ", state.why, 1, true)
-      local since = state.since
-      await(function() return client:state().failures >= 3 end)
+    server:stop()
+    state = await_told(told, "waiting")
+    assert.is_nil(state.endpoint)
+    assert.matches(url .. ": ", state.why, 1, true)
+    local since = state.since
+    await(function() return client:state().failures >= 3 end)
+    state = client:state()
+    assert.same({ "waiting", since, { open = 1, waiting = 1 } }, { state.state, state.since, state.watches })
+    assert.matches("refused", state.why, 1, true)
+    assert(since <= keywatch.now() and since >= told[2].since)
+
+    server:start()
+    await_told(told, "connected")
+    assert(client:put("k", "v"))
+    assert.equal("v", w:next(PATIENCE).value)
+    assert.same({ open = 1, waiting = 0 }, client:state().watches)
+    client:close()
+    await_told(told, "closed")
+    assert.same({ state = "closed" }, { state = client:state().state, endpoint = client:state().endpoint })
+    local last = #told
+    keywatch.sleep(0.01)
+    assert.equal(last, #told)
+  end)
+
+  it("says the same in its status, with the server's or without it", function()
+    local client = observed(url)
+    local status = assert(client:status())
+    assert.same({ "connected", url, url }, { status.client.state, status.client.endpoint, status.endpoint })
+    server:stop()
+    local _, err = client:status { timeout = 0.1 }
+    assert.equal("unavailable", err.code)
+    assert.matches(url, err.client.why, 1, true)
+    client:close()
+    _, err = client:status()
+    assert.same({ "closed", "closed" }, { err.code, err.client.state })
+    assert.equal(2, select("#", client:status())) -- assert of LuaJIT raises its last argument
+  end)
+
+  it("waits for what is opened, and says how many wait", function()
+    keywatch.run(function()
+      local client = observed(url)
+      server:stop()
+      local tasks = {}
+      for i = 1, 2 do tasks[i] = keywatch.spawn(client.get, client, "k") end
+      for i = 3, 5 do tasks[i] = keywatch.spawn(client.watch, client, "k") end
+      tasks[6] = keywatch.spawn(client.watch, client, "k", { initial = true })
+      local state = await_state(client, "waiting")
+      assert.same({ open = 3, waiting = 3 }, state.watches)
+      assert.equal(3, state.requests.waiting)
+      server:start()
+      for _, task in ipairs(tasks) do assert(task:join(PATIENCE)) end
       state = client:state()
-      assert.same({ "waiting", since, { open = 1, waiting = 1 } }, { state.state, state.since, state.watches })
-      assert.matches("refused", state.why, 1, true)
-      assert(since <= keywatch.now() and since >= told[2].since)
-
-      p:accept_again()
-      await_told(told, "connected")
-      assert(client:put("k", "v"))
-      assert.equal("v", w:next(PATIENCE).value)
-      assert.same({ open = 1, waiting = 0 }, client:state().watches)
-      client:close()
-      await_told(told, "closed")
-      assert.equal("closed", client:state().state)
-      assert.is_nil(client:state().endpoint)
-      local last = #told
-      keywatch.sleep(0.01)
-      assert.equal(last, #told)
-    end)
-
-    it("says the same in its status, with the server's or without it", function()
-      local client = observed(p.url)
-      local status = assert(client:status())
-      assert.same({ "connected", p.url, p.url }, { status.client.state, status.client.endpoint, status.endpoint })
-      p:refuse()
-      p:cut()
-      local _, err = client:status { timeout = 0.1 }
-      assert.equal("unavailable", err.code)
-      assert.matches(p.url, err.client.why, 1, true)
-      client:close()
-      _, err = client:status()
-      assert.same({ "closed", "closed" }, { err.code, err.client.state })
-      assert.equal(2, select("#", client:status())) -- assert of LuaJIT raises its last argument
-    end)
-
-    it("waits for what is opened, and says how many wait", function()
-      keywatch.run(function()
-        local client = observed(p.url)
-        p:refuse()
-        local tasks = {}
-        for i = 1, 2 do tasks[i] = keywatch.spawn(client.get, client, "k") end
-        for i = 3, 5 do tasks[i] = keywatch.spawn(client.watch, client, "k") end
-        tasks[6] = keywatch.spawn(client.watch, client, "k", { initial = true })
-        local state = await_state(client, "waiting")
-        assert.same({ open = 3, waiting = 3 }, state.watches)
-        assert.equal(3, state.requests.waiting)
-        p:accept_again()
-        for _, task in ipairs(tasks) do assert(task:join(PATIENCE)) end
-        state = client:state()
-        assert.same({ "connected", { open = 0, waiting = 0 }, { open = 4, waiting = 0 } },
-          { state.state, state.requests, state.watches })
-      end)
+      assert.same({ "connected", { open = 0, waiting = 0 }, { open = 4, waiting = 0 } },
+        { state.state, state.requests, state.watches })
     end)
   end)
 end)
 
-describe("a client whose server cannot serve", function()
+describe("a client whose server cannot serve #plain", function()
+  network.in_virtual_time()
+
   local TROUBLE = { "status", 14, "etcdserver: no leader" }
   local CREATED = [[
     stream:headers()
@@ -166,7 +154,7 @@ describe("a client whose server cannot serve", function()
         local task = keywatch.spawn(path == RANGE and client.get or client.watch, client, "k")
         local state = await_told(told, "waiting")
         assert.same({ peer.url, "etcdserver: no leader" }, { state.endpoint, state.why })
-        peer:await("#calls >= 4", function() keywatch.sleep(0.001) end)
+        peer:await("#calls >= 4")
         assert.same({ "connecting", "connected", "waiting" }, names(told))
         peer:behave { [RANGE] = { "reply", { header = { revision = 1 } } }, [WATCH] = CREATED }
         assert(task:join(PATIENCE))
@@ -219,6 +207,9 @@ describe("a client whose server cannot serve", function()
 end)
 
 describe("a finalizer that asks how a client stands", function()
+  before_each(network.begin)
+  after_each(network.finish)
+
   local BACKGROUND = { "client/transport", "client/dialer", "client/connection", "client/watch_calls", "client/reads" }
   local EVERY = (dose.is_small or core.probe) and 7 or 1 -- a build with sanitizers is slow
 
@@ -257,31 +248,27 @@ describe("a finalizer that asks how a client stands", function()
   end
 end)
 
-describe("the hook on_state", function()
-  local store, server, url, stderr, written
+describe("the hook on_state #plain", function()
+  local world, url
 
-  before_each(function()
-    store = keywatch.open()
-    server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-    url = server:addresses()[1]
-    written, stderr = "", io.stderr
-    rawset(io, "stderr", { write = function(_, text) written = written .. text end })
-  end)
+  network.in_virtual_time(function(one) world, url = one, one.server.url end)
 
-  after_each(function()
-    rawset(io, "stderr", stderr)
-    server:close()
-    store:close()
-  end)
+  --- The texts of the errors that were logged.
+  local function errors()
+    local list = {}
+    for _, line in ipairs(world.log) do list[#list + 1] = line.level == "error" and line.text or nil end
+    return list
+  end
 
   through_each_door("may raise: that is logged, and the client goes on", function()
     local client, told = observed(url, function(_, n) error(n == 1 and "a slip" or { code = "cancelled" }, 0) end)
     assert(client:put("k", "v"))
     await_told(told, "connected")
     keywatch.sleep(0)
-    local words = " error the function on_state of a client has failed: a slip\n    stack traceback:"
-    assert.matches(words, written, 1, true)
-    assert.equal(2, select(2, written:gsub("on_state of a client has failed", "")))
+    local words = "the function on_state of a client has failed: a slip\n    stack traceback:"
+    assert.matches(words, errors()[1], 1, true)
+    assert.matches("on_state of a client has failed", errors()[2])
+    assert.equal(2, #errors())
     assert.equal("v", client:get("k").value)
     client:close()
     await_told(told, "closed")
@@ -305,8 +292,8 @@ describe("the hook on_state", function()
     await(function() return running == 0 end)
     assert.same({ "connecting", "connected", "closed" }, names(told))
     assert.equal(1, most)
-    assert.equal(url, store:get("told").value)
-    assert.equal("", written)
+    assert.equal(url, world.server.store:get("told").value)
+    assert.same({}, errors())
   end)
 
   through_each_door("may close the client, and is then told that and nothing more", function()
@@ -323,7 +310,7 @@ describe("the hook on_state", function()
     await_told(told, "closed")
     keywatch.sleep(0.01)
     assert.same({ "connecting", "connected", "closed" }, names(told))
-    assert.equal("", written)
+    assert.same({}, errors())
   end)
 
   it("is told nothing but that the client is closed, once it is", function()
@@ -377,7 +364,7 @@ describe("the hook on_state", function()
       await(function() return has_begun end)
     end)
     await_told(told, "connected")
-    assert.equal("", written)
+    assert.same({}, errors())
   end)
 
   it("does not keep its client: one that is forgotten is closed", function()

@@ -111,19 +111,6 @@ describe("a client with TLS", function()
     assert.matches("^keywatch: unixs://[^ ]+: .*server 'elsewhere%.test' is for another name", try(client).message)
   end)
 
-  it("is served at top level, in tasks, and by several at once", function()
-    local url = serve("server")
-    local client = connect(url)
-    keywatch.run(function()
-      local tasks = {}
-      for i = 1, 10 do
-        tasks[i] = keywatch.spawn(function() assert.equal(i + 1 > 0, client:put("k" .. i, "v").revision > 1) end)
-      end
-      assert.is_true(keywatch.join(tasks))
-    end)
-    use(client)
-  end)
-
   it("takes an endpoint without a scheme for one with TLS, and leaves http:// plain", function()
     local url = serve("server")
     use(connect((url:gsub("^https://", ""))))
@@ -451,73 +438,5 @@ describe("a password", function()
       assert(client:sync_endpoints())
     end)
     assert.matches('instead of "http://member.test:1"\n', text, 1, true)
-  end)
-end)
-
-describe("a program", function()
-  --- Runs a program with the URL of a server, and the path of its authority.
-  local function run(text)
-    return program.run(([[
-      local keywatch = require "keywatch"
-      local server = assert(keywatch.serve { store = keywatch.open(), listen = "https://127.0.0.1:0",
-        tls = { cert = %q, key = %q } })
-      local function connect()
-        return assert(keywatch.connect(server:addresses()[1], { tls = { ca = %q } }))
-      end
-    ]]):format(path "server.pem", path "server.key", path "ca.pem") .. text)
-  end
-
-  it("has its client with TLS in luv's loop #slow", function()
-    assert.same({ 0, "luv\t1\nevent\tv\n" }, { run [[
-      local uv = require "luv"
-      local client = connect()
-      keywatch.spawn(function()
-        local watch = assert(client:watch("k"))
-        assert(client:put("k", "v"))
-        print(keywatch.driver(), client:range("k").count)
-        print("event", watch:next().value)
-        client:close()
-        server:close()
-      end)
-      uv.run()
-    ]] })
-  end)
-
-  it("forgets a client without closing it", function()
-    assert.same({ 0, "true\n" }, { run [[
-      for _ = 1, 20 do
-        local client = connect()
-        assert(client:put("k", "v"))
-        client = nil
-        collectgarbage()
-        collectgarbage()
-      end
-      server:close()
-      print(true)
-    ]] })
-  end)
-
-  it("forks, and both go on with the client #slow", function()
-    local status, printed = program.run_forking(([[
-      local server = assert(keywatch.serve { thread = true, open = {}, listen = "https://127.0.0.1:0",
-        tls = { cert = %q, key = %q } })
-      local client = assert(keywatch.connect(server:addresses()[1], { tls = { ca = %q } }))
-      client:put("before", "")
-      local w = client:watch("w", { prefix = true })
-      local parent = core.pid()
-      fork()
-      if core.pid() ~= parent then
-        client:put("w/child", "1")
-        print("child", w:next().value)
-        os.exit(0)
-      end
-      wait()
-      print("parent", w:next().value)
-      client:put("w/parent", "2")
-      print("parent", w:next().value, client:range("", { prefix = true }).count)
-      server:close()
-    ]]):format(path "server.pem", path "server.key", path "ca.pem"))
-    assert.equal("child\t1\nparent\t1\nparent\t2\t3\n", printed)
-    assert.equal(0, status)
   end)
 end)

@@ -1,69 +1,58 @@
 --- How far the reader of a client's watch has come, and how far everything has been delivered.
 
-local directory = require "spec.support.directory"
 local network = require "spec.support.network"
 
 local PATIENCE = network.PATIENCE
 
-network.of_each(function(kind, tag)
-  describe(("the revision of a client's watch of %s %s"):format(kind, tag), function()
-    local host, client
+describe("the revision of a client's watch #plain", function() -- there is no TLS in virtual time
+  local client
 
-    before_each(function()
-      host = network.start(kind)
-      client = network.connect(host.url)
-      for i = 1, 3 do client:put("a", tostring(i)) end
-    end)
+  network.in_virtual_time(function(world)
+    client = world:client()
+    for i = 1, 3 do client:put("a", tostring(i)) end
+  end)
 
-    after_each(function()
-      network.finish()
-      directory.remove_all()
-    end)
+  it("is that before the first one that it was asked for, whatever has come already", function()
+    assert.equal(4, client:watch("a").revision)
+    assert.equal(1, client:watch("a", { start_revision = 2 }).revision)
+    assert.equal(3, client:watch("a", { start_revision = 4 }).revision)
+    assert.equal(9, client:watch("a", { start_revision = 10 }).revision)
+  end)
 
-    it("is that before the first one that it was asked for, whatever has come already", function()
-      assert.equal(4, client:watch("a").revision)
-      assert.equal(1, client:watch("a", { start_revision = 2 }).revision)
-      assert.equal(3, client:watch("a", { start_revision = 4 }).revision)
-      assert.equal(9, client:watch("a", { start_revision = 10 }).revision)
-    end)
-
-    it("grows with what is handed out", function()
-      local w = client:watch("a", { start_revision = 2 })
-      for revision = 2, 4 do
-        assert.equal(revision, w:next(PATIENCE).mod_revision)
-        assert.equal(revision, w.revision)
-      end
-    end)
-
-    if kind == "keywatch" then -- etcd 3.4 cannot sync
-      it("is synced beside a watch that begins in the future, though its own was compacted", function()
-        local w, future = client:watch("quiet"), client:watch("a", { start_revision = 100 })
-        for i = 1, 3 do client:put("a", tostring(i)) end
-        client:compact(7)
-        assert.equal(7, w:sync(PATIENCE))
-        assert.equal(7, future:sync(PATIENCE))
-        client:put("quiet", "no more")
-        assert.equal(8, w:next(PATIENCE).mod_revision)
-      end)
-
-      it("is synced beside a watch that begins with the next revision, though its own was compacted", function()
-        local w = client:watch("quiet")
-        for i = 1, 3 do client:put("a", tostring(i)) end
-        local ahead = client:watch("a", { start_revision = 8 })
-        client:compact(7)
-        assert.equal(7, w:sync(PATIENCE))
-        client:put("a", "4")
-        client:put("quiet", "no more")
-        assert.equal(8, ahead:next(PATIENCE).mod_revision)
-        assert.equal(9, w:next(PATIENCE).mod_revision)
-      end)
+  it("grows with what is handed out", function()
+    local w = client:watch("a", { start_revision = 2 })
+    for revision = 2, 4 do
+      assert.equal(revision, w:next(PATIENCE).mod_revision)
+      assert.equal(revision, w.revision)
     end
+  end)
 
-    it("that begins in the future is as far as it says", function()
-      local w = client:watch("a", { start_revision = 6 })
-      for i = 4, 6 do client:put("a", tostring(i)) end
-      assert.equal(6, w:next(PATIENCE).mod_revision)
-      assert.equal(7, w:next(PATIENCE).mod_revision)
-    end)
+  it("is synced beside a watch that begins in the future, though its own was compacted", function()
+    local w, future = client:watch("quiet"), client:watch("a", { start_revision = 100 })
+    for i = 1, 3 do client:put("a", tostring(i)) end
+    client:compact(7)
+    assert.equal(7, w:sync(PATIENCE))
+    assert.equal(7, future:sync(PATIENCE))
+    client:put("quiet", "no more")
+    assert.equal(8, w:next(PATIENCE).mod_revision)
+  end)
+
+  it("is synced beside a watch that begins with the next revision, though its own was compacted", function()
+    local w = client:watch("quiet")
+    for i = 1, 3 do client:put("a", tostring(i)) end
+    local ahead = client:watch("a", { start_revision = 8 })
+    client:compact(7)
+    assert.equal(7, w:sync(PATIENCE))
+    client:put("a", "4")
+    client:put("quiet", "no more")
+    assert.equal(8, ahead:next(PATIENCE).mod_revision)
+    assert.equal(9, w:next(PATIENCE).mod_revision)
+  end)
+
+  it("that begins in the future is as far as it says", function()
+    local w = client:watch("a", { start_revision = 6 })
+    for i = 4, 6 do client:put("a", tostring(i)) end
+    assert.equal(6, w:next(PATIENCE).mod_revision)
+    assert.equal(7, w:next(PATIENCE).mod_revision)
   end)
 end)

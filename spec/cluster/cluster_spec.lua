@@ -68,6 +68,26 @@ describe("a cluster under attack #slow", function()
     end
   end
 
+  it("lists its members to clients, and how each of them is", function()
+    local client = network.connect(c.urls, OPTIONS)
+    local names, leaders, rows = {}, 0, client:health()
+    for i, one in ipairs(assert(client:members())) do names[i] = one.name end
+    table.sort(names)
+    assert.same({ "member1", "member2", "member3" }, names)
+    for i, row in ipairs(rows) do
+      assert.same({ c.urls[i], true, rows[1].leader }, { row.endpoint, row.is_healthy, row.leader }, row.err)
+      assert.matches("^3%.4%.", row.version)
+      if row.is_leader then leaders = leaders + 1 end
+    end
+    assert.equal(1, leaders)
+    local one, wanted = network.connect({ c.urls[2] }, OPTIONS), { c.urls[1], c.urls[2], c.urls[3] }
+    local urls = assert(one:sync_endpoints())
+    table.sort(urls)
+    table.sort(wanted)
+    assert.same(wanted, urls)
+    assert.equal(c.urls[2], one:state().endpoint)
+  end)
+
   it("keeps its promises", function()
     local random, own, members = new_random(network.SEED), {}, {}
     for i, member in ipairs(c.members) do members[i] = member.url end

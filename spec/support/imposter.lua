@@ -1,9 +1,10 @@
---- A server that says whatever a spec tells it to say, in a process of its own.
+--- A server that says whatever a spec tells it to say, on the network of a world of virtual time (keywatch.testing),
+-- which has to be open. It ends with the world.
 --
 -- Behaviours are a table by paths; "*" is for all others, which are unknown methods without it, and "connection" for
 -- what is done on every new connection, which is to send empty SETTINGS unless it is given. A behaviour is Lua text
--- with `stream` and `conn` in it, see spec/support/imposter_connection.lua, or a list of the name and the arguments of
--- a part, see spec/support/imposter_parts.lua:
+-- with `stream` and `conn` in it, see spec/support/imposter_connection.lua, whose globals are those of the imposter
+-- (`env`); or a list of the name and the arguments of a part, see spec/support/imposter_parts.lua:
 --
 --   imposter.start {
 --     ["/etcdserverpb.KV/Range"] = { "reply", { count = 7 } },
@@ -11,46 +12,99 @@
 --     connection = { "settings", { max_concurrent_streams = 1 } },
 --   }
 --
--- Beside that it is in order: it takes every request, acknowledges SETTINGS, answers PINGs and gives windows back. It
--- ends with process.end_all().
+-- Beside that it is in order: it takes every request, acknowledges SETTINGS, answers PINGs and gives windows back.
+--
+-- `connections` and `calls` are what has come so far, in the order in which they began. A connection is { is_open,
+-- has_ended, text (what came, if it was no HTTP/2), frames (counts by h2's names), settings (by number), goaways,
+-- pings, pongs }; a call is { connection (its number), id, path, headers, messages (tables, or bytes that are none),
+-- has_ended, reset (the code) }. `conns` are the connections themselves.
 
-local remote = require "spec.support.remote"
-local secure = require "spec.support.secure"
+local driver = require "keywatch.task.driver"
+local keywatch = require "keywatch"
+
+local connection = require "spec.support.imposter_connection"
+local parts = require "spec.support.imposter_parts"
+
+local PATIENCE = 120  -- seconds, in virtual time
+local POLL = 0.001
+local LATENCY = 0.001 -- seconds: so time passes, however much is said
 
 local imposter_methods = {}
 local imposter_mt = { __index = imposter_methods }
 
---- Starts one. It has url, address and port.
+local function say_first(conn) conn:settings() end
+local function refuse(stream) stream:status(12, "unknown method " .. stream.path) end
+
+--- Starts one. It has url, address and port. The network takes it for a server of the core.
 local function start(behaviours)
-  local self = setmetatable({ remote = remote.start("imposter_program") }, imposter_mt)
-  self.port = self.remote:ask { "start", behaviours }
+  local network = driver.get().network or error("an imposter needs a world of virtual time", 2)
+  local self = setmetatable({ connections = {}, calls = {}, conns = {}, behaviours = {}, tasks = {}, signals = {},
+    env = setmetatable({}, { __index = _G }), network = network }, imposter_mt)
+  self:behave(behaviours)
+  self.port = assert(network:listen(self, { host = "127.0.0.1", port = 0 })):address().port
   self.address = "127.0.0.1:" .. self.port
-  self.url = secure.url(self.address)
+  self:slow(LATENCY)
+  self.url = "http://" .. self.address
   return self
 end
 
 --- Replaces the behaviours that are given, for calls and connections to come.
-function imposter_methods:behave(behaviours) self.remote:ask { "behave", behaviours } end
+function imposter_methods:behave(behaviours)
+  for path, said in pairs(behaviours) do self.behaviours[path] = parts.make(said, self.env) end
+end
+
+--- From now on what is said takes so many seconds, in either direction.
+function imposter_methods:slow(seconds)
+  self.latency, self.network:place(self).latency = seconds, seconds
+end
 
 --- Tells a name: stream:wait(name) goes on, here and ever after.
-function imposter_methods:tell(name) self.remote:ask { "tell", name } end
+function imposter_methods:tell(name) self.signals[name] = true end
 
---- What has come so far: { connections, calls }, in the order in which they began. A connection is { is_open,
--- has_ended, failure, text (what came, if it was no HTTP/2), frames (counts by h2's names), settings (by number),
--- goaways, pings, pongs }; a call is { connection (its number), id, path, headers, messages (tables, or bytes that are
--- none), has_ended, reset (the code) }.
-function imposter_methods:record() return self.remote:ask { "record" } end
+--- Waits until an expression with `connections` and `calls` in it is true, and returns its value; one that fails is not
+-- true yet. `turn`, if given, is called again and again meanwhile.
+function imposter_methods:await(expression, turn)
+  local value_of = assert(load("local connections, calls = ... return " .. expression))
+  local deadline = keywatch.now() + PATIENCE
+  repeat
+    local ok, value = pcall(value_of, self.connections, self.calls)
+    if ok and value then return value end
+    keywatch.sleep(POLL)
+    if turn then turn() end
+  until keywatch.now() > deadline
+  error("what was waited for has not come: " .. expression, 2)
+end
 
---- The value of a Lua expression with `connections` and `calls` in it.
-function imposter_methods:look(expression) return self.remote:ask({ "look", expression })[1] end
+--- Waits until its first connection has ended.
+function imposter_methods:await_end() self:await("connections[1].has_ended or not connections[1].is_open") end
 
---- Waits until it is true, and returns its value; one that fails is not true yet. `turn`, if given, is called again and
--- again meanwhile; without it a client of the spec's own process does nothing.
-function imposter_methods:await(expression, turn) return self.remote:ask({ "await", expression }, turn)[1] end
+--- The calls of a path.
+function imposter_methods:calls_of(path)
+  local list = {}
+  for _, call in ipairs(self.calls) do list[#list + 1] = call.path == path and call or nil end
+  return list
+end
 
---- Runs Lua text with `conns`, a list of all connections, in it, between two turns of its loop: nothing may wait in it.
-function imposter_methods:run(text) self.remote:ask { "run", text } end
+function imposter_methods:close() self.network:release(self) end
 
-function imposter_methods:close() self.remote:close() end
+-- {====== What the network calls ======
+
+--- The server's side of a new connection.
+function imposter_methods:accept()
+  local conn = connection.new {
+    number = #self.conns + 1,
+    owner = self,
+    behaviour = self.behaviours.connection or say_first,
+    behaviour_of = function(path) return self.behaviours[path] or self.behaviours["*"] or refuse end,
+  }
+  table.insert(self.conns, conn)
+  table.insert(self.connections, conn.record)
+  return conn
+end
+
+--- Lets all behaviours go on that can. Returns when the next one can, if that is a matter of time.
+function imposter_methods:tend() return connection.turn(self.tasks) end
+
+-- }======
 
 return { start = start }

@@ -1,4 +1,5 @@
---- A connection of the imposter, and its streams: what a behaviour has to work with.
+--- A connection of the imposter, and its streams: what a behaviour has to work with. For the network of the world it is
+-- the server's side of a link: it has the methods of a peer of the core that the network calls.
 --
 -- A behaviour is a function that runs as a task, so it may wait in the middle. What it says goes out as it is; only
 -- messages and data wait until the client's windows have room for them. All that comes is kept in a record.
@@ -10,9 +11,8 @@
 --   stream:trailers(lines)   stream:status(code, text)   stream:reset(code)   stream:wait(name)
 --   stream.conn, stream.id, stream.path, stream.request (the lines of its header block, by name)
 
-local uv = require "spec.support.luv"
-
 local core = require "keywatch.core"
+local keywatch = require "keywatch"
 
 local h2 = require "spec.support.h2"
 local hpack = require "spec.support.hpack"
@@ -23,41 +23,46 @@ local WINDOW = 65535       -- unless the client says otherwise
 local MAX_STREAM = 2 ^ 31 - 1
 local UNSENT = 2 ^ 20      -- bytes in a queue that is full
 
-local tasks = {}           -- { thread, is_ready, conn }
-local signals = {}         -- names that the spec has told
-
 -- {====== Tasks ======
 
-local function go_on(task, ...)
-  local ok, is_ready = coroutine.resume(task.thread, ...)
+local function go_on(task)
+  local ok, is_ready, at = coroutine.resume(task.thread)
   if not ok then error(debug.traceback(task.thread, tostring(is_ready)), 0) end
-  task.is_ready = is_ready
-  if is_ready then tasks[#tasks + 1] = task end
+  task.is_ready, task.at = is_ready, at
+  if is_ready then table.insert(task.conn.owner.tasks, task) end
 end
 
-local function start_task(conn, fn, ...)
-  go_on({ thread = coroutine.create(fn), conn = conn }, ...)
+local function is_ready_at_once() return true end
+
+--- A behaviour begins at the next turn.
+local function start_task(conn, behave, it)
+  local task = { conn = conn, is_ready = is_ready_at_once, thread = coroutine.create(function() behave(it) end) }
+  table.insert(conn.owner.tasks, task)
 end
 
-local function resume_some()
-  local list, n = tasks, 0
-  tasks = {}
+local function resume_some(tasks)
+  local list, has_resumed = {}, false
+  for i = 1, #tasks do list[i], tasks[i] = tasks[i], nil end
   for _, task in ipairs(list) do
-    if not task.conn.record.is_open then
-      n = n + 1
-    elseif task.is_ready() then
-      n = n + 1
-      go_on(task)
+    if task.conn.record.is_open and not task.is_ready() then
+      table.insert(tasks, task)
     else
-      tasks[#tasks + 1] = task
+      has_resumed = true
+      if task.conn.record.is_open then go_on(task) end
     end
   end
-  return n > 0
+  return has_resumed
 end
 
---- Lets all go on that can. Those of connections that have ended are forgotten.
-local function turn()
-  while resume_some() do end
+--- Lets all go on that can. Those of connections that have ended are forgotten. Returns the earliest time at which
+-- another one can.
+local function turn(tasks)
+  while resume_some(tasks) do end -- luacheck: ignore 542
+  local earliest
+  for _, task in ipairs(tasks) do
+    if task.at and task.at < (earliest or math.huge) then earliest = task.at end
+  end
+  return earliest
 end
 
 -- }======
@@ -72,7 +77,10 @@ local function code_of(code)
 end
 
 function conn_methods:raw(bytes)
-  if self.record.is_open then self.handle:write(bytes) end
+  if not self.record.is_open or bytes == "" then return end
+  self.last_unsent = self.last_unsent + 1
+  self.unsent[self.last_unsent], self.unsent_size = bytes, self.unsent_size + #bytes
+  self.n_said = self.n_said + #bytes
 end
 
 --- By their names, as of h2.settings.
@@ -89,13 +97,9 @@ function conn_methods:goaway(code, last, text)
   self:raw(h2.frame("goaway", 0, 0, h2.pack(last or MAX_STREAM, 4) .. h2.pack(code_of(code), 4) .. (text or "")))
 end
 
---- "close": a FIN after what was said, unless it is given; "reset": a RST.
+--- "close": a FIN after what was said, unless it is given; "reset": a RST when that has come.
 function conn_methods:close(how)
-  if not self.record.is_open then return end
-  self.record.is_open = false
-  local handle = self.handle
-  if how == "reset" then return handle:close_reset() end
-  if not handle:shutdown(function() handle:close() end) then handle:close() end
+  if self.record.is_open then self.record.is_open, self.is_reset = false, how == "reset" end
 end
 
 --- Waits until something is so.
@@ -104,18 +108,14 @@ function conn_methods.wait(_, is_so)
 end
 
 function conn_methods.sleep(_, ms)
-  local timer, is_over = uv.new_timer(), false
-  timer:start(ms, 0, function()
-    timer:close()
-    is_over = true
-  end)
-  coroutine.yield(function() return is_over end)
+  local at = keywatch.now() + ms / 1000
+  coroutine.yield(function() return keywatch.now() >= at end, at)
 end
 
---- Waits until the kernel has taken nearly all of what was said.
+--- Waits until the network has taken nearly all of what was said.
 function conn_methods:drain()
-  if self.handle:write_queue_size() < UNSENT then return end
-  self:wait(function() return self.handle:write_queue_size() < UNSENT end)
+  local function is_so() return self.unsent_size < UNSENT end
+  if not is_so() then self:wait(is_so) end
 end
 
 -- }======
@@ -226,6 +226,7 @@ end
 
 --- Waits until the spec has told a name.
 function stream_methods:wait(name)
+  local signals = self.conn.owner.signals
   if not signals[name] then self.conn:wait(function() return signals[name] end) end
 end
 
@@ -264,7 +265,7 @@ end
 local function begin_stream(self, id, request)
   local stream = new_stream(self, id, request)
   self.streams[id] = stream
-  self.on_call(stream.record)
+  table.insert(self.owner.calls, stream.record)
   return stream
 end
 
@@ -354,7 +355,7 @@ local function take_magic(self)
   return self.has_magic
 end
 
-local function feed(self, bytes)
+local function take_bytes(self, bytes)
   self.rest = self.rest .. bytes
   if not (self.has_magic or take_magic(self)) then return end
   local frames
@@ -368,22 +369,71 @@ end
 
 -- }======
 
---- A connection on a handle that was accepted. Options: number; behaviour, its own; behaviour_of, a function of a path;
--- on_call, which is given the record of a new call.
-local function new(handle, options)
+-- {====== What the network calls ======
+
+function conn_methods:feed(bytes)
+  if not self.record.is_open then return end
+  if bytes ~= "" then return take_bytes(self, bytes) end
+  self.record.has_ended = true
+  self:close()
+end
+
+--- Takes bytes that are to be sent, `n` at most.
+function conn_methods:pending(n)
+  local list = {}
+  while n > 0 and self.last_sent < self.last_unsent do
+    local first = self.last_sent + 1
+    local bytes = self.unsent[first]
+    list[#list + 1] = bytes:sub(1, n)
+    self.unsent[first] = #bytes > n and bytes:sub(n + 1) or nil
+    if #bytes <= n then self.last_sent = first end
+    n = n - #list[#list]
+  end
+  local bytes = table.concat(list)
+  self.unsent_size = self.unsent_size - #bytes
+  return bytes
+end
+
+--- Whether it takes bytes, and whether it has ended.
+function conn_methods:state()
+  return true, not self.record.is_open and not self.is_reset and self.unsent_size == 0
+end
+
+--- When it is reset.
+function conn_methods:deadline()
+  if not self.is_reset or self.unsent_size > 0 then return nil end
+  self.reset_at = self.reset_at or keywatch.now() + 2 * self.owner.latency
+  return self.reset_at
+end
+
+function conn_methods:step()
+  self.owner.network:cut(function(link) return link.peer == self end)
+end
+
+-- }======
+
+--- A connection that was accepted. Options: number; owner, the imposter; behaviour, its own; behaviour_of, a function
+-- of a path.
+local function new(options)
   local self = setmetatable({
-    handle = handle,
     number = options.number,
-    record = { is_open = true, has_ended = false, failure = nil, text = nil, frames = {}, settings = {}, goaways = {},
-      pings = 0, pongs = 0 },
+    owner = options.owner,
+    record = { is_open = true, has_ended = false, text = nil, frames = {}, settings = {}, goaways = {}, pings = 0,
+      pongs = 0 },
     behaviour_of = options.behaviour_of,
-    on_call = options.on_call,
 
     answers_pings = true,
     answers_calls = true,
     acks_settings = true,
     gives_windows = true,
 
+    unsent = {},    -- bytes by numbers
+    last_sent = 0,
+    last_unsent = 0,
+    unsent_size = 0,
+    n_said = 0,     -- bytes
+    is_reset = false,
+    reset_at = nil,
     rest = "",      -- what came and is no whole frame
     has_magic = false,
     hpack = hpack.new(),
@@ -393,12 +443,7 @@ local function new(handle, options)
     initial_window = WINDOW,
   }, conn_mt)
   start_task(self, options.behaviour, self)
-  handle:read_start(function(err, bytes)
-    if bytes then return feed(self, bytes) end
-    self.record.has_ended, self.record.failure = true, err
-    self:close()
-  end)
   return self
 end
 
-return { new = new, turn = turn, signals = signals }
+return { new = new, turn = turn }

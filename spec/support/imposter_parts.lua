@@ -7,7 +7,6 @@ local core = require "keywatch.core"
 local h2 = require "spec.support.h2"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
-local load_text = rawget(_G, "loadstring") or load
 
 local TRICKLE_MS = 20 -- between two bytes of one who never comes to an end
 local AT_ONCE = 1000  -- frames of a flood in one write
@@ -15,13 +14,16 @@ local HEADER = { cluster_id = 1, member_id = 2, revision = 1, raft_term = 1 }
 
 local parts = {}
 
+local globals = _G -- of the texts that are made to behaviours
+
 --- A behaviour from what a spec says of it: Lua text, with stream, conn (the only one of the two where it is of a
--- connection), parts, core and h2 in it; or a list of a part's name and arguments.
-function parts.make(said)
+-- connection), parts, core and h2 in it; or a list of a part's name and arguments. `env`, if given, has the globals.
+function parts.make(said, env)
+  globals = env or globals
   if type(said) == "table" then
     return assert(parts[said[1]], "no such part")(unpack(said, 2))
   end
-  local chunk = assert(load_text("local stream, conn, parts, core, h2 = ... " .. said))
+  local chunk = assert(load("local stream, conn, parts, core, h2 = ... " .. said, "=behaviour", "t", globals))
   return function(it)
     if it.conn then return chunk(it, it.conn, parts, core, h2) end
     return chunk(nil, it, parts, core, h2)

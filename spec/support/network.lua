@@ -3,6 +3,7 @@
 
 local busted = require "busted"
 local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
 
 local dose = require "spec.support.dose"
 local haste = require "spec.support.haste"
@@ -21,6 +22,7 @@ local network = {
 }
 
 local clients, servers = {}, {}
+local world -- of virtual time, while one is open
 
 --- To be called before each test, and after it. The proxies of the test end with it, too, and so do the servers that it
 -- has started.
@@ -37,6 +39,21 @@ function network.finish()
     if one:is_running() then one:stop() end
   end
   servers = {}
+end
+
+--- For the block of tests that it is called in: each runs in a world of virtual time, which set(world), if given, is
+-- told of. It ends with its clients.
+function network.in_virtual_time(set)
+  busted.before_each(function()
+    world = testing.world()
+    if set then set(world) end
+  end)
+  busted.after_each(function()
+    for _, client in ipairs(clients) do client:close() end
+    clients = {}
+    world:close()
+    world = nil
+  end)
 end
 
 function network.connect(urls, options)
@@ -72,13 +89,16 @@ function network.through_each_door(name, fn)
   busted.it(name .. ", in a task", function() keywatch.run(fn) end)
 end
 
---- Runs fn, and returns what was written to stderr meanwhile.
+--- Runs fn, and returns what was written to stderr meanwhile; in virtual time, what would have been, without the times.
 function network.written_by(fn, ...)
-  local stderr, text = io.stderr, ""
+  local stderr, text, before = io.stderr, "", world and #world.log
   rawset(io, "stderr", { write = function(_, part) text = text .. part end })
   local ok, err = pcall(fn, ...)
   rawset(io, "stderr", stderr)
   if not ok then error(err, 0) end
+  for i = (before or math.huge) + 1, world and #world.log or 0 do
+    text = ("%s %s %s\n"):format(text, world.log[i].level, world.log[i].text)
+  end
   return text
 end
 

@@ -21,8 +21,7 @@ end
 
 -- What there is -----------------------------------------------------------------------------------------------------
 
---- How many connections of clients are open, and how many there ever were.
-function proxy_methods:connections() return self.remote:ask { "connections" } end
+--- How many connections of clients there ever were.
 function proxy_methods:accepted() return self.remote:ask { "accepted" } end
 
 --- How many bytes have passed, and how many are held.
@@ -53,14 +52,9 @@ function proxy_methods:cut(options)
   self.remote:ask { "cut", options.direction or "both", options.how or "close" }
 end
 
---- Resets each connection, also those to come, when n more bytes have passed in a direction; n = 0 is at once. Without
--- n no more. `how` may be "close"; or "swallow": the connection stays open, and nothing passes ever after. Bytes that
--- the receiver's kernel has no room for yet are lost with a reset.
-function proxy_methods:cut_after(n, direction, how)
-  self.remote:ask { "cut_after", n or false, direction or "both", how or "reset" }
-end
-
---- The same for the next connection alone.
+--- Resets the next connection when n bytes have passed in a direction; n = 0 is at once. Without n it does not. `how`
+-- may be "close"; or "swallow": the connection stays open, and nothing passes ever after. Bytes that the receiver's
+-- kernel has no room for yet are lost with a reset.
 function proxy_methods:cut_once(n, direction, how)
   self.remote:ask { "cut_once", n or false, direction or "both", how or "reset" }
 end
@@ -68,9 +62,6 @@ end
 --- Connections are refused, as if nobody listened, or no longer. Those that there are stay.
 function proxy_methods:refuse() self.remote:ask { "refuse" } end
 function proxy_methods:accept_again() self.remote:ask { "accept_again" } end
-
---- New connections go to another server.
-function proxy_methods:retarget(url) self.remote:ask { "retarget", url } end
 
 -- Bytes that come late, or never ------------------------------------------------------------------------------------
 
@@ -81,7 +72,7 @@ function proxy_methods:resume(direction) self.remote:ask { "resume", direction o
 --- Connections are accepted, and all that is said on them, or on old ones, is thrown away.
 function proxy_methods:blackhole() self.remote:ask { "blackhole" } end
 
---- Everything passes as it comes again: undoes blackhole, stall, delay, split, throttle and cut_after. A connection
+--- Everything passes as it comes again: undoes blackhole, stall, delay, split, throttle and cut_once. A connection
 -- that has lost something stays silent.
 function proxy_methods:restore() self.remote:ask { "restore" } end
 

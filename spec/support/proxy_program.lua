@@ -12,7 +12,7 @@ local HELD = 2 ^ 20   -- bytes that a lane holds, before who sends them has to w
 local PER_SECOND = 50 -- writes of what is throttled
 local BACKLOG = 511
 
-local rules = { to_server = {}, to_client = {} } -- { is_stalled, delay, split, rate, cut_after, is_once, how }
+local rules = { to_server = {}, to_client = {} } -- { is_stalled, delay, split, rate, cut_after (of the next one), how }
 local passed = { to_server = 0, to_client = 0 }  -- bytes ever
 local connections = {}                           -- a set
 local n_accepted = 0
@@ -53,7 +53,7 @@ end
 local function new_lane(direction, from, to)
   local rule = rules[direction]
   local left = rule.cut_after
-  if rule.is_once then rule.cut_after, rule.is_once = nil, nil end
+  rule.cut_after = nil
   return {
     direction = direction,
     rule = rule,
@@ -342,20 +342,9 @@ function handlers.cut(direction, how)
   return true
 end
 
-function handlers.cut_after(n, direction, how)
-  for _, one in ipairs(directions(direction)) do
-    rules[one].cut_after, rules[one].how, rules[one].is_once = n or nil, how, nil
-  end
-  each_lane(direction, function(lane)
-    lane.left, lane.how = n or nil, how
-    if n == 0 then cut_lane(lane) end
-  end)
-  return true
-end
-
 function handlers.cut_once(n, direction, how)
   for _, one in ipairs(directions(direction)) do
-    rules[one].cut_after, rules[one].how, rules[one].is_once = n or nil, how, n and true
+    rules[one].cut_after, rules[one].how = n or nil, how
   end
   return true
 end
@@ -385,16 +374,11 @@ end
 --- Those that were accepted in the dark and have said nothing are like new ones.
 function handlers.restore()
   is_black = false
-  for _, name in ipairs { "is_stalled", "delay", "split", "rate" } do set_rule("both", name, nil) end
-  handlers.cut_after(false, "both")
+  each_lane("both", function(lane) lane.left = nil end)
+  for _, name in ipairs { "is_stalled", "delay", "split", "rate", "cut_after" } do set_rule("both", name, nil) end
   for connection in pairs(connections) do
     if not (connection.is_lost or connection.is_dialed) then dial(connection) end
   end
-  return true
-end
-
-function handlers.retarget(url)
-  target = address_of(url)
   return true
 end
 

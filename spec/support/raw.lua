@@ -6,7 +6,6 @@
 local frame = require "spec.support.frame"
 local h2 = require "spec.support.h2"
 local process = require "spec.support.process"
-local tls_stream = require "spec.support.tls_stream"
 local uv = require "spec.support.luv"
 
 local POLL_MS = 10 -- between two looks at what no event tells of
@@ -117,7 +116,7 @@ end
 function raw.connect(port, options)
   options = options or {}
   local self = setmetatable({
-    handle = options.handle or tls_stream.client(uv.new_tcp()),
+    handle = options.handle or uv.new_tcp(),
     rest = "",          -- what came last and is no whole frame
     streams = {},       -- by their ids: { data, size, headers, has_ended, reset }
     counts = {},        -- of frames, by their kinds

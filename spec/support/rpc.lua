@@ -9,7 +9,6 @@ local core = require "keywatch.core"
 local luv = require "spec.support.luv"
 local socket = require "spec.support.socket"
 local stem = require "spec.support.stem"
-local tls_stream = require "spec.support.tls_stream"
 
 local SECONDS = 120 -- after which what is waited for is taken for something that never comes
 
@@ -26,7 +25,7 @@ end
 --- A client of a URL.
 local function connect(url)
   local host, port = url:match("^https?://([%d.]+):(%d+)$")
-  return new { socket = socket.connect({ host = host, port = tonumber(port) }, tls_stream.client) }
+  return new { socket = socket.connect { host = host, port = tonumber(port) } }
 end
 
 --- A client of a server of this process. `sent` is how many bytes have gone to it.

@@ -7,11 +7,10 @@ local SECONDS = 120 -- after which what is waited for is taken for something tha
 local socket_methods = {}
 local socket_mt = { __index = socket_methods }
 
---- A client of an address, as listener:address() gives it. `received` is what has come. `wrap`, if given, makes of the
--- handle what is read and written.
-local function connect(address, wrap)
+--- A client of an address, as listener:address() gives it. `received` is what has come.
+local function connect(address)
   local self = setmetatable({
-    handle = address.path and luv.new_pipe(false) or (wrap and wrap(luv.new_tcp()) or luv.new_tcp()),
+    handle = address.path and luv.new_pipe(false) or luv.new_tcp(),
     received = "",
     is_connected = false,
     has_ended = false, -- the other side has closed
