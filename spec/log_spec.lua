@@ -8,18 +8,25 @@ local testing = require "keywatch.testing"
 
 local within = require "spec.support.within"
 
-describe("the log", function()
-  local written, stderr
+local written -- to stderr
+
+--- For the block of tests that it is called in: what they write to stderr is in `written`.
+local function with_stderr()
+  local stderr
 
   before_each(function()
     written, stderr = "", io.stderr
-    rawset(io, "stderr", { write = function(_, text) written = written .. text end })
+    rawset(io, "stderr", { write = function(_, ...) written = written .. table.concat { ... } end })
   end)
 
   after_each(function()
     rawset(io, "stderr", stderr)
-    log.set_level("info")
+    keywatch.log { level = "info", handler = false }
   end)
+end
+
+describe("the log", function()
+  with_stderr()
 
   local STAMP = "^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%dZ "
 
@@ -74,17 +81,10 @@ describe("the log", function()
 end)
 
 describe("the handler of keywatch.log", function()
-  local written, stderr, lines
+  local lines
 
-  before_each(function()
-    written, stderr, lines = "", io.stderr, {}
-    rawset(io, "stderr", { write = function(_, ...) written = written .. table.concat { ... } end })
-  end)
-
-  after_each(function()
-    rawset(io, "stderr", stderr)
-    keywatch.log { level = "info", handler = false }
-  end)
+  with_stderr()
+  before_each(function() lines = {} end)
 
   local function keep(level, text, fields) lines[#lines + 1] = { level, text, fields } end
 
@@ -309,40 +309,41 @@ describe("a stack overflow", function()
 end)
 
 describe("middleware", function()
-  it("whose `after` is cancelled is not logged, and the others are called", function()
-    local lines, calls, store = {}, {}, keywatch.open()
-    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0", on_log = function(_, text)
+  local lines, store, server, client
+
+  before_each(function()
+    lines, store = {}, keywatch.open()
+    server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0", on_log = function(_, text)
       lines[#lines + 1] = text
     end })
-    server:use { after = function()
-      calls[#calls + 1] = "waits"
-      keywatch.sleep(1000)
-    end }
-    server:use { after = function() calls[#calls + 1] = "is called" end }
-    local client = keywatch.connect(server:addresses()[1])
-    keywatch.run(function()
-      client:get("a")
-      while not calls[1] do keywatch.sleep(0) end
-    end)
-    assert.same({ { "waits", "is called" }, {} }, { calls, lines })
+    client = keywatch.connect(server:addresses()[1])
+  end)
+
+  after_each(function()
     client:close()
     server:close()
     store:close()
   end)
 
+  it("whose `after` is cancelled is not logged, and the others are called", function()
+    local calls = {}
+    server:use { after = function()
+      calls[#calls + 1] = "waits"
+      keywatch.sleep(1000)
+    end }
+    server:use { after = function() calls[#calls + 1] = "is called" end }
+    keywatch.run(function()
+      client:get("a")
+      while not calls[1] do keywatch.sleep(0) end
+    end)
+    assert.same({ { "waits", "is called" }, {} }, { calls, lines })
+  end)
+
   it("whose `after` overflows the stack is logged as that", function()
-    local lines, store = {}, keywatch.open()
-    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0", on_log = function(_, text)
-      lines[#lines + 1] = text
-    end })
     local function over() return 1 + over() end
     server:use { after = over }
-    local client = keywatch.connect(server:addresses()[1])
     client:get("a")
     while not lines[1] do keywatch.sleep(0) end
     assert.matches("^after /etcdserverpb.KV/Range: .*stack overflow", lines[1])
-    client:close()
-    server:close()
-    store:close()
   end)
 end)

@@ -1,7 +1,8 @@
 --- A client and a namespace have the face of a store: the specs of stores and of their watches hold for clients of
 -- keywatch and of etcd, and for namespaces.
 --
--- They are run as they are, with these where they open stores, but for what spec/client/differences.lua lists.
+-- They are run as they are, with these where they open stores, but for what spec/client/differences.lua lists. Clients
+-- in virtual time have the face of a store in simulations (spec/simulation), whose judge compares all answers.
 
 local getfenv = require("busted.compatibility").getfenv
 
@@ -25,7 +26,6 @@ end
 for _, file in ipairs(FILES) do
   specs_of(faces.keywatch, file, "#slow")
   specs_of(faces.namespace, file, "#slow")
-  specs_of(faces.testing, file, "#slow #plain") -- there is no TLS in virtual time
 end
 
 describe("etcd #once", function()

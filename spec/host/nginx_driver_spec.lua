@@ -334,28 +334,8 @@ describe("in workers of nginx #once #peer", function()
     assert.is_nil(stage:log():find("below", 1, true))
   end)
 
-  it("tasks of a worker run on, reloads lose nothing, and errors come to error.log as text", function()
-    local stage = nginx_stage.start_with_server {
-      init = CONNECT,
-      init_worker = [[
-        seen = {}
-        keywatch.spawn(function()
-          local watch = assert(client:watch("n", { initial = true }))
-          for event in watch:events() do
-            if event.type == "put" then seen[#seen + 1] = event.value end
-          end
-        end)
-      ]],
-    }
-    stage:ask(stage:workers()[1], "client:put('n', '1')")
-    stage:await_each("return seen[#seen] == '1'")
-    for i = 2, 4 do
-      stage:reload()
-      stage:await_each(("return seen[#seen] == '%d'"):format(i - 1))
-      stage:ask(stage:workers()[1], ("client:put('n', '%d')"):format(i))
-      stage:await_each(("return seen[#seen] == '%d'"):format(i))
-    end
-    assert.equal("", stage:troubles())
+  it("errors of tasks come to error.log as text", function()
+    local stage = nginx_stage.start_with_server { init = CONNECT }
     stage:ask(stage:workers()[1], [[
       keywatch.spawn(function() error(select(2, client:get("x", { revision = 1e6 })), 0) end)
     ]])
@@ -406,40 +386,6 @@ describe("in workers of nginx #once #peer", function()
     assert.not_equal(second, await_done("wish/d", "4"))
     assert.equal("", stage:troubles("exited on signal 9"))
     assert.equal(0, stage:quit())
-  end)
-
-  it("many requests share one connection", function()
-    local stage, url = nginx_stage.start_with_server {
-      init_worker = CONNECT,
-      server = [[location = /get { content_by_lua_block { ngx.say(client:get("a").value) } }]],
-    }
-    stage:ask(stage:workers()[1], "client:put('a', 'b')")
-    local load = stage:load("/get", 32)
-    stage:await_each("return client:put('x', '1') ~= nil")
-    for _ = 1, 100 do assert.equal("b\n", stage:get("/get").body) end
-    for _, pid in ipairs(stage:workers()) do assert.equal(1, proc.connections(pid, tonumber(url:match("%d+$")))) end
-    local found = load:finish()
-    assert(found.requests > 0)
-    assert.equal(0, found.bad + found.broken)
-    assert.equal("", stage:troubles())
-  end)
-
-  it("a server that goes away and comes back is found again", function()
-    local path = directory.new() .. "/socket"
-    local server = nginx_stage.serve("unix:" .. path)
-    local stage = nginx_stage.start {
-      words = { url = "unix:" .. path }, init = [[keywatch = require "keywatch"]], init_worker = CONNECT,
-    }
-    assert.same({ true, true }, stage:ask_each("return client:put('a', '1') ~= nil"))
-    server:signal("sigkill")
-    server:wait()
-    assert.same({ "unavailable", "unavailable" }, stage:ask_each([[
-      local _, err = client:put("a", "1", { timeout = 0.05 })
-      return err.code
-    ]]))
-    nginx_stage.serve("unix:" .. path)
-    assert.same({ true, true }, stage:ask_each("return client:put('a', '1', { timeout = 60 }) ~= nil"))
-    assert.equal("", stage:troubles("connect%(%) to unix:.* failed")) -- nginx tells of that itself, whatever it is told
   end)
 
   it("names are looked up by the resolver of nginx, and the error says so where there is none", function()

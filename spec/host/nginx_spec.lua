@@ -1,4 +1,4 @@
---- Inside of nginx with its Lua module: before it serves, and where it serves.
+--- Inside of nginx with its Lua module, before it serves.
 
 local nginx_stage = require "spec.support.nginx_stage"
 
@@ -34,27 +34,6 @@ describe("in nginx #once #peer", function()
       assert.equal(phase .. " 1 true true\nfalse " .. NOT_HERE .. "\n", said, errors)
     end)
   end
-
-  local TRY = [[
-    local function wait() local kv = client:get("a") return kv end
-    say(ngx.get_phase(), pcall(wait))
-    say(pcall(coroutine.wrap(function() return pcall(wait) end)))
-    say(keywatch.spawn(wait):join())
-  ]]
-  local PARKED = "%s true nil\ntrue true nil\ntrue nil\n"
-
-  it("a wait for an answer parks the handler where nginx serves", function()
-    local said, errors = run { init_worker = SERVE, content = TRY }
-    assert.equal(PARKED:format("content"), said, errors)
-  end)
-
-  it("and in timers", function()
-    local said, errors = run {
-      init_worker = SERVE .. "ngx.timer.at(0, function()\n" .. TRY .. "\nhas_tried = true\nend)",
-      content = "while not has_tried do ngx.sleep(0.001) end",
-    }
-    assert.equal(PARKED:format("timer"), said, errors)
-  end)
 
   it("a server without a thread is refused, since nothing would serve", function()
     local try = "say(pcall(keywatch.serve, { store = keywatch.open(), listen = 'http://127.0.0.1:0' }))\n"

@@ -208,52 +208,34 @@ describe("in virtual time, a step", function()
 end)
 
 describe("a task that was spawned, and that nothing ever ran", function()
-  it("is told of at the end of the program", function()
-    local text = "keywatch: %s: keywatch.run turns the loop that runs tasks\n"
-    assert.same({ 0, text:format("a task was spawned and has never run") }, { program.run([[
-      local keywatch = require "keywatch"
-      keywatch.spawn(function() end)
-    ]]) })
-    assert.same({ 0, text:format("3 tasks were spawned and have never run") }, { program.run([[
-      local keywatch = require "keywatch"
-      for _ = 1, 3 do keywatch.spawn(function() end) end
-    ]]) })
-  end)
+  local SPAWN = "local keywatch = require 'keywatch' keywatch.spawn(function() end)\n"
 
-  it("is told which loop would have run it", function()
-    local text = "keywatch: a task was spawned and has never run: %s\n"
-    local SPAWN = "local keywatch = require 'keywatch' keywatch.spawn(function() end) "
-    assert.same({ 0, text:format("uv.run turns luv's loop, which runs tasks") },
-      { program.run("require 'luv' " .. SPAWN) })
-    assert.same({ 0, text:format("luv's loop runs only tasks that are spawned after luv was loaded") },
-      { program.run(SPAWN .. "require('luv').run()") })
-  end)
-
-  it("is not told of if the program ends in a task", function()
-    assert.same({ 0, "" }, { program.run [[
-      local keywatch = require "keywatch"
-      keywatch.spawn(function() end)
-      keywatch.run(function()
-        keywatch.spawn(function() end)
-        os.exit(0, true)
-      end)
-    ]] })
-  end)
-
-  it("is not told of if a task has spawned it, as those of servers do", function()
-    assert.same({ 0, "" }, { program.run [[
+  for name, case in pairs {
+    ["is told of at the end of the program"] = { SPAWN,
+      "a task was spawned and has never run: keywatch.run turns the loop that runs tasks" },
+    ["is counted with others"] = { SPAWN .. "for _ = 1, 2 do keywatch.spawn(function() end) end",
+      "3 tasks were spawned and have never run: keywatch.run turns the loop that runs tasks" },
+    ["is told that luv's loop would have run it"] = { "require 'luv' " .. SPAWN,
+      "a task was spawned and has never run: uv.run turns luv's loop, which runs tasks" },
+    ["is told that it was spawned before luv was loaded"] = { SPAWN .. "require('luv').run()",
+      "a task was spawned and has never run: luv's loop runs only tasks that are spawned after luv was loaded" },
+    ["is not told of if the program ends in a task"] = {
+      SPAWN .. "keywatch.run(function() keywatch.spawn(function() end) os.exit(0, true) end)",
+    },
+    ["is not told of if a task has spawned it, as those of servers do"] = { [[
       local keywatch = require "keywatch"
       keywatch.spawn(function() keywatch.spawn(function() end) end)
       keywatch.sleep(0)
-    ]] })
-  end)
-
-  it("is not told of if it was cancelled, or has begun", function()
-    assert.same({ 0, "" }, { program.run [[
+    ]] },
+    ["is not told of if it was cancelled, or has begun"] = { [[
       local keywatch = require "keywatch"
       keywatch.spawn(function() end):cancel()
       keywatch.spawn(function() keywatch.sleep(1000) end)
       keywatch.sleep(0)
-    ]] })
-  end)
+    ]] },
+  } do
+    it(name, function()
+      assert.same({ 0, case[2] and ("keywatch: %s\n"):format(case[2]) or "" }, { program.run(case[1]) })
+    end)
+  end
 end)

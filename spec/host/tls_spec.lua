@@ -77,15 +77,6 @@ describe("TLS", function()
     ]])
   end)
 
-  it("works in luv's loop with the server in a thread", function()
-    expect("2 100000 100000\n", [[
-      local uv = require "luv"
-      local server, client = serve { thread = true }
-      keywatch.spawn(function() print(work(client)) end)
-      uv.run()
-    ]])
-  end)
-
   it("works in a loop of the program's", function()
     expect("2 100000 100000\n", [[
       local cqueues = require "cqueues"
