@@ -292,40 +292,19 @@ local withheld = {
 -- }======
 
 -- {====== Watches ======
--- These are settled where watches are compared, and stand here for their reasons.
-
-local watches = {
-  batches = {
-    what = "how many revisions a response has, and which is in its header, is a matter of time; that a revision is in"
-      .. " one response, or in fragments of one, is not",
-    right = "both",
-  },
-  compacted_revision = {
-    what = "a watch that starts at the revision of the compaction sees no tombstone of that revision before 3.4.34 and"
-      .. " 3.5.16; and what it sees of a key that was written twice in it depends on how far the compaction has come:"
-      .. " keywatch shows all of it",
-    right = "keywatch",
-  },
-  negative_start = {
-    what = "a watch that starts at a negative revision is refused since 3.4.38 and 3.5.24",
-    right = "keywatch",
-  },
-  progress = {
-    what = "3.4.23 answers a request for progress before events that it covers: no client trusts it, and sync is"
-      .. " unsupported",
-    right = "keywatch",
-  },
-  progress_of_no_watch = {
-    what = "a request for progress on a call without a watch, or with a watch that begins after the next revision, is"
-      .. " answered before 3.4.31 and 3.5.13, in the latter case before 3.4.38 and 3.5.22",
-    right = "keywatch",
-  },
-  progress_before_start = {
-    what = "since 3.4.38 and 3.5.22 a watch that begins at the next revision gets no progress before the next write;"
-      .. " keywatch sends it, as older servers do: it is true, and Kubernetes starts its watches so",
-    right = "keywatch",
-  },
-}
+-- These are settled where watches are compared, and stand here for their reasons. keywatch has them right.
+--
+-- - How many revisions a response has, and which is in its header, is a matter of time (both are right); that one
+--   revision is in one response, or in fragments of one, is not.
+-- - A watch that starts at the revision of the compaction sees no tombstone of that revision before 3.4.34 and 3.5.16;
+--   and what it sees of a key that was written twice in it depends on how far the compaction has come: keywatch shows
+--   all of it.
+-- - A watch that starts at a negative revision is refused since 3.4.38 and 3.5.24.
+-- - 3.4.23 answers a request for progress before events that it covers: no client trusts it, and sync is unsupported.
+-- - A request for progress on a call without a watch, or with a watch that begins after the next revision, is answered
+--   before 3.4.31 and 3.5.13, in the latter case before 3.4.38 and 3.5.22.
+-- - Since 3.4.38 and 3.5.22 a watch that begins at the next revision gets no progress before the next write; keywatch
+--   sends it, as older servers do: it is true, and Kubernetes starts its watches so.
 
 -- }======
 
@@ -353,26 +332,19 @@ local function settle_errors(errors)
   for _, entry in ipairs(errors_list) do entry.settle(errors) end
 end
 
---- Whether an error of etcd is known where keywatch has none.
-local function is_refused(asked, err, world)
-  for _, entry in ipairs(refused) do
-    if entry.applies(described(asked), err, world) then return true end
+--- Whether an entry of a list applies to a request and an error.
+local function applies(list, asked, err, world)
+  local description = described(asked)
+  for _, entry in ipairs(list) do
+    if entry.applies(description, err, world) then return true end
   end
   return false
 end
+
+--- Whether an error of etcd is known where keywatch has none.
+local function is_refused(...) return applies(refused, ...) end
 
 --- Whether a request that keywatch has refused is not to be made of etcd.
-local function is_withheld(asked, err, world)
-  for _, entry in ipairs(withheld) do
-    if entry.applies(described(asked), err, world) then return true end
-  end
-  return false
-end
+local function is_withheld(...) return applies(withheld, ...) end
 
-return {
-  settle = settle,
-  settle_errors = settle_errors,
-  is_refused = is_refused,
-  is_withheld = is_withheld,
-  watches = watches,
-}
+return { settle = settle, settle_errors = settle_errors, is_refused = is_refused, is_withheld = is_withheld }
