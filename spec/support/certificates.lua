@@ -115,8 +115,6 @@ function certificates.paths(name)
 end
 
 --- The text of a file of the directory.
-function certificates.text(name)
-  return files.read(certificates.directory() .. "/" .. name)
-end
+function certificates.text(name) return files.read(certificates.directory() .. "/" .. name) end
 
 return certificates

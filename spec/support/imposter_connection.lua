@@ -84,13 +84,9 @@ function conn_methods:raw(bytes)
 end
 
 --- By their names, as of h2.settings.
-function conn_methods:settings(values)
-  self:raw(h2.settings(values or {}))
-end
+function conn_methods:settings(values) self:raw(h2.settings(values or {})) end
 
-function conn_methods:ping(payload)
-  self:raw(h2.ping(payload))
-end
+function conn_methods:ping(payload) self:raw(h2.ping(payload)) end
 
 --- The last stream is the last that there may be, unless it is given.
 function conn_methods:goaway(code, last, text)
@@ -103,9 +99,7 @@ function conn_methods:close(how)
 end
 
 --- Waits until something is so.
-function conn_methods.wait(_, is_so)
-  coroutine.yield(is_so)
-end
+function conn_methods.wait(_, is_so) coroutine.yield(is_so) end
 
 function conn_methods.sleep(_, ms)
   local at = keywatch.now() + ms / 1000
@@ -162,9 +156,7 @@ end
 local HEADERS = { [":status"] = "200", ["content-type"] = "application/grpc" }
 
 --- Those of an answer, and what changes them.
-function stream_methods:headers(lines, ends)
-  send_block(self, list_of(lines, HEADERS), ends)
-end
+function stream_methods:headers(lines, ends) send_block(self, list_of(lines, HEADERS), ends) end
 
 --- At the end; if nothing was said before, with the headers in one block.
 function stream_methods:trailers(lines)
@@ -183,9 +175,7 @@ function stream_methods:reset(code)
   self.conn:raw(h2.frame("reset", 0, self.id, h2.pack(code_of(code or "cancel"), 4)))
 end
 
-local function room(self)
-  return math.min(self.window, self.conn.window, FRAME)
-end
+local function room(self) return math.min(self.window, self.conn.window, FRAME) end
 
 --- Waits for the client's windows, as a server that is in order does.
 function stream_methods:data(bytes, ends)
@@ -250,9 +240,7 @@ end
 
 -- {====== What a connection hears ======
 
-local function has(flags, flag)
-  return math.floor(flags / h2.flags[flag]) % 2 == 1
-end
+local function has(flags, flag) return math.floor(flags / h2.flags[flag]) % 2 == 1 end
 
 --- What is in a frame beside padding and priority.
 local function content(frame)
@@ -406,9 +394,7 @@ function conn_methods:deadline()
   return self.reset_at
 end
 
-function conn_methods:step()
-  self.owner.network:cut(function(link) return link.peer == self end)
-end
+function conn_methods:step() self.owner.network:cut(function(link) return link.peer == self end) end
 
 -- }======
 

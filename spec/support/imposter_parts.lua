@@ -51,14 +51,10 @@ function parts.in_turn(...)
   end
 end
 
-local function conn_of(stream)
-  return stream.conn or stream
-end
+local function conn_of(stream) return stream.conn or stream end
 
 --- Ends the connection; `how` as of conn:close.
-function parts.close(how)
-  return function(stream) conn_of(stream):close(how) end
-end
+function parts.close(how) return function(stream) conn_of(stream):close(how) end end
 
 --- GOAWAY. `last` is a stream's id, or "below" for that before the call's, or "this"; a graceful one without it.
 function parts.goaway(code, last, text)
@@ -78,9 +74,7 @@ end
 -- {====== Of connections ======
 
 --- What a server says first.
-function parts.settings(values)
-  return function(conn) conn:settings(values) end
-end
+function parts.settings(values) return function(conn) conn:settings(values) end end
 
 --- Hears all, and says nothing of its own.
 function parts.mute()
@@ -132,9 +126,7 @@ function parts.messages(list, code, text)
   end
 end
 
-function parts.reply(message)
-  return parts.messages { message }
-end
+function parts.reply(message) return parts.messages { message } end
 
 --- A status and nothing else, in one block.
 function parts.status(code, text)
@@ -221,9 +213,7 @@ end
 -- {====== Of calls that do not end ======
 
 --- Takes all, and never answers.
-function parts.silent()
-  return function() end
-end
+function parts.silent() return function() end end
 
 --- The first bytes of a message of so many, 2 GiB - 1 unless they are given, and then one now and again.
 function parts.endless(size)

@@ -26,9 +26,7 @@ local world -- of virtual time, while one is open
 
 --- To be called before each test, and after it. The proxies of the test end with it, too, and so do the servers that it
 -- has started.
-function network.begin()
-  haste.begin()
-end
+function network.begin() haste.begin() end
 
 function network.finish()
   for _, client in ipairs(clients) do client:close() end

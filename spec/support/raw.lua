@@ -156,9 +156,7 @@ function client:read()
   end)
 end
 
-function client:stop_reading()
-  self.handle:read_stop()
-end
+function client:stop_reading() self.handle:read_stop() end
 
 --- Whoever meets a reset first is told of it, and no other: a write that does leaves an end in order to the read.
 function client:send(bytes)
@@ -169,9 +167,7 @@ function client:send(bytes)
 end
 
 --- A FIN: it sends no more.
-function client:finish()
-  self.handle:shutdown()
-end
+function client:finish() self.handle:shutdown() end
 
 function client:close()
   if not self.handle:is_closing() then self.handle:close() end
@@ -214,9 +210,7 @@ function client:has_ended_stream(id)
 end
 
 --- All that came on a stream.
-function client:body(id)
-  return table.concat(self.streams[id].data)
-end
+function client:body(id) return table.concat(self.streams[id].data) end
 
 --- A unary call to its end. Returns the message that came, without its prefix, or nil and the last header block.
 function client:call(path, message)
@@ -249,9 +243,7 @@ function witness:ask()
   assert(found and found:find(value, 1, true), "the get of a witness has failed")
 end
 
-function witness:close()
-  self.client:close()
-end
+function witness:close() self.client:close() end
 
 -- }======
 

@@ -114,13 +114,9 @@ function client_methods:call(path, metadata)
   return call
 end
 
-function client_methods:send(call, bytes)
-  self.core:send(call.number, bytes)
-end
+function client_methods:send(call, bytes) self.core:send(call.number, bytes) end
 
-function client_methods:half_close(call)
-  self.core:half_close(call.number)
-end
+function client_methods:half_close(call) self.core:half_close(call.number) end
 
 --- The call gets no status.
 function client_methods:cancel(call)

@@ -36,23 +36,15 @@ function socket_methods:read()
   end)
 end
 
-function socket_methods:pause()
-  self.handle:read_stop()
-end
+function socket_methods:pause() self.handle:read_stop() end
 
-function socket_methods:write(bytes)
-  self.handle:write(bytes)
-end
+function socket_methods:write(bytes) self.handle:write(bytes) end
 
 --- Writes no more, and goes on reading.
-function socket_methods:shutdown()
-  self.handle:shutdown()
-end
+function socket_methods:shutdown() self.handle:shutdown() end
 
 --- The other side meets an error, not an end.
-function socket_methods:reset()
-  self.handle:close_reset()
-end
+function socket_methods:reset() self.handle:close_reset() end
 
 function socket_methods:close()
   if not self.handle:is_closing() then self.handle:close() end
