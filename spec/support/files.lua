@@ -1,5 +1,7 @@
 --- Files, read and written whole.
 
+local shell = require "spec.support.shell"
+
 local files = {}
 
 --- Returns the bytes of a file.
@@ -16,6 +18,25 @@ function files.write(path, bytes)
   one:write(bytes)
   one:close()
   return path
+end
+
+--- Puts other bytes where these are in a file that may be in use, everywhere; it must have them.
+function files.overwrite(path, these, others)
+  local bytes, file, from, n = files.read(path), assert(io.open(path, "r+b")), 1, 0
+  for at in function() return bytes:find(these, from, true) end do
+    file:seek("set", at - 1)
+    file:write(others)
+    from, n = at + #these, n + 1
+  end
+  file:close()
+  assert(n > 0, "the file does not have these bytes")
+end
+
+--- Compiles C text to a shared object in a directory. Returns its path.
+function files.compile(directory, name, text)
+  local source, object = files.write(("%s/%s.c"):format(directory, name), text), ("%s/%s.so"):format(directory, name)
+  shell.must(("cc -shared -fPIC -o %s %s"):format(object, source))
+  return object
 end
 
 return files

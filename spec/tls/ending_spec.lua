@@ -4,6 +4,7 @@
 local tls = require "keywatch.tls"
 
 local certificates = require "spec.support.certificates"
+local files = require "spec.support.files"
 local luv = require "spec.support.luv"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
@@ -33,10 +34,7 @@ describe("a program with a server in a thread that speaks TLS", function()
 
   setup(function()
     scratch = shell.must("mktemp -d")
-    local file = assert(io.open(scratch .. "/late.c", "w"))
-    file:write(LATE)
-    file:close()
-    shell.must(("cc -shared -fPIC -o %s/late.so %s/late.c"):format(scratch, scratch))
+    files.compile(scratch, "late", LATE)
     local channel = assert(tls.client { verify = false }:connect("localhost"))
     channel:step()
     hello = channel:pending()
@@ -65,19 +63,12 @@ describe("a program with a server in a thread that speaks TLS", function()
     return count
   end
 
-  local function write(text)
-    local path = scratch .. "/program.lua"
-    local file = assert(io.open(path, "w"))
-    file:write(SERVE:format(certificates.paths("server")) .. text)
-    file:close()
-    return path
-  end
-
   --- Runs a program that ends, by itself or by a signal, in the middle of handshakes. Returns its exit status, and what
   -- it wrote to stderr, without what is said of the clients, which cut their connections.
   local function run(text, signal)
     is_over = false
-    local one = process.start({ vm.interpreter, write(text) }, { env = vm.environment({}, scratch .. "/late.so") })
+    local path = files.write(scratch .. "/program.lua", SERVE:format(certificates.paths("server")) .. text)
+    local one = process.start({ vm.interpreter, path }, { env = vm.environment({}, scratch .. "/late.so") })
     local count = hammer(tonumber(one:expect("https://127.0.0.1:(%d+)\n")))
     assert(process.turn_until(function() return count.n > 20 end))
     if signal then one:signal(signal) else one:write("\n") end

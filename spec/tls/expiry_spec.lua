@@ -1,6 +1,7 @@
 --- Certificates that expire, and keys of tickets that grow old, between two connections: a process whose clock jumps.
 
 local certificates = require "spec.support.certificates"
+local files = require "spec.support.files"
 local shell = require "spec.support.shell"
 
 -- luaopen_clock moves the clock, by more than the certificate `brief` is valid, and less than a session is; and back.
@@ -51,18 +52,13 @@ describe("time goes by #once, and", function()
 
   setup(function()
     scratch = shell.must("mktemp -d")
-    local file = assert(io.open(scratch .. "/clock.c", "w"))
-    file:write(CLOCK)
-    file:close()
-    shell.must(("cc -shared -fPIC -o %s/clock.so %s/clock.c"):format(scratch, scratch))
+    files.compile(scratch, "clock", CLOCK)
   end)
 
   teardown(function() shell.must("rm -rf " .. scratch) end)
 
   local function expect(line, trial)
-    local file = assert(io.open(scratch .. "/main.lua", "w"))
-    file:write((PROGRAM:gsub("%%s", trial)))
-    file:close()
+    files.write(scratch .. "/main.lua", (PROGRAM:gsub("%%s", trial)))
     local printed = shell.must(([[LUA_PATH="$PWD/build/lua5.4/share/lua/5.4/?.lua" \
       LUA_CPATH="$PWD/build/lua5.4/lib/lua/5.4/?.so" LD_PRELOAD=%s/clock.so lua5.4 %s/main.lua %s]])
       :format(scratch, scratch, certificates.directory()))

@@ -3,10 +3,7 @@
 local tls = require "keywatch.tls"
 
 local certificates = require "spec.support.certificates"
-local dose = require "spec.support.dose"
 local pair = require "spec.support.tls_pair"
-
-local STRIDE = dose.stride(37, 3) -- bytes between the places where a flight is split
 
 local SUITE = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
 
@@ -169,28 +166,6 @@ describe("a handshake", function()
     end)
   end
 
-  it("goes on wherever a flight is split in two", function()
-    local at, len = 1, 0
-    repeat
-      local client, server = client_context:connect("localhost"), server_context:accept()
-      client:step()
-      local flight = client:pending()
-      for _, piece in ipairs { flight:sub(1, at), flight:sub(at + 1) } do
-        if piece ~= "" then server:feed(piece) end
-        pair.work(server)
-      end
-      flight = server:pending()
-      len = math.max(len, #flight)
-      for _, piece in ipairs { flight:sub(1, at), flight:sub(at + 1) } do
-        if piece ~= "" then client:feed(piece) end
-        pair.work(client)
-      end
-      pair.pump(client, server)
-      expect_open(client, server)
-      at = at + STRIDE
-    until at > len
-  end)
-
   it("is made in steps: bytes that are fed are queued, and cost nothing before a step", function()
     local client, server = client_context:connect("localhost"), server_context:accept()
     assert.is_true(client:state().has_work)
@@ -292,12 +267,7 @@ describe("resumption", function()
 end)
 
 describe("an option", function()
-  local function expect_refused(make, options, words)
-    local context, text, kind = make(options)
-    assert.is_nil(context)
-    assert.equal("option", kind)
-    assert.matches(words, text)
-  end
+  local function expect_refused(make, options, words) pair.expect_refused(words, make(options)) end
 
   it("that has no sense is told", function()
     expect_refused(tls.server, {}, "a server needs the options cert and key")

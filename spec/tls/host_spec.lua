@@ -1,5 +1,6 @@
 --- Beside a host that has OpenSSL, too.
 
+local files = require "spec.support.files"
 local shell = require "spec.support.shell"
 
 local LUA_PATH = 'LUA_PATH="$PWD/build/lua5.4/share/lua/5.4/?.lua" LUA_CPATH="$PWD/build/lua5.4/lib/lua/5.4/?.so"'
@@ -13,15 +14,8 @@ describe("a host #once", function()
 
   --- Runs Lua text in a process with a preloaded object that was made of C text.
   local function run(c, lua)
-    local function write(name, text)
-      local file = assert(io.open(scratch .. "/" .. name, "w"))
-      file:write(text)
-      file:close()
-    end
-    write("host.c", c)
-    write("main.lua", lua)
-    shell.must(("cc -shared -fPIC -o %s/host.so %s/host.c"):format(scratch, scratch))
-    return shell.must(("%s LD_PRELOAD=%s/host.so lua5.4 %s/main.lua"):format(LUA_PATH, scratch, scratch))
+    local object, main = files.compile(scratch, "host", c), files.write(scratch .. "/main.lua", lua)
+    return shell.must(("%s LD_PRELOAD=%s lua5.4 %s"):format(LUA_PATH, object, main))
   end
 
   for _, name in ipairs { "SSL_new", "ERR_clear_error", "EVP_PKEY_free" } do
@@ -46,11 +40,9 @@ describe("a host #once", function()
   end)
 
   it("whose own settings of OpenSSL are broken does not disturb us", function()
-    local config = scratch .. "/openssl.cnf"
-    local file = assert(io.open(config, "w"))
-    file:write("openssl_conf = all\n[all]\nproviders = some\nssl_conf = ssl\n[some]\nnull = none\n[none]\n",
-      "activate = 1\n[ssl]\nsystem_default = own\n[own]\nMinProtocol = TLSv1.3\nMaxProtocol = TLSv1.3\n")
-    file:close()
+    local config = files.write(scratch .. "/openssl.cnf", "openssl_conf = all\n[all]\nproviders = some\n"
+      .. "ssl_conf = ssl\n[some]\nnull = none\n[none]\nactivate = 1\n[ssl]\nsystem_default = own\n[own]\n"
+      .. "MinProtocol = TLSv1.3\nMaxProtocol = TLSv1.3\n")
     local printed = shell.must(([[%s OPENSSL_CONF=%s lua5.4 -e '
       package.path = package.path .. ";./?.lua"
       local tls = require "keywatch.tls"

@@ -7,6 +7,7 @@ local keywatch = require "keywatch"
 local tls = require "keywatch.tls"
 
 local certificates = require "spec.support.certificates"
+local files = require "spec.support.files"
 local pair = require "spec.support.tls_pair"
 local resident = require "spec.support.resident"
 local shell = require "spec.support.shell"
@@ -92,10 +93,8 @@ describe("TLS that is used for long #once", function()
     local scratch = shell.must("mktemp -d")
     local function replace(name)
       for _, kind in ipairs { "pem", "key" } do
-        local file = assert(io.open(scratch .. "/new", "w"))
-        file:write(certificates.text(name .. "." .. kind))
-        file:close()
-        assert(os.rename(scratch .. "/new", scratch .. "/server." .. kind))
+        local path = files.write(scratch .. "/new", certificates.text(name .. "." .. kind))
+        assert(os.rename(path, scratch .. "/server." .. kind))
       end
     end
     replace "server"

@@ -3,6 +3,7 @@
 local tls = require "keywatch.tls"
 
 local certificates = require "spec.support.certificates"
+local files = require "spec.support.files"
 local pair = require "spec.support.tls_pair"
 
 local probe = tls.probe
@@ -104,11 +105,7 @@ describe("memory", function()
 
   it("may run out while files are read again: they are, once there is memory #starved", function()
     local path = os.tmpname()
-    local function write(name)
-      local file = assert(io.open(path, "w"))
-      file:write(certificates.text(name))
-      file:close()
-    end
+    local function write(name) files.write(path, certificates.text(name)) end
     write("crl.pem")
     local server_context = assert(tls.server { cert = options.cert, key = options.key, ca = options.ca, crl = path })
     local failures = 0

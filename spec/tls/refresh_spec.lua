@@ -3,6 +3,7 @@
 local tls = require "keywatch.tls"
 
 local certificates = require "spec.support.certificates"
+local files = require "spec.support.files"
 local pair = require "spec.support.tls_pair"
 local shell = require "spec.support.shell"
 
@@ -14,16 +15,19 @@ describe("files that change", function()
   after_each(function() shell.must("rm -rf " .. scratch) end)
 
   --- Writes a file over.
-  local function write(name, from)
-    local file = assert(io.open(scratch .. "/" .. name, "w"))
-    file:write(certificates.text(from))
-    file:close()
-  end
+  local function write(name, from) files.write(scratch .. "/" .. name, certificates.text(from)) end
 
   --- Puts another file in its place.
   local function replace(name, from)
     write(name .. ".new", from)
     assert(os.rename(scratch .. "/" .. name .. ".new", scratch .. "/" .. name))
+  end
+
+  --- A context of servers whose files are written.
+  local function new_server()
+    write("cert", "server.pem")
+    write("key", "server.key")
+    return assert(tls.server { cert = scratch .. "/cert", key = scratch .. "/key" })
   end
 
   local function served_by(client_context, server_context)
@@ -33,10 +37,7 @@ describe("files that change", function()
 
   for how, change in pairs { written = write, replaced = replace } do
     it("are read again for the next connection when they are " .. how, function()
-      write("cert", "server.pem")
-      write("key", "server.key")
-      local server_context = assert(tls.server { cert = scratch .. "/cert", key = scratch .. "/key" })
-      local client_context = pair.client()
+      local server_context, client_context = new_server(), pair.client()
       local client, server = pair.shake(client_context, server_context)
       assert.equal("server", client:info().common_name)
 
@@ -63,9 +64,7 @@ describe("files that change", function()
   end
 
   it("are told of once", function()
-    write("cert", "server.pem")
-    write("key", "server.key")
-    local context = assert(tls.server { cert = scratch .. "/cert", key = scratch .. "/key" })
+    local context = new_server()
     assert.is_nil((context:news()))
     assert.is_true(context:refresh())
     assert.is_nil((context:news())) -- a file that has just been written is read again, and is the same
@@ -106,25 +105,11 @@ describe("files that change", function()
   end)
 
   it("end the resumption of sessions", function()
-    write("cert", "server.pem")
-    write("key", "server.key")
-    local server_context = assert(tls.server { cert = scratch .. "/cert", key = scratch .. "/key" })
-    local client_context = pair.client()
+    local server_context, client_context = new_server(), pair.client()
     pair.shake(client_context, server_context)
     replace("cert", "again.pem")
     replace("key", "again.key")
     assert.equal("again", served_by(client_context, server_context))
-  end)
-
-  it("may vanish, and come back", function()
-    write("cert", "server.pem")
-    write("key", "server.key")
-    local server_context = assert(tls.server { cert = scratch .. "/cert", key = scratch .. "/key" })
-    os.remove(scratch .. "/cert")
-    assert.equal("server", served_by(pair.client(), server_context))
-    assert.matches("cert' of the option cert cannot be read: No such file", (select(2, server_context:refresh())))
-    write("cert", "server.pem")
-    assert.is_true(server_context:refresh())
   end)
 
   it("may be those of whom a client trusts", function()
@@ -140,11 +125,7 @@ describe("files that change", function()
   it("may be of the same size, and be written in the same instant as before", function()
     local ca, stranger, server_context = certificates.text "ca.pem", certificates.text "stranger.pem", pair.server()
     local size = math.max(#ca, #stranger)
-    local function fill(text)
-      local file = assert(io.open(scratch .. "/ca", "w"))
-      file:write(text, ("\n"):rep(size - #text))
-      file:close()
-    end
+    local function fill(text) files.write(scratch .. "/ca", text .. ("\n"):rep(size - #text)) end
     for _ = 1, 10 do
       fill(ca)
       local client_context = assert(tls.client { ca = scratch .. "/ca" })

@@ -90,15 +90,6 @@ describe("a client refuses a server's certificate", function()
     client = pair.shake(pair.client { ca = path "between.pem" }, pair.server("below"))
     assert.is_nil((client:error()))
   end)
-
-  it("by PEM text as well as by files", function()
-    local text = certificates.text
-    local server = assert(tls.server { cert = text "server.pem", key = text "server.key" })
-    local client = pair.shake(assert(tls.client { ca = text "both.pem" }), server)
-    assert.is_nil((client:error()))
-    client = pair.shake(assert(tls.client { ca = text "stranger.pem" }), server)
-    assert.matches("not trusted", (client:error()))
-  end)
 end)
 
 describe("a server", function()
@@ -231,12 +222,7 @@ describe("a server", function()
 end)
 
 describe("files", function()
-  local function expect_refused(words, options)
-    local context, text, kind = tls.client(options)
-    assert.is_nil(context)
-    assert.equal("option", kind)
-    assert.matches(words, text)
-  end
+  local function expect_refused(words, options) pair.expect_refused(words, tls.client(options)) end
 
   it("that cannot be read are told by name", function()
     expect_refused("file '/no/such' of the option ca cannot be read: No such file", { ca = "/no/such" })

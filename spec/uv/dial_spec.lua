@@ -288,39 +288,6 @@ describe("a dialed connection", function()
     assert.equal(1, server:counts().closed)
   end)
 
-  it("stays while its client is not done, though the other side writes no more", function()
-    server = new_server { stays = true, is_silent = true }
-    local handle = luv.new_tcp()
-    handle:bind("127.0.0.1", 0)
-    local accepted, received = luv.new_tcp(), ""
-    handle:listen(1, function()
-      handle:accept(accepted)
-      accepted:read_start(function(_, bytes) received = received .. (bytes or "") end)
-      accepted:shutdown()
-    end)
-    local client = new_client { stays = true }
-    loop:dial(client, { host = "127.0.0.1", port = handle:getsockname().port })
-    socket.turn_until(loop, function() return client:state().has_ended end)
-    client:say("still here")
-    client:finish()
-    socket.turn_until(loop, function() return client:state().closed == 1 and received == "still here" end)
-    accepted:close()
-    handle:close()
-    luv.run("nowait")
-    wait(function() return loop:connections() == 0 end)
-  end)
-
-  it("writes everything before it closes, and loses none of it to what is not read", function()
-    server = new_server { greeting = ("g"):rep(60), greetings = 20000 }
-    local client = open(listen())
-    client:say(("last words"):rep(100000))
-    client:finish()
-    assert.equal("", wait_for_end(client))
-    wait(function() return loop:connections() == 0 end)
-    assert.equal(1000000, server:counts().bytes)
-    assert.equal(1, server:counts().closed)
-  end)
-
   it("tells why it has failed, after what had come before", function()
     server = new_server { done_after = 1, greeting = "the last words" }
     local handle = luv.new_tcp()
@@ -470,11 +437,7 @@ end)
 
 --- A program that forks. What the child prints comes before the parent goes on.
 local function run_forked(before, child, parent)
-  local status, printed = program.run(([[
-    local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-    local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-    io.stdout:setvbuf("no")
-    require "keywatch.core"
+  local status, printed = program.run_forking(([[
     local uv = require "keywatch.uv"
     local probe = uv.probe
     probe.enter()
@@ -546,25 +509,6 @@ describe("a loop after a fork", function()
       .. "false\toperation canceled\tECANCELED\ninherited\tfalse\n" .. WENT_ON, printed)
   end)
 
-  it("is used on in the child", function()
-    local printed = run_forked(OPEN:format(path), [[
-      local second, own = open { host = "127.0.0.1", port = 0 }
-      print(echo(own, "mine"), loop:connections())
-      local again = loop:lookup("127.0.0.2")
-      while not again:result() do loop:turn() end
-      print(again:result()[1])
-      local mine = loop:catch { "TERM" }
-      require("luv").kill(uv.pid(), "sigterm")
-      loop:turn()
-      print(mine:take(), catcher:take())
-      own:finish()
-      while loop:connections() > 0 do loop:turn(0.01) end
-      own:take()
-      second:close()
-    ]], GO_ON:format(path, path))
-    assert.equal("mine\t2\n127.0.0.2\nTERM\tnil\n" .. WENT_ON, printed)
-  end)
-
   it("is left alone by a child that does nothing, or only ends", function()
     for _, child in ipairs { "", "client:finish() other:say('x') collectgarbage() collectgarbage()",
       "listener, client, at_path, other, lookup, loop, server = nil collectgarbage() collectgarbage()",
@@ -572,22 +516,5 @@ describe("a loop after a fork", function()
       assert.equal(WENT_ON, run_forked(OPEN:format(path), child, GO_ON:format(path, path)))
       os.remove(path)
     end
-  end)
-
-  it("is left by what was rung in the parent, and rung in the child", function()
-    local printed = run_forked([[
-      local listener, client = open { host = "127.0.0.1", port = 0 }
-      local bell = loop:bell()
-    ]], [[
-      bell = nil
-      collectgarbage()
-      collectgarbage()
-      bell = loop:bell()
-      loop:turn(0)
-      print(loop:is_awaiting())
-    ]], [[
-      print(echo(client, "after"))
-    ]])
-    assert.equal("false\nafter\n", printed)
   end)
 end)

@@ -48,16 +48,6 @@ describe("a listener", function()
     listener:close()
   end)
 
-  it("listens on IPv6, where there is any", function()
-    local listener, _, name = loop:listen(server, { host = "::1", port = 0 })
-    if not listener then
-      assert.is_true(name == "EADDRNOTAVAIL" or name == "EAFNOSUPPORT", name)
-      return
-    end
-    assert.equal("::1", listener:address().host)
-    assert.is_true(is_served(listener:address()))
-  end)
-
   it("listens at a path, and removes it when it is closed", function()
     local path = scratch .. "/socket"
     local listener = assert(loop:listen(server, { path = path }))

@@ -2,6 +2,7 @@
 
 local uv = require "keywatch.uv"
 
+local files = require "spec.support.files"
 local luv = require "spec.support.luv"
 local shell = require "spec.support.shell"
 
@@ -18,8 +19,7 @@ describe("a thread", function()
 
   --- One whose main has this body.
   local function start(body, text)
-    local file = assert(io.open(directory .. "/body.lua", "w"))
-    file:write(([[
+    files.write(directory .. "/body.lua", ([[
       local uv = require "keywatch.uv"
       local this, loop = uv.this_thread(), uv.open()
       this:wakes(loop)
@@ -31,7 +31,6 @@ describe("a thread", function()
 
       return { main = function() %s end }
     ]]):format(body))
-    file:close()
     return assert(uv.start_thread("body", directory .. "/?.lua", package.cpath, text or ""))
   end
 

@@ -7,8 +7,6 @@ local certificates = require "spec.support.certificates"
 local echo = require "spec.support.echo"
 local luv = require "spec.support.luv"
 local pair = require "spec.support.tls_pair"
-local program = require "spec.support.program"
-local shell = require "spec.support.shell"
 local socket = require "spec.support.socket"
 
 require "keywatch.core" -- the loop asks for it
@@ -104,11 +102,6 @@ describe("a connection with TLS", function()
     return client
   end
 
-  local function wait_for_refusal()
-    wait(function() return server:counts().closed > 0 end)
-    return (server:heard())
-  end
-
   local function block(n)
     local lines = {}
     for i = 1, n / 8 do lines[i] = ("%07d\n"):format(i) end
@@ -121,12 +114,6 @@ describe("a connection with TLS", function()
     expect_echo(client, block(800000))
     assert.equal(2, loop:connections())
     assert.same({ "", "" }, { server:heard() })
-  end)
-
-  it("carries bytes both ways at a path", function()
-    local scratch = shell.must("mktemp -d")
-    finally(function() shell.must("rm -rf " .. scratch) end)
-    expect_echo(open(listen({}, { path = scratch .. "/socket" })), "hello")
   end)
 
   it("carries large and small pieces", function()
@@ -184,61 +171,6 @@ describe("a connection with TLS", function()
     assert.equal("", wait_for_end(client))
     assert.equal("bye", client:take())
     wait(function() return loop:connections() == 0 end)
-  end)
-
-  it("tells the client why its server is not trusted, and the server that it was not", function()
-    local client = dial(listen { name = "strange" })
-    assert.matches("^the certificate of the server 'localhost' is signed by an authority that is not trusted",
-      wait_for_end(client))
-    assert.is_false(client:state().is_opened)
-    assert.matches("^the client has refused the connection: our certificate is signed by an authority that it does not "
-      .. "trust", wait_for_refusal())
-  end)
-
-  it("tells a client without a certificate, and the server", function()
-    local client = open(listen { client_cert_auth = true, ca = certificates.paths("ca") })
-    assert.matches("^the server has refused the connection: .*certificate", wait_for_end(client))
-    assert.matches("certificate", wait_for_refusal())
-    assert.equal(0, server:counts().bytes)
-  end)
-
-  it("tells a client that its server is plain", function()
-    local plain = assert(loop:listen(new_server { greeting = "HTTP/1.1 400 Bad Request\r\n\r\n" }, LOCAL))
-    assert.equal("the server speaks plain HTTP/1, and not TLS", wait_for_end(dial(plain)))
-  end)
-
-  it("tells a plain client that its server is not", function()
-    local client = socket.connect(listen():address())
-    socket.turn_until(loop, function() return client.is_connected end)
-    client:write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-    socket.turn_until(loop, function() return client.has_ended end)
-    assert.equal("the client speaks plain HTTP/2, and not TLS", wait_for_refusal())
-    client:close()
-    assert.equal(0, server:counts().feeds)
-  end)
-
-  it("ends without a word when the other side has said none", function()
-    local listener = listen()
-    local client = socket.connect(listener:address())
-    socket.turn_until(loop, function() return client.is_connected and server:counts().accepted == 1 end)
-    client:close()
-    assert.equal("", wait_for_refusal())
-    client = socket.connect(listener:address())
-    socket.turn_until(loop, function() return client.is_connected end)
-    client:write("\22\3\1")
-    client:shutdown()
-    socket.turn_until(loop, function() return server:counts().closed == 2 end)
-    client:close()
-    assert.equal("the client has closed the connection without close_notify", (server:heard()))
-  end)
-
-  it("gives up with the timeout of its peer", function()
-    local silent = assert(loop:listen(new_server(), LOCAL)) -- it echoes what the client says
-    local mute = assert(loop:listen(new_server { is_silent = true }, LOCAL))
-    assert.is_string(wait_for_end(dial(silent)))
-    local client = dial(mute, { timeout = 50 })
-    wait_for_end(client)
-    assert.is_false(client:state().is_opened)
   end)
 
   for _, module in ipairs { "uv", "tls" } do
@@ -353,50 +285,5 @@ describe("a connection with TLS", function()
     for _, one in ipairs(contexts) do one:close() end
     listener:close()
     expect_echo(client, "x")
-  end)
-
-  it("is left alone in the child after a fork", function()
-    local cert, key = certificates.paths("server")
-    local status, printed = program.run(([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      io.stdout:setvbuf("no")
-      require "keywatch.core"
-      local tls, uv = require "keywatch.tls", require "keywatch.uv"
-      local probe = uv.probe
-      probe.enter()
-      local loop, server = uv.open(), probe.server {}
-      local listener = loop:listen(server, { host = "127.0.0.1", port = 0 }, tls.server { cert = %q, key = %q })
-      local context, client = tls.client { ca = %q }, probe.client {}
-      loop:dial(client, listener:address(), context, "localhost", "here")
-      repeat loop:turn(0.01) until client:state().is_opened
-      local function echo(bytes)
-        client:say(bytes)
-        local got = ""
-        repeat
-          loop:turn(0.01)
-          got = got .. client:take()
-        until #got >= #bytes
-        return got
-      end
-      print(echo("before"))
-      local late = probe.client {} -- in the middle of its handshake
-      loop:dial(late, listener:address(), context, "localhost", "there")
-      loop:turn(0)
-      print(late:state().is_opened, loop:connections() > 2)
-      local parent = uv.pid()
-      fork()
-      if uv.pid() ~= parent then
-        loop:turn(0)
-        print(loop:connections())
-        os.exit(0, true)
-      end
-      wait()
-      print(echo("after"))
-      repeat loop:turn(0.01) until late:state().is_opened
-      print(loop:connections())
-    ]]):format(cert, key, (certificates.paths("ca"))))
-    assert.equal("before\nfalse\ttrue\n0\nafter\n4\n", printed)
-    assert.equal(0, status)
   end)
 end)
