@@ -273,35 +273,10 @@ local samples = {
   { "leases", core.encode("LeaseLeasesResponse", { leases = ids }) },
 }
 
-local function read(sample) return answers[sample[1]](sample[2], sample[3]) end
+local acts = {}
+for i, sample in ipairs(samples) do acts[i] = function() return answers[sample[1]](sample[2], sample[3]) end end
 
-describe("an answer during which garbage is collected", function()
-  it("is whole, whatever finalizers ask for", function()
-    local expected = {}
-    for i, sample in ipairs(samples) do expected[i] = read(sample) end
-    local function act()
-      for i, sample in ipairs(samples) do assert(not difference(read(sample), expected[i], "the answer")) end
-    end
-    starve.expect_haunted(act)
-  end)
-end)
-
-if core.probe then
-  describe("where memory runs out #slow, an answer", function()
-    setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
-    teardown(function() if jit then jit.on() end end)
-
-    it("fails, and nothing is lost", function()
-      local acts = {}
-      for i, sample in ipairs(samples) do
-        local expected = read(sample)
-        acts[i] = function() return read(sample) end
-        starve.try_all(acts[i], function(got) assert.same(expected, got) end)
-      end
-      starve.expect_nothing_lost(acts)
-    end)
-  end)
-end
+starve.declare("an answer", acts)
 
 -- Headers and errors -------------------------------------------------------------------------------------------------
 

@@ -153,37 +153,10 @@ describe("the answer to a claim", function()
   end)
 end)
 
-describe("a claim during which garbage is collected", function()
-  it("is whole, whatever finalizers ask for", function()
-    local whole = answer(false, 9, found(kv("a/1", 5, LONG)), { kv("a/1", 5) })
-    local bytes = requests.claim(nil, "a/", "a/1", LONG, 7, true)
-    starve.expect_haunted(function()
-      for _ = 1, 50 do -- enough garbage for a cycle
-        assert(requests.claim(nil, "a/", "a/1", LONG, 7, true) == bytes)
-        local created, is_oldest, value, revision = answers.claim(whole)
-        assert(created == 5 and is_oldest and value == LONG and revision == 9)
-      end
-    end)
-  end)
-end)
+local whole = answer(false, 9, found(kv("a/1", 5, LONG)), { kv("a/1", 5) })
 
-if not core.probe then return end
-
-describe("where memory runs out #slow, a claim", function()
-  setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
-  teardown(function() if jit then jit.on() end end)
-
-  it("fails, and nothing is lost", function()
-    local whole = answer(false, 9, found(kv("a/1", 5, "value")), { kv("a/1", 5) })
-    local acts = {
-      function() return requests.claim(nil, "a/", "a/1", "v", 7, true) end,
-      function() return requests.unclaim(nil, "a/1", 7) end,
-      function() return answers.claim(whole) end,
-    }
-    for _, act in ipairs(acts) do
-      local expected = act()
-      starve.try_all(act, function(got) assert.equal(expected, got) end)
-    end
-    starve.expect_nothing_lost(acts)
-  end)
-end)
+starve.declare("a claim", {
+  function() return requests.claim(nil, "a/", "a/1", LONG, 7, true) end,
+  function() return requests.unclaim(nil, "a/1", 7) end,
+  function() return { answers.claim(whole) } end,
+})

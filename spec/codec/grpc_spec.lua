@@ -1,20 +1,11 @@
 --- What gRPC puts around messages: frames, which may come torn; the text of a status; a timeout. Only probe builds can
 -- look.
 
-local probe = require("keywatch.core").probe
-
-local dose = require "spec.support.dose"
 local int64 = require "spec.support.int64"
-local new_random = require("spec.support.random").new
+local probed = require "spec.support.probed"
 
-local seed = tonumber(os.getenv("KW_SEED") or 1)
-
-if not probe then
-  describe("the released build", function()
-    it("has no probe", function() assert.is_nil(probe) end)
-  end)
-  return
-end
+local probe = probed.get("gRPC around messages")
+if not probe then return end
 
 local function frame(message)
   return "\0" .. int64.big_endian(#message):sub(5) .. message
@@ -63,23 +54,6 @@ describe("a splitter", function()
       pieces[#pieces + 1] = ""
     end
     assert.same(messages, (probe.split(1000, pieces)))
-  end)
-
-  it("finds them in any pieces", function()
-    local random = new_random(seed)
-    for _ = 1, dose.of(30, 500) do
-      local sent, places, at = {}, {}, 0
-      for i = 1, random:between(1, 8) do sent[i] = random:bytes(random:pick { 0, 1, 5, 100, 20000 }) end
-      local bytes = frames(sent)
-      while at < #bytes and #places < 200 do
-        at = math.min(#bytes, at + random:pick { 0, 1, 4, 5, 6, 300, 9000 })
-        places[#places + 1] = at
-      end
-      local found, ending = probe.split(20000, torn(bytes, places))
-      assert.equal("between", ending)
-      assert.equal(#sent, #found)
-      for i, message in ipairs(sent) do assert.is_true(message == found[i]) end
-    end
   end)
 
   it("says what is missing of a message", function()

@@ -2,6 +2,7 @@
 
 local core = require "keywatch.core"
 
+local files = require "spec.support.files"
 local schema = require "spec.support.schema"
 local shell = require "spec.support.shell"
 local wire = require "spec.support.wire"
@@ -24,11 +25,9 @@ end
 
 --- What protobuf says to each of a list of { name, bytes }.
 local function ask(cases)
-  local path = os.tmpname()
-  local file = assert(io.open(path, "w"))
-  file:write(schema_lines())
-  for _, case in ipairs(cases) do file:write("decode ", case[1], " ", wire.hex(case[2]), "\n") end
-  file:close()
+  local lines = { schema_lines() }
+  for _, case in ipairs(cases) do lines[#lines + 1] = ("decode %s %s\n"):format(case[1], wire.hex(case[2])) end
+  local path = files.write(os.tmpname(), table.concat(lines))
   local ok, printed = shell.run("/usr/bin/python3 spec/support/protobuf.py " .. path)
   os.remove(path)
   if not ok then error(printed:sub(-2000)) end

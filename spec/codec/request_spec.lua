@@ -32,64 +32,17 @@ end
 local MAX = "9223372036854775807"
 
 describe("a request", function()
-  it("to get a key", function()
-    expect("get", { key = "a" }, "a")
-    expect("get", {}, "")
-    expect("get", { key = "a\0\255" }, "a\0\255", {})
+  it("has what options say, and nothing of those that say nothing", function()
     expect("get", { key = "a", revision = 7, serializable = true, keys_only = true }, "a",
       { revision = 7, serializable = true, keys_only = true, timeout = 1, deadline = 2 })
     expect("get", { key = "a" }, "a", { revision = 0, serializable = false, keys_only = false })
-  end)
-
-  it("for a range", function()
-    expect("range", { key = "a", range_end = "b" }, "a", { prefix = true })
-    expect("range", { key = "a\255", range_end = "b" }, "a\255", { prefix = true })
-    expect("range", { key = "\255\255", range_end = "\0" }, "\255\255", { prefix = true })
-    expect("range", { key = "\0", range_end = "\0" }, "", { prefix = true })
-    expect("range", { key = "\0", range_end = "\0" }, "", { from_key = true })
-    expect("range", { key = "a", range_end = "\0" }, "a", { from_key = true })
-    expect("range", { key = "a", range_end = "c" }, "a", { range_end = "c" })
-    expect("range", { key = "a" }, "a", { range_end = "" })
-    expect("range", { key = "a" }, "a", { prefix = false })
-  end)
-
-  it("for a range with all that there is to say", function()
-    expect("range", {
-      key = "a", limit = 3, revision = 4, sort_order = "DESCEND", sort_target = "VALUE", serializable = true,
-      keys_only = true, count_only = true, min_mod_revision = 5, max_mod_revision = 6, min_create_revision = 7,
-      max_create_revision = 8,
-    }, "a", {
-      limit = 3, revision = 4, sort_order = "descend", sort_target = "value", serializable = true, keys_only = true,
-      count_only = true, min_mod_revision = 5, max_mod_revision = 6, min_create_revision = 7, max_create_revision = 8,
-    })
-    for given, said in pairs { ascend = "ASCEND", descend = "DESCEND" } do
-      expect("range", { key = "a", sort_order = said }, "a", { sort_order = given })
-    end
-    expect("range", { key = "a" }, "a", { sort_order = "none", sort_target = "key" })
-    for _, target in ipairs { "version", "create", "mod", "value" } do
-      expect("range", { key = "a", sort_target = target:upper() }, "a", { sort_target = target })
-    end
-  end)
-
-  it("to put", function()
-    expect("put", { key = "a", value = "b" }, "a", "b")
-    expect("put", { key = "a" }, "a", "")
+    expect("range", { key = "a" }, "a", { prefix = false, range_end = "", sort_order = "none", sort_target = "key" })
     expect("put", {}, "", "")
-    expect("put", { key = "a", value = "b", lease = 7, prev_kv = true }, "a", "b", { lease = 7, prev_kv = true })
-    expect("put", { key = "a", value = "b", lease = core.id(MAX) }, "a", "b", { lease = { id = MAX } })
+    expect("put", { key = "a", value = "b", lease = core.id(MAX), prev_kv = true }, "a", "b",
+      { lease = { id = MAX }, prev_kv = true })
     expect("put", { key = "a", value = "b", lease = -8 }, "a", "b", { lease = "-8" })
-    expect("put", { key = "a", ignore_value = true }, "a", nil, { ignore_value = true })
-    expect("put", { key = "a", value = "b", ignore_lease = true }, "a", "b", { ignore_lease = true })
     local long = ("long"):rep(100000)
     expect("put", { key = long, value = long }, long, long)
-  end)
-
-  it("to delete", function()
-    expect("delete", { key = "a" }, "a")
-    expect("delete", { key = "a", range_end = "b", prev_kv = true }, "a", { prefix = true, prev_kv = true })
-    expect("delete", { key = "\0", range_end = "\0" }, "", { prefix = true })
-    expect("delete", { key = "a", range_end = "\0" }, "a", { from_key = true })
-    expect("delete", { key = "a", range_end = "c" }, "a", { range_end = "c" })
   end)
 
   it("for a transaction", function()
@@ -238,41 +191,30 @@ describe("misuse", function()
       is_the_same(verb, print)
       if verb ~= "txn" then is_the_same(verb, {}) end
     end
-    is_the_same("put", "a")
-    is_the_same("put", "a", 5)
     is_the_same("put", "a", nil, { prev_kv = true })
-    is_the_same("compact", -1)
-    is_the_same("compact", 1.5)
-    is_the_same("lease_grant", 1.5)
-    is_the_same("lease_revoke", "seven")
-    is_the_same("leases", 5)
-    is_the_same("get", "a", 5)
-    is_the_same("txn", {}, { colour = 1 })
+    for _, call in ipairs {
+      { "put", "a" }, { "put", "a", 5 }, { "compact", -1 }, { "compact", 1.5 }, { "lease_grant", 1.5 },
+      { "lease_revoke", "seven" }, { "leases", 5 }, { "get", "a", 5 }, { "txn", {}, { colour = 1 } },
+      { "range", "a", { prefix = true, range_end = "b" } },
+    } do is_the_same(unpack(call)) end
   end)
 
   it("of options is that of the store", function()
-    for _, name in ipairs { "revision", "serializable", "keys_only", "timeout", "deadline", "limit", "colour" } do
-      are_the_same("get", name, "a")
+    local options = {
+      get = { "revision serializable keys_only timeout deadline limit colour", "a" },
+      range = { "prefix from_key range_end limit revision sort_order sort_target serializable keys_only count_only "
+        .. "min_mod_revision max_mod_revision min_create_revision max_create_revision timeout deadline colour", "a" },
+      put = { "lease prev_kv ignore_value ignore_lease timeout colour", "a", "b" },
+      delete = { "prefix range_end prev_kv timeout colour", "a" },
+      compact = { "physical timeout colour", 1 },
+      lease_grant = { "id timeout colour", 5 },
+      lease_revoke = { "timeout colour", 7 },
+      lease_keepalive = { "timeout colour", 7 },
+      lease_time_to_live = { "keys timeout colour", 7 },
+    }
+    for verb, case in pairs(options) do
+      for name in case[1]:gmatch("%S+") do are_the_same(verb, name, unpack(case, 2)) end
     end
-    for _, name in ipairs { "prefix", "from_key", "range_end", "limit", "revision", "sort_order", "sort_target",
-      "serializable", "keys_only", "count_only", "min_mod_revision", "max_mod_revision", "min_create_revision",
-      "max_create_revision", "timeout", "deadline", "colour" } do
-      are_the_same("range", name, "a")
-    end
-    for _, name in ipairs { "lease", "prev_kv", "ignore_value", "ignore_lease", "timeout", "colour" } do
-      are_the_same("put", name, "a", "b")
-    end
-    for _, name in ipairs { "prefix", "range_end", "prev_kv", "timeout", "colour" } do
-      are_the_same("delete", name, "a")
-    end
-    are_the_same("compact", "physical", 1)
-    are_the_same("lease_grant", "id", 5)
-    are_the_same("lease_time_to_live", "keys", 7)
-    for _, verb in ipairs { "compact", "lease_grant", "lease_revoke", "lease_keepalive", "lease_time_to_live" } do
-      are_the_same(verb, "timeout", 7)
-      are_the_same(verb, "colour", 7)
-    end
-    is_the_same("range", "a", { prefix = true, range_end = "b" })
   end)
 
   it("of transactions is that of the store", function()
@@ -333,32 +275,7 @@ local calls = {
   { "leases" },
 }
 
-local function make(call) return (requests[call[1]](nil, call[2], call[3])) end
+local acts = {}
+for i, call in ipairs(calls) do acts[i] = function() return requests[call[1]](nil, call[2], call[3]) end end
 
-describe("a request during which garbage is collected", function()
-  it("is whole, whatever finalizers ask for", function()
-    local expected = {}
-    for i, call in ipairs(calls) do expected[i] = make(call) end
-    local function act()
-      for i, call in ipairs(calls) do assert(make(call) == expected[i]) end
-    end
-    starve.expect_haunted(act)
-  end)
-end)
-
-if not core.probe then return end
-
-describe("where memory runs out #slow, a request", function()
-  setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
-  teardown(function() if jit then jit.on() end end)
-
-  it("fails, and nothing is lost", function()
-    local acts = {}
-    for i, call in ipairs(calls) do
-      local expected = make(call)
-      acts[i] = function() return requests[call[1]](nil, call[2], call[3]) end
-      starve.try_all(acts[i], function(bytes) assert.equal(expected, bytes) end)
-    end
-    starve.expect_nothing_lost(acts)
-  end)
-end)
+starve.declare("a request", acts)

@@ -1,8 +1,10 @@
 --- Calls whose memory runs out, and calls in the middle of which finalizers act.
 
+local busted = require "busted"
 local compat = require "keywatch.support.compat"
 local probe = require("keywatch.core").probe
 
+local difference = require("spec.support.difference").difference
 local dose = require "spec.support.dose"
 local vm = require "spec.support.vm"
 
@@ -144,6 +146,43 @@ function starve.expect_haunted(act)
     end
   end)
   assert(runs > 0, "no finalizer has run")
+end
+
+--- Declares the tests of calls that only make values, for `what`, a list of functions: each is as good as ever while
+-- finalizers make them, too; and where memory runs out, it fails, and nothing is lost.
+function starve.declare(what, acts)
+  local function expected_values()
+    local values = {}
+    for i, act in ipairs(acts) do values[i] = assert(act()) end
+    return values
+  end
+
+  local function check(got, expected)
+    local words = difference(got, expected, what)
+    if words then error(words, 0) end
+  end
+
+  busted.describe(what .. " during which garbage is collected", function()
+    busted.it("is whole, whatever finalizers ask for", function()
+      local expected = expected_values()
+      starve.expect_haunted(function()
+        for i, act in ipairs(acts) do check(act(), expected[i]) end
+      end)
+    end)
+  end)
+
+  if not probe then return end
+
+  busted.describe("where memory runs out #slow, " .. what, function()
+    busted.setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
+    busted.teardown(function() if jit then jit.on() end end)
+
+    busted.it("fails, and nothing is lost", function()
+      local expected = expected_values()
+      for i, act in ipairs(acts) do starve.try_all(act, function(got) check(got, expected[i]) end) end
+      starve.expect_nothing_lost(acts)
+    end)
+  end)
 end
 
 return starve
