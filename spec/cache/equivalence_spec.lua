@@ -10,7 +10,7 @@ local face_specs = require "spec.support.face_specs"
 local faces = require "spec.support.faces"
 
 local FILES = {
-  "store/put", "store/exists", "store/range", "store/sort", "store/delete", "store/txn", "store/history",
+  "store/put", "store/exists", "store/range", "store/sort", "store/delete", "store/txn",
   "store/compaction", "store/each", "store/misuse", "watch/watch", "watch/watch_reading", "watch/watch_life",
   "watch/watch_misuse", "watch/watch_progress",
 }

@@ -12,7 +12,7 @@ local faces = require "spec.support.faces"
 
 local FILES = {
   "store/put", "store/exists", "store/range", "store/sort", "store/delete", "store/txn", "store/txn_rules",
-  "store/txn_misuse", "store/compare", "store/history", "store/lease", "store/compaction", "store/each", "store/error",
+  "store/txn_misuse", "store/compare", "store/lease", "store/compaction", "store/each", "store/error",
   "store/misuse", "store/ids", "store/hash_kv", "watch/watch", "watch/watch_reading", "watch/watch_life",
   "watch/watch_misuse", "watch/watch_progress",
 }

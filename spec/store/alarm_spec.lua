@@ -8,11 +8,12 @@ local state = require "spec.support.state"
 
 local code = answer.code
 
+local function with_new(fn) return function() fn(keywatch.open { now = 0 }) end end
+
 local too_long = ("x"):rep(2097152)
 
 describe("alarms", function()
-  it("are armed and disarmed by name, as often as one likes", function()
-    local store = keywatch.open { now = 0 }
+  it("are armed and disarmed by name, as often as one likes", with_new(function(store)
     assert.same({}, store:alarms())
     assert.is_true(store:disarm("no_space"))
     assert.is_true(store:arm("corrupt"))
@@ -21,20 +22,18 @@ describe("alarms", function()
     assert.same({ "no_space", "corrupt" }, store:alarms())
     assert.is_true(store:disarm("no_space"))
     assert.same({ "corrupt" }, store:alarms())
-  end)
+  end))
 
-  it("that are both armed speak of corruption", function()
-    local store = keywatch.open { now = 0 }
+  it("that are both armed speak of corruption", with_new(function(store)
     store:arm("no_space")
     store:arm("corrupt")
     assert.equal("corrupt", code(store:put("a", "")))
     assert.equal("corrupt", code(store:lease(10)))
-  end)
+  end))
 end)
 
 describe("alarms of other members, which a service keeps", function()
-  it("count as the store's own", function()
-    local store = keywatch.open { now = 0 }
+  it("count as the store's own", with_new(function(store)
     assert(store:change_rows {
       { "alarms", "no_space/5", "" }, { "alarms", "no_space/7", "" }, { "alarms", "corrupt", "" }
     })
@@ -47,19 +46,17 @@ describe("alarms of other members, which a service keeps", function()
     assert(store:change_rows { { "alarms", "corrupt/5" } })
     assert.same({}, store:alarms())
     assert.is_table(store:put("a", ""))
-  end)
+  end))
 
-  it("are told apart from the store's own", function()
-    local store = keywatch.open { now = 0 }
+  it("are told apart from the store's own", with_new(function(store)
     store:arm("corrupt")
     assert(store:change_rows { { "alarms", "no_space/5", "" }, { "alarms", "corrupt/5", "" } })
     assert.same({ { "no_space", "corrupt" }, { "corrupt" } }, { store:alarms(), store:alarms(true) })
     assert.is_true(store:disarm_own("corrupt"))
     assert.same({ { "no_space", "corrupt" }, {} }, { store:alarms(), store:alarms(true) })
-  end)
+  end))
 
-  it("end with the store's own, where it is disarmed by name", function()
-    local store = keywatch.open { now = 0 }
+  it("end with the store's own, where it is disarmed by name", with_new(function(store)
     store:arm("no_space")
     assert(store:change_rows {
       { "alarms", "no_space/5", "" }, { "alarms", "no_space/7", "" }, { "alarms", "corrupt/5", "" }
@@ -67,7 +64,7 @@ describe("alarms of other members, which a service keeps", function()
     assert.is_true(store:disarm("no_space"))
     assert.same({ "corrupt" }, store:alarms())
     assert.same({ { "corrupt/5", "" } }, store:rows("alarms"))
-  end)
+  end))
 
   it("are there when the store is opened again", function()
     local path = directory.new()

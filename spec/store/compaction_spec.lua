@@ -62,27 +62,6 @@ describe("compaction", function()
     state.expect(store, before)
   end))
 
-  it("keeps of each key what it was at that revision, and everything later", with_store(function(store)
-    store:put("a", "1") -- 2
-    store:put("b", "1") -- 3
-    store:put("a", "2") -- 4
-    store:put("c", "1") -- 5
-    store:put("a", "3") -- 6
-    store:delete("b") -- 7
-    local past = {}
-    for revision = 5, 7 do past[revision] = store:range("", at(revision)) end
-    store:compact(5, { physical = true })
-    for revision = 5, 7 do assert.same(past[revision], store:range("", at(revision))) end
-  end))
-
-  it("leaves versions and create_revisions as they are", with_store(function(store)
-    for i = 1, 10 do store:put("a", tostring(i)) end
-    store:compact(11, { physical = true })
-    store:put("a", "11")
-    local kv = store:get("a")
-    assert.same({ 2, 12, 11 }, { kv.create_revision, kv.mod_revision, kv.version })
-  end))
-
   it("gives back the memory of what it forgets", with_store(function(store)
     store:put("a", ("x"):rep(1000))
     local small = store:status().db_size
@@ -90,44 +69,6 @@ describe("compaction", function()
     assert.is_true(store:status().db_size > small + 100000)
     store:compact(102, { physical = true })
     assert.equal(small, store:status().db_size)
-  end))
-
-  it("forgets a key that was deleted before the revision, wholly", with_store(function(store)
-    for _ = 1, 3 do store:put("a", "") end
-    store:delete("a")
-    store:put("b", "")
-    store:compact(6, { physical = true })
-    local only_b = keywatch.open { now = 0 }
-    only_b:put("b", "")
-    assert.equal(only_b:status().db_size, store:status().db_size)
-    assert.equal("b", keys(store:range("", everything)))
-  end))
-
-  it("keeps the mark of a delete at the revision itself, until the next compaction", function()
-    local function size_after(...)
-      local store = keywatch.open { now = 0 }
-      store:put("a", "1") -- 2
-      store:delete("a") -- 3
-      store:put("b", "1") -- 4
-      for _, revision in ipairs { ... } do assert(store:compact(revision, { physical = true })) end
-      return store:status().db_size
-    end
-    local both, mark_and_b, b = size_after(2), size_after(3), size_after(4)
-    assert.is_true(both > mark_and_b)
-    assert.is_true(mark_and_b > b)
-    assert.equal(b, size_after(3, 4))
-    assert.equal(b, size_after(2, 3, 4))
-  end)
-
-  it("keeps nothing of a key that a transaction made and deleted before the revision", with_store(function(store)
-    store:put("a", "")
-    store:txn { success = { { txn = { success = { { put = "b", value = "" } } } }, { txn = { success = {
-      { delete = "b" } } } } } }
-    store:put("a", "")
-    store:compact(4, { physical = true })
-    assert.equal("a", keys(store:range("", everything)))
-    assert.equal(5, store:put("b", "").revision)
-    assert.equal(1, store:get("b").version)
   end))
 
   it("can be at revision 0 and 1, before which nothing is", with_store(function(store)
@@ -139,29 +80,6 @@ describe("compaction", function()
     assert.equal(0, store:range("", at(1)).count)
     assert.equal("a", keys(store:range("", at(2))))
   end))
-
-  it("leaves leases and their keys", with_store(function(store)
-    local lease = store:lease(10)
-    for _ = 1, 5 do store:put("a", "", { lease = lease }) end
-    store:compact(6, { physical = true })
-    assert.same({ "a" }, lease:keys())
-    assert.equal(7, lease:revoke().revision)
-    assert.is_nil(store:get("a"))
-    assert.equal(1, store:range("", at(6)).count)
-  end))
-
-  it("does not change the hash of what stays, whether it has run or only begun", function()
-    local store = keywatch.open { now = 0, step_records = 1 }
-    for i = 1, 30 do store:put("k" .. i % 7, tostring(i)) end
-    store:delete("k3")
-    store:put("k1", "")
-    store:compact(25)
-    local seen = { store:hash_kv().hash, store:hash_kv(25).hash, store:hash_kv(28).hash }
-    repeat
-      assert.same(seen, { store:hash_kv().hash, store:hash_kv(25).hash, store:hash_kv(28).hash })
-    until not store:step(0)
-    assert.same(seen, { store:hash_kv().hash, store:hash_kv(25).hash, store:hash_kv(28).hash })
-  end)
 end)
 
 describe("the steps of a compaction", function()
@@ -211,39 +129,6 @@ describe("the steps of a compaction", function()
     assert.is_nil(store:deadline())
   end)
 
-  it("leave reads and writes right while they go on", function()
-    local store = keywatch.open { now = 0, step_records = 1 }
-    for i = 1, 50 do store:put("k" .. i % 5, tostring(i)) end
-    store:compact(50)
-    for i = 1, 20 do
-      store:put("k0", "new " .. i)
-      assert.equal("new " .. i, store:get("k0").value)
-      assert.equal("45", store:get("k0", { revision = 50 }).value)
-      assert.equal(5, store:range("", at(50)).count)
-      if i % 7 == 0 then store:delete("k1") end
-    end
-    finish(store)
-    assert.equal("45", store:get("k0", { revision = 50 }).value)
-    assert.equal("46", store:get("k1", { revision = 50 }).value)
-    assert.is_nil(store:get("k1"))
-  end)
-
-  it("go on to the new end when another compaction begins meanwhile", function()
-    local store = keywatch.open { now = 0, step_records = 2 }
-    for i = 1, 40 do store:put("k" .. i % 4, tostring(i)) end -- 2 … 41
-    store:delete("k0") -- 42
-    store:put("k1", "last") -- 43
-    store:compact(20)
-    store:step(0)
-    store:compact(43)
-    assert.equal("compacted", code(store:range("", at(42))))
-    finish(store)
-    local anew = keywatch.open { now = 0 }
-    for _, kv in ipairs(store:range("", everything).kvs) do anew:put(kv.key, kv.value) end
-    assert.equal(3, anew:status().keys)
-    assert.equal(anew:status().db_size, store:status().db_size)
-  end)
-
   it("pass over what earlier compactions have left: other keys cost nothing", function()
     local store = keywatch.open { now = 0, step_records = 1 }
     for i = 1, 1000 do store:put(("k%04d"):format(i), "") end
@@ -252,22 +137,5 @@ describe("the steps of a compaction", function()
     store:compact(1006)
     assert.is_true(finish(store) <= 8)
     assert.equal(1000, store:range("", everything).count)
-  end)
-
-  it("go on inside of a transaction, and begin it anew when a later compaction follows", function()
-    local store = keywatch.open { now = 0, step_records = 2 }
-    local ops = {}
-    for i = 1, 20 do ops[i] = { put = "k" .. i, value = "" } end
-    store:txn { success = ops }
-    store:delete("k", everything)
-    store:txn { success = ops }
-    store:compact(3)
-    for _ = 1, 14 do assert.is_true(store:step(0)) end -- inside of the tombstones of revision 3, which stay
-    store:compact(4)
-    assert.is_true(finish(store) >= 10)
-    assert.equal(20, store:range("", at(4)).count)
-    local anew = keywatch.open { now = 0 }
-    anew:txn { success = ops }
-    assert.equal(anew:status().db_size, store:status().db_size)
   end)
 end)

@@ -2,10 +2,6 @@
 
 local keywatch = require "keywatch"
 
-local answer = require "spec.support.answer"
-
-local code = answer.code
-
 local function holds(store, ...) return assert(store:txn { compare = { ... } }).succeeded end
 
 -- a has version 2, create_revision 3, mod_revision 5, value "m" and lease 7.
@@ -91,12 +87,6 @@ describe("a compare with a missing key", function()
       assert.is_false(holds(store, { key = "none", op = op, value = "x" }))
     end
   end))
-
-  it("takes a deleted key for missing", with_store(function(store)
-    store:delete("a")
-    assert.is_true(holds(store, { key = "a", version = 0 }, { key = "a", create_revision = 0 }))
-    assert.is_false(holds(store, { key = "a", value = "m", op = "!=" }))
-  end))
 end)
 
 describe("a compare over a range", function()
@@ -115,46 +105,6 @@ describe("a compare over a range", function()
     assert.is_false(holds(store, { key = "k", prefix = true, version = 3 }))
     assert.is_true(holds(store, { key = "k", prefix = true, version = 5, op = "!=" }))
   end)
-
-  it("takes every way to name a range", function()
-    local store = store_of_versions(1, 2, 2)
-    assert.is_true(holds(store, { key = "k2", range_end = "k4", version = 2 }))
-    assert.is_false(holds(store, { key = "k1", range_end = "k4", version = 2 }))
-    assert.is_true(holds(store, { key = "k1", range_end = "k2", version = 1 }))
-    assert.is_true(holds(store, { key = "k2", from_key = true, version = 2 }))
-    assert.is_true(holds(store, { key = "k2", range_end = "\0", version = 2 }))
-    assert.is_true(holds(store, { key = "", prefix = true, version = 0, op = ">" }))
-    assert.is_true(holds(store, { key = "", from_key = true, version = 0, op = ">" }))
-  end)
-
-  it("compares values with each key's own", function()
-    local store = store_of_versions(2, 2)
-    assert.is_true(holds(store, { key = "k", prefix = true, value = "value 2" }))
-    store:put("k2", "other")
-    assert.is_false(holds(store, { key = "k", prefix = true, value = "value 2" }))
-    assert.is_true(holds(store, { key = "k", prefix = true, value = "value 3", op = "<" }))
-  end)
-
-  it("without keys is as with a missing key", function()
-    local store = store_of_versions(1)
-    for _, range in ipairs { { "none", prefix = true }, { "k1", range_end = "k0" }, { "l", from_key = true } } do
-      local function compare(fields)
-        fields.key, fields.prefix, fields.range_end, fields.from_key = range[1], range.prefix, range.range_end,
-          range.from_key
-        return holds(store, fields)
-      end
-      assert.is_true(compare { version = 0 })
-      assert.is_false(compare { version = 0, op = ">" })
-      assert.is_false(compare { value = "", op = "=" })
-      assert.is_false(compare { value = "x", op = "!=" })
-    end
-  end)
-
-  it("does not see keys that were deleted", function()
-    local store = store_of_versions(1, 5)
-    store:delete("k2")
-    assert.is_true(holds(store, { key = "k", prefix = true, version = 1 }))
-  end)
 end)
 
 describe("compares", function()
@@ -163,14 +113,4 @@ describe("compares", function()
     assert.is_false(holds(store, { key = "a", version = 2 }, { key = "a", value = "m" }, { key = "z", version = 1 }))
     assert.is_false(holds(store, { key = "a", version = 1 }, { key = "a", value = "m" }, { key = "z", version = 2 }))
   end))
-
-  it("hold if there are none", function()
-    assert.is_true(new_store():txn({}).succeeded)
-    assert.is_true(new_store():txn({ compare = {} }).succeeded)
-  end)
-
-  it("refuse an empty key", function()
-    assert.equal("empty_key", code(new_store():txn { compare = { { key = "", version = 0 } } }))
-    assert.equal("empty_key", code(new_store():txn { compare = { { key = "", range_end = "b", version = 0 } } }))
-  end)
 end)

@@ -52,14 +52,6 @@ local function open(path)
   return (printed:gsub("\n$", ""))
 end
 
-local HOLD = [[
-  local store = require("keywatch").open { path = %q }
-  store:put("a", "1")
-  print("held")
-  io.stdout:flush()
-  io.read()
-]]
-
 local function expect_refusal(path, why, code)
   assert.equal((code or "storage") .. "\tkeywatch: cannot open " .. path .. ": " .. why, open(path))
 end
@@ -125,22 +117,18 @@ describe("a damaged store #slow", function()
     end
   end)
 
-  it("is refused when its head is zeros", function()
-    expect_refused(function(bytes) return ("\0"):rep(2 * PAGE) .. bytes:sub(2 * PAGE + 1) end, DAMAGED)
-  end)
-
-  it("is refused when one of its two heads is zeros", function()
-    expect_refused(function(bytes) return bytes:sub(1, PAGE) .. ("\0"):rep(PAGE) .. bytes:sub(2 * PAGE + 1) end,
-      DAMAGED)
-  end)
-
-  it("is refused when it is something else", function()
-    expect_refused(function() return ("no database "):rep(9000) end, DAMAGED)
-  end)
-
-  it("is refused when its version is another one", function()
-    expect_refused(function(bytes) return bytes:sub(1, 20) .. "\9" .. bytes:sub(22) end, DAMAGED)
-  end)
+  for what, damage in pairs {
+    ["its head is zeros"] = function(bytes) return ("\0"):rep(2 * PAGE) .. bytes:sub(2 * PAGE + 1) end,
+    ["one of its two heads is zeros"] = function(bytes)
+      return bytes:sub(1, PAGE) .. ("\0"):rep(PAGE) .. bytes:sub(2 * PAGE + 1)
+    end,
+    ["it is something else"] = function() return ("no database "):rep(9000) end,
+    ["its version is another one"] = function(bytes) return bytes:sub(1, 20) .. "\9" .. bytes:sub(22) end,
+    ["its tables are others"] = replacing("records", "recipes"),
+    ["a record is another one"] = replacing("key 77", "key 7x"),
+  } do
+    it("is refused when " .. what, function() expect_refused(damage, DAMAGED) end)
+  end
 
   it("is refused when an older state looks like the newest one", function()
     local TXN = 144 -- offset of the number of the transaction in a head
@@ -168,10 +156,6 @@ describe("a damaged store #slow", function()
       shell.must("rm -r " .. directory)
     end
   end)
-
-  it("is refused when its tables are others", function() expect_refused(replacing("records", "recipes"), DAMAGED) end)
-
-  it("is refused when a record is another one", function() expect_refused(replacing("key 77", "key 7x"), DAMAGED) end)
 
   --- Expects that a store is refused whose checksums are right.
   local function expect_refused_with_checksums(bytes, damage)
@@ -208,32 +192,6 @@ describe("a damaged store #slow", function()
     local id = "\128" .. zeros:sub(2) .. "M"
     expect_refused_with_checksums(files.read(data), forging(2, id, id, "^.*$", "\127" .. zeros))
   end)
-
-  it("has its newest state or is refused, but never fatal, whichever byte of its heads is another #slow", function()
-    local FLIP = [[
-      local keywatch, path, data = require "keywatch", %q, %q
-      local file = io.open(data, "rb")
-      local bytes = file:read("*a"):sub(1, 50 * %d)
-      file:close()
-      for at = 0, %d + 159 do
-        if at < 160 or at >= %d then
-          for _, by in ipairs { 1, 128, 255 } do
-            local file = io.open(data, "wb")
-            file:write(bytes:sub(1, at), string.char((bytes:byte(at + 1) + by) %% 256), bytes:sub(at + 2))
-            file:close()
-            local store, err = keywatch.open { path = path }
-            if store then
-              assert(store:status().revision == 4)
-              store:close()
-            else
-              assert(err.code == "corrupt" and err.message:find(path, 1, true))
-            end
-          end
-        end
-      end
-    ]]
-    program.printed_by(FLIP:format(directory, data, PAGE, PAGE, PAGE), 300)
-  end)
 end)
 
 describe("a wrong bit in the database #slow", function()
@@ -264,19 +222,7 @@ describe("a store with a record that is damaged while it is open #slow", functio
   local DAMAGE = [[
     local keywatch, path = require "keywatch", %q
     local store = assert(keywatch.open { path = path })
-    local file = assert(io.open(path .. "/data.mdb", "r+b"))
-    local bytes = file:read("*a")
-    local at, n = 0, 0
-    repeat
-      at = bytes:find("\10\6key 77", at + 1, true)
-      if at then
-        file:seek("set", at - 1)
-        file:write("\0")
-        n = n + 1
-      end
-    until not at
-    file:close()
-    assert(n > 0)
+    require("spec.support.files").overwrite(path .. "/data.mdb", "\10\6key 77", "\0")
     local function code(...) return (...) == nil and (select(2, ...)).code or "fine" end
   ]]
 
@@ -385,39 +331,9 @@ describe("a store with a record that is damaged while it is open #slow", functio
       print(first.value, second.value, store:alarms()[1])
     ]])
   end)
-
-  it("fails the watches of clients that need it", function()
-    expect("corrupt corrupt fine", [[
-      local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-      local client = assert(keywatch.connect(server:addresses()[1]))
-      local past = assert(client:watch("key", { prefix = true, start_revision = 2 }))
-      local now = assert(client:watch("key 77", { prev_kv = true }))
-      local other = assert(client:watch("key 78", { prev_kv = true }))
-      now:sync()
-      assert(client:put("key 77", "new"))
-      assert(client:put("key 78", "new"))
-      local function failure(watch)
-        local event, err
-        repeat event, err = watch:next() until event == nil
-        return err.code
-      end
-      print(failure(past), failure(now), other:next() and "fine")
-    ]])
-  end)
 end)
 
 describe("a directory of a store #slow", function()
-  it("is refused when it is a file", function()
-    files.write(directory, "a file")
-    expect_refusal(directory, "it is not a directory")
-    assert.equal("a file", files.read(directory))
-  end)
-
-  it("is refused when it cannot be made", function()
-    files.write(directory, "a file")
-    expect_refusal(directory .. "/below", "Not a directory")
-  end)
-
   it("is refused to who may not write there", function()
     make(directory)
     local before = contents(directory)
@@ -427,17 +343,6 @@ describe("a directory of a store #slow", function()
     local opened = process.run(argv, nil, { env = vm.environment() })
     assert.equal("storage\tkeywatch: cannot open " .. directory .. ": Permission denied\n", opened:stdout())
     assert.same(before, contents(directory))
-  end)
-
-  it("is refused while another process has it open, which is named", function()
-    local holder = process.start({ vm.interpreter, "-e", HOLD:format(directory) }, { env = vm.environment() })
-    holder:expect("held")
-    local before = contents(directory)
-    expect_refusal(directory, ("process %d has it open"):format(holder.pid))
-    assert.same(before, contents(directory))
-    holder:signal("sigkill")
-    holder:wait()
-    assert.equal("opened at 2", open(directory))
   end)
 
   it("is refused while the same process has it open", function()
@@ -455,37 +360,5 @@ describe("a directory of a store #slow", function()
     shell.must("mkdir " .. directory)
     files.write(directory .. "/copy.mdb", "half of it")
     assert.equal("opened at 1", open(directory))
-  end)
-end)
-
-describe("a store that was opened before a fork #slow", function()
-  it("is refused to the child, and is none the worse for it", function()
-    local printed = program.printed_by(([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      local function pid() return io.open("/proc/self/stat"):read("*n") end
-      local keywatch = require "keywatch"
-      local path = %q
-      local store = assert(keywatch.open { path = path })
-      for i = 1, 100 do store:put("key", tostring(i)) end
-      local parent = pid()
-      fork()
-      if pid() ~= parent then
-        io.stdout:setvbuf("no")
-        print((select(2, pcall(store.put, store, "key", "of the child")):gsub("^.-:%%d+: ", "")))
-        print(select(2, pcall(store.get, store, "key")))
-        print(select(2, keywatch.open { path = path }).message:match("process (%%d+)") == tostring(parent))
-        store:close()
-        collectgarbage()
-        os.exit(0)
-      end
-      wait()
-      for i = 1, 100 do assert(store:put("key", tostring(i))) end
-      store:close()
-      store = assert(keywatch.open { path = path })
-      print(store:get("key").value, store:status().revision)
-    ]]):format(directory))
-    local refusal = "the store is that of the parent process: open it after the fork\n"
-    assert.equal(refusal .. refusal .. "true\n100\t201\n", printed)
   end)
 end)

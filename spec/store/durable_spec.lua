@@ -245,20 +245,21 @@ describe("a write that is not durable yet", function()
 end)
 
 describe("an answer that has seen what is not durable yet", function()
-  it("waits, if it is of a lease that is granted", held(function()
-    begin("lease", 10, { id = 8 })
-    assert.equal(10, finish(begin_of_lease("remaining", 8)))
-  end))
-
-  it("waits, if it is the keys of a lease", held(function()
-    begin("put", "c", "new", { lease = 7 })
-    assert.same({ "a", "c" }, finish(begin_of_lease("keys", 7)))
-  end))
-
-  it("waits, if it is a list of leases", held(function()
-    begin("lease", 10, { id = 8 })
-    assert.same({ 8, 7 }, finish(begin("leases")))
-  end))
+  local answers = {
+    ["of a lease that is granted"] = {
+      function() begin("lease", 10, { id = 8 }) return begin_of_lease("remaining", 8) end, 10,
+    },
+    ["the keys of a lease"] = {
+      function() begin("put", "c", "new", { lease = 7 }) return begin_of_lease("keys", 7) end, { "a", "c" },
+    },
+    ["a list of leases"] = { function() begin("lease", 10, { id = 8 }) return begin("leases") end, { 8, 7 } },
+    ["a delete that finds nothing any more"] = {
+      function() begin("delete", "a") return begin("delete", "a") end, { revision = 4, deleted = 0 },
+    },
+  }
+  for what, case in pairs(answers) do
+    it("waits, if it is " .. what, held(function() assert.same(case[2], finish(case[1]())) end))
+  end
 
   it("waits, if a transaction has compared with it", held(function()
     begin("put", "a", "new")
@@ -274,11 +275,6 @@ describe("an answer that has seen what is not durable yet", function()
     begin("put", "a", "new")
     local txn = { compare = { { key = "a", value = "new" } }, failure = { { put = "a", value = "newer" } } }
     assert.is_true(finish(begin("txn", txn)).succeeded)
-  end))
-
-  it("waits, if it is a delete that finds nothing any more", held(function()
-    begin("delete", "a")
-    assert.equal(0, finish(begin("delete", "a")).deleted)
   end))
 
   local failures = {
@@ -488,14 +484,6 @@ describe("a group that fails", function()
     assert.equal(2, store:get("a").version)
   end))
 
-  it("may be followed by another one", function()
-    local before = state.of(store)
-    keywatch.run(function()
-      for _ = 1, 20 do fail_everything("no_memory") end
-      state.expect(store, before)
-    end)
-  end)
-
   --- Writes, at once, that come to nothing; the loop does not turn meanwhile. A failure is told to the disk again where
   -- the group before has taken it.
   local function fail_many(n)
@@ -539,17 +527,6 @@ describe("a group that fails", function()
     assert.equal(4, call.answer and call.answer.revision)
   end))
 
-  it("does not touch what was durable before it", within.task(function()
-    hold()
-    local first = begin("put", "a", "1")
-    local second = begin("put", "a", "2")
-    finish(first)
-    assert(second.task:join())
-    assert.same({ 4, 5 }, { first.answer.revision, second.answer.revision })
-    fail_everything("no_memory")
-    assert.same({ "2", 5 }, { store:get("a").value, store:get("a").mod_revision })
-  end))
-
   it("keeps leases that were about to end, and ends them later", within.task(function()
     hold()
     store:step(101)
@@ -564,12 +541,6 @@ describe("a group that fails", function()
     assert.is_nil(store:get("a"))
     assert.same({}, store:leases())
   end))
-
-  it("fails those at top level, too", function()
-    probe.fail_disk(store, "no_memory")
-    assert.equal("out_of_memory", answer.code(store:put("a", "new")))
-    assert.equal(4, store:put("a", "new").revision)
-  end)
 end)
 
 describe("a disk without room", function()
@@ -589,16 +560,10 @@ describe("a disk without room", function()
     assert.same({ "no_space" }, store:alarms())
   end)
 
-  it("raises it at top level", function()
-    probe.fail_disk(store, "no_space")
-    assert.equal("no_space", answer.code(store:put("a", "new")))
-    assert.equal("no_space", answer.code(store:put("a", "new")))
-    assert.same({ "no_space" }, store:alarms())
-  end)
-
   it("lets deletes and compactions through, and all, once the alarm is disarmed", function()
     probe.fail_disk(store, "no_space")
     assert.equal("no_space", answer.code(store:put("a", "new")))
+    assert.same({ "no_space" }, store:alarms())
     assert.equal(1, store:delete("b").deleted)
     assert.is_truthy(store:lease_by_id(7):revoke())
     assert.is_truthy(store:compact(store:status().revision, { physical = true }))
@@ -669,13 +634,6 @@ describe("a disk of which nobody knows what it has done", function()
     assert.equal("old", store:get("a").value)
     assert.is_nil(store:deadline())
   end)
-
-  it("is good again when it is opened anew", function()
-    break_disk()
-    reopen()
-    assert.equal("old", store:get("a").value)
-    assert.equal(4, store:put("a", "new").revision)
-  end)
 end)
 
 describe("tasks", function()
@@ -711,23 +669,6 @@ describe("tasks", function()
     end)
     release()
     assert.equal(5, store:put("b", "2").revision)
-  end)
-
-  it("learn that the store is closed while they wait", function()
-    keywatch.run(function()
-      hold()
-      local calls = {
-        begin("put", "a", "1"), begin("put", "b", "2"), begin_of_lease("remaining", 7), begin("defragment"),
-        begin("compact", 2), begin("compact", 3, { physical = true }), begin("compact", 2, { physical = true }),
-      }
-      store:close()
-      for _, call in ipairs(calls) do
-        assert(call.task:join())
-        assert.equal("closed", answer.code(call.answer, call.err))
-      end
-    end)
-    open()
-    assert.is_true(store:status().revision >= 3)
   end)
 
   it("at different stores do not wait for each other", function()

@@ -45,15 +45,6 @@ describe("each", function()
     end
   end)
 
-  it("stays inside of a prefix that ends in the largest byte", function()
-    local store = store_of("a", "a\254", "a\255", "a\2551", "a\255\255", "b", "\254", "\255", "\2551", "\255\255")
-    for page = 1, 3 do
-      assert.equal("a\255 a\2551 a\255\255", keys_of_each(store:each("a\255", { prefix = true, page = page })))
-      assert.equal("\255 \2551 \255\255", keys_of_each(store:each("\255", { prefix = true, page = page })))
-      assert.equal("\255\255", keys_of_each(store:each("\255\255", { prefix = true, page = page })))
-    end
-  end)
-
   it("goes on beyond its page where none is given", function()
     local store = keywatch.open { now = 0 }
     for i = 1, 2500 do store:put(("%04d"):format(i), "") end
@@ -63,17 +54,6 @@ describe("each", function()
       assert.equal(("%04d"):format(n), kv.key)
     end
     assert.equal(2500, n)
-  end)
-
-  it("ends at the limit, whatever the size of a page", function()
-    local store = store_of("a", "b", "c", "d", "e")
-    for page = 1, 6 do
-      for limit = 1, 6 do
-        local expected = keys(store:range("", { prefix = true, limit = limit }))
-        assert.equal(expected, keys_of_each(store:each("", { prefix = true, limit = limit, page = page })))
-      end
-      assert.equal("a b c d e", keys_of_each(store:each("", { prefix = true, limit = 0, page = page })))
-    end
   end)
 
   it("gives what was there at its first page, while keys are written, made and deleted", function()
@@ -87,29 +67,6 @@ describe("each", function()
       store:delete("e")
     end
     assert.equal("a=a@2 b=b@3 c=c@4 d=d@5 e=e@6", table.concat(seen, " "))
-  end)
-
-  it("reads at the revision that it is given", function()
-    local store = store_of("a", "b", "c")
-    store:delete("a")
-    for page = 1, 3 do
-      assert.equal("a b", keys_of_each(store:each("", { prefix = true, revision = 3, page = page })))
-      assert.equal("b c", keys_of_each(store:each("", { prefix = true, revision = 0, page = page })))
-    end
-  end)
-
-  it("takes filters", function()
-    local store = store_of("a", "b", "c", "d", "a", "c")
-    for page = 1, 3 do
-      assert.equal("a c d", keys_of_each(store:each("", { prefix = true, min_mod_revision = 5, page = page })))
-      assert.equal("a c", keys_of_each(store:each("", { prefix = true, min_mod_revision = 5, page = page, limit = 2 })))
-    end
-  end)
-
-  it("takes keys_only", function()
-    for kv in store_of("a", "b", "c"):each("", { prefix = true, keys_only = true, page = 2 }) do
-      assert.equal("", kv.value)
-    end
   end)
 
   it("leaves the table of options as it is", function()

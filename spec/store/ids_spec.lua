@@ -8,6 +8,8 @@ local misuse = require "spec.support.misuse"
 
 local code = answer.code
 
+local function with_new(fn) return function() fn(keywatch.open { now = 0 }) end end
+
 local has_integers = rawget(math, "maxinteger") ~= nil
 
 -- { as a decimal string, as the store gives it back where numbers are doubles }
@@ -105,8 +107,7 @@ describe("an id of 64 bits", function()
     end)
   end)
 
-  it("is compared as a whole number, to the last bit", function()
-    local store = keywatch.open { now = 0 }
+  it("is compared as a whole number, to the last bit", with_new(function(store)
     store:lease(10, { id = "9007199254740993" })
     store:put("a", "", { lease = "9007199254740993" })
     local function holds(op, id) return store:txn({ compare = { { key = "a", lease = id, op = op } } }).succeeded end
@@ -115,7 +116,7 @@ describe("an id of 64 bits", function()
     assert.is_true(holds("<", "9007199254740994"))
     assert.is_true(holds(">", "-9223372036854775808"))
     assert.is_true(holds("<", "9223372036854775807"))
-  end)
+  end))
 
   it("names a lease for everything that is done with it", function()
     each_id(function(store, text, id)
@@ -132,15 +133,14 @@ describe("an id of 64 bits", function()
     end)
   end)
 
-  it("sets the order of leases that end together", function()
-    local store = keywatch.open { now = 0 }
+  it("sets the order of leases that end together", with_new(function(store)
     for _, text in ipairs { "9223372036854775807", "2", "-9223372036854775808", "-1", "9007199254740993" } do
       store:lease(10, { id = text })
     end
     local listed = {}
     for i, id in ipairs(store:leases()) do listed[i] = type(id) == "string" and id or ("%d"):format(id) end
     assert.same({ "-9223372036854775808", "-1", "2", "9007199254740993", "9223372036854775807" }, listed)
-  end)
+  end))
 
   it("is kept by a replica", function()
     each_id(function(_, text, id)
@@ -177,25 +177,22 @@ describe("an id of 64 bits", function()
     assert.is_nil(store:get("a"))
   end)
 
-  it("may be written with zeros in front", function()
-    local store = keywatch.open { now = 0 }
+  it("may be written with zeros in front", with_new(function(store)
     same(7, store:lease(10, { id = "0007" }).id)
     assert.equal(10, store:lease_by_id("007"):keepalive())
     assert.equal(10, store:lease_by_id("000000000000000000000000000007"):keepalive())
-  end)
+  end))
 
-  it("of 0 is none, also as a string", function()
-    local store = keywatch.open { now = 0 }
+  it("of 0 is none, also as a string", with_new(function(store)
     assert.is_true(store:lease(10, { id = "0" }).id > 0)
     assert.is_true(store:lease(10, { id = "-0" }).id > 0)
     store:put("a", "", { lease = "0" })
     same(0, store:get("a").lease)
-  end)
+  end))
 end)
 
 describe("revisions and counts", function()
-  it("are whole numbers of the VM", function()
-    local store = keywatch.open { now = 0 }
+  it("are whole numbers of the VM", with_new(function(store)
     local kv = store:put("a", "") and store:get("a")
     local found = store:range("a")
     local status = store:status()
@@ -204,7 +201,7 @@ describe("revisions and counts", function()
       store:hash_kv().hash, store:delete("a").deleted, store:lease(5).ttl, store:lease(5):remaining() } do
       assert.equal(has_integers and "integer" or "number", (rawget(math, "type") or type)(number))
     end
-  end)
+  end))
 
   it("are refused as numbers that may stand for others", function()
     if has_integers then return end
@@ -221,13 +218,12 @@ describe("revisions and counts", function()
     } do assert.matches("is not exact$", (misuse.raises(door):gsub("%)$", ""))) end
   end)
 
-  it("are taken as floats that are whole", function()
-    local store = keywatch.open { now = 0 }
+  it("are taken as floats that are whole", with_new(function(store)
     store:put("a", "1")
     store:put("a", "2")
     assert.equal("1", store:get("a", { revision = 2.0 }).value)
     assert.equal(1, #store:range("a", { limit = 1.0 }).kvs)
     assert.equal(7, store:lease(5.0, { id = 7.0 }).id)
     assert.is_table(store:compact(2.0))
-  end)
+  end))
 end)

@@ -3,7 +3,6 @@
 local keywatch = require "keywatch"
 local core = require "keywatch.core"
 
-local dose = require "spec.support.dose"
 local image = require "spec.support.image"
 local shell = require "spec.support.shell"
 
@@ -204,19 +203,6 @@ describe("an image", function()
       assert.is_true(store:status().db_size < size / 2)
     end)
 
-    it("is given up while many of its records wait for the thread", function()
-      for tries = 0, 5 do
-        store = open { now = 0 }
-        for i = 1, 20000 do store:put("k" .. i, "v") end
-        local snapshot = assert(store:open_snapshot())
-        for _ = 1, tries do snapshot:is_ready() end
-        if tries % 2 == 0 then assert(store:compact(store:status().revision, { physical = true })) end
-        snapshot:close()
-        assert.is_truthy(store:hash_kv())
-        store:close()
-      end
-    end)
-
     it("is gathered before a replica has other contents", function()
       local replica = open { replica = true }
       local kvs = {}
@@ -252,22 +238,13 @@ describe("an image", function()
     expect_same(store)
   end)
 
-  it("has many records #slow", function()
-    local store, value = open(), ("v"):rep(20)
-    for i = 1, 100000 do store:put("key" .. i % 5000, value .. i) end
-    local back, restored = restore(image.take(store))
-    assert.equal(100000, restored.records)
-    assert.equal(store:hash_kv().hash, back:hash_kv().hash)
-    assert.equal(store:hash_kv(50000).hash, back:hash_kv(50000).hash)
-  end)
-
   it("has any number of records, as few as they are", function()
     local store = open()
     for i = 1, 250 do
       store:put("k", ("x"):rep(3000)) -- each on a page of its own: 123 of them make a branch
       if i >= 122 and i <= 126 or i >= 248 then
-        local back = restore(image.take(store))
-        assert.equal(store:hash_kv().hash, back:hash_kv().hash)
+        local back, restored = restore(image.take(store))
+        assert.same({ i, store:hash_kv().hash }, { restored.records, back:hash_kv().hash })
         back:close()
         shell.must("rm -rf " .. scratch .. "/data")
       end
@@ -311,15 +288,6 @@ describe("an image", function()
     whole:close()
     given_up:close()
   end)
-
-  it("is one of a few at a time", function()
-    local store, snapshots = open(), {}
-    for i = 1, 8 do snapshots[i] = assert(store:open_snapshot()) end
-    assert.equal("too_many_snapshots", select(2, store:open_snapshot()).code)
-    snapshots[3]:close()
-    snapshots[3] = assert(store:open_snapshot())
-    for i = 1, 8 do snapshots[i]:close() end
-  end)
 end)
 
 describe("restoring an image", function()
@@ -349,22 +317,6 @@ describe("restoring an image", function()
     assert.is_nil(store)
     assert.matches(text, err.message)
     assert.equal("", left())
-  end
-
-  local function try(damaged)
-    local store, err = image.restore(damaged, scratch, true)
-    if store then
-      store:range("", { from_key = true })
-      store:hash_kv()
-      store:close()
-      shell.must("rm -rf " .. scratch .. "/data")
-    else
-      assert.matches("damaged", err.message)
-    end
-  end
-
-  local function flip(at, with)
-    return bytes:sub(1, at - 1) .. string.char((bytes:byte(at) + with) % 256) .. bytes:sub(at + 1)
   end
 
   it("wants a directory that is not there, or is empty", function()
@@ -413,7 +365,10 @@ describe("restoring an image", function()
   end)
 
   it("refuses what has a byte of another value", function()
-    for at = 1, #bytes, 100003 do expect_refused("damaged: its SHA%-256", flip(at, 1)) end
+    for at = 1, #bytes, 100003 do
+      local other = string.char((bytes:byte(at) + 1) % 256)
+      expect_refused("damaged: its SHA%-256", bytes:sub(1, at - 1) .. other .. bytes:sub(at + 1))
+    end
   end)
 
   it("refuses what is something else", function()
@@ -425,16 +380,6 @@ describe("restoring an image", function()
     local last = bytes:gsub("(%z%z%z%z%z%z%z\2_%z%z%z%z)%z%z%z%z", "%1\255\255\255\255")
     assert.not_equal(bytes, last)
     expect_refused("damaged", last, true)
-  end)
-
-  it("is not led astray by any byte, where the sum is not looked at", function()
-    local pages, step = math.floor(#bytes / PAGE), dose.stride(41, 13)
-    for _, page in ipairs { 0, 1, 3, 8, 9, 12, pages - 4, pages - 3, pages - 2, pages - 1 } do -- of all kinds
-      for at = page * PAGE + 1, page * PAGE + 150, step do -- headers and elements stand at the beginning
-        for _, with in ipairs { 1, 255 } do try(flip(at, with)) end
-      end
-    end
-    assert.equal("", left())
   end)
 end)
 

@@ -25,7 +25,12 @@ local SMALL = 16384 -- bytes of the smallest segment: it has room for two small 
 
 local path
 
-before_each(function() path = directory.new() end)
+local function renew()
+  directory.remove_all()
+  path = directory.new()
+end
+
+before_each(renew)
 after_each(directory.remove_all)
 
 local function open(options)
@@ -525,8 +530,7 @@ describe("a damaged journal", function()
         files.write(segment(0), first)
         files.write(segment(1), second)
       end
-      directory.remove_all()
-      path = directory.new()
+      renew()
     end
   end)
 
@@ -544,8 +548,7 @@ describe("a damaged journal", function()
       expect_groups(1, 2)
       files.write(segment(1), patch(second, at, ("\0"):rep(BLOCK - FRAME_HEADER)))
       expect_groups(1, 2)
-      directory.remove_all()
-      path = directory.new()
+      renew()
     end
   end)
 
@@ -556,8 +559,7 @@ describe("a damaged journal", function()
         damage(0, FRAMES + frame * BLOCK + at)
         expect_refusal("lost")
         expect_groups(frame + 2, 3, { applied = frame + 1 })
-        directory.remove_all()
-        path = directory.new()
+        renew()
       end
     end
   end)
@@ -633,8 +635,7 @@ describe("a damaged journal", function()
       end
       files.write(segment(slot), bytes .. "more")
       expect_groups(1, 3)
-      directory.remove_all()
-      path = directory.new()
+      renew()
     end
   end)
 
@@ -646,8 +647,7 @@ describe("a damaged journal", function()
   it("is refused where the database is older than it", function()
     make()
     expect_refusal("newer than the database", { epoch = EPOCH - 1 })
-    directory.remove_all()
-    path = directory.new()
+    renew()
     local journal = open { epoch = EPOCH + 1 }
     assert(journal:prepare())
     journal:close()

@@ -192,21 +192,6 @@ describe("a kept lease of a store", function()
     assert.equal("lost", select(2, task:join()).code)
   end))
 
-  it("is shared by all objects of its id", inside(function()
-    local lease = store:lease(60):keep()
-    local other = store:lease_by_id(lease.id):keep()
-    lease:orphan()
-    keywatch.sleep(HOUR)
-    assert.is_nil(other:error())
-    lease:keep()
-    other:orphan()
-    keywatch.sleep(HOUR)
-    other:keep()
-    store:lease_revoke(lease.id)
-    expect_lost(lease, "it was revoked")
-    expect_lost(other, "it was revoked")
-  end))
-
   it("is kept by one object though a finalizer orphans the other meanwhile", inside(function()
     local lease = store:lease(60):keep()
     local other = store:lease_by_id(lease.id)
@@ -244,14 +229,6 @@ describe("a kept lease of a store", function()
     keywatch.sleep(HOUR)
     assert.equal("lost", lease:error().code)
     assert.is_nil(later:error())
-  end))
-
-  it("is not lost by the end of one that an earlier keeper had", inside(function()
-    store:lease(60):keep():revoke()
-    collect() -- the keeper has nothing to keep
-    local lease = store:lease(60):keep()
-    keywatch.sleep(HOUR)
-    assert.is_nil(lease:error())
   end))
 
   it("expires when its object is dropped", inside(function()
@@ -425,11 +402,8 @@ describe("a kept lease of a durable store", function()
   end)
 
   it("is the parent's after a fork; one in memory is that of each", function()
-    local printed = program.printed_by(([[
-      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
-      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
-      io.stdout:setvbuf("no")
-      local keywatch, uv = require "keywatch", require "keywatch.uv"
+    local _, printed = program.run_forking(([[
+      local uv = require "keywatch.uv"
       local disk, memory = assert(keywatch.open { path = %q }), keywatch.open()
       local kept, also = disk:lease(60, { id = 7 }):keep(), memory:lease(60, { id = 8 }):keep()
       local other = disk:lease(60)

@@ -60,11 +60,6 @@ describe("granting a lease", function()
     assert.equal(20, store:lease(20, { id = 7 }).ttl)
   end))
 
-  it("tells a time that is too long before it tells an id that is taken", with_store(function(store)
-    store:lease(10, { id = 7 })
-    refuses(store, "lease_ttl_too_large", 9000000001, { id = 7 })
-  end))
-
   it("chooses ids that are positive, below 2^53 and distinct", function()
     local seen = {}
     for _ = 1, 5 do
@@ -98,59 +93,12 @@ describe("a key", function()
     assert.equal(1, store:get("a").lease)
   end)
 
-  it("is freed from its lease by a put without one", function()
-    store:put("a", "", { lease = 1 })
-    store:put("a", "")
-    assert.same({ {}, {} }, keys_of_both())
-    assert.equal(0, store:get("a").lease)
-    one:revoke()
-    assert.is_table(store:get("a"))
-  end)
-
   it("goes to another lease by a put", function()
     store:put("a", "", { lease = 1 })
     store:put("a", "", { lease = 2 })
     assert.same({ {}, { "a" } }, keys_of_both())
     assert.equal(3, one:revoke().revision)
     assert.equal(2, store:get("a").lease)
-  end)
-
-  it("stays with its lease when it is put with the same one", function()
-    store:put("a", "", { lease = 1 })
-    store:put("a", "2", { lease = 1 })
-    assert.same({ { "a" }, {} }, keys_of_both())
-  end)
-
-  it("stays with its lease when a put leaves it be", function()
-    store:put("a", "", { lease = 1 })
-    store:put("a", "2", { ignore_lease = true })
-    assert.same({ { "a" }, {} }, keys_of_both())
-    assert.equal(1, store:get("a").lease)
-  end)
-
-  it("leaves its lease when it is deleted, and does not come back to it by itself", function()
-    store:put("a", "", { lease = 1 })
-    store:delete("a")
-    assert.same({ {}, {} }, keys_of_both())
-    store:put("a", "")
-    assert.same({ {}, {} }, keys_of_both())
-  end)
-
-  it("is bound and freed by transactions", function()
-    store:put("a", "", { lease = 1 })
-    store:put("b", "", { lease = 1 })
-    store:txn { success = {
-      { put = "a", value = "", lease = 2 }, { delete = "b" }, { put = "c", value = "", lease = 1 },
-    } }
-    assert.same({ { "c" }, { "a" } }, keys_of_both())
-  end)
-
-  it("stays where it is when a transaction fails that would have moved it", function()
-    store:put("a", "", { lease = 1 })
-    assert.equal("lease_not_found", code(store:txn { success = {
-      { put = "a", value = "", lease = 2 }, { put = "b", value = "", lease = 99 },
-    } }))
-    assert.same({ { "a" }, {} }, keys_of_both())
   end)
 end)
 
@@ -247,22 +195,5 @@ describe("the lease of an id", function()
     assert.equal("lease_not_found", code(lease:keepalive()))
     store:lease(10, { id = 7 })
     assert.equal(10, lease:keepalive())
-  end))
-end)
-
-describe("the list of leases", function()
-  it("is empty where there are none", function() assert.same({}, new_store():leases()) end)
-
-  it("has the one that ends first first", with_store(function(store)
-    store:lease(30, { id = 1 })
-    store:lease(10, { id = 2 })
-    store:lease(20, { id = 3 })
-    assert.same({ 2, 3, 1 }, store:leases())
-    store:step(5)
-    store:lease_by_id(2):keepalive() -- ends at 15
-    store:lease(6, { id = 4 }) -- ends at 11
-    assert.same({ 4, 2, 3, 1 }, store:leases())
-    store:lease_by_id(2):revoke()
-    assert.same({ 4, 3, 1 }, store:leases())
   end))
 end)

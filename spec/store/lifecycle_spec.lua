@@ -86,12 +86,6 @@ describe("a closed store", function()
     assert.equal(("v"):rep(100), kv.value)
     assert.equal("key 1", found.kvs[1].key)
   end))
-
-  it("is no matter to other stores", function()
-    local one, two = store_with_keys(), store_with_keys()
-    one:close()
-    assert.equal(19, two:status().keys)
-  end)
 end)
 
 describe("a store", function()
@@ -119,17 +113,6 @@ describe("a store", function()
     assert.matches("closed", misuse.raises(store.get, store, "key 1"))
     finalize(store)
     store:close()
-  end)
-
-  it("is collected when it is forgotten, open or closed", function()
-    local seen = setmetatable({}, { __mode = "k" })
-    for i = 1, 10 do
-      local store = store_with_keys()
-      seen[store] = true
-      if i % 2 == 0 then store:close() end
-    end
-    collectgarbage()
-    assert.is_nil(next(seen))
   end)
 
   it("is kept by its leases and by the loops that are at work on it", function()
@@ -160,35 +143,6 @@ describe("a store", function()
     collectgarbage()
     assert.equal(base, probe.live())
   end)
-
-  it("is one of as many as one likes", function()
-    local stores = {}
-    for i = 1, 1000 do
-      stores[i] = keywatch.open { now = i }
-      stores[i]:put("number", tostring(i))
-    end
-    for i = 1, 1000, 2 do stores[i]:close() end
-    collectgarbage()
-    for i = 2, 1000, 2 do assert.equal(tostring(i), stores[i]:get("number").value) end
-  end)
-
-  it("is open without options", function()
-    assert.equal(1, keywatch.open():status().revision)
-    assert.equal(1, keywatch.open({}):status().revision)
-  end)
-
-  it("serves coroutines as it serves the main program", with_store(function(store)
-    local turns = {}
-    for name = 1, 3 do
-      turns[name] = coroutine.wrap(function()
-        for kv in store:each("", { prefix = true, page = 2 }) do
-          store:put("turn", kv.key)
-          coroutine.yield(kv.key)
-        end
-      end)
-    end
-    for _ = 1, 19 do assert.is_true(turns[1]() == turns[2]()) end
-  end))
 end)
 
 describe("as text", function()
@@ -202,73 +156,28 @@ describe("as text", function()
     assert.matches("id=123456789012", tostring(store:lease_by_id(123456789012)))
   end))
 
-  it("an error tells what is wrong", function()
-    local _, err = store_with_keys():get("")
-    assert.equal("etcdserver: key is not provided (empty_key)", tostring(err))
-  end)
-
   it("keywatch tells its version", function() assert.matches("^keywatch ", keywatch._VERSION) end)
 end)
 
-describe("a program", function()
-  local begin = [[
-    local keywatch = require "keywatch"
-    local store = keywatch.open()
-    for i = 1, 100 do store:put("key " .. i, ("v"):rep(1000), { lease = store:lease(60) }) end
-    store:compact(50)
-  ]]
-
-  local ends = {
-    { "comes to its end with an open store", "print 'end'", 0 },
-    { "comes to its end with an open store that everyone can see", "everyone = store print 'end'", 0 },
-    { "leaves by os.exit with an open store", "print 'end' io.stdout:flush() os.exit(0)", 0 },
-    { "leaves by os.exit and closes its state", "print 'end' io.stdout:flush() os.exit(0, true)", 0 },
-    { "comes to its end inside of a loop over a store", [[
-      everyone = store:each("", { prefix = true, page = 2 })
-      everyone()
-      print "end"
-    ]], 0 },
-    { "comes to its end with a store in a sleeping coroutine", [[
+-- How programs end that have watches, too, spec/watch/watch_life_spec.lua tells.
+describe("a program comes to its end", function()
+  for what, text in pairs {
+    ["inside of a loop over a store"] = 'everyone = store:each("", { prefix = true, page = 2 }) everyone()',
+    ["with a store in a sleeping coroutine"] = [[
       everyone = coroutine.wrap(function(mine)
         coroutine.yield()
         mine:close()
       end)
       everyone(store)
       store = nil
-      print "end"
-    ]], 0 },
-    { "comes to its end after it forgot keywatch", [[
-      for name in pairs(package.loaded) do
-        if name:find "keywatch" then package.loaded[name] = nil end
-      end
-      keywatch = nil
-      collectgarbage()
-      print "end"
-    ]], 0 },
-    { "fails with an open store", "print 'end' io.stdout:flush() error 'on purpose'", 1 },
-  }
-
-  for _, case in ipairs(ends) do
-    it(case[1], function()
-      local status, printed = program.run(begin .. case[2])
-      assert.same({ case[3], "end" }, { status, printed:match("^end") })
-      if status == 0 then assert.equal("end\n", printed) end
+    ]],
+  } do
+    it(what, function()
+      assert.equal("end\n", program.printed_by([[
+        local store = require("keywatch").open()
+        for i = 1, 100 do store:put("key " .. i, ("v"):rep(1000), { lease = store:lease(60) }) end
+        store:compact(50)
+      ]] .. text .. "\nprint 'end'"))
     end)
   end
-
-  it("comes to its end whose objects use a store in their finalizers", function()
-    local printed = program.printed_by(begin .. [[
-      local function last()
-        local ok, err = pcall(store.put, store, "last", "words")
-        print(ok or tostring(err):match("closed") or err)
-      end
-      if newproxy then
-        everyone = newproxy(true)
-        getmetatable(everyone).__gc = last
-      else
-        everyone = setmetatable({}, { __gc = last })
-      end
-    ]])
-    assert.is_true(printed == "true\n" or printed == "closed\n")
-  end)
 end)

@@ -268,18 +268,3 @@ if core.probe then
     end)
   end)
 end
-
-describe("a store that is killed #slow", function()
-  it("has every acknowledged step, and each step whole", function()
-    local random = new_random(tonumber(os.getenv("KW_SEED")))
-    local done, seed = 0, random:next()
-    for _ = 1, dose.of(2, 10) do
-      local kind, when = random:pick { "sync", "write", "any" }, random:pick { "before", "after" }
-      local life = { seed = seed, from = done, segment_bytes = workload.segment_bytes(random), target = "start",
-        plan = ("kill %s %d %s"):format(kind, random:between(1, 40), when) }
-      local heard = live(life)
-      check_restored(seed, heard)
-      done = must(describe_life(life), check, seed, heard.done, workload.segment_bytes(random))
-    end
-  end)
-end)

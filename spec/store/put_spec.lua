@@ -53,12 +53,6 @@ describe("put", function()
     assert.same({ 5, 5, 1 }, { kv.create_revision, kv.mod_revision, kv.version })
   end))
 
-  it("of the same value is a change all the same", with_store(function(store)
-    store:put("a", "v")
-    assert.equal(3, store:put("a", "v").revision)
-    assert.equal(2, store:get("a").version)
-  end))
-
   it("keeps every byte of keys and values", with_store(function(store)
     local all = {}
     for i = 0, 255 do all[#all + 1] = string.char(i) end
@@ -91,12 +85,6 @@ describe("put", function()
         revision = 4,
         prev_kv = { key = "a", value = "2", create_revision = 2, mod_revision = 3, version = 2, lease = 7 },
       }, store:put("a", "3", { prev_kv = true }))
-    end))
-
-    it("gives none for a key that was not there", with_store(function(store)
-      assert.same({ revision = 2 }, store:put("a", "1", { prev_kv = true }))
-      store:delete("a")
-      assert.same({ revision = 4 }, store:put("a", "2", { prev_kv = true }))
     end))
   end)
 
@@ -140,12 +128,6 @@ describe("put", function()
       assert.same({ "a" }, lease:keys())
     end))
 
-    it("keeps it that there is no lease", with_store(function(store)
-      store:put("a", "1")
-      store:put("a", "2", { ignore_lease = true })
-      assert.equal(0, store:get("a").lease)
-    end))
-
     it("refuses a lease", with_store(function(store)
       store:lease(10, { id = 7 })
       store:put("a", "1")
@@ -155,15 +137,6 @@ describe("put", function()
     it("refuses a key that is not there", function()
       refuses(new_store(), "key_not_found", "a", "v", { ignore_lease = true })
     end)
-
-    it("keeps both with ignore_value, and makes a version", with_store(function(store)
-      store:lease(10, { id = 7 })
-      store:put("a", "1", { lease = 7 })
-      local answered = store:put("a", nil, { ignore_value = true, ignore_lease = true, prev_kv = true })
-      assert.equal(1, answered.prev_kv.version)
-      local kv = store:get("a")
-      assert.same({ "1", 7, 2 }, { kv.value, kv.lease, kv.version })
-    end))
   end)
 
   it("refuses a lease that is not there", function()

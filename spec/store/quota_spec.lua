@@ -142,30 +142,6 @@ describe("the quota", function()
     assert.equal("no_space", code(store_with_room(10):put("", "")))
   end)
 
-  it("counts leases and the keys that are attached to them, until they are gone", function()
-    local store = new_store()
-    local function size() return store:status().db_size end
-    local empty = size()
-    local leases = {}
-    for i = 1, 100 do leases[i] = store:lease(10) end
-    local of_leases = size() - empty
-    assert.is_true(of_leases >= 100 * 128)
-    store:put("k", "v")
-    local of_put = size() - empty - of_leases
-    store:put("k", "v", { lease = leases[1] })
-    local attached = size()
-    store:put("k", "v", { lease = leases[2] })
-    local of_leased_put = size() - attached
-    assert.is_true(attached - empty - of_leases > of_put + of_leased_put)
-    for _, lease in ipairs(leases) do lease:revoke() end
-    store:compact(store:status().revision, { physical = true })
-    local rest = size() -- a tombstone
-    assert.is_true(rest - empty < of_put)
-    for _ = 1, 10 do store:lease(10) end
-    store:step(100)
-    assert.equal(rest, size())
-  end)
-
   it("refuses a lease once leases have used it up, and grants one again after some are gone", function()
     local store = store_with_room(100000)
     local leases = {}
@@ -187,24 +163,5 @@ describe("the quota", function()
     local store = new_store { quota_backend_bytes = -1 }
     assert.is_table(store:put("k", ""))
     assert.is_table(store:lease(10))
-  end)
-
-  it("has room again after a compaction, once the alarm is disarmed", function()
-    local store = store_with_room(20000)
-    local function fill()
-      local n = 0
-      while store:put("k", ("x"):rep(1000)) do n = n + 1 end
-      return n
-    end
-    local n = fill()
-    assert.is_true(n >= 10 and n < 20)
-    store:compact(store:status().revision, { physical = true })
-    assert.equal("no_space", code(store:put("k", "")))
-    assert.is_true(store:disarm("no_space"))
-    assert.same({}, store:alarms())
-    assert.is_true(fill() >= n - 2)
-    assert.is_true(store:disarm("no_space"))
-    assert.equal("no_space", code(store:put("k", ("x"):rep(1000)))) -- armed anew
-    assert.same({ "no_space" }, store:alarms())
   end)
 end)

@@ -6,7 +6,6 @@
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
 
-local crc32c = require "spec.support.crc32c"
 local difference = require("spec.support.difference").difference
 local dose = require "spec.support.dose"
 local history = require "spec.support.history"
@@ -178,11 +177,6 @@ local scenarios = {
 }
 
 describe("the naive model", function()
-  it("has a checksum that is CRC-32C", function()
-    assert.equal(0xe3069283, crc32c.checksum { "123456789" })
-    assert.equal(0xe3069283, crc32c.checksum { "1234", "", "56789" })
-  end)
-
   it("hashes as etcd does", function()
     local model = new_model()
     assert.equal(1084519789, model:hash_kv(0).hash)

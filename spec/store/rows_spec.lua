@@ -4,6 +4,7 @@ local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
 
 local answer = require "spec.support.answer"
+local files = require "spec.support.files"
 local misuse = require "spec.support.misuse"
 local shell = require "spec.support.shell"
 local state = require "spec.support.state"
@@ -176,23 +177,11 @@ describe("rows of a durable store", function()
     for i, pair in ipairs(found) do assert.same({ changes[i][2], changes[i][3] }, pair) end
   end)
 
-  --- Puts other bytes into the database's file where these are.
-  local function overwrite(these, others)
-    local file = assert(io.open(path .. "/data/data.mdb", "r+b"))
-    local bytes, from, n = file:read("*a"), 1, 0
-    for at in function() return bytes:find(these, from, true) end do
-      file:seek("set", at - 1)
-      file:write(others)
-      from, n = at + #these, n + 1
-    end
-    file:close()
-    assert.is_true(n > 0)
-  end
-
   it("with a size that is not theirs are refused as damaged", function()
     assert.is_true(store:change_rows { { "t", "1", ("x"):rep(1000) } })
     store:close()
-    overwrite("\236\3\0\0\0\0\3\0t\0001", "\200\0\0\0\0\0\88\2t\0001") -- a name of 600 bytes, and a row of 200
+    files.overwrite(path .. "/data/data.mdb", "\236\3\0\0\0\0\3\0t\0001",
+      "\200\0\0\0\0\0\88\2t\0001") -- a name of 600 bytes, and a row of 200
     local opened, err = keywatch.open { now = 0, path = path .. "/data" }
     assert.is_nil(opened)
     assert.equal("corrupt", err.code)

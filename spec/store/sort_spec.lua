@@ -25,6 +25,8 @@ local function new_store()
   return store
 end
 
+local function with_store(fn) return function() fn(new_store()) end end
+
 local ascending = {
   { "key", "a b c d" },
   { "version", "a c b d" },
@@ -37,55 +39,35 @@ describe("a range sorted by", function()
   for _, case in ipairs(ascending) do
     local target, expected = case[1], case[2]
 
-    it(target .. " ascends", function()
-      assert.equal(expected, keys(new_store():range("", { prefix = true, sort_target = target,
-        sort_order = "ascend" })))
-    end)
-
-    it(target .. " descends", function()
-      assert.equal(expected:reverse(), keys(new_store():range("", { prefix = true, sort_target = target,
-        sort_order = "descend" })))
-    end)
-
-    it(target .. " is cut after sorting, if it has an order", function()
-      local store = new_store()
-      for _, order in ipairs { "ascend", "descend" } do
-        local found = store:range("", { prefix = true, sort_target = target, sort_order = order, limit = 2 })
-        assert.equal((order == "ascend" and expected or expected:reverse()):sub(1, 3), keys(found))
-        assert.same({ true, 4 }, { found.more, found.count })
+    it(target .. " ascends, unless it descends, and is cut after sorting", with_store(function(store)
+      local function sorted(order, limit)
+        return store:range("", { prefix = true, sort_target = target, sort_order = order, limit = limit })
       end
-    end)
-
-    it(target .. " ascends if it has no order", function()
-      local store = new_store()
-      assert.equal(expected, keys(store:range("", { prefix = true, sort_target = target })))
-      assert.equal(expected, keys(store:range("", { prefix = true, sort_target = target, sort_order = "none" })))
-    end)
+      assert.equal(expected, keys(sorted(nil)))
+      assert.equal(expected, keys(sorted("none")))
+      for order, whole in pairs { ascend = expected, descend = expected:reverse() } do
+        assert.equal(whole, keys(sorted(order)))
+        local found = sorted(order, 2)
+        assert.same({ whole:sub(1, 3), true, 4 }, { keys(found), found.more, found.count })
+      end
+    end))
   end
 end)
 
 describe("a range without an order but with a target other than the key", function()
-  it("sorts the first keys by key, one more than the limit, and cuts then", function()
-    local store = new_store()
+  it("sorts the first keys by key, one more than the limit, and cuts then", with_store(function(store)
     local found = store:range("", { prefix = true, sort_target = "value", limit = 2 })
     assert.equal("c a", keys(found)) -- a, b and c were looked at: d, the least, was not
     assert.same({ true, 4 }, { found.more, found.count })
     assert.equal("b c", keys(store:range("", { prefix = true, sort_target = "create", limit = 2 })))
     assert.equal("b", keys(store:range("", { prefix = true, sort_target = "create", limit = 1 })))
-  end)
+  end))
 
-  it("sorts everything if a filter is there", function()
-    local store = new_store()
+  it("sorts everything if a filter is there", with_store(function(store)
     local found = store:range("", { prefix = true, sort_target = "value", limit = 2, min_mod_revision = 1 })
     assert.equal("d c", keys(found))
     assert.same({ true, 4 }, { found.more, found.count })
-  end)
-
-  it("has no more where the limit is met", function()
-    local found = new_store():range("", { prefix = true, sort_target = "value", limit = 4 })
-    assert.equal("d c a b", keys(found))
-    assert.is_false(found.more)
-  end)
+  end))
 end)
 
 describe("sorting", function()
@@ -109,28 +91,6 @@ describe("sorting", function()
     assert.same({ "", "\0", "a", "ab", "b", "\127", "\128", "\255" }, values)
   end)
 
-  it("knows the values although only keys are asked for", function()
-    local found = new_store():range("", { prefix = true, sort_target = "value", sort_order = "ascend",
-      keys_only = true })
-    assert.equal("d c a b", keys(found))
-    for _, kv in ipairs(found.kvs) do assert.equal("", kv.value) end
-  end)
-
-  it("comes after filters and before the limit", function()
-    local found = new_store():range("", { prefix = true, sort_target = "mod", sort_order = "descend",
-      max_mod_revision = 9, limit = 2 })
-    assert.equal("d b", keys(found))
-    assert.same({ true, 4 }, { found.more, found.count })
-  end)
-
-  it("goes by what keys were at the revision that is read", function()
-    local store = new_store()
-    assert.equal("c d b", keys(store:range("", { prefix = true, sort_target = "mod", sort_order = "descend",
-      revision = 5 })))
-    assert.equal("d c b", keys(store:range("", { prefix = true, sort_target = "create", sort_order = "descend",
-      revision = 5 })))
-  end)
-
   it("keeps every key among equals", function()
     local store = keywatch.open { now = 0 }
     for i = 1, 100 do store:put(("k%03d"):format(i), i % 2 == 0 and "even" or "odd") end
@@ -141,12 +101,5 @@ describe("sorting", function()
       assert.equal(i <= 50 and "odd" or "even", kv.value)
     end
     for i = 1, 100 do assert.is_true(seen[("k%03d"):format(i)]) end
-  end)
-
-  it("is of no matter to a count and to a single key", function()
-    local store = new_store()
-    assert.same({ revision = 10, kvs = {}, count = 4, more = false },
-      store:range("", { prefix = true, sort_target = "mod", sort_order = "descend", count_only = true, limit = 1 }))
-    assert.equal("a", keys(store:range("a", { sort_target = "mod", sort_order = "descend", limit = 1 })))
   end)
 end)

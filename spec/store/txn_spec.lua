@@ -34,12 +34,6 @@ describe("a transaction", function()
     assert.equal("a else then", keys(store:range("", { prefix = true })))
   end))
 
-  it("answers with nothing else where the branch is empty", with_store(function(store)
-    assert.same({ succeeded = true, revision = 2, responses = {} }, store:txn({}))
-    assert.same({ succeeded = false, revision = 2, responses = {} },
-      store:txn { compare = never, success = { { put = "a", value = "" } } })
-  end))
-
   it("answers each operation as the plain call would be answered", function()
     local store = store_of("a", "b", "c")
     local kv = store:get("a")
@@ -71,28 +65,6 @@ describe("a transaction", function()
     assert.equal("a c", keys(store:range("", { prefix = true, revision = 4 })))
   end)
 
-  it("reads what it wrote before", function()
-    local store = store_of("a", "b")
-    local responses = store:txn { success = {
-      { range = "", prefix = true }, { put = "c", value = "new" }, { delete = "a" }, { range = "", prefix = true },
-      { get = "a" }, { get = "c" },
-    } }.responses
-    assert.equal("a b", keys(responses[1]))
-    assert.equal("b c", keys(responses[4]))
-    assert.same({ false, "new", 4 }, { responses[5], responses[6].value, responses[6].mod_revision })
-  end)
-
-  it("reads the past as it was, also after it wrote", function()
-    local store = store_of("a", "b")
-    local responses = store:txn { success = {
-      { put = "a", value = "new" }, { delete = "b" }, { range = "", prefix = true, revision = 3 },
-      { get = "a", revision = 3 }, { get = "b", revision = 2 },
-    } }.responses
-    assert.equal("a b", keys(responses[3]))
-    assert.same({ 2, 4 }, { responses[3].count, responses[3].revision })
-    assert.same({ "a", false }, { responses[4].value, responses[5] })
-  end)
-
   it("tells the old revision until something has changed, and the new one from then on", with_store(function(store)
     local revisions = {}
     local answered = store:txn { success = {
@@ -107,21 +79,6 @@ describe("a transaction", function()
     local before = state.of(store)
     assert.equal(2, store:txn({ success = { { get = "a" }, { delete = "none" }, { txn = {} } } }).revision)
     state.expect(store, before)
-  end))
-
-  it("can delete the same key twice", with_store(function(store)
-    local responses = store:txn({ success = { { delete = "a" }, { delete = "", prefix = true } } }).responses
-    assert.same({ 1, 0 }, { responses[1].deleted, responses[2].deleted })
-  end))
-
-  it("takes the options of puts", with_store(function(store)
-    local lease = store:lease(10)
-    store:txn { success = {
-      { put = "a", ignore_value = true, lease = lease }, { put = "b", value = "v", lease = lease.id },
-    } }
-    assert.same({ "a", lease.id, lease.id }, { store:get("a").value, store:get("a").lease, store:get("b").lease })
-    store:txn { success = { { put = "a", value = "new", ignore_lease = true }, { put = "b", value = "" } } }
-    assert.same({ "a" }, lease:keys())
   end))
 end)
 
@@ -153,17 +110,6 @@ describe("a nested transaction", function()
     } }.responses
     assert.is_true(responses[3].succeeded)
     assert.equal("changed", responses[3].responses[1].value) -- but it reads what was written
-  end))
-
-  it("can delete what one before it put", with_store(function(store)
-    local answered = store:txn { success = {
-      { txn = { success = { { put = "b", value = "" }, { put = "a", value = "" } } } },
-      { txn = { success = { { delete = "", prefix = true, prev_kv = true } } } }, { range = "", prefix = true },
-    } }
-    assert.equal("a b", keys(answered.responses[2].responses[1].prev_kvs))
-    assert.equal(0, answered.responses[3].count)
-    assert.equal(0, store:status().keys)
-    assert.equal("a", keys(store:range("", { prefix = true, revision = 2 })))
   end))
 
   it("may be as deep as the number of operations allows", function()
@@ -221,12 +167,6 @@ describe("a transaction that cannot run", function()
     end
   end)
 
-  it("fails even though it would itself put the key first", function()
-    refuses(store_of(), "key_not_found", { success = {
-      { put = "a", value = "" }, { txn = { success = { { put = "b", ignore_value = true } } } },
-    } })
-  end)
-
   it("fails as a whole where it has deleted the key whose value or lease is to be kept", function()
     for _, option in ipairs { "ignore_value", "ignore_lease" } do
       refuses(store_of("a", "k"), "key_not_found", { success = {
@@ -251,32 +191,9 @@ describe("a transaction that cannot run", function()
     assert.equal(3, err.compact_revision)
   end)
 
-  it("fails for what is wrong deep inside", function()
-    refuses(store_of("a"), "lease_not_found", { success = {
-      { put = "b", value = "" },
-      { txn = { compare = never, failure = { { txn = { success = { { put = "c", value = "", lease = 7 } } } } } } },
-    } })
-  end)
-
-  it("runs if only the other branch could not", with_store(function(store)
-    assert.is_true(store:txn({
-      success = { { put = "b", value = "" } },
-      failure = {
-        { put = "c", value = "", lease = 7 }, { get = "a", revision = 99 }, { put = "d", ignore_value = true },
-      },
-    }).succeeded)
-    assert.is_true(store:txn({ success = {
-      { txn = { success = {}, failure = { { put = "c", value = "", lease = 7 } } } },
-    } }).succeeded)
-  end))
-
   it("tells of what its puts lack before it tells of what its reads do", function()
     refuses(store_of("a"), "lease_not_found", { success = {
       { get = "a", revision = 99 }, { txn = { success = { { put = "b", value = "", lease = 7 } } } },
     } })
-  end)
-
-  it("tells of a key that a put lacks before it tells of the lease", function()
-    refuses(store_of(), "key_not_found", { success = { { put = "a", ignore_value = true, lease = 7 } } })
   end)
 end)

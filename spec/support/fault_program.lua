@@ -3,7 +3,6 @@
 --   fault_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a workload in turn; with
 --                                                    a small dose for every third, from the first on that KW_SEED says
 --   fault_program.lua large DIRECTORY CONTROL PLAN N   N keys, which are deleted at once while the plan holds
---   fault_program.lua full DIRECTORY CONTROL   until the disk is full, and then until there is room again
 --   fault_program.lua patient DIRECTORY CONTROL   nobody asks for anything while the disk is full
 --   fault_program.lua read DIRECTORY CONTROL   answers that have changed nothing, while the disk takes nothing
 --   fault_program.lua make DIRECTORY CONTROL   makes stores where there is room for a part of one
@@ -136,39 +135,6 @@ function modes.large()
   assert(count() == 1, "a key is there again")
   store:close()
   print("done " .. n)
-end
-
-local VALUE = ("v"):rep(100000)
-
-local function fill(store)
-  local n = 0
-  while store:put("key " .. n + 1, VALUE) do n = n + 1 end
-  return n
-end
-
---- On a full disk nothing grows, all is read, what makes room is done, and what has become free is used again.
-function modes.full()
-  local store = assert(keywatch.open { path = path, now = 0 })
-  assert(store:put("first", "1"))
-  plan("fail size 1 on 28")
-  local n = fill(store)
-  expect_alarm { store = store, assume = function() end }
-  assert(#store:range("", { prefix = true }).kvs == n + 1)
-  local _, err = store:put("again", VALUE)
-  assert(err.code == "no_space", "there is room")
-  for i = 1, n do assert(store:delete("key " .. i)) end
-  assert(store:compact(store:status().revision, { physical = true }))
-  assert(has(store:alarms(), "no_space"), "the alarm is out")
-  assert(store:disarm("no_space"))
-  for i = 1, math.floor(n / 3) do assert(store:put("key " .. i, VALUE)) end
-  store:close()
-  store = assert(keywatch.open { path = path, now = 0 })
-  assert(store:get("key 1").value == VALUE and store:get("first").value == "1")
-  fill(store)
-  plan("")
-  assert(store:disarm("no_space"))
-  for i = 1, n do assert(store:put("key " .. i, VALUE)) end
-  store:close()
 end
 
 local LONG = ("k"):rep(900) -- a delete takes as much room as a put

@@ -66,12 +66,11 @@ local function choose(random, size)
   return at, 2 ^ random:between(0, 7)
 end
 
---- Writes the byte of `bytes` at an offset to the file, with a bit flipped.
-local function write_flipped(data, bytes, at, bit)
-  local file = assert(io.open(data, "r+b"))
-  local byte = bytes:byte(at + 1)
+--- Writes a byte to a file.
+local function write_byte(path, at, byte)
+  local file = assert(io.open(path, "r+b"))
   assert(file:seek("set", at))
-  assert(file:write(string.char(byte + (math.floor(byte / bit) % 2 == 0 and bit or -bit))))
+  assert(file:write(string.char(byte)))
   file:close()
 end
 
@@ -93,58 +92,59 @@ local function fails_as(err, where)
   return "corrupt"
 end
 
---- Flips bits of a closed store, which is then opened. Prints how often what has come of it.
-function flips.while_closed(path, seed, n)
-  local random, data, bytes = new_random(seed), path .. "/data.mdb", make(path)
-  local store = directory.open(path, { journal_segment_bytes = 0 })
-  local truth = assert(look(store))
-  store:close()
-  local counts = { corrupt = 0, right = 0, written = 0 }
+--- Flips n bits of a database, one after the other: try(where, flip, restore) calls flip(), and returns an error or
+-- nil. Prints how often what has come of it.
+local function flip_each(path, seed, n, bytes, try)
+  local random, data, counts = new_random(seed), path .. "/data.mdb", { corrupt = 0, right = 0 }
   for i = 1, n do
     local at, bit = choose(random, #bytes)
+    local byte = bytes:byte(at + 1)
     local where = ("seed %d, flip %d: bit %d of byte %d"):format(seed, i, bit, at)
     print(where)
-    files.write(data, bytes)
-    write_flipped(data, bytes, at, bit)
+    local function flip() write_byte(data, at, byte + (math.floor(byte / bit) % 2 == 0 and bit or -bit)) end
+    local err = try(where, flip, function() write_byte(data, at, byte) end)
+    local outcome = err and fails_as(err, where) or "right"
+    counts[outcome] = counts[outcome] + 1
+  end
+  print(("corrupt %d, right %d"):format(counts.corrupt, counts.right))
+end
+
+--- Flips bits of a closed store, which is then opened.
+function flips.while_closed(path, seed, n)
+  local bytes = make(path)
+  local store = directory.open(path, { journal_segment_bytes = 0 })
+  local truth, right = assert(look(store)), 0
+  store:close()
+  flip_each(path, seed, n, bytes, function(where, flip)
+    files.write(path .. "/data.mdb", bytes)
+    flip()
     local opened, err = require("keywatch").open { path = path, now = 0, journal_segment_bytes = 0 }
     local seen
     if opened then seen, err = look(opened) end
-    local outcome = err and fails_as(err, where) or "right"
-    counts[outcome] = counts[outcome] + 1
     if seen then
       expect_alike(seen, truth, where)
-      if counts.right % WRITTEN == 0 then
-        counts.written = counts.written + 1
-        write_and_check(path, opened, truth, where)
-      end
+      right = right + 1
+      if right % WRITTEN == 0 then write_and_check(path, opened, truth, where) end
     end
     if opened then opened:close() end
-  end
-  print(("corrupt %d, right %d, written %d"):format(counts.corrupt, counts.right, counts.written))
+    return err
+  end)
 end
 
---- Flips bits of a store that is open. Prints how often what has come of it.
+--- Flips bits of a store that is open.
 function flips.while_open(path, seed, n)
-  local random, data, bytes = new_random(seed), path .. "/data.mdb", make(path)
+  local bytes = make(path)
   local store = directory.open(path, { journal_segment_bytes = 0 })
-  local truth, counts = assert(look(store)), { corrupt = 0, right = 0 }
-  for i = 1, n do
-    local at, bit = choose(random, #bytes)
-    local where = ("seed %d, flip %d: bit %d of byte %d"):format(seed, i, bit, at)
-    print(where)
-    write_flipped(data, bytes, at, bit)
+  local truth = assert(look(store))
+  flip_each(path, seed, n, bytes, function(where, flip, restore)
+    flip()
     local seen, err = look(store)
-    local outcome = err and fails_as(err, where) or "right"
-    counts[outcome] = counts[outcome] + 1
     if seen then expect_alike(seen, truth, where) end
-    local file = assert(io.open(data, "r+b"))
-    assert(file:seek("set", at))
-    assert(file:write(bytes:sub(at + 1, at + 1)))
-    file:close()
-  end
+    restore()
+    return err
+  end)
   expect_alike(assert(look(store)), truth, "at the end")
   store:close()
-  print(("corrupt %d, right %d"):format(counts.corrupt, counts.right))
 end
 
 return flips

@@ -1,13 +1,10 @@
 --- A program with a journal that the disk fails: spec/support/fault.c is preloaded into it.
 --
---   journal_program.lua power DIRECTORY CONTROL EPOCH FROM TO FLUSH   appends the groups FROM to TO in a new epoch.
---                       Says "done I" when a group is durable, and "applied I" before it releases groups. FLUSH is
---                       "flush", or "no flush" for a journal that leaves out its flush
+--   journal_program.lua append DIRECTORY CONTROL EPOCH FROM TO   appends the groups FROM to TO in a new epoch. Says
+--                       "done I" when a group is durable, and "applied I" before it releases groups
 --   journal_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a life in turn; with
 --                       a small dose for every fifth, from the first on that KW_SEED says
 --   journal_program.lua small DIRECTORY CONTROL   until the disk is full, and again when all groups are released
-
-local probe = require("keywatch.core").probe.journal
 
 local directory = require "spec.support.directory"
 local fault_plan = require "spec.support.fault_plan"
@@ -23,9 +20,8 @@ local function has_struck() return fault_plan.has_struck(control) end
 
 local modes = {}
 
-function modes.power()
+function modes.append()
   local epoch, from, to = tonumber(arg[4]), tonumber(arg[5]), tonumber(arg[6])
-  probe.skip_flush(arg[7] == "no flush")
   io.stdout:setvbuf("no")
   local journal = assert(groups.open(path, epoch))
   for n = from, to do

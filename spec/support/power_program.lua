@@ -5,8 +5,6 @@
 --                     the first step on whose name is TARGET; or from the beginning, if TARGET is "start". FLUSH is
 --                     "flush", or "no flush" for a journal that leaves out its flush
 --   power_program.lua open DIRECTORY CONTROL BYTES   opens the store and closes it
---   power_program.lua put DIRECTORY CONTROL BYTES   opens the store, disarms all alarms, puts the key "new" as step 1,
---                     and closes the store
 --   power_program.lua rush DIRECTORY CONTROL BYTES PLAN FROM   puts one key again and again, as the steps after FROM,
 --                     with a checkpoint now and then, until the plan strikes
 --   power_program.lua hold DIRECTORY CONTROL BYTES N   opens the store, puts N keys, says "holding", and waits
@@ -96,14 +94,6 @@ end
 
 function modes.open()
   open(tonumber(arg[4])).store:close()
-end
-
-function modes.put()
-  local store = open(tonumber(arg[4])).store
-  for _, name in ipairs(store:alarms()) do assert(store:disarm(name)) end
-  assert(store:put("new", "value"))
-  print("done 1")
-  store:close()
 end
 
 function modes.rush()

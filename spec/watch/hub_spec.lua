@@ -13,7 +13,6 @@ local events = require "spec.support.events"
 local is_fast = require("spec.support.dose").is_small
 
 local MIB = 1024 * 1024
-local PATIENCE = 60 -- seconds
 local everything = { prefix = true }
 
 local function check(store)
@@ -126,14 +125,6 @@ describe("a watcher whose outlet is full", function()
     assert.is_true(sizes[#sizes] > 1)
   end)
 
-  it("does not hold back another", with_store(function(store)
-    local slow, quick = store:open_watch("k", { max_bytes = 0 }), store:open_watch("k", {})
-    put_many(store, "k", 100)
-    assert.is_true(slow:is_blocked())
-    assert.equal(100, #take_all(quick))
-    assert.equal(100, #take_all(slow))
-  end))
-
   it("leaves the store nothing to do until something is taken, whatever the size of what was refused", function()
     local store = keywatch.open { now = 0 }
     local handle = store:open_watch("", with(everything, { max_bytes = 1000 }))
@@ -159,18 +150,6 @@ describe("a watcher whose outlet is full", function()
     end
     assert.equal(2000, seen)
     assert.is_true(walks <= 5, ("was brought up %d times"):format(walks))
-  end)
-
-  it("is given a batch of any size once it holds nothing", function()
-    local store = keywatch.open { now = 0, max_txn_ops = 500 }
-    local handle = store:open_watch("", with(everything, { max_bytes = 10 }))
-    store:put("a", ("x"):rep(MIB))
-    assert.is_false(handle:is_blocked())
-    store:txn(puts(500, "b"))
-    assert.is_true(handle:is_blocked())
-    local batches = take_batches(handle)
-    assert.equal(1, #batches[1])
-    assert.equal(500, #batches[2])
   end)
 end)
 
@@ -292,38 +271,6 @@ describe("a batch of what is replayed", function()
   end
 end)
 
-describe("a revision with thousands of events", function()
-  local function store_with(n)
-    local store = keywatch.open { now = 0, max_txn_ops = n }
-    store:txn(puts(n, "k"))
-    return store
-  end
-
-  it("arrives whole at one who is brought up", function()
-    local store = store_with(3000)
-    store:delete("k", everything)
-    for _, max_bytes in ipairs { 1, 1000, MIB } do
-      local w = store:watch("k", { prefix = true, start_revision = 2, max_bytes = max_bytes })
-      for revision = 2, 3 do
-        local batch = w:batch(PATIENCE)
-        assert.same({ revision, 3000 }, { batch.revision, #batch.events })
-      end
-      w:close()
-    end
-  end)
-
-  it("arrives whole if it is more than a step tells", function()
-    local store = store_with(20000)
-    store:put("z", "")
-    for _, options in ipairs { { start_revision = 2 }, { start_revision = 1, max_bytes = 1 } } do
-      local w = store:watch("", with(everything, options))
-      assert.equal(20000, #w:batch(PATIENCE).events)
-      assert.equal(3, w:batch(PATIENCE).revision)
-      w:close()
-    end
-  end)
-end)
-
 -- }======
 
 -- {====== Fairness ======
@@ -368,16 +315,11 @@ describe("thousands of lagging watchers", function()
     store:close()
   end)
 
-  it("share the walks that bring them up", function()
-    local store = new_crowd()
+  it("share the walks that bring them up, and miss nothing", function()
+    local store, handles = new_crowd()
     local batches = math.ceil(MISSED / 1000)
     assert.is_true(settle(store) <= batches * math.ceil(WATCHERS / PER_STEP) + 1)
     check(store)
-    store:close()
-  end)
-
-  it("miss nothing", function()
-    local store, handles = new_crowd()
     for i = 1, WATCHERS, 197 do
       local all = {}
       repeat
@@ -421,14 +363,6 @@ end)
 -- {====== Progress ======
 
 describe("progress", function()
-  it("is for the watcher that it was asked for", with_store(function(store)
-    local one, two = store:open_watch("k", {}), store:open_watch("k", {})
-    store:put("other", "")
-    assert.truthy(one:request_progress())
-    assert.same({ "progress", 2 }, { one:take() })
-    assert.is_nil(two:take())
-  end))
-
   it("is not to be had while the watcher lags, is blocked, or has no room", with_store(function(store)
     put_many(store, "k", 5)
     local lagging = store:open_watch("k", { start_revision = 1 })
@@ -577,29 +511,6 @@ describe("a watcher", function()
     settle(store)
     check(store)
   end))
-
-  it("finds keys of any bytes in ranges of any kind", with_store(function(store)
-    local ff = ("\255"):rep(9)
-    local key_lists = {
-      [ff] = { "", "a", ff, "\255", ff:sub(2) },
-      ["\0"] = { "\0" },
-    }
-    for key, froms in pairs(key_lists) do
-      for _, from in ipairs(froms) do
-        local handle = store:open_watch(from, { from_key = true })
-        store:put(key, "")
-        assert.equal(1, #take_all(handle))
-      end
-    end
-    local ranges = { { ff, ff .. "\0" }, { "\255", ff .. "\0" }, { ff, ff .. "\255" }, { ff:sub(2), ff .. "a" } }
-    for _, range in ipairs(ranges) do
-      local handle = store:open_watch(range[1], { range_end = range[2] })
-      store:put(ff, "")
-      store:put(range[2], "")
-      assert.equal(1, #take_all(handle))
-    end
-    check(store)
-  end))
 end)
 
 -- }======
@@ -607,18 +518,6 @@ end)
 -- {====== Compaction ======
 
 describe("compaction", function()
-  it("overtakes a lagging watcher, in the middle of what it is told", with_store(function(store)
-    put_many(store, "k", 5000)
-    local handle = store:open_watch("k", { start_revision = 2 })
-    store:step(0)
-    store:compact(4500)
-    settle(store)
-    local list, kind, revision = take_all(handle)
-    assert.same({ "compacted", 4500 }, { kind, revision })
-    expect_revisions(2, list[#list].mod_revision, list)
-    assert.is_true(list[#list].mod_revision < 4500)
-  end))
-
   it("does not fail a watcher for what it does not want", with_store(function(store)
     local handle = store:open_watch("k", { no_put = true, max_bytes = 1 })
     store:put("k", "")
@@ -885,19 +784,22 @@ describe("where memory runs out", function()
     end)
   end)
 
-  it("a put that is seen by five is told to all of them, now or later", function()
-    for_each_failure(function()
-      local store = keywatch.open { now = 0 }
-      store:put("k", "")
-      return { store = store, handles = open_all(store) }
-    end, function(made)
-      return made.store:put("k", "")
-    end, function(made, results)
-      local last = results[1] and 3 or 2
-      put_many(made.store, "k", 2)
-      expect_all(made.store, made.handles, 3, last + 2)
+  for what, more in pairs { ["one of them blocked"] = {}, ["all with little room"] = { max_bytes = 100 } } do
+    it("puts that are seen by five are told to all of them, now or later: " .. what, function()
+      for_each_failure(function()
+        local store = keywatch.open { now = 0 }
+        store:put("k", "")
+        return { store = store, handles = open_all(store, more) }
+      end, function(made)
+        local n = 0
+        for _ = 1, 5 do n = n + (made.store:put("k", "") and 1 or 0) end
+        return n
+      end, function(made, results)
+        put_many(made.store, "k", 2)
+        expect_all(made.store, made.handles, 3, results[1] + 4)
+      end)
     end)
-  end)
+  end
 
   it("a watch that begins later is told of nothing before, neither events nor progress", function()
     for_each_failure(function()
@@ -918,53 +820,26 @@ describe("where memory runs out", function()
     end)
   end)
 
-  it("puts that are seen by five, some of them blocked, are told to all of them", function()
-    for_each_failure(function()
-      local store = keywatch.open { now = 0 }
-      store:put("k", "")
-      return { store = store, handles = open_all(store, { max_bytes = 100 }) }
-    end, function(made)
-      local n = 0
-      for _ = 1, 5 do
-        if made.store:put("k", "") then n = n + 1 end
-      end
-      return n
-    end, function(made, results)
-      expect_all(made.store, made.handles, 3, results[1] + 2)
-    end)
-  end)
-
-  it("a step that brings up those who lag brings them up later", function()
-    for_each_failure(function()
-      local store = keywatch.open { now = 0 }
-      put_many(store, "k", 20)
-      return { store = store, handles = open_all(store, { start_revision = 2 }) }
-    end, function(made)
-      made.store:step(0)
-    end, function(made)
-      made.store:put("k", "")
-      expect_all(made.store, made.handles, 2, 22)
-    end)
-  end)
-
-  it("a step that brings up those who lag behind a disk brings them up later", function()
-    for_each_failure(function()
-      local store = keywatch.open { now = 0, path = directory.new() }
-      for i = 1, 20 do store:put("k", tostring(i)) end
-      return { store = store, handles = open_all(store, { start_revision = 2, prev_kv = true }) }
-    end, function(made)
-      made.store:step(0)
-    end, function(made)
-      made.store:put("k", "21")
-      expect_all(made.store, made.handles, 2, 22)
-      for _, handle in ipairs(made.handles) do
-        for i, event in ipairs(made.handles[handle]) do
-          assert.equal(i > 1 and tostring(i - 1) or nil, event.prev and event.prev.value)
+  for what, new_path in pairs { memory = function() end, disk = directory.new } do
+    it("a step that brings up those who lag brings them up later: " .. what, function()
+      for_each_failure(function()
+        local store = keywatch.open { now = 0, path = new_path() }
+        for i = 1, 20 do store:put("k", tostring(i)) end
+        return { store = store, handles = open_all(store, { start_revision = 2, prev_kv = true }) }
+      end, function(made)
+        made.store:step(0)
+      end, function(made)
+        made.store:put("k", "21")
+        expect_all(made.store, made.handles, 2, 22)
+        for _, handle in ipairs(made.handles) do
+          for i, event in ipairs(made.handles[handle]) do
+            assert.equal(i > 1 and tostring(i - 1) or nil, event.prev and event.prev.value)
+          end
         end
-      end
-      directory.remove_all()
+        directory.remove_all()
+      end)
     end)
-  end)
+  end
 
   it("the failure of a watch that was overtaken is told later", function()
     for_each_failure(function()

@@ -1,16 +1,11 @@
 --- Many watchers that share one outlet, as on a server's stream. Only probe builds can open one.
 
 local keywatch = require "keywatch"
-local probe = require("keywatch.core").probe
 
-if not probe then
-  describe("the released build", function()
-    it("has no probe", function() assert.is_nil(probe) end)
-  end)
-  return
-end
+local probed = require "spec.support.probed"
 
-local function code(ok, err) return ok == nil and err.code or ok end
+local probe = probed.get("a stream of watchers")
+if not probe then return end
 
 --- Everything that waits, as "kind id revision key key…".
 local function drain(stream)
@@ -30,70 +25,15 @@ describe("a stream", function()
     stream = probe.stream(store)
   end)
 
+  local function renew(max_bytes)
+    stream:close()
+    stream = probe.stream(store, max_bytes)
+  end
+
   after_each(function()
     probe.check(store)
     stream:close()
     store:close()
-  end)
-
-  it("gives ids from 0 on, and none of them twice", function()
-    assert.equal(0, stream:watch("a"))
-    assert.equal(1, stream:watch("b"))
-    assert.is_true(stream:cancel(1))
-    assert.equal(2, stream:watch("c"))
-  end)
-
-  it("takes ids that were asked for, negative ones too, and passes over them", function()
-    assert.equal(1, stream:watch("a", {}, 1))
-    assert.equal(-7, stream:watch("a", {}, -7))
-    assert.equal(0, stream:watch("b"))
-    assert.equal(2, stream:watch("b"))
-  end)
-
-  it("refuses an id that is in use, until it is cancelled", function()
-    stream:watch("a", {}, 5)
-    assert.equal("duplicate_watch_id", code(stream:watch("b", {}, 5)))
-    stream:cancel(5)
-    assert.equal(5, stream:watch("b", {}, 5))
-  end)
-
-  it("keeps the id of a failed watcher in use", function()
-    for _ = 1, 5 do store:put("a", "") end
-    store:compact(5)
-    stream:watch("a", { start_revision = 2 }, 9)
-    store:step(0)
-    assert.same({ "compacted 9 5" }, drain(stream))
-    assert.equal("duplicate_watch_id", code(stream:watch("a", {}, 9)))
-    assert.is_true(stream:cancel(9))
-  end)
-
-  it("knows nothing of an id that there is not", function() assert.is_false(stream:cancel(3)) end)
-
-  it("tells each watcher for itself", function()
-    stream:watch("a")
-    stream:watch("", { prefix = true })
-    store:txn { success = { { put = "a", value = "" }, { put = "b", value = "" } } }
-    local lines = drain(stream)
-    table.sort(lines)
-    assert.same({ "events 0 2 a", "events 1 2 a b" }, lines)
-  end)
-
-  it("lets nothing of a cancelled watcher through", function()
-    stream:watch("a")
-    stream:watch("a")
-    store:put("a", "")
-    stream:cancel(0)
-    store:put("a", "")
-    assert.same({ "events 1 2 a", "events 1 3 a" }, drain(stream))
-  end)
-
-  it("has progress of all, behind what precedes it, when all are synced", function()
-    stream:watch("a")
-    stream:watch("b")
-    store:put("a", "")
-    assert.is_true(stream:progress())
-    store:put("b", "")
-    assert.same({ "events 0 2 a", "progress nil 2", "events 1 3 b" }, drain(stream))
   end)
 
   it("has none while one of them lags, begins later, or has failed", function()
@@ -111,11 +51,8 @@ describe("a stream", function()
     assert.is_true(stream:progress())
   end)
 
-  it("has none without watchers", function() assert.is_false(stream:progress()) end)
-
   it("that is full holds back all its watchers, and loses nothing", function()
-    stream:close()
-    stream = probe.stream(store, 200)
+    renew(200)
     stream:watch("a")
     stream:watch("", { prefix = true })
     for i = 1, 50 do store:put(i % 2 == 0 and "a" or "b", "") end
@@ -134,8 +71,7 @@ describe("a stream", function()
   end)
 
   it("goes on after the progress that filled it was thrown away", function()
-    stream:close()
-    stream = probe.stream(store, 200)
+    renew(200)
     stream:watch("a")
     stream:progress()
     store:put("a", ("x"):rep(300))
@@ -147,8 +83,7 @@ describe("a stream", function()
   end)
 
   it("brings watchers of one batch up together, and others as there is room", function()
-    stream:close()
-    stream = probe.stream(store, 1000)
+    renew(1000)
     for _ = 1, 10 do stream:watch("a") end
     for key in ("bcdefg"):gmatch(".") do stream:watch(key) end
     stream:progress()
@@ -170,8 +105,7 @@ describe("a stream", function()
   end)
 
   it("goes on after what filled it was cancelled", function()
-    stream:close()
-    stream = probe.stream(store, 200)
+    renew(200)
     stream:watch("a")
     stream:watch("b")
     for _ = 1, 20 do store:put("a", "") end

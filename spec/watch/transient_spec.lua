@@ -64,14 +64,9 @@ describe("a watch whose events nobody keeps", function()
     directory.remove_all()
   end)
 
-  it("has the events of an ordinary one: of a store", function()
+  it("has the events of an ordinary one: of a store, and of a namespace", function()
     local store = keywatch.open { max_txn_ops = A_FEW }
     compare(store, store)
-    store:close()
-  end)
-
-  it("has the events of an ordinary one: of a namespace", function()
-    local store = keywatch.open { max_txn_ops = A_FEW }
     local space = store:namespace("space/")
     compare(space, space)
     store:close()

@@ -2,16 +2,12 @@
 -- watch guarantees hold between them. In builds with a probe a step does as little as the test says.
 
 local keywatch = require "keywatch"
-local probe = require("keywatch.core").probe
 
 local directory = require "spec.support.directory"
+local probed = require "spec.support.probed"
 
-if not probe then
-  describe("a step for watchers", function()
-    it("cannot be made short without a probe", function() assert.is_nil(probe) end)
-  end)
-  return
-end
+local probe = probed.get("a step for watchers")
+if not probe then return end
 
 local VISITS = 4
 
@@ -137,8 +133,8 @@ describe("a compaction after a revision that is longer than a step", function()
   end)
 end)
 
-describe("a watch of small events with large records before them", function()
-  it("is not told all of them in one step", function()
+describe("a watch from the past", function()
+  it("is not told all small events in one step that have large records before them", function()
     for _, path in ipairs { false, directory.new() } do
       local store = keywatch.open { now = 0, path = path or nil }
       for i = 1, 10 do assert(store:put("k" .. i, ("x"):rep(300000))) end
@@ -153,9 +149,7 @@ describe("a watch of small events with large records before them", function()
     end
     directory.remove_all()
   end)
-end)
 
-describe("a watch from the past", function()
   it("does not read all of the large records of others in one step, which the disk has", function()
     local path = directory.new()
     local store = keywatch.open { now = 0, path = path }

@@ -110,53 +110,45 @@ describe("a forgotten watch", function()
     check(store)
   end))
 
-  it("is collected with all that it was told and nobody read", with_store(function(store)
-    store:watch("a"):close()
-    local seen = setmetatable({}, { __mode = "k" })
-    for _ = 1, 10 do
+  local uses = {
+    ["is collected with all that it was told and nobody read"] = function(store)
       local w = store:watch("a", { start_revision = 2 })
-      seen[w] = true
       for i = 1, 10 do store:put("a", tostring(i)) end
       w:sync()
-    end
-    collectgarbage()
-    assert.is_nil(next(seen))
-    check(store)
-    store:put("a", "")
-  end))
-
-  it("may be one whose loop was left", with_store(function(store)
-    local seen = setmetatable({}, { __mode = "k" })
-    for _ = 1, 10 do
+      return w
+    end,
+    ["may be one whose loop was left"] = function(store)
       local w = store:watch("a", { start_revision = 2 })
-      seen[w] = true
       for event in w:events() do
-        if event then break end
+        if event then return w end
       end
-    end
-    collectgarbage()
-    assert.is_nil(next(seen))
-    store:put("a", "")
-    check(store)
-  end))
-
-  it("may be one that somebody waited for until a time was over, or until it was cancelled", with_store(function(store)
-    local seen = setmetatable({}, { __mode = "k" })
-    keywatch.run(function()
-      for i = 1, 10 do
-        local w = store:watch("a")
-        seen[w] = true
-        local reader = keywatch.spawn(function() w:next(i % 2 == 0 and 0.001 or nil) end)
+    end,
+    ["may be one that somebody waited for until a time was over"] = function(store)
+      local w = store:watch("a")
+      keywatch.run(function() keywatch.spawn(function() w:next(0.001) end):join() end)
+      return w
+    end,
+    ["may be one that somebody waited for until that was cancelled"] = function(store)
+      local w = store:watch("a")
+      keywatch.run(function()
+        local reader = keywatch.spawn(function() w:next() end)
         keywatch.sleep(0)
-        if i % 2 == 1 then reader:cancel() end
+        reader:cancel()
         reader:join()
-      end
-    end)
-    collectgarbage()
-    assert.is_nil(next(seen))
-    store:put("a", "")
-    check(store)
-  end))
+      end)
+      return w
+    end,
+  }
+  for what, use in pairs(uses) do
+    it(what, with_store(function(store)
+      local seen = setmetatable({}, { __mode = "k" })
+      for _ = 1, 10 do seen[use(store)] = true end
+      collectgarbage()
+      assert.is_nil(next(seen))
+      store:put("a", "")
+      check(store)
+    end))
+  end
 
   it("is not one that somebody waits for", with_store(function(store)
     local got
@@ -321,6 +313,16 @@ local function begin(order, modules)
   return table.concat(lines, "\n") .. "\n"
 end
 
+-- A function that makes an object with a finalizer.
+local OBJECT_WITH = [[
+  local function object_with(finalizer)
+    if not newproxy then return setmetatable({}, { __gc = finalizer }) end
+    local proxy = newproxy(true)
+    getmetatable(proxy).__gc = finalizer
+    return proxy
+  end
+]]
+
 --- Whether a program ended as it should, and said no more than it should.
 local function expect_end(text, status, words)
   local got, printed = program.run(text)
@@ -376,7 +378,7 @@ describe("a program", function()
   end
 
   it("ends whose objects read a watch in their finalizers", function()
-    assert.same({ 0, "end\nlast\n" }, { program.run(begin { "loop", "store", "watch" } .. [[
+    assert.same({ 0, "end\nlast\n" }, { program.run(begin { "loop", "store", "watch" } .. OBJECT_WITH .. [[
       local function last()
         for _, call in ipairs { "next", "batch", "sync" } do pcall(w[call], w, 0) end
         pcall(w.close, w)
@@ -384,29 +386,18 @@ describe("a program", function()
         pcall(store.watch, store, "a")
         io.stdout:write("last\n")
       end
-      local function object()
-        if not newproxy then return setmetatable({}, { __gc = last }) end
-        local proxy = newproxy(true)
-        getmetatable(proxy).__gc = last
-        return proxy
-      end
-      later = object() -- than the watch: it is finalized before
+      later = object_with(last) -- than the watch: it is finalized before
       for i = 1, 5 do _G["more" .. i] = store:watch("a") end
     ]]) })
   end)
 
   it("ends whose objects, older than the store, read a watch in their finalizers", function()
-    assert.same({ 0, "last\n" }, { program.run([[
+    assert.same({ 0, "last\n" }, { program.run(OBJECT_WITH .. [[
       local function last()
         pcall(function() w:next(0) w:sync() w:close() store:close() end)
         io.stdout:write("last\n")
       end
-      if newproxy then
-        older = newproxy(true)
-        getmetatable(older).__gc = last
-      else
-        older = setmetatable({}, { __gc = last })
-      end
+      older = object_with(last)
       keywatch = require "keywatch"
       keywatch.sleep(0.001)
       store = keywatch.open()

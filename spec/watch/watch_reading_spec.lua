@@ -21,6 +21,7 @@ end
 after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
 
 local function with_store(fn) return function() fn(store_with_keys()) end end
+local function with_new(fn) return function() fn(keywatch.open { now = 0 }) end end
 
 describe("next", function()
   it("gives one event after the other", function()
@@ -102,14 +103,6 @@ describe("next", function()
     assert.same({ "waits", "puts", "has put", "put a 5" }, order)
   end))
 
-  it("in a task gives up when its time is over, while others go on", function()
-    local w = store_with_keys():watch("a")
-    keywatch.run(function()
-      local reader = keywatch.spawn(function() return answer.code(w:next(0.001)) end)
-      assert.same({ true, "timeout" }, { reader:join() })
-    end)
-  end)
-
   it("sees what the store does by itself: the end of a lease", function()
     local store = keywatch.open { min_lease_ttl = 1 } -- by the system's clock
     local w = store:watch("a", { filters = { "no_put" } })
@@ -117,8 +110,7 @@ describe("next", function()
     assert.equal("delete a 3", events.text(w:next()))
   end)
 
-  it("with a manual clock sees that when the store is stepped there", function()
-    local store = keywatch.open { now = 0 }
+  it("with a manual clock sees that when the store is stepped there", with_new(function(store)
     store:put("a", "", { lease = store:lease(10) })
     local w = store:watch("a")
     keywatch.spawn(function()
@@ -126,10 +118,9 @@ describe("next", function()
       store:step(10)
     end)
     assert.equal("delete a 3", events.text(w:next()))
-  end)
+  end))
 
-  it("raises where nothing is left that could wake it", function()
-    local store = keywatch.open { now = 0 }
+  it("raises where nothing is left that could wake it", with_new(function(store)
     store:put("a", "", { lease = store:lease(10) })
     local w = store:watch("a")
     local ok, err = pcall(w.next, w)
@@ -137,7 +128,7 @@ describe("next", function()
     assert.matches("deadlock: every task is waiting", err)
     store:put("a", "")
     assert.equal("put a 3", events.text(w:next()))
-  end)
+  end))
 
   it("in a coroutine that is no task raises, and names the cure", function()
     local w = store_with_keys():watch("a")
@@ -205,8 +196,7 @@ describe("batch", function()
     assert.same({}, { w:batch() })
   end))
 
-  it("of a large transaction is whole, however the watch was held back", function()
-    local store = keywatch.open { now = 0 }
+  it("of a large transaction is whole, however the watch was held back", with_new(function(store)
     local w = store:watch("", { prefix = true, max_bytes = 500 })
     for i = 1, 60 do
       local ops = {}
@@ -217,7 +207,7 @@ describe("batch", function()
       local batch = w:batch(0)
       assert.same({ i + 1, i }, { batch.revision, #batch.events })
     end
-  end)
+  end))
 end)
 
 describe("a loop over events", function()
@@ -251,22 +241,6 @@ describe("a loop over events", function()
     assert.is_false(ok)
     assert.same({ "compacted", 4 }, { err.code, err.compact_revision })
     assert.equal(err, w:error())
-  end)
-
-  it("raises after the events that came before a compaction", function()
-    local store = keywatch.open { now = 0 }
-    local w = store:watch("a", { max_bytes = 300 })
-    for i = 1, 100 do store:put("a", tostring(i)) end
-    store:compact(90)
-    local n = 0
-    local ok, err = pcall(function()
-      for event in w:events() do
-        n = n + 1
-        assert(event.mod_revision == n + 1)
-      end
-    end)
-    assert.same({ false, "compacted" }, { ok, err.code })
-    assert.is_true(n > 0)
   end)
 
   it("raises when the store is closed", with_store(function(store)
@@ -392,17 +366,12 @@ describe("one who waits", function()
     end)
   end
 
-  it("is woken by what happens", function()
+  it("is woken by what happens, by close, and by the end of the store", function()
     local ok, event = woken(function(_, store) store:put("a", "") end)
     assert.same({ true, "put a 5" }, { ok, events.text(event) })
-  end)
-
-  it("is woken by close, with nothing", function()
     assert.same({ true }, { woken(function(w) w:close() end) })
-  end)
-
-  it("is woken by the end of the store, with an error", function()
-    local ok, event, err = woken(function(_, store) store:close() end)
+    local err
+    ok, event, err = woken(function(_, store) store:close() end)
     assert.same({ true, nil, "closed" }, { ok, event, err.code })
   end)
 
@@ -414,8 +383,7 @@ describe("one who waits", function()
     assert.equal("closed", answer.code(two:next()))
   end))
 
-  it("for what exists of a store that is closed is told so", function()
-    local store = keywatch.open { now = 0 }
+  it("for what exists of a store that is closed is told so", with_new(function(store)
     for i = 1, 1500 do store:put("k" .. i, "") end
     local w = store:watch("k", { prefix = true, initial = true })
     store:close()
@@ -430,7 +398,7 @@ describe("one who waits", function()
     end
     assert.is_true(n < 1500)
     assert.equal("closed", w:error().code)
-  end)
+  end))
 
   it("is not woken by what it does not watch", with_store(function(store)
     local w = store:watch("a")
@@ -447,20 +415,4 @@ describe("one who waits", function()
     end)
     assert.is_false(woke)
   end))
-
-  it("waits for watches of many stores", function()
-    local stores, seen = {}, {}
-    for i = 1, 5 do stores[i] = keywatch.open(i % 2 == 0 and { now = 0 } or nil) end
-    keywatch.run(function()
-      local readers = {}
-      for i = 1, 5 do
-        local w = stores[i]:watch("a")
-        readers[i] = keywatch.spawn(function() seen[i] = w:next().value end)
-      end
-      keywatch.sleep(0)
-      for i = 1, 5 do stores[i]:put("a", tostring(i)) end
-      for i = 1, 5 do readers[i]:join() end
-    end)
-    assert.same({ "1", "2", "3", "4", "5" }, seen)
-  end)
 end)

@@ -13,6 +13,9 @@ local function store_with_keys(opts) return events.fill(keywatch.open(opts or { 
 
 local function with_store(fn) return function() fn(store_with_keys()) end end
 
+--- Of a store without keys.
+local function with_new(fn) return function() fn(keywatch.open { now = 0 }) end end
+
 describe("a watch", function()
   it("tells what happens to its key from now on", with_store(function(store)
     local w = store:watch("a")
@@ -24,8 +27,7 @@ describe("a watch", function()
     assert.same({ "put a 5, delete a 7, put a 8", "timeout" }, { drain(w) })
   end))
 
-  it("gives a put with all that a kv has", function()
-    local store = keywatch.open { now = 0 }
+  it("gives a put with all that a kv has", with_new(function(store)
     local lease = store:lease(10)
     local w = store:watch("a")
     store:put("a", "1", { lease = lease })
@@ -34,7 +36,7 @@ describe("a watch", function()
       lease = lease.id }, w:next())
     assert.same({ type = "put", key = "a", value = "2", create_revision = 2, mod_revision = 3, version = 2, lease = 0 },
       w:next())
-  end)
+  end))
 
   it("gives a delete with its key and its revision", with_store(function(store)
     local w = store:watch("a")
@@ -73,8 +75,7 @@ describe("a watch", function()
     assert.equal("delete a 5, delete b 5", (drain(w)))
   end))
 
-  it("tells of the keys of a lease that is revoked, or that ends", function()
-    local store = keywatch.open { now = 0 }
+  it("tells of the keys of a lease that is revoked, or that ends", with_new(function(store)
     local one, two = store:lease(10), store:lease(20)
     local w = store:watch("", { prefix = true })
     store:put("a", "", { lease = one })
@@ -85,44 +86,13 @@ describe("a watch", function()
     assert.equal("put a 2, put b 3, put c 4, delete a 5", (drain(w)))
     store:step(20)
     assert.equal("delete b 6, delete c 6", (drain(w)))
-  end)
+  end))
 
-  it("does the work that is due when it is read, as every call does", function()
-    local store = keywatch.open { now = 0 }
+  it("does the work that is due when it is read, as every call does", with_new(function(store)
     store:put("a", "", { lease = store:lease(10) })
     local w = store:watch("a", { start_revision = 2 })
     assert.equal("put a 2", (drain(w))) -- from history, which was read in a step
-  end)
-
-  it("is one of many that are all told", with_store(function(store)
-    local list = {}
-    for i = 1, 100 do list[i] = store:watch(i % 2 == 0 and "a" or "b") end
-    store:put("a", "3")
-    store:put("b", "2")
-    for i = 1, 100 do assert.equal(i % 2 == 0 and "put a 5" or "put b 6", (drain(list[i]))) end
   end))
-
-  it("hears of its own store, and of no other", function()
-    local one, two = store_with_keys(), store_with_keys()
-    local of_one, of_two = one:watch("a"), two:watch("a")
-    one:put("a", "")
-    assert.equal("put a 5", (drain(of_one)))
-    assert.equal("", (drain(of_two)))
-    two:delete("a")
-    assert.equal("", (drain(of_one)))
-    assert.equal("delete a 5", (drain(of_two)))
-  end)
-
-  it("reads what a replica is told", function()
-    local replica = keywatch.open { now = 0, replica = true }
-    replica:load(40, { { key = "a", value = "1", create_revision = 7, mod_revision = 31, version = 3 } })
-    local w = replica:watch("", { prefix = true, initial = true })
-    replica:apply(44, { { type = "put", key = "b", value = "2", create_revision = 44, version = 1 } })
-    replica:apply(45, { { type = "delete", key = "a" } })
-    assert.equal("initial a 31, synced 40, put b 44, delete a 45", (drain(w)))
-    replica:replace(90, {})
-    assert.equal("compacted", answer.code(w:next(0)))
-  end)
 end)
 
 describe("a watch of", function()
@@ -179,14 +149,13 @@ describe("a watch of", function()
     assert.equal("timeout", answer.code(last:next(0)))
   end)
 
-  it("an empty range is not to be had", function()
-    local store = keywatch.open { now = 0 }
+  it("an empty range is not to be had", with_new(function(store)
     for _, range in ipairs { { "b", "a" }, { "b", "b" }, { "b\0", "b" } } do
       assert.equal("empty_range", answer.code(store:watch(range[1], { range_end = range[2] })))
     end
     store:put("b", "")
     assert.equal(2, store:status().revision)
-  end)
+  end))
 end)
 
 describe("a watch that starts", function()
@@ -247,18 +216,6 @@ describe("a watch that starts", function()
     assert.same({ "compacted", 3 }, { err.code, err.compact_revision })
     assert.equal(core.errors.compacted.message, err.message)
   end))
-
-  it("in a long past is told all of it, in order", function()
-    local store = keywatch.open { now = 0, quota_backend_bytes = -1 }
-    for i = 1, 5000 do store:put(i % 3 == 0 and "x" or "k", tostring(i)) end
-    local w = store:watch("k", { start_revision = 1 })
-    local last, n = 0, 0
-    for _, event in ipairs((events.read(w))) do
-      assert.is_true(event.mod_revision > last and event.key == "k")
-      last, n = event.mod_revision, n + 1
-    end
-    assert.same({ 5000 - 1666, 5001 }, { n, last })
-  end)
 end)
 
 describe("filters", function()
@@ -280,23 +237,14 @@ describe("filters", function()
 
   it("may be named twice", function() assert.equal("delete a 3", told { "no_put", "no_put" }) end)
 
-  it("hold for what is replayed", function()
-    local store = keywatch.open { now = 0 }
+  it("hold for what is replayed", with_new(function(store)
     store:put("a", "1")
     store:delete("a")
     assert.equal("delete a 3", (drain(store:watch("a", { start_revision = 1, filters = { "no_put" } }))))
-  end)
+  end))
 end)
 
 describe("the previous kv", function()
-  it("is there only if it was asked for", with_store(function(store)
-    local w = store:watch("a")
-    store:put("a", "3")
-    store:delete("a")
-    assert.is_nil(w:next().prev)
-    assert.is_nil(w:next().prev)
-  end))
-
   it("comes with a put and with a delete", with_store(function(store)
     local w = store:watch("a", { prev_kv = true })
     store:put("a", "3")
@@ -311,8 +259,7 @@ describe("the previous kv", function()
     assert.equal("1", w:next().prev.value)
   end)
 
-  it("does not come with the first put of a key, or the first after a delete", function()
-    local store = keywatch.open { now = 0 }
+  it("does not come with the first put of a key, or the first after a delete", with_new(function(store)
     local w = store:watch("a", { prev_kv = true })
     store:put("a", "1")
     store:delete("a")
@@ -321,7 +268,7 @@ describe("the previous kv", function()
     assert.is_nil(list[1].prev)
     assert.equal("1", list[2].prev.value)
     assert.is_nil(list[3].prev)
-  end)
+  end))
 
   it("does not come where it is forgotten", with_store(function(store)
     store:compact(3, { physical = true })
@@ -351,16 +298,14 @@ describe("with initial a watch", function()
     assert.equal("timeout", answer.code(w:next(0)))
   end)
 
-  it("is at once at its mark where nothing exists", function()
-    local store = keywatch.open { now = 0 }
+  it("is at once at its mark where nothing exists", with_new(function(store)
     local w = store:watch("a", { prefix = true, initial = true })
     assert.equal("synced 1", (drain(w)))
     store:put("ab", "")
     assert.equal("put ab 2", (drain(w)))
-  end)
+  end))
 
-  it("keeps to its range", function()
-    local store = keywatch.open { now = 0 }
+  it("keeps to its range", with_new(function(store)
     for _, key in ipairs { "a", "ab", "b", "c" } do store:put(key, "") end
     local function seen(key, opts)
       opts.initial = true
@@ -370,19 +315,17 @@ describe("with initial a watch", function()
     assert.equal("initial a 2, initial ab 3, synced 5", seen("a", { prefix = true }))
     assert.equal("initial ab 3, initial b 4, synced 5", seen("ab", { range_end = "c" }))
     assert.equal("initial b 4, initial c 5, synced 5", seen("b", { from_key = true }))
-  end)
+  end))
 
-  it("takes the empty key for the least of all, too", function()
-    local store = keywatch.open { now = 0 }
+  it("takes the empty key for the least of all, too", with_new(function(store)
     store:put("\0", "x")
     store:put("a", "x")
     local w = store:watch("", { initial = true })
     store:put("\0", "y")
     assert.equal("initial \0 2, synced 3, put \0 4", (drain(w)))
-  end)
+  end))
 
-  it("tells what happens while what exists is read after all of that, once", function()
-    local store = keywatch.open { now = 0 }
+  it("tells what happens while what exists is read after all of that, once", with_new(function(store)
     for i = 1, 2500 do store:put(("k%04d"):format(i), "old") end
     local w = store:watch("k", { prefix = true, initial = true })
     local state, synced, n = {}, nil, 0
@@ -408,10 +351,9 @@ describe("with initial a watch", function()
     local expected = {}
     for kv in store:each("k", { prefix = true }) do expected[kv.key] = kv.value end
     assert.same(expected, state)
-  end)
+  end))
 
-  it("fails if what exists is compacted away before it was read", function()
-    local store = keywatch.open { now = 0 }
+  it("fails if what exists is compacted away before it was read", with_new(function(store)
     for i = 1, 1500 do store:put(("k%04d"):format(i), "") end
     local w = store:watch("k", { prefix = true, initial = true })
     store:put("k0001", "")
@@ -420,17 +362,16 @@ describe("with initial a watch", function()
     assert.is_true(#list < 1500)
     assert.equal("compacted", code)
     assert.equal("compacted", answer.code(w:next(0)))
-  end)
+  end))
 
-  it("tells the compacted revision if it fails so", function()
-    local store = keywatch.open { now = 0 }
+  it("tells the compacted revision if it fails so", with_new(function(store)
     for i = 1, 1500 do store:put(("k%04d"):format(i), "") end
     local w = store:watch("k", { prefix = true, initial = true })
     store:put("k0001", "")
     store:compact(1502)
     events.read(w)
     assert.equal(1502, w:error().compact_revision)
-  end)
+  end))
 
   it("goes with a previous kv, which belongs to what happens", with_store(function(store)
     local w = store:watch("a", { initial = true, prev_kv = true })
@@ -460,17 +401,6 @@ describe("the revision of a watch", function()
     assert.same({ 4, 4, 5, 6 }, seen)
   end))
 
-  it("does not move by what nobody was handed", with_store(function(store)
-    local w = store:watch("a")
-    store:put("a", "")
-    store:put("b", "")
-    assert.equal(4, w.revision)
-    w:next()
-    assert.equal(5, w.revision)
-    assert.equal("timeout", answer.code(w:next(0)))
-    assert.equal(5, w.revision)
-  end))
-
   it("does not claim what exists before all of it was handed out", with_store(function(store)
     local w = store:watch("", { prefix = true, initial = true })
     assert.is_true(w.revision < 4)
@@ -481,8 +411,7 @@ describe("the revision of a watch", function()
     assert.equal(4, w.revision)
   end))
 
-  it("is where another watch goes on, wherever this one stopped", function()
-    local store = keywatch.open { now = 0 }
+  it("is where another watch goes on, wherever this one stopped", with_new(function(store)
     for i = 1, 12 do
       local ops = {}
       for n = 1, i % 3 + 1 do ops[n] = { put = ("%d/%d"):format(i, n), value = "" } end
@@ -499,7 +428,7 @@ describe("the revision of a watch", function()
       for _, event in ipairs((events.read(open(w.revision + 1)))) do table.insert(list, event) end
       assert.equal(events.texts(whole), events.texts(list))
     end
-  end)
+  end))
 end)
 
 describe("a watch that nobody reads", function()
@@ -527,8 +456,7 @@ describe("a watch that nobody reads", function()
     for i = 1, n do assert.equal(i + 1, revisions[i]) end
   end)
 
-  it("takes a revision that is larger than all that it may hold", function()
-    local store = keywatch.open { now = 0 }
+  it("takes a revision that is larger than all that it may hold", with_new(function(store)
     local w = store:watch("", { prefix = true, max_bytes = 0 })
     local ops = {}
     for i = 1, 50 do ops[i] = { put = ("k%02d"):format(i), value = ("v"):rep(100) } end
@@ -536,10 +464,9 @@ describe("a watch that nobody reads", function()
     store:txn { success = ops }
     local first, second = w:batch(), w:batch()
     assert.same({ 2, 50, 3, 50 }, { first.revision, #first.events, second.revision, #second.events })
-  end)
+  end))
 
-  it("fails if what it has missed is compacted away, after all that it still holds", function()
-    local store = keywatch.open { now = 0 }
+  it("fails if what it has missed is compacted away, after all that it still holds", with_new(function(store)
     local w = store:watch("a", { max_bytes = 300 })
     for i = 1, 100 do store:put("a", tostring(i)) end
     store:compact(90)
@@ -549,15 +476,14 @@ describe("a watch that nobody reads", function()
     for i, event in ipairs(list) do assert.equal(i + 1, event.mod_revision) end
     assert.equal(90, w:error().compact_revision)
     assert.equal(list[#list].mod_revision, w.revision)
-  end)
+  end))
 
-  it("does not mind a compaction that leaves what it has missed", function()
-    local store = keywatch.open { now = 0 }
+  it("does not mind a compaction that leaves what it has missed", with_new(function(store)
     local w = store:watch("a", { max_bytes = 300 })
     for i = 1, 100 do store:put("a", tostring(i)) end
     local first = w:next()
     store:compact(3)
     local list, code = events.read(w)
     assert.same({ 2, 99, "timeout" }, { first.mod_revision, #list, code })
-  end)
+  end))
 end)

@@ -15,6 +15,8 @@ local known = {
   lease_exists = { 9, "etcdserver: lease already exists" },
   lease_ttl_too_large = { 11, "etcdserver: too large lease TTL" },
   corrupt = { 15, "etcdserver: corrupt cluster" },
+  invalid_sort = { 3, "etcdserver: invalid sort option" },
+  too_many_requests = { 8, "etcdserver: too many requests" },
   read_only = { 9, "keywatch: a replica takes its changes from upstream alone" },
   stale_revision = { 9, "keywatch: revision is not newer than the replica's own" },
 }
@@ -26,4 +28,4 @@ local function new(code, compact_revision)
   return { code = code, grpc_status = status, message = message, compact_revision = compact_revision }
 end
 
-return { new = new }
+return { new = new, known = known }
