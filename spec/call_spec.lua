@@ -29,9 +29,7 @@ describe("a call", function()
 
   local function mount_stream(handler) return mount { stream = true, handler = handler } end
 
-  local function expect_nothing_left()
-    client:wait(function() return next(server.calls) == nil end)
-  end
+  local function expect_nothing_left() client:wait(function() return next(server.calls) == nil end) end
 
   describe("of a unary method", function()
     it("is answered with what its handler returns", function()

@@ -6,9 +6,7 @@ local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"
 
-local function hex(bytes)
-  return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
-end
+local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
 
 describe("sha1", function()
   it("gives the digests of FIPS 180-4", function()

@@ -57,9 +57,7 @@ describe("middleware", function()
     return list
   end
 
-  local function expect_nothing_left()
-    client:wait(function() return next(server.calls) == nil end)
-  end
+  local function expect_nothing_left() client:wait(function() return next(server.calls) == nil end) end
 
   local function send(call, name, message) client:send(call, core.encode(name, message)) end
 

@@ -422,9 +422,7 @@ describe("the options #slow of", function()
     return base
   end
 
-  local function op(base)
-    return function(opts) return store:txn { success = { with(base(), opts) } } end
-  end
+  local function op(base) return function(opts) return store:txn { success = { with(base(), opts) } } end end
 
   local function refuses(message, name)
     return message:find(("there is no option '%s'"):format(name), 1, true) or message:find("has two verbs", 1, true)

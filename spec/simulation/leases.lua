@@ -46,9 +46,7 @@ function ends.orphan(_, lease) lease:orphan() end
 function ends.forget() end
 
 --- True if the owner was told by the server, and not by its own clock.
-local function is_by_server(err)
-  return err.message:find("has expired, or was revoked", 1, true) ~= nil
-end
+local function is_by_server(err) return err.message:find("has expired, or was revoked", 1, true) ~= nil end
 
 --- The key of a lease was gone before its owner knew by its own clock that it was late. A leader of etcd that was
 -- deposed, and does not know it yet, renews a lease which the next leader ends: that is rare.

@@ -114,9 +114,7 @@ end
 
 -- }======
 
-local function member_of(self, i)
-  return self.members[i] or error("no such member: " .. tostring(i), 3)
-end
+local function member_of(self, i) return self.members[i] or error("no such member: " .. tostring(i), 3) end
 
 --- Starts a member, for the first time or again, and does not wait for it.
 function methods:launch(i)

@@ -28,9 +28,7 @@ for byte = 0, 255 do entries[byte] = entry(byte) end
 
 --- Takes in `bytes` after those that gave `state`.
 local function update(state, bytes)
-  for i = 1, #bytes do
-    state = bxor(rshift(state, 8), entries[band(bxor(state, bytes:byte(i)), 0xff)])
-  end
+  for i = 1, #bytes do state = bxor(rshift(state, 8), entries[band(bxor(state, bytes:byte(i)), 0xff)]) end
   return state
 end
 

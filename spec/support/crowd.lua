@@ -17,9 +17,7 @@ local port, n = tonumber(arg[1]), tonumber(arg[2])
 local clients = {}
 local context = arg[3] and assert(require("keywatch.tls").client { ca = arg[3] })
 
-local function connect()
-  return raw.connect(port, { handle = context and tls_handle.new(context) })
-end
+local function connect() return raw.connect(port, { handle = context and tls_handle.new(context) }) end
 
 --- The server's settings have come, and its acknowledgement.
 local function is_open(client)

@@ -41,9 +41,7 @@ function etcdctl.with_server()
 end
 
 --- Starts a command: a list of arguments. Returns the process.
-function etcdctl:start(argv)
-  return process.start(command(self, argv), { env = { ETCDCTL_API = "3" } })
-end
+function etcdctl:start(argv) return process.start(command(self, argv), { env = { ETCDCTL_API = "3" } }) end
 
 --- Runs a command to its end: a list of arguments, and `input`, what it reads. Returns the process.
 function etcdctl:run(argv)

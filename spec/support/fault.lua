@@ -71,9 +71,7 @@ function methods:start_program(file, mode, ...)
 end
 
 --- Starts the program: a mode, and what comes after directory and control.
-function methods:start(mode, ...)
-  return self:start_program("spec/support/fault_program.lua", mode, ...)
-end
+function methods:start(mode, ...) return self:start_program("spec/support/fault_program.lua", mode, ...) end
 
 --- Starts a program in the place of fault_program.lua on a file system of so many bytes, which ends with it.
 function methods:start_small_program(file, bytes, mode, ...)

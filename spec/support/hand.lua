@@ -31,9 +31,7 @@ end
 
 local on = {}
 
-function on.data(self, frame)
-  self.parts[frame.id] = (self.parts[frame.id] or "") .. frame.payload
-end
+function on.data(self, frame) self.parts[frame.id] = (self.parts[frame.id] or "") .. frame.payload end
 
 function on.window(self, frame)
   self.windows[frame.id] = (self.windows[frame.id] or 0) + h2.unpack_at(frame.payload, 1, 4)

@@ -560,9 +560,7 @@ end)
 
 -- {====== What finalizers do ======
 
-local function closing(part)
-  return { "close of " .. part, part, function(w) w[part]:close() end }
-end
+local function closing(part) return { "close of " .. part, part, function(w) w[part]:close() end } end
 
 local actions = {
   { "put", "store", function(w) w.store:put("other", "by a finalizer") end },

@@ -160,11 +160,7 @@ end
 function methods:compare(model)
   local random = self.random
   local compare = { op = random:pick { "=", "=", "!=", ">", "<" } }
-  if random:one_in(4) then
-    compare.key = self:span(compare)
-  else
-    compare.key = self:key()
-  end
+  if random:one_in(4) then compare.key = self:span(compare) else compare.key = self:key() end
   local target = random:pick(targets)
   compare[target] = self:guess(model, compare.key, target)
   return compare

@@ -107,11 +107,7 @@ end
 local function read_literal(self, bytes, at, bits)
   local i, name, value
   i, at = read_int(bytes, at, bits)
-  if i == 0 then
-    name, at = read_text(bytes, at)
-  else
-    name = entry(self, i)[1]
-  end
+  if i == 0 then name, at = read_text(bytes, at) else name = entry(self, i)[1] end
   value, at = read_text(bytes, at)
   if bits == 6 then remember(self, name, value) end
   return name, value, at

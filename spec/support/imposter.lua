@@ -54,9 +54,7 @@ function imposter_methods:behave(behaviours)
 end
 
 --- From now on what is said takes so many seconds, in either direction.
-function imposter_methods:slow(seconds)
-  self.latency, self.network:place(self).latency = seconds, seconds
-end
+function imposter_methods:slow(seconds) self.latency, self.network:place(self).latency = seconds, seconds end
 
 --- Tells a name: stream:wait(name) goes on, here and ever after.
 function imposter_methods:tell(name) self.signals[name] = true end

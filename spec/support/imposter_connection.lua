@@ -72,9 +72,7 @@ end
 local conn_methods = {}
 local conn_mt = { __index = conn_methods }
 
-local function code_of(code)
-  return type(code) == "number" and code or h2.codes[code or "no_error"]
-end
+local function code_of(code) return type(code) == "number" and code or h2.codes[code or "no_error"] end
 
 function conn_methods:raw(bytes)
   if not self.record.is_open or bytes == "" then return end

@@ -20,9 +20,7 @@ local function expect(holds, words)
   if not holds then error("a known difference is not as it should be: " .. words, 0) end
 end
 
-local function is_call(asked, method)
-  return asked.path ~= nil and asked.path:match("[^/]*$") == method
-end
+local function is_call(asked, method) return asked.path ~= nil and asked.path:match("[^/]*$") == method end
 
 -- {====== Who they are ======
 

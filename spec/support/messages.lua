@@ -13,9 +13,7 @@ local methods = {}
 local meta = { __index = methods }
 
 --- `history` makes the requests.
-local function new(random, history)
-  return setmetatable({ random = random, history = history }, meta)
-end
+local function new(random, history) return setmetatable({ random = random, history = history }, meta) end
 
 -- {====== The same request on the wire ======
 

@@ -267,9 +267,7 @@ end
 
 function methods:replace(revision, kvs)
   self.history = {}
-  for i, kv in ipairs(kvs) do
-    self.history[i] = { main = kv.mod_revision, sub = i, key = kv.key, kv = kv }
-  end
+  for i, kv in ipairs(kvs) do self.history[i] = { main = kv.mod_revision, sub = i, key = kv.key, kv = kv } end
   self.revision = revision
   self.compact_revision = revision
   return true

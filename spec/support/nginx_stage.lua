@@ -164,9 +164,7 @@ local function environment(self)
 end
 
 --- Runs `nginx -t` with these files. Returns the process, which has ended.
-function nginx_stage:test()
-  return process.run(command(self, "-t"), nil, { env = environment(self) })
-end
+function nginx_stage:test() return process.run(command(self, "-t"), nil, { env = environment(self) }) end
 
 -- }======
 

@@ -46,9 +46,7 @@ end
 local turn_until = process.turn_until
 
 -- One of the two streams of output. `at` is where the next match may begin.
-local function new_stream()
-  return { pipe = uv.new_pipe(false), chunks = {}, at = 1, is_over = false }
-end
+local function new_stream() return { pipe = uv.new_pipe(false), chunks = {}, at = 1, is_over = false } end
 
 local function text_of(stream)
   local text = table.concat(stream.chunks)

@@ -22,9 +22,7 @@ local listener, port
 
 -- {====== Sides ======
 
-local function new_side(handle, is_ready)
-  return { handle = handle, is_ready = is_ready, is_open = true }
-end
+local function new_side(handle, is_ready) return { handle = handle, is_ready = is_ready, is_open = true } end
 
 --- "close": a FIN; "reset": a RST, which sockets of paths do not have.
 local function end_side(side, how)
@@ -343,9 +341,7 @@ function handlers.cut(direction, how)
 end
 
 function handlers.cut_once(n, direction, how)
-  for _, one in ipairs(directions(direction)) do
-    rules[one].cut_after, rules[one].how = n or nil, how
-  end
+  for _, one in ipairs(directions(direction)) do rules[one].cut_after, rules[one].how = n or nil, how end
   return true
 end
 

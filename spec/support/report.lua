@@ -61,11 +61,7 @@ local file_passed, file_failed = 0, 0
 
 local function count(ok)
   note(ok and "pass" or "fail")
-  if ok then
-    file_passed = file_passed + 1
-  else
-    file_failed = file_failed + 1
-  end
+  if ok then file_passed = file_passed + 1 else file_failed = file_failed + 1 end
 end
 
 local function add_up()

@@ -29,9 +29,7 @@ local function connect(url)
 end
 
 --- A client of a server of this process. `sent` is how many bytes have gone to it.
-local function attach(server)
-  return new { server = server, peer = server.object:accept(), sent = 0 }
-end
+local function attach(server) return new { server = server, peer = server.object:accept(), sent = 0 } end
 
 -- Bytes -------------------------------------------------------------------------------------------------------------
 

@@ -87,17 +87,13 @@ function serving.keys(client, prefix)
   return list
 end
 
-function serving.revision(client)
-  return assert(client:ask(KV .. "Range", { key = "\1" })).header.revision
-end
+function serving.revision(client) return assert(client:ask(KV .. "Range", { key = "\1" })).header.revision end
 
 function serving.grant(client, ttl, id)
   return assert(client:ask(LEASE .. "LeaseGrant", { TTL = ttl, ID = id })).ID
 end
 
-function serving.revoke(client, lease)
-  assert(client:ask(LEASE .. "LeaseRevoke", { ID = lease }))
-end
+function serving.revoke(client, lease) assert(client:ask(LEASE .. "LeaseRevoke", { ID = lease })) end
 
 --- What is logged while a function runs.
 function serving.log_of(fn)

@@ -86,9 +86,7 @@ end
 
 function twins:leases() return self.granted end
 
-function twins:kv_at(_, key)
-  return key ~= "" and assert(self.clients.keywatch:range(key)).kvs[1] or nil
-end
+function twins:kv_at(_, key) return key ~= "" and assert(self.clients.keywatch:range(key)).kvs[1] or nil end
 
 -- }======
 

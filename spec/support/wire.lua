@@ -14,9 +14,7 @@ local SIGNED = { "1", "127", "128", "300", "16384", "2147483648", "9007199254740
 local UNSIGNED = { "1", "128", "9007199254740991", "9007199254740992", "9007199254740993", "9223372036854775807",
   "9223372036854775808", "14841639068965178418", "18446744073709551615" }
 
-function wire.hex(bytes)
-  return (bytes:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end))
-end
+function wire.hex(bytes) return (bytes:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end)) end
 
 function wire.bytes(hex)
   return (hex:gsub("%s", ""):gsub("%x%x", function(byte) return string.char(tonumber(byte, 16)) end))

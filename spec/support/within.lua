@@ -8,8 +8,6 @@ local within = {}
 function within.task(fn) return function() return keywatch.run(fn) end end
 
 --- In virtual time, in a world of the testing kit: fn(world). `opts` are those of testing.run.
-function within.world(fn, opts)
-  return function() return require("keywatch.testing").run(fn, opts) end
-end
+function within.world(fn, opts) return function() return require("keywatch.testing").run(fn, opts) end end
 
 return within

@@ -9,9 +9,7 @@ local MAX_TTL = 9000000000
 local methods = {}
 local meta = { __index = methods }
 
-local function new(model, id, ttl)
-  return setmetatable({ model = model, id = id, ttl = ttl }, meta)
-end
+local function new(model, id, ttl) return setmetatable({ model = model, id = id, ttl = ttl }, meta) end
 
 --- Whether a expires before b; ids decide among equal times.
 local function is_sooner(a, b)

@@ -133,18 +133,14 @@ local function any_op(request, accepts)
   return false
 end
 
-local function puts_anything(request)
-  return any_op(request, function(op) return op.put ~= nil end)
-end
+local function puts_anything(request) return any_op(request, function(op) return op.put ~= nil end) end
 
 --- A transaction of reads alone is no write; one with a nested transaction counts as one.
 local function is_write(request)
   return any_op(request, function(op) return op.put ~= nil or op.delete ~= nil or op.txn ~= nil end)
 end
 
-local function size_of(key, fields)
-  return #key + #(fields.value or "") + #(fields.range_end or "")
-end
+local function size_of(key, fields) return #key + #(fields.value or "") + #(fields.range_end or "") end
 
 --- The bytes of keys and values that a request carries.
 local function payload(request)

@@ -8,9 +8,7 @@ local span = require "spec.support.model.span"
 local methods = {}
 local meta = { __index = methods }
 
-local function new(model)
-  return setmetatable({ model = model, main = model.revision + 1, sub = 0 }, meta)
-end
+local function new(model) return setmetatable({ model = model, main = model.revision + 1, sub = 0 }, meta) end
 
 --- The revision as seen from inside: one more than before as soon as something changed.
 function methods:revision() return self.sub > 0 and self.main or self.main - 1 end
@@ -53,9 +51,7 @@ function methods:range(key, options)
   local at = options.revision or 0
   if at == 0 then at = self:revision() end
   local found = self.model:kvs_at(at, span.new(key, options))
-  if options.count_only then
-    return { revision = self:revision(), kvs = {}, count = #found, more = false }
-  end
+  if options.count_only then return { revision = self:revision(), kvs = {}, count = #found, more = false } end
   local kvs, more = selection.select(found, options)
   return { revision = self:revision(), kvs = kvs, count = #found, more = more }
 end
