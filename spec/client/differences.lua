@@ -63,7 +63,6 @@ local CLIENT = {
     ["an event may come before the answer to its put"] = { "in a task lets others go on until something comes" },
   },
   ["watch/watch_progress"] = {
-    ["an event of the revision itself is mark enough"] = { "comes behind everything that it covers" },
     ["a mark that says nothing new is not queued"] = { "brings a mark to a watch that begins at the next revision" },
     ["the server is asked, which needs time"] = {
       "needs no time, wherever it is called", "returns at once if that is so already",

@@ -55,12 +55,6 @@ describe("a compare of", function()
     assert.is_false(holds(store, { key = "a", version = 1 }))
   end))
 
-  it("a lease takes ids of all signs", with_store(function(store)
-    assert.is_true(holds(store, { key = "a", lease = -1, op = ">" }))
-    assert.is_true(holds(store, { key = "a", lease = "-9223372036854775808", op = ">" }))
-    assert.is_true(holds(store, { key = "a", lease = "9223372036854775807", op = "<" }))
-  end))
-
   it("a lease takes the lease itself", with_store(function(store)
     assert.is_true(holds(store, { key = "a", lease = store:lease_by_id(7) }))
   end))

@@ -192,6 +192,30 @@ describe("a damaged store #slow", function()
     local id = "\128" .. zeros:sub(2) .. "M"
     expect_refused_with_checksums(files.read(data), forging(2, id, id, "^.*$", "\127" .. zeros))
   end)
+
+  it("has its newest state or is refused, but never fatal, whichever byte of its heads is another #slow", function()
+    local FLIP = [[
+      local keywatch, path, data = require "keywatch", %q, %q
+      local files = require "spec.support.files"
+      local bytes = files.read(data):sub(1, 50 * %d)
+      for at = 0, %d + 159 do
+        if at < 160 or at >= %d then
+          for _, by in ipairs { 1, 128, 255 } do
+            local other = string.char((bytes:byte(at + 1) + by) %% 256)
+            files.write(data, bytes:sub(1, at) .. other .. bytes:sub(at + 2))
+            local store, err = keywatch.open { path = path }
+            if store then
+              assert(store:status().revision == 4)
+              store:close()
+            else
+              assert(err.code == "corrupt" and err.message:find(path, 1, true))
+            end
+          end
+        end
+      end
+    ]]
+    program.printed_by(FLIP:format(directory, data, PAGE, PAGE, PAGE), 300)
+  end)
 end)
 
 describe("a wrong bit in the database #slow", function()

@@ -48,11 +48,6 @@ describe("granting a lease", function()
     refuses(store, "lease_ttl_too_large", 2 ^ 53 - 1)
   end))
 
-  it("takes any id that is given and free, also a negative one", with_store(function(store)
-    for _, id in ipairs { 1, -1, -12345, 2 ^ 52 } do assert.equal(id, store:lease(10, { id = id }).id) end
-    assert.equal(4, store:status().leases)
-  end))
-
   it("refuses an id that is taken, until it is revoked", with_store(function(store)
     local lease = store:lease(10, { id = 7 })
     refuses(store, "lease_exists", 20, { id = 7 })

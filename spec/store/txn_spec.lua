@@ -159,14 +159,6 @@ describe("a transaction that cannot run", function()
     } })
   end)
 
-  it("fails as a whole where a key is not there whose value or lease is to be kept", function()
-    for _, option in ipairs { "ignore_value", "ignore_lease" } do
-      refuses(store_of("a"), "key_not_found", { success = {
-        { delete = "a" }, { put = "c", value = "", [option] = true },
-      } })
-    end
-  end)
-
   it("fails as a whole where it has deleted the key whose value or lease is to be kept", function()
     for _, option in ipairs { "ignore_value", "ignore_lease" } do
       refuses(store_of("a", "k"), "key_not_found", { success = {

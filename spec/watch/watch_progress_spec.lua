@@ -78,14 +78,6 @@ describe("progress", function()
     assert.same({ "put a 6", "put a 6" }, { (drain(at_next)), (drain(later)) })
   end)
 
-  it("comes behind everything that it covers", function()
-    local store = store_with_keys { now = 0, progress_interval = 5 }
-    local w = store:watch("", { prefix = true, progress = true, start_revision = 2 })
-    store:put("c", "")
-    w:sync()
-    assert.equal("put a 2, put a 3, put b 4, put c 5, progress 5", (drain(w)))
-  end)
-
   it("comes at most ten times a second", function()
     local store = store_with_keys { now = 0, progress_interval = 0 }
     local w = store:watch("a", { progress = true })
