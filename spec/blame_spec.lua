@@ -495,45 +495,39 @@ local ELECTOR = {
   start = {}, stop = { seconds }, join = { seconds }, is_leader = {}, leader = {}, fence = {}, status = {},
 }
 
+local SIGNATURES = { -- by files of annotations, and classes
+  ["types/keywatch.lua"] = {
+    ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE, REPLICA),
+    ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = merged(LEASE, KEPT), ["keywatch.Watch"] = WATCH,
+    ["keywatch.ObjectWatch"] = OBJECT_WATCH, ["keywatch.Selector"] = SELECTOR,
+    ["keywatch.Cache"] = CACHE, ["keywatch.Informer"] = INFORMER, ["keywatch.Handler"] = HANDLER,
+    ["keywatch.Stream"] = STREAM, ["keywatch.Server"] = SERVER, ["keywatch.Task"] = TASK, ["keywatch.Call"] = CALL,
+    ["keywatch.Signals"] = SIGNALS,
+    ["keywatch.Scope"] = SCOPE, ["keywatch.Channel"] = CHANNEL, ["keywatch.Namespace"] = FACE, ["keywatch.Tx"] = TX,
+    ["keywatch.Session"] = SESSION, ["keywatch.Lock"] = LOCK, ["keywatch.Leadership"] = LEADERSHIP,
+    ["keywatch.Election"] = ELECTION, ["keywatch.Observer"] = OBSERVER, ["keywatch.Fence"] = FACE,
+  },
+  ["types/keywatch/testing.lua"] = {
+    ["keywatch.testing"] = TESTING, ["keywatch.testing.World"] = WORLD, ["keywatch.testing.Server"] = WORLD_SERVER,
+    ["keywatch.testing.Rule"] = RULE,
+  },
+  ["types/keywatch/controller.lua"] = {
+    ["keywatch.controller"] = merged(QUEUES, CONTROLLERS, electing(), managing()),
+    ["keywatch.controller.Manager"] = MANAGER,
+    ["keywatch.controller.Elector"] = ELECTOR, ["keywatch.controller.WorkQueue"] = WORK_QUEUE,
+    ["keywatch.controller.Limiter"] = LIMITER, ["keywatch.controller.Controller"] = CONTROLLER,
+  },
+}
+
 describe("the signatures of misuse #once", function()
-  it("have every public function", function()
-    local classes = annotations.read("types/keywatch.lua").classes
-    for class, signatures in pairs {
-      ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE, REPLICA),
-      ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = merged(LEASE, KEPT), ["keywatch.Watch"] = WATCH,
-      ["keywatch.ObjectWatch"] = OBJECT_WATCH, ["keywatch.Selector"] = SELECTOR,
-      ["keywatch.Cache"] = CACHE, ["keywatch.Informer"] = INFORMER, ["keywatch.Handler"] = HANDLER,
-      ["keywatch.Stream"] = STREAM, ["keywatch.Server"] = SERVER, ["keywatch.Task"] = TASK, ["keywatch.Call"] = CALL,
-      ["keywatch.Signals"] = SIGNALS,
-      ["keywatch.Scope"] = SCOPE, ["keywatch.Channel"] = CHANNEL, ["keywatch.Namespace"] = FACE, ["keywatch.Tx"] = TX,
-      ["keywatch.Session"] = SESSION, ["keywatch.Lock"] = LOCK, ["keywatch.Leadership"] = LEADERSHIP,
-      ["keywatch.Election"] = ELECTION, ["keywatch.Observer"] = OBSERVER, ["keywatch.Fence"] = FACE,
-    } do
-      for name in pairs(classes[class].methods) do assert.is_table(signatures[name], class .. " " .. name) end
-    end
-  end)
-
-  it("have every public function of the testing kit", function()
-    local classes = annotations.read("types/keywatch/testing.lua").classes
-    for class, signatures in pairs {
-      ["keywatch.testing"] = TESTING, ["keywatch.testing.World"] = WORLD, ["keywatch.testing.Server"] = WORLD_SERVER,
-      ["keywatch.testing.Rule"] = RULE,
-    } do
-      for name in pairs(classes[class].methods) do assert.is_table(signatures[name], class .. " " .. name) end
-    end
-  end)
-
-  it("have every public function of controllers", function()
-    local classes = annotations.read("types/keywatch/controller.lua").classes
-    for class, signatures in pairs {
-      ["keywatch.controller"] = merged(QUEUES, CONTROLLERS, electing(), managing()),
-      ["keywatch.controller.Manager"] = MANAGER,
-      ["keywatch.controller.Elector"] = ELECTOR, ["keywatch.controller.WorkQueue"] = WORK_QUEUE,
-      ["keywatch.controller.Limiter"] = LIMITER, ["keywatch.controller.Controller"] = CONTROLLER,
-    } do
-      for name in pairs(classes[class].methods) do assert.is_table(signatures[name], class .. " " .. name) end
-    end
-  end)
+  for file, all in pairs(SIGNATURES) do
+    it("have every public function of " .. file, function()
+      local classes = annotations.read(file).classes
+      for class, signatures in pairs(all) do
+        for name in pairs(classes[class].methods) do assert.is_table(signatures[name], class .. " " .. name) end
+      end
+    end)
+  end
 end)
 
 describe("misuse is raised where it was made:", function()

@@ -120,13 +120,4 @@ function methods:compare(gathered, from, has_prev, to)
   assert(n == #gathered, "more has come than has happened")
 end
 
---- The same of tasks that gather. `has_prev`, if given, tells of the i-th.
-function methods:compare_all(readers, from, has_prev)
-  for i, reader in ipairs(readers) do
-    local ok, gathered = reader:join()
-    if not ok then error(gathered, 0) end
-    self:compare(gathered, from, has_prev and has_prev(i))
-  end
-end
-
 return { new = new, enter = enter, PATIENCE = PATIENCE }
