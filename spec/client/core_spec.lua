@@ -113,13 +113,8 @@ describe("a client's Watch call", function()
       assert.equal(13, (ending()))
     end)
 
-    it("fails when two watches are given one id, or one is given that of all", function()
+    it("is refused the id of all watches, and the next one is not", function()
       local a, b = attach(), attach()
-      server:tell(stream, created(4, 10), created(4, 10))
-      assert.same({ { "failed", "malformed" } }, take(a))
-      assert.same({ { "failed", "malformed" } }, take(b))
-      call, stream = server:watch()
-      a, b = attach(), attach()
       server:tell(stream, created(-1, 10), created(0, 10))
       assert.same({ { "failed", "unknown" } }, take(a))
       assert.equal("open", (b:state()))
@@ -203,38 +198,6 @@ describe("a client's Watch call", function()
       assert.same({ 11, 12, 13, 14 }, take(a))
     end)
 
-    it("fails if they go back", function()
-      for _, revisions in ipairs { { 12, 11 }, { 12, 0 }, { 0 } } do
-        local a = attach()
-        server:tell(stream, created(0, 10), events(0, revisions))
-        assert.same({ { "failed", "malformed" } }, take(a))
-        call, stream = server:watch()
-      end
-    end)
-
-    it("fails if revisions are beyond what there can be", function()
-      local a = attach()
-      server:tell(stream, created(0, core.id("9223372036854775807")))
-      assert.same({ { "failed", "malformed" } }, take(a))
-      call, stream = server:watch()
-      a = open(1)
-      local answer = events(0, { 11 })
-      answer.events[1].kv.mod_revision = core.id("9223372036854775807")
-      server:tell(stream, answer)
-      assert.same({ { "failed", "malformed" } }, take(a))
-    end)
-
-    it("fails if an event is none", function()
-      -- a key that is a number; a previous one that is torn
-      for _, event in ipairs { "\18\4\8\1\24\11", "\18\2\24\11\26\1\10" } do
-        local a = attach()
-        server:tell(stream, created(0, 10))
-        server:feed(h2.data(stream, h2.message("\90" .. string.char(#event) .. event)))
-        assert.same({ { "failed", "malformed" } }, take(a))
-        call, stream = server:watch()
-      end
-    end)
-
     it("gives what it was told before its call ended, and names who waits for it", function()
       local a = open(1)
       a:arm()
@@ -303,22 +266,6 @@ describe("a client's Watch call", function()
       server:tell(stream, piece(0, { 12 }), events(0, { 13 }))
       assert.same({}, take(a))
       assert.equal(14, next_of(a))
-    end)
-
-    it("fails if another watch's answer is in between, or nobody's", function()
-      for _, other in ipairs { 1, 9 } do
-        local a, b = open(2)
-        server:tell(stream, events(0, { 11 }), piece(0, { 12 }), events(other, { 12 }))
-        assert.same({ 11, { "failed", "malformed" } }, take(a))
-        assert.same({ { "failed", "malformed" } }, take(b))
-        call, stream = server:watch()
-      end
-    end)
-
-    it("fails if revisions go back from one piece to the next", function()
-      local a = open(1)
-      server:tell(stream, piece(0, { 15 }), events(0, { 12 }))
-      assert.same({ { "failed", "malformed" } }, take(a))
     end)
 
     it("believes no progress in between", function()
@@ -785,6 +732,47 @@ describe("a client's Watch call", function()
   end)
 
   describe("that is malformed", function()
+    local MOST = core.id("9223372036854775807")
+    local beyond = events(0, { 11 })
+    beyond.events[1].kv.mod_revision = MOST
+
+    --- Bytes of an answer with an event.
+    local function bytes_of(event) return "\90" .. string.char(#event) .. event end
+
+    -- What two watches with the ids 0 and 1 are told: answers, or bytes.
+    for title, told in pairs {
+      ["events go back"] = { events(0, { 12, 11 }) },
+      ["events go back to no revision"] = { events(0, { 12, 0 }) },
+      ["events are of no revision"] = { events(0, { 0 }) },
+      ["a watch is created that was not asked for"] = { created(5, 10) },
+      ["revisions are beyond what there can be"] = { beyond },
+      ["a key is a number"] = { bytes_of "\18\4\8\1\24\11" },
+      ["a previous kv is torn"] = { bytes_of "\18\2\24\11\26\1\10" },
+      ["an answer of another watch is between pieces"] = { events(0, { 12 }, { fragment = true }), events(1, { 12 }) },
+      ["an answer of nobody is between pieces"] = { events(0, { 12 }, { fragment = true }), events(9, { 12 }) },
+      ["revisions go back from one piece to the next"] = { events(0, { 15 }, { fragment = true }), events(0, { 12 }) },
+    } do
+      it("fails all of its watches: " .. title, function()
+        local a, b = open(2)
+        for _, one in ipairs(told) do
+          if type(one) == "table" then server:tell(stream, one) else server:feed(h2.data(stream, h2.message(one))) end
+        end
+        assert.same({ { "failed", "malformed" } }, take(a))
+        assert.same({ { "failed", "malformed" } }, take(b))
+        assert.equal(13, (ending()))
+      end)
+    end
+
+    it("fails watches that are given one id, or are created beyond all revisions", function()
+      for _, second in ipairs { created(4, 10), created(3, MOST) } do
+        local a, b = attach(), attach()
+        server:tell(stream, created(4, 10), second)
+        assert.same({ { "failed", "malformed" } }, take(a))
+        assert.same({ { "failed", "malformed" } }, take(b))
+        call, stream = server:watch()
+      end
+    end)
+
     it("fails all of its watches, created or not, and says so", function()
       local a, b = open(2)
       local c = attach()

@@ -9,6 +9,7 @@ local getfenv = require("busted.compatibility").getfenv
 local differences = require "spec.client.differences"
 local face_specs = require "spec.support.face_specs"
 local faces = require "spec.support.faces"
+local secure = require "spec.support.secure"
 
 local FILES = {
   "store/put", "store/exists", "store/range", "store/sort", "store/delete", "store/txn", "store/txn_rules",
@@ -24,7 +25,7 @@ local function specs_of(face, file, tag)
 end
 
 for _, file in ipairs(FILES) do
-  specs_of(faces.keywatch, file, "#slow")
+  specs_of(secure.is_on and faces.keywatch or faces.testing, file, "#slow") -- there is no TLS in virtual time
   specs_of(faces.namespace, file, "#slow")
 end
 

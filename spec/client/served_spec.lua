@@ -99,31 +99,6 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       assert.equal("synced", w:next(0).type)
     end)
 
-    it("tells it to two tasks that read one watch, each kv to one of them", function()
-      keywatch.run(function()
-        local w = assert(connect():watch("k", { prefix = true, initial = true }))
-        local seen, n, has_synced = {}, 0, false
-        local function read()
-          while not has_synced do
-            local event = assert(w:next(PATIENCE))
-            assert.is_nil(event.key and seen[event.key])
-            if event.type == "synced" then
-              has_synced = true
-            else
-              seen[event.key], n = true, n + 1
-            end
-            if n % 10 == 0 then keywatch.sleep(0) end
-          end
-        end
-        local one, other = keywatch.spawn(read), keywatch.spawn(read)
-        while not has_synced do keywatch.sleep(0.001) end
-        store:put("k", "for who waits still")
-        assert.is_true((one:join(PATIENCE)))
-        assert.is_true((other:join(PATIENCE)))
-        assert.equal(N, n)
-      end)
-    end)
-
     it("tells each kv once, though finalizers read, too, while a page is decoded", function()
       local doors = {
         { connect(), core.answers, "range" }, -- called with a page that has come
@@ -209,19 +184,6 @@ describe("a client #plain", function() -- there is no TLS in virtual time
         assert(reading:join(PATIENCE))
       end)
     end)
-
-    it("loses nothing by a reader that is cancelled while a page is on its way", function()
-      keywatch.run(function()
-        local w = assert(connect():watch("k", { prefix = true, initial = true }))
-        for _ = 1, 1000 do w:next() end
-        local reading = keywatch.spawn(w.next, w)
-        keywatch.sleep(0)
-        reading:cancel()
-        assert.equal("cancelled", select(2, reading:join()).code)
-        for i = 1001, N do assert.equal(key_of(i), w:next(PATIENCE).key) end
-        assert.equal("synced", w:next(PATIENCE).type)
-      end)
-    end)
   end)
 
   describe("with values that do not fit into one answer", function()
@@ -236,14 +198,6 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       local w = assert(client:watch("k", { prefix = true, initial = true }))
       for i = 1, 100 do assert.equal(key_of(i), w:next(PATIENCE).key) end
       assert.equal("synced", w:next(PATIENCE).type)
-    end)
-
-    it("fails if a single one does not", function()
-      store:put("k", ("x"):rep(20000))
-      local client = connect { max_message = 10000 }
-      assert.equal("answer_too_large", code(client:get("k")))
-      local ok, err = pcall(client.each, client, "k")
-      assert.same({ false, "answer_too_large" }, { ok, err.code })
     end)
 
     it("says that a write may have been done whose answer is too large", function()

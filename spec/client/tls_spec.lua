@@ -262,7 +262,7 @@ describe("a client refuses a server's certificate", function()
 end)
 
 describe("another kind of server", function()
-  it("is named, if it does not speak TLS", function()
+  it("is named, if it does not speak TLS #plain", function()
     local plain = serve_plain()
     local url = plain:gsub("^http", "https")
     assert.matches("keywatch: " .. url .. ": the server speaks plain HTTP", try(connect(url)).message, 1, true)
@@ -333,7 +333,7 @@ describe("files of a client", function()
 end)
 
 describe("the option tls", function()
-  it("is refused if it cannot be meant", function()
+  it("is refused if it cannot be meant #plain", function()
     for words, tls in pairs {
       ["option 'tls' must be a table or true, not a boolean"] = false,
       ["option 'tls' must be a table or true, not a string"] = "x",
@@ -387,7 +387,7 @@ describe("the members of a cluster", function()
     for _, row in ipairs(client:health { timeout = ENOUGH }) do assert.is_nil(row.err) end
   end)
 
-  it("are not followed from endpoints with TLS to some without, nor with TLS by a client without", function()
+  it("are not followed from endpoints with TLS to some without, nor with TLS by a client without #plain", function()
     local plain = serve_plain()
     local second = serve("server")
     local first = serve("server", nil, nil, { advertise = { plain, second } })
@@ -408,7 +408,7 @@ describe("a password", function()
     end)
   end
 
-  it("over the network without TLS is warned of, once", function()
+  it("over the network without TLS is warned of, once #plain", function()
     local text = warnings { "http://a.test:1", "http://127.0.0.1:1", "10.0.0.1:2", "https://b.test:3" }
     assert.matches("warn a client sends its user and password without TLS", text, 1, true)
     assert.matches('use https:// instead of "http://a.test:1", "http://10.0.0.1:2"\n', text, 1, true)
@@ -431,7 +431,7 @@ describe("a password", function()
     assert.equal("", written_by(function() keep(keywatch.connect("http://d.test:1")) end))
   end)
 
-  it("is warned of when the members of the cluster are said to be without TLS", function()
+  it("is warned of when the members of the cluster are said to be without TLS #plain", function()
     local url = serve_plain { "http://member.test:1" }
     local text = written_by(function()
       local client = keep(keywatch.connect(url, { user = "u", password = "p" }))

@@ -9,7 +9,6 @@ local etcdctl = require "spec.support.etcdctl"
 local image = require "spec.support.image"
 local process = require "spec.support.process"
 local server = require "spec.support.server"
-local shell = require "spec.support.shell"
 local vm = require "spec.support.vm"
 
 local COMPACTED = 6 -- the revision up to which history is forgotten
@@ -218,15 +217,6 @@ describe("a snapshot #once", function()
     assert.same(before, all_of(back, lease))
   end)
 
-  it("goes there and back", function()
-    local _, ctl = start_durable("data")
-    local lease = fill(ctl)
-    local before = all_of(ctl, lease)
-    local _, etcd = start_etcd(ctl, save(ctl))
-    local _, back = start_keywatch(save(etcd))
-    assert.same(before, all_of(back, lease))
-  end)
-
   for _, kind in ipairs { "memory", "durable" } do
     it("is whole while others write to data that is " .. kind, function()
       local ctl
@@ -252,15 +242,6 @@ describe("a snapshot #once", function()
       assert.equal(hash, back:must { "endpoint", "hashkv", "-w", "json" }:match('"hash":(%d+)'))
     end)
   end
-
-  it("leaves nothing behind, in memory or on the disk", function()
-    local peer, ctl = start_durable("data")
-    for i = 1, 3 do ctl:must { "put", "k" .. i, input = ("x"):rep(1000000) } end
-    local before, files = peer:descriptors(), shell.must("ls " .. scratch .. "/data")
-    save(ctl)
-    assert.equal(files, shell.must("ls " .. scratch .. "/data"))
-    assert.is_true(process.turn_until(function() return peer:descriptors() <= before end))
-  end)
 
   it("that finds no room fails, and says so", function()
     local child = process.start({ "sh", "-c", 'ulimit -f 200; exec "$@"', "sh", vm.interpreter, "bin/keywatch", "serve",

@@ -180,47 +180,6 @@ describe("a watch stream", function()
       host.store:txn { success = { { put = "b", value = "1" }, { put = "a", value = "2" }, { delete = "c" } } }
       assert.same({ "id 0 at 3 + b@3 + a@3 - c@3" }, lines(stream:take()))
     end)
-
-    it("of the past, then of the present, without a gap", function()
-      for i = 2, 4 do put("a", tostring(i)) end
-      assert.same({ "created id 0 at 4", "id 0 at 4 + a@3 + a@4" }, lines(create { key = "a", start_revision = 3 }))
-      put("a")
-      assert.same({ "id 0 at 5 + a@5" }, lines(stream:take()))
-    end)
-
-    it("of the future when it has come", function()
-      create { key = "a", start_revision = 4 }
-      assert.same({}, progress())
-      for _ = 2, 5 do put("a") end
-      assert.same({ "id 0 at 4 + a@4", "id 0 at 5 + a@5" }, lines(stream:take()))
-      assert.same({ "id -1 at 5" }, lines(progress()))
-    end)
-
-    it("of the values before, where they are known", function()
-      put("a", "1")
-      put("a", "2")
-      host.store:delete("a")
-      put("a", "4")
-      put("a", "5")
-      assert.same({ "created id 0 at 6", "id 0 at 6 + a@2 + a@3 was 1 - a@4 was 2 + a@5 + a@6 was 4" },
-        lines(create { key = "a", start_revision = 1, prev_kv = true }))
-      host.store:compact(3)
-      assert.same({ "created id 1 at 6", "id 1 at 6 + a@3 - a@4 was 2 + a@5 + a@6 was 4" },
-        lines(create { key = "a", start_revision = 3, prev_kv = true }))
-      put("a", "7")
-      assert.same({ key = "a", value = "5", create_revision = 5, mod_revision = 6, version = 2 },
-        stream:take()[1].events[1].prev_kv)
-    end)
-
-    it("every watch of a key, each by itself", function()
-      create { key = "a" }
-      create { key = "a", range_end = "b" }
-      create { key = "\0", range_end = "\0", prev_kv = true }
-      put("a", "1")
-      put("a", "2")
-      assert.same({ "id 0 at 2 + a@2", "id 0 at 3 + a@3", "id 1 at 2 + a@2", "id 1 at 3 + a@3", "id 2 at 2 + a@2",
-        "id 2 at 3 + a@3 was 1" }, sorted(stream:take()))
-    end)
   end)
 
   describe("whose history is gone", function()
@@ -241,18 +200,6 @@ describe("a watch stream", function()
       assert.same({ "created id 8 at 6" }, lines(create { key = "a", watch_id = 8 }))
       put("a")
       assert.same({ "id 8 at 7 + a@7" }, lines(stream:take()))
-    end)
-
-    it("has that of the compacted revision itself", function()
-      assert.same({ "created id 0 at 6", "id 0 at 6 + a@5 + a@6" }, lines(create { key = "a", start_revision = 5 }))
-    end)
-
-    it("lets a synced watch be", function()
-      create { key = "a" }
-      put("a")
-      host.store:compact(7)
-      put("a")
-      assert.same({ "id 0 at 7 + a@7", "id 0 at 8 + a@8" }, lines(stream:take()))
     end)
   end)
 
@@ -485,14 +432,5 @@ describe("a watch stream", function()
     local told = stream:take()
     assert.equal("canceled id 0 compacted 400", line(told[#told]))
     assert(follow(told, 2) < 400)
-  end)
-
-  it("shares what happens with those who watch in process", function()
-    local inside = host.store:watch("a")
-    create { key = "a" }
-    client:unary("Put", { key = "a", value = "over the wire" })
-    assert.equal("over the wire", inside:next(0).value)
-    assert.same({ "id 0 at 2 + a@2" }, lines(stream:take()))
-    inside:close()
   end)
 end)
