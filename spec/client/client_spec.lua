@@ -15,6 +15,7 @@ local network = require "spec.support.network"
 local program = require "spec.support.program"
 local secure = require "spec.support.secure"
 local server = require "spec.support.server"
+local within = require "spec.support.within"
 
 local code = answer.code
 
@@ -249,16 +250,14 @@ describe("a call #plain", function() -- there is no TLS in virtual time
       assert.equal(1, #peer.connections)
     end)
 
-    it("is taken back when its task is cancelled", function()
-      keywatch.run(function()
-        local task = keywatch.spawn(function() return client:get("a") end)
-        peer:await("#calls == 1")
-        task:cancel()
-        local ok, err = task:join()
-        assert.same({ false, "cancelled" }, { ok, err.code })
-        peer:await("calls[1].reset")
-      end)
-    end)
+    it("is taken back when its task is cancelled", within.task(function()
+      local task = keywatch.spawn(function() return client:get("a") end)
+      peer:await("#calls == 1")
+      task:cancel()
+      local ok, err = task:join()
+      assert.same({ false, "cancelled" }, { ok, err.code })
+      peer:await("calls[1].reset")
+    end))
 
     it("fails when the client is closed, and so does a watch that is being opened", function()
       keywatch.run(function()

@@ -5,6 +5,7 @@ local keywatch = require "keywatch"
 
 local imposter = require "spec.support.imposter"
 local network = require "spec.support.network"
+local within = require "spec.support.within"
 
 local PATIENCE, await, written_by = network.PATIENCE, network.await, network.written_by
 local through_each_door = network.through_each_door
@@ -162,24 +163,22 @@ describe("the health of a cluster #plain", function()
     assert.equal("etcdserver: authentication failed", rows[2].err.message)
   end)
 
-  it("leaves nothing behind if the task that asks is cancelled, or the client is closed", function()
-    keywatch.run(function()
-      local peer = member { [STATUS] = HANGS }
-      local client = connect { peer }
-      local task = keywatch.spawn(client.health, client)
-      peer:await("#calls == 1")
-      task:cancel()
-      local ok, err = task:join()
-      assert.is_false(ok)
-      assert.equal("cancelled", err.code)
-      peer:await_end()
-      client:close()
-      local rows
-      rows, err = client:health()
-      assert.is_nil(rows)
-      assert.equal("closed", err.code)
-    end)
-  end)
+  it("leaves nothing behind if the task that asks is cancelled, or the client is closed", within.task(function()
+    local peer = member { [STATUS] = HANGS }
+    local client = connect { peer }
+    local task = keywatch.spawn(client.health, client)
+    peer:await("#calls == 1")
+    task:cancel()
+    local ok, err = task:join()
+    assert.is_false(ok)
+    assert.equal("cancelled", err.code)
+    peer:await_end()
+    client:close()
+    local rows
+    rows, err = client:health()
+    assert.is_nil(rows)
+    assert.equal("closed", err.code)
+  end))
 end)
 
 describe("endpoints that follow the member list #plain", function()
@@ -249,22 +248,20 @@ describe("endpoints that follow the member list #plain", function()
     assert.equal(peer.url, client:state().endpoint)
   end)
 
-  it("are left by watches and requests when their member is removed", function()
-    keywatch.run(function()
-      local seed, old, new = member(), member(), member { [WATCH] = TELLS }
-      seed:behave { [MEMBERS] = listed(started("old", old.url)) }
-      old:behave { [MEMBERS] = listed(started("new", new.url)) }
-      local client = connect { seed }
-      assert(client:sync_endpoints())
-      seed:behave { [RANGE] = { "close" } }
-      assert(client:get("k"))
-      assert.equal(old.url, client:state().endpoint)
-      local w = assert(client:watch("k"))
-      assert.same({ new.url }, assert(client:sync_endpoints()))
-      assert.equal("new", assert(w:next(PATIENCE)).value)
-      assert.equal(new.url, client:state().endpoint)
-    end)
-  end)
+  it("are left by watches and requests when their member is removed", within.task(function()
+    local seed, old, new = member(), member(), member { [WATCH] = TELLS }
+    seed:behave { [MEMBERS] = listed(started("old", old.url)) }
+    old:behave { [MEMBERS] = listed(started("new", new.url)) }
+    local client = connect { seed }
+    assert(client:sync_endpoints())
+    seed:behave { [RANGE] = { "close" } }
+    assert(client:get("k"))
+    assert.equal(old.url, client:state().endpoint)
+    local w = assert(client:watch("k"))
+    assert.same({ new.url }, assert(client:sync_endpoints()))
+    assert.equal("new", assert(w:next(PATIENCE)).value)
+    assert.equal(new.url, client:state().endpoint)
+  end))
 
   it("are read again soon if that has failed for a reason that passes", function()
     local first, second = member { [AUTHENTICATE] = { "reply", { token = "t" } } }, member()
@@ -326,19 +323,17 @@ describe("the endpoint that is preferred #plain", function()
     end
   end)
 
-  it("is the fastest: all are dialled at once, and the first that answers is used", function()
-    keywatch.run(function()
-      local slow, mute, quick = member { connection = { "mute" } }, member { connection = { "mute" } }, member()
-      local client = connect({ slow, mute, NOBODY, quick }, { prefer = "fastest", connect_timeout = PATIENCE })
-      assert(client:get("k"))
-      assert.equal(quick.url, client:state().endpoint)
-      for _, peer in ipairs { slow, mute } do
-        peer:await("#connections == 1 and (connections[1].has_ended or not connections[1].is_open)")
-      end
-      assert(client:get("k"))
-      assert.equal(1, #quick.connections)
-    end)
-  end)
+  it("is the fastest: all are dialled at once, and the first that answers is used", within.task(function()
+    local slow, mute, quick = member { connection = { "mute" } }, member { connection = { "mute" } }, member()
+    local client = connect({ slow, mute, NOBODY, quick }, { prefer = "fastest", connect_timeout = PATIENCE })
+    assert(client:get("k"))
+    assert.equal(quick.url, client:state().endpoint)
+    for _, peer in ipairs { slow, mute } do
+      peer:await("#connections == 1 and (connections[1].has_ended or not connections[1].is_open)")
+    end
+    assert(client:get("k"))
+    assert.equal(1, #quick.connections)
+  end))
 
   it("is the fastest of those that were of use", function()
     local bad, good = leaderless(), member()
@@ -427,24 +422,22 @@ describe("a member without a leader #plain", function()
     end
   end)
 
-  it("is not believed about a write that was sent before a leader was required, or without that", function()
-    keywatch.run(function()
-      local refuses = [[stream:receive() stream:wait("go on") stream:status(14, "etcdserver: no leader")]]
-      local first, second = member { [PUT] = refuses }, member()
-      first:behave { [MEMBERS] = listed(started("one", first.url), started("two", second.url)) }
-      local client = connect { first }
-      local write = keywatch.spawn(function() return select(2, client:put("k", "v")) end)
-      first:await("#calls == 1")
-      assert(client:sync_endpoints())
-      first:tell("go on")
-      local _, failure = write:join()
-      assert.is_true(failure.maybe_done)
-      assert.equal(0, #second:calls_of(PUT))
-      local _, err = connect({ first, second }):call(PUT, {}, { metadata = { hasleader = "no" } })
-      assert.is_true(err.maybe_done)
-      assert.equal(0, #second:calls_of(PUT))
-    end)
-  end)
+  it("is not believed about a write that was sent before a leader was required, or without that", within.task(function()
+    local refuses = [[stream:receive() stream:wait("go on") stream:status(14, "etcdserver: no leader")]]
+    local first, second = member { [PUT] = refuses }, member()
+    first:behave { [MEMBERS] = listed(started("one", first.url), started("two", second.url)) }
+    local client = connect { first }
+    local write = keywatch.spawn(function() return select(2, client:put("k", "v")) end)
+    first:await("#calls == 1")
+    assert(client:sync_endpoints())
+    first:tell("go on")
+    local _, failure = write:join()
+    assert.is_true(failure.maybe_done)
+    assert.equal(0, #second:calls_of(PUT))
+    local _, err = connect({ first, second }):call(PUT, {}, { metadata = { hasleader = "no" } })
+    assert.is_true(err.maybe_done)
+    assert.equal(0, #second:calls_of(PUT))
+  end))
 
   it("is left by users, too", function()
     local bad = leaderless { [AUTHENTICATE] = NO_LEADER }
@@ -529,55 +522,49 @@ describe("a member without a leader #plain", function()
     behind:await_end()
   end)
 
-  it("keeps a watch that requires a leader waiting if there is no other, and the state says why", function()
-    keywatch.run(function()
-      local told = {}
-      local peer = member { [WATCH] = { "in_turn", LOSES_LEADER, NO_LEADER } }
-      local client = connect({ peer }, { on_state = function(state) table.insert(told, state) end })
-      local w = assert(client:watch("k", { require_leader = true }))
-      peer:tell("lost")
-      await(function() return told[#told] and told[#told].state == "waiting" end)
-      assert.same({ "etcdserver: no leader", peer.url }, { told[#told].why, told[#told].endpoint })
-      peer:await("#calls >= 4")
-      assert.is_nil(w:error())
-      peer:behave { [WATCH] = TELLS }
-      assert.equal("new", assert(w:next(PATIENCE)).value)
-      await(function() return client:state().state == "connected" end)
-    end)
-  end)
+  it("keeps a watch that requires a leader waiting if there is no other, and the state says why", within.task(function()
+    local told = {}
+    local peer = member { [WATCH] = { "in_turn", LOSES_LEADER, NO_LEADER } }
+    local client = connect({ peer }, { on_state = function(state) table.insert(told, state) end })
+    local w = assert(client:watch("k", { require_leader = true }))
+    peer:tell("lost")
+    await(function() return told[#told] and told[#told].state == "waiting" end)
+    assert.same({ "etcdserver: no leader", peer.url }, { told[#told].why, told[#told].endpoint })
+    peer:await("#calls >= 4")
+    assert.is_nil(w:error())
+    peer:behave { [WATCH] = TELLS }
+    assert.equal("new", assert(w:next(PATIENCE)).value)
+    await(function() return client:state().state == "connected" end)
+  end))
 
-  it("is found out if it answers no request: reads and watches leave it, writes are in doubt", function()
-    keywatch.run(function()
-      -- The member had a leader when the calls began, so it has not refused them.
-      local bad = member { [RANGE] = HANGS, [PUT] = HANGS, [STATUS] = { "in_turn", LED, UNLED } }
-      local good = member { [WATCH] = TELLS }
-      local client = connect { bad, good }
-      assert(client:status())
-      local w = assert(client:watch("k"))
-      local read = keywatch.spawn(client.get, client, "k")
-      local initial = keywatch.spawn(client.watch, client, "k", { initial = true })
-      local write = keywatch.spawn(client.put, client, "k", "v", { timeout = 0.5 })
-      local _, made, err = write:join()
-      assert.is_nil(made)
-      assert.same({ "deadline_exceeded", true }, { err.code, err.maybe_done })
-      assert.equal("new", assert(w:next(PATIENCE)).value)
-      assert.equal("v", select(2, read:join()).value)
-      assert.equal("v", select(2, initial:join()):next().value)
-      assert.equal(good.url, client:state().endpoint)
-      for _, call in ipairs(bad:calls_of(STATUS)) do assert.is_nil(call.headers.hasleader) end
-      assert.same({ 3, 0 }, { #bad:calls_of(STATUS), #good:calls_of(PUT) })
-    end)
-  end)
+  it("is found out if it answers no request: reads and watches leave it, writes are in doubt", within.task(function()
+    -- The member had a leader when the calls began, so it has not refused them.
+    local bad = member { [RANGE] = HANGS, [PUT] = HANGS, [STATUS] = { "in_turn", LED, UNLED } }
+    local good = member { [WATCH] = TELLS }
+    local client = connect { bad, good }
+    assert(client:status())
+    local w = assert(client:watch("k"))
+    local read = keywatch.spawn(client.get, client, "k")
+    local initial = keywatch.spawn(client.watch, client, "k", { initial = true })
+    local write = keywatch.spawn(client.put, client, "k", "v", { timeout = 0.5 })
+    local _, made, err = write:join()
+    assert.is_nil(made)
+    assert.same({ "deadline_exceeded", true }, { err.code, err.maybe_done })
+    assert.equal("new", assert(w:next(PATIENCE)).value)
+    assert.equal("v", select(2, read:join()).value)
+    assert.equal("v", select(2, initial:join()):next().value)
+    assert.equal(good.url, client:state().endpoint)
+    for _, call in ipairs(bad:calls_of(STATUS)) do assert.is_nil(call.headers.hasleader) end
+    assert.same({ 3, 0 }, { #bad:calls_of(STATUS), #good:calls_of(PUT) })
+  end))
 
-  it("is found out if it answers nothing at all but pings", function()
-    keywatch.run(function()
-      local bad = member { [RANGE] = HANGS, [STATUS] = HANGS }
-      local client = connect { bad, member { [WATCH] = TELLS } }
-      local w = assert(client:watch("k"))
-      assert.equal("deadline_exceeded", select(2, client:get("k", { timeout = 0.01 })).code)
-      assert.equal("new", assert(w:next(PATIENCE)).value)
-    end)
-  end)
+  it("is found out if it answers nothing at all but pings", within.task(function()
+    local bad = member { [RANGE] = HANGS, [STATUS] = HANGS }
+    local client = connect { bad, member { [WATCH] = TELLS } }
+    local w = assert(client:watch("k"))
+    assert.equal("deadline_exceeded", select(2, client:get("k", { timeout = 0.01 })).code)
+    assert.equal("new", assert(w:next(PATIENCE)).value)
+  end))
 
   it("is not left while it sends: on a slow network its status comes behind the answers to others", function()
     keywatch.run(function()
@@ -614,37 +601,33 @@ describe("a member without a leader #plain", function()
     assert.equal(0, #other.connections)
   end)
 
-  it("is not asked again and again if all others have none either, and the state says why", function()
-    keywatch.run(function()
-      local peers = { leaderless(), leaderless(), leaderless() }
-      local client = connect(peers, { timeout = 10000, backoff = { first = 1000, longest = 1000 } })
-      for _, name in ipairs { "get", "put", "watch" } do
-        keywatch.spawn(client[name], client, "k", name == "put" and "v" or nil)
-      end
-      await(function() return client:state().requests.waiting == 2 and client:state().watches.waiting == 1 end)
-      keywatch.sleep(0.05)
-      local n = 0
-      for _, peer in ipairs(peers) do
-        for _, path in ipairs { RANGE, PUT, WATCH } do n = n + #peer:calls_of(path) end
-      end
-      assert(n <= 6, n)
-      assert.equal("waiting", client:state().state)
-      assert.matches("etcdserver: no leader", client:state().why, 1, true)
-    end)
-  end)
+  it("is not asked again and again if all others have none either, and the state says why", within.task(function()
+    local peers = { leaderless(), leaderless(), leaderless() }
+    local client = connect(peers, { timeout = 10000, backoff = { first = 1000, longest = 1000 } })
+    for _, name in ipairs { "get", "put", "watch" } do
+      keywatch.spawn(client[name], client, "k", name == "put" and "v" or nil)
+    end
+    await(function() return client:state().requests.waiting == 2 and client:state().watches.waiting == 1 end)
+    keywatch.sleep(0.05)
+    local n = 0
+    for _, peer in ipairs(peers) do
+      for _, path in ipairs { RANGE, PUT, WATCH } do n = n + #peer:calls_of(path) end
+    end
+    assert(n <= 6, n)
+    assert.equal("waiting", client:state().state)
+    assert.matches("etcdserver: no leader", client:state().why, 1, true)
+  end))
 
-  it("is not asked again and again by many requests, each of which finds another connection", function()
-    keywatch.run(function()
-      local peers = { leaderless(), leaderless(), leaderless() }
-      local client = connect(peers, { timeout = 10000, backoff = { first = 1000, longest = 1000 } })
-      for _ = 1, 50 do keywatch.spawn(client.get, client, "k") end
-      await(function() return client:state().requests.waiting == 50 end)
-      keywatch.sleep(0.05)
-      local n = 0
-      for _, peer in ipairs(peers) do n = n + #peer:calls_of(RANGE) end
-      assert(n <= 100, n) -- two of each
-    end)
-  end)
+  it("is not asked again and again by many requests, each of which finds another connection", within.task(function()
+    local peers = { leaderless(), leaderless(), leaderless() }
+    local client = connect(peers, { timeout = 10000, backoff = { first = 1000, longest = 1000 } })
+    for _ = 1, 50 do keywatch.spawn(client.get, client, "k") end
+    await(function() return client:state().requests.waiting == 50 end)
+    keywatch.sleep(0.05)
+    local n = 0
+    for _, peer in ipairs(peers) do n = n + #peer:calls_of(RANGE) end
+    assert(n <= 100, n) -- two of each
+  end))
 
   it("is no matter of stores in process, whose watches may require a leader", function()
     local store = keywatch.open()
@@ -701,23 +684,21 @@ describe("the hook on_call #plain", function()
     }, without_seconds())
   end)
 
-  it("is told of requests without an answer", function()
-    keywatch.run(function()
-      local peer = member { [RANGE] = HANGS }
-      local client = observed { peer }
-      local task = keywatch.spawn(client.get, client, "k")
-      peer:await("#calls == 1")
-      task:cancel()
-      task:join()
-      client:get("k", { timeout = 0.01 })
-      local nobody = observed { NOBODY }
-      nobody:get("k", { timeout = 0.01 })
-      local found = {}
-      for i, call in ipairs(told) do found[i] = { call.code, call.status, call.attempts, call.endpoint } end
-      assert.same({ { "cancelled", 1, 1, peer.url }, { "deadline_exceeded", 4, 1, peer.url },
-        { "unavailable", 14, 0 } }, found)
-    end)
-  end)
+  it("is told of requests without an answer", within.task(function()
+    local peer = member { [RANGE] = HANGS }
+    local client = observed { peer }
+    local task = keywatch.spawn(client.get, client, "k")
+    peer:await("#calls == 1")
+    task:cancel()
+    task:join()
+    client:get("k", { timeout = 0.01 })
+    local nobody = observed { NOBODY }
+    nobody:get("k", { timeout = 0.01 })
+    local found = {}
+    for i, call in ipairs(told) do found[i] = { call.code, call.status, call.attempts, call.endpoint } end
+    assert.same({ { "cancelled", 1, 1, peer.url }, { "deadline_exceeded", 4, 1, peer.url },
+      { "unavailable", 14, 0 } }, found)
+  end))
 
   through_each_door("is told of the pages that a watch reads, and not of its stream", function()
     local peer = member { [RANGE] = { "in_turn", { "status", 14, "spec: no" }, FOUND } }
@@ -791,18 +772,16 @@ describe("the hook on_call #plain", function()
     assert.is_true(has_asked)
   end)
 
-  it("may close its client, and spawn tasks", function()
-    keywatch.run(function()
-      local client, task
-      client = observed({ member() }, { on_call = function()
-        task = task or keywatch.spawn(keywatch.sleep, 0)
-        client:close()
-      end })
-      assert.equal("v", client:get("k").value)
-      assert(task:join())
-      assert.equal("closed", select(2, client:get("k")).code)
-    end)
-  end)
+  it("may close its client, and spawn tasks", within.task(function()
+    local client, task
+    client = observed({ member() }, { on_call = function()
+      task = task or keywatch.spawn(keywatch.sleep, 0)
+      client:close()
+    end })
+    assert.equal("v", client:get("k").value)
+    assert(task:join())
+    assert.equal("closed", select(2, client:get("k")).code)
+  end))
 
   it("is not told of what it asks a closed client itself", function()
     local client

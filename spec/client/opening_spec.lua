@@ -35,34 +35,26 @@ describe("a watch that is opened #plain", function() -- there is no TLS in virtu
     return network.connect(peer.url, OPTIONS)
   end
 
-  --- Opens a watch with what exists, and reads that.
-  local function expect_opening(client)
-    local w = assert(client:watch("k", { initial = true }))
-    assert.equal("v", assert(w:next(PATIENCE)).value)
-    assert.equal("synced", assert(w:next(PATIENCE)).type)
+  local TROUBLE = { "status", 14, "etcdserver: no leader" }
+
+  for title, behaviours in pairs {
+    ["cannot answer"] = { [RANGE] = { "in_turn", TROUBLE, TROUBLE, TROUBLE, PAGE } },
+    ["has cancelled that"] = { [RANGE] = { "in_turn", { "reset", "cancel" }, { "status", 1, "no" }, PAGE } },
+    ["does not answer"] = { [RANGE] = { "in_turn", { "silent" }, PAGE } },
+    ["does not confirm the watch"] = { [WATCH] = { "in_turn", { "silent" }, CREATED } },
+  } do
+    it("reads what exists again, or is asked for again, if a server " .. title, function()
+      local all = { [RANGE] = PAGE, [WATCH] = CREATED }
+      for path, behaviour in pairs(behaviours) do all[path] = behaviour end
+      local w = assert(face(all):watch("k", { initial = true }))
+      assert.equal("v", assert(w:next(PATIENCE)).value)
+      assert.equal("synced", assert(w:next(PATIENCE)).type)
+      assert(title ~= "does not answer" or peer.calls[1].reset)
+    end)
   end
 
-  it("reads what exists again while a server cannot answer", function()
-    local trouble = { "status", 14, "etcdserver: no leader" }
-    expect_opening(face { [RANGE] = { "in_turn", trouble, trouble, trouble, PAGE }, [WATCH] = CREATED })
-  end)
-
-  it("reads what exists again after a server has cancelled that", function()
-    expect_opening(face { [RANGE] = { "in_turn", { "reset", "cancel" }, { "status", 1, "no" }, PAGE },
-      [WATCH] = CREATED })
-  end)
-
-  it("reads what exists again if no answer comes", function()
-    expect_opening(face { [RANGE] = { "in_turn", { "silent" }, PAGE }, [WATCH] = CREATED })
-    assert.equal(true, peer.calls[1].reset ~= nil)
-  end)
-
-  it("is asked for again if it is not confirmed", function()
-    expect_opening(face { [RANGE] = PAGE, [WATCH] = { "in_turn", { "silent" }, CREATED } })
-  end)
-
   it("says what the last trouble was if its time is over", function()
-    local client = face { [RANGE] = { "status", 14, "etcdserver: no leader" }, [WATCH] = CREATED }
+    local client = face { [RANGE] = TROUBLE, [WATCH] = CREATED }
     assert(client:watch("k", { timeout = PATIENCE })):close() -- there is a connection now
     local w, err = client:watch("k", { initial = true, timeout = 1 })
     assert.is_nil(w)

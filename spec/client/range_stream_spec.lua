@@ -5,9 +5,9 @@ local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
 local range_stream = require "keywatch.client.range_stream"
-local testing = require "keywatch.testing"
 
 local dose = require "spec.support.dose"
+local network = require "spec.support.network"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
 local server = require "spec.support.server"
@@ -153,21 +153,15 @@ for kind, tag in pairs { keywatch = "", etcd = "#once" } do
   end)
 end
 
-describe("a range stream of a client", function()
-  local store, one, client, connection
+describe("a range stream of a client #plain", function() -- there is no TLS in virtual time
+  local world, store, client, connection
 
-  local function start(n, value)
-    store = keywatch.open()
-    fill(store, n, value)
-    one = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-    client = keywatch.connect(one:addresses()[1])
-  end
-
-  after_each(function()
-    client:close()
-    one:close()
-    store:close()
+  network.in_virtual_time(function(one)
+    world = one
+    store, client = world.server.store, world:client()
   end)
+
+  local function start(n, value) fill(store, n, value) end
 
   --- Takes some kvs of `each`. Returns the iterator.
   local function take(n)
@@ -196,7 +190,7 @@ describe("a range stream of a client", function()
     collect()
     for _ = 1, 20 do keywatch.sleep(0.001) end
     assert.equal(0, connection.count)
-    while one.object:held() > 64 * KIB do keywatch.sleep(0.001) end
+    while world.server.server.object:held() > 64 * KIB do keywatch.sleep(0.001) end
     assert.equal(1, client:range("k00001").count)
   end)
 
@@ -250,14 +244,6 @@ describe("a range stream of a client", function()
     client:close()
     local ok, err = pcall(function() for _ in iterator do end end)
     assert.same({ false, "closed" }, { ok, err.code })
-  end)
-
-  it("works in virtual time #plain", function() -- there is no TLS in virtual time
-    start(1)
-    testing.run(function(world)
-      fill(world.server.store, KEYS)
-      for _, read in pairs(readers) do expect_all(read(world:client())) end
-    end)
   end)
 end)
 

@@ -12,6 +12,7 @@ local new_random = require("spec.support.random").new
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
 local writer = require "spec.support.writer"
+local within = require "spec.support.within"
 
 local PATIENCE = network.PATIENCE
 local SOON = 8 -- seconds: before anybody looks after a watch by himself
@@ -107,25 +108,23 @@ network.of_each(function(kind, tag)
         p = proxy.start(s.url)
       end)
 
-      it("gives what came before the end of its connection", function()
-        keywatch.run(function()
-          local client, one = connect(nil, { keepalive = 1000 }), new_writer()
-          one:write()
-          local w = assert(client:watch("/w/", { prefix = true }))
-          local reading = keywatch.spawn(w.next, w, PATIENCE)
-          p:stall("to_client")
-          one:write()
-          p:wait_held(1, "to_client")
-          p:refuse()
-          local n = p:bytes("to_client")
-          p:resume()
-          p:wait_bytes(n + 1, "to_client")
-          p:cut { how = "reset" }
-          local ok, event = reading:join(SOON)
-          assert.is_true(ok)
-          assert.equal(one.revision, event.mod_revision)
-        end)
-      end)
+      it("gives what came before the end of its connection", within.task(function()
+        local client, one = connect(nil, { keepalive = 1000 }), new_writer()
+        one:write()
+        local w = assert(client:watch("/w/", { prefix = true }))
+        local reading = keywatch.spawn(w.next, w, PATIENCE)
+        p:stall("to_client")
+        one:write()
+        p:wait_held(1, "to_client")
+        p:refuse()
+        local n = p:bytes("to_client")
+        p:resume()
+        p:wait_bytes(n + 1, "to_client")
+        p:cut { how = "reset" }
+        local ok, event = reading:join(SOON)
+        assert.is_true(ok)
+        assert.equal(one.revision, event.mod_revision)
+      end))
 
       it("hears what came while nothing turned the loop, before it gives the connection up", function()
         local client, one = connect(nil, { keepalive = 0.05, keepalive_timeout = 1 }), new_writer()

@@ -5,6 +5,7 @@ local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
 local code = require("spec.support.answer").code
+local within = require "spec.support.within"
 
 local PATIENCE = 60 -- seconds
 local LOCAL = "http://127.0.0.1:0"
@@ -144,16 +145,14 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       assert.is_false(reads:has_any())
     end)
 
-    it("says nothing more after it was closed, though a page was on its way", function()
-      keywatch.run(function()
-        local w = assert(connect():watch("k", { prefix = true, initial = true }))
-        for _ = 1, 1000 do w:next() end
-        local reading = keywatch.spawn(function() return { w:next(PATIENCE) } end)
-        keywatch.sleep(0)
-        w:close()
-        assert.same({}, select(2, reading:join()))
-      end)
-    end)
+    it("says nothing more after it was closed, though a page was on its way", within.task(function()
+      local w = assert(connect():watch("k", { prefix = true, initial = true }))
+      for _ = 1, 1000 do w:next() end
+      local reading = keywatch.spawn(function() return { w:next(PATIENCE) } end)
+      keywatch.sleep(0)
+      w:close()
+      assert.same({}, select(2, reading:join()))
+    end))
 
     it("rests while a page is on its way, though changes have come", function()
       local is_asked, is_open = false, false
@@ -314,30 +313,28 @@ describe("a client #plain", function() -- there is no TLS in virtual time
   end)
 
   describe("that syncs a watch with a slow reader", function()
-    it("asks the server now and then, and leaves other watches where they are", function()
-      keywatch.run(function()
-        local client = connect()
-        local w, others = assert(client:watch("k")), {}
-        for i = 1, 5 do
-          others[i] = assert(client:watch("k"))
-          keywatch.spawn(function() for _ in others[i]:events() do keywatch.sleep(0) end end)
-        end
-        keywatch.spawn(function() for _ in w:events() do keywatch.sleep(PATIENCE) end end)
-        keywatch.sleep(0.01)
-        local asks, watch_calls = 0, client.transport.watch_calls
-        local class = getmetatable(watch_calls).__index
-        function watch_calls.request_progress(...)
-          asks = asks + 1
-          return class.request_progress(...)
-        end
-        for i = 1, 3 do client:put("k", tostring(i)) end
-        assert.equal("timeout", code(w:sync(0.8)))
-        assert.is_true(asks < 20)
-        local n = 0
-        for _ in pairs(watch_calls.calls) do n = n + 1 end
-        assert.equal(1, n)
-      end)
-    end)
+    it("asks the server now and then, and leaves other watches where they are", within.task(function()
+      local client = connect()
+      local w, others = assert(client:watch("k")), {}
+      for i = 1, 5 do
+        others[i] = assert(client:watch("k"))
+        keywatch.spawn(function() for _ in others[i]:events() do keywatch.sleep(0) end end)
+      end
+      keywatch.spawn(function() for _ in w:events() do keywatch.sleep(PATIENCE) end end)
+      keywatch.sleep(0.01)
+      local asks, watch_calls = 0, client.transport.watch_calls
+      local class = getmetatable(watch_calls).__index
+      function watch_calls.request_progress(...)
+        asks = asks + 1
+        return class.request_progress(...)
+      end
+      for i = 1, 3 do client:put("k", tostring(i)) end
+      assert.equal("timeout", code(w:sync(0.8)))
+      assert.is_true(asks < 20)
+      local n = 0
+      for _ in pairs(watch_calls.calls) do n = n + 1 end
+      assert.equal(1, n)
+    end))
   end)
 
   --- A member that is behind, and does this instead of reading.
@@ -377,20 +374,18 @@ describe("a client #plain", function() -- there is no TLS in virtual time
   end)
 
   describe("that is closed", function()
-    it("ends its streams with that", function()
-      keywatch.run(function()
-        local client = connect()
-        local one = assert(client:stream("/etcdserverpb.Watch/Watch"))
-        local other = assert(client:stream("/etcdserverpb.Watch/Watch"))
-        local waiting = keywatch.spawn(function() return { one:receive(PATIENCE) } end)
-        keywatch.sleep(0)
-        client:close()
-        assert.same({ "closed", "closed" }, { code(other:receive(1)), code(other:send {}) })
-        assert.equal("keywatch: the client is closed", select(2, other:receive(0)).message)
-        local found = select(2, waiting:join())
-        assert.equal("closed", found[2].code)
-      end)
-    end)
+    it("ends its streams with that", within.task(function()
+      local client = connect()
+      local one = assert(client:stream("/etcdserverpb.Watch/Watch"))
+      local other = assert(client:stream("/etcdserverpb.Watch/Watch"))
+      local waiting = keywatch.spawn(function() return { one:receive(PATIENCE) } end)
+      keywatch.sleep(0)
+      client:close()
+      assert.same({ "closed", "closed" }, { code(other:receive(1)), code(other:send {}) })
+      assert.equal("keywatch: the client is closed", select(2, other:receive(0)).message)
+      local found = select(2, waiting:join())
+      assert.equal("closed", found[2].code)
+    end))
 
     it("keeps nobody waiting who was to try again later", function()
       server:use { before = function() return nil, { grpc_status = 14, message = "spec: no leader" } end }

@@ -8,6 +8,7 @@ local imposter = require "spec.support.imposter"
 local interrupting = require "spec.support.interrupting"
 local network = require "spec.support.network"
 local program = require "spec.support.program"
+local within = require "spec.support.within"
 local states = require "keywatch.client.state"
 
 local PATIENCE, await, through_each_door = network.PATIENCE, network.await, network.through_each_door
@@ -114,24 +115,22 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     assert.equal(2, select("#", client:status())) -- assert of LuaJIT raises its last argument
   end)
 
-  it("waits for what is opened, and says how many wait", function()
-    keywatch.run(function()
-      local client = observed(url)
-      server:stop()
-      local tasks = {}
-      for i = 1, 2 do tasks[i] = keywatch.spawn(client.get, client, "k") end
-      for i = 3, 5 do tasks[i] = keywatch.spawn(client.watch, client, "k") end
-      tasks[6] = keywatch.spawn(client.watch, client, "k", { initial = true })
-      local state = await_state(client, "waiting")
-      assert.same({ open = 3, waiting = 3 }, state.watches)
-      assert.equal(3, state.requests.waiting)
-      server:start()
-      for _, task in ipairs(tasks) do assert(task:join(PATIENCE)) end
-      state = client:state()
-      assert.same({ "connected", { open = 0, waiting = 0 }, { open = 4, waiting = 0 } },
-        { state.state, state.requests, state.watches })
-    end)
-  end)
+  it("waits for what is opened, and says how many wait", within.task(function()
+    local client = observed(url)
+    server:stop()
+    local tasks = {}
+    for i = 1, 2 do tasks[i] = keywatch.spawn(client.get, client, "k") end
+    for i = 3, 5 do tasks[i] = keywatch.spawn(client.watch, client, "k") end
+    tasks[6] = keywatch.spawn(client.watch, client, "k", { initial = true })
+    local state = await_state(client, "waiting")
+    assert.same({ open = 3, waiting = 3 }, state.watches)
+    assert.equal(3, state.requests.waiting)
+    server:start()
+    for _, task in ipairs(tasks) do assert(task:join(PATIENCE)) end
+    state = client:state()
+    assert.same({ "connected", { open = 0, waiting = 0 }, { open = 4, waiting = 0 } },
+      { state.state, state.requests, state.watches })
+  end))
 end)
 
 describe("a client whose server cannot serve #plain", function()
@@ -146,22 +145,20 @@ describe("a client whose server cannot serve #plain", function()
   ]]
 
   for what, path in pairs { requests = RANGE, watches = WATCH } do
-    it("waits, though it is connected: " .. what, function()
-      keywatch.run(function()
-        local peer = imposter.start { [RANGE] = { "reply", { header = { revision = 1 } } }, [WATCH] = CREATED,
-          [path] = TROUBLE }
-        local client, told = observed(peer.url)
-        local task = keywatch.spawn(path == RANGE and client.get or client.watch, client, "k")
-        local state = await_told(told, "waiting")
-        assert.same({ peer.url, "etcdserver: no leader" }, { state.endpoint, state.why })
-        peer:await("#calls >= 4")
-        assert.same({ "connecting", "connected", "waiting" }, names(told))
-        peer:behave { [RANGE] = { "reply", { header = { revision = 1 } } }, [WATCH] = CREATED }
-        assert(task:join(PATIENCE))
-        assert.is_nil(await_told(told, "connected").why)
-        assert.equal(4, #told)
-      end)
-    end)
+    it("waits, though it is connected: " .. what, within.task(function()
+      local peer = imposter.start { [RANGE] = { "reply", { header = { revision = 1 } } }, [WATCH] = CREATED,
+        [path] = TROUBLE }
+      local client, told = observed(peer.url)
+      local task = keywatch.spawn(path == RANGE and client.get or client.watch, client, "k")
+      local state = await_told(told, "waiting")
+      assert.same({ peer.url, "etcdserver: no leader" }, { state.endpoint, state.why })
+      peer:await("#calls >= 4")
+      assert.same({ "connecting", "connected", "waiting" }, names(told))
+      peer:behave { [RANGE] = { "reply", { header = { revision = 1 } } }, [WATCH] = CREATED }
+      assert(task:join(PATIENCE))
+      assert.is_nil(await_told(told, "connected").why)
+      assert.equal(4, #told)
+    end))
   end
 
   it("says why it is idle, or that it is connected, after a request that has failed", function()

@@ -7,6 +7,7 @@ local testing = require "keywatch.testing"
 local code = require("spec.support.answer").code
 local dose = require "spec.support.dose"
 local new_random = require("spec.support.random").new
+local within = require "spec.support.within"
 
 local SEED = tonumber(os.getenv("KW_SEED")) or os.time()
 local STRIDE = dose.is_small and 13 or 3 -- bytes between two cuts
@@ -162,28 +163,26 @@ describe("A client whose connection is cut at any byte #plain", function() -- th
     end)
   end)
 
-  it("brings a watch up to date over the next connection", function()
-    testing.run(function(world)
-      local client, store = world:client(), world.server.store
-      local w, idle = assert(client:watch("k")), assert(client:watch("idle"))
-      world.server:slow(0.01, 0.03)
-      for i = 1, 50 do
-        local revision = store:put("k", tostring(i)).revision
-        local cutting = keywatch.spawn(function()
-          keywatch.sleep(i / 500)
-          world:cut(client)
-        end)
-        assert(assert(w:sync(PATIENCE)) >= revision and assert(idle:sync(PATIENCE)) >= revision)
-        cutting:join()
-        assert.equal(revision, w:next(0).mod_revision)
-        assert.same({ "timeout", "timeout" }, { code(w:next(0)), code(idle:next(0)) })
-      end
-      world.server:isolate()
-      assert.equal("timeout", code(w:sync(1)))
-      world.server:join()
-      assert(w:sync(PATIENCE))
-    end)
-  end)
+  it("brings a watch up to date over the next connection", within.world(function(world)
+    local client, store = world:client(), world.server.store
+    local w, idle = assert(client:watch("k")), assert(client:watch("idle"))
+    world.server:slow(0.01, 0.03)
+    for i = 1, 50 do
+      local revision = store:put("k", tostring(i)).revision
+      local cutting = keywatch.spawn(function()
+        keywatch.sleep(i / 500)
+        world:cut(client)
+      end)
+      assert(assert(w:sync(PATIENCE)) >= revision and assert(idle:sync(PATIENCE)) >= revision)
+      cutting:join()
+      assert.equal(revision, w:next(0).mod_revision)
+      assert.same({ "timeout", "timeout" }, { code(w:next(0)), code(idle:next(0)) })
+    end
+    world.server:isolate()
+    assert.equal("timeout", code(w:sync(1)))
+    world.server:join()
+    assert(w:sync(PATIENCE))
+  end))
 end)
 
 describe("A watch that is opened while its server is away #plain", function()
@@ -193,35 +192,31 @@ describe("A watch that is opened while its server is away #plain", function()
   }
 
   for way, opts in pairs(OPENINGS) do
-    it("opens once the server is back, and misses nothing: " .. way, function()
-      testing.run(function(world)
-        local server, client = world.server, world:client { timeout = 1 }
-        server:stop()
-        local opening = keywatch.spawn(client.watch, client, "k", opts)
-        keywatch.sleep(AWAY)
-        assert.is_nil(opening:join(0))
-        server:start()
-        local _, w = assert(opening:join(PATIENCE))
-        server.store:put("k", way)
-        repeat local event = assert(w:next(PATIENCE)) until event.value == way
-      end)
-    end)
+    it("opens once the server is back, and misses nothing: " .. way, within.world(function(world)
+      local server, client = world.server, world:client { timeout = 1 }
+      server:stop()
+      local opening = keywatch.spawn(client.watch, client, "k", opts)
+      keywatch.sleep(AWAY)
+      assert.is_nil(opening:join(0))
+      server:start()
+      local _, w = assert(opening:join(PATIENCE))
+      server.store:put("k", way)
+      repeat local event = assert(w:next(PATIENCE)) until event.value == way
+    end))
 
-    it("fails at its timeout, or deadline, if it has one: " .. way, function()
-      testing.run(function(world)
-        local client = world:client()
-        world.server:stop()
-        for _, times in ipairs { { timeout = 5 }, { timeout = 0 }, { timeout = -1 }, { deadline = 5 } } do
-          local all = { timeout = times.timeout, deadline = times.deadline and keywatch.now() + times.deadline }
-          for name, value in pairs(opts) do all[name] = value end
-          assert.equal("unavailable", code(client:watch("k", all)))
-        end
-        assert.is_false(client.transport.watch_calls:has_watches())
-        assert.is_false(client.transport.reads:has_any())
-        world.server:start()
-        assert(client:watch("k", { timeout = PATIENCE, initial = opts.initial }))
-      end)
-    end)
+    it("fails at its timeout, or deadline, if it has one: " .. way, within.world(function(world)
+      local client = world:client()
+      world.server:stop()
+      for _, times in ipairs { { timeout = 5 }, { timeout = 0 }, { timeout = -1 }, { deadline = 5 } } do
+        local all = { timeout = times.timeout, deadline = times.deadline and keywatch.now() + times.deadline }
+        for name, value in pairs(opts) do all[name] = value end
+        assert.equal("unavailable", code(client:watch("k", all)))
+      end
+      assert.is_false(client.transport.watch_calls:has_watches())
+      assert.is_false(client.transport.reads:has_any())
+      world.server:start()
+      assert(client:watch("k", { timeout = PATIENCE, initial = opts.initial }))
+    end))
 
     it("ends at once with its task, and with its client: " .. way, function()
       for _, silence in ipairs { "stop", "isolate" } do
@@ -241,13 +236,11 @@ describe("A watch that is opened while its server is away #plain", function()
     end)
   end
 
-  it("fails at once with an error that waiting does not cure", function()
-    testing.run(function(world)
-      local client = world:client()
-      assert.equal("empty_range", code(client:watch("k", { range_end = "a" })))
-      assert.equal("empty_range", code(client:watch("k", { range_end = "a", initial = true })))
-    end)
-  end)
+  it("fails at once with an error that waiting does not cure", within.world(function(world)
+    local client = world:client()
+    assert.equal("empty_range", code(client:watch("k", { range_end = "a" })))
+    assert.equal("empty_range", code(client:watch("k", { range_end = "a", initial = true })))
+  end))
 end)
 
 describe("A watch whose server goes away between two pages of what exists #plain", function()

@@ -8,6 +8,7 @@ local directory = require "spec.support.directory"
 local pair = require "spec.support.pair"
 local starve = require "spec.support.starve"
 local uv = require "spec.support.luv"
+local within = require "spec.support.within"
 
 local MANY = probe and 100 or 25000 -- keys: more than one turn visits
 local ALL = { key = "k", range_end = "l" }
@@ -153,56 +154,52 @@ describe("a long write", function()
     }
   end
 
-  it("is followed by the write of a task that came before other requests", function()
-    keywatch.run(function()
-      local calls = { client:begin("Txn", IDLE), other:begin("Txn", IDLE) }
-      local order = {}
-      local task = keywatch.spawn(function()
-        assert(store:put("task", ""))
-        order[#order + 1] = "task"
-      end)
-      keywatch.sleep(0)
-      calls[3], calls[4] = client:begin("Txn", IDLE), other:begin("Put", { key = "a", value = "" })
-      for i, call in ipairs(calls) do call.place = i end
-      while #calls > 0 do
-        turn()
-        while calls[1] and calls[1]:look() ~= nil do order[#order + 1] = table.remove(calls, 1).place end
-        if not store:is_busy() then keywatch.sleep(0) end
-      end
-      assert(task:join())
-      assert.same({ 1, 2, "task", 3, 4 }, order)
+  it("is followed by the write of a task that came before other requests", within.task(function()
+    local calls = { client:begin("Txn", IDLE), other:begin("Txn", IDLE) }
+    local order = {}
+    local task = keywatch.spawn(function()
+      assert(store:put("task", ""))
+      order[#order + 1] = "task"
     end)
-  end)
-
-  it("of a task is followed by a request that came before other tasks", function()
-    keywatch.run(function()
-      local order, tasks = {}, {}
-      local function spawn_idle(from, to)
-        for i = from, to do
-          tasks[i] = keywatch.spawn(function()
-            assert(idle())
-            order[#order + 1] = i
-          end)
-        end
-        keywatch.sleep(0)
-      end
-      spawn_idle(1, 2)
-      assert.is_true(store:is_busy())
-      local put = client:begin("Put", { key = "a", value = "" })
-      spawn_idle(3, 4)
-      assert(tasks[2]:join())
-      for _ = 1, 3 do keywatch.sleep(0) end
-      assert.is_false(store:is_busy())
-      assert.same({ 1, 2 }, order)
-      assert.is_nil((put:look()))
-      local last = keywatch.spawn(idle)
-      keywatch.sleep(0)
+    keywatch.sleep(0)
+    calls[3], calls[4] = client:begin("Txn", IDLE), other:begin("Put", { key = "a", value = "" })
+    for i, call in ipairs(calls) do call.place = i end
+    while #calls > 0 do
       turn()
-      assert.is_not_nil(put:look())
-      assert(keywatch.join { tasks[3], tasks[4], last })
-      assert.same({ 1, 2, 3, 4 }, order)
-    end)
-  end)
+      while calls[1] and calls[1]:look() ~= nil do order[#order + 1] = table.remove(calls, 1).place end
+      if not store:is_busy() then keywatch.sleep(0) end
+    end
+    assert(task:join())
+    assert.same({ 1, 2, "task", 3, 4 }, order)
+  end))
+
+  it("of a task is followed by a request that came before other tasks", within.task(function()
+    local order, tasks = {}, {}
+    local function spawn_idle(from, to)
+      for i = from, to do
+        tasks[i] = keywatch.spawn(function()
+          assert(idle())
+          order[#order + 1] = i
+        end)
+      end
+      keywatch.sleep(0)
+    end
+    spawn_idle(1, 2)
+    assert.is_true(store:is_busy())
+    local put = client:begin("Put", { key = "a", value = "" })
+    spawn_idle(3, 4)
+    assert(tasks[2]:join())
+    for _ = 1, 3 do keywatch.sleep(0) end
+    assert.is_false(store:is_busy())
+    assert.same({ 1, 2 }, order)
+    assert.is_nil((put:look()))
+    local last = keywatch.spawn(idle)
+    keywatch.sleep(0)
+    turn()
+    assert.is_not_nil(put:look())
+    assert(keywatch.join { tasks[3], tasks[4], last })
+    assert.same({ 1, 2, 3, 4 }, order)
+  end))
 
   it("is committed without an answer if its connection closes", function()
     client:begin("DeleteRange", ALL)
