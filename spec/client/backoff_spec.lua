@@ -4,6 +4,8 @@ local backoff = require "keywatch.client.backoff"
 local drivers = require "keywatch.task.driver"
 local keywatch = require "keywatch"
 
+local within = require "spec.support.within"
+
 describe("the time between two attempts", function()
   local random = math.random
 
@@ -45,27 +47,20 @@ describe("the time between two attempts", function()
   end)
 end)
 
-describe("a request that is tried again later", function()
-  it("ends with its last error if its wait is ended before the time", function()
-    local store = keywatch.open()
-    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+describe("a request that is tried again later #plain", function() -- there is no TLS in virtual time
+  it("ends with its last error if its wait is ended before the time", within.world(function(world)
     local failed = drivers.get().event()
-    server:mount("spec.Calls", { Fail = function()
+    world.server.server:mount("spec.Calls", { Fail = function()
       failed:set()
       return nil, { grpc_status = 14, message = "not now" }
     end })
-    local client = keywatch.connect(server:addresses()[1], { backoff = { first = 3600, longest = 3600 } })
+    local client = world:client { backoff = { first = 3600, longest = 3600 } }
     local options = { raw = true, is_read = true, timeout = 1e6 }
-    keywatch.run(function()
-      local asking = keywatch.spawn(function() return client:call("/spec.Calls/Fail", "", options) end)
-      failed:wait()
-      while client:state().requests.waiting == 0 do keywatch.sleep(0) end
-      drivers.get().expire(asking)
-      local _, answer, err = asking:join(30)
-      assert.same({ nil, "unavailable", "not now" }, { answer, err.code, err.message })
-    end)
-    client:close()
-    server:close()
-    store:close()
-  end)
+    local asking = keywatch.spawn(function() return client:call("/spec.Calls/Fail", "", options) end)
+    failed:wait()
+    while client:state().requests.waiting == 0 do keywatch.sleep(0) end
+    drivers.get().expire(asking)
+    local _, answer, err = asking:join(30)
+    assert.same({ nil, "unavailable", "not now" }, { answer, err.code, err.message })
+  end))
 end)

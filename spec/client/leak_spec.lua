@@ -17,6 +17,7 @@ local KIB, MIB = 1024, 1024 * 1024
 local FLAT = 1 * MIB
 local FLAT_HEAP = FLAT * math.min(FACTOR, 1)
 local PATIENT = 30 -- seconds
+local WATCH = "/etcdserverpb.Watch/Watch"
 
 describe("a client that is used for long #slow", function()
   local client
@@ -136,30 +137,28 @@ describe("a client that is used for long #slow", function()
     network.in_virtual_time(function(one) world = one end)
     before_each(function() client = world:client() end)
 
-    --- Ends puts in a way, a hundred at once, of which the server answers none.
-    local function put_in_vain(name, options, fn)
-      world.server.server:use { before = function() keywatch.sleep(1e6) end }
+    --- Ends calls in a way, a hundred at once, none of which the server ends.
+    local function call_in_vain(name, options, end_call)
+      local request = { create_request = { key = ("k"):rep(1000) } }
       expect_flat(name, CALLS, function()
         keywatch.run(function()
           for _ = 1, CALLS / 100 do
             local tasks = {}
-            for i = 1, 100 do tasks[i] = keywatch.spawn(client.put, client, "a", ("v"):rep(1000), options) end
+            for i = 1, 100 do tasks[i] = keywatch.spawn(client.call, client, WATCH, request, options) end
             keywatch.sleep(0)
-            for _, task in ipairs(tasks) do fn(task) end
+            for _, task in ipairs(tasks) do end_call(task) end
+            for _, task in ipairs(tasks) do task:join() end
           end
         end)
       end)
     end
 
     it("leaves nothing behind of calls that are cancelled", function()
-      put_in_vain("cancelled calls", nil, function(task)
-        task:cancel()
-        task:join()
-      end)
+      call_in_vain("cancelled calls", nil, function(task) task:cancel() end)
     end)
 
     it("leaves nothing behind of calls whose time is over", function()
-      put_in_vain("late calls", { timeout = 0.001 }, function(task) task:join() end)
+      call_in_vain("late calls", { timeout = 0.001 }, function() end)
     end)
 
     it("leaves nothing behind of streams that are closed early", function()
