@@ -154,6 +154,7 @@ $(eval $(call probe_build,tsan,lua5.4))
 check: $(PROBES.check) $(PROBES.tsan) build $(PEERS) fuzz | deps-check ## sanitizers, eager collection, finalizers, threads, fuzzing, simulations
 	@spec/run check-lua5.4 check-luajit tsan-lua5.4
 	@$(MAKE) --no-print-directory simulate SEEDS=200
+	@$(MAKE) --no-print-directory simulate SEEDS=20 PROBE=check VM=lua5.4
 
 # Whoever waits for hours wants other cases each time.
 night: export KW_SEED := $(or $(KW_SEED),$(shell date +%s))
@@ -162,19 +163,23 @@ night: $(PROBES.check) $(PROBES.valgrind) build $(PEERS) fuzz | deps-night ## va
 	@$(MAKE) --no-print-directory simulate SEEDS=5000 SEED=$$((KW_SEED % 1000000))
 	@spec/run --strict $(foreach how,fin valgrind rock peer tls,$(VMS:%=$(how)-%)) once-lua5.4 etcd-lua5.4
 
-# Simulation: the whole system in one process, in virtual time, from one seed.
+# Simulation: the whole system in one process, in virtual time, from one seed. With PROBE=check as that pass has it:
+# memory runs short, too, and sanitizers look on.
 SEEDS ?= $(if $(SEED),1,200)
 SEED ?= 1
 VM ?= luajit
+PRELOADED.check = $(shell $(CC) -print-file-name=libasan.so)
 LUA_OF.lua5.4 := 5.4
 LUA_OF.luajit := 5.1
 ON_DISKS_IN_MEMORY = disks=$$(mktemp -d -p "$$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)") && \
-  trap 'rm -rf '$$disks EXIT && export KW_FAULT_DIR=$$disks LD_PRELOAD="$(CURDIR)/build/fault.so" && \
+  trap 'rm -rf '$$disks EXIT && export KW_FAULT_DIR=$$disks LD_PRELOAD="$(PRELOADED.$(PROBE)) $(CURDIR)/build/fault.so" && \
+  export ASAN_OPTIONS=detect_leaks=0:intercept_tls_get_addr=0 && \
   export LUA_PATH="./?.lua;build/$(VM)/share/lua/$(LUA_OF.$(VM))/?.lua;build/$(VM)/share/lua/$(LUA_OF.$(VM))/?/init.lua;;" \
-    LUA_CPATH="build/$(VM)/lib/lua/$(LUA_OF.$(VM))/?.so;;" && $(VM) spec/simulation
+    LUA_CPATH="$(PROBE:%=build/%/$(VM)/?.so;)build/$(VM)/lib/lua/$(LUA_OF.$(VM))/?.so;;" && $(VM) spec/simulation
 
-simulate: build/$(VM)/built build/fault.so     ## SEEDS=200 simulations from SEED=1 on, in virtual time; KEEP=… has a part of one
-	@$(ON_DISKS_IN_MEMORY)/simulate.lua --seeds=$(SEEDS) --seed=$(SEED) --jobs=$(shell nproc) $(if $(KEEP),--keep=$(KEEP))
+simulate: build/$(VM)/built build/fault.so $(PROBE:%=build/%/$(VM)/keywatch/core.so) ## SEEDS=200 simulations from SEED=1 on, in virtual time; KEEP=… has a part of one
+	@$(ON_DISKS_IN_MEMORY)/simulate.lua --seeds=$(SEEDS) --seed=$(SEED) --jobs=$(shell nproc) $(if $(KEEP),--keep=$(KEEP)) \
+	  --how="$(strip $(PROBE:%=PROBE=%) $(filter-out VM=luajit,VM=$(VM)))"
 
 mutations: SEEDS = 1000
 mutations: build/$(VM)/built build/fault.so    ## break keywatch on purpose, and look for a simulation of SEEDS=1000 that fails; ONLY=NAME,… has some mutations alone

@@ -127,7 +127,7 @@ static int l_client(lua_State *L) {
   luaL_getmetatable(L, KW_CLIENT_NAME);
   lua_setmetatable(L, -2);
   self->client = kw_client_new(&options, authority, MAX_UNTAKEN, hash_seed, now);
-  return self->client == NULL ? luaL_error(L, "not enough memory") : 1;
+  return self->client == NULL ? 0 : 1;
 }
 
 static size_t read_metadata(lua_State *L, int at, kw_header_field *metadata) {
@@ -162,10 +162,13 @@ static int l_send(lua_State *L) {
   kw_client *client = check_client(L);
   uint64_t call = check_call(L);
   kw_slice message = kw_bind_check_bytes(L, 3);
-  lua_pushboolean(L, kw_client_is_live(client, call));
-  if (kw_client_send(client, call, message)) return 1;
-  kw_client_cancel(client, call);
-  return luaL_error(L, "not enough memory");
+  bool is_live = kw_client_is_live(client, call);
+  if (!kw_client_send(client, call, message)) {
+    kw_client_fail(client, call, KW_GRPC_UNAVAILABLE, "keywatch: out of memory");
+    is_live = false;
+  }
+  lua_pushboolean(L, is_live);
+  return 1;
 }
 
 static int l_half_close(lua_State *L) {

@@ -5,11 +5,12 @@
  *   core.client(authority, options, now) -> client     options: handshake_timeout, keepalive and keepalive_timeout in
  *                                                      seconds, max_message in bytes, is_tls: requests say https.
  *                                                      seed: of hashes, for runs that are all the same
- *                                                      `now` is in seconds, here and below; CLOCK_MONOTONIC if absent
+ *                                                      `now` is in seconds, here and below; CLOCK_MONOTONIC if absent.
+ *                                                      Returns nothing if memory is short
  *   client:call(path, metadata, is_unary) -> id        metadata: { name = value }, at most 32 fields, or nil. Returns
  *                                                      nothing if the connection takes no more calls
- *   client:send(id, message) -> is_live                is_live: the call had not ended. Without memory the call is
- *                                                      cancelled, and send raises
+ *   client:send(id, message) -> is_live                is_live: the call had not ended, and has not now: without
+ *                                                      memory it ends with UNAVAILABLE
  *   client:half_close(id)   client:cancel(id)
  *   client:has_room(id, max) -> boolean                whether at most `max` sent bytes of the call wait; if not,
  *                                                      `next` returns the call when has_room is worth asking again

@@ -5,12 +5,14 @@
 -- all that ends, it may be either, but whole. Others are served as ever, and at last nothing is left.
 
 local core = require "keywatch.core"
+local keywatch = require "keywatch"
 local probe = core.probe
 
 local h2 = require "spec.support.h2"
 local pair = require "spec.support.pair"
 local starve = require "spec.support.starve"
 local state = require "spec.support.state"
+local within = require "spec.support.within"
 
 if not probe then
   describe("a build for use", function()
@@ -342,4 +344,30 @@ describe("where memory runs out #slow,", function()
     assert.is_true(serves(other))
     probe.check(one.store)
   end)
+end)
+
+describe("when memory runs out in a world #starved", function()
+  it("a server that cannot be started gives its address back", within.world(function(world)
+    local server = world.server
+    local n, is_come_to = 0
+    repeat
+      n = n + 1
+      server:stop()
+      is_come_to = starve.during(probe.fail_core, n, function() server:start() end)
+    until not is_come_to
+    assert.is_true(n > 10)
+    server:start()
+  end))
+
+  it("a kept lease is renewed over another call", within.world(function(world)
+    local server = world.server
+    local client = keywatch.connect(server.url)
+    local lease = client:lease(60):keep()
+    for n = 1, 60 do
+      probe.fail_core(n)
+      keywatch.sleep(60)
+      probe.fail_none()
+      assert.is_nil(lease:error())
+    end
+  end))
 end)

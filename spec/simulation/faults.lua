@@ -6,9 +6,11 @@
 --   is_compacting    it compacts
 --   is_durable, is_of_memory    it needs a durable store, or one in memory
 
+local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local MOST_SECONDS = 15 -- of one fault
+local MOST_SHORTAGES, MOST_ALLOCATIONS = 20, 2000 -- allocations that fail, and between two of them
 local LEAST_LOST = 20   -- revisions that a restore loses: so many that all who come back notice it
 
 local faults = {}
@@ -65,7 +67,18 @@ end
 
 -- {====== Machines ======
 
-add("restart", 2, function(sim, random) sim:server(random):restart(seconds(random, 8)) end)
+--- Starts a server, which has memory for that.
+local function start(server)
+  if core.probe then core.probe.fail_none() end
+  server:start()
+end
+
+add("restart", 2, function(sim, random)
+  local server = sim:server(random)
+  server:stop()
+  keywatch.sleep(seconds(random, 8))
+  start(server)
+end)
 
 --- Answers come late, and then none does.
 add("slow_and_isolated", 3, function(sim, random)
@@ -80,6 +93,17 @@ end)
 
 --- The whole process stands still.
 add("jump", 3, function(sim, random) sim.world:pause(seconds(random, random:pick { 1, 1, MOST_SECONDS })) end)
+
+--- Allocations of the core fail, one at a time.
+if core.probe then
+  add("memory_short", 1, function(_, random)
+    for _ = 1, random:between(1, MOST_SHORTAGES) do
+      core.probe.fail_core(random:between(1, MOST_ALLOCATIONS))
+      keywatch.sleep(seconds(random, 1))
+    end
+    core.probe.fail_none()
+  end)
+end
 
 -- }======
 
@@ -115,11 +139,11 @@ local function strike(sim, random, plan)
     truth:reopen(function()
       server:kill()
       machine:revive(plan ~= "kill" and random:between(1, 2 ^ 30) or nil)
-      server:start()
+      start(server)
       server:stop()
     end)
     keywatch.sleep(seconds(random, 5))
-    server:start()
+    start(server)
   end)
 end
 
@@ -148,7 +172,7 @@ add("disk_fails", 4, function(sim, random)
     machine:plan ""
     truth:reopen(function()
       server:kill()
-      server:start()
+      start(server)
     end)
   end)
 end, { is_durable = true })

@@ -1,7 +1,7 @@
 --- The program of `make simulate`: simulations of many seeds, in several processes side by side.
 --
 --   simulate.lua [--seeds=N] [--seed=S] [--jobs=J] [--keep=ATOM,…] [--trace=FILE] [--shrink=SECONDS] [--seconds=T]
---     [--first=1]
+--     [--first=1] [--how="VARIABLE=VALUE …"]
 --
 -- N seeds are run, from S on. A seed that fails is printed with what the judge objects to, the command that repeats it,
 -- and a short program that fails for the same reason. The last line is "N passed, N failed". With --first each process
@@ -15,12 +15,13 @@ local SHOWN = 5 -- objections of a seed
 local LINES = 80 -- of the trace of a short program
 local LEAST_SEEDS, MOST_LEFT = 20, 30000 -- seeds, after which each may have left so many bytes
 
-local options = { seeds = 1, seed = 1, jobs = 1, shrink = 60 }
+local options = { seeds = 1, seed = 1, jobs = 1, shrink = 60, how = "" }
 for _, word in ipairs(arg) do
   local name, value = word:match("^%-%-(%a+)=(.*)$")
   if not name then error("simulate: what is " .. word .. "?", 0) end
   options[name] = tonumber(value) or value
 end
+local MAKE = "make simulate " .. (options.how ~= "" and options.how .. " " or "")
 
 local function show(objections)
   for i = 1, math.min(SHOWN, #objections) do print("  " .. objections[i]:gsub("\n", "\n    "):sub(1, 2000)) end
@@ -32,7 +33,7 @@ local function show_short(plan, list)
   local again = simulation.run(plan, shrink.set_of(list), true)
   print(("  %d of %d atoms are enough: %s"):format(#list, #simulation.atoms_of(plan), again.objections[1] or "nothing"))
   for i = 1, math.min(LINES, #again.lines) do print("    " .. again.lines[i]) end
-  print(("  to repeat: make simulate SEED=%d KEEP=%s"):format(plan.seed, table.concat(list, ",")))
+  print(("  to repeat: %sSEED=%d KEEP=%s"):format(MAKE, plan.seed, table.concat(list, ",")))
 end
 
 --- Runs a seed. Returns true if nothing is objected to.
@@ -53,7 +54,7 @@ local function run(seed)
   if #result.objections == 0 then return true end
   print(("seed %d FAILED:"):format(seed))
   show(result.objections)
-  print(("  to repeat: make simulate SEED=%d"):format(seed))
+  print(("  to repeat: %sSEED=%d"):format(MAKE, seed))
   if not keep and options.shrink > 0 then
     show_short(plan, (shrink.shrink(plan, result.objections[1], options.shrink)))
   end
@@ -98,8 +99,8 @@ local function run_side_by_side()
     interpreter, i = arg[i - 1] or interpreter, i - 1
   until not arg[i]
   for job = 0, options.jobs - 1 do
-    local command = ("%s %s --seed=%d --seeds=%d --step=%d --shrink=%d"):format(interpreter, arg[0], options.seed + job,
-      options.seeds - job, options.jobs, options.shrink)
+    local command = ("%s %s --seed=%d --seeds=%d --step=%d --shrink=%d --how='%s'"):format(interpreter, arg[0],
+      options.seed + job, options.seeds - job, options.jobs, options.shrink, options.how)
     pipes[#pipes + 1] = assert(io.popen(options.first and command .. " --first=1" or command))
   end
   for _, pipe in ipairs(pipes) do

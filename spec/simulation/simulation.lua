@@ -283,6 +283,7 @@ end
 
 --- All faults end.
 function methods:heal()
+  if core.probe then core.probe.fail_none() end
   for i = #self.world.rules, 1, -1 do self.world.rules[i]:stop() end
   for _, server in ipairs(self.servers) do
     server:start()

@@ -146,7 +146,8 @@ local client_mt = { __index = client }
 --- A connection with the client's side of the engine on it.
 function host:client()
   local peer = assert((self.server:accept(self.now)), "no connection, or not enough memory")
-  local one = setmetatable({ host = self, peer = peer, client = core.client("spec", nil, self.now), returns = {},
+  local one_client = assert(core.client("spec", nil, self.now), "not enough memory")
+  local one = setmetatable({ host = self, peer = peer, client = one_client, returns = {},
     is_deaf = false }, client_mt)
   self.ends[#self.ends + 1] = one
   return one

@@ -24,6 +24,7 @@ end
 local function dial(endpoint, address, options, security)
   local d = driver.get()
   local object = core.client(endpoint.authority, options_of(endpoint, options, d), d.now())
+  if not object then return nil, "out of memory" end
   local ok, text = d.dial(object, address, security:of(endpoint, address))
   security:look()
   if not ok then

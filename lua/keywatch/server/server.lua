@@ -54,9 +54,11 @@ function server_methods:close()
   stop_listening(self)
   d.release(self.object)
   self.object:close()
-  d.detach(self.dispatcher)
-  self.dispatcher:finish_all(grpc_status.UNAVAILABLE)
-  notes.finish(self)
+  if self.dispatcher then
+    d.detach(self.dispatcher)
+    self.dispatcher:finish_all(grpc_status.UNAVAILABLE)
+  end
+  if self.rejections then notes.finish(self) end
   if self.gone then self.gone:set() end
   return true
 end
@@ -139,7 +141,7 @@ local function new(opts, ids, object, parts)
     queues = {},     -- calls that wait for a lock or an election, by prefix: see concurrency/queue.lua
     snapshots = {},  -- events by snapshot that is being written: set once it is written
     dispatcher = nil,
-    compactor = open_compactor(opts, parts.log),
+    compactor = nil,
     log = parts.log,
     has_notes = false, -- the core takes all notes, for the debug log
     rejections = nil,  -- log lines of a limited rate, see notes.lua
@@ -156,13 +158,17 @@ local function new(opts, ids, object, parts)
     gone = nil, -- an event for shutdown: set once no connection is left
     is_closed = false,
   }, server_mt)
+  return server
+end
+
+local function start(server, opts)
+  server.compactor = open_compactor(opts, server.log)
   server.client_urls = server.client_urls or server:addresses()
   notes.start(server)
   trouble.start(server)
   methods.mount_services(server)
   server.dispatcher = dispatcher.open(server)
   if server.certificates then server.certificates:start() end
-  return server
 end
 
 --- Opens a server with the parts { log =, certificates = }, and adds its listeners to these. Returns the server; or nil
@@ -178,7 +184,11 @@ local function open(opts, addresses, parts)
     object:close()
     return nil, err
   end
-  return new(opts, ids, object, parts)
+  local server = new(opts, ids, object, parts)
+  local ok, raised = pcall(start, server, opts)
+  if ok then return server end
+  server:close()
+  error(raised, 0)
 end
 
 --- Serves a store. The server listens when this returns. It answers while the loop turns; with `thread`, always.
