@@ -438,6 +438,16 @@ describe("the options #slow of", function()
     directory.remove_all()
   end
 
+  --- The same options, with what selectors cannot do without.
+  local function selecting(opts)
+    if opts.labels or opts.fields then opts.codec = "json" end
+    if opts.fields == "x" then opts.fields = "x=" end -- a text of labels
+    if opts.fields and opts.fields ~= "x=" and getmetatable(opts.fields) then
+      opts.fields = keywatch.selector({}, { kind = "fields" })
+    end
+    return opts
+  end
+
   -- Each with the class of its options, and a call that gets one option and adds what it cannot do without.
   local calls = {
     open = { "keywatch.OpenOptions", open },
@@ -450,21 +460,9 @@ describe("the options #slow of", function()
     watch = { class_of(store_type, "watch"), function(opts) return store:watch("k", opts) end },
     object_watch = { class_of(store_type, "object_watch"), function(opts)
       if opts.on_error then opts.on_bad_value = "skip" end
-      if opts.labels or opts.fields then opts.codec = "json" end
-      if opts.fields == "x" then opts.fields = "x=" end -- a text of labels
-      if opts.fields and opts.fields ~= "x=" and getmetatable(opts.fields) then
-        opts.fields = keywatch.selector({}, { kind = "fields" })
-      end
-      return store:object_watch("k", opts)
+      return store:object_watch("k", selecting(opts))
     end },
-    informer = { class_of(store_type, "informer"), function(opts)
-      if opts.labels or opts.fields then opts.codec = "json" end
-      if opts.fields == "x" then opts.fields = "x=" end -- a text of labels
-      if opts.fields and opts.fields ~= "x=" and getmetatable(opts.fields) then
-        opts.fields = keywatch.selector({}, { kind = "fields" })
-      end
-      return store:informer("k", opts)
-    end },
+    informer = { class_of(store_type, "informer"), function(opts) return store:informer("k", selecting(opts)) end },
     compact = { class_of(store_type, "compact"), function(opts) return store:compact(1, opts) end },
     lease = { class_of(store_type, "lease"), function(opts) return store:lease(10, opts) end },
     stm = { class_of(store_type, "stm"), function(opts) return store:stm(function() end, opts) end },
