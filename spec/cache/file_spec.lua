@@ -170,7 +170,6 @@ describe("a cache with a file", function()
     assert.equal("put /a/2 5, delete /a/3 7, put /a/4 7", events.texts(seen))
     assert.same({ ["1"] = "1", ["2"] = "two", ["4"] = "4" }, table_)
     assert.same({ "add /a/4 4", "delete /a/3 3", "update /a/2 two was 2" }, recorder:take_sorted(3))
-    informer:close()
   end))
 
   it("takes the content of a server that was set back, and ends its watches", with_file(function(world)

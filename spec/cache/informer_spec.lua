@@ -782,7 +782,6 @@ describe("a resync", function()
     often.handler:close()
     keywatch.sleep(30)
     assert.equal(11, #often.calls)
-    informer:close()
   end))
 
   it("does not pile up before a handler that is slow", within.world(function(world)
@@ -792,7 +791,6 @@ describe("a resync", function()
     local rec = record(informer, { resync = 1, before = function() keywatch.sleep(60) end })
     keywatch.sleep(600)
     assert(rec.handler:status().queued <= 20, rec.handler:status().queued)
-    informer:close()
   end, { leftovers = "cancel" }))
 end)
 
@@ -833,22 +831,6 @@ describe("a value that cannot be decoded", function()
     store:put("/a/bad", "{{{")
     rec:take(1)
     assert.equal(2, #logs.lines)
-  end)
-
-  it("is one that a codec or a transform makes nothing of", function()
-    local function failing() error("broken", 0) end
-    for i, opts in ipairs {
-      { codec = { decode = failing } }, { codec = { decode = function() return nil, "broken" end } },
-      { codec = { decode = function() end } }, { transform = failing }, { transform = function() end },
-      { codec = { decode = function() error(setmetatable({}, { __tostring = failing })) end } },
-    } do
-      local key = "/a/" .. i
-      store:put(key, "v")
-      local informer = open_synced(store, opts, key)
-      assert.same({ "error " .. key .. " malformed" }, record(informer):take(1))
-      assert.same({ 0, 1, nil }, { informer:status().objects, informer:status().bad, (informer:get(key)) })
-      informer:close()
-    end
   end)
 
   it("may become good, and be deleted or created again, in any order", function()
@@ -926,23 +908,6 @@ describe("a transform", function()
       await(function() return informer:status().phase == "closed" end, option)
     end
   end)
-
-  it("and a test that raises leaves the object out", with_store(function(store)
-    for _, option in ipairs { "include", "where" } do
-      local informer = open_synced(store, { [option] = function(text)
-        if text == "bad" or text == "/a/bad" then error("no") end
-        return true
-      end })
-      local rec = record(informer)
-      store:put("/a/bad", "bad")
-      store:put("/a/1", "one")
-      store:put("/a/1", "bad")
-      local last = option == "where" and "delete /a/1 one" or "update /a/1 bad was one"
-      assert.same({ "add /a/1 one", last }, rec:rest(store))
-      informer:close()
-      store:delete("/a/", { prefix = true })
-    end
-  end))
 end)
 
 describe("informers that share", function()
@@ -1227,7 +1192,7 @@ describe("an informer and its server", function()
   it("tells a deletion that a gap of the cache below has hidden", within.world(function(world)
     local store = world.server.store
     store:put("/a/1", "1")
-    local informer, rec = recorded(open_synced(assert(world:client():cache("/a/"))))
+    local _, rec = recorded(open_synced(assert(world:client():cache("/a/"))))
     rec:take(1)
     change_behind(world, function()
       store:delete("/a/1")
@@ -1235,7 +1200,6 @@ describe("an informer and its server", function()
     end)
     assert.same({ "delete /a/1 1 missed", "add /a/1 another one" }, rec:take(2))
     assert.same({}, rec:rest(store))
-    informer:close()
   end, { leftovers = "cancel" }))
 
   it("keeps what it has readable while everything is read anew", with_three({}, function(world, informer, rec)
@@ -1310,7 +1274,6 @@ describe("an informer and its server", function()
     assert(informer:wait_synced(600))
     assert.same({ "add /a/1 one initial" }, rec:take(1))
     assert.same({ nil, "following" }, { informer:status().trouble, informer:status().phase })
-    informer:close()
   end))
 
   it("tries again less and less often", within.world(function(world)
@@ -1327,7 +1290,6 @@ describe("an informer and its server", function()
     rule:stop()
     assert(informer:wait_synced(600))
     assert.same({ "one", nil }, { informer:get("/a/1"), informer:status().trouble })
-    informer:close()
   end))
 
   it("shows no part of a first read that breaks off", within.world(function(world)
@@ -1344,7 +1306,6 @@ describe("an informer and its server", function()
     world.server:slow(0)
     assert(rec.handler:wait_synced(600))
     assert.same({ 3000, 3000 }, { #rec.calls, informer:count() })
-    informer:close()
   end))
 
   it("reads bad values anew after a gap, too, and tells of new ones alone", within.world(function(world)
@@ -1371,7 +1332,6 @@ describe("an informer and its server", function()
     assert.matches('^delete /a/1 {"n":1} missed', told[1])
     assert.matches('^add /a/2 {"n":2}', told[2])
     assert.equal(0, informer:status().bad)
-    informer:close()
   end))
 end)
 

@@ -49,7 +49,6 @@ describe("an informer", function()
     rule:stop()
     keywatch.sleep(120)
     assert.equal("other", (informer:get("a")))
-    informer:close()
   end))
 
   it("has a handler that can be joined though its call was left behind", function()
@@ -180,7 +179,6 @@ describe("an informer", function()
       keywatch.sleep(0.01)
     end
     assert.is_true(informer.shared.indexer.n < 1000, informer.shared.indexer.n)
-    informer:close()
   end))
 
   it("does not begin a handler twice, or a closed one", function()
@@ -276,7 +274,6 @@ describe("a handler", function()
     end }
     handler:join()
     assert.matches("cannot wait for the end", text)
-    informer:close()
   end))
 
   it("counts the objects that its queue holds", within.world(function()
@@ -292,7 +289,6 @@ describe("a handler", function()
       for _, event in pairs(list) do held = held + #event.object end
     end
     assert.is_true(held < 40000, held)
-    informer:close()
   end, { leftovers = "cancel" }))
 
   it("calls no further function once the end of a run has cancelled one", function()
@@ -332,7 +328,6 @@ describe("a handler", function()
     store:put("k1", "bad")
     keywatch.sleep(20)
     for i = 2, #log do assert.is_true(log[i - 1] < log[i], table.concat(log, " ")) end
-    informer:close()
   end))
 
   local LIVES = { { "v" }, { "bad" }, { "v", "w" }, { "bad", "v" }, { "v", "bad" } } -- values of a key until it is gone
@@ -411,6 +406,5 @@ describe("a handler", function()
     store:put("a", "3")
     keywatch.sleep(10)
     assert.same({ "false" }, olds)
-    informer:close()
   end))
 end)

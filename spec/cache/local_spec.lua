@@ -21,19 +21,23 @@ end
 --- A turn of the loop.
 local function turn() keywatch.sleep(0.001) end
 
-describe("the cache of a store", function()
-  local store, cache
+local store, cache
 
+before_each(function()
+  store = keywatch.open()
+  cache = assert(store:cache("/a/"))
+end)
+
+after_each(function()
+  cache:close()
+  store:close()
+  log.set_level("info")
+end)
+
+describe("the cache of a store", function()
   before_each(function()
-    store = keywatch.open()
     for i = 1, 3 do store:put("/a/" .. i, tostring(i)) end
     store:put("/b/1", "b")
-    cache = assert(store:cache("/a/"))
-  end)
-
-  after_each(function()
-    cache:close()
-    store:close()
   end)
 
   it("is the store below a prefix", function()
@@ -139,19 +143,7 @@ describe("the cache of a store", function()
 end)
 
 describe("a table of a cache", function()
-  local store, cache
-
-  before_each(function()
-    store = keywatch.open()
-    store:put("/a/1", "1")
-    cache = assert(store:cache("/a/"))
-  end)
-
-  after_each(function()
-    cache:close()
-    store:close()
-    log.set_level("info")
-  end)
+  before_each(function() store:put("/a/1", "1") end)
 
   it("is equal to the content, and tells each change", function()
     local seen = {}
@@ -294,18 +286,6 @@ describe("a table of a cache", function()
 end)
 
 describe("a slow watch of a cache", function()
-  local store, cache
-
-  before_each(function()
-    store = keywatch.open()
-    cache = assert(store:cache("/a/"))
-  end)
-
-  after_each(function()
-    cache:close()
-    store:close()
-  end)
-
   it("is left behind and catches up, or fails if the history is gone", function()
     local watch = assert(cache:watch("/a/", { prefix = true, max_bytes = 1000 }))
     local lost = assert(cache:watch("/a/", { prefix = true, max_bytes = 1000 }))
@@ -346,14 +326,14 @@ describe("a cache of a replica in this process", function()
   it("comes to a revision, though the replica was replaced", function()
     local replica = keywatch.open { replica = true }
     replica:load(5, { { key = "/a/1", value = "1", mod_revision = 3, create_revision = 3, version = 1 } })
-    local cache = replica:cache("/a/")
+    local of_replica = replica:cache("/a/")
     keywatch.run(function()
-      local waits = keywatch.spawn(function() return cache:wait_for(8, 30) end)
+      local waits = keywatch.spawn(of_replica.wait_for, of_replica, 8, 30)
       keywatch.sleep(0)
       replica:replace(20, {})
       assert.same({ true, 20 }, { waits:join() })
     end)
-    assert.equal(0, cache:status().keys)
+    assert.equal(0, of_replica:status().keys)
     replica:close()
   end)
 end)

@@ -387,29 +387,6 @@ describe("a client's cache", function()
   end)
 end)
 
-describe("a client's cache of a server that is set back", function()
-  it("answers a consistent read with what the server has, whatever the watch has noticed", function()
-    for _ = 1, 8 do
-      local before, after = keywatch.open(), keywatch.open()
-      local server = keywatch.serve { store = before, listen = "http://127.0.0.1:0" }
-      local url = server:addresses()[1]
-      for i = 1, 50 do before:put("/a/1", "old" .. i) end
-      for i = 1, 10 do after:put("/a/1", "new" .. i) end
-      local client = keywatch.connect(url)
-      local cache = assert(client:cache("/a/"))
-      assert.equal("old50", cache:get("/a/1", { consistent = true }).value)
-      server:close()
-      server = assert(keywatch.serve { store = after, listen = url })
-      assert.equal("new10", cache:get("/a/1", { consistent = true, timeout = PATIENCE }).value)
-      assert.same({ "new10", 11 }, { cache:get("/a/1").value, (cache:sync(PATIENCE)) })
-      client:close()
-      server:close()
-      before:close()
-      after:close()
-    end
-  end)
-end)
-
 describe("a cache in a forked child #slow", function()
   it("goes on in both processes", function()
     local network = require "spec.support.network"

@@ -881,7 +881,6 @@ describe("a handler whose function hangs", function()
       assert.is_true(told > 10, told) -- of those beyond its bound, which it could have missed
       assert.equal(40, lamps:count())
       manager:stop()
-      others:close()
     end))
   end
 

@@ -1,7 +1,7 @@
 --- The driver in a child of its process: it goes on there, with nothing of what was under way.
 
+local directory = require "spec.support.directory"
 local program = require "spec.support.program"
-local shell = require "spec.support.shell"
 
 --- Runs a program that may fork: child(fn) runs fn in a child, and waits for its end.
 local function run(text)
@@ -16,6 +16,8 @@ end
 local function expect(printed, text) assert.equal(printed, run(text)) end
 
 describe("after a fork", function()
+  after_each(directory.remove_all)
+
   it("tasks begin, wait and end in the child, and in the parent", function()
     expect("before\nchild\nparent\n", [[
       local function work(name)
@@ -129,8 +131,6 @@ describe("after a fork", function()
   end)
 
   it("a store on a disk can be opened again though a child lives", function()
-    local directory = shell.must("mktemp -d")
-    finally(function() shell.must("rm -rf " .. directory) end)
     local printed = run(([[
       local path = %q
       local store = keywatch.open { path = path }
@@ -145,7 +145,7 @@ describe("after a fork", function()
       print(again ~= nil, err)
       io.open(path .. "/opened", "w"):close()
       wait()
-    ]]):format(directory))
+    ]]):format(directory.new()))
     assert.equal("true\tnil\n", printed)
   end)
 
@@ -284,8 +284,6 @@ describe("after a fork", function()
   end)
 
   it("nobody waits for the disk of the parent", function()
-    local directory = shell.must("mktemp -d")
-    finally(function() shell.must("rm -rf " .. directory) end)
     local printed = run(([[
       local store = assert(keywatch.open { path = %q })
       local w = store:watch("", { prefix = true })
@@ -308,7 +306,7 @@ describe("after a fork", function()
         end)
         for _, writer in ipairs(writers) do print(writer:join()) end
       end)
-    ]]):format(directory .. "/store"))
+    ]]):format(directory.new() .. "/store"))
     assert.equal("cancelled\n" .. ("store is that of the parent process\n"):rep(4) .. ("true\n"):rep(20), printed)
   end)
 
@@ -387,8 +385,6 @@ describe("after a fork", function()
   end)
 
   it("servers are the parent's, and the child has its own", function()
-    local directory = shell.must("mktemp -d")
-    finally(function() shell.must("rm -rf " .. directory) end)
     local printed = run(([[
       local path = %q
       local store = keywatch.open()
@@ -403,7 +399,7 @@ describe("after a fork", function()
       child(function() end)
       print(#server:addresses(), os.rename(path, path))
       print(server:close(), os.rename(path, path) == nil)
-    ]]):format(directory .. "/socket"))
+    ]]):format(directory.new() .. "/socket"))
     assert.equal("1\ntrue\n2\ttrue\ntrue\ttrue\n", printed)
   end)
 

@@ -50,6 +50,13 @@ local function await_wait(child) await_call(child, "beginning") end
 --- Waits until a process has waited for so long that a signal ends its wait at once.
 local function await_long_wait(child) await_call(child, "long") end
 
+--- Interrupts a process when it has said a word, and then waited for long.
+local function interrupt(child, word)
+  child:expect(word or "waiting\n")
+  await_long_wait(child)
+  child:signal("sigint")
+end
+
 -- Each waits at top level, and is given to pcall.
 local WAITS = {
   ["sleep"] = "local function wait() keywatch.sleep(1000) end",
@@ -125,9 +132,7 @@ describe("Ctrl-C", function()
       local text = "local keywatch = ...\nprint 'waiting'\nkeywatch.sleep(1000)"
       print(pcall(assert((loadstring or load)(text, "@the program")), keywatch))
     ]]
-    child:expect("waiting\n")
-    await_long_wait(child)
-    child:signal("sigint")
+    interrupt(child)
     expect_end(child, "waiting\nfalse\tthe program:3: interrupted!\n")
   end)
 
@@ -176,9 +181,7 @@ describe("Ctrl-C", function()
       print(ok, is_interrupted(err))
       print(keywatch.run(function() keywatch.sleep(0.001) return "ran" end))
     ]]
-    child:expect("waiting\n")
-    await_long_wait(child)
-    child:signal("sigint")
+    interrupt(child)
     expect_end(child, "waiting\nmain\tcancelled\ntask\tcancelled\nfalse\tinterrupted!\nran\n")
   end)
 
@@ -225,17 +228,13 @@ describe("Ctrl-C", function()
       print(is_interrupted(select(2, pcall(chunk, keywatch))))
       print "waiting again"
     ]]
-    child:expect("waiting\n")
-    await_long_wait(child)
-    child:signal("sigint")
+    interrupt(child)
     child:expect("waiting again\n")
     assert.equal(0, child:wait())
     local closed = vm.interpreter == "luajit" and "" or "closed\n"
     assert.equal("waiting\n" .. closed .. "interrupted!\nwaiting again\nfinalized\n", child:stdout())
     child = start "print 'waiting' keywatch.sleep(1000)"
-    child:expect("waiting\n")
-    await_long_wait(child)
-    child:signal("sigint")
+    interrupt(child)
     assert.equal(1, child:wait())
     assert.matches("interrupted!", child:stderr())
   end)
@@ -255,9 +254,7 @@ describe("Ctrl-C", function()
       client:close()
       print(server:close())
     ]], { SILENT = url() })
-    child:expect("waiting\n")
-    await_long_wait(child)
-    child:signal("sigint")
+    interrupt(child)
     assert.equal(0, child:wait())
     assert.matches("^waiting\ninterrupted!\n1\tnil\t[^\n]+\ntrue\n$", child:stdout())
   end)
@@ -274,12 +271,9 @@ describe("Ctrl-C", function()
       end)
       print(ok, is_interrupted(err))
     ]]
-    child:expect("waiting\n")
-    await_long_wait(child)
-    child:signal("sigint")
+    interrupt(child)
     child:expect("INT\nwaiting again\n")
-    await_long_wait(child)
-    child:signal("sigint")
+    interrupt(child, "")
     child:expect("false\tinterrupted!\n")
     assert.equal(0, child:wait())
   end)

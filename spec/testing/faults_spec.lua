@@ -171,9 +171,8 @@ describe("a rule" .. tag, function()
 
   it("for keys of requests that have none is refused", within.world(function(world)
     for _, method in ipairs { "watch", "keepalive", "lease", "status" } do
-      local ok, err = pcall(world.fault, world, { "hang", method = method, key = "a" })
-      assert.is_false(ok)
-      assert.matches("'key' is for requests that have keys", err)
+      assert.error_matches(function() world:fault { "hang", method = method, key = "a" } end,
+        "'key' is for requests that have keys")
     end
     world:fault { "hang", method = { "watch", "put" }, key = "a" }
     world:fault { "hang", key = "a" }

@@ -5,6 +5,7 @@ local drivers = require "keywatch.task.driver"
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
+local answer = require "spec.support.answer"
 local directory = require "spec.support.directory"
 local dose = require "spec.support.dose"
 local within = require "spec.support.within"
@@ -53,9 +54,7 @@ describe("testing.run", function()
       end)
       assert.equal(channel, (keywatch.select { channel, timeout = 2 * HOUR }))
       assert.same({ true, 21 * HOUR }, { task:join() })
-      local _, err = keywatch.channel():receive(HOUR)
-      assert.equal("timeout", err.code)
-      assert.equal(22 * HOUR, keywatch.now())
+      assert.same({ "timeout", 22 * HOUR }, { answer.code(keywatch.channel():receive(HOUR)), keywatch.now() })
     end)
     assert(os.clock() - clock < HOUR)
   end)
@@ -108,12 +107,6 @@ describe("testing.run", function()
     client:lease(10):keep()
   end))
 
-  it("can be called again and again", function()
-    for i = 1, 5 do
-      assert.equal(2, testing.run(function(world) return world:client():put("a", "").revision end, { seed = i }))
-    end
-  end)
-
   it("leaves nothing behind", function()
     local function use(world)
       local client = world:client()
@@ -141,10 +134,8 @@ describe("testing.run", function()
     assert.matches("run: a world can be opened only at top level", failure_of(function() testing.run(print) end))
     assert.matches("world: a world can be opened only at top level", failure_of(function() testing.world() end))
     local world = testing.world()
-    local ok, err = pcall(testing.run, function() end)
+    assert.matches("a world is open already", failure_of(function() end))
     world:close()
-    assert.is_false(ok)
-    assert.matches("a world is open already", err)
   end)
 
   it("refuses what has a time of its own", function()
@@ -279,9 +270,8 @@ describe("a world", function()
   end)
 
   it("cannot be closed in one of its tasks", function()
-    local ok, err = pcall(testing.run, function(world) world:close() end)
-    assert.is_false(ok)
-    assert.matches("close: a world cannot be closed in one of its tasks", err)
+    assert.matches("close: a world cannot be closed in one of its tasks",
+      failure_of(function(world) world:close() end))
   end)
 
   it("cannot be closed by a finalizer while it runs", function()

@@ -195,7 +195,6 @@ describe("a server of a world", function()
         assert.equal(("k/%04d"):format(n), kv.key)
       end
       assert.equal(N, n)
-      client:close()
     end))
   end)
 
