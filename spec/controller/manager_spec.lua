@@ -1028,6 +1028,10 @@ describe("a manager in real time", function()
       ]] .. text)
   end
 
+  local function prints(title, expected, text)
+    it(title, function() assert.same({ 0, expected }, { run(text) }) end)
+  end
+
   for where, text in pairs {
     ["at top level"] = "print((manager:run()))",
     ["in a task"] = "keywatch.run(function() print((manager:run())) end)",
@@ -1051,29 +1055,25 @@ describe("a manager in real time", function()
     end)
   end
 
-  it("runs without signals", function()
-    assert.same({ 0, "/a/1\ntrue\n" }, { run [[
-      on_request = function() manager:stop() end
-      print((manager:run { signals = {} }))
-    ]] })
-  end)
+  prints("runs without signals", "/a/1\ntrue\n", [[
+    on_request = function() manager:stop() end
+    print((manager:run { signals = {} }))
+  ]])
 
-  it("ends at once with a second signal", function()
-    assert.same({ 0, "/a/1\ncancelled\ntrue\n" }, { run [[
-      on_request = function()
-        keywatch.spawn(function()
-          kill "TERM"
-          while manager:status().state ~= "stopping" do keywatch.sleep(0.001) end
-          kill "TERM"
-        end)
-        local _, err = pcall(keywatch.sleep, 1000)
-        print(err.code)
-        error(err, 0)
-      end
-      require("keywatch.support.log").set_level "fatal"
-      print((manager:run()))
-    ]] })
-  end)
+  prints("ends at once with a second signal", "/a/1\ncancelled\ntrue\n", [[
+    on_request = function()
+      keywatch.spawn(function()
+        kill "TERM"
+        while manager:status().state ~= "stopping" do keywatch.sleep(0.001) end
+        kill "TERM"
+      end)
+      local _, err = pcall(keywatch.sleep, 1000)
+      print(err.code)
+      error(err, 0)
+    end
+    require("keywatch.support.log").set_level "fatal"
+    print((manager:run()))
+  ]])
 
   it("has the signals back afterwards", function()
     local status = run [[
@@ -1085,24 +1085,22 @@ describe("a manager in real time", function()
     assert.equal(143, status)
   end)
 
-  it("goes on in the next keywatch.run", function()
-    assert.same({ 0, "/a/1\nstarted\n/a/2\nstopped\n" }, { run [[
-      manager:start()
-      keywatch.run(function() keywatch.sleep(0) end)
-      keywatch.run(function() manager:wait_synced() keywatch.sleep(0.05) end)
-      print(manager:status().state)
-      local arrived = keywatch.channel(1)
-      on_request = function(key) arrived:send(key) end
-      keywatch.run(function()
-        store:put("/a/2", "")
-        arrived:receive()
-      end)
-      local task
-      keywatch.run(function() task = keywatch.spawn(function() manager:stop() end) keywatch.sleep(0) end)
-      keywatch.run(function() manager:join() end)
-      print(manager:status().state)
-    ]] })
-  end)
+  prints("goes on in the next keywatch.run", "/a/1\nstarted\n/a/2\nstopped\n", [[
+    manager:start()
+    keywatch.run(function() keywatch.sleep(0) end)
+    keywatch.run(function() manager:wait_synced() keywatch.sleep(0.05) end)
+    print(manager:status().state)
+    local arrived = keywatch.channel(1)
+    on_request = function(key) arrived:send(key) end
+    keywatch.run(function()
+      store:put("/a/2", "")
+      arrived:receive()
+    end)
+    local task
+    keywatch.run(function() task = keywatch.spawn(function() manager:stop() end) keywatch.sleep(0) end)
+    keywatch.run(function() manager:join() end)
+    print(manager:status().state)
+  ]])
 
   it("goes on after a keywatch.run that has ended before the manager could begin, however many others there are",
     function()
@@ -1161,18 +1159,16 @@ describe("a manager in real time", function()
       child = { "stops", "starts\ttrue", "stops", "has stopped" } }, lines)
   end)
 
-  it("begins to stop if the task that runs it is cancelled", function()
-    assert.same({ 0, "/a/1\ncancelled\ntrue\n" }, { run [[
-      keywatch.run(function()
-        local task
-        local asked = keywatch.channel(1)
-        on_request = function() asked:send(true) end
-        task = keywatch.spawn(function() manager:run { signals = {} } end)
-        asked:receive()
-        task:cancel()
-        print(select(2, task:join()).code)
-        print((manager:join()))
-      end)
-    ]] })
-  end)
+  prints("begins to stop if the task that runs it is cancelled", "/a/1\ncancelled\ntrue\n", [[
+    keywatch.run(function()
+      local task
+      local asked = keywatch.channel(1)
+      on_request = function() asked:send(true) end
+      task = keywatch.spawn(function() manager:run { signals = {} } end)
+      asked:receive()
+      task:cancel()
+      print(select(2, task:join()).code)
+      print((manager:join()))
+    end)
+  ]])
 end)

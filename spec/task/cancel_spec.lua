@@ -268,7 +268,7 @@ end)
 
 describe("at the end of run", function()
   local function ending(body)
-    return program.run(([[
+    return program.printed_by(([[
       io.stdout:setvbuf("no")
       local keywatch = require "keywatch"
       local store = keywatch.open()
@@ -283,41 +283,32 @@ describe("at the end of run", function()
     ]]):format(body), 20)
   end
 
-  it("a task that goes on sleeping does not hold it up, and is reported", function()
-    local status, printed = ending "while true do pcall(keywatch.sleep, 1000) end"
-    assert.same({ 0, LEFT_BEHIND .. "true\tresult\n1\n" }, { status, plain(printed) })
-  end)
-
-  it("a task that goes on reading does not, and takes nothing from those who come later", function()
-    local status, printed = ending "while true do pcall(w.next, w) end"
-    assert.same({ 0, LEFT_BEHIND .. "true\tresult\n1\n" }, { status, plain(printed) })
-  end)
-
-  it("a task that yields for ever does not", function()
-    local status, printed = ending "while true do coroutine.yield() end"
-    assert.same({ 0, LEFT_BEHIND .. "true\tresult\n1\n" }, { status, plain(printed) })
-  end)
+  for what, body in pairs {
+    ["sleeping"] = "while true do pcall(keywatch.sleep, 1000) end",
+    ["reading takes nothing from those who come later, and"] = "while true do pcall(w.next, w) end",
+    ["yielding"] = "while true do coroutine.yield() end",
+  } do
+    it("a task that goes on " .. what .. " does not hold it up, and is reported", function()
+      assert.equal(LEFT_BEHIND .. "true\tresult\n1\n", plain(ending(body)))
+    end)
+  end
 
   it("a task that spawns another one at its end does not", function()
-    local status, printed = ending [[
+    assert.matches("true\tresult\n1\n$", ending [[
       local function again()
         pcall(keywatch.sleep, 1000)
         keywatch.spawn(again)
       end
       again()
-    ]]
-    assert.equal(0, status)
-    assert.matches("true\tresult\n1\n$", printed)
+    ]])
   end)
 
   it("a task may take a few waits to end", function()
-    local status, printed = ending "for _ = 1, 10 do pcall(keywatch.sleep, 1000) end print('ended')"
-    assert.same({ 0, "ended\ntrue\tresult\n1\n" }, { status, printed })
+    assert.equal("ended\ntrue\tresult\n1\n", ending "for _ = 1, 10 do pcall(keywatch.sleep, 1000) end print('ended')")
   end)
 
   it("a task that fails instead of ending is reported, and run raises", function()
-    local status, printed = ending "pcall(keywatch.sleep, 1000) error('while cleaning up', 0)"
-    assert.equal(0, status)
+    local printed = ending "pcall(keywatch.sleep, 1000) error('while cleaning up', 0)"
     assert.matches("^keywatch: a task has failed: while cleaning up\nstack traceback:\n", printed)
     assert.matches("\nfalse\twhile cleaning up\n1\n$", printed)
   end)

@@ -2,6 +2,8 @@
 --
 -- Each case is a program of its own, of which everything that it prints counts.
 
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
 local program = require "spec.support.program"
 
 -- What all of them begin with. attempt(fn) prints what becomes of a run; fail(...) has a task fail that nobody joins.
@@ -22,8 +24,6 @@ local function run(text, expected)
   return printed
 end
 
-local function expect(printed, text) assert.equal(printed, run(text)) end
-
 --- Runs a program, whose output must match patterns. Returns the output.
 local function match(text, ...)
   local printed = run(text)
@@ -31,42 +31,46 @@ local function match(text, ...)
   return printed
 end
 
+--- A test of a program, by all that it prints.
+local function prints(title, printed, text)
+  it(title, function() assert.equal(printed, run(text)) end)
+end
+
+--- A test of a program, by patterns of what it prints.
+local function matches(title, text, ...)
+  local patterns = { ... }
+  it(title, function() match(text, unpack(patterns)) end)
+end
+
 --- How often something stands in a text.
 local function count(text, words) return select(2, text:gsub(words, "")) end
 
 describe("a task that fails", function()
-  it("and that nobody joins is written to stderr, with its traceback", function()
-    match([[
-      local function innermost() error("on purpose") end
-      keywatch.spawn(function() innermost() keywatch.sleep(0) end)
-      keywatch.sleep(0)
-      print "end"
-    ]], "^keywatch: a task has failed: [^\n]*: on purpose\nstack traceback:\n", "innermost", "\nend\n$")
-  end)
+  matches("and that nobody joins is written to stderr, with its traceback", [[
+    local function innermost() error("on purpose") end
+    keywatch.spawn(function() innermost() keywatch.sleep(0) end)
+    keywatch.sleep(0)
+    print "end"
+  ]], "^keywatch: a task has failed: [^\n]*: on purpose\nstack traceback:\n", "innermost", "\nend\n$")
 
-  it("makes run raise, if nobody joined it", function()
-    match([[
-      attempt(function()
-        fail("on purpose", 0)
-        print "goes on"
-      end)
-    ]], "^keywatch: a task has failed: on purpose\n", "\ngoes on\nfalse\ton purpose\n$")
-  end)
+  matches("makes run raise, if nobody joined it", [[
+    attempt(function()
+      fail("on purpose", 0)
+      print "goes on"
+    end)
+  ]], "^keywatch: a task has failed: on purpose\n", "\ngoes on\nfalse\ton purpose\n$")
 
   it("makes a program fail that is one run", function()
     assert.not_matches("not reached", run('keywatch.run(function() fail("on purpose", 0) end) print "not reached"', 1))
   end)
 
-  it("is not written if somebody waits for it", function()
-    expect(("false\ton purpose\n"):rep(2), [[
-      keywatch.run(function() print(keywatch.spawn(error, "on purpose", 0):join()) end)
-      print(keywatch.spawn(error, "on purpose", 0):join())
-    ]])
-  end)
+  prints("is not written if somebody waits for it", ("false\ton purpose\n"):rep(2), [[
+    keywatch.run(function() print(keywatch.spawn(error, "on purpose", 0):join()) end)
+    print(keywatch.spawn(error, "on purpose", 0):join())
+  ]])
 
-  it("is not written if it is what was run: that is raised", function()
-    expect("false\ton purpose\n", "attempt(function() keywatch.sleep(0) error('on purpose', 0) end)")
-  end)
+  prints("is not written if it is what was run: that is raised", "false\ton purpose\n",
+    "attempt(function() keywatch.sleep(0) error('on purpose', 0) end)")
 
   it("and is joined later is written, and does not make run raise", function()
     local printed = match([[
@@ -93,42 +97,34 @@ describe("a task that fails", function()
     ["is written as the object prints, and raised as the object"] = { 'return "I am an object"', "I am an object\n" },
     ["that cannot be printed is written all the same"] = { 'error("not me")', "" },
   } do
-    it("with an object " .. what, function()
-      match(([[
-        local object = setmetatable({}, { __tostring = function() %s end })
-        local ok, err = pcall(keywatch.run, function() fail(object) end)
-        print(ok, rawequal(err, object))
-      ]]):format(case[1]), "^keywatch: a task has failed: " .. case[2], "\nfalse\ttrue\n$")
-    end)
+    matches("with an object " .. what, ([[
+      local object = setmetatable({}, { __tostring = function() %s end })
+      local ok, err = pcall(keywatch.run, function() fail(object) end)
+      print(ok, rawequal(err, object))
+    ]]):format(case[1]), "^keywatch: a task has failed: " .. case[2], "\nfalse\ttrue\n$")
   end
 
-  it("with nothing is a failure too", function()
-    match([[
-      print(keywatch.spawn(error):join())
-      fail()
-    ]], "^false\tnil\nkeywatch: a task has failed: nil\n")
-  end)
+  matches("with nothing is a failure too", [[
+    print(keywatch.spawn(error):join())
+    fail()
+  ]], "^false\tnil\nkeywatch: a task has failed: nil\n")
 
-  it("by an error of keywatch that it did not look at is written in words", function()
-    match([[
-      local store = keywatch.open()
-      local w = store:watch("a")
-      keywatch.spawn(function() for _ in w:events() do end end)
-      keywatch.sleep(0)
-      store:close()
-      for _ = 1, 2 do keywatch.sleep(0) end
-    ]], "^keywatch: a task has failed: keywatch: the store is closed %(closed%)\n")
-  end)
+  matches("by an error of keywatch that it did not look at is written in words", [[
+    local store = keywatch.open()
+    local w = store:watch("a")
+    keywatch.spawn(function() for _ in w:events() do end end)
+    keywatch.sleep(0)
+    store:close()
+    for _ = 1, 2 do keywatch.sleep(0) end
+  ]], "^keywatch: a task has failed: keywatch: the store is closed %(closed%)\n")
 
-  it("together with what was run is written, while that is raised, and no matter to the next run", function()
-    match([[
-      attempt(function()
-        fail("the other", 0)
-        error("the main one", 0)
-      end)
-      attempt(function() return "well" end)
-    ]], "^keywatch: a task has failed: the other\n", "\nfalse\tthe main one\ntrue\twell\n$")
-  end)
+  matches("together with what was run is written, while that is raised, and no matter to the next run", [[
+    attempt(function()
+      fail("the other", 0)
+      error("the main one", 0)
+    end)
+    attempt(function() return "well" end)
+  ]], "^keywatch: a task has failed: the other\n", "\nfalse\tthe main one\ntrue\twell\n$")
 
   it("just when who waited for it was cancelled is written", function()
     local printed = run [[
@@ -263,28 +259,24 @@ describe("a task that fails with an error of keywatch", function()
     assert.same({ 1, 0 }, { count(printed, "innermost"), count(printed, "outermost") })
   end)
 
-  it("has no traceback if its code never ran", function()
-    expect("false\tcancelled\tnil\n", [[
-      local task = keywatch.spawn(function() end)
-      task:cancel()
-      local ok, err = task:join()
-      print(ok, err.code, err.traceback)
-    ]])
-  end)
+  prints("has no traceback if its code never ran", "false\tcancelled\tnil\n", [[
+    local task = keywatch.spawn(function() end)
+    task:cancel()
+    local ok, err = task:join()
+    print(ok, err.code, err.traceback)
+  ]])
 end)
 
 describe("a task that fails with a table of the program's own", function()
-  it("leaves that table as it is", function()
-    expect(("true\ttrue\n"):rep(3), [[
-      local frozen = setmetatable({}, { __newindex = function() error("it was changed") end })
-      for _, object in ipairs { {}, { code = "closed", message = "mine" }, frozen } do
-        local before = {}
-        for name, value in pairs(object) do before[name] = value end
-        local _, joined = keywatch.spawn(error, object):join()
-        local _, raised = pcall(keywatch.run, error, object)
-        print(rawequal(joined, object), rawequal(raised, object))
-        for name in pairs(object) do assert(before[name], name) end
-      end
-    ]])
-  end)
+  prints("leaves that table as it is", ("true\ttrue\n"):rep(3), [[
+    local frozen = setmetatable({}, { __newindex = function() error("it was changed") end })
+    for _, object in ipairs { {}, { code = "closed", message = "mine" }, frozen } do
+      local before = {}
+      for name, value in pairs(object) do before[name] = value end
+      local _, joined = keywatch.spawn(error, object):join()
+      local _, raised = pcall(keywatch.run, error, object)
+      print(rawequal(joined, object), rawequal(raised, object))
+      for name in pairs(object) do assert(before[name], name) end
+    end
+  ]])
 end)

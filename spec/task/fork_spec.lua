@@ -13,43 +13,42 @@ local function run(text)
   return printed
 end
 
-local function expect(printed, text) assert.equal(printed, run(text)) end
+--- A test of such a program.
+local function prints(title, printed, text)
+  it(title, function() assert.equal(printed, run(text)) end)
+end
 
 describe("after a fork", function()
   after_each(directory.remove_all)
 
-  it("tasks begin, wait and end in the child, and in the parent", function()
-    expect("before\nchild\nparent\n", [[
-      local function work(name)
-        return keywatch.run(function()
-          local event = driver.event()
-          local task = keywatch.spawn(function() keywatch.sleep(0.01) event:set() return name end)
-          event:wait()
-          return select(2, task:join())
-        end)
-      end
-      print(work("before"))
-      child(function() print(work("child")) end)
-      print(work("parent"))
-    ]])
-  end)
-
-  it("writes of the child do not wait for requests that wait in the parent", function()
-    expect("true\ntrue\tnil\n", [[
-      local pair = require "spec.support.pair"
-      local host = pair.host()
-      local store, client = host.store, host:client()
-      store:lease(1000, { id = 7 })
-      for i = 1, require("keywatch.core").probe and 100 or 25000 do store:put("k" .. i, "", { lease = 7 }) end
-      client:begin("LeaseTimeToLive", { ID = 7, keys = true }) -- is long
-      local put = client:begin("Put", { key = "a", value = "" })
-      child(function()
-        keywatch.run(function() print((keywatch.spawn(store.put, store, "b", ""):join(30))) end)
+  prints("tasks begin, wait and end in the child, and in the parent", "before\nchild\nparent\n", [[
+    local function work(name)
+      return keywatch.run(function()
+        local event = driver.event()
+        local task = keywatch.spawn(function() keywatch.sleep(0.01) event:set() return name end)
+        event:wait()
+        return select(2, task:join())
       end)
-      while put:look() == nil do host.server:tend(host.now) end
-      print(store:get("a") ~= nil, store:get("b"))
-    ]])
-  end)
+    end
+    print(work("before"))
+    child(function() print(work("child")) end)
+    print(work("parent"))
+  ]])
+
+  prints("writes of the child do not wait for requests that wait in the parent", "true\ntrue\tnil\n", [[
+    local pair = require "spec.support.pair"
+    local host = pair.host()
+    local store, client = host.store, host:client()
+    store:lease(1000, { id = 7 })
+    for i = 1, require("keywatch.core").probe and 100 or 25000 do store:put("k" .. i, "", { lease = 7 }) end
+    client:begin("LeaseTimeToLive", { ID = 7, keys = true }) -- is long
+    local put = client:begin("Put", { key = "a", value = "" })
+    child(function()
+      keywatch.run(function() print((keywatch.spawn(store.put, store, "b", ""):join(30))) end)
+    end)
+    while put:look() == nil do host.server:tend(host.now) end
+    print(store:get("a") ~= nil, store:get("b"))
+  ]])
 
   it("channels go on in the child, without those who wait in the parent", function()
     local printed = run [[
@@ -75,60 +74,55 @@ describe("after a fork", function()
     assert.matches("\ntrue\tvalue\ttrue\ttrue\n$", (printed:gsub("\tnil", "")))
   end)
 
-  it("a table of a cache that has to be filled once more is filled in the child, too", function()
-    expect("child\tnil\nchild\t1\nparent\tnil\nparent\t1\n", [[
-      local store = keywatch.open()
-      store:put("/a", "1")
-      local cache = store:cache("/")
-      cache:sync()
-      function cache.watch() return nil, require("keywatch.core").new_error("out_of_memory") end
-      require("keywatch.support.log").set_level("error")
-      local t = cache:table()
-      cache.watch = nil
-      local function fill(name)
-        print(name, t["/a"])
-        keywatch.run(function()
-          for _ = 1, 1000 do
-            if not t["/a"] then keywatch.sleep(0.01) end
-          end
-        end)
-        print(name, t["/a"])
-      end
-      child(function() fill("child") end)
-      fill("parent")
-    ]])
-  end)
-
-  it("a task of the child does not wait behind tasks of the parent", function()
-    expect("true\nchild\ttrue\nparent\ttrue\ttrue\n", [[
-      local store = keywatch.open()
-      for i = 1, require("keywatch.core").probe and 300 or 200000 do store:put("k" .. i, "") end
+  prints("a table of a cache that has to be filled once more is filled in the child, too",
+    "child\tnil\nchild\t1\nparent\tnil\nparent\t1\n", [[
+    local store = keywatch.open()
+    store:put("/a", "1")
+    local cache = store:cache("/")
+    cache:sync()
+    function cache.watch() return nil, require("keywatch.core").new_error("out_of_memory") end
+    require("keywatch.support.log").set_level("error")
+    local t = cache:table()
+    cache.watch = nil
+    local function fill(name)
+      print(name, t["/a"])
       keywatch.run(function()
-        local long = keywatch.spawn(function() store:delete("k", { prefix = true }) end)
-        local behind = keywatch.spawn(function() store:put("a", "1") end)
-        keywatch.sleep(0)
-        print(store:is_busy())
-        child(function() print("child", store:put("b", "1") ~= nil) end)
-        print("parent", (long:join()), (behind:join()))
+        for _ = 1, 1000 do
+          if not t["/a"] then keywatch.sleep(0.01) end
+        end
       end)
-    ]])
-  end)
+      print(name, t["/a"])
+    end
+    child(function() fill("child") end)
+    fill("parent")
+  ]])
 
-  it("a snapshot that was not ready has failed in the child, and can be closed there", function()
-    expect("cancelled\ntrue\ntrue\n", [[
-      local store = keywatch.open()
-      for i = 1, 20000 do store:put("k" .. i, "") end
-      local snapshots = { store:open_snapshot(), store:open_snapshot() }
-      keywatch.sleep(0.1) -- until the threads wait for more
-      child(function()
-        print(select(2, snapshots[1]:is_ready()).code)
-        for i = 1, 2 do snapshots[i]:close() end
-        print(store:put("a", "1") ~= nil)
-      end)
-      while not snapshots[1]:is_ready() do store:tend() end
-      print(snapshots[1]:size() > 0)
-    ]])
-  end)
+  prints("a task of the child does not wait behind tasks of the parent", "true\nchild\ttrue\nparent\ttrue\ttrue\n", [[
+    local store = keywatch.open()
+    for i = 1, require("keywatch.core").probe and 300 or 200000 do store:put("k" .. i, "") end
+    keywatch.run(function()
+      local long = keywatch.spawn(function() store:delete("k", { prefix = true }) end)
+      local behind = keywatch.spawn(function() store:put("a", "1") end)
+      keywatch.sleep(0)
+      print(store:is_busy())
+      child(function() print("child", store:put("b", "1") ~= nil) end)
+      print("parent", (long:join()), (behind:join()))
+    end)
+  ]])
+
+  prints("a snapshot that was not ready has failed in the child, and can be closed there", "cancelled\ntrue\ntrue\n", [[
+    local store = keywatch.open()
+    for i = 1, 20000 do store:put("k" .. i, "") end
+    local snapshots = { store:open_snapshot(), store:open_snapshot() }
+    keywatch.sleep(0.1) -- until the threads wait for more
+    child(function()
+      print(select(2, snapshots[1]:is_ready()).code)
+      for i = 1, 2 do snapshots[i]:close() end
+      print(store:put("a", "1") ~= nil)
+    end)
+    while not snapshots[1]:is_ready() do store:tend() end
+    print(snapshots[1]:size() > 0)
+  ]])
 
   it("a store on a disk can be opened again though a child lives", function()
     local printed = run(([[
@@ -202,86 +196,77 @@ describe("after a fork", function()
       .. "new\ttrue\nwaiter\ttrue\nsleeper\ttrue\n", printed)
   end)
 
-  it("a task that forks and ends lets nobody else run in the child", function()
-    expect("main\ttrue\ntrue\tnil\n", [[
-      local parent = uv.pid()
-      local ok, err = pcall(keywatch.run, function()
-        keywatch.spawn(function() fork() end)
-        keywatch.sleep(0.01)
-        print("main", uv.pid() == parent)
-      end)
-      if uv.pid() ~= parent then os.exit(0, true) end
-      wait()
-      print(ok, err)
-    ]])
-  end)
+  prints("a task that forks and ends lets nobody else run in the child", "main\ttrue\ntrue\tnil\n", [[
+    local parent = uv.pid()
+    local ok, err = pcall(keywatch.run, function()
+      keywatch.spawn(function() fork() end)
+      keywatch.sleep(0.01)
+      print("main", uv.pid() == parent)
+    end)
+    if uv.pid() ~= parent then os.exit(0, true) end
+    wait()
+    print(ok, err)
+  ]])
 
-  it("who joins a task of the parent learns at once that it is cancelled", function()
-    expect(("false\tcancelled\tkeywatch.task<failed>\n"):rep(4) .. "nil\nkeywatch.task<parked>\n", [[
-      keywatch.run(function()
-        local others = {}
-        for i = 1, 3 do others[i] = keywatch.spawn(keywatch.sleep, 1000) end
-        keywatch.sleep(0)
-        others[4] = keywatch.spawn(keywatch.sleep, 1000)
-        child(function()
-          for i, timeout in ipairs { 0, 1000, false, false } do
-            local ok, err = others[i]:join(timeout or nil)
-            print(ok, err.code, tostring(others[i]))
-          end
-          print(require("spec.support.scheduler").check())
-        end)
-        print(others[1])
+  prints("who joins a task of the parent learns at once that it is cancelled",
+    ("false\tcancelled\tkeywatch.task<failed>\n"):rep(4) .. "nil\nkeywatch.task<parked>\n", [[
+    keywatch.run(function()
+      local others = {}
+      for i = 1, 3 do others[i] = keywatch.spawn(keywatch.sleep, 1000) end
+      keywatch.sleep(0)
+      others[4] = keywatch.spawn(keywatch.sleep, 1000)
+      child(function()
+        for i, timeout in ipairs { 0, 1000, false, false } do
+          local ok, err = others[i]:join(timeout or nil)
+          print(ok, err.code, tostring(others[i]))
+        end
+        print(require("spec.support.scheduler").check())
       end)
-    ]])
-  end)
+      print(others[1])
+    end)
+  ]])
 
-  it("who joins one at top level learns it, too", function()
-    expect("false\tcancelled\nkeywatch.task<parked>\n", [[
-      local other = keywatch.spawn(keywatch.sleep, 1000)
+  prints("who joins one at top level learns it, too", "false\tcancelled\nkeywatch.task<parked>\n", [[
+    local other = keywatch.spawn(keywatch.sleep, 1000)
+    keywatch.sleep(0)
+    child(function()
+      local ok, err = other:join()
+      print(ok, err.code)
+    end)
+    print(other)
+  ]])
+
+  prints("an event that tasks of the parent wait for is one that nobody waits for", "true\nfalse\ttrue\n", [[
+    keywatch.run(function()
+      local event = driver.event()
+      for _ = 1, 3 do keywatch.spawn(event.wait, event) end
       keywatch.sleep(0)
       child(function()
-        local ok, err = other:join()
-        print(ok, err.code)
+        print(keywatch.spawn(function() end):join())
+        print(event:set(), event:wait())
       end)
-      print(other)
-    ]])
-  end)
+    end)
+  ]])
 
-  it("an event that tasks of the parent wait for is one that nobody waits for", function()
-    expect("true\nfalse\ttrue\n", [[
-      keywatch.run(function()
-        local event = driver.event()
-        for _ = 1, 3 do keywatch.spawn(event.wait, event) end
+  prints("a watch that a task of the parent reads has no reader", "2\n1\ntrue\ntrue\t2\nnil\n", [[
+    local store = keywatch.open()
+    local w = store:watch("a")
+    keywatch.run(function()
+      local reader = keywatch.spawn(function() for _ in w:events() do end end)
+      keywatch.sleep(0)
+      child(function()
+        store:put("a", "1")
+        print(w:sync(1000))
+        print(w:next().value)
+        print(w:next(0.01) == nil)
+        local other = keywatch.spawn(function() return w:next().value end)
         keywatch.sleep(0)
-        child(function()
-          print(keywatch.spawn(function() end):join())
-          print(event:set(), event:wait())
-        end)
+        store:put("a", "2")
+        print(other:join())
+        print(require("spec.support.scheduler").check())
       end)
-    ]])
-  end)
-
-  it("a watch that a task of the parent reads has no reader", function()
-    expect("2\n1\ntrue\ntrue\t2\nnil\n", [[
-      local store = keywatch.open()
-      local w = store:watch("a")
-      keywatch.run(function()
-        local reader = keywatch.spawn(function() for _ in w:events() do end end)
-        keywatch.sleep(0)
-        child(function()
-          store:put("a", "1")
-          print(w:sync(1000))
-          print(w:next().value)
-          print(w:next(0.01) == nil)
-          local other = keywatch.spawn(function() return w:next().value end)
-          keywatch.sleep(0)
-          store:put("a", "2")
-          print(other:join())
-          print(require("spec.support.scheduler").check())
-        end)
-      end)
-    ]])
-  end)
+    end)
+  ]])
 
   it("nobody waits for the disk of the parent", function()
     local printed = run(([[
@@ -310,79 +295,72 @@ describe("after a fork", function()
     assert.equal("cancelled\n" .. ("store is that of the parent process\n"):rep(4) .. ("true\n"):rep(20), printed)
   end)
 
-  it("nobody waits for a thread of the parent", function()
-    expect("cancelled\ntrue\ttrue\n", [[
-      local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
-      keywatch.run(function()
-        local stopper = keywatch.spawn(server.shutdown, server, 0)
-        keywatch.sleep(0)
-        child(function()
-          keywatch.sleep(0.01)
-          print((select(2, stopper:join())).code)
-        end)
-        print(stopper:join())
-      end)
-    ]])
-  end)
-
-  it("signals are the parent's, and the child is told so", function()
-    expect(("those of the parent process\n"):rep(3) .. ("keywatch.signals<TERM inherited>\n"):rep(2), [[
-      local signals = assert(keywatch.signals { "TERM" })
-      keywatch.run(function()
-        keywatch.spawn(keywatch.sleep, 1000)
-        child(function()
-          for _, timeout in ipairs { 0, 1000, false } do
-            print((select(2, pcall(signals.wait, signals, timeout or nil)):match("those of the parent process")))
-          end
-          print(signals)
-          signals:close()
-          print(signals)
-        end)
-      end)
-      signals:close()
-    ]])
-  end)
-
-  it("children that run other programs change nothing here", function()
-    expect("true\tkeywatch.task<parked>\ntrue\t1\n", [[
-      local luv = require "luv"
-      local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
-      local client = keywatch.connect(server:addresses()[1])
-      local w = assert(client:watch("a"))
-      local task = keywatch.spawn(function() return w:next().value end)
+  prints("nobody waits for a thread of the parent", "cancelled\ntrue\ttrue\n", [[
+    local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
+    keywatch.run(function()
+      local stopper = keywatch.spawn(server.shutdown, server, 0)
       keywatch.sleep(0)
-      local pid = uv.pid()
-      os.execute("true")
-      io.popen("true"):close()
-      local is_over = false
-      luv.spawn("true", {}, function() is_over = true end)
-      repeat luv.run("once") until is_over
-      print(uv.pid() == pid, task)
-      client:put("a", "1")
-      print(task:join())
-      client:close()
-      server:close()
-    ]])
-  end)
+      child(function()
+        keywatch.sleep(0.01)
+        print((select(2, stopper:join())).code)
+      end)
+      print(stopper:join())
+    end)
+  ]])
 
-  it("what the top level asks a server while a task forks is asked anew in the child", function()
-    expect("child\t1\nparent\t1\n", [[
-      local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
-      local client = keywatch.connect(server:addresses()[1])
-      client:put("a", "1")
-      local parent = uv.pid()
-      keywatch.spawn(function() fork() end)
-      local kv, err = client:get("a")
-      if uv.pid() ~= parent then
-        print("child", kv and kv.value or err.code)
-        os.exit(0, true)
-      end
-      wait()
-      print("parent", kv.value)
-      client:close()
-      server:close()
-    ]])
-  end)
+  prints("signals are the parent's, and the child is told so",
+    ("those of the parent process\n"):rep(3) .. ("keywatch.signals<TERM inherited>\n"):rep(2), [[
+    local signals = assert(keywatch.signals { "TERM" })
+    keywatch.run(function()
+      keywatch.spawn(keywatch.sleep, 1000)
+      child(function()
+        for _, timeout in ipairs { 0, 1000, false } do
+          print((select(2, pcall(signals.wait, signals, timeout or nil)):match("those of the parent process")))
+        end
+        print(signals)
+        signals:close()
+        print(signals)
+      end)
+    end)
+    signals:close()
+  ]])
+
+  prints("children that run other programs change nothing here", "true\tkeywatch.task<parked>\ntrue\t1\n", [[
+    local luv = require "luv"
+    local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
+    local client = keywatch.connect(server:addresses()[1])
+    local w = assert(client:watch("a"))
+    local task = keywatch.spawn(function() return w:next().value end)
+    keywatch.sleep(0)
+    local pid = uv.pid()
+    os.execute("true")
+    io.popen("true"):close()
+    local is_over = false
+    luv.spawn("true", {}, function() is_over = true end)
+    repeat luv.run("once") until is_over
+    print(uv.pid() == pid, task)
+    client:put("a", "1")
+    print(task:join())
+    client:close()
+    server:close()
+  ]])
+
+  prints("what the top level asks a server while a task forks is asked anew in the child", "child\t1\nparent\t1\n", [[
+    local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
+    local client = keywatch.connect(server:addresses()[1])
+    client:put("a", "1")
+    local parent = uv.pid()
+    keywatch.spawn(function() fork() end)
+    local kv, err = client:get("a")
+    if uv.pid() ~= parent then
+      print("child", kv and kv.value or err.code)
+      os.exit(0, true)
+    end
+    wait()
+    print("parent", kv.value)
+    client:close()
+    server:close()
+  ]])
 
   it("servers are the parent's, and the child has its own", function()
     local printed = run(([[
@@ -403,38 +381,37 @@ describe("after a fork", function()
     assert.equal("1\ntrue\n2\ttrue\ntrue\ttrue\n", printed)
   end)
 
-  it("a hook of a client that has forked goes on in the child, alone, and may raise", function()
-    expect("1\non_state of a client has failed: a slip\nclosed\t1\n", [[
-      io.stderr = { write = function(_, text) print((text:match("on_state of a client has failed: [^\n]*"))) end }
-      local store = keywatch.open()
-      local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
-      local running, parent = 0, uv.pid()
-      local client
-      client = keywatch.connect(server:addresses()[1], { on_state = function(state)
-        running = running + 1
-        if state.state == "connected" then
-          fork()
-          if uv.pid() ~= parent then
-            client:close() -- a change that this hook has to be told of, when it has ended
-            keywatch.sleep(0)
-            keywatch.sleep(0)
-            print(running)
-            running = running - 1
-            error("a slip", 0)
-          end
-          wait()
+  prints("a hook of a client that has forked goes on in the child, alone, and may raise",
+    "1\non_state of a client has failed: a slip\nclosed\t1\n", [[
+    io.stderr = { write = function(_, text) print((text:match("on_state of a client has failed: [^\n]*"))) end }
+    local store = keywatch.open()
+    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+    local running, parent = 0, uv.pid()
+    local client
+    client = keywatch.connect(server:addresses()[1], { on_state = function(state)
+      running = running + 1
+      if state.state == "connected" then
+        fork()
+        if uv.pid() ~= parent then
+          client:close() -- a change that this hook has to be told of, when it has ended
+          keywatch.sleep(0)
+          keywatch.sleep(0)
+          print(running)
+          running = running - 1
+          error("a slip", 0)
         end
-        if state.state == "closed" and uv.pid() ~= parent then
-          print("closed", running)
-          os.exit(0, true)
-        end
-        running = running - 1
-      end })
-      client:put("k", "v")
-      keywatch.sleep(0)
-      if uv.pid() ~= parent then
-        for _ = 1, 1000 do keywatch.sleep(0.001) end
+        wait()
       end
-    ]])
-  end)
+      if state.state == "closed" and uv.pid() ~= parent then
+        print("closed", running)
+        os.exit(0, true)
+      end
+      running = running - 1
+    end })
+    client:put("k", "v")
+    keywatch.sleep(0)
+    if uv.pid() ~= parent then
+      for _ = 1, 1000 do keywatch.sleep(0.001) end
+    end
+  ]])
 end)

@@ -2,6 +2,8 @@
 
 local program = require "spec.support.program"
 
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
 local BEFORE = [[
   local luv = require "luv"
   local compat = require "keywatch.support.compat"
@@ -24,389 +26,354 @@ local function expect(expected, text, status)
   assert.equal(status or 0, found)
 end
 
+--- A test of a program.
+local function prints(title, ...)
+  local arguments = { ... }
+  it(title, function() expect(unpack(arguments)) end)
+end
+
 describe("signals", function()
-  it("are one of what select waits for", function()
-    expect("true\tHUP\n", [[
-      keywatch.run(function()
-        local signals, w = keywatch.signals { "HUP" }, keywatch.open():watch("a")
-        keywatch.spawn(function() send "HUP" end)
-        local object, name = keywatch.select { w, signals, timeout = 1000 }
-        print(object == signals, name)
-      end)
-    ]])
-  end)
-
-  it("are seen by a select that does not wait, at top level and in a task", function()
-    expect("nil\ttimeout\ntrue\tHUP\nnil\ttimeout\nnil\ttimeout\ntrue\tHUP\nnil\ttimeout\n", [[
-      local signals, channel = keywatch.signals { "HUP" }, keywatch.channel()
-      local function look()
-        local object, name = keywatch.select { channel, signals, timeout = 0 }
-        print(object and object == signals, object and name or name.code)
-      end
-      local function look_thrice()
-        look()
-        send "HUP"
-        look()
-        look()
-      end
-      look_thrice()
-      keywatch.run(look_thrice)
-    ]])
-  end)
-
-  it("are waited for at top level, by their names with SIG or without", function()
-    expect("TERM\tnil\nHUP\tnil\nnil\ttimeout\n", [[
-      local signals = keywatch.signals { "TERM", "SIGHUP" }
-      keywatch.spawn(function() send "TERM" end)
-      print(shown(signals:wait()))
+  prints("are one of what select waits for", "true\tHUP\n", [[
+    keywatch.run(function()
+      local signals, w = keywatch.signals { "HUP" }, keywatch.open():watch("a")
       keywatch.spawn(function() send "HUP" end)
-      print(shown(signals:wait(1000)))
-      print(shown(signals:wait(0.01)))
-    ]])
-  end)
+      local object, name = keywatch.select { w, signals, timeout = 1000 }
+      print(object == signals, name)
+    end)
+  ]])
 
-  it("are waited for in a task, while others run", function()
-    expect("other\nINT\nHUP\n", [[
-      keywatch.run(function()
-        local signals = keywatch.signals { "INT", "HUP" }
-        local waiter = keywatch.spawn(function()
-          print(signals:wait())
-          print(signals:wait())
-        end)
-        keywatch.sleep(0)
-        print "other"
-        send "INT"
-        keywatch.sleep(0.01)
-        send "HUP"
-        waiter:join()
+  prints("are seen by a select that does not wait, at top level and in a task",
+    "nil\ttimeout\ntrue\tHUP\nnil\ttimeout\nnil\ttimeout\ntrue\tHUP\nnil\ttimeout\n", [[
+    local signals, channel = keywatch.signals { "HUP" }, keywatch.channel()
+    local function look()
+      local object, name = keywatch.select { channel, signals, timeout = 0 }
+      print(object and object == signals, object and name or name.code)
+    end
+    local function look_thrice()
+      look()
+      send "HUP"
+      look()
+      look()
+    end
+    look_thrice()
+    keywatch.run(look_thrice)
+  ]])
+
+  prints("are waited for at top level, by their names with SIG or without", "TERM\tnil\nHUP\tnil\nnil\ttimeout\n", [[
+    local signals = keywatch.signals { "TERM", "SIGHUP" }
+    keywatch.spawn(function() send "TERM" end)
+    print(shown(signals:wait()))
+    keywatch.spawn(function() send "HUP" end)
+    print(shown(signals:wait(1000)))
+    print(shown(signals:wait(0.01)))
+  ]])
+
+  prints("are waited for in a task, while others run", "other\nINT\nHUP\n", [[
+    keywatch.run(function()
+      local signals = keywatch.signals { "INT", "HUP" }
+      local waiter = keywatch.spawn(function()
+        print(signals:wait())
+        print(signals:wait())
       end)
-    ]])
-  end)
-
-  it("may all be caught that are said to be", function()
-    expect(("true\n"):rep(8), [[
-      for _, name in ipairs(require("keywatch.uv").signal_names()) do
-        local signals = keywatch.signals { name }
-        send(name)
-        print(signals:wait() == name)
-        signals:close()
-      end
-    ]])
-  end)
-
-  it("are seen without waiting", function()
-    expect("nil\ttimeout\nUSR1\tnil\nnil\ttimeout\n", [[
-      local signals = keywatch.signals { "USR1" }
-      print(shown(signals:wait(0)))
-      send "USR1"
-      print(shown(signals:wait(0)))
-      print(shown(signals:wait(-1)))
-    ]])
-  end)
-
-  it("are given to every object that wants them, once however often they came", function()
-    expect("INT\tnil\nINT\tnil\nnil\ttimeout\nnil\ttimeout\n", [[
-      local a, b = keywatch.signals { "INT" }, keywatch.signals { "TERM", "INT" }
-      for _ = 1, 10000 do send "INT" end
-      for _ = 1, 2 do
-        for _, signals in ipairs { a, b } do print(shown(signals:wait(0.01))) end
-      end
-    ]])
-  end)
-
-  it("that have come are found by a wait whose time is over before the loop looks", function()
-    expect("INT\tnil\nINT\tnil\n", [[
-      local signals = keywatch.signals { "INT" }
-      local function keep_busy()
-        local ends_at = keywatch.now() + 0.02
-        while keywatch.now() < ends_at do end
-      end
-      keywatch.spawn(keep_busy)
+      keywatch.sleep(0)
+      print "other"
       send "INT"
-      print(shown(signals:wait(0.01)))
-      keywatch.spawn(keep_busy)
-      send "INT"
-      print(shown(select(2, keywatch.select { keywatch.channel(), signals, timeout = 0.01 })))
-    ]])
-  end)
+      keywatch.sleep(0.01)
+      send "HUP"
+      waiter:join()
+    end)
+  ]])
 
-  it("take no more memory the more of them come", function()
-    expect("true\n", [[
-      local signals = keywatch.signals { "HUP" }
-      local function flood()
-        for _ = 1, 5000 do
-          send "HUP"
-          signals:wait(0)
-          send "HUP"
-          keywatch.sleep(0)
-        end
-        collect()
-        return collectgarbage("count")
-      end
-      flood()
-      local before = flood()
-      print(flood() - before < 10)
-    ]])
-  end)
-
-  it("wake one of several waiters each", function()
-    expect("HUP\nTERM\nnil\tclosed\n", [[
-      keywatch.run(function()
-        local signals = keywatch.signals { "HUP", "TERM" }
-        local tasks = {}
-        for i = 1, 3 do tasks[i] = keywatch.spawn(function() return signals:wait() end) end
-        keywatch.sleep(0)
-        send "HUP"
-        keywatch.sleep(0.01)
-        send "TERM"
-        keywatch.sleep(0.01)
-        signals:close()
-        local results = {}
-        for i = 1, 3 do
-          local _, name, err = tasks[i]:join()
-          results[i] = name or "nil\t" .. err.code
-        end
-        table.sort(results)
-        print(table.concat(results, "\n"))
-      end)
-    ]])
-  end)
-
-  it("are closed: waiters are woken, and nothing is caught any more", function()
-    expect("nil\tclosed\nkeywatch: the signals object is closed\nnil\tclosed\nkeywatch.signals<TERM closed>\n", [[
-      local signals = keywatch.signals { "TERM" }
-      keywatch.spawn(function() signals:close() end)
-      print(shown(signals:wait()))
-      print((select(2, signals:wait()).message))
-      print(shown(signals:wait(0)))
+  prints("may all be caught that are said to be", ("true\n"):rep(8), [[
+    for _, name in ipairs(require("keywatch.uv").signal_names()) do
+      local signals = keywatch.signals { name }
+      send(name)
+      print(signals:wait() == name)
       signals:close()
-      print(signals)
-      send "TERM"
-      keywatch.sleep(1000)
-    ]], 128 + 15)
-  end)
+    end
+  ]])
 
-  it("are closed at the end of a block", function()
-    expect("keywatch.signals<TERM>\n", [[
-      local signals = keywatch.signals { "TERM" }
-      print(signals)
-      getmetatable(signals).__close(signals)
-      send "TERM"
-      keywatch.sleep(1000)
-    ]], 128 + 15)
-  end)
+  prints("are seen without waiting", "nil\ttimeout\nUSR1\tnil\nnil\ttimeout\n", [[
+    local signals = keywatch.signals { "USR1" }
+    print(shown(signals:wait(0)))
+    send "USR1"
+    print(shown(signals:wait(0)))
+    print(shown(signals:wait(-1)))
+  ]])
 
-  it("keep their effect until the last object that wants them is closed", function()
-    expect("TERM\n", [[
-      local a, b = keywatch.signals { "TERM" }, keywatch.signals { "TERM" }
-      a:close()
-      send "TERM"
-      print(b:wait())
-      b:close()
-      send "TERM"
-      keywatch.sleep(1000)
-    ]], 128 + 15)
-  end)
+  prints("are given to every object that wants them, once however often they came",
+    "INT\tnil\nINT\tnil\nnil\ttimeout\nnil\ttimeout\n", [[
+    local a, b = keywatch.signals { "INT" }, keywatch.signals { "TERM", "INT" }
+    for _ = 1, 10000 do send "INT" end
+    for _ = 1, 2 do
+      for _, signals in ipairs { a, b } do print(shown(signals:wait(0.01))) end
+    end
+  ]])
 
-  it("are not caught any more once the object was collected, without a turn of the loop", function()
-    expect("true\nfalse\n", [[
-      keywatch.signals { "TERM" }
-      print(is_in("SigCgt", 15))
+  prints("that have come are found by a wait whose time is over before the loop looks", "INT\tnil\nINT\tnil\n", [[
+    local signals = keywatch.signals { "INT" }
+    local function keep_busy()
+      local ends_at = keywatch.now() + 0.02
+      while keywatch.now() < ends_at do end
+    end
+    keywatch.spawn(keep_busy)
+    send "INT"
+    print(shown(signals:wait(0.01)))
+    keywatch.spawn(keep_busy)
+    send "INT"
+    print(shown(select(2, keywatch.select { keywatch.channel(), signals, timeout = 0.01 })))
+  ]])
+
+  prints("take no more memory the more of them come", "true\n", [[
+    local signals = keywatch.signals { "HUP" }
+    local function flood()
+      for _ = 1, 5000 do
+        send "HUP"
+        signals:wait(0)
+        send "HUP"
+        keywatch.sleep(0)
+      end
       collect()
-      print(is_in("SigCgt", 15))
+      return collectgarbage("count")
+    end
+    flood()
+    local before = flood()
+    print(flood() - before < 10)
+  ]])
+
+  prints("wake one of several waiters each", "HUP\nTERM\nnil\tclosed\n", [[
+    keywatch.run(function()
+      local signals = keywatch.signals { "HUP", "TERM" }
+      local tasks = {}
+      for i = 1, 3 do tasks[i] = keywatch.spawn(function() return signals:wait() end) end
+      keywatch.sleep(0)
+      send "HUP"
+      keywatch.sleep(0.01)
       send "TERM"
-      keywatch.sleep(1000)
-    ]], 128 + 15)
-  end)
-
-  it("are not caught for a task that waits for them and is forgotten", function()
-    expect("true\nfalse\n", [[
-      io.stderr = { write = function() end } -- a line tells of the task
-      keywatch.run(function()
-        local signals = keywatch.signals { "TERM" }
-        keywatch.spawn(function()
-          while true do pcall(signals.wait, signals) end
-        end)
-        keywatch.sleep(0)
-      end)
-      print(is_in("SigCgt", 15))
-      for _ = 1, 3 do
-        collect()
-        keywatch.sleep(0)
-      end
-      print(is_in("SigCgt", 15))
-    ]])
-  end)
-
-  it("that were ignored are ignored again", function()
-    expect("false\ttrue\nHUP\nfalse\ttrue\n", [[
-      if not os.getenv("IS_CHILD") then
-        local path = os.tmpname()
-        local file = io.open(path, "w")
-        file:write(io.open(arg[0]):read("*a"))
-        file:close()
-        local interpreter = arg[-1]
-        os.execute("trap '' HUP; IS_CHILD=1 " .. interpreter .. " " .. path)
-        os.remove(path)
-        os.exit(0)
-      end
-      print(is_in("SigCgt", 1), is_in("SigIgn", 1))
-      local signals = keywatch.signals { "HUP" }
-      send "HUP"
-      print(signals:wait())
+      keywatch.sleep(0.01)
       signals:close()
-      send "HUP"
-      print(is_in("SigCgt", 1), is_in("SigIgn", 1))
-    ]])
-  end)
-
-  it("are shared with luv, whoever begins and whoever ends", function()
-    expect("luv\tHUP\nluv\tnil\nluv\tHUP\nnil\tHUP\ntrue\nfalse\n", [[
-      local heard
-      local function listen()
-        local handle = luv.new_signal()
-        handle:start("sighup", function() heard = "luv" end)
-        return handle
+      local results = {}
+      for i = 1, 3 do
+        local _, name, err = tasks[i]:join()
+        results[i] = name or "nil\t" .. err.code
       end
-      local function try(signals)
-        heard = nil
-        send "HUP"
-        luv.run("nowait")
-        luv.run("nowait")
-        print(heard, signals and signals:wait(0) or nil)
-      end
-      local handle = listen()
-      local signals = keywatch.signals { "HUP" }
-      try(signals)
-      signals:close()
-      try()
-      handle:stop()
-      signals = keywatch.signals { "HUP" }
-      handle = listen()
-      try(signals)
-      handle:stop()
-      try(signals)
-      print(is_in("SigCgt", 1))
-      signals:close()
-      print(is_in("SigCgt", 1))
-    ]])
-  end)
+      table.sort(results)
+      print(table.concat(results, "\n"))
+    end)
+  ]])
 
-  it("keep the effect that the program has chosen meanwhile", function()
-    expect("true\tfalse\nfalse\ttrue\nINT\nhandled\n", [[
-      local handle = package.loadlib("build/fault.so", "kw_fault_handle_interrupts")
-      local ignore = package.loadlib("build/fault.so", "kw_fault_ignore_interrupts")
-      local signals = keywatch.signals { "INT" }
-      print(is_in("SigCgt", 2), is_in("SigIgn", 2))
-      ignore()
-      signals:close()
-      print(is_in("SigCgt", 2), is_in("SigIgn", 2))
-      local first = keywatch.signals { "INT" }
-      handle()
-      local second = keywatch.signals { "INT" } -- catches all the same
-      send "INT"
-      print(second:wait())
-      first:close()
-      second:close()
-      io.stdout:flush()
-      send "INT" -- to the handler that the program has chosen last
-    ]])
-  end)
+  prints("are closed: waiters are woken, and nothing is caught any more",
+    "nil\tclosed\nkeywatch: the signals object is closed\nnil\tclosed\nkeywatch.signals<TERM closed>\n", [[
+    local signals = keywatch.signals { "TERM" }
+    keywatch.spawn(function() signals:close() end)
+    print(shown(signals:wait()))
+    print((select(2, signals:wait()).message))
+    print(shown(signals:wait(0)))
+    signals:close()
+    print(signals)
+    send "TERM"
+    keywatch.sleep(1000)
+  ]], 128 + 15)
 
-  it("let the loop wait: there is no deadlock while an object is there", function()
-    expect("TERM\nfalse\ttrue\n", [[
+  prints("are closed at the end of a block", "keywatch.signals<TERM>\n", [[
+    local signals = keywatch.signals { "TERM" }
+    print(signals)
+    getmetatable(signals).__close(signals)
+    send "TERM"
+    keywatch.sleep(1000)
+  ]], 128 + 15)
+
+  prints("keep their effect until the last object that wants them is closed", "TERM\n", [[
+    local a, b = keywatch.signals { "TERM" }, keywatch.signals { "TERM" }
+    a:close()
+    send "TERM"
+    print(b:wait())
+    b:close()
+    send "TERM"
+    keywatch.sleep(1000)
+  ]], 128 + 15)
+
+  prints("are not caught any more once the object was collected, without a turn of the loop", "true\nfalse\n", [[
+    keywatch.signals { "TERM" }
+    print(is_in("SigCgt", 15))
+    collect()
+    print(is_in("SigCgt", 15))
+    send "TERM"
+    keywatch.sleep(1000)
+  ]], 128 + 15)
+
+  prints("are not caught for a task that waits for them and is forgotten", "true\nfalse\n", [[
+    io.stderr = { write = function() end } -- a line tells of the task
+    keywatch.run(function()
       local signals = keywatch.signals { "TERM" }
-      local w = keywatch.open():watch("a")
       keywatch.spawn(function()
-        print(signals:wait())
-        signals:close()
+        while true do pcall(signals.wait, signals) end
       end)
-      keywatch.spawn(function() send "TERM" end)
-      local ok, err = pcall(w.next, w)
-      print(ok, err:find("deadlock", 1, true) ~= nil)
-    ]])
-  end)
+      keywatch.sleep(0)
+    end)
+    print(is_in("SigCgt", 15))
+    for _ = 1, 3 do
+      collect()
+      keywatch.sleep(0)
+    end
+    print(is_in("SigCgt", 15))
+  ]])
 
-  it("are cancelled with the task that waits for them, and go on", function()
-    expect("false\tcancelled\nHUP\n", [[
-      keywatch.run(function()
-        local signals = keywatch.signals { "HUP" }
-        local task = keywatch.spawn(signals.wait, signals)
-        keywatch.sleep(0)
-        task:cancel()
-        local ok, err = task:join()
-        print(ok, err.code)
-        send "HUP"
-        print(signals:wait())
-      end)
-    ]])
-  end)
+  prints("that were ignored are ignored again", "false\ttrue\nHUP\nfalse\ttrue\n", [[
+    if not os.getenv("IS_CHILD") then
+      local path = os.tmpname()
+      local file = io.open(path, "w")
+      file:write(io.open(arg[0]):read("*a"))
+      file:close()
+      local interpreter = arg[-1]
+      os.execute("trap '' HUP; IS_CHILD=1 " .. interpreter .. " " .. path)
+      os.remove(path)
+      os.exit(0)
+    end
+    print(is_in("SigCgt", 1), is_in("SigIgn", 1))
+    local signals = keywatch.signals { "HUP" }
+    send "HUP"
+    print(signals:wait())
+    signals:close()
+    send "HUP"
+    print(is_in("SigCgt", 1), is_in("SigIgn", 1))
+  ]])
 
-  it("have their usual effect in a child at once, and the parent is not told of the child's", function()
-    expect("ended\nnil\ttimeout\nTERM\nchild\tTERM\n", [[
-      local parent = luv.os_getpid()
-      local signals = keywatch.signals { "TERM" }
-      fork()
-      if luv.os_getpid() ~= parent then
-        send "TERM" -- before any call of keywatch
-        print "not ended"
-        os.exit(1, false)
-      end
-      wait()
-      print "ended"
-      print(shown(signals:wait(0.05)))
-      fork()
-      if luv.os_getpid() ~= parent then
-        local own = keywatch.signals { "TERM" }
-        send "TERM"
-        local name = own:wait()
-        send "HUP" -- ends the child
-        print(name)
-        os.exit(1, false)
-      end
-      wait()
-      send "TERM"
+  prints("are shared with luv, whoever begins and whoever ends",
+    "luv\tHUP\nluv\tnil\nluv\tHUP\nnil\tHUP\ntrue\nfalse\n", [[
+    local heard
+    local function listen()
+      local handle = luv.new_signal()
+      handle:start("sighup", function() heard = "luv" end)
+      return handle
+    end
+    local function try(signals)
+      heard = nil
+      send "HUP"
+      luv.run("nowait")
+      luv.run("nowait")
+      print(heard, signals and signals:wait(0) or nil)
+    end
+    local handle = listen()
+    local signals = keywatch.signals { "HUP" }
+    try(signals)
+    signals:close()
+    try()
+    handle:stop()
+    signals = keywatch.signals { "HUP" }
+    handle = listen()
+    try(signals)
+    handle:stop()
+    try(signals)
+    print(is_in("SigCgt", 1))
+    signals:close()
+    print(is_in("SigCgt", 1))
+  ]])
+
+  prints("keep the effect that the program has chosen meanwhile", "true\tfalse\nfalse\ttrue\nINT\nhandled\n", [[
+    local handle = package.loadlib("build/fault.so", "kw_fault_handle_interrupts")
+    local ignore = package.loadlib("build/fault.so", "kw_fault_ignore_interrupts")
+    local signals = keywatch.signals { "INT" }
+    print(is_in("SigCgt", 2), is_in("SigIgn", 2))
+    ignore()
+    signals:close()
+    print(is_in("SigCgt", 2), is_in("SigIgn", 2))
+    local first = keywatch.signals { "INT" }
+    handle()
+    local second = keywatch.signals { "INT" } -- catches all the same
+    send "INT"
+    print(second:wait())
+    first:close()
+    second:close()
+    io.stdout:flush()
+    send "INT" -- to the handler that the program has chosen last
+  ]])
+
+  prints("let the loop wait: there is no deadlock while an object is there", "TERM\nfalse\ttrue\n", [[
+    local signals = keywatch.signals { "TERM" }
+    local w = keywatch.open():watch("a")
+    keywatch.spawn(function()
       print(signals:wait())
-      fork()
-      if luv.os_getpid() ~= parent then
-        local own = keywatch.signals { "TERM" }
-        send "TERM"
-        print("child", own:wait())
-        os.exit(0, false)
-      end
-      wait()
-    ]])
-  end)
+      signals:close()
+    end)
+    keywatch.spawn(function() send "TERM" end)
+    local ok, err = pcall(w.next, w)
+    print(ok, err:find("deadlock", 1, true) ~= nil)
+  ]])
 
-  it("cannot be caught in nginx, in any phase", function()
-    expect("signals cannot be caught inside nginx\n", [[
-      ngx = { get_phase = function() return "init" end }
-      local ok, err = pcall(keywatch.signals, { "TERM" })
-      print(not ok and err:match("signals cannot be caught inside nginx"))
-    ]])
-  end)
+  prints("are cancelled with the task that waits for them, and go on", "false\tcancelled\nHUP\n", [[
+    keywatch.run(function()
+      local signals = keywatch.signals { "HUP" }
+      local task = keywatch.spawn(signals.wait, signals)
+      keywatch.sleep(0)
+      task:cancel()
+      local ok, err = task:join()
+      print(ok, err.code)
+      send "HUP"
+      print(signals:wait())
+    end)
+  ]])
 
-  it("have what select asks for", function()
-    expect("false\ntrue\ttrue\ntrue\ntrue\nUSR2\tnil\nfalse\ntrue\nnil\tclosed\n", [[
-      keywatch.run(function()
-        local signals = keywatch.signals { "USR2" }
-        local protocol = getmetatable(signals).__select
-        print(protocol.is_ready(signals))
-        local has_nothing = protocol.take(signals) == require("keywatch.task.selection").NOTHING
-        local event = protocol.begin(signals)
-        print(has_nothing, not event:wait(0.01))
-        send "USR2"
-        print(event:wait(1000))
-        protocol.finish(signals)
-        print(protocol.is_ready(signals))
-        print(shown(protocol.take(signals)))
-        print(protocol.is_ready(signals))
-        signals:close()
-        print(protocol.is_ready(signals))
-        print(shown(protocol.take(signals)))
-      end)
-    ]])
-  end)
+  prints("have their usual effect in a child at once, and the parent is not told of the child's",
+    "ended\nnil\ttimeout\nTERM\nchild\tTERM\n", [[
+    local parent = luv.os_getpid()
+    local signals = keywatch.signals { "TERM" }
+    fork()
+    if luv.os_getpid() ~= parent then
+      send "TERM" -- before any call of keywatch
+      print "not ended"
+      os.exit(1, false)
+    end
+    wait()
+    print "ended"
+    print(shown(signals:wait(0.05)))
+    fork()
+    if luv.os_getpid() ~= parent then
+      local own = keywatch.signals { "TERM" }
+      send "TERM"
+      local name = own:wait()
+      send "HUP" -- ends the child
+      print(name)
+      os.exit(1, false)
+    end
+    wait()
+    send "TERM"
+    print(signals:wait())
+    fork()
+    if luv.os_getpid() ~= parent then
+      local own = keywatch.signals { "TERM" }
+      send "TERM"
+      print("child", own:wait())
+      os.exit(0, false)
+    end
+    wait()
+  ]])
+
+  prints("cannot be caught in nginx, in any phase", "signals cannot be caught inside nginx\n", [[
+    ngx = { get_phase = function() return "init" end }
+    local ok, err = pcall(keywatch.signals, { "TERM" })
+    print(not ok and err:match("signals cannot be caught inside nginx"))
+  ]])
+
+  prints("have what select asks for", "false\ntrue\ttrue\ntrue\ntrue\nUSR2\tnil\nfalse\ntrue\nnil\tclosed\n", [[
+    keywatch.run(function()
+      local signals = keywatch.signals { "USR2" }
+      local protocol = getmetatable(signals).__select
+      print(protocol.is_ready(signals))
+      local has_nothing = protocol.take(signals) == require("keywatch.task.selection").NOTHING
+      local event = protocol.begin(signals)
+      print(has_nothing, not event:wait(0.01))
+      send "USR2"
+      print(event:wait(1000))
+      protocol.finish(signals)
+      print(protocol.is_ready(signals))
+      print(shown(protocol.take(signals)))
+      print(protocol.is_ready(signals))
+      signals:close()
+      print(protocol.is_ready(signals))
+      print(shown(protocol.take(signals)))
+    end)
+  ]])
 
   it("are said to be unknown, with those that are known #once", function()
     local names = table.concat(require("keywatch.uv").signal_names(), ", ")
