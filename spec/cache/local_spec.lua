@@ -1,5 +1,5 @@
 --- The cache of a store in this process is the store, seen below a prefix. What caches have in common is shown here:
---- namespaces, tables, slow watches, misuse.
+--- namespaces, tables, slow watches.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -100,20 +100,6 @@ describe("the cache of a store", function()
     assert.same({ false, "closed" }, { cache:is_ready(), cache:status().phase })
     assert.matches("closed", tostring(cache))
     assert.error_matches(function() store:cache("/a/") end, "the store is closed")
-  end)
-
-  it("takes the options of a cache, and refuses others", function()
-    assert(store:cache("", { history_bytes = 1, history_revisions = 1, history_age = 1, slow_after = 1 })):close()
-    for _, opts in ipairs {
-      { history_bytes = -1 }, { history_revisions = 0.5 }, { history_age = -1 }, { history_age = 0 / 0 },
-      { slow_after = 0 }, { slow_after = "x" }, { colour = 1 },
-    } do
-      assert.error_matches(function() store:cache("/a/", opts) end, "cache: .*option")
-    end
-    assert.error_matches(function() cache:watch("/a/", { slow_after = 0 }) end, "watch: option 'slow_after'")
-    assert.error_matches(function() cache:get("/a/1", { consistent = 1 }) end, "get: option 'consistent'")
-    assert.error_matches(function() cache:range("/a/1", { min_revision = -1 }) end, "range: option 'min_revision'")
-    assert.error_matches(function() cache:range("/a/1", { colour = 1 }) end, "range: there is no option 'colour'")
   end)
 
   it("of a namespace has relative keys everywhere", function()
@@ -276,12 +262,6 @@ describe("a table of a cache", function()
       keywatch.run(turn) -- ends the watch of a table that is gone
     end
     assert.same({}, gone)
-  end)
-
-  it("is refused what it does not know", function()
-    assert.error_matches(function() cache:table("x") end, "table: options must be a table, not a string")
-    assert.error_matches(function() cache:table { colour = 1 } end, "table: there is no option 'colour'")
-    assert.error_matches(function() cache:table { decode = 1 } end, "table: option 'decode' must be")
   end)
 end)
 

@@ -383,7 +383,10 @@ for name, door in pairs(doors) do
           before = event.revision
         until is_bookmark and event.revision >= r1
         local r2 = put("/a/1", field(1))
-        assert.equal(r2, assert(watch:next(PATIENCE)).revision)
+        repeat
+          event = assert(watch:next(PATIENCE))
+          assert(event.type == "bookmark" and event.revision < r2 or event.revision == r2)
+        until event.type ~= "bookmark"
         watch:close()
         delete("/a/1")
       end
@@ -525,12 +528,6 @@ describe("an object watch", function()
       store:delete("/a/1")
       skipping:close()
     end
-  end)
-
-  it("takes a false object for an object", function()
-    local watch = open_at(store, { codec = { decode = function() return false end } })
-    store:put("/a/1", "one")
-    assert.is_false(watch:next(0).object)
   end)
 
   it("fails if the previous value of a deleted object cannot be decoded", function()

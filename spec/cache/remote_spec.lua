@@ -152,18 +152,6 @@ describe("a client's cache", function()
     assert.equal("compacted", answer.code(watch:next(0)))
   end)
 
-  it("of a namespace has relative keys", function()
-    local inner = assert(client:namespace("/a"):cache("/"))
-    assert(inner:wait_ready(PATIENCE))
-    local t = inner:table { relative = true, decode = tonumber }
-    assert.same({ ["1"] = 1, ["2"] = 2, ["3"] = 3 }, t)
-    local watch = assert(inner:watch("/", { prefix = true }))
-    local put = store:put("/a/9", "9")
-    assert(inner:wait_for(put.revision, PATIENCE))
-    assert.same({ "/9", "9", "/9", 9 },
-      { watch:next(PATIENCE).key, inner:get("/9", { consistent = true }).value, inner:get("/9").key, t["9"] })
-  end)
-
   it("and its watches end with the client", function()
     local watch = assert(cache:watch("/a/", { prefix = true }))
     keywatch.run(function()

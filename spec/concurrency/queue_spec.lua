@@ -115,17 +115,6 @@ describe("The queue of many calls", function()
       for i, outcome in ipairs(outcomes(entries)) do assert.equal(i < MANY and "lost" or "had it", outcome) end
       assert.same({ MANY }, order)
     end)
-
-    test("is made anew after it has ended", function()
-      for _ = 1, 3 do
-        local order = {}
-        local held = assert(with.other:lock("anew"))
-        local entries = begin_calls(with.owner, "anew", 12, order, function(session) return session:lock("anew") end)
-        assert(held:unlock())
-        for _, outcome in ipairs(outcomes(entries)) do assert.equal("had it", outcome) end
-        assert.equal(12, #order)
-      end
-    end)
   end)
 
   --- Returns how often the store was asked for keys below the prefix, by reads and within transactions, while n calls

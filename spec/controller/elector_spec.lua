@@ -310,18 +310,6 @@ describe("An elector", function()
     end)
   end)
 
-  test("goes on through a restart of the server, and leads all the time if that is short", function(world)
-    local a, seen = elector(world:client(), "a")
-    lead(a)
-    world.server:restart(5)
-    keywatch.sleep(60)
-    assert.same({ "leading", true, 1 }, state_of(a))
-    world.server:restart(60)
-    keywatch.sleep(200)
-    assert.same({ "leading", true, 2 }, state_of(a))
-    assert.same({ "sees a", "lead", "end", "lose lost", "lead" }, seen)
-  end)
-
   test("has no trouble any more once it takes part again: the server was set back to an older state", function(world)
     local a, b = two(world)
     lead(a)
@@ -680,23 +668,5 @@ keywatch.elector<e leading>	true	true	true
     ]]
     assert.is_truthy(printed:find("^leads\ttrue\nfalse\t[^\n]*stop waits[^\n]*\nloses\tcancelled\nstopped\ttrue\n"
       .. "keywatch.elector<e idle>\t0\n$"), printed)
-  end)
-
-  it("refuses wrong options", function()
-    local store = keywatch.open()
-    for text, opts in pairs {
-      ["there is no option 'nmae'"] = { nmae = "e" },
-      ["option 'store' is needed"] = { name = "e" },
-      ["option 'name' is needed"] = { store = store },
-      ["option 'name' is empty"] = { store = store, name = "" },
-      ["option 'id' is empty"] = { store = store, name = "e", id = "" },
-      ["must be a whole number of seconds of at least 1, not 1.5"] = { store = store, name = "e", ttl = 1.5 },
-      ["must be a whole number of seconds of at least 1, not 0"] = { store = store, name = "e", ttl = 0 },
-      ["option 'on_lead' must be a function, not a table"] = { store = store, name = "e", on_lead = {} },
-      ["option 'store' must be a store, a client, a namespace or a fence, not a table"] = { store = {}, name = "e" },
-    } do
-      assert.error_matches(function() controller.elector(opts) end, text, 1, true)
-    end
-    store:close()
   end)
 end)

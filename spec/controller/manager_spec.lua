@@ -113,15 +113,6 @@ describe("a manager", function()
     assert.equal(20, #done)
   end))
 
-  it("gives a controller its own store, if that has one", managed(function(manager, _, client)
-    local given
-    local own = client:namespace("/mine/")
-    manager:add(ticker("c", function(_, context) given = context.store end, { store = own }))
-    manager:start()
-    await(function() return given end)
-    assert.equal(own, given)
-  end))
-
   it("starts at once what is added after its start", managed(function(manager, notes, client)
     manager:add(thing(notes, "a"))
     start_synced(manager)

@@ -283,7 +283,7 @@ describe("a source of a controller", function()
       assert.matches("source 1, an object watch, has not synced", err.message)
     end))
 
-    it("ends the controller with an error if the watch fails or is closed", in_world(function(world)
+    it("ends the controller with an error if the watch fails", in_world(function(world)
       local client = world:client()
       local watch = client:object_watch("/a/", { prefix = true, codec = "json" })
       local one = start { watch }
@@ -291,12 +291,6 @@ describe("a source of a controller", function()
       local _, err = one:join(60)
       assert.equal(watch:error().code, err.code)
       assert.matches("source 1, an object watch, has ended: ", err.message)
-
-      watch = client:object_watch("/a/", { prefix = true })
-      one = start { watch }
-      keywatch.sleep(1)
-      watch:close()
-      assert.equal("closed", answer.code(one:join(60)))
     end))
   end)
 
@@ -315,17 +309,6 @@ describe("a source of a controller", function()
       channel:send("c")
       assert.same({ "c", "cc" }, take(list))
       assert.equal(0, one:status().source_failures)
-    end))
-
-    it("ends the controller with an error if it is closed", in_world(function()
-      local channel = keywatch.channel(2)
-      local one, list = start { channel }
-      channel:send("a")
-      channel:close()
-      local _, err = one:join()
-      assert.equal("closed", err.code)
-      assert.equal("keywatch: source 1, a channel, has ended: the channel is closed", err.message)
-      assert.is_true(#list <= 1)
     end))
   end)
 

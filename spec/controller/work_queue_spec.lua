@@ -303,20 +303,6 @@ describe("a work queue", function()
       assert.same({ "two", "other", "one" }, take_all(queue))
     end))
 
-    it("the right one of a thousand priorities, each used once, and forgets them #slow", with_queue(function(queue)
-      for i = 1, 1000 do queue:add(i, { priority = i * 7919 % 1000 - 500.5 }) end
-      local last = math.huge
-      for _ = 1, 1000 do
-        local item = queue:get(0)
-        local priority = item * 7919 % 1000 - 500.5
-        assert.is_true(priority <= last)
-        last = priority
-        queue:done(item)
-      end
-      assert_empty(queue)
-      assert.equal(0, #queue.heap)
-    end))
-
     for what, sign in pairs { rising = 1, falling = -1 } do
       it(what .. " priorities at a cost that does not grow with their number #slow", with_queue(function(queue)
         local function work(n)
@@ -556,15 +542,6 @@ describe("a work queue", function()
     assert.is_true(lane.last - lane.first < 100)
     assert.same({ "stays" }, take_all(queue))
   end))
-
-  it("is as small as before once a hundred thousand items are done #slow", function()
-    local queue = new()
-    local before = kilobytes()
-    for i = 1, 100000 do queue:add(i) end
-    for _ = 1, 100000 do queue:done((queue:get(0))) end
-    assert_empty(queue)
-    assert.is_true(kilobytes() - before < 100, kilobytes() - before)
-  end)
 
   it("says that an item was not handed out, whose work is said to have ended", function()
     local queue = new()

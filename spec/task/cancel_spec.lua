@@ -3,7 +3,6 @@
 local keywatch = require "keywatch"
 
 local driver = require("keywatch.task.driver").get()
-local dose = require "spec.support.dose"
 local events = require "spec.support.events"
 local program = require "spec.support.program"
 local within = require "spec.support.within"
@@ -232,23 +231,6 @@ describe("a task is cancelled", function()
       may_end:set()
       assert.is_true(task:join())
     end)
-  end)
-
-  it("in great numbers", function()
-    local n = dose.is_small and 500 or 5000
-    local store = keywatch.open { now = 0 }
-    local w = store:watch("a")
-    local why = {}
-    keywatch.run(function()
-      for _ = 1, n do
-        keywatch.spawn(function()
-          local _, err = pcall(w.next, w)
-          why[err.code] = (why[err.code] or 0) + 1
-        end)
-      end
-      keywatch.sleep(0)
-    end)
-    assert.same({ cancelled = n }, why)
   end)
 
   it("and nothing is written about it", function()

@@ -15,7 +15,7 @@ local scheduler = require "spec.support.scheduler"
 
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
-local ROUNDS = dose.of(6, 40)
+local ROUNDS = dose.of(8, 60)
 local TASKS, STEPS = 8, 40
 
 local CHOICES = {

@@ -36,10 +36,6 @@ describe("a shield", function()
     driver.run(function() coroutine.wrap(check)() end)
     driver.shield(1, driver.sleep, 5)
     assert.equal(5, driver.now())
-    for _, wrong in ipairs { -1, "1", math.huge, 0 / 0 } do
-      assert.error_matches(function() driver.shield(wrong, print) end, "bad argument #1 to 'shield' %(a number of")
-    end
-    assert.error_matches(function() driver.shield(1) end, "bad argument #2 to 'shield' %(function expected")
   end)
 
   it("lets a cancelled task wait, and is none behind itself", in_task(function()

@@ -170,20 +170,6 @@ for place in pairs(places) do
   end)
 end
 
-describe("a request of a coroutine that is no task", function()
-  it("is refused before it is sent", function()
-    with_client(function(client, store)
-      assert(client:put("a", "1"))
-      local before = store:status().revision
-      local ok, err = coroutine.wrap(function() return pcall(client.put, client, "a", "2") end)()
-      assert.is_false(ok)
-      assert.matches("not a task", err)
-      assert.equal("1", client:get("a").value)
-      assert.equal(before, store:status().revision)
-    end)
-  end)
-end)
-
 describe("a refusal", function()
   it("names the line that has called keywatch", function()
     local w = keywatch.open():watch("a")

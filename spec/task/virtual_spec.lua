@@ -21,12 +21,6 @@ describe("virtual time", function()
     assert.equal(1001 + 2 * HOUR, driver.now())
   end)
 
-  it("is at an end where nothing can wake anybody", function()
-    local driver = virtual.new()
-    assert.error_matches(function() driver.run(function() driver.event():wait() end) end,
-      "deadlock: every task is waiting")
-  end)
-
   if not rawget(_G, "jit") then -- on Lua 5.4 a call may grow the stack, and finalizers run there
     local CALLS = 40 -- more than a wait, or a waking, makes
 

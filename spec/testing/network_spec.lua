@@ -122,15 +122,6 @@ describe("the network of virtual time", function()
     end
   end))
 
-  it("isolates one client alone", within.world(function(world)
-    local one, two = world:client(), world:client()
-    world:isolate(one)
-    assert.equal("unavailable", select(2, one:put("a", "", { timeout = 1 })).code)
-    assert(two:put("a", ""))
-    world:join(one)
-    assert(one:get("a"))
-  end))
-
   it("lets a client notice by pings that nothing comes any more, and connect anew", within.world(function(world)
     local client = world:client()
     local w = assert(client:watch("a"))
