@@ -1,8 +1,7 @@
 --- A client and a namespace have the face of a store: the specs of stores and of their watches hold for clients of
 -- keywatch and of etcd, and for namespaces.
 --
--- They are run as they are, with these where they open stores, but for what spec/client/differences.lua lists. Clients
--- in virtual time have the face of a store in simulations (spec/simulation), whose judge compares all answers.
+-- They are run as they are, with these where they open stores, but for what spec/client/differences.lua lists.
 
 local getfenv = require("busted.compatibility").getfenv
 

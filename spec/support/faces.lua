@@ -1,7 +1,8 @@
 --- Where a client stands in for a store: the specs of stores are run through it, each test with a new one.
 --
 -- With "keywatch" its server is in this process, and so is the server's store. With "etcd" it is a process that all
--- tests share: what a test finds is empty, and spec/support/shifted.lua sees to it that its revisions begin at 1.
+-- tests share: what a test finds is empty, and spec/support/shifted.lua sees to it that its revisions begin at 1. With
+-- "testing" client and server are those of a world in virtual time.
 --
 -- Through a cache, what a test writes goes to the server, and what it reads and watches comes from a cache of that.
 --
@@ -12,6 +13,7 @@ local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
 local keywatch = require "keywatch"
 local pages = require "keywatch.store.pages"
+local testing = require "keywatch.testing"
 
 local server = require "spec.support.server"
 local shifted = require "spec.support.shifted"
@@ -172,6 +174,43 @@ end
 
 -- }======
 
+-- {====== The testing kit ======
+
+local of_testing = { name = "testing", title = "a client of the testing kit" }
+
+local world, opened = nil, 0 -- the world of all clients that are open, and how many there are
+
+--- Closes the world, unless a client is open.
+local function leave_world()
+  if opened > 0 then return end
+  world:close()
+  world = nil
+end
+
+function of_testing.open(opts)
+  world = world or testing.world()
+  local ok, serving = pcall(world.serve, world, { open = opts })
+  if not ok then
+    leave_world()
+    error(serving, 0)
+  end
+  opened = opened + 1
+  local client, store = world:client { server = serving }, serving.store
+  follow_watches(client, store)
+  complete_status(client)
+  function client.step(_, now) return store:step(now) end -- the clock of the server
+  return client, function()
+    client:close()
+    serving:stop()
+    opened = opened - 1
+    leave_world()
+  end
+end
+
+function of_testing.stop() end
+
+-- }======
+
 -- {====== A namespace ======
 
 local of_namespace = { name = "namespace", title = "a namespace" }
@@ -285,6 +324,7 @@ return {
   keywatch = of_keywatch,
   etcd = of_etcd,
   namespace = of_namespace,
+  testing = of_testing,
   cache = cache_of_keywatch,
   cache_of_etcd = cache_of_etcd,
 }
