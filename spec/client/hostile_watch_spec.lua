@@ -216,8 +216,9 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
   describe("who floods", function()
     local BOUND = 6 * MIB
 
-    --- Floods the watch with an answer, in Lua text, until the client has enough; meanwhile the spec does something.
-    local function flood(answer, fn, bound, opts)
+    --- Floods the watch with an answer, in Lua text, until the client has enough; meanwhile the spec does something. In
+    -- `latency` seconds 250 KB come.
+    local function flood(answer, fn, latency, bound, opts)
       peer:behave { [WATCH] = ([[
         local header = { cluster_id = 1, member_id = 2, revision = 5, raft_term = 1 }
         local function event(n)
@@ -236,8 +237,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
           conn:drain()
         end
       ]]):format(answer) }
-      peer:slow(opts and opts.latency or 0.01) -- in which 250 KB come
-      if opts then opts.latency = nil end
+      peer:slow(latency)
       local client = connect(opts)
       local one = assert(client:watch("a"))
       collectgarbage()
@@ -255,32 +255,30 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
       peer:close()
     end
 
-    --- Options for messages of which there are many thousands in 250 KB.
-    local function small() return { timeout = PATIENT, latency = 0.05 } end
     local function wait(one) expect_error("timeout", "timed out", one:next(0.25)) end
 
     it("with events of others", function()
-      flood("{ header = header, watch_id = 77, events = { event(n) } }", wait)
+      flood("{ header = header, watch_id = 77, events = { event(n) } }", wait, 0.01)
     end)
 
     it("with ends of others", function()
-      flood("{ header = header, watch_id = n, canceled = true, cancel_reason = 'no' }", wait, nil, small())
+      flood("{ header = header, watch_id = n, canceled = true, cancel_reason = 'no' }", wait, 0.05)
     end)
 
     it("with progress", function()
-      flood("{ header = { revision = n }, watch_id = 0 }", wait, nil, small())
+      flood("{ header = { revision = n }, watch_id = 0 }", wait, 0.05)
     end)
 
     it("with creations", function()
       flood("{ header = header, watch_id = n, created = true }", function(one)
         expect_error("malformed", "the server's answer is malformed", one:next(PATIENT))
-      end)
+      end, 0.01)
     end)
 
     it("with pieces that never become whole", function()
       flood("{ header = header, watch_id = 0, fragment = true, events = { event(6) } }", function(one)
         expect_error("answer_too_large", "larger than max_message", one:next(PATIENT))
-      end, nil, { timeout = PATIENT, max_message = MIB })
+      end, 0.01, nil, { timeout = PATIENT, max_message = MIB })
     end)
 
     -- 1 MiB waits in the watch, as much in the window of its call, and as much in a message.
@@ -288,7 +286,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
       flood("{ header = header, watch_id = 0, events = { event(n) } }", function(one)
         keywatch.sleep(0.5)
         assert.same({ 6, 7, 8 }, revisions(one, 3))
-      end, 24 * MIB)
+      end, 0.01, 24 * MIB)
     end)
 
     it("with an answer of any size", function()
