@@ -6,8 +6,7 @@ local cases = require "spec.support.cases"
 --- Over TLS, `identity` is { ca, cert, key }, files, the last two of which may be left out.
 local function new(server, identity)
   identity = identity or {}
-  return cases.new({ "node", "spec/support/node/peer.js", server.url, server.is_etcd and "etcd" or "keywatch",
-    identity.ca, identity.cert, identity.key }, {
+  return cases.new({ "node", "spec/support/node/peer.js", server.url, identity.ca, identity.cert, identity.key }, {
     env = { NODE_PATH = "build/node/node_modules", NODE_OPTIONS = "" },
   })
 end

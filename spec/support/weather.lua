@@ -5,12 +5,10 @@ local meta = { __index = methods }
 
 local DIRECTIONS = { "to_server", "to_client", "both" }
 
---- `scale`, if given, is how large the messages are, compared with small ones.
-local function new(proxy, random, scale)
+local function new(proxy, random)
   return setmetatable({
     proxy = proxy,
     random = random,
-    scale = scale or 1,
     is_dark = false, -- nothing passes, until it clears up
   }, meta)
 end
@@ -19,10 +17,10 @@ local KINDS = {
   { 6, function(self, direction)
     self.proxy:cut { how = self.random:pick { "close", "reset", "shutdown" }, direction = direction }
   end },
-  { 2, function(self, direction) self.proxy:cut_once(self.scale * self.random:between(0, 3000), direction) end },
-  { 3, function(self, direction) self.proxy:split(self.scale * self.random:between(1, 40), direction) end },
+  { 2, function(self, direction) self.proxy:cut_once(self.random:between(0, 3000), direction) end },
+  { 3, function(self, direction) self.proxy:split(self.random:between(1, 40), direction) end },
   { 2, function(self, direction) self.proxy:delay(self.random:between(1, 20), direction) end },
-  { 1, function(self, direction) self.proxy:throttle(self.scale * self.random:between(50000, 500000), direction) end },
+  { 1, function(self, direction) self.proxy:throttle(self.random:between(50000, 500000), direction) end },
   { 3, function(self, direction)
     self.is_dark = true
     self.proxy:stall(direction)

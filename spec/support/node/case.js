@@ -17,9 +17,8 @@ function add(name, fn) {
 /** Where to connect. `client` is shared by the cases, as it would be in a program. Over TLS there are files: `ca`, who is
  * trusted, and maybe `cert` and `key`, what is shown to the server. */
 class Server {
-  constructor(url, isEtcd, ca, cert, key) {
+  constructor(url, ca, cert, key) {
     this.url = url;
-    this.isEtcd = isEtcd;
     this.credentials = ca && {
       rootCertificate: fs.readFileSync(ca),
       certChain: cert && fs.readFileSync(cert),

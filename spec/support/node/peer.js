@@ -1,6 +1,6 @@
 // npm's etcd3 at work: reads names of cases, a line each, and tells how each of them ends.
 //
-//     peer.js URL keywatch|etcd [CA [CERTIFICATE KEY]]
+//     peer.js URL [CA [CERTIFICATE KEY]]
 //
 // After a case it prints "-- ok NAME", or what went wrong and then "-- failed NAME". "list" prints all names.
 "use strict";
@@ -14,8 +14,7 @@ require("./lease_cases");
 require("./tls_cases");
 
 async function main() {
-  const [url, kind, ...identity] = process.argv.slice(2);
-  const server = new Server(url, kind === "etcd", ...identity);
+  const server = new Server(...process.argv.slice(2));
   for await (const line of readline.createInterface({ input: process.stdin })) {
     if (line === "list") {
       console.log("cases: " + [...cases.keys()].sort().join(" "));
