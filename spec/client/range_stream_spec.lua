@@ -8,9 +8,8 @@ local range_stream = require "keywatch.client.range_stream"
 
 local dose = require "spec.support.dose"
 local network = require "spec.support.network"
-local process = require "spec.support.process"
-local proxy = require "spec.support.proxy"
 local server = require "spec.support.server"
+local within = require "spec.support.within"
 
 local PATIENCE = 60
 local KEYS = dose.is_small and 2600 or 3500 -- some pages
@@ -77,30 +76,32 @@ function readers.watch(client, between)
   return keys
 end
 
-for kind, tag in pairs { keywatch = "", etcd = "#once" } do
+for kind, tag in pairs { keywatch = "#plain", etcd = "#once" } do -- there is no TLS in virtual time
   describe(("a reader of a range of %s %s"):format(kind, tag), function()
-    local peer, client, calls
+    local world, peer, client, calls
 
-    setup(function()
-      peer = server.start { kind = kind, is_in_memory = true }
-      local filler = keywatch.connect(peer.url)
-      fill(filler, KEYS)
-      filler:close()
-    end)
-
-    teardown(function() peer:stop() end)
+    if kind == "etcd" then
+      setup(function()
+        peer = server.start { kind = kind }
+        local filler = keywatch.connect(peer.url)
+        fill(filler, KEYS)
+        filler:close()
+      end)
+      after_each(network.finish)
+      teardown(function() peer:stop() end)
+    else
+      network.in_virtual_time(function(one)
+        world, peer = one, one.server
+        fill(peer.store, KEYS)
+      end)
+    end
 
     before_each(function()
       calls = { Range = 0, RangeStream = 0 }
-      client = keywatch.connect(peer.url, { on_call = function(call)
+      client = network.connect(peer.url, { timeout = PATIENCE, on_call = function(call)
         local name = call.method:match("[^/]*$")
         if calls[name] then calls[name] = calls[name] + 1 end
       end })
-    end)
-
-    after_each(function()
-      client:close()
-      process.end_all()
     end)
 
     for name, read in pairs(readers) do
@@ -112,18 +113,6 @@ for kind, tag in pairs { keywatch = "", etcd = "#once" } do
         assert.equal(kind == "keywatch" and 2 or 1, calls.RangeStream) -- a server that has none is asked once
       end)
     end
-
-    it("asks a server anew after a connection has ended", function()
-      local way = proxy.start(peer.url)
-      local other = keywatch.connect(way.url, { on_call = function(call)
-        if call.method:find("RangeStream$") then calls.RangeStream = calls.RangeStream + 1 end
-      end })
-      expect_all(readers.each(other))
-      way:cut()
-      expect_all(readers.each(other))
-      assert.equal(2, calls.RangeStream)
-      other:close()
-    end)
 
     it("asks for pages if their size is given", function()
       local n = 0
@@ -139,16 +128,31 @@ for kind, tag in pairs { keywatch = "", etcd = "#once" } do
       end
     end)
 
+    if kind == "etcd" then return end
+
+    it("asks a server anew after a connection has ended", function()
+      expect_all(readers.each(client))
+      world:cut(client)
+      expect_all(readers.each(client))
+      assert.equal(2, calls.RangeStream)
+    end)
+
     for name, read in pairs(readers) do
-      it(("gets all keys by %s when connections are cut in the middle"):format(name), function()
-        local way = proxy.start(peer.url)
-        local other = keywatch.connect(way.url, { timeout = PATIENCE })
-        way:cut_once(40 * KIB, "to_client")
-        way:split(4 * KIB, "to_client")
-        expect_all(read(other))
-        assert.is_true(way:accepted() >= 2)
-        other:close()
-      end)
+      it(("gets all keys by %s when connections are cut in the middle"):format(name), within.task(function()
+        peer:slow(0.002)
+        local is_over = false
+        local cutting = keywatch.spawn(function()
+          for i = 1, 1000 do
+            keywatch.sleep(0.004 + i % 7 / 1000)
+            if is_over or world.counts.cut == 5 then return end
+            world:cut(client)
+          end
+        end)
+        expect_all(read(client))
+        is_over = true
+        assert(cutting:join())
+        assert.is_true(world.counts.cut > 1)
+      end))
     end
   end)
 end
