@@ -577,7 +577,10 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **result, char text[KW_REASON_
 /* }====== */
 
 bool kw_snapshot_is_ready(kw_snapshot *s) {
-  if (s->store != NULL && !s->store->options.has_threads && !is_done(s)) run(s);
+  if (s->store != NULL && !s->store->options.has_threads && !is_done(s)) {
+    while (s->is_gathering) gather(s);
+    run(s);
+  }
   bool done = is_done(s);
   s->is_asked_for = !done;
   if (done) {

@@ -290,4 +290,13 @@ describe("a server of a world", function()
     end
     assert.same(results[1], results[2])
   end)
+
+  it("sends a snapshot that is larger than what is gathered at once", within.world(function(world)
+    local MIB, size = 1024 * 1024, 0
+    for i = 1, 8 do world.server.store:put("k" .. i, ("v"):rep(MIB)) end
+    local stream = assert(world:client():stream("/etcdserverpb.Maintenance/Snapshot"))
+    stream:send {}
+    for answer in function() return stream:receive() end do size = size + #(answer.blob or "") end
+    assert.is_true(size > 8 * MIB)
+  end))
 end)
