@@ -214,7 +214,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
   end)
 
   describe("who floods", function()
-    local BOUND = 6 * MIB
+    local BOUND = 9 * MIB
 
     --- Floods the watch with an answer, in Lua text, until the client has enough; meanwhile the spec does something. In
     -- `latency` seconds 250 KB come.
@@ -255,7 +255,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
       peer:close()
     end
 
-    local function wait(one) expect_error("timeout", "timed out", one:next(0.25)) end
+    local function wait(one) expect_error("timeout", "timed out", one:next(0.5)) end
 
     it("with events of others", function()
       flood("{ header = header, watch_id = 77, events = { event(n) } }", wait, 0.01)
