@@ -54,7 +54,7 @@ local FORKING = [[
   local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
   local core = require "keywatch.core"
   local keywatch = require "keywatch"
-  io.stdout:setvbuf("no")
+  io.stdout:setvbuf("line") -- lines of two processes do not mix
   local function child(fn)
     local parent = core.pid()
     fork()

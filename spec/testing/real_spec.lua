@@ -12,7 +12,7 @@ local pass = require("spec.support.vm").how
 local is_whole = pass == "rock"
 
 local FILES = is_whole and {
-  "client/readers", "concurrency/session", "concurrency/lock", "concurrency/observer",
+  "concurrency/session", "concurrency/lock", "concurrency/observer",
   "concurrency/stm", "namespace/namespace", "middleware", "identity",
 } or pass == "check" and { "identity" } or {}
 
