@@ -93,14 +93,14 @@ build/node/installed: $(wildcard spec/support/node/package*.json) | deps-peers
 build/go/peer: $(wildcard spec/support/go/*.go) | deps-peers
 	@echo "building $@"
 	@mkdir -p $(@D)
-	@cd spec/support/go && test -z "$$(gofmt -l . | tee /dev/stderr)" && env -u GOROOT -u GOFLAGS GO111MODULE=off GOPATH=/usr/share/gocode \
+	@cd spec/support/go && test -z "$$(gofmt -l . | tee -a /dev/stderr)" && env -u GOROOT -u GOFLAGS GO111MODULE=off GOPATH=/usr/share/gocode \
 	  GOCACHE="$(CURDIR)/build/go/cache" /usr/bin/go build -o "$(CURDIR)/$@" .
 
 # Go's TLS server, for bench/tls.lua.
 build/go/handshakes: $(wildcard bench/go/*.go) | deps-peers
 	@echo "building $@"
 	@mkdir -p $(@D)
-	@cd bench/go && test -z "$$(gofmt -l . | tee /dev/stderr)" && env -u GOROOT -u GOFLAGS GO111MODULE=off GOCACHE="$(CURDIR)/build/go/cache" \
+	@cd bench/go && test -z "$$(gofmt -l . | tee -a /dev/stderr)" && env -u GOROOT -u GOFLAGS GO111MODULE=off GOCACHE="$(CURDIR)/build/go/cache" \
 	  /usr/bin/go build -o "$(CURDIR)/$@" .
 
 # A disk that fails, preloaded into programs of the specs.
