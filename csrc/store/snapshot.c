@@ -578,7 +578,7 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **result, char text[KW_REASON_
 
 bool kw_snapshot_is_ready(kw_snapshot *s) {
   if (s->store != NULL && !s->store->options.has_threads && !is_done(s)) {
-    while (s->is_gathering) gather(s);
+    kw_snapshot_gather_all(s->store);
     run(s);
   }
   bool done = is_done(s);

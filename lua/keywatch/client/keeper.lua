@@ -388,9 +388,7 @@ function keeper_methods:poll(now)
   send_waiting(self, now)
   if has_looked then return 0 end -- there may be news for others, too
   at = self.timers:next()
-  if at and self.waiting > 0 and now < self.retry_at then
-    at = math.min(at, self.retry_at)
-  end
+  if at and self.waiting > 0 and now < self.retry_at then at = math.min(at, self.retry_at) end
   return at and math.max(0, at - now)
 end
 

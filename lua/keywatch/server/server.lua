@@ -130,7 +130,7 @@ local function open_compactor(opts, logger)
 end
 
 local function new(opts, ids, object, parts)
-  local server = setmetatable({
+  return setmetatable({
     store = opts.store,
     object = object, -- of the core
     listeners = parts.listeners,
@@ -158,9 +158,9 @@ local function new(opts, ids, object, parts)
     gone = nil, -- an event for shutdown: set once no connection is left
     is_closed = false,
   }, server_mt)
-  return server
 end
 
+--- Has a server do its work. If this raises, the server is to be closed.
 local function start(server, opts)
   server.compactor = open_compactor(opts, server.log)
   server.client_urls = server.client_urls or server:addresses()
