@@ -132,8 +132,8 @@ end
 
 local OPENRESTY = "/usr/local/openresty" -- the place of which is taken by a directory with the LuaJIT of this machine
 
---- Installs for a user whose home asks for a fast compilation only, from a copy of the tree, and runs the last commands
--- of the block.
+--- Runs a block that installs, in a copy of the tree, as a user with an empty home. Nothing is optimized, which would
+-- take minutes.
 local function try_luarocks(list)
   local scratch = shell.must("mktemp -d")
   local ok, printed = shell.run(([[
