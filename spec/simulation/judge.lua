@@ -169,6 +169,10 @@ function judge.operations(self, truth)
       end
     end
   end
+  for i = 2, #truth.epochs do
+    local epoch, before = truth.epochs[i], truth.epochs[i - 1]
+    for revision = 2, epoch.kept do epoch.claims[revision] = before.claims[revision] end
+  end
   judge_unclaimed(self, truth, truth.epoch, doubts)
   for _, record in ipairs(self.operations) do
     if record.outcome == "refused" and record.truth == truth and record.tag then
@@ -348,7 +352,8 @@ local function judge_end(self, record, epoch, position)
     elseif err.code == "compacted" then
       local next_due = math.max(position + 1, record.start)
       local is_true = epoch:may_lack(next_due, record.ended) or record.is_cache
-      if err.compact_revision <= position or not is_true and #record.truth.epochs == 1 then
+      local compacted = err.compact_revision or record.initial and not record.synced and math.huge -- see docs/errors.md
+      if compacted <= position or not is_true and #record.truth.epochs == 1 then
         self:object(record, "fails with compacted, and %d was not", next_due)
       end
     elseif not is_cut then

@@ -182,7 +182,7 @@ local function judge_times(world, records)
     table.insert(by_name[record.name], record)
   end
   for name, list in pairs(by_name) do
-    table.sort(list, function(a, b) return a.from < b.from end)
+    table.sort(list, function(a, b) return a.from < b.from or a.from == b.from and a.to < b.to end)
     for i = 2, #list do
       local before, after = list[i - 1], list[i]
       if before.to > after.from then

@@ -35,6 +35,7 @@ local function new_epoch(number)
     number = number,
     first = 2,            -- revision
     last = 1,
+    kept = 1,             -- the last revision that is one of the epoch before, too
     events = {},          -- by revision, a list
     keys = {},            -- by key, the list of its events
     tags = {},            -- by tag, the list of the events that have put it
@@ -305,9 +306,10 @@ function truth_methods:restore(revision)
   if not revision then self.server:replace() end
   self.epoch = new_epoch(before.number + 1)
   self.epochs[#self.epochs + 1] = self.epoch
-  for r = 2, revision or 1 do self.epoch:record(r, before.events[r], true) end
+  self.epoch.kept = revision or 1
+  for r = 2, self.epoch.kept do self.epoch:record(r, before.events[r], true) end
   if revision then self.epoch.compactions = before.compactions end
-  self.epoch.acknowledged = revision or 1
+  self.epoch.acknowledged = self.epoch.kept
   self:follow()
   return true
 end
