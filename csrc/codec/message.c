@@ -12,6 +12,11 @@
 #define LEAST_ROOM (64 * 1024)
 #define ROOM_FACTOR 16
 
+/* A message may have LEAST_FIELDS fields, and FIELDS_OF_ITEM more for each item of its lists. No message has so many
+ * fields that are not items; a request of fields that are unknown, or that stand there again and again, has. */
+#define LEAST_FIELDS 4096
+#define FIELDS_OF_ITEM 16
+
 const kw_field *kw_message_field(const kw_message *message, uint32_t number) {
   if (number <= message->n && message->fields[number - 1].number == number) {
     return &message->fields[number - 1]; /* most messages number their fields without gaps */
@@ -54,6 +59,7 @@ typedef struct decoder {
   kw_arena *arena;
   size_t room;  /* bytes left for the items of lists */
   size_t items; /* of lists that may come */
+  size_t fields; /* that may come */
   int depth;    /* number of messages around the current one */
 } decoder;
 
@@ -108,13 +114,18 @@ static size_t count_items(const kw_field *field, const kw_wire_field *found) {
 static int make_list(decoder *d, const kw_field *field, const kw_wire_field *found,
                      kw_wire_reader rest, kw_repeated *list) {
   kw_wire_field next;
-  size_t n = count_items(field, found);
+  size_t n = count_items(field, found), most_others = d->fields + d->items;
   while (kw_wire_next(&rest, &next)) {
-    if (next.number == field->number) n += count_items(field, &next);
+    if (next.number == field->number) {
+      n += count_items(field, &next);
+    } else if (most_others-- == 0) {
+      return KW_ERR_REQUEST_TOO_LARGE;
+    }
   }
   if (n == 0) return KW_ERR_MALFORMED; /* packed bytes without a complete number */
   if (n > d->items || n > d->room / item_size(field)) return KW_ERR_TOO_MANY_OPS;
   d->items -= n;
+  d->fields += FIELDS_OF_ITEM * n;
   d->room -= n * item_size(field);
   *list = (kw_repeated){.items = kw_arena_array(d->arena, n, item_size(field))};
   return list->items == NULL ? KW_ERR_NO_MEMORY : KW_OK;
@@ -174,7 +185,8 @@ static int decode(decoder *d, const kw_message *message, kw_slice bytes, void *r
   kw_wire_field found;
   int rc = KW_OK;
   while (rc == KW_OK && kw_wire_next(&reader, &found)) {
-    rc = store_field(d, message, &found, &reader, record);
+    rc = d->fields-- == 0 ? KW_ERR_REQUEST_TOO_LARGE
+                          : store_field(d, message, &found, &reader, record);
   }
   if (rc == KW_OK && reader.failed) rc = KW_ERR_MALFORMED;
   if (rc == KW_OK && message->finish != NULL) message->finish(record);
@@ -184,7 +196,10 @@ static int decode(decoder *d, const kw_message *message, kw_slice bytes, void *r
 
 int kw_message_decode_within(const kw_message *message, kw_slice bytes, size_t items,
                              kw_arena *arena, void *record) {
-  decoder d = {.arena = arena, .room = LEAST_ROOM + ROOM_FACTOR * bytes.len, .items = items};
+  decoder d = {.arena = arena,
+               .room = LEAST_ROOM + ROOM_FACTOR * bytes.len,
+               .items = kw_min_size(items, bytes.len),
+               .fields = LEAST_FIELDS};
   return decode(&d, message, bytes, record);
 }
 

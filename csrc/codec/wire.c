@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "codec/wire.h"
 
-#define MAX_GROUPS 100 /* groups inside of each other; a message with more is malformed */
-
 static bool fail(kw_wire_reader *reader) {
   reader->failed = true;
   return false;
@@ -46,28 +44,12 @@ static bool next_fixed(kw_wire_reader *reader, size_t len, uint64_t *v) {
   return true;
 }
 
-/* Skips the rest of a group. */
-static bool skip_group(kw_wire_reader *reader, uint32_t number) {
-  kw_wire_field inner;
-  if (reader->depth == MAX_GROUPS) return fail(reader);
-  reader->depth++;
-  while (kw_wire_next(reader, &inner)) {
-    if (inner.type != KW_WIRE_GROUP_END) continue;
-    reader->depth--;
-    return inner.number == number || fail(reader);
-  }
-  return fail(reader);
-}
-
-/* Reads what follows the tag of a field that is neither a varint nor bytes. Inside of a group the end of the group
- * counts as a field. Not inlined: kw_wire_next then needs no stack frame for the fields of groups. */
-__attribute__((noinline)) static bool next_rare(kw_wire_reader *reader, kw_wire_field *field) {
+/* Reads what follows the tag of a field that is neither a varint nor bytes. */
+static bool next_rare(kw_wire_reader *reader, kw_wire_field *field) {
   switch (field->type) {
     case KW_WIRE_FIXED64: return next_fixed(reader, 8, &field->value);
     case KW_WIRE_FIXED32: return next_fixed(reader, 4, &field->value);
-    case KW_WIRE_GROUP: return skip_group(reader, field->number);
-    case KW_WIRE_GROUP_END: return reader->depth > 0 || fail(reader);
-    default: return fail(reader); /* wire types 6 and 7 do not exist */
+    default: return fail(reader);
   }
 }
 

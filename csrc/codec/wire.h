@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * wire: the wire format of protobuf. etcd's messages use varints and length-delimited bytes; the other types are read
- * and skipped.
+ * wire: the wire format of protobuf. etcd's messages use varints and length-delimited bytes; fixed numbers are read and
+ * skipped. Groups are malformed: proto3 has none.
  *
  * Functions that write take a pointer to room that is large enough, and return the end of what they wrote. A reader
  * trusts no length: a malformed byte sets `failed`, and the reader has ended.
@@ -15,8 +15,6 @@ typedef enum kw_wire_type {
   KW_WIRE_VARINT = 0,
   KW_WIRE_FIXED64 = 1,
   KW_WIRE_BYTES = 2,
-  KW_WIRE_GROUP = 3, /* in no message of etcd; an unknown field may be one */
-  KW_WIRE_GROUP_END = 4,
   KW_WIRE_FIXED32 = 5
 } kw_wire_type;
 
@@ -71,7 +69,6 @@ typedef struct kw_wire_reader {
   const uint8_t *at;
   const uint8_t *end;
   bool failed;
-  uint8_t depth; /* number of groups around the current byte */
 } kw_wire_reader;
 
 typedef struct kw_wire_field {
@@ -86,8 +83,7 @@ static inline kw_wire_reader kw_wire_read(kw_slice bytes) {
   return (kw_wire_reader){.at = bytes.data, .end = bytes.data + bytes.len};
 }
 
-/* Reads the next field. Returns false at the end; and also, with `failed` set, if the message is malformed. A group
- * counts as one field, and everything inside of it is skipped. */
+/* Reads the next field. Returns false at the end; and also, with `failed` set, if the message is malformed. */
 bool kw_wire_next(kw_wire_reader *reader, kw_wire_field *field);
 
 /* Reads a varint without a tag. Returns false, with `failed` set, if it is malformed or missing. */

@@ -113,11 +113,6 @@ describe("a message", function()
       { key = "a", value = "abc" })
   end)
 
-  it("skips groups that it does not know, also in each other", function()
-    expect_decoded("PutRequest", "f301 f401 0a0161", { key = "a" })
-    expect_decoded("PutRequest", "f301 0a0162 f301 f401 7b 0801 7c f401 0a0161", { key = "a" })
-  end)
-
   it("takes text that is no UTF-8", function()
     expect("WatchResponse", "3202 c3 28", { cancel_reason = "\195\40" })
   end)

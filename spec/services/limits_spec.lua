@@ -72,6 +72,17 @@ describe("a request", function()
     assert.same({ INVALID_ARGUMENT, text }, { outcome("/etcdserverpb.KV/Txn", op) })
   end)
 
+  it("of a method of the core may have thousands of fields beside its lists, and no more", function()
+    local text = "etcdserver: request is too large"
+    for _, path in ipairs { "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etcdserverpb.Watch/Watch" } do
+      for _, field in ipairs { wire.field(15, ""), wire.field(1, "") } do
+        local request = path:find("Txn") and wire.field(2, "") .. wire.field(15, ""):rep(30000) or field:rep(5000)
+        assert.same({ INVALID_ARGUMENT, text }, { outcome(path, request) }, path)
+      end
+      assert.not_equal(text, select(2, outcome(path, wire.field(15, ""):rep(4000))), path)
+    end
+  end)
+
   it("is answered up to the limit of its method", function()
     for _, path in ipairs { "/etcdserverpb.Cluster/MemberList", "/etcdserverpb.Lease/LeaseLeases", AUTH .. "UserList",
       "/etcdserverpb.Maintenance/Status", ELECTION .. "Proclaim" } do
