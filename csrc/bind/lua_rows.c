@@ -4,7 +4,7 @@
  *
  *   store:change_rows{ { table, key, bytes }, { table, key }, ... }
  *                             -> true. A change with bytes puts a row, a change without bytes erases it; all or none.
- *   store:rows(table)         -> { { key, bytes }, ... }, sorted by key
+ *   store:rows(table)         -> { key, ... }, sorted
  *   store:rows(table, key)    -> bytes, or nil if there is no such row
  */
 #include "bind/lua_result.h"
@@ -17,11 +17,7 @@ void kw_bind_push_rows(lua_State *L, const kw_rows *rows, kw_slice prefix) {
   for (int i = 1; at < rows->n; i++, at++) {
     kw_slice name = kw_blob_slice(rows->items[at].name);
     if (!kw_slice_begins(name, prefix)) return;
-    lua_createtable(L, 2, 0);
     kw_bind_push_slice(L, kw_slice_of(name.data + prefix.len, name.len - prefix.len));
-    lua_rawseti(L, -2, 1);
-    kw_bind_push_slice(L, kw_blob_slice(rows->items[at].bytes));
-    lua_rawseti(L, -2, 2);
     lua_rawseti(L, -2, i);
   }
 }

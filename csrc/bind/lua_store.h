@@ -38,7 +38,7 @@ typedef enum kw_answer {
   KW_ANSWER_PAGE, /* as KW_ANSWER_REPLY, of a range; the tables of the list at index 2 are used again */
   KW_ANSWER_KVS, /* false, after the kvs of `reply` were added to the list at index 2; or `reply`, with that list */
   KW_ANSWER_GET,  /* the kv of `reply`, or nil */
-  KW_ANSWER_ROWS, /* the rows whose names begin with `row_name` */
+  KW_ANSWER_ROWS, /* the keys of the rows whose names begin with `row_name` */
   KW_ANSWER_ROW   /* the bytes of the row `row_name`, or nil */
 } kw_answer;
 

@@ -63,7 +63,7 @@ describe("alarms of other members, which a service keeps", function()
     })
     assert.is_true(store:disarm("no_space"))
     assert.same({ "corrupt" }, store:alarms())
-    assert.same({ { "corrupt/5", "" } }, store:rows("alarms"))
+    assert.same({ "corrupt/5" }, store:rows("alarms"))
   end))
 
   it("are there when the store is opened again", function()

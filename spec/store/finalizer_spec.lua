@@ -110,7 +110,7 @@ local prelude = ([[
       assert(store:change_rows(changes))
       local found = store:rows("t")
       assert(#found == KEYS)
-      for i, pair in ipairs(found) do assert(pair[1] == name(i) and pair[2] == store:rows("t", name(i))) end
+      for i, key in ipairs(found) do assert(key == name(i) and store:rows("t", key)) end
     end },
     { "status", function()
       assert(store:status().keys >= KEYS and store:hash_kv().revision > 1 and #store:alarms() == 0)

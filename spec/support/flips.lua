@@ -5,6 +5,7 @@ local difference = require("spec.support.difference").difference
 local directory = require "spec.support.directory"
 local files = require "spec.support.files"
 local new_random = require("spec.support.random").new
+local rows_of = require "spec.support.rows"
 local store_files = require "spec.support.store_files"
 
 local PAGE = 4096
@@ -41,7 +42,7 @@ end
 local function look(store)
   local status = store:status()
   local seen = { revision = status.revision, compact_revision = status.compact_revision, alarms = status.alarms,
-    rows = store:rows("t"), leases = {}, at = {} }
+    rows = rows_of(store, "t"), leases = {}, at = {} }
   for i, id in ipairs(store:leases()) do seen.leases[i] = { id, store:lease_by_id(id):remaining() } end
   local hash, err = store:hash_kv()
   if not hash then return nil, err end
@@ -82,7 +83,7 @@ local function write_and_check(path, store, truth, where)
   store:close()
   store = directory.open(path, { journal_segment_bytes = 0 })
   assert(store:get(key).value == "written", where)
-  expect_alike({ look_at(store, revision), store:rows("t"), #store:leases() },
+  expect_alike({ look_at(store, revision), rows_of(store, "t"), #store:leases() },
     { truth.at[revision], truth.rows, #truth.leases }, where)
   store:close()
 end

@@ -1,6 +1,7 @@
 --- Everything that can be seen of a store, as one plain table: two of them are alike if nothing happened in between.
 
 local difference = require("spec.support.difference").difference
+local rows_of = require "spec.support.rows"
 
 local function leases_of(store)
   local leases = {}
@@ -39,7 +40,7 @@ local function of(store)
     kvs = store:range("", { prefix = true }).kvs,
     leases = leases_of(store),
     alarms = store:alarms(),
-    kept = store:rows("t"), -- the table of the specs
+    kept = rows_of(store, "t"), -- the table of the specs
     deadline = store.wait == nil and store:deadline() or nil, -- a durable one has times of its own, for checkpoints
   }
 end

@@ -36,9 +36,7 @@ end
 
 --- Returns the names of all users, or of all roles.
 local function names(server, table_name)
-  local list = {}
-  for i, pair in ipairs(rows(server, table_name)) do list[i] = pair[1] end
-  return list
+  return rows(server, table_name)
 end
 
 --- True if there may be one more user, or role.

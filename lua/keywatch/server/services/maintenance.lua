@@ -36,8 +36,8 @@ local function alarms_of(server)
   if not others then return nil, err end
   local list = {}
   for _, name in ipairs(own) do list[#list + 1] = { memberID = server.identity.member_id, alarm = WIRE_NAMES[name] } end
-  for _, pair in ipairs(others) do
-    local name, id = pair[1]:match("^(.*)/(.*)$")
+  for _, key in ipairs(others) do
+    local name, id = key:match("^(.*)/(.*)$")
     list[#list + 1] = { memberID = id, alarm = WIRE_NAMES[name] }
   end
   return list, #others
