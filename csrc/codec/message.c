@@ -57,10 +57,10 @@ static void store_list(void *to, kw_repeated list) {
 
 typedef struct decoder {
   kw_arena *arena;
-  size_t room;  /* bytes left for the items of lists */
-  size_t items; /* of lists that may come */
+  size_t room;   /* bytes left for the items of lists */
+  size_t items;  /* of lists that may come */
   size_t fields; /* that may come */
-  int depth;    /* number of messages around the current one */
+  int depth;     /* number of messages around the current one */
 } decoder;
 
 static int decode(decoder *d, const kw_message *message, kw_slice bytes, void *record);
