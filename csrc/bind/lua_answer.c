@@ -30,7 +30,8 @@ static int end(lua_State *L, int values) {
 
 /* A response with too many ops or fields is malformed, too. */
 static int fail(lua_State *L, int rc) {
-  bool is_malformed = rc == KW_ERR_MALFORMED || rc == KW_ERR_TOO_MANY_OPS || rc == KW_ERR_REQUEST_TOO_LARGE;
+  bool is_malformed =
+      rc == KW_ERR_MALFORMED || rc == KW_ERR_TOO_MANY_OPS || rc == KW_ERR_REQUEST_TOO_LARGE;
   if (is_malformed) rc = KW_ERR_MALFORMED_ANSWER;
   return end(L, kw_bind_push_failure(L, lua_upvalueindex(KW_UP_ERROR_META), rc));
 }
