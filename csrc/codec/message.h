@@ -87,9 +87,9 @@ static inline bool kw_field_fits(const kw_field *field, const kw_wire_field *fou
 }
 
 /* Decodes `bytes` into a zeroed record. Returns KW_OK; KW_ERR_MALFORMED; KW_ERR_TOO_MANY_OPS if its lists take much
- * more memory than the message has bytes, or if messages nest deeper than KW_MAX_NESTING; KW_ERR_REQUEST_TOO_LARGE if it
- * has thousands of fields that are unknown, or that replace each other; or KW_ERR_NO_MEMORY if the arena could not grow.
- * After an error the record is partly filled. */
+ * more memory than the message has bytes, or if messages nest deeper than KW_MAX_NESTING; KW_ERR_REQUEST_TOO_LARGE if
+ * it has thousands of fields that are unknown, or that replace each other; or KW_ERR_NO_MEMORY if the arena could not
+ * grow. After an error the record is partly filled. */
 int kw_message_decode(const kw_message *message, kw_slice bytes, kw_arena *arena, void *record);
 
 /* The same, and KW_ERR_TOO_MANY_OPS if all lists have more than so many items together. */
