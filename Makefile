@@ -79,7 +79,7 @@ test: build build/fault.so | deps-test   ## every spec on Lua 5.4 and LuaJIT, wi
 	@spec/run once-lua5.4 $(VMS:%=rock-%)
 
 PEERS := build/node/installed build/go/peer build/fault.so build/neovim.so
-peers: build $(PEERS) | deps-peers   ## the specs with Go, Node, Python, nginx, Neovim and clang
+peers: build $(PEERS) | deps-peers   ## the specs with Go, Node, Python, nginx, Neovim, clang and LuaRocks
 	@spec/run $(VMS:%=peer-%)
 
 # Node's etcd client and what it needs, in the very versions of the lock file. None of it runs a script of its own.

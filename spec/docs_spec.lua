@@ -171,7 +171,8 @@ describe("the commands #once", function()
   each_block("sh", function(block, page)
     local list = commands(page, block)
     local try = TRIES[list[1]:match("^%S+")]
-    if try then it(("of %s work: %s"):format(page.path, list[1]), function() try(list) end) end
+    local peer = try == try_luarocks and " #peer" or "" -- takes minutes
+    if try then it(("of %s work: %s%s"):format(page.path, list[1], peer), function() try(list) end) end
   end)
 
   for _, some in ipairs(sessions()) do
