@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "bytes.h"
+#include "disk/bolt.h"
+#include "disk/image.h"
 #include "model/error.h"
-#include "store/bolt.h"
-#include "store/image.h"
 
 #define PAGE 512
 #define FIRST 2  /* page after the metas */

@@ -16,9 +16,9 @@
 
 #include "base/directory.h"
 #include "bytes.h"
+#include "disk/journal_segment.h"
 #include "model/error.h"
 #include "reach.h"
-#include "store/journal_segment.h"
 
 #define STORE_ID 1
 #define EPOCH 10

@@ -15,7 +15,7 @@ local function floors(list)
 end
 
 -- The loop and TLS stand apart, on base and face alone; and exec, on face.
-local C = floors { "face", "base", "model", "codec", "store", "watch", "h2", "rpc", "bind" }
+local C = floors { "face", "base", "model", "codec", "disk", "store", "watch", "h2", "rpc", "bind" }
 C.uv = { face = true, base = true, uv = true }
 C.tls = { face = true, base = true, tls = true }
 C.exec = { face = true }

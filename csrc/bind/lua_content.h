@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_content: the content of a replica in a file, see store/content.h.
+ * lua_content: the content of a replica in a file, see disk/content.h.
  *
  *   core.content_writer(path) -> writer
  *   writer:is_done() -> boolean      false while a write goes on; nil and an error if the last write has failed:

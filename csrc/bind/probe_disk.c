@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "bind/lua_store.h"
-#include "store/pause.h"
+#include "disk/pause.h"
 
 static kw_committer *check_committer(lua_State *L) {
   kw_committer *committer = kw_store_committer(kw_bind_check_store(L, 1)->store);

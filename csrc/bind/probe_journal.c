@@ -10,9 +10,9 @@
 #include "base/thread.h"
 #include "bind/lua_error.h"
 #include "bind/lua_value.h"
+#include "disk/journal_segment.h"
 #include "face/module.h"
 #include "model/error.h"
-#include "store/journal_segment.h"
 
 #define JOURNAL_NAME "keywatch.core.probe.journal"
 #define RECOVERED_NAME "keywatch.core.probe.recovered"

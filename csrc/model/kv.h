@@ -18,6 +18,8 @@ typedef struct kw_revision {
 #define KW_MAX_REVISION (INT64_MAX / 2)
 #define KW_MAX_SUB (UINT32_MAX - 1)
 
+#define KW_LEASE_MAX_TTL INT64_C(9000000000) /* seconds; etcd's limit */
+
 /* Borrows its slices. */
 typedef struct kw_kv {
   kw_slice key;

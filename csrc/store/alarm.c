@@ -61,8 +61,7 @@ static kw_slice row_prefix(kw_alarm alarm) {
                                     : kw_slice_of(corrupt, sizeof corrupt - 1);
 }
 
-/* Returns how many rows are this alarm. *first becomes the position of the first one. */
-static size_t count_rows(const kw_rows *rows, kw_alarm alarm, size_t *first) {
+size_t kw_alarm_count_rows(const kw_rows *rows, kw_alarm alarm, size_t *first) {
   kw_slice prefix = row_prefix(alarm);
   size_t at = *first = kw_rows_seek(rows, prefix);
   while (at < rows->n && kw_slice_begins(kw_blob_slice(rows->items[at].name), prefix)) at++;
@@ -72,21 +71,9 @@ static size_t count_rows(const kw_rows *rows, kw_alarm alarm, size_t *first) {
 void kw_alarm_read_rows(kw_store *store) {
   size_t first;
   unsigned armed = 0;
-  if (count_rows(&store->rows, KW_ALARM_NO_SPACE, &first) > 0) armed |= KW_ALARM_NO_SPACE;
-  if (count_rows(&store->rows, KW_ALARM_CORRUPT, &first) > 0) armed |= KW_ALARM_CORRUPT;
+  if (kw_alarm_count_rows(&store->rows, KW_ALARM_NO_SPACE, &first) > 0) armed |= KW_ALARM_NO_SPACE;
+  if (kw_alarm_count_rows(&store->rows, KW_ALARM_CORRUPT, &first) > 0) armed |= KW_ALARM_CORRUPT;
   store->alarms = (store->alarms & KW_OWN_ALARMS) | armed << KW_ALARM_BITS;
-}
-
-int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena) {
-  size_t first, n = count_rows(&store->rows, alarm, &first);
-  kw_row_change *changes = kw_arena_array(arena, n, sizeof *changes);
-  if (changes == NULL) return KW_ERR_NO_MEMORY;
-  for (size_t i = 0; i < n; i++) {
-    kw_slice name = kw_blob_slice(store->rows.items[first + i].name);
-    changes[i] = (kw_row_change){.name = name, .is_erased = true};
-  }
-  int rc = n == 0 ? KW_OK : kw_store_change_rows(store, changes, n);
-  return rc == KW_OK ? kw_store_disarm_own(store, alarm) : rc;
 }
 
 /* }====== */

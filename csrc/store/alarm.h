@@ -32,6 +32,9 @@ bool kw_alarm_is_corrupt(const kw_store *store);
 /* Sets the alarms of other members to those that the store's rows have. Called by kw_store_change_rows. */
 void kw_alarm_read_rows(kw_store *store);
 
+/* Returns how many rows are this alarm of other members. *first becomes the position of the first one. */
+size_t kw_alarm_count_rows(const kw_rows *rows, kw_alarm alarm, size_t *first);
+
 /* Returns the visible alarms of the store and all other members, as kw_alarm bits. *own becomes those of the store.
  * An alarm of a durable store is visible once it is durable, except for those of kw_alarm_raise_by_disk. */
 unsigned kw_alarm_visible(const kw_store *store, unsigned *own);

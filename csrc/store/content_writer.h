@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * content_writer: writes the content of a replica to a file, see store/content.h.
+ * content_writer: writes the content of a replica to a file, see disk/content.h.
  *
  *   IDLE --- begin ---> HOLDING --- hold, some times ---> WRITING --- the thread has ended ---> IDLE
  *
@@ -16,7 +16,7 @@
 #ifndef KW_STORE_CONTENT_WRITER_H
 #define KW_STORE_CONTENT_WRITER_H
 
-#include "store/content.h"
+#include "disk/content.h"
 #include "store/store.h"
 
 typedef struct kw_content_writer kw_content_writer;

@@ -9,16 +9,6 @@
 #define LEASES_PER_STEP 500 /* etcd's limit for one pass */
 #define LEASE_COST 64       /* what the quota counts for a lease */
 
-int kw_lessor_load(kw_store *store, int64_t now) {
-  int64_t id, ttl;
-  for (const int64_t *after = NULL; kw_database_next_lease(store->database, after, &id, &ttl);
-       after = &id) {
-    if (id == 0 || ttl <= 0 || ttl > KW_LEASE_MAX_TTL) return KW_ERR_CORRUPT;
-    if (kw_leases_add(&store->leases, id, ttl, now) == NULL) return KW_ERR_NO_MEMORY;
-  }
-  return KW_OK;
-}
-
 int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
   kw_store_finish(store);
   if (store->options.replica) return KW_ERR_READ_ONLY;

@@ -11,10 +11,6 @@
 
 #include "store/state.h"
 
-/* Loads the leases of the database, each with its full time from `now` on. Returns KW_OK, KW_ERR_NO_MEMORY or
- * KW_ERR_CORRUPT. */
-int kw_lessor_load(kw_store *store, int64_t now);
-
 /* Returns when the first lease expires; or KW_NEVER if there is no lease, or if none may be revoked, see above. */
 int64_t kw_lessor_deadline(const kw_store *store);
 

@@ -4,7 +4,6 @@
 #include "store/load.h"
 
 #include "codec/keyvalue.h"
-#include "store/lessor.h"
 #include "store/write.h"
 
 #define CALL_BYTES (16 << 20) /* of records: a call stops after these */
@@ -40,9 +39,20 @@ int kw_load_rows(kw_store *store) {
   return rc == KW_OK ? kw_database_walk_failure(store->database) : rc;
 }
 
+/* Each lease gets its full time from `now` on. */
+static int load_leases(kw_store *store, int64_t now) {
+  int64_t id, ttl;
+  for (const int64_t *after = NULL; kw_database_next_lease(store->database, after, &id, &ttl);
+       after = &id) {
+    if (id == 0 || ttl <= 0 || ttl > KW_LEASE_MAX_TTL) return KW_ERR_CORRUPT;
+    if (kw_leases_add(&store->leases, id, ttl, now) == NULL) return KW_ERR_NO_MEMORY;
+  }
+  return KW_OK;
+}
+
 int kw_load_state(kw_store *store, int64_t now, char text[KW_REASON_ROOM]) {
   int rc = load_meta(store);
-  if (rc == KW_OK) rc = kw_lessor_load(store, now);
+  if (rc == KW_OK) rc = load_leases(store, now);
   if (rc == KW_OK) rc = kw_database_walk_failure(store->database);
   if (rc == KW_OK) rc = kw_load_rows(store);
   return rc == KW_OK || rc == KW_ERR_NO_MEMORY ? rc : refuse_damaged(store, text);

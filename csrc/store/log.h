@@ -20,9 +20,9 @@
 
 #include "base/blob.h"
 #include "codec/keyvalue.h"
+#include "disk/commit_group.h"
+#include "disk/database.h"
 #include "model/kv.h"
-#include "store/commit_group.h"
-#include "store/database.h"
 #include "store/work.h"
 
 #ifdef KW_PROBE

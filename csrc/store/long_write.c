@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "store/durability.h"
+#include "store/quota.h"
 #include "store/replica.h"
 #include "store/write.h"
 
@@ -42,10 +43,6 @@ int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *are
   if (txn == NULL) return rc != KW_OK ? rc : KW_ERR_NO_MEMORY;
   kw_txn_begin(txn, op, 0, limit, arena, reply);
   return KW_OK;
-}
-
-bool kw_store_is_busy(const kw_store *store) {
-  return store->long_write != NULL || store->durability.failed != KW_OK || store->is_merging;
 }
 
 uint64_t kw_store_take_number(kw_store *store) {

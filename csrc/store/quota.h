@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * quota: how many bytes a store takes, and whether a write still fits. For the files of this folder only.
+ * quota: how many bytes a store takes, and whether an op is admitted. For the files of this folder only.
  */
 #ifndef KW_STORE_QUOTA_H
 #define KW_STORE_QUOTA_H
 
 #include "store/state.h"
+
+/* Checks an op before it is evaluated. Returns KW_OK or an error, see kw_store_apply. */
+int kw_store_admit(kw_store *store, const kw_op *op, kw_arena *arena);
 
 /* Returns the bytes of the store, in the database or in memory; *in_use becomes the part of them that holds data.
  * Records that the journal alone has are counted as if the database had them. */

@@ -10,8 +10,9 @@
 #include "base/directory.h"
 #include "base/mem.h"
 #include "codec/keyvalue.h"
+#include "disk/image.h"
 #include "model/error.h"
-#include "store/image.h"
+#include "store/rows.h"
 
 #define PATH_ROOM KW_DIRECTORY_ROOM
 #define CHUNK_RECORDS 4096

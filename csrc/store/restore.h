@@ -8,7 +8,7 @@
 #ifndef KW_STORE_RESTORE_H
 #define KW_STORE_RESTORE_H
 
-#include "store/database.h"
+#include "disk/database.h"
 
 /* What was restored. */
 typedef struct kw_restored {

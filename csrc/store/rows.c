@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "model/error.h"
-#include "store/alarm.h"
 
 bool kw_rows_name(kw_arena *arena, kw_slice table, kw_slice key, kw_slice *name) {
   uint8_t *bytes = kw_arena_alloc(arena, table.len + 1 + key.len);
@@ -115,46 +114,3 @@ void kw_rows_drop(kw_rows *rows) {
   kw_free(rows->items);
   *rows = (kw_rows){0};
 }
-
-/* {====== The rows of a store ====== */
-
-/* Room in the group was reserved. */
-static void write_row(kw_commit_group *group, const kw_rows *before, const kw_rows *after,
-                      kw_slice name) {
-  const kw_row *old = kw_rows_find(before, name), *new = kw_rows_find(after, name);
-  if (new != NULL) {
-    kw_commit_group_put_row(group, new->name, new->bytes);
-  } else if (old != NULL) {
-    kw_commit_group_remove_row(group, old->name);
-  }
-}
-
-/* Changes a copy, which replaces the store's rows when nothing can fail any more. */
-int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n) {
-  kw_commit_group *group = store->group;
-  kw_rows after;
-  kw_store_finish(store);
-  if (store->options.replica) return KW_ERR_READ_ONLY;
-  if (store->failure != KW_OK) return store->failure;
-  if (group != NULL && !kw_commit_group_reserve(group, n)) return KW_ERR_NO_MEMORY;
-  if (!kw_rows_copy(&store->rows, &after)) return KW_ERR_NO_MEMORY;
-  int rc = KW_OK;
-  for (size_t i = 0; i < n && rc == KW_OK; i++) rc = kw_rows_apply(&after, &changes[i]);
-  if (rc != KW_OK) {
-    kw_rows_drop(&after);
-    return rc;
-  }
-  for (size_t i = 0; i < n && group != NULL; i++)
-    write_row(group, &store->rows, &after, changes[i].name);
-  kw_rows_drop(&store->rows);
-  store->durability.is_requested = true;
-  store->rows = after;
-  kw_alarm_read_rows(store);
-  return KW_OK;
-}
-
-const kw_rows *kw_store_rows(const kw_store *store) {
-  return &store->rows;
-}
-
-/* }====== */

@@ -13,7 +13,7 @@
 
 #include "base/arena.h"
 #include "base/blob.h"
-#include "store/commit_group.h"
+#include "disk/commit_group.h"
 
 #define KW_ROW_NAME_BYTES 511    /* length of the longest name: LMDB's limit for a key */
 #define KW_ROWS_BYTES (16 << 20) /* limit of the memory that all rows take, with their names */

@@ -13,9 +13,9 @@
 #include "base/process.h"
 #include "base/thread.h"
 #include "codec/keyvalue.h"
-#include "store/image.h"
+#include "disk/image.h"
+#include "disk/view.h"
 #include "store/state.h"
-#include "store/view.h"
 
 #define PATH_ROOM 4096
 #define LEFT_FREE (16 << 20)  /* bytes of the file system that are left to the store */
@@ -55,7 +55,7 @@ struct kw_snapshot {
   held_lease *leases; /* the thread reads them after the last batch */
   size_t n_leases;
   size_t cap_leases; /* room for all of them */
-  kw_rows rows;
+  kw_rows rows;      /* of a store in memory */
 
   kw_image_source source;
   batch *
@@ -119,15 +119,8 @@ static int next_of_view(void *ctx, kw_database_entry *entry) {
   return rc > 0 ? check_room(s, entry->record.len) : rc;
 }
 
-/* Reads the rows of the view. */
-static int read_rows(kw_snapshot *s) {
-  kw_row_change row = {0};
-  int rc;
-  while ((rc = kw_view_next_row(s->view, &row.name, &row.bytes)) > 0) {
-    rc = kw_rows_apply(&s->rows, &row);
-    if (rc != KW_OK) break;
-  }
-  return rc;
+static int next_row_of_view(void *ctx, kw_slice *name, kw_slice *bytes) {
+  return kw_view_next_row(((kw_snapshot *)ctx)->view, name, bytes);
 }
 
 static int next_lease_of_view(void *ctx, int64_t *id, int64_t *ttl) {
@@ -187,6 +180,16 @@ static int next_held_lease(void *ctx, int64_t *id, int64_t *ttl) {
   return 1;
 }
 
+static int next_held_row(void *ctx, kw_slice *name, kw_slice *bytes) {
+  const kw_rows *rows = &((kw_snapshot *)ctx)->rows;
+  size_t at = kw_rows_seek(rows, *name);
+  if (at < rows->n && kw_slice_equal(kw_blob_slice(rows->items[at].name), *name)) at++;
+  if (at == rows->n) return 0;
+  *name = kw_blob_slice(rows->items[at].name);
+  *bytes = kw_blob_slice(rows->items[at].bytes);
+  return 1;
+}
+
 /* Returns the error of a snapshot that is not taken: the storage has not failed by that. */
 static int refused(int rc) {
   return rc == KW_ERR_STORAGE ? KW_ERR_ABORTED : rc;
@@ -197,7 +200,6 @@ static void *run(void *ctx) {
   kw_snapshot *s = ctx;
   int64_t size = 0;
   int rc = is_full(s->fd) ? KW_ERR_NO_SPACE : KW_OK;
-  if (rc == KW_OK && s->view != NULL) rc = read_rows(s);
   if (rc == KW_OK) rc = kw_image_write(s->fd, &s->source, &size);
   if (s->view != NULL) kw_view_close(s->view);
   s->view = NULL;
@@ -504,6 +506,7 @@ static int begin_leases(kw_snapshot *s) {
 static int hold(kw_snapshot *s) {
   s->source = (kw_image_source){.next_record = next_held,
                                 .next_lease = next_held_lease,
+                                .next_row = next_held_row,
                                 .meta = {.revision = s->store->revision,
                                          .compact_revision = s->store->compact_revision,
                                          .compacted_until = s->store->compact_next.main}};
@@ -519,8 +522,10 @@ static int hold(kw_snapshot *s) {
 static int open_view(kw_snapshot *s) {
   int rc = kw_view_open(s->store->database, &s->view);
   if (rc != KW_OK) return rc;
-  s->source = (kw_image_source){
-      .next_record = next_of_view, .next_lease = next_lease_of_view, .meta = kw_view_meta(s->view)};
+  s->source = (kw_image_source){.next_record = next_of_view,
+                                .next_lease = next_lease_of_view,
+                                .next_row = next_row_of_view,
+                                .meta = kw_view_meta(s->view)};
   return KW_OK;
 }
 
@@ -529,7 +534,6 @@ static int begin(kw_snapshot *s) {
   if (rc == KW_OK) rc = s->store->database != NULL ? open_view(s) : hold(s);
   if (rc != KW_OK) return rc;
   s->source.must_end = must_end;
-  s->source.rows = &s->rows;
   s->source.ctx = s;
   if (!s->store->options.has_threads) return KW_OK;
   s->has_thread = kw_thread_start(&s->thread, run, s);

@@ -13,17 +13,17 @@
 #define KW_STORE_STATE_H
 
 #include "base/link.h"
-#include "store/committer.h"
+#include "disk/committer.h"
+#include "disk/pause.h"
+#include "disk/tickets.h"
 #include "store/counts.h"
 #include "store/index.h"
 #include "store/lease.h"
 #include "store/log.h"
-#include "store/pause.h"
 #include "store/retention.h"
 #include "store/rows.h"
 #include "store/store.h"
 #include "store/surplus.h"
-#include "store/tickets.h"
 
 #define KW_RETRY_MS                                                                                \
   500 /* delay of the next try, where room or memory was short and no caller waits */
@@ -184,9 +184,6 @@ struct kw_store {
   kw_bell bell;       /* rung by other threads */
   kw_link snapshots;  /* list of kw_snapshot: those that are being written or read */
 };
-
-/* Checks an op before it is evaluated. Returns KW_OK or an error, see kw_store_apply. Defined in store.c. */
-int kw_store_admit(kw_store *store, const kw_op *op, kw_arena *arena);
 
 /* Returns the revision that a read inside of the open write sees. */
 static inline int64_t kw_store_seen_revision(const kw_store *store) {

@@ -2,6 +2,7 @@
 #include "store/store.h"
 
 #include "base/mem.h"
+#include "disk/recovery.h"
 #include "store/alarm.h"
 #include "store/check.h"
 #include "store/compaction.h"
@@ -11,23 +12,17 @@
 #include "store/long_write.h"
 #include "store/quota.h"
 #include "store/read.h"
-#include "store/recovery.h"
 #include "store/replica.h"
 #include "store/snapshot.h"
 #include "store/txn.h"
 #include "store/write.h"
 
-#define MAX_PENDING (256 << 20) /* bytes of records that wait for the disk */
 #define MAP_MARGIN (INT64_C(64) << 20)
 #define MAP_WITHOUT_QUOTA (INT64_C(1) << 40)
 
 /* Bytes of the map for each byte of the journal: a record of half a page takes a page, and there are as many free
  * pages. */
 #define MAP_PER_BYTE 4
-
-/* In etcd a write is a proposal to raft, which has, beside the request, a header with an id, a tag and a length. Its
- * limit counts them. */
-#define PROPOSAL_BYTES 18
 
 kw_store_options kw_store_defaults(void) {
   return (kw_store_options){.max_request_bytes = KW_DEFAULT_MAX_REQUEST_BYTES,
@@ -127,22 +122,6 @@ void kw_store_free(kw_store *store) {
 
 /* {====== Writes ====== */
 
-/* Checks in etcd's order: room, form, size, alarms. */
-int kw_store_admit(kw_store *store, const kw_op *op, kw_arena *arena) {
-  int64_t cost = kw_check_cost(op);
-  bool is_write = kw_check_is_write(op);
-  if (is_write && store->options.replica) return KW_ERR_READ_ONLY;
-  if (store->failure != KW_OK && is_write) return store->failure;
-  if (is_write && kw_log_pending_bytes(store->log) > MAX_PENDING) return KW_ERR_TOO_MANY_REQUESTS;
-  int rc = kw_quota_check(store, cost);
-  if (rc == KW_OK) rc = kw_check_op(op, store->options.max_txn_ops, arena);
-  if (rc != KW_OK) return rc;
-  if (is_write && kw_check_exceeds(op, store->options.max_request_bytes - PROPOSAL_BYTES)) {
-    return KW_ERR_REQUEST_TOO_LARGE;
-  }
-  return is_write ? kw_alarm_check(store, cost) : KW_OK;
-}
-
 size_t kw_store_most_of_txn(const kw_store *store) {
   return (size_t)kw_check_weight(store->options.max_txn_ops);
 }
@@ -174,21 +153,6 @@ int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *
   return kw_store_apply_within(store, op, SIZE_MAX, &work, arena, reply);
 }
 
-/* While the store is busy, the open write is that of the long write: the caller has read only. */
-void kw_store_commit(kw_store *store) {
-  if (kw_store_is_busy(store)) return;
-  bool has_changes = store->open.n > 0;
-  if (store->undo.n > store->undo.committed) store->durability.is_requested = true;
-  kw_write_commit(store);
-  if (store->database == NULL) kw_write_forget_undo(store, store->undo.committed);
-  if (has_changes) kw_store_set_applied(store, store->open.main);
-}
-
-void kw_store_rollback(kw_store *store) {
-  if (kw_store_is_busy(store)) return;
-  kw_write_rollback(store);
-}
-
 int kw_store_compact(kw_store *store, int64_t revision) {
   kw_store_finish(store);
   if (store->options.replica) return KW_ERR_READ_ONLY;
@@ -200,6 +164,61 @@ int kw_store_compact(kw_store *store, int64_t revision) {
   store->durability.is_requested = true;
   if (store->database == NULL) kw_compaction_start(store, revision);
   return KW_OK;
+}
+
+/* }====== */
+
+/* {====== Rows, and the alarms in them ====== */
+
+/* Room in the group was reserved. */
+static void write_row(kw_commit_group *group, const kw_rows *before, const kw_rows *after,
+                      kw_slice name) {
+  const kw_row *old = kw_rows_find(before, name), *new = kw_rows_find(after, name);
+  if (new != NULL) {
+    kw_commit_group_put_row(group, new->name, new->bytes);
+  } else if (old != NULL) {
+    kw_commit_group_remove_row(group, old->name);
+  }
+}
+
+/* Changes a copy, which replaces the store's rows when nothing can fail any more. */
+int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n) {
+  kw_commit_group *group = store->group;
+  kw_rows after;
+  kw_store_finish(store);
+  if (store->options.replica) return KW_ERR_READ_ONLY;
+  if (store->failure != KW_OK) return store->failure;
+  if (group != NULL && !kw_commit_group_reserve(group, n)) return KW_ERR_NO_MEMORY;
+  if (!kw_rows_copy(&store->rows, &after)) return KW_ERR_NO_MEMORY;
+  int rc = KW_OK;
+  for (size_t i = 0; i < n && rc == KW_OK; i++) rc = kw_rows_apply(&after, &changes[i]);
+  if (rc != KW_OK) {
+    kw_rows_drop(&after);
+    return rc;
+  }
+  for (size_t i = 0; i < n && group != NULL; i++)
+    write_row(group, &store->rows, &after, changes[i].name);
+  kw_rows_drop(&store->rows);
+  store->durability.is_requested = true;
+  store->rows = after;
+  kw_alarm_read_rows(store);
+  return KW_OK;
+}
+
+const kw_rows *kw_store_rows(const kw_store *store) {
+  return &store->rows;
+}
+
+int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena) {
+  size_t first, n = kw_alarm_count_rows(&store->rows, alarm, &first);
+  kw_row_change *changes = kw_arena_array(arena, n, sizeof *changes);
+  if (changes == NULL) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < n; i++) {
+    kw_slice name = kw_blob_slice(store->rows.items[first + i].name);
+    changes[i] = (kw_row_change){.name = name, .is_erased = true};
+  }
+  int rc = n == 0 ? KW_OK : kw_store_change_rows(store, changes, n);
+  return rc == KW_OK ? kw_store_disarm_own(store, alarm) : rc;
 }
 
 /* }====== */

@@ -7,7 +7,7 @@
  * answer in between, and fail. No other function may be called between the two moves.
  *
  * A store in memory makes a write visible when it is committed. A durable store makes it visible when it is durable;
- * its threads, see store/committer.h, do the I/O. Only these functions block on the disk: opening, kw_store_wait,
+ * its threads, see disk/committer.h, do the I/O. Only these functions block on the disk: opening, kw_store_wait,
  * kw_store_free, and a kw_store_poll that takes a defragmentation.
  *
  * Every function that runs out of memory returns KW_ERR_NO_MEMORY and leaves the store as it was.
@@ -19,14 +19,14 @@
 #define KW_STORE_STORE_H
 
 #include "base/arena.h"
+#include "disk/committer.h"
+#include "disk/tickets.h"
 #include "model/error.h"
 #include "model/kv.h"
 #include "model/op.h"
 #include "model/reply.h"
-#include "store/committer.h"
 #include "store/log.h"
 #include "store/rows.h"
-#include "store/tickets.h"
 #include "store/work.h"
 
 #define KW_NEVER INT64_MAX
@@ -35,8 +35,7 @@
 #define KW_DEFAULT_MAX_TXN_OPS 128
 #define KW_DEFAULT_QUOTA INT64_C(2147483648)
 #define KW_DEFAULT_MIN_LEASE_TTL_S 2
-#define KW_LEASE_MAX_TTL INT64_C(9000000000) /* seconds; etcd's limit */
-#define KW_DEFAULT_STEP_RECORDS 1000         /* etcd's batch: about a millisecond of work */
+#define KW_DEFAULT_STEP_RECORDS 1000 /* etcd's batch: about a millisecond of work */
 #define KW_MIN_JOURNAL_SEGMENT_BYTES (64 << 10)
 #define KW_MAX_JOURNAL_SEGMENT_BYTES (1 << 30)
 #define KW_DEFAULT_HISTORY_BYTES (INT64_C(64) << 20)
@@ -100,7 +99,7 @@ bool kw_store_is_inherited(const kw_store *store);
  */
 
 /* Submits the committed writes as a commit group, if there are any and the committer is idle. Does nothing in
- * memory, and during a pause, see store/pause.h: the bell rings at its end. After a failure, background changes alone
+ * memory, and during a pause, see disk/pause.h: the bell rings at its end. After a failure, background changes alone
  * are submitted after a delay. */
 void kw_store_flush(kw_store *store);
 
@@ -396,7 +395,7 @@ void kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, kw_le
 
 /* }====== */
 
-/* {====== Alarms: alarm.c ====== */
+/* {====== Alarms: alarm.c, store.c ====== */
 
 typedef enum kw_alarm { KW_ALARM_NO_SPACE = 1, KW_ALARM_CORRUPT = 2 } kw_alarm; /* bits of a set */
 #define KW_ALARM_BITS 2
@@ -415,7 +414,7 @@ int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena);
 
 /* }====== */
 
-/* {====== Rows: rows.c ====== */
+/* {====== Rows: store.c ====== */
 
 /* Makes all changes of rows, or none of them; they become durable together. Needs no commit. Returns KW_OK, an error
  * of kw_rows_apply, KW_ERR_READ_ONLY in a replica, or KW_ERR_STORAGE once the storage has failed. */

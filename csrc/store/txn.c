@@ -54,7 +54,7 @@ static bool encode(const kw_store *store, kw_txn *txn, kw_txn_item *item, const 
   item->encoded.account = &txn->account;
   if (op->kind == KW_OP_RANGE && op->range.keys_only)
     return kw_keyvalue_add_bare(&item->encoded, number, record);
-  bool is_own = op->kind != KW_OP_RANGE || kw_store_is_durable(store); /* a replaced record goes */
+  bool is_own = op->kind != KW_OP_RANGE || store->database != NULL; /* a replaced record goes */
   return kw_keyvalue_add(&item->encoded, number, (kw_blob *)record, is_own);
 }
 
@@ -447,7 +447,7 @@ static bool keep_page(kw_txn *txn, kw_records *kvs, const kw_records *page) {
 
 /* Adds the records of a page to the reply of a range. */
 static int add_page(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_records *page) {
-  bool has_keys_alone = item->op->range.keys_only && (encodes(txn) || !kw_store_is_durable(store));
+  bool has_keys_alone = item->op->range.keys_only && (encodes(txn) || store->database == NULL);
   if (!encodes(txn) && !keep_page(txn, &item->reply->range.kvs, page)) return KW_ERR_NO_MEMORY;
   for (size_t i = 0; i < page->n; i++) retain(txn, item, page->items[i]);
   for (size_t i = 0; i < page->n; i++) {

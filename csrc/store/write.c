@@ -223,4 +223,23 @@ void kw_write_forget_undo(kw_store *store, size_t n) {
   kw_leases_forget(&store->leases, kw_undo_first(undo), &work);
 }
 
+bool kw_store_is_busy(const kw_store *store) {
+  return store->long_write != NULL || store->durability.failed != KW_OK || store->is_merging;
+}
+
+/* While the store is busy, the open write is that of the long write: the caller has read only. */
+void kw_store_commit(kw_store *store) {
+  if (kw_store_is_busy(store)) return;
+  bool has_changes = store->open.n > 0;
+  if (store->undo.n > store->undo.committed) store->durability.is_requested = true;
+  kw_write_commit(store);
+  if (store->database == NULL) kw_write_forget_undo(store, store->undo.committed);
+  if (has_changes) kw_store_set_applied(store, store->open.main);
+}
+
+void kw_store_rollback(kw_store *store) {
+  if (kw_store_is_busy(store)) return;
+  kw_write_rollback(store);
+}
+
 /* }====== */

@@ -5,13 +5,13 @@ return {
   -- {====== Writes and disks ======
 
   { name = "journal-without-flush", breaks = "groups are acknowledged that the disk may lose",
-    file = "csrc/store/journal_segment.c", text = "do n = pwritev2(fd, &all, 1, at, RWF_DSYNC);",
+    file = "csrc/disk/journal_segment.c", text = "do n = pwritev2(fd, &all, 1, at, RWF_DSYNC);",
     by = "do n = pwritev2(fd, &all, 1, at, 0);" },
   { name = "answer-before-flush", breaks = "writes are answered before their group is durable",
     file = "csrc/rpc/service.c", text = "finish_durable(server, room->stream, kw_store_ticket(server->store), KW_OK);",
     by = "finish_durable(server, room->stream, 0, KW_OK);" },
   { name = "replay-loses-group", breaks = "the first group that the database lacks is not read from the journal",
-    file = "csrc/store/journal_recovery.c", text = "if (r->last <= r->applied) return KW_OK;",
+    file = "csrc/disk/journal_recovery.c", text = "if (r->last <= r->applied) return KW_OK;",
     by = "if (r->last <= r->applied + 1) return KW_OK;" },
   { name = "undo-forgets-delete", breaks = "a delete of a group that has failed stays, in part",
     file = "csrc/store/write.c", text = "case KW_UNDO_DELETE: undo_delete(store, step->history); break;",

@@ -59,7 +59,7 @@ end
 local DAMAGED = "its database is damaged, or is not one of keywatch"
 
 --- The damage that an entry has another key and value, as long as its own, and with the right checksum. Tables are
--- counted as in csrc/store/lmdb_file.h.
+-- counted as in csrc/disk/lmdb_file.h.
 local function forging(table_number, key, other_key, these, others)
   local head = string.char(#key, 0) .. key -- the end of a node's header, and the key
   return function(bytes)

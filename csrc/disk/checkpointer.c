@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "disk/checkpointer.h"
+
+#include "base/mem.h"
+#include "model/error.h"
+
+/* Pending records, and pending changes, that are enough for a checkpoint. */
+#ifdef KW_PROBE
+#define FULL_BYTES 4096 /* small, so that tests make checkpoints */
+#define FULL_CHANGES 32
+#else
+#define FULL_BYTES (2 << 20)
+#define FULL_CHANGES 16384
+#endif
+
+/* Groups that the database lacks, as one. */
+typedef struct batch {
+  kw_commit_group group; /* its meta is that of the newest */
+  size_t bytes;          /* of records */
+  size_t need;           /* of the database, at most */
+  bool has_removals;     /* of records */
+} batch;
+
+struct kw_checkpointer {
+  kw_database *database;
+  kw_journal *journal; /* NULL: there is none yet */
+  batch pending;
+  batch applying;
+  bool has_failed; /* it is not known what the database has */
+  int repeats; /* KW_OK; or why the last checkpoint has failed: `applying` is what it was to apply */
+  kw_commit_meta applied;
+
+  bool is_closing;
+
+  kw_worker preparer; /* of segments, if there is a journal */
+  /* The thread's, while it is working. */
+  kw_worker worker;
+  kw_journal *released;          /* the journal, or NULL */
+  const kw_commit_group *direct; /* NULL: there is none */
+  bool must_copy;
+  bool must_close; /* the file that a defragmentation has replaced */
+  kw_checkpoint outcome;
+#ifdef KW_PROBE
+  atomic_int next_failure;
+#endif
+};
+
+/* {====== The thread ====== */
+
+#ifdef KW_PROBE
+
+int kw_checkpointer_take_failure(kw_checkpointer *c) {
+  int rc = atomic_exchange(&c->next_failure, KW_OK);
+  return rc == KW_ERR_STORAGE ? kw_error_storage(EIO) : rc;
+}
+
+void kw_checkpointer_fail_next(kw_checkpointer *c, int rc) {
+  atomic_store(&c->next_failure, rc);
+}
+
+#else
+
+int kw_checkpointer_take_failure(kw_checkpointer *c) {
+  (void)c;
+  return KW_OK;
+}
+
+#endif
+
+static bool has_groups(const batch *b) {
+  return b->group.meta.sequence > 0;
+}
+
+/* Makes the next segment of the journal, which may take long: nobody waits for this thread. */
+static void prepare(void *ctx) {
+  kw_journal_prepare(((kw_checkpointer *)ctx)->journal);
+}
+
+/* Gives the room back that the journal needs for the groups up to this one. */
+static void release(kw_checkpointer *c, const kw_commit_group *group) {
+  if (c->released != NULL) kw_journal_release(c->released, group->meta.sequence);
+}
+
+/* True if it is unknown what was written. */
+static bool is_unknown(const kw_checkpoint *outcome) {
+  return outcome->rc == KW_ERR_STORAGE || outcome->direct_rc == KW_ERR_STORAGE;
+}
+
+/* Notes what has failed just now in this thread. */
+static void note_fault(kw_checkpoint *outcome, const char *what) {
+  outcome->fault = (kw_fault){what, kw_error_take_number()};
+}
+
+/* Writes what the checkpoint is about. What is written to a database that was removed would be lost. */
+static void apply(void *ctx) {
+  kw_checkpointer *c = ctx;
+  kw_checkpoint *outcome = &c->outcome;
+  *outcome = (kw_checkpoint){.is_direct = c->direct != NULL};
+  if (c->must_close) kw_database_close_replaced(c->database);
+  if (kw_database_is_removed(c->database)) {
+    outcome->rc = outcome->direct_rc = KW_ERR_STORAGE;
+    outcome->fault.what = KW_FAULT_REMOVED;
+    return;
+  }
+  kw_error_take_number();
+  if (has_groups(&c->applying)) {
+    outcome->rc = kw_database_apply(c->database, &c->applying.group);
+    if (outcome->rc == KW_OK) release(c, &c->applying.group);
+  }
+  if (c->direct != NULL) {
+    outcome->direct_rc = outcome->rc == KW_OK ? kw_checkpointer_take_failure(c) : outcome->rc;
+    if (outcome->direct_rc == KW_OK) outcome->direct_rc = kw_database_write(c->database, c->direct);
+    if (outcome->direct_rc == KW_OK) release(c, c->direct);
+  }
+  if (is_unknown(outcome)) note_fault(outcome, KW_FAULT_DATABASE);
+  if (c->direct != NULL && outcome->direct_rc == KW_OK && c->must_copy)
+    outcome->copy_rc = kw_database_copy(c->database);
+  outcome->copy_number = kw_error_take_number();
+}
+
+int kw_checkpointer_start(kw_database *database, bool has_journal, bool has_threads,
+                          kw_checkpointer **result) {
+  kw_checkpointer *c = kw_alloc_zeroed(sizeof *c);
+  if (c == NULL) return KW_ERR_NO_MEMORY;
+  c->database = database;
+  c->applied = kw_database_get_meta(database);
+  bool ok = kw_worker_start(&c->worker, has_threads, apply, c);
+  if (has_journal) ok = kw_worker_start(&c->preparer, has_threads, prepare, c) && ok;
+  if (!ok) {
+    kw_checkpointer_close(c);
+    return KW_ERR_STORAGE;
+  }
+  *result = c;
+  return KW_OK;
+}
+
+kw_worker *kw_checkpointer_worker(kw_checkpointer *c, int number) {
+  if (number == 0) return &c->worker;
+  return number == 1 && c->preparer.job != NULL ? &c->preparer : NULL;
+}
+
+/* After a fork the child's copy of the mutex may stay locked for ever. */
+void kw_checkpointer_close(kw_checkpointer *c) {
+  if (!kw_database_is_inherited(c->database)) {
+    kw_worker_end(&c->worker);
+    if (c->preparer.job != NULL) kw_worker_end(&c->preparer);
+  }
+  kw_commit_group_drop(&c->pending.group);
+  kw_commit_group_drop(&c->applying.group);
+  kw_free(c);
+}
+
+void kw_checkpointer_set_bell(kw_checkpointer *c, kw_bell bell) {
+  kw_worker_set_bell(&c->worker, bell);
+}
+
+/* }====== */
+
+/* {====== Pending groups ====== */
+
+bool kw_checkpointer_reserve(kw_checkpointer *c, size_t n) {
+  return kw_commit_group_reserve(&c->pending.group, n);
+}
+
+void kw_checkpointer_add(kw_checkpointer *c, kw_journal *journal, kw_commit_group *group,
+                         size_t bytes, size_t need) {
+  if (c->journal == NULL) c->journal = journal;
+  c->pending.bytes += bytes;
+  c->pending.need += need;
+  if (kw_commit_group_has_removals(group)) c->pending.has_removals = true;
+  kw_commit_group_move(group, &c->pending.group);
+}
+
+bool kw_checkpointer_is_behind(const kw_checkpointer *c) {
+  return has_groups(&c->applying) || has_groups(&c->pending);
+}
+
+bool kw_checkpointer_is_full(const kw_checkpointer *c) {
+  return c->pending.bytes >= FULL_BYTES || c->pending.group.n >= FULL_CHANGES;
+}
+
+bool kw_checkpointer_has_removals(const kw_checkpointer *c) {
+  return c->pending.has_removals;
+}
+
+size_t kw_checkpointer_bytes(const kw_checkpointer *c) {
+  return c->applying.bytes + c->pending.bytes;
+}
+
+size_t kw_checkpointer_need(const kw_checkpointer *c) {
+  return c->applying.need + c->pending.need;
+}
+
+const kw_commit_group *kw_checkpointer_lacking(const kw_checkpointer *c, int which) {
+  return which == 0 ? &c->applying.group : &c->pending.group;
+}
+
+/* }====== */
+
+/* {====== Checkpoints ====== */
+
+bool kw_checkpointer_is_idle(const kw_checkpointer *c) {
+  return kw_worker_is_idle(&c->worker);
+}
+
+int kw_checkpointer_repeats(const kw_checkpointer *c) {
+  return c->repeats;
+}
+
+/* Makes the pending groups those that are applied. Memory of the ones that were applied last is used again. */
+static bool move_on(kw_checkpointer *c, size_t n) {
+  if (!kw_commit_group_reserve(&c->applying.group, n)) return false;
+  batch pending = c->applying;
+  c->applying = c->pending;
+  c->pending = pending;
+  return true;
+}
+
+bool kw_checkpointer_begin(kw_checkpointer *c, const kw_commit_group *direct, bool defragment,
+                           size_t n) {
+  if (c->repeats == KW_OK && !move_on(c, n)) return false;
+  c->released = c->journal;
+  c->direct = direct;
+  c->must_copy = defragment;
+  kw_worker_begin(&c->worker);
+  return true;
+}
+
+static void clear(batch *b) {
+  kw_commit_group_clear(&b->group);
+  *b = (batch){.group = {.items = b->group.items, .cap = b->group.cap}};
+}
+
+/* Begins to prepare the journal, if there is one and nothing is being prepared. */
+static void begin_preparing(kw_checkpointer *c) {
+  if (c->journal == NULL) return;
+  kw_worker_take(&c->preparer, false);
+  if (kw_worker_is_idle(&c->preparer)) kw_worker_begin(&c->preparer);
+}
+
+/* Notes what the database has. */
+static void note_applied(kw_checkpointer *c) {
+  const kw_checkpoint *outcome = &c->outcome;
+  c->repeats = outcome->rc;
+  if (outcome->rc != KW_OK) return;
+  if (!c->is_closing && has_groups(&c->applying)) begin_preparing(c);
+  if (has_groups(&c->applying)) c->applied = c->applying.group.meta;
+  if (c->direct != NULL && outcome->direct_rc == KW_OK) c->applied = c->direct->meta;
+  clear(&c->applying);
+}
+
+/* Replaces the database by its copy. Returns false if there is no copy, or if it cannot take the database's place. A
+ * replacement that a crash could undo ends all writing: KW_ERR_STORAGE. */
+static bool swap(kw_checkpointer *c) {
+  kw_checkpoint *outcome = &c->outcome;
+  bool is_swapped = false;
+  if (!c->must_copy || outcome->direct_rc != KW_OK || outcome->copy_rc != KW_OK) return false;
+  kw_error_take_number();
+  outcome->copy_rc = kw_database_swap(c->database, &is_swapped);
+  if (is_swapped && outcome->copy_rc != KW_OK) {
+    outcome->direct_rc = KW_ERR_STORAGE;
+    note_fault(outcome, KW_FAULT_DATABASE);
+  } else {
+    outcome->copy_number = kw_error_take_number();
+  }
+  c->must_close = is_swapped;
+  return is_swapped;
+}
+
+/* Moves the reader on. Removals may have been written even by what has found no room: the reader must leave their
+ * pages. */
+static void move_reader(kw_checkpointer *c) {
+  note_applied(c);
+  if (!swap(c) && kw_database_renew(c->database) != KW_OK) {
+    c->outcome.rc = c->outcome.direct_rc = KW_ERR_STORAGE;
+    note_fault(&c->outcome, "the database cannot be read");
+  }
+}
+
+/* If it is unknown what was written, the reader stays where it is, and the memory has all that it does not see. */
+bool kw_checkpointer_take(kw_checkpointer *c, bool wait, kw_checkpoint *outcome) {
+  if (!kw_worker_take(&c->worker, wait)) return false;
+  c->must_close = false;
+  if (!is_unknown(&c->outcome)) move_reader(c);
+  c->has_failed = is_unknown(&c->outcome);
+  c->direct = NULL;
+  c->must_copy = false;
+  *outcome = c->outcome;
+  if (c->must_close) kw_worker_begin(&c->worker);
+  return true;
+}
+
+void kw_checkpointer_set_last(kw_checkpointer *c) {
+  c->is_closing = true;
+}
+
+const kw_commit_meta *kw_checkpointer_applied(const kw_checkpointer *c) {
+  return &c->applied;
+}
+
+/* }====== */
+
+#ifdef KW_PROBE
+
+void kw_checkpointer_hold(kw_checkpointer *c, bool hold) {
+  kw_worker_hold(&c->worker, hold);
+}
+
+const char *kw_checkpointer_check(const kw_checkpointer *c) {
+  bool is_idle = kw_checkpointer_is_idle(c);
+  if (is_idle && has_groups(&c->applying) && c->repeats == KW_OK && !c->has_failed)
+    return "groups are being applied, and no thread applies them";
+  if (c->repeats != KW_OK && !has_groups(&c->applying))
+    return "a checkpoint of nothing is repeated";
+  if (has_groups(&c->pending) && c->pending.group.meta.sequence <= c->applied.sequence)
+    return "a pending group is in the database";
+  return NULL;
+}
+
+#endif

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT */
+#include "disk/committer.h"
+
+#include "base/mem.h"
+#include "disk/pause.h"
+#include "disk/recovery.h"
+#include "model/error.h"
+
+/* Groups with as many bytes of records, or as many changes, are direct: they are written once, and a transaction of the
+ * database takes them as fast as the journal. Where flushes are slow, only larger groups are direct: a transaction
+ * flushes at least twice, the journal once. */
+#ifdef KW_PROBE
+#define BULK_BYTES 2048 /* small, so that tests go both ways */
+#define SLOW_BULK_BYTES 2048
+#define BULK_CHANGES 32
+#else
+#define BULK_BYTES (128 << 10)
+#define SLOW_BULK_BYTES (1 << 20)
+#define BULK_CHANGES 4096
+#endif
+
+/* The append of a group with fewer bytes takes about as long as its flush. */
+#define SMALL_BYTES (64 << 10)
+
+typedef enum place { NOWHERE, IN_JOURNAL, WAITING, IN_DATABASE, DONE } place;
+
+struct kw_committer {
+  kw_database *database;
+  int64_t segment_bytes; /* of the journal; 0: there is none */
+  bool has_threads;
+  kw_journal *journal; /* NULL: it was not opened yet */
+  kw_checkpointer *checkpointer;
+  kw_commit_group gathering;
+  kw_commit_group submitted;
+  place place;       /* of the submitted group; WAITING: for the checkpointer */
+  int rc;            /* of the submitted group, if it is DONE */
+  size_t bytes;      /* of its records */
+  size_t need;       /* of the database for it, at most */
+  bool must_copy;    /* after it, for a defragmentation */
+  int64_t sequence;  /* of the newest durable group */
+  bool has_appended; /* a group to the journal */
+  bool is_appended;  /* the group that was taken last is in the journal */
+  int failure;       /* KW_OK; or KW_ERR_STORAGE: it is unknown what a thread has written */
+  kw_fault fault;    /* why */
+  int defragmented;  /* outcome of the last defragmentation */
+  int copy_number;   /* see kw_checkpoint */
+
+  /* The commit thread's, while it is working. */
+  kw_worker worker;
+  size_t need_of_all; /* groups that the database lacks, the submitted one included */
+  kw_journal *opened; /* the journal */
+  int appended;       /* outcome of the submitted group */
+  kw_fault appending; /* what has failed, after KW_ERR_STORAGE */
+  int64_t flush_ns;   /* that a flush takes, by the last frames; 0: not known */
+  bool is_redirected; /* the submitted group has to be direct: there is no room ahead */
+};
+
+/* {====== The commit thread ====== */
+
+static int open_journal(kw_committer *c) {
+  return c->opened != NULL ? KW_OK : kw_recovery_begin(c->database, c->segment_bytes, &c->opened);
+}
+
+/* The write of a large frame takes longer than a flush: it only tells how long a flush takes at most. A single slow
+ * flush among fast ones counts little. */
+static void note_flush(kw_committer *c, int64_t ns) {
+  if (c->flush_ns == 0 || ns < c->flush_ns) {
+    c->flush_ns = ns;
+  } else if (c->bytes <= SMALL_BYTES) {
+    int64_t more = c->flush_ns + c->flush_ns / 4 + 1;
+    c->flush_ns = ns < more ? ns : more;
+  }
+}
+
+/* Room for the group is reserved in the database before the group is durable. */
+static int append_group(kw_committer *c) {
+  int rc = open_journal(c);
+  if (rc == KW_OK) rc = kw_database_reserve(c->database, &c->submitted, c->need_of_all);
+  if (rc != KW_OK) return rc;
+  c->appending.what = "the journal cannot be written";
+  rc = kw_journal_append(c->opened, &c->submitted);
+  if (rc == KW_OK) note_flush(c, kw_journal_write_ns(c->opened));
+  return rc;
+}
+
+/* What is written to a directory that was removed would be lost. */
+static void append(void *ctx) {
+  kw_committer *c = ctx;
+  c->is_redirected = false;
+  kw_error_take_number();
+  c->appending.what = KW_FAULT_DATABASE;
+  c->appended = kw_checkpointer_take_failure(c->checkpointer);
+  if (kw_database_is_removed(c->database)) {
+    c->appending.what = KW_FAULT_REMOVED;
+    c->appended = KW_ERR_STORAGE;
+  }
+  if (c->appended == KW_OK) {
+    c->appended = append_group(c);
+    c->is_redirected = c->appended == KW_ERR_NO_SPACE;
+  }
+  c->appending.number = kw_error_take_number();
+}
+
+int kw_committer_start(kw_database *database, int64_t segment_bytes, bool has_threads,
+                       kw_committer **result) {
+  kw_committer *c = kw_alloc_zeroed(sizeof *c);
+  if (c == NULL) return KW_ERR_NO_MEMORY;
+  c->database = database;
+  c->segment_bytes = segment_bytes;
+  c->sequence = kw_database_get_meta(database).sequence;
+  c->has_threads = has_threads;
+  int rc = kw_checkpointer_start(database, segment_bytes > 0, has_threads, &c->checkpointer);
+  if (rc == KW_OK && segment_bytes > 0 && !kw_worker_start(&c->worker, has_threads, append, c))
+    rc = KW_ERR_STORAGE;
+  if (rc == KW_OK) {
+    *result = c;
+  } else {
+    kw_committer_close(c);
+  }
+  return rc;
+}
+
+kw_worker *kw_committer_worker(kw_committer *c, int number) {
+  if (number > 0) return kw_checkpointer_worker(c->checkpointer, number - 1);
+  return c->segment_bytes > 0 ? &c->worker : NULL;
+}
+
+void kw_committer_set_bell(kw_committer *c, kw_bell bell) {
+  if (c->segment_bytes > 0) kw_worker_set_bell(&c->worker, kw_bell_retain(&bell));
+  kw_checkpointer_set_bell(c->checkpointer, bell);
+}
+
+/* }====== */
+
+/* {====== Groups ====== */
+
+kw_commit_group *kw_committer_group(kw_committer *c) {
+  return &c->gathering;
+}
+
+bool kw_committer_is_idle(const kw_committer *c) {
+  return c->place == NOWHERE;
+}
+
+static void finish(kw_committer *c, int rc) {
+  c->place = DONE;
+  c->rc = rc;
+}
+
+/* Begins to write the submitted group to the database, if it waits and the checkpointer is idle. A checkpoint that has
+ * failed is repeated first. */
+static void begin_direct(kw_committer *c) {
+  if (c->place != WAITING || !kw_checkpointer_is_idle(c->checkpointer)) return;
+  if (c->failure != KW_OK) {
+    finish(c, c->failure);
+  } else if (kw_checkpointer_repeats(c->checkpointer) != KW_OK) {
+    kw_checkpointer_begin(c->checkpointer, NULL, false, 0);
+  } else if (kw_checkpointer_begin(c->checkpointer, &c->submitted, c->must_copy, 0)) {
+    c->place = IN_DATABASE;
+  } else {
+    finish(c, KW_ERR_NO_MEMORY);
+  }
+}
+
+static bool is_direct(kw_committer *c) {
+  if (c->segment_bytes == 0 || c->submitted.n >= BULK_CHANGES) return true;
+  c->bytes = kw_commit_group_bytes(&c->submitted);
+  if (c->bytes >= (c->flush_ns < KW_SLOW_FLUSH_NS ? BULK_BYTES : SLOW_BULK_BYTES)) return true;
+  return !kw_checkpointer_reserve(c->checkpointer, c->submitted.n_items);
+}
+
+/* The memory of the group that was taken last is used again. */
+void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_how how) {
+  kw_commit_group gathering = c->submitted;
+  c->submitted = c->gathering;
+  c->submitted.meta = *meta;
+  c->submitted.meta.sequence = c->sequence + 1;
+  c->gathering = gathering;
+  c->must_copy = how == KW_COMMIT_WITH_DEFRAGMENTATION;
+  c->is_appended = false;
+  if (how != KW_COMMIT_ALONE || c->failure != KW_OK || is_direct(c)) {
+    c->place = WAITING;
+    begin_direct(c);
+    return;
+  }
+  c->need = kw_database_need(c->database, &c->submitted);
+  c->need_of_all = kw_checkpointer_need(c->checkpointer) + c->need;
+  c->place = IN_JOURNAL;
+  kw_worker_begin(&c->worker);
+}
+
+/* Every later group fails, for the first fault. */
+static void give_up(kw_committer *c, kw_fault fault) {
+  if (c->failure == KW_OK) c->fault = fault;
+  c->failure = KW_ERR_STORAGE;
+}
+
+/* Takes what the commit thread has done. */
+static void take_appended(kw_committer *c, bool wait) {
+  if (!kw_worker_take(&c->worker, wait)) return;
+  c->journal = c->opened;
+  if (c->appended == KW_ERR_STORAGE) give_up(c, c->appending);
+  if (c->is_redirected) {
+    c->place = WAITING;
+    return;
+  }
+  finish(c, c->appended);
+  if (c->appended != KW_OK) return;
+  c->has_appended = c->is_appended = true;
+  kw_commit_meta meta = c->submitted.meta;
+  kw_checkpointer_add(c->checkpointer, c->journal, &c->submitted, c->bytes, c->need);
+  c->submitted.meta = meta;
+}
+
+/* Takes what the checkpointer has done. A group that waits fails with the checkpoint before it. */
+static void take_checkpoint(kw_committer *c, bool wait) {
+  kw_checkpoint done;
+  if (!kw_checkpointer_take(c->checkpointer, wait, &done)) return;
+  if (done.rc == KW_ERR_STORAGE || done.direct_rc == KW_ERR_STORAGE) give_up(c, done.fault);
+  if (c->place == IN_DATABASE && done.is_direct) {
+    if (done.direct_rc == KW_OK && c->must_copy) {
+      c->defragmented = done.copy_rc;
+      c->copy_number = done.copy_number;
+    }
+    finish(c, done.direct_rc);
+  } else if (c->place == WAITING && done.rc != KW_OK) {
+    finish(c, done.rc);
+  }
+}
+
+static void advance(kw_committer *c, bool wait) {
+  if (c->place == IN_JOURNAL) take_appended(c, wait);
+  take_checkpoint(c, wait && (c->place == WAITING || c->place == IN_DATABASE));
+  begin_direct(c);
+}
+
+bool kw_committer_take(kw_committer *c, bool wait, kw_commit_meta *meta, int *rc) {
+  do {
+    advance(c, wait);
+  } while (wait && c->place != DONE && c->place != NOWHERE);
+  if (c->place != DONE) return false;
+  c->place = NOWHERE;
+  *meta = c->submitted.meta;
+  *rc = c->rc;
+  if (c->rc != KW_OK) return true;
+  c->sequence = meta->sequence;
+  kw_commit_group_clear(&c->submitted);
+  return true;
+}
+
+int64_t kw_committer_flush_ns(const kw_committer *c) {
+  return c->is_appended ? c->flush_ns : 0;
+}
+
+void kw_committer_ring_at(kw_committer *c, int64_t when) {
+  kw_worker_ring_at(&c->worker, when);
+}
+
+int kw_committer_forget(kw_committer *c) {
+  kw_commit_group newer = c->gathering;
+  int rc = kw_commit_group_keep_removals(&c->submitted, &newer);
+  c->gathering = c->submitted;
+  c->submitted = newer;
+  return rc;
+}
+
+int kw_committer_defragmented(const kw_committer *c, int *number) {
+  *number = c->copy_number;
+  return c->defragmented;
+}
+
+/* }====== */
+
+/* {====== Checkpoints ====== */
+
+bool kw_committer_is_behind(const kw_committer *c) {
+  return kw_checkpointer_is_behind(c->checkpointer);
+}
+
+bool kw_committer_is_checkpointing(const kw_committer *c) {
+  return !kw_checkpointer_is_idle(c->checkpointer);
+}
+
+bool kw_committer_is_full(const kw_committer *c) {
+  return kw_checkpointer_is_full(c->checkpointer) ||
+         (c->journal != NULL && kw_journal_is_filling(c->journal));
+}
+
+bool kw_committer_has_removals(const kw_committer *c) {
+  return kw_checkpointer_has_removals(c->checkpointer);
+}
+
+size_t kw_committer_lacking_bytes(const kw_committer *c) {
+  return kw_checkpointer_bytes(c->checkpointer);
+}
+
+int kw_committer_repeats(const kw_committer *c) {
+  return kw_checkpointer_repeats(c->checkpointer);
+}
+
+int kw_committer_failure(const kw_committer *c) {
+  return c->failure;
+}
+
+kw_fault kw_committer_fault(const kw_committer *c) {
+  return c->fault;
+}
+
+void kw_committer_checkpoint(kw_committer *c) {
+  if (c->failure != KW_OK || kw_committer_is_checkpointing(c)) return;
+  kw_checkpointer_begin(c->checkpointer, NULL, false,
+                        c->place == IN_JOURNAL ? c->submitted.n_items : 0);
+}
+
+const kw_commit_meta *kw_committer_applied(const kw_committer *c) {
+  return kw_checkpointer_applied(c->checkpointer);
+}
+
+const kw_commit_group *kw_committer_lacking(const kw_committer *c, int which) {
+  return kw_checkpointer_lacking(c->checkpointer, which);
+}
+
+/* }====== */
+
+/* {====== Closing ====== */
+
+/* True if all threads could be started. */
+static bool is_complete(const kw_committer *c) {
+  bool has_all = !c->has_threads || c->segment_bytes == 0 || c->worker.has_thread;
+  return c->checkpointer != NULL && has_all;
+}
+
+/* Ends a hold, which the threads would never leave. */
+static void let_go(kw_committer *c) {
+#ifdef KW_PROBE
+  if (is_complete(c)) kw_committer_hold(c, false);
+#else
+  (void)c;
+#endif
+}
+
+/* Begins another epoch: the next opening need not read the journal, since all its frames are old. */
+static void age(const kw_committer *c) {
+  kw_database_identity identity = kw_database_get_identity(c->database);
+  identity.epoch++;
+  identity.has_journal = false;
+  kw_database_set_identity(c->database, identity);
+}
+
+/* Makes the submitted group durable, and then a checkpoint. What fails here is in the journal. */
+static void settle(kw_committer *c) {
+  kw_commit_meta meta;
+  int rc;
+  kw_checkpointer_set_last(c->checkpointer);
+  kw_committer_take(c, true, &meta, &rc);
+  take_checkpoint(c, true);
+  if (kw_committer_is_behind(c)) kw_committer_checkpoint(c);
+  take_checkpoint(c, true);
+  if (c->has_appended && c->failure == KW_OK && !kw_committer_is_behind(c)) age(c);
+}
+
+/* After a fork the child's copies of mutexes may stay locked for ever. */
+static void end(kw_committer *c) {
+  if (kw_database_is_inherited(c->database)) return;
+  let_go(c);
+  if (is_complete(c)) settle(c);
+  if (c->worker.job != NULL) kw_worker_end(&c->worker);
+}
+
+void kw_committer_close(kw_committer *c) {
+  end(c);
+  if (c->checkpointer != NULL) kw_checkpointer_close(c->checkpointer);
+  if (c->opened != NULL) kw_journal_close(c->opened);
+  kw_commit_group_drop(&c->gathering);
+  kw_commit_group_drop(&c->submitted);
+  kw_free(c);
+}
+
+/* }====== */
+
+#ifdef KW_PROBE
+
+void kw_committer_hold(kw_committer *c, bool hold) {
+  if (c->segment_bytes > 0) kw_worker_hold(&c->worker, hold);
+  kw_committer_hold_checkpoints(c, hold);
+}
+
+void kw_committer_hold_checkpoints(kw_committer *c, bool hold) {
+  kw_checkpointer_hold(c->checkpointer, hold);
+}
+
+void kw_committer_fail_next(kw_committer *c, int rc) {
+  kw_checkpointer_fail_next(c->checkpointer, rc);
+}
+
+const char *kw_committer_check(const kw_committer *c) {
+  bool is_idle = kw_checkpointer_is_idle(c->checkpointer);
+  if (c->place == IN_DATABASE && is_idle)
+    return "a group is in the database, and no thread writes it";
+  if (c->place == WAITING && is_idle) return "a group waits for nothing";
+  if (c->place == IN_JOURNAL && kw_worker_is_idle(&c->worker))
+    return "a group is in the journal, and no thread appends it";
+  return kw_checkpointer_check(c->checkpointer);
+}
+
+#endif

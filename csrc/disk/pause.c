@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#include "disk/pause.h"
+
+#define PART 6          /* of the time of a flush */
+#define MOST_SKIPPED 64 /* groups without a pause */
+
+/* The times are in nanoseconds. */
+#ifdef KW_PROBE
+#define SHORTEST 20000000 /* so that the writers of tests come back in time */
+#define LONGEST 20000000
+#define SEVERAL 2
+#else
+#define SHORTEST 0
+#define LONGEST 1000000
+#define SEVERAL 8 /* writes of a group */
+#endif
+
+static int64_t length_of(int64_t flush_ns) {
+  int64_t ns = flush_ns / PART;
+  if (ns < SHORTEST) ns = SHORTEST;
+  return ns < LONGEST ? ns : LONGEST;
+}
+
+void kw_pause_begin(kw_pause *pause, int64_t now, int64_t flush_ns, int64_t writes,
+                    int64_t newest) {
+  kw_pause_end(pause);
+  if (flush_ns < KW_SLOW_FLUSH_NS || writes < SEVERAL) return;
+  if (pause->left > 0) {
+    pause->left--;
+    return;
+  }
+  pause->until = now + length_of(flush_ns);
+  pause->from = newest;
+  pause->expected = newest + writes;
+  pause->is_holding = false;
+}
+
+/* After each pause that brings little, twice as many groups go without one. */
+static void learn(kw_pause *pause, int64_t newest) {
+  bool is_little = newest - pause->from < (pause->expected - pause->from) / 2;
+  int skipped = pause->skipped == 0 ? 1 : 2 * pause->skipped;
+  pause->skipped = !is_little ? 0 : skipped < MOST_SKIPPED ? skipped : MOST_SKIPPED;
+  pause->left = pause->skipped;
+}
+
+bool kw_pause_lasts(kw_pause *pause, int64_t now, int64_t newest) {
+  if (pause->until == 0) return false;
+  if (newest < pause->expected && now < pause->until) return true;
+  learn(pause, newest);
+  kw_pause_end(pause);
+  return false;
+}

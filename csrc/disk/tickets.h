@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tickets: numbers for commit groups, and what has become of each group.
+ *
+ * Every commit group has a ticket; tickets rise from 1. A ticket is settled when its group is durable or has failed.
+ * 0 is the ticket of nothing: it is always settled, and its outcome is KW_OK.
+ *
+ * A failure takes all groups with it that are not durable. Only the last failures are remembered.
+ */
+#ifndef KW_DISK_TICKETS_H
+#define KW_DISK_TICKETS_H
+
+#include "base/common.h"
+#include "model/error.h"
+
+#define KW_UNSETTLED 1            /* above 0, where no error is */
+#define KW_REMEMBERED_FAILURES 16 /* waiting callers ask long before there are more */
+
+typedef struct kw_ticket_failure {
+  uint64_t from; /* first ticket that failed */
+  uint64_t to;   /* last ticket that failed */
+  int rc;
+} kw_ticket_failure;
+
+typedef struct kw_tickets {
+  uint64_t gathering;                                 /* ticket of the gathering group */
+  uint64_t settled;                                   /* newest settled ticket */
+  kw_ticket_failure failures[KW_REMEMBERED_FAILURES]; /* ring buffer */
+  size_t n_failures;                                  /* all failures so far, also forgotten ones */
+  uint64_t forgotten; /* newest ticket of a failure that is not remembered; 0: none */
+} kw_tickets;
+
+/* Begins with the first gathering group, whose ticket is 1. */
+static inline void kw_tickets_init(kw_tickets *tickets) {
+  *tickets = (kw_tickets){.gathering = 1};
+}
+
+/* Called when the gathering group is submitted. The next group, which gathers now, gets the next ticket. */
+static inline void kw_tickets_submit(kw_tickets *tickets) {
+  tickets->gathering++;
+}
+
+/* Called when the submitted group has become durable. Settles its ticket. */
+static inline void kw_tickets_succeed(kw_tickets *tickets) {
+  tickets->settled++;
+}
+
+/* Called when the submitted group has failed, and the gathering one with it. Settles both tickets with `rc`; and the
+ * ticket after them with KW_OK, which no group gets: it is for callers who have nothing to wait for. */
+void kw_tickets_fail(kw_tickets *tickets, int rc);
+
+/* True once the group of a ticket is durable or has failed. */
+static inline bool kw_tickets_is_settled(const kw_tickets *tickets, uint64_t ticket) {
+  return ticket <= tickets->settled;
+}
+
+/* Returns KW_OK if the group of a ticket is durable, KW_UNSETTLED if the ticket is not settled, else why the group
+ * has failed. For a ticket that is not newer than a forgotten failure the outcome is unknown: KW_ERR_STORAGE. */
+int kw_tickets_outcome(const kw_tickets *tickets, uint64_t ticket);
+
+#endif
