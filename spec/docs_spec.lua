@@ -13,7 +13,7 @@ local session = require "spec.support.session"
 local shell = require "spec.support.shell"
 local snippet = require "spec.support.snippet"
 
-local MOST_LINES = 300 -- of the README: what is longer belongs in docs/
+local MOST_LINES, MOST_LINKS = 300, 5 -- of the README: details belong in docs/, and the index of pages in docs/README.md
 
 local one_blank = document.one_blank
 
@@ -263,19 +263,26 @@ describe("the pages #once", function()
     end
   end)
 
-  it("are all in both lists of pages", function()
+  it("are listed once, in docs/README.md, as are the examples", function()
+    local index, examples = pages["docs/README.md"]:prose(), shell.must("ls examples")
+    local function expect_row(target)
+      local from, to = index:find("](" .. target .. ") |", 1, true)
+      assert(from and not index:find("](" .. target .. ") |", to, true), target .. " is not listed once")
+    end
     for _, path in ipairs(paths) do
       local name = path:match("^docs/(.*)$")
-      if name and name ~= "README.md" then
-        for _, row in ipairs { { "README.md", path }, { "docs/README.md", name } } do
-          assert(pages[row[1]]:prose():find("](" .. row[2] .. ") |", 1, true), path .. " is not in " .. row[1])
-        end
-      end
+      if name and name ~= "README.md" then expect_row(name) end
     end
+    for name in examples:gmatch("%S+") do expect_row("../examples/" .. name) end
   end)
 
-  it("are short in the README", function()
-    assert(#pages["README.md"].lines <= MOST_LINES, ("it has %d lines"):format(#pages["README.md"].lines))
+  it("are short in the README, which links to at most five of them", function()
+    local readme, linked, n = pages["README.md"], {}, 0
+    assert(#readme.lines <= MOST_LINES, ("it has %d lines"):format(#readme.lines))
+    for target in readme:prose():gmatch("%]%(([^)#:]+%.md)") do
+      if not linked[target] then linked[target], n = true, n + 1 end
+    end
+    assert(n >= 1 and n <= MOST_LINKS, ("it links to %d pages"):format(n))
   end)
 
   for name, kind in pairs { list_watch = { folder = "cache", least = 90 },
