@@ -13,7 +13,7 @@ local session = require "spec.support.session"
 local shell = require "spec.support.shell"
 local snippet = require "spec.support.snippet"
 
-local MOST_LINES, MOST_LINKS = 300, 5 -- of the README: details belong in docs/, and the index of pages in docs/README.md
+local MOST_LINES, MOST_LINKS = 300, 5 -- of the README: details belong in docs/, the index in docs/README.md
 
 local one_blank = document.one_blank
 

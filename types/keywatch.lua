@@ -802,11 +802,12 @@ function keywatch.selector(given, opts) end
 ---| keywatch.Bookmark
 ---| keywatch.ObjectError
 
--- The store ---------------------------------------------------------------------------------------------------------
+-- What stores, clients, namespaces and fences share ------------------------------------------------------------------
 
----Methods return `nil, err` if the outside world fails, and raise an error if they are used wrongly.
----@class keywatch.Store
-local Store = {}
+---The methods of stores, clients, namespaces and fences. They return `nil, err` if the outside world fails, and raise an
+---error if they are used wrongly.
+---@class keywatch.Keys
+local Keys = {}
 
 ---Returns the kv of a key, or nil if the key does not exist.
 ---@param key string
@@ -814,7 +815,7 @@ local Store = {}
 ---@return keywatch.KV? kv
 ---@return keywatch.Error? err
 ---@nodiscard
-function Store:get(key, opts) end
+function Keys:get(key, opts) end
 
 ---Returns whether a key exists. Does not read the value.
 ---@param key string
@@ -822,7 +823,7 @@ function Store:get(key, opts) end
 ---@return boolean? exists
 ---@return keywatch.Error? err
 ---@nodiscard
-function Store:exists(key, opts) end
+function Keys:exists(key, opts) end
 
 ---Returns the kvs of a range.
 ---@param key string
@@ -830,7 +831,7 @@ function Store:exists(key, opts) end
 ---@return keywatch.RangeResult? result
 ---@return keywatch.Error? err
 ---@nodiscard
-function Store:range(key, opts) end
+function Keys:range(key, opts) end
 
 ---Returns an iterator over the kvs of a range, sorted by key. Reads page by page, all pages at one revision. The iterator
 ---raises the error of a page that cannot be read.
@@ -838,7 +839,7 @@ function Store:range(key, opts) end
 ---@param opts? keywatch.EachOptions
 ---@return fun(): keywatch.KV?
 ---@nodiscard
-function Store:each(key, opts) end
+function Keys:each(key, opts) end
 
 ---Puts a value, in a new revision.
 ---@param key string
@@ -846,21 +847,21 @@ function Store:each(key, opts) end
 ---@param opts? keywatch.PutOptions
 ---@return keywatch.PutResult? result
 ---@return keywatch.Error? err
-function Store:put(key, value, opts) end
+function Keys:put(key, value, opts) end
 
 ---Deletes a key, or the keys of a range.
 ---@param key string
 ---@param opts? keywatch.DeleteOptions
 ---@return keywatch.DeleteResult? result
 ---@return keywatch.Error? err
-function Store:delete(key, opts) end
+function Keys:delete(key, opts) end
 
 ---Executes a transaction: compares, then one of two lists of operations, in one revision.
 ---@param txn keywatch.Txn
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.TxnResult? result
 ---@return keywatch.Error? err
-function Store:txn(txn, opts) end
+function Keys:txn(txn, opts) end
 
 ---Watches a key or a range: every change, in order, without a gap. Fails only for an empty range or if memory is short.
 ---If the history was compacted, the first read of the watch fails.
@@ -869,7 +870,7 @@ function Store:txn(txn, opts) end
 ---@return keywatch.Watch? watch
 ---@return keywatch.Error? err
 ---@nodiscard
-function Store:watch(key, opts) end
+function Keys:watch(key, opts) end
 
 ---Watches objects: the values of keys, as a codec decodes them. See docs/object_watch.md.
 ---@param key string
@@ -877,7 +878,7 @@ function Store:watch(key, opts) end
 ---@return keywatch.ObjectWatch? watch
 ---@return keywatch.Error? err
 ---@nodiscard
-function Store:object_watch(key, opts) end
+function Keys:object_watch(key, opts) end
 
 ---Keeps the objects below a prefix, and calls handlers when they change. See docs/informer.md.
 ---@param prefix string
@@ -885,7 +886,97 @@ function Store:object_watch(key, opts) end
 ---@return keywatch.Informer? informer
 ---@return keywatch.Error? err
 ---@nodiscard
-function Store:informer(prefix, opts) end
+function Keys:informer(prefix, opts) end
+
+---Grants a lease of at least `ttl` seconds.
+---@param ttl integer in seconds
+---@param opts? keywatch.LeaseOptions
+---@return keywatch.Lease? lease
+---@return keywatch.Error? err
+function Keys:lease(ttl, opts) end
+
+---Returns an object for the lease with this id. Does not check that the lease exists.
+---@param id keywatch.Id
+---@return keywatch.Lease lease
+---@nodiscard
+function Keys:lease_by_id(id) end
+
+---Grants a lease and renews it in the background. Locks and leaderships of the session end with it.
+---@param opts? keywatch.SessionOptions
+---@return keywatch.Session? session
+---@return keywatch.Error? err
+---@nodiscard
+function Keys:session(opts) end
+
+---Waits until the lock of a name is held. Compatible with etcd's clients and its Lock service.
+---@param name string
+---@param opts? keywatch.LockOptions
+---@return keywatch.Lock? lock
+---@return keywatch.Error? err "timeout"; "lost" if the session is lost meanwhile
+function Keys:lock(name, opts) end
+
+---Takes the lock of a name if it is free.
+---@param name string
+---@param opts? keywatch.LockOptions
+---@return keywatch.Lock? lock
+---@return keywatch.Error? err "locked" if it is not free
+function Keys:try_lock(name, opts) end
+
+---Returns the election of a name. Compatible with etcd's clients and its Election service. Does not wait.
+---@param name string
+---@param opts? keywatch.ElectionOptions
+---@return keywatch.Election election
+---@nodiscard
+function Keys:election(name, opts) end
+
+---Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
+---and an error. Raises what fn raises, and writes nothing then.
+---@param fn fun(tx: keywatch.Tx): ...
+---@param opts? keywatch.StmOptions
+---@return any ...
+function Keys:stm(fn, opts) end
+
+---Returns the keys that begin with a prefix, under names without it: an object with the same methods.
+---@param prefix string
+---@return keywatch.Namespace namespace
+---@nodiscard
+function Keys:namespace(prefix) end
+
+---Opens a cache of the keys that begin with a prefix. Does not wait.
+---@param prefix string
+---@param opts? keywatch.CacheOptions
+---@return keywatch.Cache? cache
+---@return keywatch.Error? err
+---@nodiscard
+function Keys:cache(prefix, opts) end
+
+---Returns the ids of all leases. The lease that expires first comes first.
+---@param opts? keywatch.CallOptions
+---@return keywatch.Id[]? ids
+---@return keywatch.Error? err
+---@nodiscard
+function Keys:leases(opts) end
+
+---Returns the size and the revision of the store, or the status of the connected server.
+---@param opts? keywatch.CallOptions
+---@return keywatch.Status|keywatch.ServerStatus|nil status
+---@return keywatch.Error? err
+---@nodiscard
+function Keys:status(opts) end
+
+---Returns etcd's HashKV: equal histories have equal hashes.
+---@param revision? integer the last revision that is part of the hash; the newest unless given
+---@param opts? keywatch.CallOptions
+---@return keywatch.Hash? hash
+---@return keywatch.Error? err
+---@nodiscard
+function Keys:hash_kv(revision, opts) end
+
+-- The store ---------------------------------------------------------------------------------------------------------
+
+---A store in this process.
+---@class keywatch.Store: keywatch.Keys
+local Store = {}
 
 ---Removes the history before `revision`. Readers see that at once. Memory, or disk space, becomes free in steps; with
 ---`physical`, before the call returns.
@@ -894,19 +985,6 @@ function Store:informer(prefix, opts) end
 ---@return keywatch.RevisionResult? result
 ---@return keywatch.Error? err
 function Store:compact(revision, opts) end
-
----Grants a lease of at least `ttl` seconds.
----@param ttl integer
----@param opts? keywatch.LeaseOptions
----@return keywatch.Lease? lease
----@return keywatch.Error? err
-function Store:lease(ttl, opts) end
-
----Returns an object for the lease with this id. Does not check that the lease exists.
----@param id keywatch.Id
----@return keywatch.Lease lease
----@nodiscard
-function Store:lease_by_id(id) end
 
 ---Returns the ids of all leases. The lease that expires first comes first.
 ---@return keywatch.Id[]? ids
@@ -925,55 +1003,6 @@ function Store:status() end
 ---@return keywatch.Error? err
 ---@nodiscard
 function Store:hash_kv(revision) end
-
----Grants a lease and renews it in the background. Locks and leaderships of the session end with it.
----@param opts? keywatch.SessionOptions
----@return keywatch.Session? session
----@return keywatch.Error? err
----@nodiscard
-function Store:session(opts) end
-
----Waits until the lock of a name is held. Compatible with etcd's clients and its Lock service.
----@param name string
----@param opts? keywatch.LockOptions
----@return keywatch.Lock? lock
----@return keywatch.Error? err "timeout"; "lost" if the session is lost meanwhile
-function Store:lock(name, opts) end
-
----Takes the lock of a name if it is free.
----@param name string
----@param opts? keywatch.LockOptions
----@return keywatch.Lock? lock
----@return keywatch.Error? err "locked" if it is not free
-function Store:try_lock(name, opts) end
-
----Returns the election of a name. Compatible with etcd's clients and its Election service. Does not wait.
----@param name string
----@param opts? keywatch.ElectionOptions
----@return keywatch.Election election
----@nodiscard
-function Store:election(name, opts) end
-
----Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
----and an error. Raises what fn raises, and writes nothing then.
----@param fn fun(tx: keywatch.Tx): ...
----@param opts? keywatch.StmOptions
----@return any ...
-function Store:stm(fn, opts) end
-
----Returns the keys that begin with a prefix, under names without it: an object with the same methods.
----@param prefix string
----@return keywatch.Namespace namespace
----@nodiscard
-function Store:namespace(prefix) end
-
----Opens a cache of the keys that begin with a prefix. Does not wait.
----@param prefix string
----@param opts? keywatch.CacheOptions
----@return keywatch.Cache? cache
----@return keywatch.Error? err
----@nodiscard
-function Store:cache(prefix, opts) end
 
 ---Returns unused disk space of a durable store to the file system. Writes wait meanwhile. Does nothing for a store in
 ---memory.
@@ -1495,59 +1524,8 @@ function Server:close() end
 -- Clients -----------------------------------------------------------------------------------------------------------
 
 ---A client of etcd's API with the methods of a store.
----@class keywatch.Client
+---@class keywatch.Client: keywatch.Keys
 local Client = {}
-
----Returns the kv of a key, or nil if the key does not exist.
----@param key string
----@param opts? keywatch.GetOptions
----@return keywatch.KV? kv
----@return keywatch.Error? err
----@nodiscard
-function Client:get(key, opts) end
-
----Returns whether a key exists. Does not read the value.
----@param key string
----@param opts? keywatch.ExistsOptions
----@return boolean? exists
----@return keywatch.Error? err
----@nodiscard
-function Client:exists(key, opts) end
-
----Returns the kvs of a range.
----@param key string
----@param opts? keywatch.RangeOptions
----@return keywatch.RangeResult? result
----@return keywatch.Error? err
----@nodiscard
-function Client:range(key, opts) end
-
----Returns an iterator over the kvs of a range, sorted by key. Reads page by page, all pages at one revision. The iterator
----raises the error of a page that cannot be read.
----@param key string
----@param opts? keywatch.EachOptions
----@return fun(): keywatch.KV?
----@nodiscard
-function Client:each(key, opts) end
-
----@param key string
----@param value? string nil only with ignore_value
----@param opts? keywatch.PutOptions
----@return keywatch.PutResult? result
----@return keywatch.Error? err
-function Client:put(key, value, opts) end
-
----@param key string
----@param opts? keywatch.DeleteOptions
----@return keywatch.DeleteResult? result
----@return keywatch.Error? err
-function Client:delete(key, opts) end
-
----@param txn keywatch.Txn
----@param opts? keywatch.CallOptions
----@return keywatch.TxnResult? result
----@return keywatch.Error? err
-function Client:txn(txn, opts) end
 
 ---Watches a key or a range, through lost connections and restarts. Waits until a server has confirmed the watch: without
 ---`timeout` and `deadline`, as long as it takes.
@@ -1558,44 +1536,11 @@ function Client:txn(txn, opts) end
 ---@nodiscard
 function Client:watch(key, opts) end
 
----Watches objects: the values of keys, as a codec decodes them. See docs/object_watch.md.
----@param key string
----@param opts? keywatch.ObjectWatchOptions
----@return keywatch.ObjectWatch? watch
----@return keywatch.Error? err
----@nodiscard
-function Client:object_watch(key, opts) end
-
----Keeps the objects below a prefix, and calls handlers when they change. See docs/informer.md.
----@param prefix string
----@param opts? keywatch.InformerOptions
----@return keywatch.Informer? informer
----@return keywatch.Error? err
----@nodiscard
-function Client:informer(prefix, opts) end
-
 ---@param revision integer
 ---@param opts? keywatch.CompactOptions
 ---@return keywatch.RevisionResult? result
 ---@return keywatch.Error? err
 function Client:compact(revision, opts) end
-
----@param ttl integer in seconds
----@param opts? keywatch.LeaseOptions
----@return keywatch.Lease? lease
----@return keywatch.Error? err
-function Client:lease(ttl, opts) end
-
----@param id keywatch.Id
----@return keywatch.Lease lease
----@nodiscard
-function Client:lease_by_id(id) end
-
----@param opts? keywatch.CallOptions
----@return keywatch.Id[]? ids
----@return keywatch.Error? err
----@nodiscard
-function Client:leases(opts) end
 
 ---Returns how the client stands. Asks nobody, does not wait, and never fails.
 ---@return keywatch.ClientState state
@@ -1608,62 +1553,6 @@ function Client:state() end
 ---@return keywatch.Error? err
 ---@nodiscard
 function Client:status(opts) end
-
----@param revision? integer the last revision that is part of the hash; the newest unless given
----@param opts? keywatch.CallOptions
----@return keywatch.Hash? hash
----@return keywatch.Error? err
----@nodiscard
-function Client:hash_kv(revision, opts) end
-
----Grants a lease and renews it in the background. Locks and leaderships of the session end with it.
----@param opts? keywatch.SessionOptions
----@return keywatch.Session? session
----@return keywatch.Error? err
----@nodiscard
-function Client:session(opts) end
-
----Waits until the lock of a name is held. Compatible with etcd's clients and its Lock service.
----@param name string
----@param opts? keywatch.LockOptions
----@return keywatch.Lock? lock
----@return keywatch.Error? err "timeout"; "lost" if the session is lost meanwhile
-function Client:lock(name, opts) end
-
----Takes the lock of a name if it is free.
----@param name string
----@param opts? keywatch.LockOptions
----@return keywatch.Lock? lock
----@return keywatch.Error? err "locked" if it is not free
-function Client:try_lock(name, opts) end
-
----Returns the election of a name. Compatible with etcd's clients and its Election service. Does not wait.
----@param name string
----@param opts? keywatch.ElectionOptions
----@return keywatch.Election election
----@nodiscard
-function Client:election(name, opts) end
-
----Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
----and an error. Raises what fn raises, and writes nothing then.
----@param fn fun(tx: keywatch.Tx): ...
----@param opts? keywatch.StmOptions
----@return any ...
-function Client:stm(fn, opts) end
-
----Returns the keys that begin with a prefix, under names without it: an object with the same methods.
----@param prefix string
----@return keywatch.Namespace namespace
----@nodiscard
-function Client:namespace(prefix) end
-
----Opens a cache of the keys that begin with a prefix. Does not wait.
----@param prefix string
----@param opts? keywatch.CacheOptions
----@return keywatch.Cache? cache
----@return keywatch.Error? err
----@nodiscard
-function Client:cache(prefix, opts) end
 
 ---Returns the members of the cluster.
 ---@param opts? keywatch.MembersOptions
@@ -1874,330 +1763,24 @@ function Observer:close() end
 
 ---An object with the methods of a store, whose `put`, `delete` and `txn` are done only while a lock or a leadership is
 ---held. Otherwise they return the error "lost", and nothing is written.
----@class keywatch.Fence
+---@class keywatch.Fence: keywatch.Keys
 ---@field owner any the store, client or namespace that the keys are of
 local Fence = {}
-
----Returns the kv of a key, or nil if the key does not exist.
----@param key string
----@param opts? keywatch.GetOptions
----@return keywatch.KV? kv
----@return keywatch.Error? err
----@nodiscard
-function Fence:get(key, opts) end
-
----Returns whether a key exists. Does not read the value.
----@param key string
----@param opts? keywatch.ExistsOptions
----@return boolean? exists
----@return keywatch.Error? err
----@nodiscard
-function Fence:exists(key, opts) end
-
----Returns the kvs of a range.
----@param key string
----@param opts? keywatch.RangeOptions
----@return keywatch.RangeResult? result
----@return keywatch.Error? err
----@nodiscard
-function Fence:range(key, opts) end
-
----Returns an iterator over the kvs of a range, sorted by key. Reads page by page, all pages at one revision. The iterator
----raises the error of a page that cannot be read.
----@param key string
----@param opts? keywatch.EachOptions
----@return fun(): keywatch.KV?
----@nodiscard
-function Fence:each(key, opts) end
-
----@param key string
----@param value? string nil only with ignore_value
----@param opts? keywatch.PutOptions
----@return keywatch.PutResult? result
----@return keywatch.Error? err
-function Fence:put(key, value, opts) end
-
----@param key string
----@param opts? keywatch.DeleteOptions
----@return keywatch.DeleteResult? result
----@return keywatch.Error? err
-function Fence:delete(key, opts) end
-
----@param txn keywatch.Txn
----@param opts? keywatch.CallOptions
----@return keywatch.TxnResult? result
----@return keywatch.Error? err
-function Fence:txn(txn, opts) end
-
----@param key string
----@param opts? keywatch.WatchOptions
----@return keywatch.Watch? watch
----@return keywatch.Error? err
----@nodiscard
-function Fence:watch(key, opts) end
-
----Watches objects: the values of keys, as a codec decodes them. See docs/object_watch.md.
----@param key string
----@param opts? keywatch.ObjectWatchOptions
----@return keywatch.ObjectWatch? watch
----@return keywatch.Error? err
----@nodiscard
-function Fence:object_watch(key, opts) end
-
----Keeps the objects below a prefix, and calls handlers when they change. See docs/informer.md.
----@param prefix string
----@param opts? keywatch.InformerOptions
----@return keywatch.Informer? informer
----@return keywatch.Error? err
----@nodiscard
-function Fence:informer(prefix, opts) end
-
----@param ttl integer in seconds
----@param opts? keywatch.LeaseOptions
----@return keywatch.Lease? lease
----@return keywatch.Error? err
-function Fence:lease(ttl, opts) end
-
----@param id keywatch.Id
----@return keywatch.Lease lease
----@nodiscard
-function Fence:lease_by_id(id) end
-
----@param opts? keywatch.CallOptions
----@return keywatch.Id[]? ids
----@return keywatch.Error? err
----@nodiscard
-function Fence:leases(opts) end
-
----@param opts? keywatch.CallOptions
----@return keywatch.Status|keywatch.ServerStatus|nil status
----@return keywatch.Error? err
----@nodiscard
-function Fence:status(opts) end
-
----@param revision? integer
----@param opts? keywatch.CallOptions
----@return keywatch.Hash? hash
----@return keywatch.Error? err
----@nodiscard
-function Fence:hash_kv(revision, opts) end
-
----Grants a lease and renews it in the background. Locks and leaderships of the session end with it.
----@param opts? keywatch.SessionOptions
----@return keywatch.Session? session
----@return keywatch.Error? err
----@nodiscard
-function Fence:session(opts) end
-
----Waits until the lock of a name is held. Compatible with etcd's clients and its Lock service.
----@param name string
----@param opts? keywatch.LockOptions
----@return keywatch.Lock? lock
----@return keywatch.Error? err "timeout"; "lost" if the session is lost meanwhile
-function Fence:lock(name, opts) end
-
----Takes the lock of a name if it is free.
----@param name string
----@param opts? keywatch.LockOptions
----@return keywatch.Lock? lock
----@return keywatch.Error? err "locked" if it is not free
-function Fence:try_lock(name, opts) end
-
----Returns the election of a name. Compatible with etcd's clients and its Election service. Does not wait.
----@param name string
----@param opts? keywatch.ElectionOptions
----@return keywatch.Election election
----@nodiscard
-function Fence:election(name, opts) end
-
----Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
----and an error. Raises what fn raises, and writes nothing then.
----@param fn fun(tx: keywatch.Tx): ...
----@param opts? keywatch.StmOptions
----@return any ...
-function Fence:stm(fn, opts) end
-
----Returns the keys that begin with a prefix, under names without it: an object with the same methods.
----@param prefix string
----@return keywatch.Namespace namespace
----@nodiscard
-function Fence:namespace(prefix) end
-
----Opens a cache of the keys that begin with a prefix. Does not wait.
----@param prefix string
----@param opts? keywatch.CacheOptions
----@return keywatch.Cache? cache
----@return keywatch.Error? err
----@nodiscard
-function Fence:cache(prefix, opts) end
 
 -- Namespaces --------------------------------------------------------------------------------------------------------
 
 ---The keys of a store or client that begin with a prefix, under names without it. `leases`, `status`, `hash_kv` and
 ---`compact` are about the whole store.
----@class keywatch.Namespace
+---@class keywatch.Namespace: keywatch.Keys
 ---@field owner any the store, client or fence that the keys are of
 ---@field prefix string
 local Namespace = {}
-
----Returns the kv of a key, or nil if the key does not exist.
----@param key string
----@param opts? keywatch.GetOptions
----@return keywatch.KV? kv
----@return keywatch.Error? err
----@nodiscard
-function Namespace:get(key, opts) end
-
----Returns whether a key exists. Does not read the value.
----@param key string
----@param opts? keywatch.ExistsOptions
----@return boolean? exists
----@return keywatch.Error? err
----@nodiscard
-function Namespace:exists(key, opts) end
-
----Returns the kvs of a range.
----@param key string
----@param opts? keywatch.RangeOptions
----@return keywatch.RangeResult? result
----@return keywatch.Error? err
----@nodiscard
-function Namespace:range(key, opts) end
-
----Returns an iterator over the kvs of a range, sorted by key. Reads page by page, all pages at one revision. The iterator
----raises the error of a page that cannot be read.
----@param key string
----@param opts? keywatch.EachOptions
----@return fun(): keywatch.KV?
----@nodiscard
-function Namespace:each(key, opts) end
-
----@param key string
----@param value? string nil only with ignore_value
----@param opts? keywatch.PutOptions
----@return keywatch.PutResult? result
----@return keywatch.Error? err
-function Namespace:put(key, value, opts) end
-
----@param key string
----@param opts? keywatch.DeleteOptions
----@return keywatch.DeleteResult? result
----@return keywatch.Error? err
-function Namespace:delete(key, opts) end
-
----@param txn keywatch.Txn
----@param opts? keywatch.CallOptions
----@return keywatch.TxnResult? result
----@return keywatch.Error? err
-function Namespace:txn(txn, opts) end
-
----@param key string
----@param opts? keywatch.WatchOptions
----@return keywatch.Watch? watch
----@return keywatch.Error? err
----@nodiscard
-function Namespace:watch(key, opts) end
-
----Watches objects: the values of keys, as a codec decodes them. See docs/object_watch.md.
----@param key string
----@param opts? keywatch.ObjectWatchOptions
----@return keywatch.ObjectWatch? watch
----@return keywatch.Error? err
----@nodiscard
-function Namespace:object_watch(key, opts) end
-
----Keeps the objects below a prefix, and calls handlers when they change. See docs/informer.md.
----@param prefix string
----@param opts? keywatch.InformerOptions
----@return keywatch.Informer? informer
----@return keywatch.Error? err
----@nodiscard
-function Namespace:informer(prefix, opts) end
 
 ---@param revision integer
 ---@param opts? keywatch.CompactOptions
 ---@return keywatch.RevisionResult? result
 ---@return keywatch.Error? err
 function Namespace:compact(revision, opts) end
-
----@param ttl integer in seconds
----@param opts? keywatch.LeaseOptions
----@return keywatch.Lease? lease
----@return keywatch.Error? err
-function Namespace:lease(ttl, opts) end
-
----@param id keywatch.Id
----@return keywatch.Lease lease
----@nodiscard
-function Namespace:lease_by_id(id) end
-
----@param opts? keywatch.CallOptions
----@return keywatch.Id[]? ids
----@return keywatch.Error? err
----@nodiscard
-function Namespace:leases(opts) end
-
----@param opts? keywatch.CallOptions
----@return keywatch.Status|keywatch.ServerStatus|nil status
----@return keywatch.Error? err
----@nodiscard
-function Namespace:status(opts) end
-
----@param revision? integer
----@param opts? keywatch.CallOptions
----@return keywatch.Hash? hash
----@return keywatch.Error? err
----@nodiscard
-function Namespace:hash_kv(revision, opts) end
-
----Grants a lease and renews it in the background. Locks and leaderships of the session end with it.
----@param opts? keywatch.SessionOptions
----@return keywatch.Session? session
----@return keywatch.Error? err
----@nodiscard
-function Namespace:session(opts) end
-
----Waits until the lock of a name is held. Compatible with etcd's clients and its Lock service.
----@param name string
----@param opts? keywatch.LockOptions
----@return keywatch.Lock? lock
----@return keywatch.Error? err "timeout"; "lost" if the session is lost meanwhile
-function Namespace:lock(name, opts) end
-
----Takes the lock of a name if it is free.
----@param name string
----@param opts? keywatch.LockOptions
----@return keywatch.Lock? lock
----@return keywatch.Error? err "locked" if it is not free
-function Namespace:try_lock(name, opts) end
-
----Returns the election of a name. Compatible with etcd's clients and its Election service. Does not wait.
----@param name string
----@param opts? keywatch.ElectionOptions
----@return keywatch.Election election
----@nodiscard
-function Namespace:election(name, opts) end
-
----Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
----and an error. Raises what fn raises, and writes nothing then.
----@param fn fun(tx: keywatch.Tx): ...
----@param opts? keywatch.StmOptions
----@return any ...
-function Namespace:stm(fn, opts) end
-
----Returns the keys that begin with a prefix, under names without it: an object with the same methods.
----@param prefix string
----@return keywatch.Namespace namespace
----@nodiscard
-function Namespace:namespace(prefix) end
-
----Opens a cache of the keys that begin with a prefix. Does not wait.
----@param prefix string
----@param opts? keywatch.CacheOptions
----@return keywatch.Cache? cache
----@return keywatch.Error? err
----@nodiscard
-function Namespace:cache(prefix, opts) end
 
 ---Closes the namespace: its methods fail with "closed". The owner stays open, and so do watches and leases.
 function Namespace:close() end

@@ -14,6 +14,15 @@ local function new_class(parents)
   return class
 end
 
+--- Gives a class the methods of its parents that it does not declare itself.
+local function inherit(self, class)
+  for _, parent in ipairs(class.parents) do
+    local above = self.classes[parent]
+    inherit(self, above)
+    for name, method in pairs(above.methods) do class.methods[name] = class.methods[name] or method end
+  end
+end
+
 --- What a line of annotation or code does: patterns, and what is done with their captures. The first that fits counts.
 local function readers(self)
   local class, alias -- those whose parts follow
@@ -59,6 +68,7 @@ function annotations.read(path)
       end
     end
   end
+  for _, class in pairs(self.classes) do inherit(self, class) end
   return self
 end
 
