@@ -590,7 +590,7 @@ describe("misuse is raised where it was made:", function()
       ["controller.new: option 'sources' must be a table, not 5"] = function()
         controller.new(controlled { sources = 5 })
       end,
-      ["controller.new: option 'timeout' must be a number of seconds, not 'x'"] = function()
+      ["controller.new: option 'timeout' must be more than 0 seconds, not 'x'"] = function()
         controller.new(controlled { timeout = "x" })
       end,
       ["controller.new: option 'store' must be a store, a client, or an object that stands on one, and is 42"] =

@@ -6,6 +6,7 @@ local keywatch = require "keywatch"
 local dose = require "spec.support.dose"
 local occurrences = require "spec.support.occurrences"
 local random = require "spec.support.random"
+local scheduler = require "spec.support.scheduler"
 local testing = require "keywatch.testing"
 
 local SEED = tonumber(os.getenv("KW_SEED")) or os.time()
@@ -103,7 +104,7 @@ local function check(queue)
   must(count(queue.queued) == queue.depth and count(queue.places) == queue.depth, "depth")
   must(count(queue.taken) == queue.active, "active")
   must(count(queue.delayed) == queue.waiting and queue.waiting == #queue.timers.heap, "waiting")
-  must(count(queue.lanes) == #queue.heap + 1, "lanes")
+  must(count(queue.lanes) == #queue.others.heap + 1, "lanes")
   for item, lane in pairs(queue.queued) do
     must(not queue.taken[item], "queued and taken")
     must(not queue.delayed[item], "queued and delayed")
@@ -113,9 +114,10 @@ local function check(queue)
     must(queue.taken[item] and not queue.delayed[item], "again")
   end
   for item in pairs(queue.ranks) do must(queue.taken[item], "ranks") end
-  for i, lane in ipairs(queue.heap) do
-    must(lane.at == i and lane.first <= lane.last, "lanes in the heap")
-    must(i == 1 or queue.heap[math.floor(i / 2)].priority > lane.priority, "order of lanes")
+  must(not scheduler.check_timers(queue.others), "order of lanes")
+  for _, timer in ipairs(queue.others.heap) do
+    local lane = timer.owner
+    must(lane.timer == timer and -timer.deadline == lane.priority and lane.first <= lane.last, "lanes in the heap")
   end
 end
 

@@ -12,6 +12,7 @@ local log = require "keywatch.support.log"
 local testing = require "keywatch.testing"
 
 local haunt = require "spec.support.haunt"
+local schedulers = require "spec.support.scheduler"
 
 local CERT, KEY = require("keywatch.tls").self_sign { hosts = "127.0.0.1" }
 
@@ -165,10 +166,9 @@ flow("tasks use a work queue", function(w)
   for _ in pairs(queue.delayed) do delayed = delayed + 1 end
   assert(depth == queue.depth and active == queue.active and delayed == queue.waiting, "wrong counts")
   assert(delayed == 0 and queue.is_closed, "the queue has left something")
-  for i, lane in ipairs(queue.heap) do
-    local above = queue.heap[(i - i % 2) / 2]
-    assert(lane.at == i and queue.lanes[lane.priority] == lane, "a lane is not in its place")
-    assert(not above or above.priority > lane.priority, "the lanes are not in order")
+  assert(not schedulers.check_timers(queue.others), "the lanes are not in order")
+  for _, timer in ipairs(queue.others.heap) do
+    assert(queue.lanes[timer.owner.priority] == timer.owner, "a lane is not in its place")
   end
 end)
 

@@ -250,17 +250,13 @@ end
 
 -- {====== Reading ======
 
-local READ_OPTIONS = { consistent = "boolean", min_revision = "number", timeout = "seconds", deadline = "seconds" }
+local READ_OPTIONS = { consistent = "boolean", min_revision = "revision", timeout = "seconds", deadline = "seconds" }
 
 --- Raises if an option that the cache adds to those of a read is wrong.
 local function check_read_options(name, opts)
   local own = {}
   for option in pairs(READ_OPTIONS) do own[option] = opts[option] end
   check.known(own, name, READ_OPTIONS)
-  local least = opts.min_revision
-  if least and not (least >= 0 and least % 1 == 0) then
-    check.misuse("%s: option 'min_revision' must be a revision, not %s", name, check.shown(least))
-  end
 end
 
 --- Returns the options of a read for the replica or the client: without those of the cache, and with a deadline.
@@ -448,7 +444,7 @@ end
 -- {====== Opening ======
 
 local OPTIONS = {
-  history_bytes = "number", history_revisions = "number", history_age = "number", slow_after = "number",
+  history_bytes = "amount", history_revisions = "amount", history_age = "seconds", slow_after = "some seconds",
   file = "string", file_delay = "seconds", timeout = "seconds",
 }
 local FILE_DELAY, TIMEOUT = 1, 1 -- seconds
@@ -501,20 +497,10 @@ end
 
 --- Returns the options that bound the history. Raises if an option is wrong.
 local function read_options(opts)
-  check.known(opts, "cache", OPTIONS)
   check_file_options(opts)
-  for _, name in ipairs { "history_bytes", "history_revisions" } do
-    local n = opts[name]
-    if n and not (n >= 0 and n < 2 ^ 53 and n % 1 == 0) then
-      check.misuse("cache: option '%s' must be a whole number of at least 0, not %s", name, check.shown(n))
-    end
-  end
-  local age, after = opts.history_age, opts.slow_after
-  if age and (age < 0 or age ~= age) then
+  local age = opts.history_age
+  if age and age < 0 then
     check.misuse("cache: option 'history_age' must be a number of seconds, not %s", check.shown(age))
-  end
-  if after and (after <= 0 or after ~= after) then
-    check.misuse("cache: option 'slow_after' must be a positive number of seconds, not %s", check.shown(after))
   end
   local is_chosen = opts.history_bytes or opts.history_revisions or age
   return {
@@ -575,7 +561,7 @@ end
 local function open(owner, prefix, opts)
   check.self(owner, "cache")
   check.argument(type(prefix) == "string", 1, "cache", "string", prefix)
-  opts = check.options(opts, "cache")
+  opts = check.options(opts, "cache", OPTIONS)
   local own = {
     history = read_options(opts), slow_after = opts.slow_after,
     file = opts.file, file_delay = opts.file_delay, timeout = opts.timeout,

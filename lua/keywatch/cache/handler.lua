@@ -495,8 +495,8 @@ end
 -- {====== Making one ======
 
 local OPTIONS = {
-  add = "function", update = "function", delete = "function", error = "function", resync = "seconds",
-  max_bytes = "number", at_bound = "string", name = "string",
+  add = "function", update = "function", delete = "function", error = "function", resync = "some seconds",
+  max_bytes = "number", at_bound = check.one_of("wait", "coalesce"), name = "string",
 }
 
 --- Raises if an option is wrong.
@@ -506,15 +506,9 @@ local function check_options(opts)
   if not (opts.add or opts.update or opts.delete or opts.error) then
     check.misuse("%s: there is none of the functions 'add', 'update', 'delete' and 'error'", NAME)
   end
-  if opts.resync and opts.resync <= 0 then
-    check.misuse("%s: option 'resync' must be more than 0 seconds, not %s", NAME, check.shown(opts.resync))
-  end
-  local bytes, policy = opts.max_bytes, opts.at_bound
+  local bytes = opts.max_bytes
   if bytes and (bytes < 1 or bytes ~= bytes) then
     check.misuse("%s: option 'max_bytes' must be at least 1, not %s", NAME, check.shown(bytes))
-  end
-  if policy and policy ~= "wait" and policy ~= "coalesce" then
-    check.misuse("%s: option 'at_bound' must be 'wait' or 'coalesce', not %s", NAME, check.shown(policy))
   end
 end
 

@@ -247,22 +247,11 @@ end
 
 local OPTIONS = {
   include = "function", where = "function", transform = "function", labels_at = "string", indexes = "table",
-  shared = "boolean", require_leader = "boolean",
+  shared = "boolean", require_leader = "boolean", codec = "any", labels = "any", fields = "any",
 }
-local SPECIAL = { codec = true, labels = true, fields = true }
 local IDENTITY = {
   "codec", "include", "where", "transform", "labels", "labels_at", "fields", "require_leader",
 }
-
---- Raises if an option is not known, or not of its kind.
-local function check_options(opts)
-  local plain = {}
-  for name, value in pairs(opts) do
-    if not SPECIAL[name] then plain[name] = value end
-  end
-  check.known(plain, NAME, OPTIONS)
-  for name, fn in pairs(opts.indexes or {}) do check_index(name, fn, NAME) end
-end
 
 --- Returns what informers that share must have in common, beside the prefix. Selectors are compared by their text.
 local function identity_of(opts, wish)
@@ -302,8 +291,8 @@ end
 
 --- Opens an informer of all keys of x that begin with a prefix. Returns it. x is known to be open.
 local function open(x, prefix, opts)
-  opts = check.options(opts, NAME)
-  check_options(opts)
+  opts = check.options(opts, NAME, OPTIONS)
+  for name, fn in pairs(opts.indexes or {}) do check_index(name, fn, NAME) end
   local list = compat.companion(x, NAME)
   local shared = find_or_begin(x, prefix, opts, list)
   shared:join()

@@ -640,47 +640,12 @@ end
 -- {====== Opening ======
 
 local KINDS = {
-  prefix = "boolean", range_end = "string", from_key = "boolean", start_revision = "number", initial = "boolean",
-  require_leader = "boolean", max_bytes = "number", timeout = "seconds", deadline = "seconds",
-  include = "function", where = "function", transform = "function", on_error = "function", old = "boolean",
-  on_bad_value = "string", labels_at = "string", lifetime = "seconds",
+  prefix = "boolean", range_end = "string", from_key = "boolean", start_revision = "revision", initial = "boolean",
+  require_leader = "boolean", max_bytes = "number", timeout = "seconds", deadline = "seconds", codec = "any",
+  labels = "any", labels_at = "string", fields = "any", include = "function", where = "function",
+  transform = "function", old = "boolean", on_bad_value = check.one_of("fail", "skip"), on_error = "function",
+  lifetime = "some seconds", bookmarks = "boolean or seconds",
 }
-local SPECIAL = { codec = true, labels = true, fields = true, bookmarks = true }
-
---- Raises unless an option is a positive number of seconds.
-local function check_positive(opts, name)
-  local seconds = opts[name]
-  if type(seconds) == "number" and (seconds <= 0 or seconds ~= seconds) then
-    check.misuse("%s: option '%s' must be more than 0 seconds, not %s", NAME, name, check.shown(seconds))
-  end
-end
-
---- Raises if an option is not known, or not of its kind.
-local function check_options(opts)
-  local plain = {}
-  for name, value in pairs(opts) do
-    if not SPECIAL[name] then plain[name] = value end
-  end
-  check.known(plain, NAME, KINDS)
-  local bookmarks = opts.bookmarks
-  if bookmarks ~= nil and type(bookmarks) ~= "boolean" and type(bookmarks) ~= "number" then
-    check.misuse("%s: option 'bookmarks' must be a boolean or a number of seconds, not %s", NAME,
-      check.shown(bookmarks))
-  end
-  local start = opts.start_revision
-  if start and not (start >= 0 and start % 1 == 0 and start < 2 ^ 63) then
-    check.misuse("%s: option 'start_revision' must be a revision, not %s", NAME, check.shown(start))
-  end
-  check_positive(opts, "bookmarks")
-  check_positive(opts, "lifetime")
-  local policy = opts.on_bad_value
-  if policy and policy ~= "fail" and policy ~= "skip" then
-    check.misuse("%s: option 'on_bad_value' must be 'fail' or 'skip', not %s", NAME, check.shown(policy))
-  end
-  if opts.on_error and policy ~= "skip" then
-    check.misuse("%s: option 'on_error' needs on_bad_value = 'skip': an error that ends the watch is an event", NAME)
-  end
-end
 
 --- Returns the requirement by which a dispatcher finds the object watch, or nil. A range that is given in two ways is
 -- refused by the watch.
@@ -808,8 +773,10 @@ local function opener(check_self)
   return function(x, key, opts)
     check_self(x, NAME)
     check.argument(type(key) == "string", 1, NAME, "string", key)
-    opts = copy(check.options(opts, NAME))
-    check_options(opts)
+    opts = copy(check.options(opts, NAME, KINDS))
+    if opts.on_error and opts.on_bad_value ~= "skip" then
+      check.misuse("%s: option 'on_error' needs on_bad_value = 'skip': an error that ends the watch is an event", NAME)
+    end
     return check.results(new(x, key, opts))
   end
 end

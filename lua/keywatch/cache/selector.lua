@@ -295,8 +295,7 @@ local OPTIONS = { kind = "string", labels_at = "string" }
 
 --- Returns a selector of a text or a table. Raises if it has no meaning.
 local function new(given, opts)
-  opts = check.options(opts, "selector")
-  check.known(opts, "selector", OPTIONS)
+  opts = check.options(opts, "selector", OPTIONS)
   local kind = opts.kind or "labels"
   if kind ~= "labels" and kind ~= "fields" then
     check.misuse("selector: option 'kind' must be 'labels' or 'fields', not '%s'", kind)

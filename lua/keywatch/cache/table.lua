@@ -238,8 +238,7 @@ local guard = compat.guard(function(reader) driver.forget(reader) end)
 
 --- Returns a new table, and its follower. on_news(cache) has the tables of a cache follow.
 local function new(cache, opts, on_news)
-  opts = check.options(opts, "table")
-  check.known(opts, "table", OPTIONS)
+  opts = check.options(opts, "table", OPTIONS)
   local target = {}
   local follower = setmetatable({
     target = setmetatable({ target }, { __mode = "v" }),

@@ -347,8 +347,7 @@ local MEMBERS_OPTIONS = { timeout = "seconds", deadline = "seconds", serializabl
 --- Returns the members of the cluster, or nil and an error.
 function client_methods:members(opts)
   check.self(self, "members", client_mt)
-  opts = check.options(opts, "members")
-  check.known(opts, "members", MEMBERS_OPTIONS)
+  opts = check.options(opts, "members", MEMBERS_OPTIONS)
   local transport = self.transport
   local deadline = transport:deadline_of(opts.timeout, opts.deadline)
   return check.results(transport.cluster:members(deadline, opts.serializable))
@@ -402,19 +401,13 @@ local function check_metadata(name, metadata)
   end
 end
 
---- Raises if options of `call` or `stream` are not known or of the wrong type.
-local function check_call_options(name, opts, known)
-  check.known(opts, name, known)
-  if opts.metadata then check_metadata(name, opts.metadata) end
-end
-
 --- Calls any method with one message and one answer. Messages are tables if their types are known, else bytes, as with
 -- `raw`. With `is_read` the call may be sent more than once.
 function client_methods:call(path, message, opts)
   check.self(self, "call", client_mt)
   check.argument(is_path(path), 1, "call", "path of a method", path)
-  opts = check.options(opts, "call")
-  check_call_options("call", opts, CALL_OPTIONS)
+  opts = check.options(opts, "call", CALL_OPTIONS)
+  check_metadata("call", opts.metadata or {})
   local method = not opts.raw and methods_of[path] or {}
   local bytes = methods_of.encode(method.request, message, "call")
   local is_read = opts.is_read or method.is_read or false
@@ -428,8 +421,8 @@ end
 function client_methods:stream(path, opts)
   check.self(self, "stream", client_mt)
   check.argument(is_path(path), 1, "stream", "path of a method", path)
-  opts = check.options(opts, "stream")
-  check_call_options("stream", opts, STREAM_OPTIONS)
+  opts = check.options(opts, "stream", STREAM_OPTIONS)
+  check_metadata("stream", opts.metadata or {})
   local has_deadline = opts.timeout or opts.deadline
   local deadline = self.transport:deadline_of(opts.timeout, opts.deadline)
   local method = not opts.raw and methods_of[path] or {}

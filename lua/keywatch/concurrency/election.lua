@@ -21,17 +21,13 @@ local leadership_mt = { __name = "keywatch.leadership", __index = leadership_met
 hold.extend(leadership_mt)
 fence.extend(leadership_mt)
 
-local OPTIONS = { ttl = true, session = true }
+local OPTIONS = { ttl = "ttl", session = "any" }
 
 --- Returns the election of a name. Does not wait: a session is made when it is first needed.
 local function open(face, name, opts)
   check.self(face, "election")
   check.argument(type(name) == "string", 1, "election", "string", name)
-  opts = check.options(opts, "election")
-  for option in pairs(opts) do
-    if not OPTIONS[option] then check.misuse("election: there is no option '%s'", tostring(option)) end
-  end
-  sessions.check_ttl(opts, "election")
+  opts = check.options(opts, "election", OPTIONS)
   sessions.check_given(face, opts, "election")
   return setmetatable({
     name = name,

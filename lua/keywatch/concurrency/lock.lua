@@ -14,15 +14,11 @@ local lock_mt = { __name = "keywatch.lock", __index = lock_methods }
 hold.extend(lock_mt)
 fence.extend(lock_mt)
 
-local OPTIONS = { ttl = true, session = true, timeout = true, deadline = true }
+local OPTIONS = { ttl = "ttl", session = "any", timeout = "seconds", deadline = "seconds" }
 
 --- Returns the deadline of the options, or nil. Raises if an option is unknown or wrong.
 local function check_options(face, opts, name)
-  for option in pairs(opts) do
-    if not OPTIONS[option] then check.misuse("%s: there is no option '%s'", name, tostring(option)) end
-  end
-  check.times({ timeout = opts.timeout, deadline = opts.deadline }, name)
-  sessions.check_ttl(opts, name)
+  check.known(opts, name, OPTIONS)
   sessions.check_given(face, opts, name)
   return opts.deadline or opts.timeout and driver.get().now() + opts.timeout
 end
@@ -73,16 +69,13 @@ end
 
 -- {====== In a session ======
 
-local OWN_OPTIONS = { timeout = "seconds", deadline = "seconds" }
-
 --- Checks the arguments of a session's method, and takes a lock.
 local function begin_in_session(session, name, opts, is_try, called)
   check.self(session, called, sessions.mt)
   check.argument(type(name) == "string", 1, called, "string", name)
   local deadline = nil
   if opts ~= nil then
-    opts = check.options(opts, called)
-    check.known(opts, called, OWN_OPTIONS)
+    opts = check.times(opts, called)
     deadline = opts.deadline or opts.timeout and driver.get().now() + opts.timeout
   end
   local err = session:error()

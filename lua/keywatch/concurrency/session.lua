@@ -65,22 +65,10 @@ local function new(owner, kept)
   return self
 end
 
-local OPTIONS = { ttl = true, lease = true, timeout = "seconds", deadline = "seconds" }
+local OPTIONS = { ttl = "ttl", lease = "any", timeout = "seconds", deadline = "seconds" }
 
---- Raises if the option `ttl` of a method is not a number of seconds that a lease can have.
-local function check_ttl(opts, name)
-  local ttl = opts.ttl
-  if ttl == nil or type(ttl) == "number" and ttl % 1 == 0 and ttl > 0 then return end
-  check.misuse("%s: option 'ttl' must be a whole number of seconds of at least 1, not %s", name, check.shown(ttl))
-end
-
---- Raises if an option of `session` is unknown or wrong.
-local function check_options(opts)
-  for name in pairs(opts) do
-    if not OPTIONS[name] then check.misuse("session: there is no option '%s'", tostring(name)) end
-  end
-  check.times({ timeout = opts.timeout, deadline = opts.deadline }, "session")
-  check_ttl(opts, "session")
+--- Raises if the option `lease` of `session` is wrong.
+local function check_lease(opts)
   if opts.lease == nil then return end
   if opts.ttl then check.misuse("session: options 'ttl' and 'lease' cannot be used together") end
   if getmetatable(opts.lease) ~= lease.mt and not core.id(opts.lease) then
@@ -100,8 +88,8 @@ end
 -- and an error.
 local function open(owner, opts)
   check.self(owner, "session")
-  opts = check.options(opts, "session")
-  check_options(opts)
+  opts = check.options(opts, "session", OPTIONS)
+  check_lease(opts)
   local times = { timeout = opts.timeout, deadline = opts.deadline }
   local found, err
   if opts.lease ~= nil then
@@ -282,6 +270,6 @@ local function of_options(face, opts, deadline)
 end
 
 return {
-  open = open, of_options = of_options, check_given = check_given, check_ttl = check_ttl, methods = session_methods,
-  mt = session_mt, suspect = suspect, loss_after = loss_after, lost_at = lost_at,
+  open = open, of_options = of_options, check_given = check_given, methods = session_methods, mt = session_mt,
+  suspect = suspect, loss_after = loss_after, lost_at = lost_at,
 }

@@ -148,14 +148,11 @@ local function write(tx, key, operation)
   tx.writes[key] = operation
 end
 
-local PUT_OPTIONS = { lease = true }
+local PUT_OPTIONS = { lease = "any" }
 
 --- Returns the id of the lease in the options of a put; nil if there is none.
 local function lease_of(opts)
-  for name in pairs(opts) do
-    if not PUT_OPTIONS[name] then check.misuse("put: there is no option '%s'", tostring(name)) end
-  end
-  local lease = opts.lease
+  local lease = check.options(opts, "put", PUT_OPTIONS).lease
   if lease == nil then return nil end
   local id = core.id(type(lease) == "table" and lease.id or lease)
   if not id then check.misuse("put: option 'lease' must be a lease or an id, not %s", check.shown_id(lease)) end
@@ -166,7 +163,7 @@ end
 function tx_methods:put(key, value, opts)
   check_use(self, "put", key)
   check.argument(type(value) == "string", 2, "put", "string", value)
-  write(self, key, { put = key, value = value, lease = lease_of(check.options(opts, "put")) })
+  write(self, key, { put = key, value = value, lease = lease_of(opts) })
 end
 
 --- Notes that the commit is to delete a key.
@@ -311,7 +308,10 @@ end
 
 -- }======
 
-local OPTIONS = { isolation = "string", prefetch = "table", timeout = "seconds", deadline = "seconds" }
+local OPTIONS = {
+  isolation = check.one_of("serializable_snapshot", "serializable", "repeatable_reads", "read_committed"),
+  prefetch = "table", timeout = "seconds", deadline = "seconds",
+}
 
 --- Returns the keys of the option `prefetch`, without repetitions. Raises if it is not a list of strings.
 local function prefetch_keys(opts)
@@ -334,17 +334,11 @@ end
 local function run_stm(owner, fn, opts)
   check.self(owner, "stm")
   check.argument(type(fn) == "function", 1, "stm", "function", fn)
-  opts = check.options(opts, "stm")
-  check.known(opts, "stm", OPTIONS)
-  local level = LEVELS[opts.isolation or "serializable_snapshot"]
-  if not level then
-    check.misuse("stm: option 'isolation' must be 'serializable_snapshot', 'serializable', 'repeatable_reads' or "
-      .. "'read_committed', not %s", check.shown(opts.isolation))
-  end
+  opts = check.options(opts, "stm", OPTIONS)
   local run = {
     owner = owner,
     fn = fn,
-    level = level,
+    level = LEVELS[opts.isolation or "serializable_snapshot"],
     prefetch = prefetch_keys(opts),
     deadline = opts.deadline or opts.timeout and driver.get().now() + opts.timeout,
     conflicts = 0,

@@ -30,7 +30,6 @@
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local keepers = require "keywatch.controller.keeper"
 local log = require "keywatch.support.log"
 local queues = require "keywatch.controller.work_queue"
 local slices = require "keywatch.task.slice"
@@ -387,18 +386,23 @@ local function check_store(store, what)
   check.misuse("%s must be a store, a client, or an object that stands on one, and is %s", what, check.shown(store))
 end
 
+--- Raises if the controller belongs to a manager.
+local function check_unmanaged(self, name)
+  if not self.manager then return end
+  check.misuse("%s: the controller '%s' belongs to a manager, which starts and stops it", name, self.name)
+end
+
 --- Starts the controller. Does not wait. `store`, if given, is what reconcile finds in its context instead of the store
 -- of the options: for a leader, its fence.
 function controller_methods:start(store)
   check.self(self, "start", controller_mt)
   check_store(store, "start: argument 1")
-  keepers.check(self, nil, "start", "controller")
+  check_unmanaged(self, "start")
   begin_run(self, store, "start")
 end
 
---- Starts the controller for its keeper, see keeper.lua.
-local function start_kept(self, keeper, store)
-  keepers.check(self, keeper, "start", "controller")
+--- Starts a controller that belongs to a manager.
+local function start_managed(self, store)
   begin_run(self, store, "start")
 end
 
@@ -485,7 +489,7 @@ end
 function controller_methods:run()
   check.self(self, "run", controller_mt)
   driver.get().check_wait()
-  keepers.check(self, nil, "run", "controller")
+  check_unmanaged(self, "run")
   begin_run(self, nil, "run")
   local run = self.present
   local ok, result, err = pcall(self.join, self)
@@ -525,30 +529,16 @@ function controller_mt:__tostring()
 end
 
 local OPTIONS = {
-  name = "string", sources = "table", reconcile = "function", workers = "number", timeout = "seconds",
-  sync_timeout = "seconds",
+  name = "string", sources = "table", reconcile = "function", workers = "count", timeout = "some seconds",
+  sync_timeout = "some seconds", store = "any", limiter = "any",
 }
-local SPECIAL = { store = true, limiter = true }
 
 --- Raises if an option is wrong.
 local function check_options(opts)
   check.argument(type(opts) == "table", 1, NAME, "table", opts)
-  local plain = {}
-  for name, value in pairs(opts) do
-    if not SPECIAL[name] then plain[name] = value end
-  end
-  check.known(plain, NAME, OPTIONS)
+  check.known(opts, NAME, OPTIONS)
   for _, name in ipairs { "name", "sources", "reconcile" } do
     if opts[name] == nil then check.misuse("%s: option '%s' is needed", NAME, name) end
-  end
-  local n = opts.workers
-  if n and not (n >= 1 and n % 1 == 0) then
-    check.misuse("%s: option 'workers' must be a whole number of at least 1, not %s", NAME, check.shown(n))
-  end
-  for _, name in ipairs { "timeout", "sync_timeout" } do
-    if opts[name] and opts[name] <= 0 then
-      check.misuse("%s: option '%s' must be more than 0 seconds, not %s", NAME, name, check.shown(opts[name]))
-    end
   end
   queues.check_limiter(opts.limiter, NAME)
   check_store(opts.store, NAME .. ": option 'store'")
@@ -578,7 +568,7 @@ local function new(opts)
     sync_timeout = opts.sync_timeout or SYNC_TIMEOUT,
     limiter = opts.limiter,
     given_store = opts.store,
-    keeper = nil,          -- see keeper.lua
+    manager = nil,         -- that starts and stops it, and nobody else may
     now = d.now,
     state = "idle",
     present = nil,         -- the run: the present one, or the last one
@@ -594,5 +584,5 @@ local function new(opts)
 end
 
 return {
-  new = new, mt = controller_mt, start_kept = start_kept, own_store = own_store, is_inside = is_inside,
+  new = new, mt = controller_mt, start_managed = start_managed, own_store = own_store, is_inside = is_inside,
 }

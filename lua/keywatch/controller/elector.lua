@@ -29,7 +29,6 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local exits = require "keywatch.task.exits"
 local fences = require "keywatch.concurrency.fence"
-local keepers = require "keywatch.controller.keeper"
 local log = require "keywatch.support.log"
 local observers = require "keywatch.concurrency.observer"
 local places = require "keywatch.concurrency.place"
@@ -391,9 +390,8 @@ local function own_id()
   return ("%s:%d"):format(ok and uv.hostname() or "localhost", core.pid())
 end
 
---- Starts the elector for its keeper, or for anybody if it has none, see keeper.lua.
-local function start_kept(self, keeper)
-  keepers.check(self, keeper, "start", "elector")
+--- Starts the elector, also one that belongs to a manager.
+local function start_managed(self)
   look_for_fork(self)
   local id, pid, changed = self.given_id or own_id(), core.pid(), driver.get().event()
   if self.is_started then check.misuse("start: the elector '%s' is started", self.name) end
@@ -408,7 +406,10 @@ end
 --- Starts the elector: it takes part in the election from now on. Does not wait.
 function elector_methods:start()
   check.self(self, "start", elector_mt)
-  start_kept(self, nil)
+  if self.manager then
+    check.misuse("start: the elector '%s' belongs to a manager, which starts and stops it", self.name)
+  end
+  start_managed(self)
   exits.hold(self, 1, self.stop)
 end
 
@@ -549,20 +550,14 @@ end
 -- }======
 
 local OPTIONS = {
-  store = "any", name = "string", id = "string", ttl = "number", on_lead = "function", on_lose = "function",
+  store = "any", name = "string", id = "string", ttl = "ttl", on_lead = "function", on_lose = "function",
   on_leader = "function",
 }
 
 --- Raises if an option is wrong.
 local function check_options(opts)
   check.argument(type(opts) == "table", 1, NAME, "table", opts)
-  for option, value in pairs(opts) do
-    local kind = OPTIONS[option]
-    if not kind then check.misuse("%s: there is no option '%s'", NAME, tostring(option)) end
-    if kind ~= "any" and type(value) ~= kind then
-      check.misuse("%s: option '%s' must be a %s, not %s", NAME, option, kind, check.shown(value))
-    end
-  end
+  check.known(opts, NAME, OPTIONS)
   for _, option in ipairs { "store", "name" } do
     if opts[option] == nil then check.misuse("%s: option '%s' is needed", NAME, option) end
   end
@@ -572,10 +567,6 @@ local function check_options(opts)
   end
   for _, option in ipairs { "name", "id" } do
     if opts[option] == "" then check.misuse("%s: option '%s' is empty", NAME, option) end
-  end
-  local ttl = opts.ttl
-  if ttl and not (ttl >= 1 and ttl % 1 == 0) then
-    check.misuse("%s: option 'ttl' must be a whole number of seconds of at least 1, not %s", NAME, check.shown(ttl))
   end
 end
 
@@ -590,7 +581,7 @@ local function new(opts)
     id = opts.id or own_id(),
     ttl = opts.ttl or TTL,
     has_margin = false,       -- on_lead keeps away from the end of the lease by itself: that of a manager
-    keeper = nil,             -- see keeper.lua
+    manager = nil,            -- that starts and stops it, and nobody else may
     on_lead = opts.on_lead,
     on_lose = opts.on_lose,
     on_leader = opts.on_leader,
@@ -623,4 +614,4 @@ local function new(opts)
   return self
 end
 
-return { new = new, mt = elector_mt, start_kept = start_kept }
+return { new = new, mt = elector_mt, start_managed = start_managed }

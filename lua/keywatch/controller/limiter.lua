@@ -22,22 +22,6 @@ local RATE, BURST = 10, 100              -- items in a second; and at once
 local MAX_DOUBLINGS = 60                 -- more would make an infinity of a small number
 local MANY = 1000                        -- items, after which an empty table is replaced by a small one
 
---- Raises unless a field of the options of a limiter is a positive number.
-local function check_positive(opts, name, field)
-  local value = opts[field]
-  if value ~= nil and not (type(value) == "number" and value > 0 and value < math.huge) then
-    check.misuse("%s: option '%s' must be a positive number, not %s", name, field, check.shown(value))
-  end
-end
-
---- Returns the options of a limiter. Raises if one is not known, or no positive number.
-local function check_options(opts, name, known)
-  opts = check.options(opts, name)
-  check.known(opts, name, known)
-  for field in pairs(known) do check_positive(opts, name, field) end
-  return opts
-end
-
 --- Raises unless a value can be an item.
 local function check_item(item, name)
   if item ~= nil and item == item then return end
@@ -74,111 +58,83 @@ end
 
 -- }======
 
--- {====== Exponential ======
+-- {====== Kinds ======
 
-local exponential_methods = {}
-local exponential_mt = { __name = "keywatch.limiter", __index = exponential_methods }
+local limiter_methods = {}
+local limiter_mt = { __name = "keywatch.limiter", __index = limiter_methods }
 
-function exponential_methods:when(item)
-  check.self(self, "when", exponential_mt)
-  check_item(item, "when")
-  local n = count_failure(self.failures, item)
+-- A kind has the three functions under the names of the methods.
+for _, name in ipairs { "when", "forget", "retries" } do
+  limiter_methods[name] = function(self, item)
+    check.self(self, name, limiter_mt)
+    check_item(item, name)
+    return self.kind[name](self, item)
+  end
+end
+
+--- Returns a kind of limiters that count the failures of each item. when(limiter, n) returns the seconds to wait for an
+-- item that has failed n times before.
+local function counting(when)
+  return {
+    when = function(self, item) return when(self, count_failure(self.failures, item)) end,
+    forget = function(self, item) forget_failures(self.failures, item) end,
+    retries = function(self, item) return self.failures.by_item[item] or 0 end,
+  }
+end
+
+local of_exponential = counting(function(self, n)
   return math.min(self.longest, self.first * 2 ^ math.min(n, MAX_DOUBLINGS))
-end
-
-function exponential_methods:forget(item)
-  check.self(self, "forget", exponential_mt)
-  check_item(item, "forget")
-  forget_failures(self.failures, item)
-end
-
-function exponential_methods:retries(item)
-  check.self(self, "retries", exponential_mt)
-  check_item(item, "retries")
-  return self.failures.by_item[item] or 0
-end
+end)
 
 --- Returns a limiter by which each item waits `first` seconds after its first failure, twice as long after each other
 -- one, and at most `longest`.
 local function exponential(opts)
-  opts = check_options(opts, "exponential", { first = "number", longest = "number" })
+  opts = check.options(opts, "exponential", { first = "positive number", longest = "positive number" })
   local first = opts.first or math.min(FIRST, opts.longest or LONGEST)
   local longest = opts.longest or math.max(LONGEST, first)
   if first > longest then
     check.misuse("exponential: option 'first' is %s, which is more than 'longest', %s", first, longest)
   end
-  return setmetatable({ first = first, longest = longest, failures = new_failures() }, exponential_mt)
+  return setmetatable({
+    kind = of_exponential, first = first, longest = longest, failures = new_failures(),
+  }, limiter_mt)
 end
 
--- }======
-
--- {====== Fast and slow ======
-
-local fast_slow_methods = {}
-local fast_slow_mt = { __name = "keywatch.limiter", __index = fast_slow_methods }
-
-function fast_slow_methods:when(item)
-  check.self(self, "when", fast_slow_mt)
-  check_item(item, "when")
-  return count_failure(self.failures, item) < self.tries and self.fast or self.slow
-end
-
-function fast_slow_methods:forget(item)
-  check.self(self, "forget", fast_slow_mt)
-  check_item(item, "forget")
-  forget_failures(self.failures, item)
-end
-
-function fast_slow_methods:retries(item)
-  check.self(self, "retries", fast_slow_mt)
-  check_item(item, "retries")
-  return self.failures.by_item[item] or 0
-end
+local of_fast_slow = counting(function(self, n) return n < self.tries and self.fast or self.slow end)
 
 --- Returns a limiter by which each item waits `fast` seconds after each of its first `tries` failures, and `slow`
 -- seconds after each later one.
 local function fast_slow(opts)
-  opts = check_options(opts, "fast_slow", { fast = "number", slow = "number", tries = "number" })
+  opts = check.options(opts, "fast_slow", {
+    fast = "positive number", slow = "positive number", tries = "positive number",
+  })
   return setmetatable({
-    fast = opts.fast or FAST, slow = opts.slow or SLOW, tries = opts.tries or TRIES, failures = new_failures(),
-  }, fast_slow_mt)
+    kind = of_fast_slow, fast = opts.fast or FAST, slow = opts.slow or SLOW, tries = opts.tries or TRIES,
+    failures = new_failures(),
+  }, limiter_mt)
 end
 
--- }======
-
--- {====== Bucket ======
-
-local bucket_methods = {}
-local bucket_mt = { __name = "keywatch.limiter", __index = bucket_methods }
-
-function bucket_methods:when(item)
-  check.self(self, "when", bucket_mt)
-  check_item(item, "when")
-  local now = driver.get().now()
-  -- at once:
-  local elapsed = now - self.at
-  local refilled = elapsed > 0 and self.tokens + elapsed * self.rate or self.tokens
-  local tokens = (refilled < self.burst and refilled or self.burst) - 1
-  self.tokens, self.at = tokens, now
-  return tokens >= 0 and 0 or -tokens / self.rate
-end
-
-function bucket_methods:forget(item)
-  check.self(self, "forget", bucket_mt)
-  check_item(item, "forget")
-end
-
-function bucket_methods:retries(item)
-  check.self(self, "retries", bucket_mt)
-  check_item(item, "retries")
-  return 0
-end
+local of_bucket = {
+  when = function(self)
+    local now = driver.get().now()
+    -- at once:
+    local elapsed = now - self.at
+    local refilled = elapsed > 0 and self.tokens + elapsed * self.rate or self.tokens
+    local tokens = (refilled < self.burst and refilled or self.burst) - 1
+    self.tokens, self.at = tokens, now
+    return tokens >= 0 and 0 or -tokens / self.rate
+  end,
+  forget = function() end,
+  retries = function() return 0 end,
+}
 
 --- Returns a limiter by which all items together are tried `rate` times a second; up to `burst` are tried at once.
 local function bucket(opts)
-  opts = check_options(opts, "bucket", { rate = "number", burst = "number" })
+  opts = check.options(opts, "bucket", { rate = "positive number", burst = "positive number" })
   local burst = opts.burst or BURST
-  return setmetatable({ rate = opts.rate or RATE, burst = burst, tokens = burst, at = driver.get().now() }, bucket_mt)
+  return setmetatable({
+    kind = of_bucket, rate = opts.rate or RATE, burst = burst, tokens = burst, at = driver.get().now(),
+  }, limiter_mt)
 end
 
 -- }======
@@ -194,36 +150,29 @@ local function is_limiter(value)
   return ok and has_all
 end
 
-local max_methods = {}
-local max_mt = { __name = "keywatch.limiter", __index = max_methods }
-
-function max_methods:when(item)
-  check.self(self, "when", max_mt)
-  check_item(item, "when")
-  local longest, nonsense = 0, nil
-  for _, one in ipairs(self.list) do
-    local seconds = one:when(item)
-    if type(seconds) ~= "number" or seconds ~= seconds then nonsense = { seconds } else
-      longest = math.max(longest, seconds)
+local of_max = {
+  when = function(self, item)
+    local longest, nonsense = 0, nil
+    for _, one in ipairs(self.list) do
+      local seconds = one:when(item)
+      if type(seconds) ~= "number" or seconds ~= seconds then
+        nonsense = { seconds }
+      else
+        longest = math.max(longest, seconds)
+      end
     end
-  end
-  if nonsense then return nonsense[1] end -- the queue complains, and lets the item wait
-  return longest
-end
-
-function max_methods:forget(item)
-  check.self(self, "forget", max_mt)
-  check_item(item, "forget")
-  for _, one in ipairs(self.list) do one:forget(item) end
-end
-
-function max_methods:retries(item)
-  check.self(self, "retries", max_mt)
-  check_item(item, "retries")
-  local most = 0
-  for _, one in ipairs(self.list) do most = math.max(most, one:retries(item)) end
-  return most
-end
+    if nonsense then return nonsense[1] end -- the queue complains, and lets the item wait
+    return longest
+  end,
+  forget = function(self, item)
+    for _, one in ipairs(self.list) do one:forget(item) end
+  end,
+  retries = function(self, item)
+    local most = 0
+    for _, one in ipairs(self.list) do most = math.max(most, one:retries(item)) end
+    return most
+  end,
+}
 
 --- Returns a limiter by which an item waits as long as the strictest limiter of a list wants.
 local function max(list)
@@ -233,36 +182,21 @@ local function max(list)
     copy[i] = list[i]
   end
   if #copy == 0 then check.misuse("max: the list is empty, and what fails would be tried again without a wait") end
-  return setmetatable({ list = copy }, max_mt)
+  return setmetatable({ kind = of_max, list = copy }, limiter_mt)
 end
 
-local at_most_methods = {}
-local at_most_mt = { __name = "keywatch.limiter", __index = at_most_methods }
-
-function at_most_methods:when(item)
-  check.self(self, "when", at_most_mt)
-  check_item(item, "when")
-  return math.min(self.longest, (self.limiter:when(item)))
-end
-
-function at_most_methods:forget(item)
-  check.self(self, "forget", at_most_mt)
-  check_item(item, "forget")
-  self.limiter:forget(item)
-end
-
-function at_most_methods:retries(item)
-  check.self(self, "retries", at_most_mt)
-  check_item(item, "retries")
-  return (self.limiter:retries(item))
-end
+local of_at_most = {
+  when = function(self, item) return math.min(self.longest, (self.limiter:when(item))) end,
+  forget = function(self, item) self.limiter:forget(item) end,
+  retries = function(self, item) return (self.limiter:retries(item)) end,
+}
 
 --- Returns a limiter that is another one, but lets no item wait longer than `longest` seconds.
 local function at_most(limiter, longest)
   if not is_limiter(limiter) then check.misuse("at_most: argument 1 is no limiter, but %s", check.shown(limiter)) end
   check.argument(type(longest) == "number" and longest > 0 and longest < math.huge, 2, "at_most",
     "a positive number of seconds", longest)
-  return setmetatable({ limiter = limiter, longest = longest }, at_most_mt)
+  return setmetatable({ kind = of_at_most, limiter = limiter, longest = longest }, limiter_mt)
 end
 
 -- }======
@@ -274,7 +208,5 @@ end
 
 return {
   exponential = exponential, fast_slow = fast_slow, bucket = bucket, max = max, at_most = at_most, default = default,
-  is_limiter = is_limiter,
-  mts = { exponential = exponential_mt, fast_slow = fast_slow_mt, bucket = bucket_mt, max = max_mt,
-    at_most = at_most_mt },
+  is_limiter = is_limiter, mt = limiter_mt,
 }

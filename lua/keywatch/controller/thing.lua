@@ -33,7 +33,6 @@ local controllers = require "keywatch.controller.controller"
 local electors = require "keywatch.controller.elector"
 local errors = require "keywatch.support.errors"
 local informers = require "keywatch.cache.informer"
-local keepers = require "keywatch.controller.keeper"
 local strings_first = require("keywatch.support.order").strings_first
 
 local MOMENT = 0.05 -- seconds
@@ -77,7 +76,7 @@ end
 local of_controller = { word = "controller", status = own_status, failure = own_failure, is_idle = is_idle }
 
 function of_controller.start(record, store)
-  controllers.start_kept(record.object, record.keeper, store)
+  controllers.start_managed(record.object, store)
   return true
 end
 
@@ -155,7 +154,7 @@ local of_elector = {
 }
 
 function of_elector.start(record)
-  electors.start_kept(record.object, record.keeper)
+  electors.start_managed(record.object)
   return true
 end
 
@@ -312,27 +311,25 @@ local function new(object, is_led, records, method)
     troubled_since = nil,       -- the time since which there is trouble
     counts = {},                -- see metrics.lua
     watch = nil,                -- the worker that waits for its end
-    keeper = nil,               -- the manager that starts and stops it: see claim
+    manager = nil,              -- that starts and stops it: see claim
   }
 end
 
-local HAS_KEEPER = { [of_controller] = true, [of_elector] = true } -- the kinds whose objects know of managers
+--- Returns the manager that starts and stops a thing; nil if it has none, or does not know of managers.
+local function manager_of(record)
+  return (record.kind == of_controller or record.kind == of_elector) and record.object.manager or nil
+end
 
 --- Has a thing be started by a manager alone, as far as the thing knows of managers.
 local function claim(record, manager)
-  record.keeper = manager
-  if HAS_KEEPER[record.kind] then keepers.set(record.object, manager) end
-end
-
---- Returns the manager that starts and stops a thing, or nil.
-local function keeper_of(record)
-  return HAS_KEEPER[record.kind] and keepers.of(record.object) or nil
+  record.manager = manager
+  if record.kind == of_controller or record.kind == of_elector then record.object.manager = manager end
 end
 
 --- Ends a claim.
 local function release(record)
-  if record.keeper and keeper_of(record) == record.keeper then keepers.set(record.object, nil) end
-  record.keeper = nil
+  if record.manager and manager_of(record) == record.manager then record.object.manager = nil end
+  record.manager = nil
 end
 
 --- Returns the store of a controller's options; nil if it has none, or the thing is no controller.
@@ -359,5 +356,5 @@ end
 
 return {
   new = new, text_of = text_of, stands_on = stands_on, of_controller = of_controller, of_elector = of_elector,
-  claim = claim, release = release, keeper_of = keeper_of, own_store = own_store, is_inside = is_inside,
+  claim = claim, release = release, manager_of = manager_of, own_store = own_store, is_inside = is_inside,
 }

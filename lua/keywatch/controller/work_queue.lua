@@ -13,7 +13,7 @@
 --
 -- Items come out in the order in which they came, those of a higher priority first. For each priority there is a lane.
 -- An item that moves to a higher lane leaves a gap in the lower one. The lane of priority 0, `middle`, is always there;
--- the others are in a binary heap while they have items, the one of the highest priority first.
+-- the others are in a heap while they have items, the one of the highest priority first.
 --
 -- The bound of a queue is the number of different items: whatever is added, each of them is there once.
 --
@@ -42,10 +42,9 @@ local FEW = 32 -- gaps that are left alone
 
 --- Returns a new lane, which is not in the heap yet.
 local function new_lane(priority)
-  return {
-    priority = priority, items = {}, times = {}, first = 1, last = 0, gaps = 0,
-    at = 0, -- its index in the heap; 0: it is not there
-  }
+  local lane = { priority = priority, items = {}, times = {}, first = 1, last = 0, gaps = 0, timer = nil }
+  if priority ~= 0 then lane.timer = timers.new_timer(-priority, lane) end -- its place in the heap
+  return lane
 end
 
 --- Returns the lane of a priority. A new one comes into the heap with its first item.
@@ -53,32 +52,11 @@ local function lane_of(self, priority)
   return self.lanes[priority] or new_lane(priority)
 end
 
---- Removes a lane from the heap, if it is there and empty. At once: the last lane of the heap takes its place, and then
--- rises or sinks.
+--- Removes a lane from the heap, if it is there and empty.
 local function unlink(self, lane)
-  local heap, at = self.heap, lane.at
-  if heap[at] ~= lane or lane.first <= lane.last then return end
-  local n = #heap
-  local moved = heap[n]
-  heap[n], lane.at, self.lanes[lane.priority] = nil, 0, nil
-  if moved == lane then return end
-  local priority = moved.priority
-  while at > 1 do -- it rises
-    local above = (at - at % 2) / 2
-    local other = heap[above]
-    if other.priority > priority then break end
-    heap[at], other.at = other, at
-    at = above
-  end
-  while true do -- it sinks
-    local below = 2 * at
-    local other, right = heap[below], heap[below + 1]
-    if right and right.priority > other.priority then other, below = right, below + 1 end
-    if not other or other.priority < priority then break end
-    heap[at], other.at = other, at
-    at = below
-  end
-  heap[at], moved.at = moved, at
+  if not lane.timer or lane.first <= lane.last then return end
+  if self.lanes[lane.priority] == lane then self.lanes[lane.priority] = nil end
+  self.others:remove(lane.timer)
 end
 
 --- Removes an item from its lane. Returns since when the item was queued; or nil if it is not in that lane any more. At
@@ -121,20 +99,13 @@ local function enqueue(self, item, lane, at, is_owed)
     if not before or priority > before then self.again[item] = priority end
     return true
   end
+  repeat -- a finalizer may remove the lane, which may be empty
+    lane = self.lanes[priority] or lane
+    self.lanes[priority] = lane
+    local is_there = priority == 0 or lane.timer.at ~= 0
+    if not is_there then self.others:insert(lane.timer) end
+  until is_there
   -- at once:
-  lane = self.lanes[priority] or lane
-  if priority ~= 0 and lane.at == 0 then
-    local heap = self.heap
-    local place = #heap + 1
-    while place > 1 do -- it rises
-      local above = (place - place % 2) / 2
-      local other = heap[above]
-      if other.priority > priority then break end
-      heap[place], other.at = other, place
-      place = above
-    end
-    heap[place], lane.at, self.lanes[priority] = lane, place, lane
-  end
   local last = lane.last + 1
   lane.items[last], lane.times[last], lane.last = item, at, last
   queued[item], self.places[item] = lane, last
@@ -175,26 +146,27 @@ end
 local function take(self, now)
   local middle = self.middle
   while true do
-    local highest = self.heap[1]
+    local highest = self.others:first()
     local lane = highest and (highest.priority > 0 or middle.first > middle.last) and highest or middle
     local item = take_first(self, lane, now)
-    if lane.at ~= 0 and lane.first > lane.last then unlink(self, lane) end
+    if lane ~= middle then unlink(self, lane) end
     if item ~= nil or lane == middle and not highest then return item end -- a lane may have had gaps alone
   end
 end
 
 --- Drops all that is queued, and what was added again while it is worked on.
 local function drop_queued(self)
-  local lanes, heap, queued, places, again, items, times = {}, {}, {}, {}, {}, {}, {}
-  local middle, old = self.middle, self.heap
+  local lanes, others, queued, places, again, items, times = {}, timers.new(), {}, {}, {}, {}, {}
+  local middle, old = self.middle, self.others.heap
   lanes[0] = middle
   -- at once:
   for i = 1, #old do -- somebody may be about to add to such a lane
-    local lane = old[i]
-    lane.first, lane.last, lane.gaps, lane.at = 1, 0, 0, 0
+    local timer = old[i]
+    local lane = timer.owner
+    lane.first, lane.last, lane.gaps, timer.at = 1, 0, 0, 0
   end
   middle.items, middle.times, middle.first, middle.last, middle.gaps = items, times, 1, 0, 0
-  self.lanes, self.heap, self.queued, self.places, self.again, self.depth = lanes, heap, queued, places, again, 0
+  self.lanes, self.others, self.queued, self.places, self.again, self.depth = lanes, others, queued, places, again, 0
   self.is_large = false
   if self.active == 0 then self.idle:set_for_all() end
 end
@@ -308,7 +280,7 @@ local RETRY_OPTIONS = { priority = "number" }
 
 --- Returns the options `after` and `priority` of a call. Raises if they are wrong.
 local function read_options(opts, name, known)
-  check.known(check.options(opts, name), name, known)
+  check.options(opts, name, known)
   local after, priority = opts.after, opts.priority
   if after and (after ~= after or after == math.huge) then
     check.misuse("%s: option 'after' must be a finite number of seconds, not %s", name, check.shown(after))
@@ -539,7 +511,7 @@ function queue_mt:__tostring()
     self.active, self.is_closed and " closed" or "")
 end
 
-local OPTIONS = { name = "string" }
+local OPTIONS = { name = "string", limiter = "any" }
 
 --- Raises unless an option `limiter` is nil or has the methods of one.
 local function check_limiter(limiter, name)
@@ -550,12 +522,7 @@ end
 
 --- Returns a queue. Options: `name`, `limiter`.
 local function new(opts)
-  opts = check.options(opts, "work_queue")
-  local plain = {}
-  for name, value in pairs(opts) do
-    if name ~= "limiter" then plain[name] = value end
-  end
-  check.known(plain, "work_queue", OPTIONS)
+  opts = check.options(opts, "work_queue", OPTIONS)
   check_limiter(opts.limiter, "work_queue")
   local d = driver.get()
   local middle = new_lane(0)
@@ -566,7 +533,7 @@ local function new(opts)
     now = d.now,
     lanes = { [0] = middle }, -- by priority
     middle = middle,   -- the lane of priority 0
-    heap = {},         -- the other lanes
+    others = timers.new(), -- the other lanes, by their priority
     queued = {},       -- by item: its lane
     places = {},       -- by item that is QUEUED: its place in the lane
     taken = {},        -- by item that is TAKEN: the time

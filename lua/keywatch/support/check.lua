@@ -183,47 +183,68 @@ local function revision(value, name)
   end
 end
 
---- Returns the options table of a method, {} if it is nil. Raises if it is not a table.
-local function options(opts, name)
-  if opts == nil or type(opts) == "table" then return opts or {} end
-  misuse("%s: options must be a table, not a %s", name, type(opts))
-end
-
 --- Raises if the timeout argument is not a number of seconds or nil.
 local function timeout(seconds, name, number)
   if seconds == nil or type(seconds) == "number" and seconds == seconds then return end
   argument(false, number or 1, name, "a number of seconds", seconds)
 end
 
-local WORDS = {
-  seconds = "a number of seconds", number = "a number", boolean = "a boolean", string = "a string", table = "a table",
-  ["function"] = "a function",
-}
+local function is_number(value) return type(value) == "number" and value == value end
+local function is_positive(value) return is_number(value) and value > 0 end
+local function is_whole(value) return is_number(value) and value >= 0 and value % 1 == 0 end
 
---- True if a value is of a kind: a type, or "seconds".
-local function is_of(value, kind)
-  if kind == "seconds" then return type(value) == "number" and value == value end
-  return type(value) == kind
+-- Kinds of options: the words for a good value, and a function that is true for one.
+local KINDS = {
+  any = { "a value", function() return true end },
+  seconds = { "a number of seconds", is_number },
+  ["some seconds"] = { "more than 0 seconds", is_positive },
+  ["boolean or seconds"] = {
+    "a boolean, or more than 0 seconds", function(value) return type(value) == "boolean" or is_positive(value) end,
+  },
+  ["positive number"] = { "a positive number", function(value) return is_positive(value) and value < math.huge end },
+  ttl = {
+    "a whole number of seconds of at least 1", function(value) return is_whole(value) and value >= 1 end,
+  },
+  count = { "a whole number of at least 1", function(value) return is_whole(value) and value >= 1 end },
+  amount = { "a whole number of at least 0", function(value) return is_whole(value) and value < EXACT end },
+  revision = { "a revision", function(value) return is_whole(value) and value < 2 ^ 63 end },
+}
+for _, name in ipairs { "number", "boolean", "string", "table", "function" } do
+  KINDS[name] = { "a " .. name, function(value) return type(value) == name end }
 end
 
---- Raises if an option is not listed in `kinds`, or not of the kind that stands there: a type, or "seconds".
+--- Returns the kind of an option whose value is one of some texts.
+local function one_of(...)
+  local is_text, quoted = {}, {}
+  for i, text in ipairs { ... } do is_text[text], quoted[i] = true, "'" .. text .. "'" end
+  local words = table.concat(quoted, ", "):gsub(", ([^,]*)$", " or %1")
+  return { words, function(value) return is_text[value] == true end }
+end
+
+--- Raises if an option is not listed in `kinds`, or not of the kind that stands there: the name of one of KINDS, or a
+-- table like those in KINDS.
 local function known(opts, name, kinds)
   for option, value in pairs(opts) do
     local kind = kinds[option]
     if not kind then misuse("%s: there is no option '%s'", name, tostring(option)) end
-    if not is_of(value, kind) then
-      misuse("%s: option '%s' must be %s, not %s", name, option, WORDS[kind], shown(value))
-    end
+    kind = KINDS[kind] or kind
+    if not kind[2](value) then misuse("%s: option '%s' must be %s, not %s", name, option, kind[1], shown(value)) end
   end
+end
+
+--- Returns the options table of a method, {} if it is nil. Raises if it is not a table, or, with `kinds`, as `known`.
+local function options(opts, name, kinds)
+  if opts == nil then return {} end
+  if type(opts) ~= "table" then misuse("%s: options must be a table, not a %s", name, type(opts)) end
+  if kinds then known(opts, name, kinds) end
+  return opts
 end
 
 local TIMES = { timeout = "seconds", deadline = "seconds" }
 
 --- Returns the options of a method that has only `timeout` and `deadline`. Raises if there are others.
 local function times(opts, name)
-  opts = options(opts, name)
-  known(opts, name, TIMES)
-  return opts
+  return options(opts, name, TIMES)
 end
 
 local LIST_OPTIONS = { timeout = "seconds" }
@@ -248,6 +269,6 @@ end
 
 return {
   face = face, is_face = is_face, misuse = misuse, raise_again = raise_again, call = call, results = results,
-  self = self, argument = argument, options = options, timeout = timeout, known = known, times = times, list = list,
-  shown = shown, shown_id = shown_id, revision = revision, where = where, caller = caller, place = place,
+  self = self, argument = argument, options = options, timeout = timeout, known = known, one_of = one_of, times = times,
+  list = list, shown = shown, shown_id = shown_id, revision = revision, where = where, caller = caller, place = place,
 }

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- timers: deadlines of waiters, as a binary heap. A timer knows its index in the heap, so that it can be removed
--- before it is due.
+-- before it is due; the index is 0 while it is not there. Any other number can take the place of the time.
 --
 -- A finalizer may add and remove timers at any call. Therefore one function makes all changes of the heap, and calls
 -- nothing. Ctrl-C can raise an error even there: repair() then makes the heap whole again.
@@ -25,8 +25,10 @@ local function change(heap, timer, old)
     if heap[at] ~= old then return end
     timer = heap[#heap]
     heap.moved = timer ~= old and timer or nil
-    heap[#heap] = nil
+    heap[#heap], old.at = nil, 0
     if timer == old then return end
+  elseif timer.at ~= 0 then
+    return
   end
   heap.moved = timer
   local deadline, number = timer.deadline, timer.number
@@ -52,12 +54,22 @@ local function change(heap, timer, old)
   heap.moved = nil
 end
 
---- Adds a timer for `owner`, a table. Returns the timer.
-function timers_methods:add(deadline, owner)
-  local timer = { deadline = deadline, number = 0, owner = owner, at = 0 }
+--- Returns a timer for `owner`, a table, which is in no heap.
+local function new_timer(deadline, owner)
+  return { deadline = deadline, number = 0, owner = owner, at = 0 }
+end
+
+--- Adds a timer. Does nothing if it is in the heap.
+function timers_methods:insert(timer)
   self.count = self.count + 1
-  timer.number = self.count
+  if timer.at == 0 then timer.number = self.count end
   change(self.heap, timer)
+end
+
+--- Adds a new timer for `owner`, a table. Returns the timer.
+function timers_methods:add(deadline, owner)
+  local timer = new_timer(deadline, owner)
+  self:insert(timer)
   return timer
 end
 
@@ -104,4 +116,4 @@ function timers_methods:repair()
   self.heap = all
 end
 
-return { new = new }
+return { new = new, new_timer = new_timer }

@@ -42,28 +42,15 @@ local function is_whole(value) return type(value) == "number" and value >= 0 and
 local function is_time(value) return type(value) == "number" and value >= 0 and value < math.huge end
 local function is_positive(value) return type(value) == "number" and value > 0 end
 
---- Every option: a description of the value for error texts, and a function that is true for a good value.
+-- The options, and their kinds: see check.known.
 local OPTIONS = {
   seed = { "a whole number that is not negative", is_whole },
   now = { "a number of seconds", is_time },
   limit = { "a positive number of seconds", is_positive },
   idle = { "a positive number of seconds", is_positive },
   turns = { "a positive number", is_positive },
-  leftovers = { "'fail' or 'cancel'", function(value) return value == "fail" or value == "cancel" end },
+  leftovers = check.one_of("fail", "cancel"),
 }
-
---- Returns the options, {} if there are none. Raises if one is not known, or not good.
-local function checked(opts, name)
-  opts = check.options(opts, name)
-  for option, value in pairs(opts) do
-    local known = OPTIONS[option]
-    if not known then check.misuse("%s: there is no option '%s'", name, tostring(option)) end
-    if not known[2](value) then
-      check.misuse("%s: option '%s' must be %s, not %s", name, option, known[1], check.shown(value))
-    end
-  end
-  return opts
-end
 
 --- Raises if a world cannot be opened here: in a task, or while another world is open.
 local function check_here(name)
@@ -110,7 +97,7 @@ end
 
 --- Opens a world.
 local function open(opts)
-  opts = checked(opts, "world")
+  opts = check.options(opts, "world", OPTIONS)
   check_here("world")
   return new(opts)
 end
@@ -182,7 +169,7 @@ end
 --- Opens a world, runs fn(world) in it, and closes it. Returns the results of fn, or raises its error.
 local function run(fn, opts)
   check.argument(type(fn) == "function", 1, "run", "function", fn)
-  opts = checked(opts, "run")
+  opts = check.options(opts, "run", OPTIONS)
   check_here("run")
   local world = new(opts)
   local results = pack(pcall(world.run, world, fn))
@@ -203,8 +190,7 @@ end
 --- Makes another server, with a store of its own. Options: url, and open, the options of its store.
 function world_methods:serve(opts)
   check.self(self, "serve", world_mt)
-  opts = check.options(opts, "serve")
-  check.known(opts, "serve", { url = "string", open = "table" })
+  opts = check.options(opts, "serve", { url = "string", open = "table" })
   check_open(self, "serve")
   local name = "server-" .. #self.servers + 1
   local ok, server = pcall(servers.open, self, name, opts.url or ("http://%s:2379"):format(name), opts.open)
