@@ -32,13 +32,19 @@ local function count(world, records, owner, leadership)
   return write.outcome == "ok"
 end
 
---- One campaign, and what is done with it.
+--- One campaign, which may be cancelled, and what is done with it.
 local function live(world, records, owner)
   local session = locks.session_of(world, owner)
   if not session then return keywatch.sleep(0.05) end
-  local write = { what = "campaign", tag = world:tag("p") }
-  local leadership, err = session:election(NAME):campaign(write.tag, { timeout = world:patience() })
-  world:note("campaign", leadership, err)
+  local election = session:election(NAME)
+  local leadership, err
+  if world.random:one_in(8) then
+    leadership, err = locks.cancel_soon(world, election.campaign, election, world:tag("p"))
+    world:note("campaign, cancelled", leadership, err)
+  else
+    leadership, err = election:campaign(world:tag("p"), { timeout = world:patience() })
+    world:note("campaign", leadership, err)
+  end
   if not leadership then return keywatch.sleep(world.random:between(1, 50) / 1000) end
   for _ = 1, world.random:between(1, 4) do
     local act = world.random:one_in(2) and count or proclaim

@@ -6,7 +6,7 @@
 --   always: an object is added only if it was not there, updated from the state that was told before, and deleted only
 --   if it was there; what is told was written so at that revision, and is not older than what was told before. In the
 --   end the calls lead to the content.
---   at_bound = "wait", and no gap: every change was told exactly once, and in order.
+--   at_bound = "wait", and no gap: every change was told exactly once, and in the order of revisions.
 --
 -- Values are texts: "good ..." decodes, "bad ..." does not, and "hidden ..." decodes to an object that nobody wants.
 
@@ -299,12 +299,25 @@ function methods:judge_key(key, calls, is_quiet)
   self:compare(key, rest, self:expected(key, position, known), is_quiet, self.base or math.huge)
 end
 
+--- Changes of good values, after what existed at first, come in the order of revisions, whatever their keys.
+function methods:judge_order()
+  local before = 0
+  for _, call in ipairs(self.calls) do
+    local event = call.event
+    if call.name ~= "error" and not (event.resync or event.initial or self:is_in_gap(event.revision)) then
+      if event.revision < before then self:fail(call, "revision %d came before", before) end
+      before = event.revision
+    end
+  end
+end
+
 --- Judges all calls by a ledger. If it is quiet, all that there is was told.
 function methods:judge(ledger, is_quiet)
   self:sample()
   self.ledger = ledger
   for _, call in ipairs(self.calls) do self:judge_call(call) end
   if #ledger == 1 and not self:may_coalesce() then
+    self:judge_order()
     local lists = {}
     for _, call in ipairs(self.calls) do
       if not call.event.resync then

@@ -14,6 +14,7 @@ local is_by_server = require("spec.simulation.leases").is_by_server
 local PREFIX, COUNTERS = "/k/", "/c/"
 local NAMES = 2
 local PATIENCE = 60 -- seconds, after which a key that is to go has stayed
+local LOOKS = 40 -- times in 4 s, which is longer than the ttl of any session, that an owner may look at what it holds
 local CANCELLED = { code = "cancelled" } -- the error of a wait that was cancelled
 
 --- A session of an owner: a new one if the last one is lost.
@@ -26,10 +27,10 @@ local function session_of(world, owner)
   return session
 end
 
---- Waits for the lock in a task that is cancelled soon.
-local function lock_and_cancel(world, session, name)
+--- Waits for a lock, or to lead, in a task that is cancelled soon.
+local function cancel_soon(world, wait, ...)
   local got
-  local task = keywatch.spawn(function() got = session:lock(name) end)
+  local task = keywatch.spawn(function(...) got = wait(...) end, ...)
   keywatch.sleep(world.random:between(0, 300) / 1000)
   task:cancel()
   task:join()
@@ -42,7 +43,7 @@ local function try(world, owner, name)
   local kind = world.random:weighted { { 6, "lock" }, { 2, "try_lock" }, { 1, "cancel" } }
   local lock, err
   if kind == "cancel" then
-    lock, err = lock_and_cancel(world, session, name)
+    lock, err = cancel_soon(world, session.lock, session, name)
   else
     lock, err = session[kind](session, name, { timeout = world:patience() })
   end
@@ -55,6 +56,14 @@ local function look(record, lock)
   if not lock:is_held() then return false end
   record.to = keywatch.now()
   return true
+end
+
+--- Looks again and again, and so while the lease of the lock may end.
+local function keep_looking(record, lock)
+  for _ = 1, LOOKS do
+    keywatch.sleep(0.1)
+    if not look(record, lock) then return end
+  end
 end
 
 --- Counts once, behind the fence. Returns true if that has worked.
@@ -125,7 +134,8 @@ local function live(world, records, owner)
     if not look(record, lock) or not count(world, records, owner, lock, counter) then break end
     if world.random:one_in(3) then keywatch.sleep(world.random:between(1, 200) / 1000) end
   end
-  look(record, lock) -- for the last time: who is robbed does not know it
+  if world.random:one_in(8) then keep_looking(record, lock) end
+  look(record, lock) -- for the last time: an owner that is robbed does not know it
   local how = world.random:weighted { { 20, "unlock" }, { 4, "rob" }, { 1, "close" }, { 1, "orphan" } }
   world:count("ends of locks", how)
   ends[how](world, lock, session, function() return count(world, records, owner, lock, counter) end)
@@ -207,4 +217,5 @@ local function judge(world, history, records)
   end
 end
 
-return { start = start, finish = finish, judge = judge, session_of = session_of, wait_gone = wait_gone }
+return { start = start, finish = finish, judge = judge, session_of = session_of, cancel_soon = cancel_soon,
+  wait_gone = wait_gone }
