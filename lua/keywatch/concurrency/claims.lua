@@ -34,27 +34,6 @@ local function create_by_table(face, prefix, key, value, lease, is_try, deadline
   return own.create_revision, oldest.create_revision == own.create_revision, own.value, result.revision
 end
 
---- Creates a key of a face, bound to a lease, unless it exists. Returns the create revision of the key, false for "not
--- known to be the oldest", the value that it had already, or nil, and the revision of the store; or nil and an error.
--- Reads no other key: what `create` costs grows with the number of keys below the prefix.
-local function create_behind(face, key, value, lease, deadline)
-  local result, err = face:txn {
-    compare = { { key = key, create_revision = 0 } },
-    success = { { put = key, value = value, lease = lease } },
-    failure = { { get = key } },
-    deadline = deadline,
-  }
-  if not result then return nil, err end
-  if result.succeeded then return result.revision, false, nil, result.revision end
-  local own = result.responses[1]
-  if not own then
-    local malformed = core.new_error("malformed")
-    malformed.maybe_done = true
-    return nil, malformed
-  end
-  return own.create_revision, false, own.value, result.revision
-end
-
 --- Creates a key of a face below a prefix, bound to a lease, unless it exists; with is_try, unless there is any key
 -- below the prefix. Returns the create revision of the key, true if it is the oldest, the value that it had already, or
 -- nil, and the revision of the store; or false if it was not created and does not exist; or nil and an error.
@@ -79,4 +58,4 @@ local function delete(root, key, created, times)
   return result.succeeded
 end
 
-return { create = create, create_behind = create_behind, delete = delete }
+return { create = create, delete = delete }

@@ -294,7 +294,6 @@ end
 
 --- Gives up the place of a caller that was killed. Its key may be being created.
 local function undo_take(own)
-  own:end_wait()
   own:doubt()
   own:withdraw()
 end
@@ -306,7 +305,6 @@ local function acquire(session, face, name, value, deadline, is_try, adopt)
   if not own then return nil, failure_of(session, err, deadline) end
   own.is_of_request = driver.in_request()
   local ok, created, why = driver.protect(undo_take, own, take, own, face, name, value, deadline, is_try, adopt)
-  own:end_wait()
   if ok and created then return own, created end
   driver.finish(own.withdraw_and_wait, own)
   if not ok then error(created, 0) end

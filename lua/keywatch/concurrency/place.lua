@@ -9,9 +9,7 @@
 --   free       nobody has it, but a request that has failed may still create its key
 --
 -- The call that has the place creates the key, and reads in the same request whether an older key exists. If so, it
--- waits until the next older key is deleted, and looks again: each deletion wakes one session, not all. The server
--- looks at all keys of the contest for each of these reads. Therefore only the first calls of a root in a contest, FEW,
--- do so. Those that come behind them create their keys, read nothing, and wait in one queue, see queue.lua.
+-- waits until the next older key is deleted, and looks again: each deletion wakes one session, not all.
 --
 -- Names: `face` is the object that was asked for the lock, and `root` the store or client behind it. Only the key is
 -- created through the face, since a fence may refuse that; everything else goes to the root.
@@ -23,29 +21,23 @@ local errors = require "keywatch.support.errors"
 local faces = require "keywatch.concurrency.face"
 local lease = require "keywatch.store.lease"
 local names = require "keywatch.concurrency.names"
-local queues = require "keywatch.concurrency.queue"
 local request = require "keywatch.concurrency.request"
 local sweeper = require "keywatch.concurrency.sweeper"
+local timers = require "keywatch.task.timers"
 
 local GRACE = 0.25   -- seconds that a call whose time is over waits for the deletion of its key
 local FIRST_PAUSE = 0.05 -- seconds before a read that has failed is repeated, which double
 local LONGEST_PAUSE = 1
-local FEW = 8 -- calls of a root that look for older keys by themselves
 
 local place_methods = {}
 local place_mt = { __index = place_methods }
 
 -- Fields that a place has not set, so that the place of a free lock is a small table:
-place_methods.queue = nil       -- tickets, from index first to last; false in the place of one that has left
-place_methods.first = 1
-place_methods.last = 0
-place_methods.gaps = 0          -- of the tickets in the queue that have left
+place_methods.queue = nil       -- the tickets of the calls that wait, as timers that are all due
 place_methods.doubts = 0        -- see sweeper.lua
 place_methods.doubt_until = 0
 place_methods.is_listed = false -- the sweeper has the place
 place_methods.swept = nil       -- driver event: set when the key was deleted
-place_methods.line = nil        -- the calls of the root, while the call that has the place is one of them
-place_methods.is_behind = false -- that call waits in the queue
 
 -- {====== Time ======
 
@@ -75,19 +67,11 @@ ticket_mt.__select = {
 
 --- Gives the place to the call that has waited longest. If there is none, the place is free, or no longer known.
 local function leave(place)
-  local queue = place.queue
-  while queue and place.first <= place.last do
-    local ticket = queue[place.first]
-    queue[place.first] = nil
-    place.first = place.first + 1
-    if not ticket then place.gaps = place.gaps - 1 end
-    if ticket then -- at once
-      place.state, ticket.has_turn = "taken", true
-      ticket.turned:set()
-      return
-    end
-  end
-  if sweeper.is_doubtful(place) then
+  local ticket = place.queue and place.queue:due(0)
+  if ticket then -- at once
+    place.state, ticket.has_turn = "taken", true
+    ticket.turned:set()
+  elseif sweeper.is_doubtful(place) then
     place.state = "free"
     if not place.is_listed then place.session.sweeper:add(place) end
   else
@@ -96,24 +80,10 @@ local function leave(place)
   end
 end
 
---- Removes the gaps from the queue. At once.
-local function squeeze(place)
-  local queue, n = place.queue, place.first - 1
-  for i = place.first, place.last do
-    local ticket = queue[i]
-    queue[i] = nil
-    if ticket then
-      n = n + 1
-      queue[n], ticket.at = ticket, n
-    end
-  end
-  place.last, place.gaps = n, 0
-end
-
---- Takes a ticket that waits no more out of the queue. The queue never has more gaps than tickets.
-local function give_up(place, ticket)
-  place.queue[ticket.at], place.gaps = false, place.gaps + 1
-  if place.gaps * 2 > place.last - place.first + 1 then squeeze(place) end
+--- Ends the wait of a ticket. A place that it was given goes to the next one.
+local function end_wait(ticket)
+  local place = ticket.place
+  if ticket.has_turn then leave(place) else place.queue:remove(ticket.timer) end
 end
 
 --- Waits for the place. Returns true, or nil and an error.
@@ -128,25 +98,22 @@ local function await_place(session, ticket, deadline)
   return true
 end
 
---- Takes the ticket of a caller that was killed out of the queue.
-local function undo_queue(ticket)
-  if ticket.has_turn then leave(ticket.of) else give_up(ticket.of, ticket) end
-end
-
 --- Waits in the queue of the place. Returns true, or nil and an error.
 local function queue_up(place, ticket, session, deadline)
-  place.last = place.last + 1
-  ticket.at = place.last
-  place.queue[ticket.at], ticket.of = ticket, place
-  local ok, has_turn, err = driver.protect(undo_queue, ticket, await_place, session, ticket, deadline)
+  ticket.place = place
+  place.queue:insert(ticket.timer)
+  local ok, has_turn, err = driver.protect(end_wait, ticket, await_place, session, ticket, deadline)
   if ok and has_turn then return true end
-  if ticket.has_turn then
-    leave(place)
-  else
-    give_up(place, ticket)
-  end
+  end_wait(ticket)
   if not ok then error(has_turn, 0) end
   return nil, err
+end
+
+--- Returns a ticket for a queue.
+local function new_ticket()
+  local ticket = setmetatable({ has_turn = false, turned = driver.get().event(), timer = nil, place = nil }, ticket_mt)
+  ticket.timer = timers.new_timer(0, ticket)
+  return ticket
 end
 
 --- Returns a new place, which the caller takes.
@@ -181,8 +148,8 @@ local function take_or_find(session, prefix, key, is_try)
     elseif ticket and place.queue then
       return place, ticket
     else
-      place.queue = place.queue or {}
-      ticket = ticket or setmetatable({ has_turn = false, turned = driver.get().event(), at = 0 }, ticket_mt)
+      place.queue = place.queue or timers.new()
+      ticket = ticket or new_ticket()
     end
   end
 end
@@ -216,45 +183,6 @@ end
 
 -- }======
 
--- {====== The line within the root ======
-
-local lines = setmetatable({}, { __mode = "k" }) -- by root: its calls in all contests
-
---- Returns the line of a root. One that was inherited by a fork is the parent's.
-local function line_of(root)
-  local line = lines[root]
-  if not line or line.pid ~= core.pid() then
-    line = {
-      pid = core.pid(),
-      looking = {}, -- by prefix: calls that look for older keys by themselves
-      queues = {},  -- by prefix: of the calls behind them
-    }
-    lines[root] = line
-  end
-  return line
-end
-
---- Counts the call that has the place. With is_behind the call is to wait in the queue.
-local function line_up(place)
-  local line, prefix = line_of(place.session.root), place.prefix
-  local looking = line.looking[prefix] or 0
-  place.line, place.is_behind = line, looking >= FEW or queues.exists(line.queues, prefix)
-  if not place.is_behind then line.looking[prefix] = looking + 1 end
-end
-
---- Counts the call no more, if it was counted.
-function place_methods:end_wait()
-  local line, prefix = self.line, self.prefix
-  if not line then return end
-  if not self.is_behind then
-    local looking = line.looking[prefix] - 1
-    line.looking[prefix] = looking > 0 and looking or nil
-  end
-  self.line, self.is_behind = nil, nil
-end
-
--- }======
-
 -- {====== Creating the key ======
 
 --- Returns the error of a session whose lease does not exist any more.
@@ -268,15 +196,8 @@ function place_methods:create(face, name, value, deadline, is_try)
   local session = self.session
   local prefix = names.prefix_of(name)
   self.has_key = true
-  if not is_try then line_up(self) end
-  local ok, created, is_oldest, before, revision
-  if self.is_behind then
-    ok, created, is_oldest, before, revision = request(session, claims.create_behind, face, prefix .. session.hex,
-      value, session.lease.id, deadline)
-  else
-    ok, created, is_oldest, before, revision = request(session, claims.create, face, prefix, prefix .. session.hex,
-      value, session.lease.id, is_try, deadline)
-  end
+  local ok, created, is_oldest, before, revision = request(session, claims.create, face, prefix, prefix .. session.hex,
+    value, session.lease.id, is_try, deadline)
   if not ok or created == nil then
     local failure = ok and is_oldest or created
     local is_sure = type(failure) ~= "table" or not failure.maybe_done
@@ -388,27 +309,11 @@ local function look_for_turn(place, created, deadline)
   end
 end
 
--- The access of a call to the queue: { session, deadline }. What the call does for the queue ends with its session, and
--- at its deadline.
-local access_methods = {}
-local access_mt = { __index = access_methods }
-
-function access_methods:range(_, key, opts) return read(self.session, key, opts, self.deadline) end
-function access_methods:watch(_, key, opts) return open_watch(self.session, key, opts, self.deadline) end
-function access_methods:next(watch) return await_object(self.session, watch, self.deadline) end
-function access_methods:wait(waiter) return await_object(self.session, waiter, self.deadline) end
-
 --- Waits until no key below the prefix is older than the one that was created at a revision. Returns true if the own
 -- key still exists then, or nil and an error.
 function place_methods:await_turn(created, deadline)
   local session = self.session
-  local ok, err
-  if self.is_behind then
-    local access = setmetatable({ session = session, deadline = deadline }, access_mt)
-    ok, err = queues.wait(self.line.queues, session.root, self.prefix, created, access)
-  else
-    ok, err = look_for_turn(self, created, deadline)
-  end
+  local ok, err = look_for_turn(self, created, deadline)
   if not ok then return nil, err end
   local result
   result, err = read(session, self.key, { keys_only = true }, deadline)

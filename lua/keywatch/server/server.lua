@@ -138,7 +138,7 @@ local function new(opts, ids, object, parts)
     methods = {},    -- the methods that Lua answers, by path
     middleware = {}, -- { before, after }, in the order of use
     calls = {},      -- the calls that Lua answers or looks at, by id
-    queues = {},     -- calls that wait for a lock or an election, by prefix: see concurrency/queue.lua
+    queues = {},     -- calls that wait for a lock or an election, by prefix: see services/queue.lua
     snapshots = {},  -- events by snapshot that is being written: set once it is written
     dispatcher = nil,
     compactor = nil,

@@ -9,7 +9,7 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 local names = require "keywatch.concurrency.names"
-local queue = require "keywatch.concurrency.queue"
+local queue = require "keywatch.server.services.queue"
 local refusal = require "keywatch.server.services.refusal"
 local worker = require "keywatch.task.worker"
 
@@ -58,8 +58,8 @@ local function delete_key(server, key)
 end
 
 -- A turn: a call that waits until its key is the oldest. The call has no task meanwhile: see `enroll` of
--- concurrency/queue.lua and `defer` of server/call.lua.
-local turn_methods = { has_turn = false }
+-- queue.lua and `defer` of server/call.lua.
+local turn_methods = {}
 local turn_mt = { __index = turn_methods }
 
 --- The function of a worker: deletes the key of a call that is over.

@@ -1,8 +1,6 @@
---- Locks and elections that many calls of one store or client wait for: the calls share one queue.
+--- Locks and elections that many sessions of one store or client wait for.
 
-local core = require "keywatch.core"
 local keywatch = require "keywatch"
-local queue = require "keywatch.concurrency.queue"
 
 local answer = require "spec.support.answer"
 local owners = require "spec.support.owners"
@@ -42,9 +40,9 @@ local function outcomes(entries)
   return found
 end
 
-describe("The queue of many calls", function()
+describe("A lock that many sessions of one owner wait for", function()
   owners.each(function(with)
-    test("gives a lock to all of them, in the order in which they came", function()
+    test("is given to all of them, in the order in which they came", function()
       local order, expected = {}, {}
       local held = assert(with.other:lock("all"))
       local entries = begin_calls(with.owner, "all", MANY, order, function(session) return session:lock("all") end)
@@ -57,7 +55,7 @@ describe("The queue of many calls", function()
       assert.same({}, owners.keys(with.owner, "all/"))
     end)
 
-    test("gives the lead of an election to all of them, with the keys of others between", function()
+    test("is like the lead of an election, with the keys of others between", function()
       local order = {}
       local leader = assert(with.other:election("lead"):campaign("first"))
       local entries = begin_calls(with.owner, "lead", MANY / 2, order, function(session, i)
@@ -76,7 +74,7 @@ describe("The queue of many calls", function()
       assert.equal(MANY, #order)
     end)
 
-    test("goes on without calls that are cancelled, or whose session is lost", function()
+    test("passes over calls that are cancelled, or whose session is lost", function()
       local order, expected = {}, {}
       local held = assert(with.other:lock("some"))
       local entries = begin_calls(with.owner, "some", MANY, order, function(session) return session:lock("some") end)
@@ -115,50 +113,5 @@ describe("The queue of many calls", function()
       for i, outcome in ipairs(outcomes(entries)) do assert.equal(i < MANY and "lost" or "had it", outcome) end
       assert.same({ MANY }, order)
     end)
-  end)
-
-  --- Returns how often the store was asked for keys below the prefix, by reads and within transactions, while n calls
-  -- had the lock one after the other.
-  local function count_ranges(n)
-    local plain, ranges = { range = core.store_methods.range, txn = core.store_methods.txn }, 0
-    core.store_methods.range = function(self, key, opts)
-      if opts and opts.prefix and not opts.count_only then ranges = ranges + 1 end
-      return plain.range(self, key, opts)
-    end
-    core.store_methods.txn = function(self, txn, ...)
-      for _, op in ipairs(txn.success or {}) do ranges = ranges + (op.range and op.prefix and 1 or 0) end
-      return plain.txn(self, txn, ...)
-    end
-    local ok, err = pcall(keywatch.run, function()
-      local store, order, tasks = keywatch.open(), {}, {}
-      local held = assert(store:lock("n"))
-      for i = 1, n do
-        local session = assert(store:session { ttl = 3600 })
-        tasks[i] = keywatch.spawn(function()
-          local lock = assert(session:lock("n"))
-          order[#order + 1] = i
-          assert(lock:unlock())
-        end)
-      end
-      while plain.range(store, "n/", { prefix = true, count_only = true }).count <= n do keywatch.sleep(0) end
-      assert(held:unlock())
-      assert(keywatch.join(tasks))
-      assert.equal(n, #order)
-      store:close()
-    end)
-    core.store_methods.range, core.store_methods.txn = plain.range, plain.txn
-    if not ok then error(err, 0) end
-    return ranges
-  end
-
-  it("reads the keys as often for 400 calls as for 50", function()
-    local few = count_ranges(50)
-    assert.is_true(few > 0)
-    assert.equal(few, count_ranges(400))
-  end)
-
-  it("that a process has inherited is not joined by its calls", function()
-    assert.is_true(queue.exists({ ["a/"] = { pid = core.pid() } }, "a/"))
-    assert.is_false(queue.exists({ ["a/"] = { pid = core.pid() + 1 } }, "a/"))
   end)
 end)
