@@ -86,9 +86,49 @@ local function escape(text) return (text:gsub("%p", "%%%0")) end
 
 local KILL = "kill $PID"
 
+--- Starts `keywatch run`, and waits until it runs.
+function session:start_controllers(command)
+  local argv = { self.bin .. "/keywatch" }
+  for word in command:gsub("^keywatch", ""):gmatch("%S+") do table.insert(argv, word) end
+  local program = process.start(argv, {
+    cwd = self.cwd, env = { KEYWATCH_ENDPOINTS = "http://127.0.0.1:" .. self.port, PATH = os.getenv("PATH") },
+  })
+  program:expect_error("is running")
+  return program
+end
+
+--- Writes a controller file, and follows the transcript of the processes that run it: `$ keywatch run` starts one, the
+-- oldest prints, and `$ kill $PID` ends the oldest, with status 0.
+function session:follow_controllers(name, source, transcript)
+  self:serve { "--memory" }
+  files.write(self.cwd .. "/" .. name, source)
+  local programs, printed, expected = {}, {}, {}
+  for _, line in ipairs(transcript) do
+    local command = line:match("^%$ (.*)$")
+    if not command then
+      programs[1]:expect(escape(line) .. "\n")
+      table.insert(expected, line .. "\n")
+    elseif command:find("^keywatch run") then
+      table.insert(programs, self:start_controllers(command))
+    else
+      self:run(command, { PID = tostring(programs[1].pid) })
+      if command == KILL then
+        local program = table.remove(programs, 1)
+        if program:wait(10) ~= 0 then error("a controller has failed: " .. program:transcript(), 0) end
+        table.insert(printed, program:stdout())
+      end
+    end
+  end
+  for _, program in ipairs(programs) do table.insert(printed, program:stdout()) end
+  return table.concat(printed), table.concat(expected)
+end
+
 --- Runs a program, and follows its transcript: lines that begin with `$` are commands, the others are what the program
--- prints. The program ends with status 0, unless the last command kills it.
+-- prints. The program ends with status 0, unless the last command kills it. A source that begins with the name of a
+-- file, such as `-- colors.lua`, is a controller file.
 function session:follow(source, transcript)
+  local name = source:match("^%-%- (%l+%.lua)")
+  if name then return self:follow_controllers(name, source, transcript) end
   if source:find("keywatch.connect", 1, true) then self:serve { "--memory" } else self.port = free_port() end
   files.write(self.cwd .. "/program.lua", (source:gsub(PORT, self.port)))
   local program = process.start({ vm.interpreter, "program.lua" }, { cwd = self.cwd, env = vm.environment() })
