@@ -209,7 +209,7 @@ static int make_piece(lua_watch *self, const kw_item *first) {
   kw_scroll_close(&self->scroll);
   skip(self);
   if (is_new && rc == KW_ERR_COMPACTED) {
-    kw_hub_tell_again(hub, self->watcher, rev);
+    kw_hub_deliver_again(hub, self->watcher, rev);
   } else {
     kw_hub_fail(hub, self->watcher, rc);
   }

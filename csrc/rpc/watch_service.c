@@ -206,7 +206,7 @@ static bool begin_long(kw_server *server, watch_stream *watch, const kw_item *it
     return is_split || begin_message(server, watch->stream, &p, item->batch->long_size);
   }
   kw_scroll_close(scroll);
-  if (!is_valid) kw_hub_tell_again(server->hub, item->watcher, item->revision);
+  if (!is_valid) kw_hub_deliver_again(server->hub, item->watcher, item->revision);
   if (is_valid) kw_service_refuse_size(watch->stream, len);
   return true;
 }

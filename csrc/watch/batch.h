@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * batch: events in order of revision, with a reference count, shared by all watchers that are told the same.
+ * batch: events in order of revision, with a reference count, shared by all watchers that get the same.
  *
  * A batch holds whole revisions: of each revision either all events that its watchers want, or none.
  *

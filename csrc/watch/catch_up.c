@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * catch_up: the lagging watchers are told what they have missed, in bounded steps.
+ * catch_up: delivers to lagging watchers what they have missed, in bounded steps.
  *
  * A step takes the first lagging watcher, and the others that are within walk_revisions after it. It walks a bounded
- * part of the log once for all of them, tells each, and makes each of them synced, blocked, lagging or failed. A step
- * whose work ends inside of a revision leaves the walk to the next step.
+ * part of the log once for all of them, delivers to each, and makes each of them synced, blocked, lagging or failed. A
+ * step whose work ends inside of a revision leaves the walk to the next step.
  */
 #include "base/mem.h"
 #include "watch/state.h"
@@ -77,7 +77,7 @@ static int64_t walk_on(kw_hub *hub, int64_t *reached) {
   return 0;
 }
 
-/* Gives a chosen watcher its state after the walk. `covered` is the last revision that it has been told, or 0. */
+/* Gives a chosen watcher its state after the walk. `covered` is the last revision that was delivered to it, or 0. */
 static void place(kw_hub *hub, kw_watcher *watcher, int64_t covered) {
   kw_watch_group_remove(hub->chosen_group, watcher);
   if (watcher->is_unreadable) {
@@ -105,9 +105,9 @@ static void end_walk(kw_hub *hub, int64_t covered) {
   for (size_t i = 0; i < n; i++) place(hub, hub->chosen[i], covered);
 }
 
-/* Tells the chosen watchers what one walk has found. If the walk met a damaged record, the watchers that need it fail;
- * the others begin after the record, and lag on until a later walk. */
-static void tell_chosen(kw_hub *hub) {
+/* Delivers what one walk has found to the chosen watchers. If the walk met a damaged record, the watchers that need it
+ * fail; the others begin after the record, and lag on until a later walk. */
+static void deliver_chosen(kw_hub *hub) {
   int64_t reached;
   int64_t covered = walk_on(hub, &reached);
   if (covered == UNFINISHED) return;
@@ -115,7 +115,7 @@ static void tell_chosen(kw_hub *hub) {
   for (size_t i = 0; i < hub->n_chosen; i++) {
     hub->chosen[i]->was_refused = false;
     hub->chosen[i]->is_unreadable = is_corrupt && hub->chosen[i]->next_rev <= reached;
-    if (covered > 0) kw_delivery_tell(&hub->catching_up, hub->chosen[i]);
+    if (covered > 0) kw_deliver(&hub->catching_up, hub->chosen[i]);
   }
   end_walk(hub, covered);
 }
@@ -125,7 +125,7 @@ static bool is_passed(const kw_hub *hub) {
   return hub->n_chosen > 0 && hub->walk_from < kw_store_first_event(hub->store);
 }
 
-/* Puts all chosen watchers back, none of them told. */
+/* Puts all chosen watchers back, to none of which anything was delivered. */
 static void give_up(kw_hub *hub) {
   for (size_t i = 0; i < hub->n_chosen; i++)
     hub->chosen[i]->was_refused = hub->chosen[i]->is_unreadable = false;
@@ -155,5 +155,5 @@ void kw_catch_up_step(kw_hub *hub) {
     hub->walk_next = (kw_revision){.main = hub->walk_from};
     hub->walked = 0;
   }
-  if (hub->n_chosen > 0) tell_chosen(hub);
+  if (hub->n_chosen > 0) deliver_chosen(hub);
 }

@@ -1,56 +1,58 @@
 /* SPDX-License-Identifier: MIT
  *
- * delivery: the synced watchers are told of each revision inside the commit, as it becomes visible.
+ * delivery: each revision reaches the synced watchers inside the commit, as it becomes visible.
  *
- * Where a commit group has more revisions, or a revision more watchers, than a turn may tell, the hub is behind: later
- * steps tell the others, before any revision that becomes visible meanwhile. A revision with more events, or an event
- * with more watched ranges, than a turn may look at makes the watchers of what the turn has found lag. The next turn
- * looks on: what is left has nothing for the other watchers up to there.
+ * Where a commit group has more revisions, or a revision more watchers, than one piece of work may serve, the hub is
+ * behind: later steps serve the others, before any revision that becomes visible after it. A revision with more
+ * events, or an event with more watched ranges, than a turn may look at makes the watchers of what the turn has found
+ * lag. The next turn looks on: what is left has nothing for the other watchers up to there.
  *
- * A watcher that cannot be told becomes blocked or lagging, and catches up later. Nothing here can fail the commit.
+ * A watcher that cannot be served becomes blocked or lagging, and catches up later. Nothing here can fail the commit.
  */
 #include "watch/state.h"
 
-bool kw_delivery_tell(kw_walk *walk, kw_watcher *watcher) {
+bool kw_deliver(kw_walk *walk, kw_watcher *watcher) {
   bool is_open = kw_outlet_is_open(watcher->outlet);
-  kw_told told = is_open ? kw_walk_tell(walk, watcher) : KW_UNTOLD;
-  watcher->was_refused = told == KW_REFUSED || told == KW_NO_MEMORY || told == KW_UNREADABLE;
-  watcher->is_unreadable = told == KW_UNREADABLE;
-  if (told == KW_TOLD) watcher->was_told = true;
+  kw_delivered outcome = is_open ? kw_walk_deliver(walk, watcher) : KW_NO_EVENTS;
+  watcher->was_refused =
+      outcome == KW_REFUSED || outcome == KW_NO_MEMORY || outcome == KW_UNREADABLE;
+  watcher->is_unreadable = outcome == KW_UNREADABLE;
+  if (outcome == KW_DELIVERED) watcher->got_events = true;
   if (watcher->outlet->is_armed && watcher->outlet->n > 0) kw_ready_add(watcher->outlet);
   return !watcher->was_refused;
 }
 
-/* Tells the watchers of the walk's first watched range, from hub->telling on. Returns false if the work ends before. */
-static bool tell_watched(kw_hub *hub, kw_work *work) {
+/* Serves the watchers of the walk's first watched range, from hub->next_watcher on. Returns false if the work ends
+ * before. */
+static bool deliver_range(kw_hub *hub, kw_work *work) {
   kw_watched *watched = kw_walk_first(&hub->walk);
-  if (hub->telling == NULL) hub->telling = watched->first;
-  while (hub->telling != NULL) {
+  if (hub->next_watcher == NULL) hub->next_watcher = watched->first;
+  while (hub->next_watcher != NULL) {
     if (!kw_work_is_left(work)) return false;
     kw_work_spend(work, 0);
-    kw_watcher *watcher = hub->telling;
-    if (!kw_delivery_tell(&hub->walk, watcher)) {
+    kw_watcher *watcher = hub->next_watcher;
+    if (!kw_deliver(&hub->walk, watcher)) {
       kw_watcher_leave(hub, watcher);
       kw_watcher_enter_refused(hub, watcher);
-    } else if ((hub->telling = watcher->next) == NULL) {
+    } else if ((hub->next_watcher = watcher->next) == NULL) {
       kw_walk_done(&hub->walk);
     }
   }
   return true;
 }
 
-/* Tells the watchers of the walk. Returns false if the work ends before. */
-static bool tell_walk(kw_hub *hub, kw_work *work) {
+/* Serves the watchers of the walk. Returns false if the work ends before. */
+static bool deliver_walk(kw_hub *hub, kw_work *work) {
   while (kw_walk_first(&hub->walk) != NULL) {
-    if (!tell_watched(hub, work)) return false;
+    if (!deliver_range(hub, work)) return false;
   }
   return true;
 }
 
 void kw_delivery_leave(kw_hub *hub, const kw_watcher *watcher) {
   bool is_last =
-      watcher->next == NULL && (hub->telling == watcher || watcher->watched->first == watcher);
-  if (hub->telling == watcher) hub->telling = watcher->next;
+      watcher->next == NULL && (hub->next_watcher == watcher || watcher->watched->first == watcher);
+  if (hub->next_watcher == watcher) hub->next_watcher = watcher->next;
   if (is_last) kw_walk_forget(&hub->walk, watcher->watched);
 }
 
@@ -63,13 +65,13 @@ static void lag(kw_hub *hub, kw_watcher *watcher, int64_t rev) {
   watcher->begins_later = begins_later;
 }
 
-/* Makes the watchers of the walk lagging, none of whom was told. Returns false if the work ends before. */
+/* Makes the watchers of the walk lagging, none of which was served. Returns false if the work ends before. */
 static bool lag_walk(kw_hub *hub, kw_work *work) {
   const kw_watched *watched;
   while ((watched = kw_walk_first(&hub->walk)) != NULL) {
     if (!kw_work_is_left(work)) return false;
     kw_work_spend(work, 0);
-    lag(hub, watched->first, hub->tell_next.main);
+    lag(hub, watched->first, hub->deliver_next.main);
     hub->has_lagged = true;
   }
   return true;
@@ -109,39 +111,39 @@ bool kw_delivery_walk_revision(kw_hub *hub, kw_walk *walk, kw_watch_group *group
  * gathered have to lag. Returns false if memory is short or a record cannot be read. */
 static bool gather(kw_hub *hub, kw_log_cursor *cursor, kw_log_entry *entry, bool *more,
                    kw_work *work) {
-  hub->tell_next = entry->rev;
+  hub->deliver_next = entry->rev;
   if (!kw_delivery_walk_revision(hub, &hub->walk, hub->synced, cursor, entry, more, work))
     return false;
-  hub->is_inside = *more && entry->rev.main == hub->tell_next.main;
-  if (hub->is_inside) hub->tell_next = entry->rev;
+  hub->is_inside = *more && entry->rev.main == hub->deliver_next.main;
+  if (hub->is_inside) hub->deliver_next = entry->rev;
   return true;
 }
 
-/* Tells what was gathered. Returns true if the next revision may follow in this step: not before the watchers that lag
- * because of this one could go on. */
-static bool tell(kw_hub *hub, kw_work *work) {
-  bool is_done = hub->is_inside ? lag_walk(hub, work) : tell_walk(hub, work);
+/* Delivers what was gathered. Returns true if the next revision may follow in this step: not before the watchers that
+ * lag because of this one could go on. */
+static bool deliver(kw_hub *hub, kw_work *work) {
+  bool is_done = hub->is_inside ? lag_walk(hub, work) : deliver_walk(hub, work);
   if (is_done) kw_walk_reset(&hub->walk);
   if (!is_done || hub->is_inside) return false;
-  hub->tell_next = (kw_revision){.main = hub->tell_next.main + 1};
-  hub->is_behind = hub->tell_next.main <= kw_store_revision(hub->store);
+  hub->deliver_next = (kw_revision){.main = hub->deliver_next.main + 1};
+  hub->is_behind = hub->deliver_next.main <= kw_store_revision(hub->store);
   bool goes_on = !hub->has_lagged;
   hub->has_lagged = false;
   return goes_on;
 }
 
-/* All watchers that have begun lag. The others begin later, so nobody is behind. */
+/* All watchers that have begun lag. The others begin later, so no watcher is behind. */
 static void give_up(kw_hub *hub) {
   kw_walk_reset(&hub->walk);
-  lag_all(hub, hub->tell_next.main);
+  lag_all(hub, hub->deliver_next.main);
   hub->is_behind = false;
 }
 
 void kw_delivery_step(kw_hub *hub) {
   kw_work work = {.left = hub->options.walk_visits};
   kw_log_entry entry;
-  if (hub->walk.n > 0 && !tell(hub, &work)) return;
-  kw_log_cursor cursor = kw_store_seek_inside(hub->store, hub->tell_next);
+  if (hub->walk.n > 0 && !deliver(hub, &work)) return;
+  kw_log_cursor cursor = kw_store_seek_inside(hub->store, hub->deliver_next);
   hub->is_behind = kw_watch_group_count(hub->synced) > 0;
   bool more = hub->is_behind && kw_store_next(hub->store, &cursor, &entry);
   if (hub->is_behind && !more && kw_store_read_failure(hub->store) != KW_OK) give_up(hub);
@@ -150,17 +152,17 @@ void kw_delivery_step(kw_hub *hub) {
       give_up(hub);
       return;
     }
-    if (!tell(hub, &work)) return;
+    if (!deliver(hub, &work)) return;
   }
   if (!more) hub->is_behind = false;
 }
 
-/* Each revision is told as one batch. Watchers that are not told at once may yet have to lag. */
+/* Each revision is delivered as one batch. Watchers that are not served at once may yet have to lag. */
 static void on_visible(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
   if (kw_watch_group_count(hub->synced) == 0) return;
   if (!hub->is_behind) {
-    hub->tell_next = (kw_revision){.main = before + 1};
+    hub->deliver_next = (kw_revision){.main = before + 1};
     hub->has_lagged = false;
     hub->walk.compacted = kw_store_compact_revision(hub->store);
     kw_delivery_step(hub);
@@ -174,19 +176,19 @@ static void on_compact(void *ctx) {
   if (hub->is_behind) kw_delivery_step(hub);
 }
 
-/* Synced watchers have not been slow: they are told before their history goes. */
-static int64_t untold(void *ctx) {
+/* Synced watchers have not been slow: they are served before their history goes. */
+static int64_t first_undelivered(void *ctx) {
   const kw_hub *hub = ctx;
-  return hub->is_behind ? hub->tell_next.main : INT64_MAX;
+  return hub->is_behind ? hub->deliver_next.main : INT64_MAX;
 }
 
-/* Fails every watcher that has begun: its history does not go on. A watcher that begins after the old and after the new
- * revision goes on. */
+/* Fails every watcher that has begun: its history has ended. A watcher that begins after the old and after the new
+ * revision stays. */
 static void on_replace(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
   int64_t now = kw_store_revision(hub->store);
   hub->is_behind = false;
-  hub->telling = NULL;
+  hub->next_watcher = NULL;
   kw_walk_reset(&hub->walk);
   hub->era++;
   int64_t rev = before > now ? before : now;
@@ -200,5 +202,6 @@ static void on_replace(int64_t before, void *ctx) {
 }
 
 void kw_delivery_begin(kw_hub *hub) {
-  kw_store_set_hook(hub->store, (kw_store_hook){on_visible, on_compact, untold, on_replace, hub});
+  kw_store_set_hook(hub->store,
+                    (kw_store_hook){on_visible, on_compact, first_undelivered, on_replace, hub});
 }

@@ -176,7 +176,7 @@ static int take_id(kw_outlet *outlet, int64_t *id) {
 }
 
 /* True if a new watcher begins where the events of the store are not all known. (One that begins before that, and gets
- * there, was told the difference.) */
+ * there, got the difference.) */
 static bool is_in_gap(const kw_hub *hub, const kw_watcher *watcher) {
   int64_t next = watcher->next_rev;
   return next >= kw_store_first_event(hub->store) &&
@@ -272,7 +272,7 @@ bool kw_outlet_take(kw_outlet *outlet, kw_item *item) {
   return true;
 }
 
-void kw_hub_tell_again(kw_hub *hub, kw_watcher *watcher, int64_t rev) {
+void kw_hub_deliver_again(kw_hub *hub, kw_watcher *watcher, int64_t rev) {
   kw_outlet *outlet = watcher->outlet;
   kw_outlet_forget_news(outlet, watcher);
   if (watcher->state != KW_WATCHER_FAILED) {
@@ -379,10 +379,10 @@ const char *kw_hub_check(const kw_hub *hub) {
   if (all.chosen == 0 && hub->catching_up.n > 0) return "a walk without watchers";
   if (all.chosen > 0 && hub->walk_next.sub == 0) return "a step has ended between two revisions";
   if (hub->walk.n > 0 && !hub->is_behind) return "delivery has left a walk";
-  if (hub->telling != NULL && hub->telling->watched != kw_walk_first(&hub->walk))
-    return "a watcher is told of another range";
-  if (hub->is_behind && hub->tell_next.main > kw_store_revision(hub->store))
-    return "the hub is behind, and all is told";
+  if (hub->next_watcher != NULL && hub->next_watcher->watched != kw_walk_first(&hub->walk))
+    return "the next watcher is of another range";
+  if (hub->is_behind && hub->deliver_next.main > kw_store_revision(hub->store))
+    return "the hub is behind, and all is delivered";
   return all.n == hub->n ? NULL : "the number of watchers is wrong";
 }
 

@@ -2,10 +2,10 @@
  *
  * hub: delivers the changes of a store to its watchers.
  *
- * Synced watchers are told inside the commit, as soon as a revision becomes visible; where there are many watchers, or
- * a commit group has many revisions, the rest in the steps that follow. Lagging watchers catch up in steps: each step
- * walks a bounded part of the log once, for all lagging watchers that are near the start of that part. A writer never
- * waits for a watcher, and the events that a watcher has missed take no memory.
+ * Synced watchers get events inside the commit, as soon as a revision becomes visible; where there are many watchers,
+ * or a commit group has many revisions, the rest in the steps that follow. Lagging watchers catch up in steps: each
+ * step walks a bounded part of the log once, for all lagging watchers that are near the start of that part. A writer
+ * never waits for a watcher, and the events that a watcher has missed take no memory.
  *
  * The hub's deadline and step include the store's. The hub calls none of its users: an armed outlet that has received
  * something enters its owner's ready list (watch/ready.h), and the owner drains that list.
@@ -21,11 +21,11 @@
 typedef struct kw_hub_options {
   size_t walk_revisions; /* limit of revisions in a step, so also in a batch of a lagging watcher */
   size_t walk_bytes;    /* limit of one range's events in a step; the last revision may exceed it */
-  size_t long_bytes;    /* a revision with more for one range is told as a long batch */
+  size_t long_bytes;    /* a revision with more for one range is delivered as a long batch */
   size_t walk_watchers; /* limit of watchers that a step looks at */
   int64_t
       walk_visits; /* work of a step, see store/work.h; and of what it does inside of one revision */
-  int64_t progress_ms; /* period of progress, for watchers that want it and were told nothing */
+  int64_t progress_ms; /* period of progress, for watchers that want it and got nothing */
   uint64_t hash_seed;  /* of watch groups and of outlets, a secret */
 } kw_hub_options;
 
@@ -70,7 +70,7 @@ void kw_outlet_abandon(kw_outlet *outlet, kw_account *account);
 /* Abandoned outlets no longer credit `account`. */
 void kw_hub_forget_account(kw_hub *hub, const kw_account *account);
 
-/* Adds a watcher to an open outlet of this hub. The watcher is told events after the store's present revision, or
+/* Adds a watcher to an open outlet of this hub. The watcher gets events after the store's present revision, or
  * from the start revision on. The range is copied. *watcher belongs to the hub, and is valid until it is cancelled or
  * its outlet is closed, also after it has failed. A start in the past drops progress of the whole outlet that is
  * queued: it would not be true of this watcher. Returns KW_OK, KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID,
@@ -78,8 +78,8 @@ void kw_hub_forget_account(kw_hub *hub, const kw_account *account);
  * KW_ERR_NO_MEMORY. */
 int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_watcher **watcher);
 
-/* True if later steps of the hub may have events for a watcher: the watcher lags or is blocked, or the hub has not told
- * the synced watchers all visible revisions. An empty outlet then does not mean that nothing is left to read. */
+/* True if later steps of the hub may have events for a watcher: the watcher lags or is blocked, or synced
+ * watchers do not have all visible revisions yet. An empty outlet then does not mean that nothing is left to read. */
 bool kw_hub_is_behind(const kw_hub *hub, const kw_watcher *watcher);
 
 /* Ends and frees a watcher, also one that has failed. Its queued items are dropped. */
@@ -95,7 +95,7 @@ bool kw_outlet_take(kw_outlet *outlet, kw_item *item);
 /* For a reader that cannot take a long batch of revision `rev`, since the history has changed: drops the watcher's
  * queued events and progress, and lets the watcher lag from `rev` on, unless it has failed. It then fails if the
  * history is gone. */
-void kw_hub_tell_again(kw_hub *hub, kw_watcher *watcher, int64_t rev);
+void kw_hub_deliver_again(kw_hub *hub, kw_watcher *watcher, int64_t rev);
 
 /* For a reader that has taken a part of a long batch, and cannot take the rest: drops the watcher's queued events and
  * progress, and fails the watcher with KW_ERR_COMPACTED or KW_ERR_CORRUPT, unless it has failed. */
@@ -114,8 +114,8 @@ bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet);
  * included. INT64_MIN: at once. KW_NEVER: nothing is pending. */
 int64_t kw_hub_deadline(const kw_hub *hub);
 
-/* Does a bounded part of what is due: the store's step, untold and lagging watchers, periodic progress. Returns whether
- * more is due. */
+/* Does a bounded part of what is due: the store's step, watchers that are due or lagging, periodic progress. Returns
+ * whether more is due. */
 bool kw_hub_step(kw_hub *hub, int64_t now);
 
 #ifdef KW_PROBE

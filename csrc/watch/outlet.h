@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * outlet: a bounded FIFO of what the watchers of one reader are told. A reader is a stream, or a watch in process.
+ * outlet: a bounded FIFO of what is delivered to the watchers of one reader. A reader is a stream, or a watch in
+ * process.
  *
  * The bound is in bytes. A batch that follows itself, for several watchers, counts once. A full outlet refuses an item
  * that is offered, and the watcher then waits in the outlet's list of blocked watchers until there is room for what was
@@ -22,7 +23,7 @@
 
 typedef enum kw_item_kind {
   KW_ITEM_EVENTS,
-  KW_ITEM_PROGRESS,  /* everything up to and with `revision` has been told */
+  KW_ITEM_PROGRESS,  /* everything up to and with `revision` was delivered */
   KW_ITEM_COMPACTED, /* the watcher has failed: history before `revision` is gone */
   KW_ITEM_CORRUPT    /* the watcher has failed: a record that it needs is damaged */
 } kw_item_kind;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * progress: says up to which revision watchers have been told everything, on request and from time to time.
+ * progress: tells watchers up to which revision they have every event, on request and from time to time.
  *
  * A progress item is queued behind the events that it covers, so it is true when the reader takes it.
  */
@@ -8,7 +8,7 @@
 
 #define WATCHERS_PER_STEP 1024
 
-/* True if the watcher has been told, or has queued, everything up to the store's revision, and begins at the next
+/* True if the watcher has got, or has queued, everything up to the store's revision, and begins at the next
  * revision at the latest: a client resumes at the revision after its last progress. */
 static bool is_up_to_date(const kw_hub *hub, const kw_watcher *watcher) {
   if (watcher->state != KW_WATCHER_SYNCED || hub->is_behind) return false;
@@ -45,9 +45,9 @@ bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet) {
   return offer(hub, outlet, NULL);
 }
 
-/* A watcher that was told an event since the last round needs no progress in this one. */
+/* A watcher that got an event since the last round needs no progress in this one. */
 void kw_progress_step(kw_hub *hub, int64_t now) {
-  if (hub->is_behind) return; /* the round comes as soon as all are told */
+  if (hub->is_behind) return; /* the round comes as soon as the hub has caught up */
   if (hub->progress_due == INT64_MIN) {
     hub->progress_due = now + hub->options.progress_ms;
     return;
@@ -59,7 +59,7 @@ void kw_progress_step(kw_hub *hub, int64_t now) {
       hub->progress_due = now + hub->options.progress_ms;
       return;
     }
-    if (!watcher->was_told) kw_hub_progress(hub, watcher);
-    watcher->was_told = false;
+    if (!watcher->got_events) kw_hub_progress(hub, watcher);
+    watcher->got_events = false;
   }
 }

@@ -4,7 +4,7 @@
  * reader can take.
  *
  * The history may change before the end: a compaction removes the records, or a replica is given another history. Then
- * the scroll cannot go on. A reader that has taken nothing of the batch lets the watcher lag, see kw_hub_tell_again;
+ * the scroll cannot go on. A reader that has taken nothing of the batch lets the watcher lag, see kw_hub_deliver_again;
  * any other reader fails the watcher, or its stream.
  */
 #ifndef KW_WATCH_SCROLL_H

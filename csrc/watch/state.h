@@ -4,8 +4,8 @@
  *
  *   hub.c        the hub, its outlets and watchers: open, watch, cancel, close
  *   watcher.c    the states of a watcher: every move from one place to another
- *   delivery.c   telling the synced watchers, inside the commit
- *   catch_up.c   telling the lagging watchers, in steps
+ *   delivery.c   delivery to synced watchers, inside the commit
+ *   catch_up.c   delivery to lagging watchers, in steps
  *   progress.c   progress, on request and from time to time
  */
 #ifndef KW_WATCH_STATE_H
@@ -26,13 +26,12 @@ struct kw_hub {
   size_t n;             /* watchers */
   uint64_t era;         /* how often the store's history was replaced */
 
-  bool
-      is_behind; /* the synced watchers have not been told all visible revisions; kw_hub_step goes on */
+  bool is_behind; /* the synced watchers do not have all visible revisions; kw_hub_step continues */
   kw_revision
-      tell_next;   /* if so: where telling them goes on; with events in `walk`: their revision */
-  bool is_inside;  /* `walk` ends inside of that revision: its watchers are not told, but lag */
-  bool has_lagged; /* watchers lag because of that revision, and do not catch up before its end */
-  kw_watcher *telling; /* next one to tell, of the first range of `walk`; NULL: the first one */
+      deliver_next; /* if so: where delivery continues; with events in `walk`: their revision */
+  bool is_inside;   /* `walk` ends inside of that revision: its watchers get nothing, but lag */
+  bool has_lagged;  /* watchers lag because of that revision, and do not catch up before its end */
+  kw_watcher *next_watcher; /* the next one of the first range of `walk`; NULL: the first one */
 
   kw_watch_group *chosen_group; /* lagging watchers that catch up together */
   kw_watcher **chosen;          /* the same watchers, as an array; NULL until first used */
@@ -40,11 +39,11 @@ struct kw_hub {
   kw_walk catching_up;          /* of the chosen watchers; empty if there are none */
   size_t walked;                /* whole revisions of that walk */
   int64_t walk_from;            /* first revision of that walk */
-  kw_revision walk_next;        /* where that walk goes on */
+  kw_revision walk_next;        /* where that walk continues */
 
   kw_map progress;      /* watchers that want periodic progress, by address */
   size_t progress_at;   /* position of the current round in the map */
-  int64_t progress_due; /* when the round begins or goes on; INT64_MIN: the next step sets it */
+  int64_t progress_due; /* when the round begins or continues; INT64_MIN: the next step sets it */
 };
 
 /* {====== watcher.c ====== */
@@ -83,13 +82,13 @@ void kw_watcher_unblock(kw_outlet *outlet);
 
 /* {====== delivery.c ====== */
 
-/* Sets the store's hook, so that synced watchers are told of every revision that becomes visible. */
+/* Sets the store's hook, so that every revision that becomes visible is delivered to the synced watchers. */
 void kw_delivery_begin(kw_hub *hub);
 
-/* Tells the synced watchers more of what has become visible. To be called while the hub is behind. */
+/* Delivers more of what has become visible to the synced watchers. To be called while the hub is behind. */
 void kw_delivery_step(kw_hub *hub);
 
-/* A synced watcher is about to leave the watch group: it is not told what the walk has. */
+/* A synced watcher is about to leave the watch group: it does not get what the walk has. */
 void kw_delivery_leave(kw_hub *hub, const kw_watcher *watcher);
 
 /* Adds events of one revision to a walk, for the watchers of `group`: all of them, or as many as walk_visits allows.
@@ -100,9 +99,9 @@ bool kw_delivery_walk_revision(kw_hub *hub, kw_walk *walk, kw_watch_group *group
                                kw_log_cursor *cursor, kw_log_entry *entry, bool *more,
                                kw_work *work);
 
-/* Tells a watcher what a walk has for it, and sets was_refused and is_unreadable. Returns false if its batch could not
+/* Delivers what a walk has for a watcher, and sets was_refused and is_unreadable. Returns false if its batch could not
  * be queued: the caller then changes the watcher's state. */
-bool kw_delivery_tell(kw_walk *walk, kw_watcher *watcher);
+bool kw_deliver(kw_walk *walk, kw_watcher *watcher);
 
 /* }====== */
 

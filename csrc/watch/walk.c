@@ -203,7 +203,7 @@ static bool fill(const kw_walk *walk, const kw_pending *pending, const kw_watche
 /* Returns the batch of all events of a range that a watcher wants, also of those before its next_rev. The batch may be
  * empty, and belongs to `pending`. Or returns NULL, with *why set to KW_NO_MEMORY or KW_UNREADABLE. */
 static kw_batch *batch_for(const kw_walk *walk, kw_pending *pending, const kw_watcher *watcher,
-                           kw_told *why) {
+                           kw_delivered *why) {
   kw_batch **shared = &pending->variants[variant_of(watcher)];
   *why = KW_NO_MEMORY;
   if (*shared != NULL || (*shared = kw_batch_new(pending->n)) == NULL) return *shared;
@@ -230,7 +230,7 @@ static uint32_t first_from(const kw_batch *batch, int64_t rev) {
 
 /* Returns the long batch that a watcher shares; it may have no events. Or returns NULL, with *why set. */
 static kw_batch *long_batch_for(const kw_walk *walk, kw_pending *pending, const kw_watcher *watcher,
-                                kw_told *why) {
+                                kw_delivered *why) {
   kw_batch **shared = &pending->long_variants[variant_of(watcher)];
   *why = watcher->prev_kv && pending->is_prev_damaged ? KW_UNREADABLE : KW_NO_MEMORY;
   if (*why == KW_UNREADABLE) return NULL;
@@ -248,55 +248,57 @@ static kw_batch *long_batch_for(const kw_walk *walk, kw_pending *pending, const 
   return *shared;
 }
 
-/* Raises the next_rev of a watcher that could not be told. */
-static kw_told stay(kw_watcher *watcher, int64_t rev, kw_told why) {
+/* Raises the next_rev of a watcher that could not be served. */
+static kw_delivered stay(kw_watcher *watcher, int64_t rev, kw_delivered why) {
   if (watcher->next_rev < rev) watcher->next_rev = rev;
   if (why != KW_REFUSED) watcher->needs = KW_NEEDS_ALL;
   return why;
 }
 
-static kw_told offer(kw_watcher *watcher, kw_batch *batch, uint32_t from, int64_t revision) {
+static kw_delivered offer(kw_watcher *watcher, kw_batch *batch, uint32_t from, int64_t revision) {
   kw_item item = {.kind = KW_ITEM_EVENTS,
                   .watcher = watcher,
                   .batch = kw_batch_retain(batch),
                   .from = from,
                   .revision = revision};
-  if (kw_outlet_offer(watcher->outlet, &item)) return KW_TOLD;
+  if (kw_outlet_offer(watcher->outlet, &item)) return KW_DELIVERED;
   kw_batch_release(batch);
   return KW_REFUSED;
 }
 
-/* Tells a watcher the events of its range that are kept. */
-static kw_told tell_kept(kw_walk *walk, kw_pending *pending, kw_watcher *watcher) {
-  kw_told told = KW_UNTOLD;
+/* Delivers the events of its range that are kept. */
+static kw_delivered deliver_kept(kw_walk *walk, kw_pending *pending, kw_watcher *watcher) {
+  kw_delivered outcome = KW_NO_EVENTS;
   const uint32_t *at = pending->at;
-  if (pending->n == 0 || walk->events[at[pending->n - 1]].revision < watcher->next_rev) return told;
-  kw_batch *batch = batch_for(walk, pending, watcher, &told);
+  if (pending->n == 0 || walk->events[at[pending->n - 1]].revision < watcher->next_rev)
+    return outcome;
+  kw_batch *batch = batch_for(walk, pending, watcher, &outcome);
   if (batch != NULL) {
     uint32_t from = first_from(batch, watcher->next_rev);
-    if (from == batch->n) return KW_UNTOLD;
-    told = offer(watcher, batch, from, batch->events[batch->n - 1].revision);
+    if (from == batch->n) return KW_NO_EVENTS;
+    outcome = offer(watcher, batch, from, batch->events[batch->n - 1].revision);
   }
-  return told == KW_TOLD ? told : stay(watcher, walk->events[at[0]].revision, told);
+  return outcome == KW_DELIVERED ? outcome : stay(watcher, walk->events[at[0]].revision, outcome);
 }
 
-/* Tells a watcher the long revision of its range. */
-static kw_told tell_long(kw_walk *walk, kw_pending *pending, kw_watcher *watcher) {
-  kw_told told;
-  if (pending->long_revision < watcher->next_rev) return KW_UNTOLD;
-  kw_batch *batch = long_batch_for(walk, pending, watcher, &told);
-  if (batch != NULL && batch->long_n == 0) return KW_UNTOLD;
-  if (batch != NULL) told = offer(watcher, batch, 0, batch->long_revision);
-  return told == KW_TOLD ? told : stay(watcher, pending->long_revision, told);
+/* Delivers the long revision of its range. */
+static kw_delivered deliver_long(kw_walk *walk, kw_pending *pending, kw_watcher *watcher) {
+  kw_delivered outcome;
+  if (pending->long_revision < watcher->next_rev) return KW_NO_EVENTS;
+  kw_batch *batch = long_batch_for(walk, pending, watcher, &outcome);
+  if (batch != NULL && batch->long_n == 0) return KW_NO_EVENTS;
+  if (batch != NULL) outcome = offer(watcher, batch, 0, batch->long_revision);
+  return outcome == KW_DELIVERED ? outcome : stay(watcher, pending->long_revision, outcome);
 }
 
-kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher) {
+kw_delivered kw_walk_deliver(kw_walk *walk, kw_watcher *watcher) {
   kw_pending *pending = watcher->watched->pending;
-  if (pending == NULL) return KW_UNTOLD;
-  kw_told told = tell_kept(walk, pending, watcher);
-  if (pending->long_revision == 0 || (told != KW_TOLD && told != KW_UNTOLD)) return told;
-  kw_told of_long = tell_long(walk, pending, watcher);
-  return of_long == KW_UNTOLD ? told : of_long;
+  if (pending == NULL) return KW_NO_EVENTS;
+  kw_delivered outcome = deliver_kept(walk, pending, watcher);
+  if (pending->long_revision == 0 || (outcome != KW_DELIVERED && outcome != KW_NO_EVENTS))
+    return outcome;
+  kw_delivered of_long = deliver_long(walk, pending, watcher);
+  return of_long == KW_NO_EVENTS ? outcome : of_long;
 }
 
 kw_watched *kw_walk_first(const kw_walk *walk) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * walk: the events of some revisions, gathered for each watched range of a watch group, then told to its watchers.
+ * walk: the events of some revisions, gathered for each watched range of a watch group, then delivered to its watchers.
  * For the hub only.
  *
- * Both ways of telling use a walk. A commit is a walk of one revision over the synced watchers. Catching up is a walk
+ * Both ways of delivery use a walk. A commit is a walk of one revision over the synced watchers. Catching up is a walk
  * of many revisions over some of the lagging watchers.
  *
  *   events         2 put a   3 put b   5 put a   5 delete b
@@ -14,10 +14,10 @@
  * batch from its first event of revision 5 on.
  *
  * A revision with more than long_bytes for one range makes that range's kw_pending *long*: from there on its events are
- * counted, and not kept. The watchers are told a long batch (watch/batch.h). The walk may not go on after that
+ * counted, and not kept. The watchers get a long batch (watch/batch.h). The walk may not continue after that
  * revision.
  *
- * The order of calls: kw_walk_add for each event; kw_walk_tell for each watcher, and kw_walk_done after the watchers
+ * The order of calls: kw_walk_add for each event; kw_walk_deliver for each watcher, and kw_walk_done after the watchers
  * of each range, if they have to leave the watch group; at last kw_walk_reset. While a watched range has a kw_pending,
  * its last watcher may not leave the watch group.
  */
@@ -39,8 +39,9 @@ typedef struct kw_walk {
   size_t long_bytes;   /* a revision with more is long, see kw_hub_options */
   size_t most_matched; /* limit of `matched` */
   int64_t
-      compacted; /* records before events are told from this revision on, see kw_store_previous */
-  bool counts_previous; /* most_bytes includes the records before the events, where they are told */
+      compacted; /* records before events are delivered from this revision on, see kw_store_previous */
+  bool
+      counts_previous; /* most_bytes includes the records before the events, where they are delivered */
   kw_arena arena;
   kw_event *events; /* without `prev`; their records are the walk's */
   size_t n;
@@ -53,14 +54,14 @@ typedef struct kw_walk {
   size_t most_bytes;   /* of the range with the most bytes of records; SIZE_MAX if one is long */
 } kw_walk;
 
-/* Outcome of telling one watcher. */
-typedef enum kw_told {
-  KW_TOLD,      /* its batch is in the outlet */
-  KW_UNTOLD,    /* the walk has no event for it */
+/* Outcome of a delivery to one watcher. */
+typedef enum kw_delivered {
+  KW_DELIVERED, /* its batch is in the outlet */
+  KW_NO_EVENTS, /* the walk has no event for it */
   KW_REFUSED,   /* the outlet has refused the batch, see kw_outlet_offer */
   KW_NO_MEMORY, /* there was no memory for the batch */
   KW_UNREADABLE /* a record of the batch is damaged */
-} kw_told;
+} kw_delivered;
 
 /* Adds an event for every watched range that contains its key, or for most_matched of them. Returns false if memory is
  * short: then the walk is incomplete, and has to be reset. */
@@ -75,10 +76,10 @@ static inline bool kw_walk_is_wanted(const kw_watcher *watcher, bool is_delete) 
   return is_delete ? !watcher->no_delete : !watcher->no_put;
 }
 
-/* Offers a watcher of the watch group its events, from its next_rev on. With KW_TOLD and KW_UNTOLD next_rev stays:
- * the caller raises it where that is needed. With the other outcomes next_rev is raised to the first event that the
- * walk has for the watcher's range and that was not offered, and the watcher's `needs` is set. */
-kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher);
+/* Offers a watcher of the watch group its events, from its next_rev on. With KW_DELIVERED and KW_NO_EVENTS next_rev
+ * stays: the caller raises it where that is needed. With the other outcomes next_rev is raised to the first event that
+ * the walk has for the watcher's range and that was not offered, and the watcher's `needs` is set. */
+kw_delivered kw_walk_deliver(kw_walk *walk, kw_watcher *watcher);
 
 /* Returns a watched range that has events, or NULL. */
 kw_watched *kw_walk_first(const kw_walk *walk);

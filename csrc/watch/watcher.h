@@ -13,12 +13,12 @@
  * A watcher whose batch is refused because memory is short, while its outlet is empty, becomes LAGGING, not BLOCKED:
  * an empty outlet would never wake it.
  *
- * Only a synced watcher is told events inside the commit. A watcher in any other state holds no events. It only knows
- * `next_rev`, the first revision that it has not been told. Events before `next_rev` are not meant for the watcher.
+ * Only a synced watcher gets events inside the commit. A watcher in any other state holds no events. It only knows
+ * `next_rev`, the first revision that was not delivered to it. Events before `next_rev` are not meant for the watcher.
  *
  * A watcher is in one place at a time: in a watch group while it is synced, in the hub's list while it is lagging, in
  * its outlet's list while it is blocked, in no list after it has failed. A step that catches up chooses some lagging
- * watchers: they leave the hub's list for a watch group of their own, until a later step, if not the same, has told
+ * watchers: they leave the hub's list for a watch group of their own, until a later step, if not the same, has served
  * them.
  */
 #ifndef KW_WATCH_WATCHER_H
@@ -48,7 +48,7 @@ typedef struct kw_watcher_list {
 
 struct kw_watcher {
   int64_t id;       /* unique in its outlet, if that has ids */
-  int64_t next_rev; /* first revision not told; of a synced watcher it may lie before that */
+  int64_t next_rev; /* first revision not delivered; of a synced watcher it may lie before that */
   kw_outlet *outlet;
   kw_watched *watched; /* its range in a watch group; NULL unless it is in one */
 
@@ -61,7 +61,7 @@ struct kw_watcher {
   bool no_delete : 1;
   bool prev_kv : 1;
   bool progress : 1;      /* wants periodic progress */
-  bool was_told : 1;      /* has been told an event since the last round of progress */
+  bool got_events : 1;    /* has got an event since the last round of progress */
   bool was_refused : 1;   /* in the current walk: its batch was not queued */
   bool is_unreadable : 1; /* in the current walk: a record that it needs is damaged */
   bool begins_later : 1;  /* was started at a revision that did not exist yet */
