@@ -361,7 +361,10 @@ describe("the reference", function()
   local CLASSES = {
     store = "keywatch.Store", lease = "keywatch.Lease", watch = "keywatch.Watch", task = "keywatch.Task",
     server = "keywatch.Server", call = "keywatch.Call", client = "keywatch.Client", stream = "keywatch.Stream",
-    tx = "keywatch.Tx",
+    tx = "keywatch.Tx", object_watch = "keywatch.ObjectWatch", selector = "keywatch.Selector",
+    session = "keywatch.Session", lock = "keywatch.Lock", election = "keywatch.Election",
+    observer = "keywatch.Observer", channel = "keywatch.Channel", scope = "keywatch.Scope",
+    signals = "keywatch.Signals",
   }
 
   --- The names of a table, as a set.
@@ -380,8 +383,8 @@ describe("the reference", function()
     return set
   end
 
-  --- Expects all fields of classes of some annotations between backquotes on a page, and a call of each method of
-  -- others, by the name of the object there.
+  --- Expects on a page, between backquotes, the names of all fields and methods of some classes, and a call of each
+  -- method of others, by the name of the object there.
   local function expect_names(page, read, prefix, classes, objects)
     local text, names = page:prose(), {}
     for quote in text:gmatch("`([^`]+)`") do
@@ -389,6 +392,7 @@ describe("the reference", function()
     end
     for _, class in ipairs(classes) do
       for name in pairs(read:fields(prefix .. class)) do assert(names[name], class .. "." .. name) end
+      for name in pairs(read.classes[prefix .. class].methods) do assert(names[name], class .. ":" .. name) end
     end
     for class, object in pairs(objects) do
       for name in pairs(read.classes[prefix .. class].methods) do
@@ -407,10 +411,21 @@ describe("the reference", function()
     end
   end)
 
-  it("has every method of a store, a client, a stream, a lease, a watch, a server, a call, a task and a tx", function()
+  local controllers = annotations.read("types/keywatch/controller.lua")
+  local testing = annotations.read("types/keywatch/testing.lua")
+
+  it("has every function of keywatch.controller and keywatch.testing", function()
+    for name, read in pairs { controller = controllers, testing = testing } do
+      local found = {}
+      for method in reference:prose():gmatch("`" .. name .. "%.([%l_]+)%(") do found[method] = true end
+      assert.are.same(set_of(read.classes["keywatch." .. name].methods), found)
+    end
+  end)
+
+  it("has every method of the objects that the functions return", function()
     local found = {}
     for owner in pairs(CLASSES) do found[owner] = {} end
-    for owner, name in reference:prose():gmatch("`(%l+):([%l_]+)%(") do
+    for owner, name in reference:prose():gmatch("`([%l_]+):([%l_]+)%(") do
       if found[owner] then found[owner][name] = true end
     end
     for owner, class in pairs(CLASSES) do assert.are.same(set_of(types.classes[class].methods), found[owner]) end
@@ -418,7 +433,7 @@ describe("the reference", function()
 
   it("has every method that another page names", function()
     for _, page in ipairs(pages) do
-      for owner, name in page:prose():gmatch("`(%l+):([%l_]+)%(") do
+      for owner, name in page:prose():gmatch("`([%l_]+):([%l_]+)%(") do
         local class = CLASSES[owner]
         assert(not class or types.classes[class].methods[name], ("%s: %s:%s"):format(page.path, owner, name))
       end
@@ -466,19 +481,27 @@ describe("the reference", function()
     end
   end)
 
-  it("has every option, field and call of informers, on their page", function()
+  it("has every option, field and call of caches and informers, on their pages", function()
+    expect_names(pages["docs/cache.md"], types, "keywatch.", { "CacheOptions", "CacheStatus", "TableOptions" },
+      { Cache = "cache" })
     expect_names(pages["docs/informer.md"], types, "keywatch.", {
       "InformerOptions", "HandlerOptions", "InformerEvent", "InformerStatus", "HandlerStatus",
     }, { Informer = "informer", Handler = "handler" })
   end)
 
-  local controllers = annotations.read("types/keywatch/controller.lua")
-
-  it("has every option, field and call of controllers and work queues, on their page", function()
+  it("has every option, field and call of controllers, work queues and electors, on their pages", function()
     expect_names(pages["docs/controller.md"], controllers, "keywatch.controller.", {
       "Options", "Source", "Context", "Outcome", "Status", "WorkQueueOptions", "WorkQueueStatus", "AddOptions",
-      "RetryOptions", "ExponentialOptions", "BucketOptions", "FastSlowOptions",
+      "RetryOptions", "ExponentialOptions", "BucketOptions", "FastSlowOptions", "Limiter",
     }, { Controller = "one", WorkQueue = "queue" })
+    expect_names(pages["docs/leading.md"], controllers, "keywatch.controller.", { "ElectorOptions", "ElectorStatus" },
+      { Elector = "elector" })
+  end)
+
+  it("has every option, field and call of the testing kit, on its page", function()
+    expect_names(pages["docs/testing.md"], testing, "keywatch.testing.", {
+      "WorldOptions", "ServeOptions", "RuleOptions", "World", "Server", "Rule",
+    }, {})
   end)
 
   it("has every option and call of managers, every flag of keywatch run, and every metric, on their page", function()
