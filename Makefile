@@ -56,9 +56,9 @@ LUAROCKS.luajit := LUAROCKS_CONFIG="$(CURDIR)/build/luajit.config.lua" luarocks 
 build: $(VMS:%=build/%/built)   ## the rocks into build/lua5.4 and build/luajit
 
 build/luajit/built: | deps-build
-build/%/built: $(shell find $(SHIPPED) ! -name '*.o') Makefile build/luajit.config.lua | deps-run
+build/%/built: $(shell find $(SHIPPED) ! -name '*.o' ! -path 'csrc/probe/*') Makefile build/luajit.config.lua | deps-run
 	@echo "building the rocks in build/$*"
-	@rm -rf build/$* && mkdir -p build/$*/src && cp -R $(SHIPPED) build/$*/src
+	@rm -rf build/$* && mkdir -p build/$*/src && cp -R $(SHIPPED) build/$*/src && rm -r build/$*/src/csrc/probe
 	@cd build/$*/src && for rockspec in $(ROCKSPECS); do \
 	  $(LUAROCKS.$*) make --tree="$(CURDIR)/build/$*" $$rockspec \
 	  CFLAGS="-O2 -fPIC $(WARNINGS)" >../log 2>&1 || { cat ../log; exit 1; }; done
@@ -113,7 +113,7 @@ build/neovim.so: spec/support/neovim.c Makefile | deps-run
 	@mkdir -p $(@D)
 	@$(CC) -O1 -g -fPIC $(WARNINGS) -shared $< -ldl -o $@
 
-C_FILES = $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c)
+C_FILES = $(wildcard csrc/*/*.[ch] csrc/probe/*/*.c bench/*.[ch] fuzz/*.[ch] spec/support/*.c)
 
 lint: | deps-test   ## luacheck, clang-format, and no line of C with more than 120 columns
 	@luacheck --quiet --no-color $(wildcard bin/* lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
@@ -126,6 +126,13 @@ format: | deps-test ## write the C files as clang-format has them
 UV := csrc/base/heap.c csrc/base/mem.c csrc/base/process.c csrc/face/module.c $(wildcard csrc/uv/*.c)
 TLS := csrc/base/mem.c csrc/face/module.c $(wildcard csrc/tls/*.c)
 CORE := $(filter-out csrc/exec/% csrc/tls/% csrc/uv/%,$(wildcard csrc/*/*.c))
+
+# Builds for tests: files in csrc/probe stand in the place of those with the same name, or come in addition.
+PROBE_FILES := $(wildcard csrc/probe/*/*.c)
+probed = $(filter-out $(PROBE_FILES:csrc/probe/%=csrc/%),$(1)) $(filter $(addprefix csrc/probe/,$(2)),$(PROBE_FILES))
+PROBED_UV := $(call probed,$(UV),base/% uv/%)
+PROBED_TLS := $(call probed,$(TLS),base/% tls/%)
+PROBED_CORE := $(call probed,$(CORE),base/% disk/% store/% watch/% h2/% rpc/% bind/%)
 INCDIR.lua5.4 := /usr/include/lua5.4
 INCDIR.luajit := $(LUAJIT_INCDIR)
 PROBE.check := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
@@ -136,20 +143,20 @@ define probe_build # kind, VM
 build/$(1)/$(2)/obj/%.o: csrc/%.c Makefile | deps-build
 	@mkdir -p $$(@D)
 	@$$(CC) -g -fPIC -DKW_PROBE $(WARNINGS) $$(PROBE.$(1)) -MMD -MP -Icsrc -I$$(INCDIR.$(2)) -c $$< -o $$@
-build/$(1)/$(2)/keywatch/core.so: $(CORE:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
+build/$(1)/$(2)/keywatch/core.so: $(PROBED_CORE:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/ csrc/probe/*/)
 	@mkdir -p $$(@D)
 	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -lnghttp2 -llmdb -lcrypt -lpthread -lm -o $$@
-build/$(1)/$(2)/keywatch/uv.so: $(UV:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
+build/$(1)/$(2)/keywatch/uv.so: $(PROBED_UV:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/ csrc/probe/*/)
 	@mkdir -p $$(@D)
 	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -luv -lm -o $$@
-build/$(1)/$(2)/keywatch/tls.so: $(TLS:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
+build/$(1)/$(2)/keywatch/tls.so: $(PROBED_TLS:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/ csrc/probe/*/)
 	@mkdir -p $$(@D)
 	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -lssl -lcrypto -lpthread -o $$@
 PROBES.$(1) += build/$(1)/$(2)/keywatch/core.so build/$(1)/$(2)/keywatch/uv.so build/$(1)/$(2)/keywatch/tls.so
 endef
 $(foreach kind,check valgrind,$(foreach vm,$(VMS),$(eval $(call probe_build,$(kind),$(vm)))))
 $(eval $(call probe_build,tsan,lua5.4))
--include $(wildcard build/*/*/obj/*/*.d)
+-include $(wildcard build/*/*/obj/*/*.d build/*/*/obj/*/*/*.d)
 
 check: $(PROBES.check) $(PROBES.tsan) build $(PEERS) fuzz | deps-check ## sanitizers, eager collection, finalizers, threads, fuzzing, simulations
 	@spec/run check-lua5.4 check-luajit tsan-lua5.4
@@ -187,19 +194,19 @@ mutations: build/$(VM)/built build/fault.so    ## break keywatch on purpose, and
 
 # Fuzzing: the core without Lua, and an arena of its own.
 FUZZERS := split decode serve client image content journal tls tls_peer
-FUZZED := $(filter-out csrc/base/arena.c csrc/face/% csrc/bind/%,$(CORE)) \
-  $(filter-out csrc/tls/lua_% csrc/tls/probe.c csrc/tls/tls.c,$(wildcard csrc/tls/*.c)) csrc/uv/tls_peer.c \
+FUZZED := $(filter-out csrc/base/arena.c csrc/face/% csrc/bind/% csrc/probe/bind/%,$(PROBED_CORE)) \
+  $(filter-out csrc/tls/lua_% csrc/tls/tls.c,$(wildcard csrc/tls/*.c)) csrc/uv/tls_peer.c \
   $(filter-out $(FUZZERS:%=fuzz/%.c),$(wildcard fuzz/*.c))
 FUZZ_PROBE := $(PROBE.check) -fsanitize=fuzzer-no-link
 
 build/fuzz/obj/%.o: %.c Makefile | deps-check
 	@mkdir -p $(@D)
 	@clang -g -DKW_PROBE $(WARNINGS) $(FUZZ_PROBE) -MMD -MP -Icsrc -c $< -o $@
-build/fuzz/all.a: $(FUZZED:%.c=build/fuzz/obj/%.o) $(wildcard csrc csrc/*/)
+build/fuzz/all.a: $(FUZZED:%.c=build/fuzz/obj/%.o) $(wildcard csrc csrc/*/ csrc/probe/*/)
 	@rm -f $@ && ar rc $@ $(filter %.o,$^)
 $(FUZZERS:%=build/fuzz/%): build/fuzz/%: build/fuzz/obj/fuzz/%.o build/fuzz/all.a
 	@clang $(FUZZ_PROBE) -fsanitize=fuzzer $^ -lnghttp2 -llmdb -lssl -lcrypto -lpthread -lm -o $@
--include $(wildcard build/fuzz/obj/*.d build/fuzz/obj/*/*.d build/fuzz/obj/*/*/*.d)
+-include $(wildcard build/fuzz/obj/*.d build/fuzz/obj/*/*.d build/fuzz/obj/*/*/*.d build/fuzz/obj/*/*/*/*.d)
 
 fuzz: $(FUZZERS:%=build/fuzz/%) ## 30 seconds of each target in fuzz
 	@fuzz/run $(FUZZERS)

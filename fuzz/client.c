@@ -23,6 +23,8 @@
 #include "codec/messages.h"
 #include "frames.h"
 #include "memory.h"
+#include "probe/checks.h"
+#include "probe/mem.h"
 #include "reach.h"
 #include "rpc/client.h"
 #include "watches.h"

@@ -16,6 +16,7 @@
 #include "base/crc32c.h"
 #include "bytes.h"
 #include "model/error.h"
+#include "probe/checks.h"
 #include "reach.h"
 #include "store/content_writer.h"
 #include "store/replica.h"

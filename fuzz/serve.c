@@ -20,6 +20,8 @@
 #include "codec/messages.h"
 #include "frames.h"
 #include "memory.h"
+#include "probe/checks.h"
+#include "probe/mem.h"
 #include "reach.h"
 #include "rpc/call.h"
 #include "rpc/peer.h"

@@ -20,6 +20,7 @@
  * memory of ours is free.
  */
 #include "base/mem.h"
+#include "probe/mem.h"
 #include "reach.h"
 #include "script.h"
 #include "tls/certificate.h"

@@ -22,6 +22,7 @@
  */
 #include "base/mem.h"
 #include "frames.h"
+#include "probe/mem.h"
 #include "reach.h"
 #include "rpc/peer.h"
 #include "script.h"

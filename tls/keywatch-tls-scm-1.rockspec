@@ -44,7 +44,6 @@ build = {
         "csrc/tls/lua_context.c",
         "csrc/tls/lua_pair.c",
         "csrc/tls/plain.c",
-        "csrc/tls/probe.c",
         "csrc/tls/source.c",
         "csrc/tls/suites.c",
         "csrc/tls/tls.c",

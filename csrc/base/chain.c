@@ -8,13 +8,8 @@
 #define ROOM_BETWEEN 64 /* after a blob: most likely another blob follows after a few bytes */
 
 /* Large pieces have pages of their own. A chain that is longer than LONG_CHAIN gets such pieces. */
-#ifdef KW_PROBE
-#define LONG_CHAIN 4096
-#define PAGES_ROOM 4096
-#else
-#define LONG_CHAIN (4 << 20)
-#define PAGES_ROOM ((1 << 20) - sizeof(kw_piece))
-#endif
+#define LONG_CHAIN KW_LIMIT(4 << 20, 4096)
+#define PAGES_ROOM KW_LIMIT((1 << 20) - sizeof(kw_piece), 4096)
 
 struct kw_piece {
   kw_piece *next;

@@ -19,6 +19,8 @@
 
 #pragma GCC visibility push(hidden)
 
+#include "base/hook.h"
+
 #define KW_EXPORT __attribute__((visibility("default")))
 
 /* The number of elements of an array. */

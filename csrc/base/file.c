@@ -9,11 +9,7 @@
 #include "base/thread.h"
 
 /* Bytes of a file whose close takes a millisecond or two. */
-#ifdef KW_PROBE
-#define LARGE (16 << 10) /* small, so that tests close files in a thread */
-#else
-#define LARGE (8 << 20)
-#endif
+#define LARGE KW_LIMIT(8 << 20, 16 << 10)
 
 bool kw_file_read(int fd, void *to, size_t len, int64_t at) {
   uint8_t *next = to;

@@ -29,18 +29,6 @@ static inline uint64_t kw_hash_fold(uint64_t a, uint64_t b) {
 #endif
 }
 
-#ifdef KW_PROBE
-extern _Thread_local size_t
-    kw_hash_visits; /* slots of hash tables that this thread has looked at */
-#endif
-
-/* Counts a slot that a search in a hash table looks at, in a probe build. */
-static inline void kw_hash_visit(void) {
-#ifdef KW_PROBE
-  kw_hash_visits++;
-#endif
-}
-
 /* Returns the hash of a number. */
 static inline uint64_t kw_hash_number(uint64_t number, uint64_t seed) {
   return kw_hash_fold(kw_hash_fold(number ^ seed, kw_hash_swap(seed) | 1), KW_HASH_FACTOR);

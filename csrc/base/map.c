@@ -6,11 +6,7 @@
 
 #define KEEP_CAP 16 /* a map of this size does not shrink */
 #define FIRST_CAP 2 /* most maps stay small: the keys of a lease, the watchers of a stream */
-#ifdef KW_PROBE
-#define STEPWISE_CAP 16 /* tests come to it */
-#else
-#define STEPWISE_CAP 16384 /* a table of this size grows in steps */
-#endif
+#define STEPWISE_CAP KW_LIMIT(16384, 16) /* a table of this size grows in steps */
 
 /* Slots of the table before that a put looks at. So all ids have moved long before the table is full. */
 #define MOVES 16
@@ -22,10 +18,6 @@ typedef struct kw_map_rest {
   size_t at; /* a free slot, or the first one of a cluster */
 } kw_map_rest;
 
-#ifdef KW_PROBE
-_Thread_local size_t kw_hash_visits;
-#endif
-
 static size_t home(const kw_map *map, uint64_t id) {
   return (size_t)kw_hash_number(id, map->seed) & (map->cap - 1);
 }
@@ -34,7 +26,7 @@ static size_t home(const kw_map *map, uint64_t id) {
 static size_t locate(const kw_map *map, uint64_t id) {
   size_t i = home(map, id);
   for (; map->slots[i].value != NULL && map->slots[i].id != id; i = (i + 1) & (map->cap - 1))
-    kw_hash_visit();
+    KW_VISIT();
   return i;
 }
 
@@ -151,7 +143,7 @@ static void free_slot(kw_map *table, size_t hole) {
   const size_t mask = table->cap - 1;
   for (size_t i = (hole + 1) & mask; table->slots[i].value != NULL; i = (i + 1) & mask) {
     size_t want = home(table, table->slots[i].id);
-    kw_hash_visit();
+    KW_VISIT();
     if (((i - want) & mask) >= ((i - hole) & mask)) { /* the hole is on its probe path */
       table->slots[hole] = table->slots[i];
       hole = i;

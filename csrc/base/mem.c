@@ -5,85 +5,6 @@
 
 #include "base/mem.h"
 
-#ifdef KW_PROBE
-
-static _Thread_local struct {
-  size_t count;
-  size_t fail_at;   /* the allocation that fails; 0: none */
-  size_t fail_from; /* the first of the allocations that fail; 0: none */
-} probe;
-
-/* Of all threads: another thread may free a block. */
-static _Atomic size_t live;
-static _Atomic size_t live_bytes;
-
-void kw_mem_fail_at(size_t n) {
-  probe.fail_at = n == 0 ? 0 : probe.count + n;
-}
-
-void kw_mem_fail_from(size_t n) {
-  probe.fail_from = n == 0 ? 0 : probe.count + n;
-}
-
-bool kw_mem_must_fail(void) {
-  probe.count++;
-  if (probe.fail_from != 0 && probe.count >= probe.fail_from) return true;
-  return probe.count == probe.fail_at;
-}
-
-size_t kw_mem_count(void) {
-  return probe.count;
-}
-
-size_t kw_mem_live(void) {
-  return live;
-}
-
-size_t kw_mem_bytes(void) {
-  return live_bytes;
-}
-
-void *kw_alloc(size_t size) {
-  void *p = kw_mem_must_fail() ? NULL : malloc(size);
-  if (p == NULL) return NULL;
-  live++;
-  live_bytes += malloc_usable_size(p);
-  return p;
-}
-
-void *kw_alloc_zeroed(size_t size) {
-  void *p = kw_alloc(size);
-  return p == NULL ? NULL : memset(p, 0, size);
-}
-
-void *kw_realloc(void *p, size_t size) {
-  if (p == NULL) return kw_alloc(size);
-  if (kw_mem_must_fail()) return NULL;
-  size_t before = malloc_usable_size(p);
-  p = realloc(p, size);
-  if (p != NULL) live_bytes += malloc_usable_size(p) - before;
-  return p;
-}
-
-void kw_free(void *p) {
-  if (p == NULL) return;
-  live--;
-  live_bytes -= malloc_usable_size(p);
-  free(p);
-}
-
-/* Blocks of the heap, since sanitizers know their bounds. */
-void *kw_alloc_pages(size_t size) {
-  return kw_alloc(size);
-}
-
-void kw_free_pages(void *p, size_t size) {
-  (void)size;
-  kw_free(p);
-}
-
-#else
-
 void *kw_alloc_pages(size_t size) {
   void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return p == MAP_FAILED ? NULL : p;
@@ -92,8 +13,6 @@ void *kw_alloc_pages(size_t size) {
 void kw_free_pages(void *p, size_t size) {
   if (p != NULL) munmap(p, size);
 }
-
-#endif
 
 #define JOIN_BYTES 2048 /* too large for the lists of freed blocks that glibc looks at first */
 
@@ -127,7 +46,7 @@ static void give_pages_back(block *b, size_t size) {
 }
 
 void kw_mem_trim_begin(kw_mem_trim *trim) {
-#if defined(__GLIBC__) && !defined(KW_PROBE)
+#ifdef __GLIBC__
   void *end = sbrk(0);
   block *b = malloc(JOIN_BYTES);
   bool is_main = b != NULL && (uintptr_t)b < (uintptr_t)end;

@@ -2,64 +2,34 @@
  *
  * mem: allocation. All code of the core allocates and frees by these functions.
  *
- * Every allocation may fail. A caller that gets NULL leaves its object as it was, and returns KW_ERR_NO_MEMORY. A
- * probe build (KW_PROBE) counts allocations and makes chosen ones fail, in each thread by itself.
+ * Every allocation may fail. A caller that gets NULL leaves its object as it was, and returns KW_ERR_NO_MEMORY. In
+ * builds for tests chosen allocations fail (probe/mem.h).
  */
 #ifndef KW_BASE_MEM_H
 #define KW_BASE_MEM_H
 
 #include "base/common.h"
 
-#ifdef KW_PROBE
-
-/* The functions below have the contracts that stand in the other branch, and count allocations. */
-void *kw_alloc(size_t size);
-void *kw_alloc_zeroed(size_t size);
-void *kw_realloc(void *p, size_t size);
-void kw_free(void *p);
-
-/* Makes the n-th allocation from now on fail, and only that one. 0: none. */
-void kw_mem_fail_at(size_t n);
-
-/* Makes the n-th allocation from now on and all later ones fail. 0: none. */
-void kw_mem_fail_from(size_t n);
-
-/* Counts an allocation that is made elsewhere (by Lua). Returns true if that allocation has to fail. */
-bool kw_mem_must_fail(void);
-
-/* Returns the number of allocations of this thread so far. */
-size_t kw_mem_count(void);
-
-/* Returns the number of blocks of all threads that are not freed yet. */
-size_t kw_mem_live(void);
-
-/* Returns the bytes of these blocks. */
-size_t kw_mem_bytes(void);
-
-#else
-
 /* Returns `size` bytes, which are not zeroed; or NULL if memory is short. */
 static inline void *kw_alloc(size_t size) {
-  return malloc(size);
+  return KW_MALLOC(size);
 }
 
 /* Changes the size of a block, which may move; p may be NULL. Returns NULL, with the block unchanged, if memory is
  * short. */
 static inline void *kw_realloc(void *p, size_t size) {
-  return realloc(p, size);
+  return KW_REALLOC(p, size);
 }
 
 /* Returns `size` zeroed bytes, or NULL if memory is short. A large block takes no time: the system has zeroed it. */
 static inline void *kw_alloc_zeroed(size_t size) {
-  return calloc(1, size);
+  return KW_CALLOC(1, size);
 }
 
 /* Frees a block. p may be NULL. */
 static inline void kw_free(void *p) {
-  free(p);
+  KW_FREE(p);
 }
-
-#endif
 
 /* Returns `size` bytes, which go back to the system when they are freed, whatever was allocated meanwhile; or NULL if
  * memory is short. For large blocks with a short life: freed by kw_free they would leave a hole in the heap. */
@@ -99,11 +69,7 @@ void kw_mem_trim_end(kw_mem_trim *trim);
 bool kw_reserve(void *items, size_t *cap, size_t need, size_t size);
 
 /* Elements of a vector that are kept room for, even if there are fewer. */
-#ifdef KW_PROBE
-#define KW_KEEP 8 /* small, so that tests meet every vector that shrinks */
-#else
-#define KW_KEEP 1024
-#endif
+#define KW_KEEP KW_LIMIT(1024, 8)
 
 /* Gives room back if at most a quarter of the room of a vector is in use: `n` elements. The other parameters are those
  * of kw_reserve. The vector may move, and keeps its room if memory is short. Amortized, a removal is O(1). */

@@ -27,10 +27,6 @@
 #include "face/module.h"
 #include "model/error.h"
 
-#ifdef KW_PROBE
-#include "bind/probe.h"
-#endif
-
 int KW_EXPORT luaopen_keywatch_core(lua_State *L);
 
 /* Pushes core.errors: errors[code] = { message =, grpc_status = }. */
@@ -148,9 +144,6 @@ int luaopen_keywatch_core(lua_State *L) {
   luaL_setfuncs(L, functions, 0);
   lua_pushliteral(L, KW_LUA_NAME);
   lua_setfield(L, -2, "built_for");
-#ifdef KW_PROBE
-  kw_bind_push_probe(L);
-  lua_setfield(L, -2, "probe");
-#endif
+  if (kw_module_probe != NULL) kw_module_probe(L);
   return 1;
 }

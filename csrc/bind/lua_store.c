@@ -333,13 +333,3 @@ void kw_bind_push_store(lua_State *L) {
 }
 
 /* }====== */
-
-#ifdef KW_PROBE
-
-kw_lua_store *kw_bind_check_store(lua_State *L, int arg) {
-  kw_lua_store *self = kw_bind_to_store(L, arg);
-  luaL_argcheck(L, self->store != NULL, arg, "the store is closed");
-  return self;
-}
-
-#endif

@@ -132,9 +132,4 @@ void kw_bind_close_store(lua_State *L, kw_lua_store *self);
 
 /* }====== */
 
-#ifdef KW_PROBE
-/* Returns the store at stack index `arg`. Raises if the value there is not an open store. */
-kw_lua_store *kw_bind_check_store(lua_State *L, int arg);
-#endif
-
 #endif

@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include <errno.h>
-#include <stdatomic.h>
-
 #include "disk/checkpointer.h"
 
 #include "base/mem.h"
 #include "model/error.h"
 
 /* Pending records, and pending changes, that are enough for a checkpoint. */
-#ifdef KW_PROBE
-#define FULL_BYTES 4096 /* small, so that tests make checkpoints */
-#define FULL_CHANGES 32
-#else
-#define FULL_BYTES (2 << 20)
-#define FULL_CHANGES 16384
-#endif
+#define FULL_BYTES KW_LIMIT(2 << 20, 4096)
+#define FULL_CHANGES KW_LIMIT(16384, 32)
 
 /* Groups that the database lacks, as one. */
 typedef struct batch {
@@ -43,32 +35,9 @@ struct kw_checkpointer {
   bool must_copy;
   bool must_close; /* the file that a defragmentation has replaced */
   kw_checkpoint outcome;
-#ifdef KW_PROBE
-  atomic_int next_failure;
-#endif
 };
 
 /* {====== The thread ====== */
-
-#ifdef KW_PROBE
-
-int kw_checkpointer_take_failure(kw_checkpointer *c) {
-  int rc = atomic_exchange(&c->next_failure, KW_OK);
-  return rc == KW_ERR_STORAGE ? kw_error_storage(EIO) : rc;
-}
-
-void kw_checkpointer_fail_next(kw_checkpointer *c, int rc) {
-  atomic_store(&c->next_failure, rc);
-}
-
-#else
-
-int kw_checkpointer_take_failure(kw_checkpointer *c) {
-  (void)c;
-  return KW_OK;
-}
-
-#endif
 
 static bool has_groups(const batch *b) {
   return b->group.meta.sequence > 0;
@@ -111,7 +80,7 @@ static void apply(void *ctx) {
     if (outcome->rc == KW_OK) release(c, &c->applying.group);
   }
   if (c->direct != NULL) {
-    outcome->direct_rc = outcome->rc == KW_OK ? kw_checkpointer_take_failure(c) : outcome->rc;
+    outcome->direct_rc = outcome->rc;
     if (outcome->direct_rc == KW_OK) outcome->direct_rc = kw_database_write(c->database, c->direct);
     if (outcome->direct_rc == KW_OK) release(c, c->direct);
   }
@@ -302,22 +271,3 @@ const kw_commit_meta *kw_checkpointer_applied(const kw_checkpointer *c) {
 }
 
 /* }====== */
-
-#ifdef KW_PROBE
-
-void kw_checkpointer_hold(kw_checkpointer *c, bool hold) {
-  kw_worker_hold(&c->worker, hold);
-}
-
-const char *kw_checkpointer_check(const kw_checkpointer *c) {
-  bool is_idle = kw_checkpointer_is_idle(c);
-  if (is_idle && has_groups(&c->applying) && c->repeats == KW_OK && !c->has_failed)
-    return "groups are being applied, and no thread applies them";
-  if (c->repeats != KW_OK && !has_groups(&c->applying))
-    return "a checkpoint of nothing is repeated";
-  if (has_groups(&c->pending) && c->pending.group.meta.sequence <= c->applied.sequence)
-    return "a pending group is in the database";
-  return NULL;
-}
-
-#endif

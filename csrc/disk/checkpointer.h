@@ -109,19 +109,4 @@ const kw_commit_meta *kw_checkpointer_applied(const kw_checkpointer *c);
 
 /* }====== */
 
-/* Returns the failure that kw_checkpointer_fail_next has set, and forgets it; KW_OK if there is none. The thread that
- * is about to write the submitted group calls this function. */
-int kw_checkpointer_take_failure(kw_checkpointer *c);
-
-#ifdef KW_PROBE
-/* Makes the next submitted group fail with `rc` instead of being written. */
-void kw_checkpointer_fail_next(kw_checkpointer *c, int rc);
-
-/* While `hold` is true, the thread begins no checkpoint. */
-void kw_checkpointer_hold(kw_checkpointer *c, bool hold);
-
-/* Returns NULL if every invariant holds, else the text of one that does not. */
-const char *kw_checkpointer_check(const kw_checkpointer *c);
-#endif
-
 #endif

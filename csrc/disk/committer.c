@@ -9,15 +9,9 @@
 /* Groups with as many bytes of records, or as many changes, are direct: they are written once, and a transaction of the
  * database takes them as fast as the journal. Where flushes are slow, only larger groups are direct: a transaction
  * flushes at least twice, the journal once. */
-#ifdef KW_PROBE
-#define BULK_BYTES 2048 /* small, so that tests go both ways */
-#define SLOW_BULK_BYTES 2048
-#define BULK_CHANGES 32
-#else
-#define BULK_BYTES (128 << 10)
-#define SLOW_BULK_BYTES (1 << 20)
-#define BULK_CHANGES 4096
-#endif
+#define BULK_BYTES KW_LIMIT(128 << 10, 2048)
+#define SLOW_BULK_BYTES KW_LIMIT(1 << 20, 2048)
+#define BULK_CHANGES KW_LIMIT(4096, 32)
 
 /* The append of a group with fewer bytes takes about as long as its flush. */
 #define SMALL_BYTES (64 << 10)
@@ -89,7 +83,7 @@ static void append(void *ctx) {
   c->is_redirected = false;
   kw_error_take_number();
   c->appending.what = KW_FAULT_DATABASE;
-  c->appended = kw_checkpointer_take_failure(c->checkpointer);
+  c->appended = KW_OK;
   if (kw_database_is_removed(c->database)) {
     c->appending.what = KW_FAULT_REMOVED;
     c->appended = KW_ERR_STORAGE;
@@ -330,15 +324,6 @@ static bool is_complete(const kw_committer *c) {
   return c->checkpointer != NULL && has_all;
 }
 
-/* Ends a hold, which the threads would never leave. */
-static void let_go(kw_committer *c) {
-#ifdef KW_PROBE
-  if (is_complete(c)) kw_committer_hold(c, false);
-#else
-  (void)c;
-#endif
-}
-
 /* Begins another epoch: the next opening need not read the journal, since all its frames are old. */
 static void age(const kw_committer *c) {
   kw_database_identity identity = kw_database_get_identity(c->database);
@@ -362,7 +347,6 @@ static void settle(kw_committer *c) {
 /* After a fork the child's copies of mutexes may stay locked for ever. */
 static void end(kw_committer *c) {
   if (kw_database_is_inherited(c->database)) return;
-  let_go(c);
   if (is_complete(c)) settle(c);
   if (c->worker.job != NULL) kw_worker_end(&c->worker);
 }
@@ -377,30 +361,3 @@ void kw_committer_close(kw_committer *c) {
 }
 
 /* }====== */
-
-#ifdef KW_PROBE
-
-void kw_committer_hold(kw_committer *c, bool hold) {
-  if (c->segment_bytes > 0) kw_worker_hold(&c->worker, hold);
-  kw_committer_hold_checkpoints(c, hold);
-}
-
-void kw_committer_hold_checkpoints(kw_committer *c, bool hold) {
-  kw_checkpointer_hold(c->checkpointer, hold);
-}
-
-void kw_committer_fail_next(kw_committer *c, int rc) {
-  kw_checkpointer_fail_next(c->checkpointer, rc);
-}
-
-const char *kw_committer_check(const kw_committer *c) {
-  bool is_idle = kw_checkpointer_is_idle(c->checkpointer);
-  if (c->place == IN_DATABASE && is_idle)
-    return "a group is in the database, and no thread writes it";
-  if (c->place == WAITING && is_idle) return "a group waits for nothing";
-  if (c->place == IN_JOURNAL && kw_worker_is_idle(&c->worker))
-    return "a group is in the journal, and no thread appends it";
-  return kw_checkpointer_check(c->checkpointer);
-}
-
-#endif

@@ -118,18 +118,4 @@ const kw_commit_group *kw_committer_lacking(const kw_committer *committer, int w
 
 /* }====== */
 
-#ifdef KW_PROBE
-/* While `hold` is true, the threads begin nothing. */
-void kw_committer_hold(kw_committer *committer, bool hold);
-
-/* While `hold` is true, the checkpointer begins nothing: groups become durable in the journal alone. */
-void kw_committer_hold_checkpoints(kw_committer *committer, bool hold);
-
-/* Makes the next group fail with `rc` instead of being written. KW_OK: it is written. */
-void kw_committer_fail_next(kw_committer *committer, int rc);
-
-/* Returns NULL if every invariant holds, else the text of one that does not. */
-const char *kw_committer_check(const kw_committer *committer);
-#endif
-
 #endif

@@ -52,26 +52,6 @@ static bool leave_direct(int fd) {
   return flags >= 0 && (flags & O_DIRECT) != 0 && fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
 }
 
-#ifdef KW_PROBE
-
-static atomic_bool skips_flush;
-
-void kw_journal_segment_skip_flush(bool skip) {
-  skips_flush = skip;
-}
-
-static bool must_flush(void) {
-  return !skips_flush;
-}
-
-#else
-
-static bool must_flush(void) {
-  return true;
-}
-
-#endif
-
 /* A filter of system calls that does not know pwritev2 may say EPERM. */
 static bool is_unsupported(int number) {
   return number == EOPNOTSUPP || number == ENOSYS || number == EINVAL || number == EPERM;
@@ -83,7 +63,7 @@ static bool is_unsupported(int number) {
 static ssize_t write_some(int fd, const uint8_t *bytes, size_t len, off_t at, bool *needs_flush) {
   struct iovec all = {.iov_base = (void *)bytes, .iov_len = len};
   ssize_t n;
-  if (must_flush() && !lacks_dsync) {
+  if (!lacks_dsync) {
     do n = pwritev2(fd, &all, 1, at, RWF_DSYNC);
     while (n < 0 && is_unsupported(errno) && leave_direct(fd));
     if (n >= 0 && (size_t)n < len) *needs_flush = true;
@@ -108,7 +88,7 @@ int kw_journal_segment_write(const kw_journal_segment *segment, const void *byte
     at += n;
     len -= (size_t)n;
   }
-  return needs_flush && must_flush() && fdatasync(segment->fd) < 0 ? errno : 0;
+  return needs_flush && fdatasync(segment->fd) < 0 ? errno : 0;
 }
 
 bool kw_journal_segment_read(const kw_journal_segment *segment, uint8_t block[KW_JOURNAL_BLOCK],

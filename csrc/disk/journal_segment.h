@@ -84,9 +84,4 @@ void kw_journal_segment_remove(const char *directory, int slot);
 /* Removes the file of a segment that was not finished. */
 void kw_journal_segment_remove_unfinished(const char *directory);
 
-#ifdef KW_PROBE
-/* While true, kw_journal_segment_write leaves out the flush. */
-void kw_journal_segment_skip_flush(bool skip);
-#endif
-
 #endif

@@ -17,13 +17,8 @@
 
 /* Bytes of records in one part, about, and records that one transaction removes. LMDB keeps the memory of as many
  * pages, and takes one more flush for each part. */
-#ifdef KW_PROBE
-#define PART_BYTES 1024 /* small, so that tests write in parts */
-#define REMOVED_AT_ONCE 4
-#else
-#define PART_BYTES (1 << 20)
-#define REMOVED_AT_ONCE 10000
-#endif
+#define PART_BYTES KW_LIMIT(1 << 20, 1024)
+#define REMOVED_AT_ONCE KW_LIMIT(10000, 4)
 
 /* Removes an entry, which need not exist. */
 static int remove_entry(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_table table, MDB_val key) {

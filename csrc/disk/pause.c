@@ -5,15 +5,9 @@
 #define MOST_SKIPPED 64 /* groups without a pause */
 
 /* The times are in nanoseconds. */
-#ifdef KW_PROBE
-#define SHORTEST 20000000 /* so that the writers of tests come back in time */
-#define LONGEST 20000000
-#define SEVERAL 2
-#else
-#define SHORTEST 0
-#define LONGEST 1000000
-#define SEVERAL 8 /* writes of a group */
-#endif
+#define SHORTEST KW_LIMIT(0, 20000000)
+#define LONGEST KW_LIMIT(1000000, 20000000)
+#define SEVERAL KW_LIMIT(8, 2) /* writes of a group */
 
 static int64_t length_of(int64_t flush_ns) {
   int64_t ns = flush_ns / PART;

@@ -19,11 +19,7 @@
 #include "base/common.h"
 
 /* A flush that takes as many nanoseconds is slow. */
-#ifdef KW_PROBE
-#define KW_SLOW_FLUSH_NS 1 /* so that tests pause */
-#else
-#define KW_SLOW_FLUSH_NS 500000
-#endif
+#define KW_SLOW_FLUSH_NS KW_LIMIT(500000, 1)
 
 /* All zero: there was no pause yet. */
 typedef struct kw_pause {

@@ -3,31 +3,9 @@
 
 #include "base/clock.h"
 
-#ifdef KW_PROBE
-
-static bool is_held(const kw_worker *worker) {
-  return worker->is_held;
-}
-
-void kw_worker_hold(kw_worker *worker, bool hold) {
-  pthread_mutex_lock(&worker->mutex);
-  worker->is_held = hold;
-  pthread_cond_broadcast(&worker->changed);
-  pthread_mutex_unlock(&worker->mutex);
-}
-
-#else
-
-static bool is_held(const kw_worker *worker) {
-  (void)worker;
-  return false;
-}
-
-#endif
-
-/* The mutex is locked. A worker that ends does its job first, even while it is held. */
+/* The mutex is locked. */
 static bool has_job(const kw_worker *worker) {
-  return worker->state == KW_WORKER_WORKING && (worker->must_end || !is_held(worker));
+  return worker->state == KW_WORKER_WORKING;
 }
 
 /* Waits for a change, or rings the bell if its time has come. The mutex is locked. */

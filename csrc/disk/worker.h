@@ -26,9 +26,6 @@ typedef struct kw_worker {
   int64_t ring_at; /* 0: the bell does not ring without a job */
   bool must_end;
   kw_bell bell;
-#ifdef KW_PROBE
-  bool is_held;
-#endif
 } kw_worker;
 
 /* Starts the thread of a worker, whose jobs are calls of `job`; or none. Returns false if no thread can be started; the
@@ -59,10 +56,5 @@ void kw_worker_ring_at(kw_worker *worker, int64_t when);
 
 /* Takes a job that is done; with `wait`, waits until it is. Returns false if there is none. */
 bool kw_worker_take(kw_worker *worker, bool wait);
-
-#ifdef KW_PROBE
-/* While `hold` is true, the thread begins no job. */
-void kw_worker_hold(kw_worker *worker, bool hold);
-#endif
 
 #endif

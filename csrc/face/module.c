@@ -5,6 +5,8 @@
 
 #include "face/module.h"
 
+void (*kw_module_probe)(lua_State *L);
+
 void kw_pin(void *symbol) {
   Dl_info info;
   if (dladdr(symbol, &info) == 0) return;

@@ -31,6 +31,10 @@ kw_add_class(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Re
 __attribute__((visibility("hidden"))) void kw_publish(lua_State *L, const char *key,
                                                       const void *functions, size_t size);
 
+/* Adds what tests look into a module with, at the end of its opening: the module is on top of the stack. NULL except in
+ * builds for tests, where files of csrc/probe set it when the shared object is loaded. */
+extern __attribute__((visibility("hidden"))) void (*kw_module_probe)(lua_State *L);
+
 /* Keeps a shared object loaded until the process ends. `symbol` is the address of any function in it. At exit LuaJIT
  * unloads modules before the finalizers of older objects have run, which may call into the module. */
 __attribute__((visibility("hidden"))) void kw_pin(void *symbol);

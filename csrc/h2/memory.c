@@ -25,9 +25,6 @@ static void *mem_realloc(void *p, size_t size, void *ctx) {
   if (head == NULL) return NULL;
   head->size = sizeof *head + size;
   kw_account_resize(account, before, head->size);
-#ifdef KW_PROBE
-  session->h2_bytes += head->size - before;
-#endif
   return head + 1;
 }
 
@@ -45,9 +42,6 @@ static void mem_free(void *p, void *ctx) {
   kw_session *session = ctx;
   block_head *head = (block_head *)p - 1;
   kw_account_credit(&session->account, head->size);
-#ifdef KW_PROBE
-  session->h2_bytes -= head->size;
-#endif
   kw_free(head);
 }
 

@@ -212,12 +212,4 @@ void *kw_session_ctx(const kw_session *session);
 /* Returns the account that is charged for the memory of the session. The owner may charge it too. */
 kw_account *kw_session_account(kw_session *session);
 
-#ifdef KW_PROBE
-/* Returns which invariant does not hold between two calls into the session, see fault.c; NULL: all hold. */
-const char *kw_session_fault(const kw_session *session);
-
-/* Returns the bytes that the session itself has charged to its account. Its owner has charged the rest. */
-size_t kw_session_charge(const kw_session *session);
-#endif
-
 #endif

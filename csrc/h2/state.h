@@ -8,7 +8,6 @@
  *   preface.c   the first bytes of a connection           flood.c    frames that come too often
  *   input.c     DATA that arrives, split into messages    stream.c   one call, and what it sends
  *   timers.c    everything that happens at a time         memory.c   nghttp2's allocator
- *   fault.c     invariants, in probe builds
  */
 #ifndef KW_H2_STATE_H
 #define KW_H2_STATE_H
@@ -32,9 +31,6 @@ struct kw_session {
   kw_session_options options;
   kw_session_hooks hooks;
   kw_account account;
-#ifdef KW_PROBE
-  size_t h2_bytes; /* the part of the account that nghttp2 has allocated */
-#endif
   int64_t now; /* milliseconds, as last given by the owner */
 
   /* Streams */

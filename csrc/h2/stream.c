@@ -6,11 +6,7 @@
 #define MAX_RESET_UNSENT 1000 /* each takes about 1 KiB */
 
 /* Bytes above which messages are not freed at once. */
-#ifdef KW_PROBE
-#define DISCARD_BYTES 256
-#else
-#define DISCARD_BYTES (1 << 20)
-#endif
+#define DISCARD_BYTES KW_LIMIT(1 << 20, 256)
 
 kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   kw_stream *stream = kw_alloc_zeroed(sizeof *stream);

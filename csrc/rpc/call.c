@@ -323,16 +323,3 @@ void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text) {
 }
 
 /* }====== */
-
-#ifdef KW_PROBE
-
-static bool is_method_of_lua(const kw_method *method) {
-  return method == &intercepted || (method != NULL && method->on_open == on_open);
-}
-
-size_t kw_call_charge(const kw_stream *stream) {
-  const call *c = is_method_of_lua(stream->role) ? stream->owner : stream->watched;
-  return c == NULL ? 0 : CALL_BYTES + c->metadata->len + c->messages.charge;
-}
-
-#endif

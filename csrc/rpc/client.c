@@ -379,13 +379,3 @@ void kw_client_step(kw_client *client, int64_t now) {
 }
 
 /* }====== */
-
-#ifdef KW_PROBE
-
-const char *kw_client_fault(const kw_client *client) {
-  if (kw_session_account(client->session)->held != kw_session_charge(client->session))
-    return "the account is not charged for what the connection holds";
-  return kw_session_fault(client->session);
-}
-
-#endif

@@ -146,9 +146,4 @@ void kw_client_step(kw_client *client, int64_t now);
 /* Notes that Lua knows whether the client is ready and whether it is closed: this is no news any more. */
 void kw_client_heard(kw_client *client);
 
-#ifdef KW_PROBE
-/* Returns NULL if every invariant of the client holds, else the text of one that does not. */
-const char *kw_client_fault(const kw_client *client);
-#endif
-
 #endif

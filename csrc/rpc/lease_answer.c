@@ -155,13 +155,3 @@ void kw_lease_answer_close(kw_server *server, kw_stream *stream) {
   (void)server;
   if (stream->owner != NULL) free_answer(stream->owner);
 }
-
-#ifdef KW_PROBE
-
-size_t kw_lease_answer_charge(const kw_stream *stream) {
-  const kw_method *method = stream->role;
-  bool is_list = method != NULL && method->on_close == kw_lease_answer_close;
-  return is_list && stream->owner != NULL ? ((lease_answer *)stream->owner)->base.charged : 0;
-}
-
-#endif

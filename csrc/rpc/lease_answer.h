@@ -17,9 +17,4 @@ void kw_lease_answer_keys(kw_server *server, kw_stream *stream, const kw_lease_i
 /* The on_close of both methods. */
 void kw_lease_answer_close(kw_server *server, kw_stream *stream);
 
-#ifdef KW_PROBE
-/* Returns the charge to the stream's account for its list; or 0. */
-size_t kw_lease_answer_charge(const kw_stream *stream);
-#endif
-
 #endif

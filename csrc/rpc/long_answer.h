@@ -13,11 +13,7 @@
 #include "rpc/service.h"
 
 /* Visits of a page. A turn makes several pages, of all answers in turn; one page while requests come. */
-#ifdef KW_PROBE
-#define KW_PAGE_VISITS 8
-#else
-#define KW_PAGE_VISITS 1000
-#endif
+#define KW_PAGE_VISITS KW_LIMIT(1000, 8)
 
 typedef struct kw_long_answer kw_long_answer;
 

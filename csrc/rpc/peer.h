@@ -62,11 +62,6 @@ size_t kw_peer_held(const kw_peer *peer);
 /* Returns when bytes were last written to the peer, or a message last came from it, in milliseconds. */
 int64_t kw_peer_moved(const kw_peer *peer);
 
-#ifdef KW_PROBE
-/* Returns NULL if every invariant of the peer holds, else the text of one that does not. */
-const char *kw_peer_fault(const kw_peer *peer);
-#endif
-
 /* }====== */
 
 #endif

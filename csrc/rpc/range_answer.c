@@ -305,13 +305,3 @@ void kw_range_answer_close(kw_server *server, kw_stream *stream) {
   (void)server;
   if (stream->owner != NULL) free_answer(stream->owner);
 }
-
-#ifdef KW_PROBE
-
-size_t kw_range_answer_charge(const kw_stream *stream) {
-  const kw_method *method = stream->role;
-  bool is_range = method != NULL && method->on_close == kw_range_answer_close;
-  return is_range && stream->owner != NULL ? ((range_answer *)stream->owner)->base.charged : 0;
-}
-
-#endif

@@ -50,9 +50,4 @@ bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_record
 /* Adds `more` and `count`, which follow the kvs. Returns false if memory is short. */
 bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count);
 
-#ifdef KW_PROBE
-/* Returns the charge to the stream's account for the read of its answer, or for its deferred op; or 0. */
-size_t kw_range_answer_charge(const kw_stream *stream);
-#endif
-
 #endif

@@ -74,9 +74,4 @@ size_t kw_server_count(const kw_server *server);
 /* Returns the memory that the connections hold, in bytes. */
 size_t kw_server_held(const kw_server *server);
 
-#ifdef KW_PROBE
-/* Returns NULL if every invariant of the connections holds, else the text of one that does not. */
-const char *kw_server_fault(kw_server *server);
-#endif
-
 #endif

@@ -129,11 +129,6 @@ bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_me
 /* Tells Lua of the end of a call that it has let proceed. Does nothing for any other call. */
 void kw_call_end_intercepted(kw_server *server, kw_stream *stream);
 
-#ifdef KW_PROBE
-/* Returns the charge to the stream's account for the call that Lua answers or intercepts; or 0. */
-size_t kw_call_charge(const kw_stream *stream);
-#endif
-
 /* {====== Answers ====== */
 
 #define KW_MAX_ANSWER INT32_MAX /* bytes; as in etcd: a small transaction can ask for any amount */

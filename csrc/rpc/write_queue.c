@@ -293,13 +293,3 @@ void kw_write_queue_close(kw_server *server, kw_stream *stream) {
     free_job(job);
   }
 }
-
-#ifdef KW_PROBE
-
-size_t kw_write_queue_charge(const kw_stream *stream) {
-  const kw_method *method = stream->role;
-  bool has_job = method != NULL && method->waits && stream->owner != NULL;
-  return has_job ? ((kw_write_job *)stream->owner)->charged : 0;
-}
-
-#endif

@@ -71,9 +71,4 @@ void kw_write_queue_close(kw_server *server, kw_stream *stream);
  * nothing. */
 void kw_write_queue_finish(kw_server *server);
 
-#ifdef KW_PROBE
-/* Returns the charge to the stream's account for a request that waits or is a long write; or 0. */
-size_t kw_write_queue_charge(const kw_stream *stream);
-#endif
-
 #endif

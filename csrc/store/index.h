@@ -20,11 +20,7 @@
 #include "store/key_history.h"
 #include "store/work.h"
 
-#ifdef KW_PROBE
-#define KW_INDEX_FAN 8 /* small, so that tests meet every split and merge */
-#else
-#define KW_INDEX_FAN 64 /* the leaf's mask of live keys is one word */
-#endif
+#define KW_INDEX_FAN KW_LIMIT(64, 8) /* the leaf's mask of live keys is one word */
 
 #define KW_INDEX_MAX_DEPTH 48
 
@@ -98,10 +94,5 @@ kw_key_history *kw_index_previous(kw_index_cursor *cursor);
 
 /* Returns the live history before the cursor, and moves there; or NULL if there is none. O(log n), as above. */
 kw_key_history *kw_index_previous_live(const kw_index *index, kw_index_cursor *cursor);
-
-#ifdef KW_PROBE
-/* Returns NULL if every invariant of the tree holds, else the text of one that does not. */
-const char *kw_index_check(const kw_index *index);
-#endif
 
 #endif

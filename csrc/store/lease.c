@@ -233,16 +233,6 @@ void kw_leases_forget(kw_leases *leases, uint64_t first, kw_work *work) {
   }
 }
 
-#ifdef KW_PROBE
-
-bool kw_leases_has_revoked(const kw_leases *leases, const kw_lease *lease) {
-  const kw_lease *newer = lease->newer;
-  if (newer == NULL) return kw_leases_find_revoked(leases, lease->id) == lease;
-  return newer->older == lease && newer->id == lease->id;
-}
-
-#endif
-
 /* }====== */
 
 bool kw_leases_next_ended(kw_leases *leases, int64_t *tag, bool *has_expired) {

@@ -149,9 +149,4 @@ void kw_lease_attach(kw_leases *leases, kw_lease *lease, kw_key_history *key);
 /* Detaches a key, which is attached. Its room remains. */
 void kw_lease_detach(kw_leases *leases, kw_lease *lease, const kw_key_history *key);
 
-#ifdef KW_PROBE
-/* True if a lease is one of the revoked leases of its id. */
-bool kw_leases_has_revoked(const kw_leases *leases, const kw_lease *lease);
-#endif
-
 #endif

@@ -25,11 +25,7 @@
 #include "model/kv.h"
 #include "store/work.h"
 
-#ifdef KW_PROBE
-#define KW_LOG_CHUNK 8
-#else
-#define KW_LOG_CHUNK 512
-#endif
+#define KW_LOG_CHUNK KW_LIMIT(512, 8)
 
 typedef struct kw_log kw_log;
 
@@ -165,10 +161,5 @@ size_t kw_log_pending_bytes(const kw_log *log);
 
 /* Returns what a record of `len` bytes adds to kw_log_bytes. */
 size_t kw_log_cost(size_t len);
-
-#ifdef KW_PROBE
-/* Returns NULL if every invariant of the log holds, else the text of one that does not. */
-const char *kw_log_check(const kw_log *log);
-#endif
 
 #endif

@@ -62,9 +62,4 @@ int64_t kw_retention_deadline(const kw_store *store);
  * bounds. */
 void kw_retention_step(kw_store *store, int64_t now);
 
-#ifdef KW_PROBE
-/* Returns NULL if the sums are those of the log, else the text of what is wrong. */
-const char *kw_retention_check(const kw_store *store);
-#endif
-
 #endif

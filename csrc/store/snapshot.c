@@ -86,10 +86,6 @@ struct kw_snapshot {
   int64_t size;
 };
 
-#ifdef KW_PROBE
-uint64_t kw_snapshot_waits;
-#endif
-
 /* {====== The thread ====== */
 
 static bool must_end(void *ctx) {
@@ -263,9 +259,6 @@ static void drop_cursor(kw_snapshot *s) {
 
 /* Waits for the thread to end, and releases everything that it has read from. */
 static void release_source(kw_snapshot *s) {
-#ifdef KW_PROBE
-  kw_snapshot_waits += s->has_thread && !is_done(s);
-#endif
   if (s->has_thread) pthread_join(s->thread, NULL);
   s->has_thread = false;
   if (s->view != NULL) kw_view_close(s->view);

@@ -79,11 +79,6 @@ bool kw_snapshot_is_awaited(const kw_store *store);
 /* Ends the threads of all snapshots, before the store is freed. A file that is not complete has failed. */
 void kw_snapshot_end_all(kw_store *store);
 
-#ifdef KW_PROBE
-extern uint64_t
-    kw_snapshot_waits; /* how often the thread of a store has waited for that of a snapshot */
-#endif
-
 /* }====== */
 
 #endif

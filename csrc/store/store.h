@@ -491,12 +491,4 @@ bool kw_store_step(kw_store *store, int64_t now);
 
 /* }====== */
 
-#ifdef KW_PROBE
-/* Returns the committer, or NULL if the store is in memory. */
-kw_committer *kw_store_committer(const kw_store *store);
-
-/* Returns NULL if every invariant of the store holds, else the text of one that does not. */
-const char *kw_store_check(const kw_store *store);
-#endif
-
 #endif

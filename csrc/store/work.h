@@ -7,9 +7,7 @@
 #ifndef KW_STORE_WORK_H
 #define KW_STORE_WORK_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/common.h"
 
 #define KW_UNFINISHED 2 /* a result above 0, like KW_UNSETTLED: neither KW_OK nor an error */
 #define KW_ONLY_READS                                                                              \
@@ -17,11 +15,7 @@
 #define KW_STALE 4 /* the same: what a long read has begun with is gone */
 
 /* Visits of one turn: about a millisecond. */
-#ifdef KW_PROBE
-#define KW_WORK_TURN 16 /* small, so that tests meet every place where work stops */
-#else
-#define KW_WORK_TURN 5000
-#endif
+#define KW_WORK_TURN KW_LIMIT(5000, 16)
 
 #define KW_WORK_BYTES 1024 /* that count as a visit */
 #define KW_ORDER_BYTES                                                                             \

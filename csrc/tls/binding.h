@@ -42,17 +42,4 @@ void kw_tls_add_pairs(lua_State *L);
 /* Returns the channel at index 1. Raises if it is closed. */
 kw_tls_channel *kw_tls_check_channel(lua_State *L);
 
-#ifdef KW_PROBE
-/* Adds the table `probe`:
- *   live()                how many blocks of this object's memory are allocated
- *   allocations()         how many were made so far
- *   fail_at(n)            makes the n-th allocation of this object from now on fail; 0: none
- *   errors()              empties OpenSSL's queue of errors, and returns how many there were
- *   fault()               leaves an error in the queue, as a host might
- *   renegotiate(channel)  asks the other side for a new handshake (TLS 1.2)
- *   update_keys(channel)  changes the keys, and asks the other side to do so, too (TLS 1.3)
- *   without_alpn(channel), with_alpn(channel, protocols)   has a client offer no protocol, or these */
-void kw_tls_add_probe(lua_State *L);
-#endif
-
 #endif

@@ -421,9 +421,3 @@ kw_tls_info kw_tls_channel_info(const kw_tls_channel *channel) {
 }
 
 /* }====== */
-
-#ifdef KW_PROBE
-SSL *kw_tls_channel_ssl(kw_tls_channel *channel) {
-  return channel->ssl;
-}
-#endif

@@ -46,9 +46,4 @@ void kw_tls_channel_lose(kw_tls_channel *channel);
 /* Returns what was agreed on, of an open channel. The texts live as long as the channel. */
 kw_tls_info kw_tls_channel_info(const kw_tls_channel *channel);
 
-#ifdef KW_PROBE
-/* Returns the SSL of a channel. */
-SSL *kw_tls_channel_ssl(kw_tls_channel *channel);
-#endif
-
 #endif

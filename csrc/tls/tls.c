@@ -107,8 +107,6 @@ int luaopen_keywatch_tls(lua_State *L) {
   kw_tls_add_contexts(L);
   kw_tls_add_channels(L);
   kw_tls_add_pairs(L);
-#ifdef KW_PROBE
-  kw_tls_add_probe(L);
-#endif
+  if (kw_module_probe != NULL) kw_module_probe(L);
   return 1;
 }

@@ -5,10 +5,6 @@
 #include "face/module.h"
 #include "uv/binding.h"
 
-#ifdef KW_PROBE
-#include "uv/probe_engine.h"
-#endif
-
 int KW_EXPORT luaopen_keywatch_uv(lua_State *L);
 
 int luaopen_keywatch_uv(lua_State *L) {
@@ -19,9 +15,6 @@ int luaopen_keywatch_uv(lua_State *L) {
   kw_uv_add_loop(L);
   kw_uv_add_signal_names(L);
   kw_uv_add_threads(L);
-#ifdef KW_PROBE
-  kw_uv_push_probe(L);
-  lua_setfield(L, -2, "probe");
-#endif
+  if (kw_module_probe != NULL) kw_module_probe(L);
   return 1;
 }

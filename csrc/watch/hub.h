@@ -118,15 +118,4 @@ int64_t kw_hub_deadline(const kw_hub *hub);
  * whether more is due. */
 bool kw_hub_step(kw_hub *hub, int64_t now);
 
-#ifdef KW_PROBE
-/* Sets options.walk_visits. */
-void kw_hub_set_walk_visits(kw_hub *hub, int64_t visits);
-
-/* Sets options.long_bytes. */
-void kw_hub_set_long_bytes(kw_hub *hub, size_t bytes);
-
-/* Returns NULL if every invariant of the hub holds, else the text of one that does not. */
-const char *kw_hub_check(const kw_hub *hub);
-#endif
-
 #endif

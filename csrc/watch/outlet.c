@@ -157,17 +157,3 @@ bool kw_outlet_has_room(const kw_outlet *outlet, const kw_watcher *watcher, size
   return outlet->bytes <= outlet->max_bytes / 2 &&
          outlet->bytes + promised + watcher->needs <= outlet->max_bytes;
 }
-
-#ifdef KW_PROBE
-
-const char *kw_outlet_check(const kw_outlet *outlet) {
-  size_t bytes = 0, progress_all = 0;
-  for (size_t i = 0; i < outlet->n; i++) {
-    bytes += item_at(outlet, i)->charge;
-    progress_all += item_at(outlet, i)->watcher == NULL;
-  }
-  if (bytes != outlet->bytes) return "the bytes of an outlet are wrong";
-  return progress_all == outlet->progress_all ? NULL : "the progress of an outlet is wrong";
-}
-
-#endif

@@ -116,9 +116,4 @@ void kw_outlet_drop_items(kw_outlet *outlet);
  * for each. */
 bool kw_outlet_has_room(const kw_outlet *outlet, const kw_watcher *watcher, size_t promised);
 
-#ifdef KW_PROBE
-/* Returns NULL if the counts of an outlet are those of its items, else the text of one that is not. */
-const char *kw_outlet_check(const kw_outlet *outlet);
-#endif
-
 #endif

@@ -55,9 +55,4 @@ bool kw_watch_group_match(kw_watch_group *group, kw_slice key, size_t most, kw_m
 /* Returns the number of watchers. */
 size_t kw_watch_group_count(const kw_watch_group *group);
 
-#ifdef KW_PROBE
-/* Returns NULL if every invariant of the watch group holds, else the text of one that does not. */
-const char *kw_watch_group_check(const kw_watch_group *group);
-#endif
-
 #endif

@@ -21,7 +21,7 @@ kw_watched *kw_watched_table_find(const kw_watched_table *table, kw_slice bytes,
   const size_t mask = table->cap - 1;
   const uint8_t tag = tag_of(hash);
   for (size_t i = hash & mask; table->tags[i] != 0; i = (i + 1) & mask) {
-    kw_hash_visit();
+    KW_VISIT();
     if (table->tags[i] != tag) continue;
     kw_watched *watched = table->slots[i];
     if (watched->hash == hash && watched->len == bytes.len &&
@@ -57,7 +57,7 @@ bool kw_watched_table_reserve(kw_watched_table *table) {
 void kw_watched_table_add(kw_watched_table *table, kw_watched *watched) {
   const size_t mask = table->cap - 1;
   size_t i = watched->hash & mask;
-  for (; table->tags[i] != 0; i = (i + 1) & mask) kw_hash_visit();
+  for (; table->tags[i] != 0; i = (i + 1) & mask) KW_VISIT();
   table->slots[i] = watched;
   table->tags[i] = tag_of(watched->hash);
   table->n++;

@@ -1,13 +1,20 @@
-/* SPDX-License-Identifier: MIT */
-#include "uv/probe_engine.h"
-
-#ifdef KW_PROBE
-
+/* SPDX-License-Identifier: MIT
+ *
+ * probe: the table `probe` of keywatch.uv in builds for tests, with an engine that echoes. "This object" is the shared
+ * object keywatch.uv.
+ *   enter(version)    replaces core's engine in the registry by this one, with this version or the current one
+ *   leave()           puts core's engine back
+ *   server(options)   makes a server of this engine, whose peers send back what they get. For the options see l_server
+ *   client(options)   makes a client of this engine, which keeps what it gets. For the options see l_client
+ *   live()            returns how many blocks of this object's memory are allocated
+ *   fail_at(n)        makes the n-th allocation of this object from now on fail; 0: none
+ */
 #include "base/bell.h"
 #include "base/link.h"
 #include "base/mem.h"
 #include "face/engine.h"
 #include "face/module.h"
+#include "probe/mem.h"
 
 #define SAVED_ENGINE "keywatch.uv.probe.engine"
 #define SAVED_META "keywatch.uv.probe.meta"
@@ -565,11 +572,14 @@ static const luaL_Reg functions[] = {
     {"enter", l_enter}, {"leave", l_leave},     {"server", l_server}, {"client", l_client},
     {"live", l_live},   {"fail_at", l_fail_at}, {NULL, NULL}};
 
-void kw_uv_push_probe(lua_State *L) {
+static void add_probe(lua_State *L) {
   kw_add_class(L, OWN_META, meta, methods);
   kw_add_class(L, OWN_CLIENT_META, client_meta, client_methods);
   lua_newtable(L);
   luaL_setfuncs(L, functions, 0);
+  lua_setfield(L, -2, "probe");
 }
 
-#endif
+__attribute__((constructor)) static void register_probe(void) {
+  kw_module_probe = add_probe;
+}

@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-#include "bind/probe.h"
-
-#ifdef KW_PROBE
-
 #include <stdio.h>
 
-#include "base/hash.h"
-#include "base/mem.h"
-#include "bind/lua_store.h"
 #include "bind/lua_watch.h"
-#include "bind/probe_codec.h"
-#include "bind/probe_connection.h"
-#include "bind/probe_disk.h"
-#include "bind/probe_journal.h"
-#include "bind/probe_stream.h"
-#include "store/snapshot.h"
+#include "face/module.h"
+#include "probe/bind.h"
+#include "probe/checks.h"
+#include "probe/disk.h"
+#include "probe/mem.h"
 
 static _Thread_local lua_Alloc lua_alloc; /* the allocator of the Lua state, which ours calls */
+
+kw_lua_store *kw_bind_check_store(lua_State *L, int arg) {
+  kw_lua_store *self = kw_bind_to_store(L, arg);
+  luaL_argcheck(L, self->store != NULL, arg, "the store is closed");
+  return self;
+}
 
 static int l_check(lua_State *L) {
   const kw_lua_store *self = kw_bind_check_store(L, 1);
@@ -167,7 +165,7 @@ static const luaL_Reg probe[] = {{"check", l_check},
                                  {"bytes", l_bytes},
                                  {NULL, NULL}};
 
-void kw_bind_push_probe(lua_State *L) {
+static void add_probe(lua_State *L) {
   lua_newtable(L);
   luaL_setfuncs(L, probe, 0);
   kw_bind_add_probe_codec(L);
@@ -177,6 +175,9 @@ void kw_bind_push_probe(lua_State *L) {
   lua_setfield(L, -2, "journal");
   kw_bind_push_probe_stream(L);
   lua_setfield(L, -2, "stream");
+  lua_setfield(L, -2, "probe");
 }
 
-#endif
+__attribute__((constructor)) static void register_probe(void) {
+  kw_module_probe = add_probe;
+}

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * probe: what specs of probe builds need. See kw_tls_add_probe.
+ * probe: the table `probe` of keywatch.tls in builds for tests. "This object" is the shared object keywatch.tls.
+ *   live()                how many blocks of this object's memory are allocated
+ *   allocations()         how many were made so far
+ *   fail_at(n)            makes the n-th allocation of this object from now on fail; 0: none
+ *   errors()              empties OpenSSL's queue of errors, and returns how many there were
+ *   fault()               leaves an error in the queue, as a host might
+ *   renegotiate(channel)  asks the other side for a new handshake (TLS 1.2)
+ *   update_keys(channel)  changes the keys, and asks the other side to do so, too (TLS 1.3)
+ *   give_ticket(channel)  sends a ticket for a session (TLS 1.3)
+ *   without_alpn(channel), with_alpn(channel, protocols)   has a client offer no protocol, or these
  */
+#include "probe/mem.h"
+#include "probe/tls.h"
 #include "tls/binding.h"
-
-#ifdef KW_PROBE
-
-#include "base/mem.h"
 
 static int l_live(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)kw_mem_live());
@@ -75,7 +82,7 @@ static int l_with_alpn(lua_State *L) {
   return 0;
 }
 
-void kw_tls_add_probe(lua_State *L) {
+static void add_probe(lua_State *L) {
   static const luaL_Reg functions[] = {{"live", l_live},
                                        {"allocations", l_allocations},
                                        {"errors", l_errors},
@@ -92,4 +99,6 @@ void kw_tls_add_probe(lua_State *L) {
   lua_setfield(L, -2, "probe");
 }
 
-#endif
+__attribute__((constructor)) static void register_probe(void) {
+  kw_module_probe = add_probe;
+}

@@ -10,8 +10,7 @@
  *     deadline.
  */
 #include "h2/state.h"
-
-#ifdef KW_PROBE
+#include "probe/checks.h"
 
 /* Sums over all streams. */
 typedef struct sums {
@@ -182,7 +181,7 @@ const char *kw_session_fault(const kw_session *session) {
 
 size_t kw_session_charge(const kw_session *session) {
   const kw_stream *stream = NULL;
-  size_t charge = sizeof *session + session->h2_bytes + kw_session_fields_room(session) +
+  size_t charge = sizeof *session + kw_session_h2_bytes(session) + kw_session_fields_room(session) +
                   kw_chain_charge(&session->out);
   while ((stream = kw_session_next(session, stream)) != NULL) {
     charge += sizeof *stream + kw_chain_charge(&stream->out) + kw_chain_charge(&stream->input);
@@ -193,5 +192,3 @@ size_t kw_session_charge(const kw_session *session) {
 }
 
 /* }====== */
-
-#endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "bind/probe_journal.h"
-
-#ifdef KW_PROBE
+#include "probe/bind.h"
 
 #include <stdatomic.h>
 
@@ -13,6 +11,7 @@
 #include "disk/journal_segment.h"
 #include "face/module.h"
 #include "model/error.h"
+#include "probe/disk.h"
 
 #define JOURNAL_NAME "keywatch.core.probe.journal"
 #define RECOVERED_NAME "keywatch.core.probe.recovered"
@@ -369,5 +368,3 @@ void kw_bind_push_probe_journal(lua_State *L) {
   lua_newtable(L);
   luaL_setfuncs(L, functions, 0);
 }
-
-#endif

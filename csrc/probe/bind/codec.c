@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "bind/probe_codec.h"
-
-#ifdef KW_PROBE
+#include "probe/bind.h"
 
 #include "base/mem.h"
 #include "bind/lua_error.h"
@@ -159,5 +157,3 @@ static const luaL_Reg probes[] = {{"recode", l_recode},   {"split", l_split},
 void kw_bind_add_probe_codec(lua_State *L) {
   luaL_setfuncs(L, probes, 0);
 }
-
-#endif

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "bind/probe_stream.h"
-
-#ifdef KW_PROBE
+#include "probe/bind.h"
 
 #include "bind/lua_error.h"
 #include "bind/lua_op.h"
-#include "bind/lua_store.h"
 #include "bind/lua_value.h"
 #include "bind/lua_watch.h"
 #include "codec/keyvalue.h"
@@ -134,5 +131,3 @@ void kw_bind_push_probe_stream(lua_State *L) {
   kw_add_class(L, STREAM_NAME, meta, methods);
   lua_pushcfunction(L, l_stream);
 }
-
-#endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "bind/probe_connection.h"
-
-#ifdef KW_PROBE
+#include "probe/bind.h"
 
 #include "bind/lua_client.h"
 #include "bind/lua_server.h"
-#include "rpc/client.h"
+#include "probe/checks.h"
 
 static int raise_fault(lua_State *L, const char *fault) {
   return fault == NULL ? 0 : luaL_error(L, "invariant: %s", fault);
@@ -27,5 +25,3 @@ void kw_bind_add_probe_connection(lua_State *L) {
   lua_pushcfunction(L, l_check_client);
   lua_setfield(L, -2, "check_client");
 }
-
-#endif

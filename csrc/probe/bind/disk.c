@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#include "bind/probe_disk.h"
-
-#ifdef KW_PROBE
+#include "probe/bind.h"
 
 #include <stdatomic.h>
 
-#include "bind/lua_store.h"
 #include "disk/pause.h"
+#include "probe/disk.h"
+#include "store/state.h"
 
 static kw_committer *check_committer(lua_State *L) {
-  kw_committer *committer = kw_store_committer(kw_bind_check_store(L, 1)->store);
+  kw_committer *committer = kw_bind_check_store(L, 1)->store->committer;
   luaL_argcheck(L, committer != NULL, 1, "the store is in memory");
   return committer;
 }
@@ -98,5 +97,3 @@ static const luaL_Reg functions[] = {{"hold_disk", l_hold},
 void kw_bind_add_probe_disk(lua_State *L) {
   luaL_setfuncs(L, functions, 0);
 }
-
-#endif

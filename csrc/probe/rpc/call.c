@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+#include "rpc/call.c"
+
+#include "probe/checks.h"
+
+static bool is_method_of_lua(const kw_method *method) {
+  return method == &intercepted || (method != NULL && method->on_open == on_open);
+}
+
+size_t kw_call_charge(const kw_stream *stream) {
+  const call *c = is_method_of_lua(stream->role) ? stream->owner : stream->watched;
+  return c == NULL ? 0 : CALL_BYTES + c->metadata->len + c->messages.charge;
+}
