@@ -44,7 +44,7 @@ end
 --- Returns the sum of the times until which the leases certainly live: each renewal moves one by a third of the TTL.
 local function sum_of_deadlines(leases)
   local sum = 0
-  for _, lease in ipairs(leases) do sum = sum + lease.hold.kept.deadline end
+  for _, lease in ipairs(leases) do sum = sum + lease.reference.kept.deadline end
   return sum
 end
 

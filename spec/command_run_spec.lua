@@ -155,7 +155,7 @@ describe("keywatch run", function()
     expect_failure(1, {}, "does not load: cannot open", "--memory", "/no/such/file.lua")
   end)
 
-  it("fails if a thing does, and says so", function()
+  it("fails if a component does, and says so", function()
     local process = start("--memory", write [[
       return function(manager)
         manager:add { name = "first", start = function() end, stop = function() print "first has stopped" end }
@@ -163,8 +163,8 @@ describe("keywatch run", function()
       end]])
     assert.equal(1, process:wait())
     assert.equal("first has stopped\n", process:stdout())
-    assert.matches(" error the manager ends: the thing 'bad' could not be started: no luck\n", process:stderr())
-    assert.matches("\nkeywatch run: [^\n]* has failed: keywatch: the thing 'bad' could not be started: no luck\n$",
+    assert.matches(" error the manager ends: the component 'bad' could not be started: no luck\n", process:stderr())
+    assert.matches("\nkeywatch run: [^\n]* has failed: keywatch: the component 'bad' could not be started: no luck\n$",
       process:stderr())
     assert.is_nil(process:stderr():find("is running", 1, true))
   end)

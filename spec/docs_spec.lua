@@ -507,7 +507,7 @@ describe("the reference", function()
   it("has every option and call of managers, every flag of keywatch run, and every metric, on their page", function()
     local page, expected = pages["docs/manager.md"], {}
     expect_names(page, controllers, "keywatch.controller.", {
-      "ManagerOptions", "ManagerAddOptions", "ManagerRunOptions", "ManagerStatus", "ThingStatus", "Thing",
+      "ManagerOptions", "ManagerAddOptions", "ManagerRunOptions", "ManagerStatus", "ComponentStatus", "Component",
     }, { Manager = "manager" })
     for flag in pairs(require("keywatch.command.run_flags").FLAGS) do
       if flag ~= "h" then expected["--" .. flag] = true end

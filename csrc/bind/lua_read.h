@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * lua_read: ranges that are read in several turns, for tasks: see lua/keywatch/store/turns.lua, and
- * lua/keywatch/watch/local_source.lua.
+ * lua/keywatch/watch/local_origin.lua.
  *
  *   store:try_range(key, options)   -> as store:range; or false if the range needs more than the work of a turn
  *   store:try_page(key, options, list)

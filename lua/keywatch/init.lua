@@ -17,7 +17,7 @@ local namespace = require "keywatch.namespace.namespace"
 local selector = require "keywatch.cache.selector"
 local server = require "keywatch.server.server"
 local store = require "keywatch.store.store"
-require "keywatch.watch.local_source"
+require "keywatch.watch.local_origin"
 
 concurrency.install(core.store_methods)
 concurrency.install(client.methods)

@@ -5,7 +5,7 @@ local errors = require "keywatch.support.errors"
 local keywatch = require "keywatch"
 local shared_informers = require "keywatch.cache.shared_informer"
 local testing = require "keywatch.testing"
-local wishes = require "keywatch.cache.wish"
+local filters = require "keywatch.cache.filter"
 
 local answer = require "spec.support.answer"
 local informing = require "spec.cache.informing"
@@ -82,9 +82,9 @@ describe("an informer", function()
       second[i] = i % 10 == 0 and kv(i, "in", i) or kv(i, "out", n + i)
     end
     first[n + 1], second[n + 1] = { fail = "compacted" }, { type = "synced", revision = 3 * n }
-    local wish = wishes.of({ where = function(object) return object == "in" end },
+    local filter = filters.of({ where = function(object) return object == "in" end },
       { decoded = 0, failed_tests = 0 }, "informer")
-    local shared = shared_informers.new(scripted { first, second }, "", wish, nil, function() end)
+    local shared = shared_informers.new(scripted { first, second }, "", filter, nil, function() end)
     shared:join()
     keywatch.sleep(10)
     assert.is_true(shared.has_all)

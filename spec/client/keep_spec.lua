@@ -32,7 +32,7 @@ end
 
 --- Waits until a lease is renewed once more.
 local function await_renewal(lease)
-  local kept = lease.hold.kept
+  local kept = lease.reference.kept
   local sent = kept.sent
   await(function() return kept.err or kept.sent ~= sent and not kept.call and not kept.place end)
   assert.is_nil(kept.err)
@@ -40,14 +40,14 @@ end
 
 --- Waits until the first answer has come for a lease of which only the id is known.
 local function await_answer(lease)
-  local kept = lease.hold.kept
+  local kept = lease.reference.kept
   await(function() return kept.err or kept.ttl end)
   assert.is_nil(kept.err)
 end
 
 --- Has a lease that rests be renewed at once.
 local function hurry(lease)
-  local kept = lease.hold.kept
+  local kept = lease.reference.kept
   local timers = kept.keeper.timers
   if kept.place or kept.call then return end
   timers:remove(kept.timer)
@@ -89,7 +89,7 @@ network.of_each(function(kind, tag)
       local lease = assert(direct:lease(LONG))
       local same = client:lease_by_id(lease.id):keep()
       await_answer(same)
-      assert.equal(LONG, same.hold.kept.ttl)
+      assert.equal(LONG, same.reference.kept.ttl)
       expect_lost(client:lease_by_id(4711):keep(), "it has expired, or was revoked")
     end)
   end)
@@ -188,7 +188,7 @@ describe("a kept lease of a client in virtual time #plain", function() -- there 
     local acts = {}
     function acts.keep(lease) lease:keep() end
     function acts.hurry(lease)
-      if lease.hold and not lease.hold.is_over and not lease:error() then hurry(lease) end
+      if lease.reference and not lease.reference.is_over and not lease:error() then hurry(lease) end
     end
     function acts.orphan(lease) lease:orphan() end
     function acts.again(lease, i) leases[i] = client:lease_by_id(lease.id):keep() end
@@ -290,8 +290,8 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     expect_lost(leases[2], "it has expired, or was revoked")
     await_answer(leases[3])
     await_answer(leases[4])
-    assert.equal(9000000000, leases[3].hold.kept.ttl)
-    assert.equal(1000, leases[4].hold.kept.ttl)
+    assert.equal(9000000000, leases[3].reference.kept.ttl)
+    assert.equal(1000, leases[4].reference.kept.ttl)
     assert.equal(1, #peer:calls_of(KEEP))
   end)
 
@@ -309,14 +309,14 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     other:orphan()
     local lease, rest = client:lease_by_id(5):keep(), client:lease(LONG, { id = 8 })
     rest:keep() -- so that the call goes on
-    await(function() return lease.hold.kept.call end)
+    await(function() return lease.reference.kept.call end)
     peer:await("#calls >= 1 and #calls[#calls].messages == 1")
     lease:orphan()
     local again = client:lease_by_id(5):keep()
-    await(function() return again.hold.kept.call end)
+    await(function() return again.reference.kept.call end)
     peer:tell("both")
     await_answer(again)
-    assert.equal(500, again.hold.kept.ttl)
+    assert.equal(500, again.reference.kept.ttl)
   end)
 
   it("takes an answer that has come before it calls a lease lost", function()
@@ -326,7 +326,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     peer:slow(0.5)
     hurry(lease)
     peer:await("#calls[1].messages == 2")
-    local kept = lease.hold.kept
+    local kept = lease.reference.kept
     world:pause(kept.deadline - keywatch.now()) -- the loop did not turn for long
     keywatch.sleep(0)
     assert.is_nil(lease:error())
@@ -352,7 +352,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
         if stream.record.connection > 1 then stream:message { ID = request.ID, TTL = 100 } end
       end
     ]] }
-    await(function() return lease:error() or lease.hold.kept.ttl == 100 end)
+    await(function() return lease:error() or lease.reference.kept.ttl == 100 end)
     assert.is_nil(lease:error())
     assert.equal(2, #peer.connections)
   end)
@@ -370,14 +370,14 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     await_answer(silent)
     await_answer(other)
     hurry(silent)
-    await(function() return silent.hold.kept.call end)
-    local call = silent.hold.kept.call
+    await(function() return silent.reference.kept.call end)
+    local call = silent.reference.kept.call
     for _ = 1, 70000 do -- requests that were answered
       call.last = call.last + 1
-      call.asked[call.last] = other.hold.kept
+      call.asked[call.last] = other.reference.kept
     end
     hurry(other)
-    await(function() return silent.hold.kept.call ~= call end)
+    await(function() return silent.reference.kept.call ~= call end)
     await_answer(silent)
     assert.is_nil(other:error())
     assert.equal(1, #peer.connections)
@@ -395,7 +395,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     for id = 1, 4 do leases[id] = client:lease_by_id(id):keep() end
     expect_lost(leases[2], "the server has refused to renew it: etcdserver: permission denied")
     for _, id in ipairs { 1, 3, 4 } do
-      await(function() return leases[id].hold.kept.ttl == 100 end)
+      await(function() return leases[id].reference.kept.ttl == 100 end)
       assert.is_nil(leases[id]:error())
     end
     assert.equal(2, #peer:calls_of(KEEP))
@@ -418,7 +418,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
       ]]):gsub("FAILURE", function() return failure end)))
       local client = network.connect(peer.url)
       local lease = client:lease_by_id(5):keep()
-      await(function() return lease.hold.kept.ttl or lease:error() end)
+      await(function() return lease.reference.kept.ttl or lease:error() end)
       assert.is_nil(lease:error(), failure)
       await(function() return client:state().state == "connected" end)
       client:close()
@@ -466,7 +466,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     keywatch.sleep(0.01) -- in which the rest is not sent
     assert.is_true(keeper.waiting > 0)
     peer:tell("go on")
-    await(function() return leases[n].hold.kept.ttl end)
+    await(function() return leases[n].reference.kept.ttl end)
     assert.equal(0, keeper.waiting)
     client:close()
     expect_lost(leases[1], "the client is closed")
@@ -491,7 +491,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     }
     local client = network.connect(peer.url, { user = "root", password = "secret", timeout = PATIENCE })
     local lease = client:lease_by_id(5):keep()
-    await(function() return lease.hold.kept.ttl or lease:error() end)
+    await(function() return lease.reference.kept.ttl or lease:error() end)
     assert.is_nil(lease:error())
     assert.equal(2, #peer:calls_of(KEEP))
   end)
@@ -541,7 +541,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     local peer = start()
     local client = network.connect(peer.url)
     local lease = client:lease_by_id(5):keep()
-    await(function() return lease.hold.kept.ttl end)
+    await(function() return lease.reference.kept.ttl end)
     assert.is_true(client.transport.is_attached)
     lease:orphan()
     client:close()
@@ -576,7 +576,7 @@ describe("a kept lease of a client of this process", function()
     while keywatch.step() == 0 do end -- luacheck: ignore 542
     local lease = client:lease_by_id(store:lease(100).id):keep()
     local deadline = keywatch.now() + PATIENCE
-    while not lease.hold.kept.ttl do
+    while not lease.reference.kept.ttl do
       assert.is_true(keywatch.now() < deadline)
       assert.is_number(keywatch.timeout())
       keywatch.step()

@@ -21,7 +21,7 @@ local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 -- failed, or false if it never is, or nil for no failures.
 
 local far_methods = {}
-local far_mt = check.face { __name = "keywatch.far", __index = far_methods }
+local far_mt = check.store_like { __name = "keywatch.far", __index = far_methods }
 
 local READS = {
   get = true, range = true, leases = true, lease_time_to_live = true, lease_keepalive = true, watch = true,
@@ -223,7 +223,7 @@ describe("A lock of a store far away", function()
       if i % 100 == 0 then patient[#patient + 1] = wait("patient " .. i, HOUR) end
       keywatch.sleep(1)
     end
-    local place = session.places["a/" .. session.hex]
+    local place = session.entries["a/" .. session.hex]
     assert(#place.queue.heap < 20, #place.queue.heap)
     keywatch.sleep(2)
     assert.is_true(lock:unlock())

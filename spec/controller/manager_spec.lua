@@ -44,8 +44,8 @@ local function managed(fn, opts)
   return timed(function(world, client) fn(new_manager { store = client }, {}, client, world) end, opts)
 end
 
---- A thing that notes what is done with it in a list. `opts` may have functions in the place of start and stop.
-local function thing(notes, name, opts)
+--- A component that notes what is done with it in a list. `opts` may have functions in the place of start and stop.
+local function component(notes, name, opts)
   opts = opts or {}
   return {
     name = name,
@@ -76,19 +76,20 @@ local function start_synced(manager, seconds)
 end
 
 describe("a manager", function()
-  it("starts caches and informers first, then things in order, and stops in reverse", timed(function(_, client)
+  it("starts caches and informers first, then components in order, and stops in reverse", timed(function(_, client)
     local notes = {}
     client:put("/a/1", "x")
     local manager = new_manager { store = client }
     assert.equal(client, manager.store)
     local informer
-    local first = thing(notes, "first", { start = function() notes[#notes + 1] = tostring(informer:has_synced()) end,
+    local first = component(notes, "first", {
+      start = function() notes[#notes + 1] = tostring(informer:has_synced()) end,
       stop = function() notes[#notes + 1] = tostring(informer:error()) end })
     assert.equal(first, manager:add(first))
-    manager:add(thing(notes, "second"))
+    manager:add(component(notes, "second"))
     informer = manager:add(client:informer("/a/"))
     local cache = manager:add(client:cache("/a/"))
-    manager:add(thing(notes, "free"), { leader = false })
+    manager:add(component(notes, "free"), { leader = false })
     start_synced(manager, 10)
     assert.is_true(manager:has_synced() and cache:is_ready())
     assert.same({ "start free", "start first", "true", "start second" }, notes)
@@ -114,10 +115,10 @@ describe("a manager", function()
   end))
 
   it("starts at once what is added after its start", managed(function(manager, notes, client)
-    manager:add(thing(notes, "a"))
+    manager:add(component(notes, "a"))
     start_synced(manager)
     local late = assert(manager:add(client:informer("/a/")))
-    manager:add(thing(notes, "b", { start = function() notes[#notes + 1] = tostring(late:has_synced()) end }))
+    manager:add(component(notes, "b", { start = function() notes[#notes + 1] = tostring(late:has_synced()) end }))
     assert.is_false(manager:has_synced())
     assert(manager:wait_synced(1))
     manager:stop()
@@ -126,16 +127,16 @@ describe("a manager", function()
 
   it("takes nothing more while it is being stopped", managed(function(manager)
     local late, err
-    manager:add(thing({}, "a", { stop = function() late, err = manager:add(thing({}, "late")) end }))
+    manager:add(component({}, "a", { stop = function() late, err = manager:add(component({}, "late")) end }))
     start_synced(manager)
     manager:stop()
     assert.equal("closed", answer.code(late, err))
-    assert.equal("closed", answer.code(manager:add(thing({}, "later"))))
+    assert.equal("closed", answer.code(manager:add(component({}, "later"))))
     assert.equal("closed", answer.code(manager:load("any.lua")))
   end))
 
   it("lives once", managed(function(manager)
-    manager:add(thing({}, "a"))
+    manager:add(component({}, "a"))
     manager:start()
     assert.error_matches(function() manager:start() end, "start: the manager is started")
     manager:stop()
@@ -144,7 +145,7 @@ describe("a manager", function()
   end))
 
   it("that was never started closes its caches when it is stopped", managed(function(manager, notes, client)
-    manager:add(thing(notes, "a"))
+    manager:add(component(notes, "a"))
     local informer = manager:add(client:informer("/a/"))
     assert.equal("timeout", answer.code(manager:join(0)))
     assert.is_true(manager:stop())
@@ -156,12 +157,12 @@ describe("a manager", function()
   it("tells how it stands", managed(function(manager, _, client)
     manager:add(client:informer("/a/"))
     manager:add(ticker("c"))
-    assert.equal("keywatch.manager<2 things new>", tostring(manager))
+    assert.equal("keywatch.manager<2 components new>", tostring(manager))
     local status = manager:status()
     assert.same({ "new", false, true }, { status.state, status.has_synced, status.is_leader })
     start_synced(manager)
     status = manager:status()
-    local one, two = unpack(status.things)
+    local one, two = unpack(status.components)
     assert.same({ "started", true }, { status.state, status.has_synced })
     assert.same({ "informer", "/a/", "started", false, true }, { one.kind, one.name, one.state, one.leader,
       one.has_synced })
@@ -183,21 +184,21 @@ describe("the start of a manager that fails", function()
     end,
   } do
     it("half way stops in reverse order what was started: one " .. how, managed(function(manager, notes)
-      for _, name in ipairs { "a", "b" } do manager:add(thing(notes, name)) end
-      manager:add(thing(notes, "bad", { start = start }))
-      manager:add(thing(notes, "never"))
+      for _, name in ipairs { "a", "b" } do manager:add(component(notes, name)) end
+      manager:add(component(notes, "bad", { start = start }))
+      manager:add(component(notes, "never"))
       manager:start()
       local ok, err = manager:wait_synced(10)
       assert.same({ nil, "internal" }, { ok, err.code })
-      assert.matches("the thing 'bad' could not be started: .*no luck", err.message)
+      assert.matches("the component 'bad' could not be started: .*no luck", err.message)
       assert.same({ nil, err }, { manager:join() })
       assert.same({ "start a", "start b", "start bad", "stop b", "stop a" }, notes)
-      assert.is_true(logs.has("error the manager ends: the thing 'bad' could not be started"))
+      assert.is_true(logs.has("error the manager ends: the component 'bad' could not be started"))
     end))
   end
 
   it("is not one that answers oddly and well", managed(function(manager, notes)
-    manager:add(thing(notes, "number", { start = function() return 7 end, stop = function() return "x" end }))
+    manager:add(component(notes, "number", { start = function() return 7 end, stop = function() return "x" end }))
     start_synced(manager)
   end))
 
@@ -206,7 +207,7 @@ describe("the start of a manager that fails", function()
     local notes = {}
     local manager = new_manager { store = client, sync_timeout = 5 }
     manager:add(client:informer("/a/"))
-    manager:add(thing(notes, "never"))
+    manager:add(component(notes, "never"))
     manager:start()
     assert.equal("timeout", answer.code(manager:wait_synced(1)))
     local ok, err = manager:wait_synced(10)
@@ -217,7 +218,7 @@ describe("the start of a manager that fails", function()
   end))
 
   it("has an owner, also if nobody waits: join tells later", managed(function(manager)
-    manager:add(thing({}, "bad", { start = function() error("no luck") end }))
+    manager:add(component({}, "bad", { start = function() error("no luck") end }))
     manager:start()
     keywatch.sleep(5)
     assert.matches("no luck", select(2, manager:join()).message)
@@ -225,9 +226,9 @@ describe("the start of a manager that fails", function()
   end))
 end)
 
-describe("a thing that ends by itself", function()
+describe("a component that ends by itself", function()
   it("with an error ends the manager: a controller whose channel is closed", managed(function(manager, notes)
-    manager:add(thing(notes, "a"))
+    manager:add(component(notes, "a"))
     local values = keywatch.channel(1)
     manager:add(controller.new { name = "c", sources = { values }, reconcile = function() end })
     start_synced(manager)
@@ -246,7 +247,7 @@ describe("a thing that ends by itself", function()
     one:stop()
     keywatch.sleep(5)
     assert.is_true(logs.has("info the controller 'one' has been stopped by the program"))
-    assert.equal("stopped", manager:status().things[1].state)
+    assert.equal("stopped", manager:status().components[1].state)
     assert.same({ true, true, true }, { (manager:is_healthy()), manager:has_synced(), manager:stop() })
   end))
 
@@ -276,20 +277,20 @@ describe("a thing that ends by itself", function()
   end))
 
   it("without a name is told by its place", managed(function(manager)
-    manager:add(thing({}, "a"))
+    manager:add(component({}, "a"))
     for _ = 1, 2 do manager:add { start = function() end, stop = function() error("no luck") end } end
     start_synced(manager)
-    for i, name in ipairs { "a", "#2", "#3" } do assert.equal(name, manager:status().things[i].name) end
+    for i, name in ipairs { "a", "#2", "#3" } do assert.equal(name, manager:status().components[i].name) end
     local _, err = manager:stop()
-    assert.matches("the thing #3, the thing #2$", err.message)
+    assert.matches("the component #3, the component #2$", err.message)
   end))
 
   it("tells so by its status", managed(function(manager)
     local failure
-    manager:add(thing({}, "t", { status = function() return { failure = failure } end }))
+    manager:add(component({}, "t", { status = function() return { failure = failure } end }))
     start_synced(manager)
     failure = "out of paper"
-    assert.matches("the thing 't' has ended: out of paper", select(2, manager:join(10)).message)
+    assert.matches("the component 't' has ended: out of paper", select(2, manager:join(10)).message)
   end))
 
   for _, method in ipairs { "informer", "cache" } do
@@ -306,7 +307,7 @@ describe("a thing that ends by itself", function()
       local notes = {}
       local manager = new_manager { store = store }
       local informer = manager:add(store:informer("/a/"))
-      manager:add(thing(notes, "a"))
+      manager:add(component(notes, "a"))
       manager:add(controller.new { name = "c", sources = { informer }, reconcile = function() end })
       start_synced(manager, 5)
       store:close()
@@ -318,7 +319,7 @@ describe("a thing that ends by itself", function()
   it("ends the manager: the store is closed, and there is nothing but tables", timed(function(_, client)
     local notes = {}
     local manager = new_manager { store = client, election = "e" }
-    manager:add(thing(notes, "a"))
+    manager:add(component(notes, "a"))
     manager:start()
     await(function() return notes[1] end)
     client:close()
@@ -330,13 +331,13 @@ end)
 describe("the stop of a manager", function()
   it("interrupts a start: the waiting start is cancelled, and what was started is stopped", managed(function(manager)
     local notes, raised = {}, nil
-    manager:add(thing(notes, "a"))
-    manager:add(thing(notes, "slow", { start = function()
+    manager:add(component(notes, "a"))
+    manager:add(component(notes, "slow", { start = function()
       local ok, err = pcall(keywatch.sleep, 1000)
       raised = err
       if not ok then error(err, 0) end
     end }))
-    manager:add(thing(notes, "never"))
+    manager:add(component(notes, "never"))
     manager:start()
     keywatch.sleep(1)
     assert.is_true(manager:stop() and keywatch.now() < 2)
@@ -353,7 +354,7 @@ describe("the stop of a manager", function()
   end))
 
   it("stops what has started all the same", managed(function(manager, notes)
-    manager:add(thing(notes, "stubborn", { start = function() pcall(keywatch.sleep, 1000) end }))
+    manager:add(component(notes, "stubborn", { start = function() pcall(keywatch.sleep, 1000) end }))
     manager:start()
     keywatch.sleep(1)
     assert.is_true(manager:stop())
@@ -361,7 +362,7 @@ describe("the stop of a manager", function()
   end))
 
   it("leaves a start behind that does not end", managed(function(manager, notes)
-    manager:add(thing(notes, "stubborn", { start = function()
+    manager:add(component(notes, "stubborn", { start = function()
       keywatch.shield(1000, keywatch.sleep, 1000)
     end }))
     manager:start()
@@ -369,20 +370,20 @@ describe("the stop of a manager", function()
     manager:stop()
     assert.is_true(keywatch.now() < 2)
     assert.same({ "start stubborn", "stop stubborn" }, notes)
-    assert.is_true(logs.has("the thing 'stubborn' was told to stop while it started, and goes on"))
+    assert.is_true(logs.has("the component 'stubborn' was told to stop while it started, and goes on"))
   end, { leftovers = "cancel" }))
 
   it("goes on after a stop that raises, and says so", managed(function(manager, notes)
-    manager:add(thing(notes, "a"))
-    manager:add(thing(notes, "raises", { stop = function() error("no luck") end }))
-    manager:add(thing(notes, "refuses", { stop = function() return nil, "too busy" end }))
+    manager:add(component(notes, "a"))
+    manager:add(component(notes, "raises", { stop = function() error("no luck") end }))
+    manager:add(component(notes, "refuses", { stop = function() return nil, "too busy" end }))
     start_synced(manager)
     local ok, err = manager:stop()
     assert.same({ nil, "timeout" }, { ok, err.code })
-    assert.matches("not everything has stopped well: the thing 'refuses', the thing 'raises'", err.message)
+    assert.matches("not everything has stopped well: the component 'refuses', the component 'raises'", err.message)
     assert.same({ "stop refuses", "stop raises", "stop a" }, { select(4, unpack(notes)) })
-    assert.is_true(logs.has("the thing 'raises' has not stopped well")
-      and logs.has("the thing 'refuses' has not stopped well: too busy"))
+    assert.is_true(logs.has("the component 'raises' has not stopped well")
+      and logs.has("the component 'refuses' has not stopped well: too busy"))
     assert.is_true(manager:join()) -- it was asked to stop, and has
   end))
 
@@ -405,35 +406,35 @@ describe("the stop of a manager", function()
     ["returns an odd error"] = function() return nil, ODD end,
   } do
     it("ends after one that " .. what, managed(function(manager, notes)
-      manager:add(thing(notes, "a", { stop = fails }))
+      manager:add(component(notes, "a", { stop = fails }))
       start_synced(manager)
       assert.equal("timeout", answer.code(manager:stop(5)))
       assert.same({ "start a", "stop a" }, notes)
     end))
 
     it("comes by itself after a start that " .. what, managed(function(manager, notes)
-      manager:add(thing(notes, "a", { start = fails }))
+      manager:add(component(notes, "a", { start = fails }))
       manager:start()
-      assert.matches("the thing 'a' could not be started", select(2, manager:join(5)).message)
+      assert.matches("the component 'a' could not be started", select(2, manager:join(5)).message)
       assert.same({ "start a" }, notes)
     end))
   end
 
   for _, field in ipairs { "failure", "trouble" } do
     it("is not prevented by a status with an odd " .. field, managed(function(manager)
-      manager:add(thing({}, "a", { status = function() return { [field] = ODD } end }))
-      manager:add(thing({}, "b", { status = function() return ODD end }))
+      manager:add(component({}, "a", { status = function() return { [field] = ODD } end }))
+      manager:add(component({}, "b", { status = function() return ODD end }))
       manager:start()
       keywatch.sleep(60)
       assert.same({ false, true }, { (manager:is_healthy()), manager:stop() })
     end))
   end
 
-  it("is bounded in total, however many things hang; each is told its time, and then 0", timed(function(_, client)
+  it("is bounded in total, however many components hang; each is told its time, and then 0", timed(function(_, client)
     local told = {}
     local manager = new_manager { store = client, stop_timeout = 10 }
     for i = 1, 5 do
-      manager:add(thing({}, "t" .. i, { stop = function(timeout)
+      manager:add(component({}, "t" .. i, { stop = function(timeout)
         told[#told + 1] = timeout
         while true do keywatch.sleep(100) end
       end }))
@@ -446,8 +447,8 @@ describe("the stop of a manager", function()
   end))
 
   it("leaves something behind that goes on after it was cancelled", managed(function(manager, notes)
-    manager:add(thing(notes, "a"))
-    manager:add(thing({}, "stubborn", { stop = function()
+    manager:add(component(notes, "a"))
+    manager:add(component({}, "stubborn", { stop = function()
       keywatch.shield(1000, keywatch.sleep, 1000)
     end }))
     start_synced(manager)
@@ -455,13 +456,13 @@ describe("the stop of a manager", function()
     assert.equal("timeout", answer.code(manager:stop(5)))
     assert.is_true(keywatch.now() - before <= 5 + 1.5 + 0.4)
     assert.same({ "start a", "stop a" }, notes)
-    assert.is_true(logs.has("the thing 'stubborn' has not stopped well: it goes on after it was cancelled"))
+    assert.is_true(logs.has("the component 'stubborn' has not stopped well: it goes on after it was cancelled"))
   end, { leftovers = "cancel" }))
 
   it("leaves time to others: a controller that hangs cannot take all", timed(function(_, client)
     local left
     local manager = new_manager { store = client, stop_timeout = 10 }
-    manager:add(thing({}, "a", { stop = function(timeout) left = timeout end }))
+    manager:add(component({}, "a", { stop = function(timeout) left = timeout end }))
     manager:add(ticker("hangs", function() keywatch.sleep(1000) end))
     manager:start()
     keywatch.sleep(2)
@@ -471,7 +472,7 @@ describe("the stop of a manager", function()
 
   it("may be called twice, and by several tasks", managed(function(manager)
     local stops = 0
-    manager:add(thing({}, "a", { stop = function()
+    manager:add(component({}, "a", { stop = function()
       stops = stops + 1
       keywatch.sleep(5)
     end }))
@@ -489,7 +490,7 @@ describe("the stop of a manager", function()
       if not ok then cancelled = cancelled + 1 end
       error(err, 0)
     end))
-    manager:add(thing({}, "t", { stop = function(timeout)
+    manager:add(component({}, "t", { stop = function(timeout)
       told[#told + 1] = timeout
       if timeout > 0 then keywatch.sleep(1000) end
     end }))
@@ -509,9 +510,9 @@ describe("the stop of a manager", function()
     for i, add in ipairs {
       function(manager, stop) manager:add(ticker("c", stop)) end,
       function(manager, stop) manager:add(client:informer("/a/")):add_handler { add = stop } end,
-      function(manager, stop) manager:add(thing({}, "t", { start = stop })) end,
+      function(manager, stop) manager:add(component({}, "t", { start = stop })) end,
       function(manager, stop)
-        manager:add(thing({}, "t", { stop = stop }))
+        manager:add(component({}, "t", { stop = stop }))
         keywatch.spawn(function()
           manager:wait_synced()
           manager:stop()
@@ -519,7 +520,7 @@ describe("the stop of a manager", function()
       end,
     } do
       local manager = new_manager { store = client }
-      manager:add(thing({}, "beside"))
+      manager:add(component({}, "beside"))
       add(manager, function() results[#results + 1] = manager:stop() end)
       manager:start()
       local before = keywatch.now()
@@ -548,11 +549,11 @@ describe("a manager with an election", function()
   it("starts what needs it once it leads, and resigns when all of that has stopped", timed(function(world)
     local a, b = pair(world)
     for _, one in ipairs { a, b } do
-      one.manager:add(thing(one.notes, "led", { stop = function()
+      one.manager:add(component(one.notes, "led", { stop = function()
         keywatch.sleep(2)
         one.notes[#one.notes + 1] = "leads " .. tostring(one.manager:status().is_leader)
       end }))
-      one.manager:add(thing(one.notes, "free"), { leader = false })
+      one.manager:add(component(one.notes, "free"), { leader = false })
       start_synced(one.manager, 5)
       keywatch.sleep(1)
     end
@@ -588,15 +589,15 @@ describe("a manager with an election", function()
     assert.is_true(alone:wait_leading(0))
   end))
 
-  it("gives things the fence: reads always, writes while it leads", timed(function(world)
+  it("gives components the fence: reads always, writes while it leads", timed(function(world)
     local a, b = pair(world)
-    local led = a.manager:add(thing({}, "led"))
-    local free = a.manager:add(thing({}, "free"), { leader = false })
+    local led = a.manager:add(component({}, "led"))
+    local free = a.manager:add(component({}, "free"), { leader = false })
     local used
     a.manager:add(ticker("c", function(_, context) used = context.store end))
     a.manager:start()
     await(function() return used end)
-    b.manager:add(thing({}, "led"))
+    b.manager:add(component({}, "led"))
     start_synced(b.manager)
     assert.equal(a.client, free.store)
     for i, store in ipairs { a.manager.store, led.store, used } do assert(store:put("/x", tostring(i))) end
@@ -616,8 +617,8 @@ describe("a manager with an election", function()
       stores[#stores + 1] = context.store
       keywatch.sleep(0.5)
     end))
-    a.manager:add(thing(a.notes, "led"))
-    a.manager:add(thing(a.notes, "free"), { leader = false })
+    a.manager:add(component(a.notes, "led"))
+    a.manager:add(component(a.notes, "free"), { leader = false })
     a.manager:start()
     await(function() return runs > 0 and a.notes[2] end)
     for _ = 1, 100 do dropped:add(tostring(_)) end
@@ -637,7 +638,7 @@ describe("a manager with an election", function()
   it("stops what needs it before it is lost, and begins again if it is not", timed(function(world)
     local a = pair(world)
     local at = {}
-    a.manager:add(thing(a.notes, "led", { stop = function(timeout)
+    a.manager:add(component(a.notes, "led", { stop = function(timeout)
       at[#at + 1], at.timeout = keywatch.now(), at.timeout or timeout
     end }))
     a.manager:start()
@@ -659,7 +660,7 @@ describe("a manager with an election", function()
       managers = {}
       testing.run(function(world)
         local a = pair(world, { ttl = 5 }) -- a third of that is no number of the machine
-        a.manager:add(thing(a.notes, "led"))
+        a.manager:add(component(a.notes, "led"))
         a.manager:start()
         await(function() return a.notes[1] end)
         world:isolate(a.client)
@@ -691,7 +692,10 @@ describe("a manager with an election", function()
     local a = pair(world)
     a.manager:add(ticker("c", function() keywatch.shield(1000, keywatch.sleep, 1000) end))
     a.manager:start()
-    await(function() return a.manager:status().things[2].status and a.manager:status().things[2].status.busy == 1 end)
+    await(function()
+      local status = a.manager:status().components[2].status
+      return status and status.busy == 1
+    end)
     world.server:lose_lease(world.server.store:leases()[1])
     local ok, err = a.manager:join(60)
     assert.same({ nil, "internal" }, { ok, err.code })
@@ -702,7 +706,7 @@ describe("a manager with an election", function()
     local a, b = pair(world)
     a.manager:start()
     await(function() return a.manager:status().is_leader end)
-    b.manager:add(thing(b.notes, "led"))
+    b.manager:add(component(b.notes, "led"))
     start_synced(b.manager)
     local before = keywatch.now()
     assert.is_true(b.manager:stop() and keywatch.now() - before < 1)
@@ -762,49 +766,50 @@ describe("the health of a manager", function()
 
   it("tells of a worker past its deadline, and of a start that takes long", managed(function(manager)
     manager:add(ticker("c", function() keywatch.shield(30, keywatch.sleep, 30) end, { timeout = 2 }))
-    manager:add(thing({}, "slow", { start = function() keywatch.sleep(60) end }))
+    manager:add(component({}, "slow", { start = function() keywatch.sleep(60) end }))
     manager:start()
     keywatch.sleep(5)
     assert.matches("^the controller 'c': it has worked on a request for [%d.]+ s, longer than its timeout$",
       texts(manager))
     keywatch.sleep(35)
-    assert.matches("the thing 'slow' has not been started for %d+ s", texts(manager))
+    assert.matches("the component 'slow' has not been started for %d+ s", texts(manager))
   end, { leftovers = "cancel" }))
 
   it("tells of tables that raise, have trouble, or have not synced", managed(function(manager)
-    manager:add(thing({}, "a", { status = function() error("no luck") end }))
-    manager:add(thing({}, "b", { status = function() return { trouble = "no ink" } end }))
-    manager:add(thing({}, "c", { has_synced = function() return false end }))
-    manager:add(thing({}, "d", { status = function() return 7 end, has_synced = function() keywatch.sleep(1) end }))
+    manager:add(component({}, "a", { status = function() error("no luck") end }))
+    manager:add(component({}, "b", { status = function() return { trouble = "no ink" } end }))
+    manager:add(component({}, "c", { has_synced = function() return false end }))
+    manager:add(component({}, "d", { status = function() return 7 end, has_synced = function() keywatch.sleep(1) end }))
     manager:start()
     keywatch.sleep(60)
     local text = texts(manager)
     for _, pattern in ipairs {
-      "the thing 'a': its method 'status' has raised: .*no luck", "the thing 'b': no ink",
-      "the thing 'c' has not synced for 60 s",
-      "the thing 'd' has not synced for 60 s: its method 'has_synced' has raised: .* waits",
+      "the component 'a': its method 'status' has raised: .*no luck", "the component 'b': no ink",
+      "the component 'c' has not synced for 60 s",
+      "the component 'd' has not synced for 60 s: its method 'has_synced' has raised: .* waits",
     } do assert.matches(pattern, text) end
     assert.is_false(manager:has_synced())
   end))
 
   it("tells at once of a method that waits, whoever asks", managed(function(manager)
-    manager:add(thing({}, "a", { has_synced = function()
+    manager:add(component({}, "a", { has_synced = function()
       keywatch.sleep(0.001)
       return true
     end }))
-    manager:add(thing({}, "b", { has_synced = coroutine.yield }))
+    manager:add(component({}, "b", { has_synced = coroutine.yield }))
     manager:start()
     local _, err = manager:wait_synced(1)
-    assert.matches("has not synced yet: the thing 'a': its method 'has_synced' has raised: .* waits", err.message)
-    assert.matches("the thing 'a': its method 'has_synced' has raised: .* waits.*\n"
-      .. "the thing 'b': its method 'has_synced' has raised: it yields", texts(manager))
+    assert.matches("has not synced yet: the component 'a': its method 'has_synced' has raised: .* waits", err.message)
+    assert.matches("the component 'a': its method 'has_synced' has raised: .* waits.*\n"
+      .. "the component 'b': its method 'has_synced' has raised: it yields", texts(manager))
   end))
 
   it("tells what the manager has failed with", managed(function(manager)
-    manager:add(thing({}, "a", { start = function() error("no luck", 0) end }))
+    manager:add(component({}, "a", { start = function() error("no luck", 0) end }))
     manager:start()
     manager:join()
-    assert.matches("^the manager has failed: the thing 'a' could not be started: no luck.*\nthe thing 'a' has failed$",
+    assert.matches("^the manager has failed: the component 'a' could not be started: no luck.*\n"
+      .. "the component 'a' has failed$",
       texts(manager))
   end))
 end)
@@ -812,7 +817,7 @@ end)
 describe("a signal", function()
   it("is the first one though the manager is being stopped; the second one cuts that short", timed(function(_, client)
     local manager, signals = new_manager { store = client }, keywatch.channel(1)
-    manager:add(thing({}, "slow", { stop = keywatch.sleep }))
+    manager:add(component({}, "slow", { stop = keywatch.sleep }))
     start_synced(manager, 5)
     local attending = keywatch.spawn(require("keywatch.controller.manager").attend, {
       manager = manager, signals = { wait = function() return signals:receive() end },
@@ -906,7 +911,7 @@ end)
 describe("a controller file", function()
   local function write(text) return files.write(directory.new() .. "/file.lua", text) end
 
-  it("is called with the manager and the arguments, and adds things", managed(function(manager, _, client)
+  it("is called with the manager and the arguments, and adds components", managed(function(manager, _, client)
     local path = write [[
       local controller = require "keywatch.controller"
       return function(manager, name, value)
@@ -916,7 +921,7 @@ describe("a controller file", function()
         end })
       end]]
     assert.is_true(manager:load(path, "copy", "7"))
-    assert.equal("copy", manager:status().things[2].name)
+    assert.equal("copy", manager:status().components[2].name)
     manager:start()
     client:put("/a/x", "")
     assert.equal("7", await(function() return client:get("/b/x") end).value)
@@ -953,7 +958,7 @@ describe("a controller file", function()
       local ok, err = manager:load(path)
       assert.same({ nil, "failed_precondition" }, { ok, err.code })
       assert.matches("^keywatch: the controller file '" .. path:gsub("%p", "%%%0") .. "' " .. bad[3], err.message)
-      assert.equal(0, #manager:status().things)
+      assert.equal(0, #manager:status().components)
       local informer = rawget(_G, "informer")
       if informer then assert.equal("closed", informer:error().code) end
       rawset(_G, "informer", nil)
@@ -971,7 +976,7 @@ describe("a controller file", function()
       assert.is_nil(ok)
       assert.matches(":3: " .. name .. ": what a controller file adds is started when its function has "
         .. "returned", err.message)
-      assert.same({}, manager:status().things)
+      assert.same({}, manager:status().components)
       assert.is_true(manager:stop())
     end
   end))
@@ -979,19 +984,19 @@ describe("a controller file", function()
   it("that waits starts nothing before it has returned", managed(function(manager, notes)
     local path = write [[
       local keywatch = require "keywatch"
-      return function(manager, thing, inner)
-        manager:add(thing)
+      return function(manager, component, inner)
+        manager:add(component)
         keywatch.sleep(5)
-        if inner then assert(manager:load(inner, thing.other)) end
+        if inner then assert(manager:load(inner, component.other)) end
         keywatch.sleep(5)
       end]]
-    manager:add(thing(notes, "before"))
+    manager:add(component(notes, "before"))
     manager:start()
-    local one = thing(notes, "loaded")
-    one.other = thing(notes, "inner")
+    local one = component(notes, "loaded")
+    one.other = component(notes, "inner")
     local task = keywatch.spawn(function() return manager:load(path, one, path) end)
     keywatch.sleep(1)
-    manager:add(thing(notes, "other"))
+    manager:add(component(notes, "other"))
     keywatch.sleep(13)
     assert.same({ "start before", "start other" }, notes)
     assert.same({ true, true }, { task:join() })
@@ -1040,7 +1045,7 @@ describe("a manager in real time", function()
           on_request = function() kill "%s" end
           require("keywatch.support.log").set_level "fatal"
           %s
-          print(manager:status().things[2].status.state)
+          print(manager:status().components[2].status.state)
         ]]):format(name, text)) })
       end
     end)

@@ -136,7 +136,7 @@ return {
     file = "lua/keywatch/concurrency/fence.lua", text = "compare = { { key = key, create_revision = revision } },",
     by = "compare = {}," },
   { name = "lock-given-twice", breaks = "a lock is taken though the key just before is still there",
-    file = "lua/keywatch/concurrency/place.lua", text = "max_create_revision = created - 1,",
+    file = "lua/keywatch/concurrency/entry.lua", text = "max_create_revision = created - 1,",
     by = "max_create_revision = created - 2," },
   { name = "session-kept", breaks = "a session goes on after its lease was lost",
     file = "lua/keywatch/concurrency/session.lua", text = "  return lease.failure(self.lease)\n",

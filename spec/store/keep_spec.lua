@@ -261,13 +261,13 @@ describe("a kept lease of a store", function()
 
   it("leaves nothing at the driver once nothing is kept", inside(function()
     local inner = drivers.get().inside()
-    local n = #inner.sources
+    local n = #inner.pollers
     local lease, other = store:lease(60):keep(), store:lease(60):keep()
-    assert.equal(n + 1, #inner.sources)
+    assert.equal(n + 1, #inner.pollers)
     lease:orphan()
     other:revoke()
     keywatch.sleep(1)
-    assert.equal(n, #inner.sources)
+    assert.equal(n, #inner.pollers)
   end))
 
   it("leaves nothing at the driver once its store is closed", inside(function()

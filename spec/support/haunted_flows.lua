@@ -457,7 +457,7 @@ local function manage(w, x)
   local status = w.manager:status()
   assert(status.state == "stopped", "the manager has not stopped")
   assert(not status.is_leader, "a manager leads that has stopped")
-  for _, one in ipairs(status.things) do
+  for _, one in ipairs(status.components) do
     assert(one.state ~= "started" and one.state ~= "starting", one.name .. " has not stopped")
   end
   assert(started == stopped, "a table was not stopped, or twice")

@@ -88,12 +88,12 @@ end
 
 local function check_sources(inside)
   local n = 0
-  for i, source in ipairs(inside.sources) do
-    if source and inside.places[source] ~= i then return "a source is not where it seems to be" end
-    if source then n = n + 1 end
+  for i, poller in ipairs(inside.pollers) do
+    if poller and inside.places[poller] ~= i then return "a poller is not where it seems to be" end
+    if poller then n = n + 1 end
   end
   for _ in pairs(inside.places) do n = n - 1 end
-  if n ~= 0 then return "a source is detached, and known" end
+  if n ~= 0 then return "a poller is detached, and known" end
 end
 
 --- What is wrong with the scheduler, in words, or nil. No finalizer changes it meanwhile.
@@ -101,7 +101,7 @@ function scheduler.check(which)
   collectgarbage("stop")
   local tasks, owner = (which or driver).inside()
   local inside = {
-    queue = tasks.queue, first = tasks.first, last = tasks.last, sources = tasks.sources, places = tasks.places,
+    queue = tasks.queue, first = tasks.first, last = tasks.last, pollers = tasks.pollers, places = tasks.places,
     sleepers = owner.sleepers, tasks = owner.tasks, running = owner.running,
   }
   local why = check_tasks(inside) or check_events(inside) or check_sleepers(inside) or check_sources(inside)

@@ -371,24 +371,24 @@ function controller.manager(opts) end
 
 ---@class keywatch.controller.ManagerOptions
 ---@field store any a store, a client, a namespace or a fence
----@field election? string name of an election: things run while this process leads it; none
+---@field election? string name of an election: components run while this process leads it; none
 ---@field id? string name of this process in the election; host:pid
 ---@field ttl? integer seconds after which another process leads if this one has died; 15
 ---@field stop_timeout? number seconds after which what has not stopped is cut short; 30
 ---@field sync_timeout? number seconds after which caches and informers that have not synced are a failure; 120
 
----Several controllers, caches and other things in one process, which are started and stopped in order.
+---Several controllers, caches and other components in one process, which are started and stopped in order.
 ---@class keywatch.controller.Manager
 ---@field store any that of the options; with an election its fence: reads always, writes while this process leads
 local Manager = {}
 
----Adds a thing. Returns it; or nil and an error if the manager is being stopped.
----@generic T: keywatch.controller.Controller|keywatch.controller.Elector|keywatch.Informer|keywatch.Cache|keywatch.controller.Thing
----@param thing T
+---Adds a component. Returns it; or nil and an error if the manager is being stopped.
+---@generic T: keywatch.controller.Controller|keywatch.controller.Elector|keywatch.Informer|keywatch.Cache|keywatch.controller.Component
+---@param component T
 ---@param opts? keywatch.controller.ManagerAddOptions
----@return T? thing
+---@return T? component
 ---@return keywatch.Error? err "closed"
-function Manager:add(thing, opts) end
+function Manager:add(component, opts) end
 
 ---Runs a controller file: the file returns a function, which is called with the manager and the other arguments.
 ---@param path string
@@ -448,30 +448,30 @@ function Manager:status() end
 function Manager:metrics() end
 
 ---@class keywatch.controller.ManagerAddOptions
----@field leader? boolean false: the thing runs also while this process does not lead; true
+---@field leader? boolean false: the component runs also while this process does not lead; true
 
 ---@class keywatch.controller.ManagerRunOptions
 ---@field signals? string[] INT and TERM
 
 ---What a program may add beside controllers: an object with these methods.
----@class keywatch.controller.Thing
+---@class keywatch.controller.Component
 ---@field name? string for logs
 ---@field start fun(self: any, store: any): any, any may wait; false, or nil and an error, is a failure
 ---@field stop fun(self: any, timeout: number): any, any may wait; may be called again, with 0
 ---@field has_synced? fun(self: any): boolean
----@field status? fun(self: any): table `failure`: the thing has ended; `trouble`: what is wrong at the moment
+---@field status? fun(self: any): table `failure`: the component has ended; `trouble`: what is wrong at the moment
 
 ---@class keywatch.controller.ManagerStatus
 ---@field state "new"|"started"|"stopping"|"stopped"
 ---@field has_synced boolean
----@field is_leader boolean things that need the leadership may run
+---@field is_leader boolean components that need the leadership may run
 ---@field leader? string id of the leader that was observed
 ---@field id? string of this process in the election
 ---@field failure? keywatch.Error that the manager ends with
----@field things keywatch.controller.ThingStatus[]
+---@field components keywatch.controller.ComponentStatus[]
 
----@class keywatch.controller.ThingStatus
----@field kind "controller"|"informer"|"cache"|"elector"|"thing"
+---@class keywatch.controller.ComponentStatus
+---@field kind "controller"|"informer"|"cache"|"elector"|"component"
 ---@field name string
 ---@field state "idle"|"starting"|"started"|"stopping"|"stopped"|"failed"
 ---@field leader boolean whether it needs the leadership

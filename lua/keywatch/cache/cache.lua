@@ -33,13 +33,13 @@ local content_file = require "keywatch.cache.content_file"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local face = require "keywatch.concurrency.face"
+local bases = require "keywatch.concurrency.base"
 local feeds = require "keywatch.cache.feed"
 local in_process = require "keywatch.cache.in_process"
 local key_order = require "keywatch.support.key_order"
 local keys = require "keywatch.namespace.keys"
 local keys_by = require("keywatch.support.order").keys_by
-local local_source = require "keywatch.watch.local_source"
+local local_origin = require "keywatch.watch.local_origin"
 local pages = require "keywatch.store.pages"
 local slow = require "keywatch.cache.slow"
 local tables = require "keywatch.cache.table"
@@ -351,7 +351,7 @@ function cache_methods:watch(key, opts)
   local outer, outer_opts = outer_range(self, "watch", key, own)
   local err = closed_error(self) or not self.is_loaded and empty_error(self)
   if err then return nil, err end
-  local one, failed = local_source.open(self.replica, outer, outer_opts)
+  local one, failed = local_origin.open(self.replica, outer, outer_opts)
   if not one then return nil, failed end
   local late = self.end_error or one.store ~= self.replica and core.new_error("compacted")
   if late then -- a finalizer has closed the cache
@@ -566,11 +566,11 @@ local function open(owner, prefix, opts)
     history = read_options(opts), slow_after = opts.slow_after,
     file = opts.file, file_delay = opts.file_delay, timeout = opts.timeout,
   }
-  local root, before = face.resolve(owner, "")
+  local root, before = bases.resolve(owner, "")
   local space = before ~= "" and {
     prefix = before, range_end = key_order.prefix_end(before), first = before .. "\0",
   } or nil
-  if face.is_local(root) then return open_local(root, prefix, own, space) end
+  if bases.is_local(root) then return open_local(root, prefix, own, space) end
   return open_remote(root, prefix, own, space)
 end
 

@@ -12,7 +12,7 @@
 -- revision, and what it is told goes to the replica inside of the core. PAUSED: the server has refused; it is asked
 -- again after a while.
 --
--- To the client a feed is a watch (see remote_source.lua): it has the fields that client/watch_calls.lua and
+-- To the client a feed is a watch (see remote_origin.lua): it has the fields that client/watch_calls.lua and
 -- client/reads.lua use, and its event `arrival` does the work that is due, inside of the transport's poll. So a cache
 -- needs no task, and works at top level, too. Neither transport nor driver hold a feed: it lives as long as its cache.
 --
@@ -27,7 +27,7 @@
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local local_source = require "keywatch.watch.local_source"
+local local_origin = require "keywatch.watch.local_origin"
 local log = require "keywatch.support.log"
 local reason = require "keywatch.support.reason"
 local server_revision = require "keywatch.cache.server_revision"
@@ -321,7 +321,7 @@ end
 
 --- Tells the watches and the tables of the cache that something may have come.
 local function tell(self)
-  if self.phase ~= "closed" then local_source.poke(self.cache.replica) end
+  if self.phase ~= "closed" then local_origin.poke(self.cache.replica) end
   if self.phase ~= "closed" then self.hooks.on_change(self.cache) end
   if self.phase ~= "closed" then update_following(self) end
 end

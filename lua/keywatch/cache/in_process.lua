@@ -5,7 +5,7 @@
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local local_source = require "keywatch.watch.local_source"
+local local_origin = require "keywatch.watch.local_origin"
 
 local LOOK_AGAIN = 0.1  -- seconds: a store that is a replica may come to a revision without an event
 local TIMEOUT = 10      -- seconds that a read waits for its min_revision at most: as the default of connect
@@ -41,7 +41,7 @@ end
 --- Waits until the store has come to a revision. Returns nil, or an error. The wait ends with the cache.
 function store_methods:await_revision(cache, target, deadline)
   local store, d = self.store, driver.get()
-  local watch, err = local_source.open(store, "", { prefix = true, start_revision = target })
+  local watch, err = local_origin.open(store, "", { prefix = true, start_revision = target })
   if not watch then return err end
   cache.watches[watch] = true
   err = cache.end_error or self:error()

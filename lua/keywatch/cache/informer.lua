@@ -12,10 +12,10 @@ local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local face = require "keywatch.concurrency.face"
+local bases = require "keywatch.concurrency.base"
 local handlers = require "keywatch.cache.handler"
 local shared_informers = require "keywatch.cache.shared_informer"
-local wishes = require "keywatch.cache.wish"
+local filters = require "keywatch.cache.filter"
 
 local NAME = "informer"
 
@@ -254,11 +254,11 @@ local IDENTITY = {
 }
 
 --- Returns what informers that share must have in common, beside the prefix. Selectors are compared by their text.
-local function identity_of(opts, wish)
+local function identity_of(opts, filter)
   local identity = {}
   for _, name in ipairs(IDENTITY) do identity[name] = opts[name] end
-  identity.labels = wish.labels and tostring(wish.labels)
-  identity.fields = wish.fields and tostring(wish.fields)
+  identity.labels = filter.labels and tostring(filter.labels)
+  identity.fields = filter.fields and tostring(filter.fields)
   return identity
 end
 
@@ -275,11 +275,11 @@ end
 
 --- Returns a shared informer of a list, or begins one, which is in the list if it may be shared.
 local function find_or_begin(x, prefix, opts, list)
-  local wish = wishes.of(opts, { decoded = 0, failed_tests = 0 }, NAME)
-  local identity = identity_of(opts, wish)
+  local filter = filters.of(opts, { decoded = 0, failed_tests = 0 }, NAME)
+  local identity = identity_of(opts, filter)
   local found = opts.shared ~= false and find(list, prefix, identity, opts.indexes or {})
   if found then return found end
-  local shared = shared_informers.new(x, prefix, wish, opts.require_leader, function(one)
+  local shared = shared_informers.new(x, prefix, filter, opts.require_leader, function(one)
     for i, other in ipairs(list) do
       if other == one then return table.remove(list, i) end
     end
@@ -316,8 +316,8 @@ end
 local function open_on_face(x, prefix, opts)
   check.self(x, NAME)
   check.argument(type(prefix) == "string", 1, NAME, "string", prefix)
-  local root = face.resolve(x, "")
-  if not face.is_local(root) then
+  local root = bases.resolve(x, "")
+  if not bases.is_local(root) then
     if root.transport.is_closed then return nil, errors.closed("client") end
   elseif root:tend() == false then
     check.misuse("%s: the store is closed", NAME)

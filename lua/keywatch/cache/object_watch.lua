@@ -26,7 +26,7 @@ local selection = require "keywatch.task.selection"
 local selectors = require "keywatch.cache.selector"
 local transition = require "keywatch.cache.transition"
 local watches = require "keywatch.watch.watch"
-local wishes = require "keywatch.cache.wish"
+local filters = require "keywatch.cache.filter"
 local workers = require "keywatch.task.worker"
 
 local NAME = "object_watch"
@@ -168,7 +168,7 @@ local rebind
 --- Makes the object watch part of a dispatcher, in which it has a place, after a revision.
 local function join(self, shared, revision)
   local entry = shared:add {
-    requirement = self.requirement, labels = self.wish.labels, fields = self.wish.fields, arrival = self.arrival,
+    requirement = self.requirement, labels = self.filter.labels, fields = self.filter.fields, arrival = self.arrival,
     max_bytes = self.max_bytes, wants_bookmarks = self.wants_progress,
   }
   if revision then dispatchers.set_floor(entry, revision) end
@@ -179,10 +179,10 @@ end
 --- Returns the dispatcher of the object watch's keys, or nil. One whose watch has failed, which nobody has noticed, is
 -- not found.
 local function find_shared(self)
-  local shared = dispatchers.find(self.registry, self.id, self.wish.decode)
+  local shared = dispatchers.find(self.registry, self.id, self.filter.decode)
   if not shared or shared.is_working then return shared end
   shared:pump()
-  return dispatchers.find(self.registry, self.id, self.wish.decode)
+  return dispatchers.find(self.registry, self.id, self.filter.decode)
 end
 
 --- Gives the object watch, whose own watch has nothing more, to the dispatcher of its keys. If there is none its own
@@ -196,7 +196,7 @@ local function settle(self, watch)
   if shared then dispatchers.reserve(shared) end
   if shared and shared.failure then return end -- a finalizer has removed the last entry
   self.watch = nil
-  local dispatcher = shared or dispatchers.new(watch, self.wish.decode, self.registry, self.id)
+  local dispatcher = shared or dispatchers.new(watch, self.filter.decode, self.registry, self.id)
   join(self, dispatcher, watch.revision)
   if self.is_over then release(self) end -- closed by a finalizer
   rebind(self)
@@ -351,7 +351,7 @@ local function handle(self, change, item)
   if kind == "put" or kind == "delete" then
     counts.received = counts.received + 1
     self.taken = change.mod_revision
-    local event, err, is_bad = event_of(self.wish, change, item, is_first, self)
+    local event, err, is_bad = event_of(self.filter, change, item, is_first, self)
     if self.is_over then return nil end -- closed by a function of the program
     if event then
       counts.delivered = counts.delivered + 1
@@ -359,7 +359,7 @@ local function handle(self, change, item)
     end
     if not err then
       counts.filtered = counts.filtered + 1
-    elseif is_bad and self.wish.skips_bad then
+    elseif is_bad and self.filter.skips_bad then
       report_skipped(self, err, change)
     else
       fail(self, err, change)
@@ -448,7 +448,7 @@ function rebind(self)
   bind(self)
 end
 
---- Returns the source that sets the event of an object watch, which is selected, when something is due.
+--- Returns the poller that sets the event of an object watch, which is selected, when something is due.
 local function new_timer(self)
   return {
     poll = function()
@@ -649,10 +649,10 @@ local KINDS = {
 
 --- Returns the requirement by which a dispatcher finds the object watch, or nil. A range that is given in two ways is
 -- refused by the watch.
-local function requirement_of(wish, opts)
+local function requirement_of(filter, opts)
   if (opts.prefix and 1 or 0) + (opts.from_key and 1 or 0) + (opts.range_end and 1 or 0) > 1 then return nil end
-  local best = wish.labels and selectors.indexable(wish.labels)
-  local other = wish.fields and selectors.indexable(wish.fields)
+  local best = filter.labels and selectors.indexable(filter.labels)
+  local other = filter.fields and selectors.indexable(filter.fields)
   if other and (not best or #other.values < #best.values) then best = other end
   return best and #best.values <= MAX_INDEXED and best or nil
 end
@@ -711,15 +711,15 @@ local function new(x, key, opts)
   local counts = {
     received = 0, delivered = 0, filtered = 0, decoded = 0, skipped = 0, failed_tests = 0, bookmarks = 0,
   }
-  local wish = wishes.of(opts, counts, NAME)
+  local filter = filters.of(opts, counts, NAME)
   local d = driver.get()
   local self = setmetatable({
     x = x,
     key = key,
     opts = opts,
-    wish = wish,
+    filter = filter,
     counts = counts,
-    requirement = requirement_of(wish, opts), -- by which a dispatcher finds it; nil: it stays alone
+    requirement = requirement_of(filter, opts), -- by which a dispatcher finds it; nil: it stays alone
     registry = compat.companion(x, NAME), -- see dispatcher.lua
     id = id_of(key, opts),
     start = opts.start_revision or 0,

@@ -26,7 +26,7 @@ local backoff = require "keywatch.client.backoff"
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local face = require "keywatch.concurrency.face"
+local bases = require "keywatch.concurrency.base"
 local handlers = require "keywatch.cache.handler"
 local indexers = require "keywatch.cache.indexer"
 local log = require "keywatch.support.log"
@@ -50,7 +50,7 @@ local shared_mt = { __index = shared_methods }
 
 -- {====== Telling ======
 
--- The source that the driver polls while a function of the program may be called, to notice one that does not return.
+-- The poller of the driver while a function of the program may be called, to notice one that does not return.
 local watchdog_methods = {}
 local watchdog_mt = { __index = watchdog_methods }
 
@@ -189,7 +189,7 @@ end
 local function apply(self, change)
   local kind = change.type
   if kind == "put" then
-    local object, err = object_of(self.wish, change)
+    local object, err = object_of(self.filter, change)
     check_interrupted(self)
     make(self, change, object, err)
   elseif kind == "delete" then
@@ -244,7 +244,7 @@ local function take_kv(self, load, kv)
     load.bad[key] = self.bad[key] and true or nil
     return
   end
-  local object, err = object_of(self.wish, kv)
+  local object, err = object_of(self.filter, kv)
   check_interrupted(self)
   slot = self.indexer.slots[key]
   if slot and object ~= nil and load.is_other and is_same(self, kv, slot, object) then
@@ -499,8 +499,8 @@ end
 local function trouble_below(self)
   local x = self.x
   if x.wait_ready then return x:status().trouble end -- a cache
-  local root = face.resolve(x, "")
-  local state = not face.is_local(root) and root:state()
+  local root = bases.resolve(x, "")
+  local state = not bases.is_local(root) and root:state()
   if state and state.state == "waiting" then return errors.new("unavailable", "keywatch: " .. state.why) end
 end
 
@@ -545,12 +545,12 @@ function shared_methods:takes_index(name, fn)
 end
 
 --- Begins to keep objects equal to the keys of x that begin with a prefix. on_end(shared) is called at the end.
-local function new(x, prefix, wish, requires_leader, on_end)
+local function new(x, prefix, filter, requires_leader, on_end)
   local d = driver.get()
   local self = setmetatable({
     x = x,
     prefix = prefix,
-    wish = wish,
+    filter = filter,
     requires_leader = requires_leader,
     on_end = on_end,
     indexer = nil,

@@ -16,23 +16,23 @@ local LEAST = 0.01 -- seconds between two looks
 
 local last_number = 0 -- of all guards
 
-local source_methods = {}
-local source_mt = { __index = source_methods }
+local poller_methods = {}
+local poller_mt = { __index = poller_methods }
 
-local sources = setmetatable({}, { __mode = "k" }) -- by driver
+local pollers = setmetatable({}, { __mode = "k" }) -- by driver
 
 --- Returns the object of this module for the driver of the program.
-local function get_source()
+local function get_poller()
   local d = driver.get()
-  local own = sources[d]
+  local own = pollers[d]
   if own then return own end
   own = setmetatable({
     guarded = setmetatable({}, { __mode = "k" }), -- by watch: { number =, after =, since =, buffer =, at = }
     look_at = math.huge, -- when the watches are looked at next
     is_attached = false,
-  }, source_mt)
-  sources[d] = sources[d] or own -- a finalizer may have made one meanwhile
-  return sources[d]
+  }, poller_mt)
+  pollers[d] = pollers[d] or own -- a finalizer may have made one meanwhile
+  return pollers[d]
 end
 
 --- True if something waits for the reader of a watch.
@@ -70,7 +70,7 @@ local list_all = compat.interpreted(function(self)
 end)
 
 --- Looks at all watches whose time has come. Returns the seconds until it must be called again, or nil.
-function source_methods:poll()
+function poller_methods:poll()
   local now = driver.get().now()
   if now < self.look_at then return self.look_at - now end
   local soonest = math.huge
@@ -90,13 +90,13 @@ end
 
 --- Ends a watch once it was not read for `after` seconds while something waited.
 local function guard(watch, after)
-  local source, now = get_source(), driver.get().now()
+  local poller, now = get_poller(), driver.get().now()
   last_number = last_number + 1
-  source.guarded[watch] = { number = last_number, after = after, since = now, buffer = watch.buffer, at = watch.at }
-  source.look_at = math.min(source.look_at, now + math.max(LEAST, after / LOOKS))
-  if source.is_attached then return end
-  source.is_attached = true
-  driver.get().attach(source)
+  poller.guarded[watch] = { number = last_number, after = after, since = now, buffer = watch.buffer, at = watch.at }
+  poller.look_at = math.min(poller.look_at, now + math.max(LEAST, after / LOOKS))
+  if poller.is_attached then return end
+  poller.is_attached = true
+  driver.get().attach(poller)
 end
 
 return { guard = guard }

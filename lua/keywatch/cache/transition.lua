@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: MIT
 --- transition: what a change of a key means to a reader who wants some objects alone.
 --
---              no wish     new and old match   new alone matches   old alone matches   neither matches
+--              no filter   new and old match   new alone matches   old alone matches   neither matches
 --   create     added       -                   added               -                   -
 --   update     modified    modified            added               deleted             -
 --   delete     deleted     -                   -                   deleted             -
 --
 -- A deleted object is its last state that matched, with the revision of the change that has removed it.
 --
--- A wish is a table with these fields: decode, include, labels, fields, where, transform, keeps_old (the option `old`),
--- skips_bad (the option on_bad_value is "skip"), is_choosy (there are labels, fields or where), counts, a table of
--- numbers, and title, the name of the reader in log texts. Functions of the program that raise, or return nothing, are
--- never a match.
+-- A filter is a table with these fields: decode, include, labels, fields, where, transform, keeps_old (the option
+-- `old`), skips_bad (the option on_bad_value is "skip"), is_choosy (there are labels, fields or where), counts, a table
+-- of numbers, and title, the name of the reader in log texts. Functions of the program that raise, or return nothing,
+-- are never a match.
 --
 -- A reader that shares its changes with others gets an item with each (see dispatcher.lua): whether the objects meet
 -- the selectors, and a record of what was decoded. Objects belong to the reader that gets them: the first one takes
@@ -42,11 +42,11 @@ local function missing_value(change)
 end
 
 --- Counts an error of a function of the program that is asked whether an object is wanted. The first one is logged.
-local function note_failure(wish, name, err)
-  local counts = wish.counts
+local function note_failure(filter, name, err)
+  local counts = filter.counts
   counts.failed_tests = counts.failed_tests + 1
   if counts.failed_tests == 1 then
-    log.warn("%s", ("%s of %s has failed, and the object does not match: %s"):format(name, wish.title,
+    log.warn("%s", ("%s of %s has failed, and the object does not match: %s"):format(name, filter.title,
       errors.text_of(err)))
   end
 end
@@ -79,35 +79,35 @@ end
 -- {====== Objects ======
 
 --- Decodes a value. Returns the object; or nil and why there is none, as a text.
-local function decode(wish, value)
-  wish.counts.decoded = wish.counts.decoded + 1
-  local ok, object, why = compute(wish.decode, value)
+local function decode(filter, value)
+  filter.counts.decoded = filter.counts.decoded + 1
+  local ok, object, why = compute(filter.decode, value)
   if ok and object ~= nil then return object end
   return nil, errors.text_of(not ok and object or why or "the codec has returned nil")
 end
 
 --- Returns the new object of a change; or nil and why there is none.
-local function new_object(wish, change, record)
-  if not wish.decode then return change.value end
+local function new_object(filter, change, record)
+  if not filter.decode then return change.value end
   if record and record.is_settled then
     local object = record.new
     record.new = nil
     if object ~= nil then return object end
     if record.new_trouble then return nil, record.new_trouble end
   end
-  return decode(wish, change.value)
+  return decode(filter, change.value)
 end
 
 --- Returns the previous object of a change; or nil and why there is none.
-local function old_object(wish, change, record)
-  if not wish.decode then return change.prev.value end
+local function old_object(filter, change, record)
+  if not filter.decode then return change.prev.value end
   if record and record.is_settled then
     local object = record.old
     record.old = nil
     if object ~= nil then return object end
     if record.old_trouble then return nil, record.old_trouble end
   end
-  return decode(wish, change.prev.value)
+  return decode(filter, change.prev.value)
 end
 
 -- }======
@@ -115,34 +115,34 @@ end
 -- {====== Wishes ======
 
 --- True if the values of a key are to be looked at.
-local function includes(wish, key)
-  local ok, found = compute(wish.include, key)
-  if not ok then note_failure(wish, "include", found) end
+local function includes(filter, key)
+  local ok, found = compute(filter.include, key)
+  if not ok then note_failure(filter, "include", found) end
   return ok and found
 end
 
 --- True if an object meets the selectors.
-local function is_selected(wish, object)
-  local labels, fields = wish.labels, wish.fields
+local function is_selected(filter, object)
+  local labels, fields = filter.labels, filter.fields
   if labels then
     local ok, found = compute(test, labels, object)
-    if not ok then note_failure(wish, "a selector", found) end
+    if not ok then note_failure(filter, "a selector", found) end
     if not ok or not found then return false end
   end
   if fields then
     local ok, found = compute(test, fields, object)
-    if not ok then note_failure(wish, "a selector", found) end
+    if not ok then note_failure(filter, "a selector", found) end
     if not ok or not found then return false end
   end
   return true
 end
 
 --- True if an object is wanted. `is_known` is whether it meets the selectors, or nil if that is not known.
-local function is_wanted(wish, object, key, is_known)
-  if is_known == nil then is_known = is_selected(wish, object) end
-  if not is_known or not wish.where then return is_known end
-  local ok, found = compute(wish.where, object, key)
-  if not ok then note_failure(wish, "where", found) end
+local function is_wanted(filter, object, key, is_known)
+  if is_known == nil then is_known = is_selected(filter, object) end
+  if not is_known or not filter.where then return is_known end
+  local ok, found = compute(filter.where, object, key)
+  if not ok then note_failure(filter, "where", found) end
   return ok and found and true or false
 end
 
@@ -151,19 +151,19 @@ end
 -- {====== Events ======
 
 --- Returns what the program's transform makes of an object; or nil and why there is nothing.
-local function transformed(wish, object, event)
-  local ok, found = compute(wish.transform, object, event)
+local function transformed(filter, object, event)
+  local ok, found = compute(filter.transform, object, event)
   if ok and found ~= nil then return found end
   return nil, "transform: " .. errors.text_of(not ok and found or "it has returned nil")
 end
 
 --- Has the program's transform change the objects of an event. Returns the event; or nil and an error.
-local function transform(wish, event, change)
-  local object, why = transformed(wish, event.object, event)
+local function transform(filter, event, change)
+  local object, why = transformed(filter, event.object, event)
   if why then return nil, bad_value(change, why) end
   local old
   if event.old ~= nil then
-    old, why = transformed(wish, event.old, event)
+    old, why = transformed(filter, event.old, event)
     if why then return nil, bad_value(change, why) end
   end
   event.object, event.old = object, old
@@ -171,7 +171,7 @@ local function transform(wish, event, change)
 end
 
 --- Returns the event of a change; or nil and an error. `kv` is the one that the object comes from.
-local function new_event(wish, kind, change, kv, object, old)
+local function new_event(filter, kind, change, kv, object, old)
   local event = {
     type = kind,
     key = change.key,
@@ -183,46 +183,47 @@ local function new_event(wish, kind, change, kv, object, old)
   }
   if change.initial then event.initial = true end
   if old ~= nil then event.old = old end
-  if not wish.transform then return event end
-  return transform(wish, event, change)
+  if not filter.transform then return event end
+  return transform(filter, event, change)
 end
 
 --- Returns the event of a put, or nil; or nil and an error.
-local function of_put(wish, change, item, is_new)
+local function of_put(filter, change, item, is_new)
   local prev, record, is_known, was_known = change.prev, nil, nil, nil
   if item then record, is_known, was_known = item.record, item.is_match, item.was_match end
-  local object, why = new_object(wish, change, record)
+  local object, why = new_object(filter, change, record)
   if why then return nil, bad_value(change, why) end
-  if not wish.is_choosy and not wish.keeps_old then
-    return new_event(wish, is_new and "added" or "modified", change, change, object)
+  if not filter.is_choosy and not filter.keeps_old then
+    return new_event(filter, is_new and "added" or "modified", change, change, object)
   end
-  local is_match = is_wanted(wish, object, change.key, is_known)
+  local is_match = is_wanted(filter, object, change.key, is_known)
   local was_match, old = false, nil
   if prev then
-    old, why = old_object(wish, change, record)
-    if why and not wish.skips_bad then return nil, bad_value(change, "its previous value: " .. why) end
-    was_match = not why and is_wanted(wish, old, change.key, was_known)
+    old, why = old_object(filter, change, record)
+    if why and not filter.skips_bad then return nil, bad_value(change, "its previous value: " .. why) end
+    was_match = not why and is_wanted(filter, old, change.key, was_known)
   end
   if is_match then
-    local is_kept = was_match and wish.keeps_old
-    return new_event(wish, was_match and "modified" or "added", change, change, object, is_kept and old or nil)
+    local is_kept = was_match and filter.keeps_old
+    return new_event(filter, was_match and "modified" or "added", change, change, object, is_kept and old or nil)
   end
-  if was_match then return new_event(wish, "deleted", change, prev, old) end
+  if was_match then return new_event(filter, "deleted", change, prev, old) end
 end
 
 --- Returns the event of a delete, or nil; or nil and an error.
-local function of_delete(wish, change, item)
-  local old, why = old_object(wish, change, item and item.record)
-  if why and wish.skips_bad then return nil end
+local function of_delete(filter, change, item)
+  local old, why = old_object(filter, change, item and item.record)
+  if why and filter.skips_bad then return nil end
   if why then return nil, bad_value(change, "its previous value: " .. why) end
-  if wish.is_choosy and not is_wanted(wish, old, change.key, item and item.was_match) then return nil end
-  return new_event(wish, "deleted", change, change.prev, old)
+  if filter.is_choosy and not is_wanted(filter, old, change.key, item and item.was_match) then return nil end
+  return new_event(filter, "deleted", change, change.prev, old)
 end
 
---- Returns the event that a change is to a wish, or nil if it is none; or nil, an error, and true if the error is that
--- of a bad value. is_first(reader, change) is asked whether a put without a previous value is known to be the first.
-local function event_of(wish, change, item, is_first, reader)
-  if wish.include and not includes(wish, change.key) then return nil end
+--- Returns the event that a change is to a filter, or nil if it is none; or nil, an error, and true if the error is
+-- that of a bad value. is_first(reader, change) is asked whether a put without a previous value is known to be the
+-- first.
+local function event_of(filter, change, item, is_first, reader)
+  if filter.include and not includes(filter, change.key) then return nil end
   local event, err
   if change.type == "put" then
     local is_new = not change.prev
@@ -230,10 +231,10 @@ local function event_of(wish, change, item, is_first, reader)
       and not is_first(reader, change) then
       return nil, missing_value(change), false
     end
-    event, err = of_put(wish, change, item, is_new)
+    event, err = of_put(filter, change, item, is_new)
   else
     if not change.prev then return nil, missing_value(change), false end
-    event, err = of_delete(wish, change, item)
+    event, err = of_delete(filter, change, item)
   end
   return event, err, err ~= nil
 end
@@ -242,14 +243,14 @@ end
 
 --- Returns the object of a put, for a reader that knows the previous one by itself; or nil if it is not wanted; or nil
 -- and an error if the value does not become an object.
-local function object_of(wish, change)
-  if wish.include and not includes(wish, change.key) then return nil end
+local function object_of(filter, change)
+  if filter.include and not includes(filter, change.key) then return nil end
   local object, why = change.value, nil
-  if wish.decode then object, why = decode(wish, change.value) end
+  if filter.decode then object, why = decode(filter, change.value) end
   if why then return nil, bad_value(change, why) end
-  if wish.is_choosy and not is_wanted(wish, object, change.key) then return nil end
-  if not wish.transform then return object end
-  object, why = transformed(wish, object, {
+  if filter.is_choosy and not is_wanted(filter, object, change.key) then return nil end
+  if not filter.transform then return object end
+  object, why = transformed(filter, object, {
     key = change.key, revision = change.mod_revision, create_revision = change.create_revision,
     version = change.version, lease = change.lease,
   })

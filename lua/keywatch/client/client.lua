@@ -17,7 +17,7 @@ local lease = require "keywatch.store.lease"
 local methods_of = require "keywatch.client.methods"
 local pages = require "keywatch.store.pages"
 local range_stream = require "keywatch.client.range_stream"
-local remote_source = require "keywatch.watch.remote_source"
+local remote_origin = require "keywatch.watch.remote_origin"
 local security = require "keywatch.client.security"
 local streams = require "keywatch.client.stream"
 local transports = require "keywatch.client.transport"
@@ -25,7 +25,7 @@ local transports = require "keywatch.client.transport"
 local WITHOUT_LEADER = require("keywatch.client.cluster").WITHOUT_LEADER
 
 local client_methods = {}
-local client_mt = check.face { __name = "keywatch.client", __index = client_methods }
+local client_mt = check.store_like { __name = "keywatch.client", __index = client_methods }
 
 --- Returns the URLs of the endpoints.
 function client_mt:__tostring()
@@ -248,9 +248,9 @@ local function send_claim(self, timeout, deadline, bytes, err)
   return transport:unary(KV .. "Txn", bytes, transport:deadline_of(timeout, deadline), false)
 end
 
-client_mt.__claims = {} -- see concurrency/claims.lua
+client_mt.__lock_requests = {} -- see concurrency/lock_requests.lua
 
-function client_mt.__claims.claim(self, prefix, key, value, lease_id, is_try, deadline)
+function client_mt.__lock_requests.claim(self, prefix, key, value, lease_id, is_try, deadline)
   local back, err = send_claim(self, nil, deadline, core.requests.claim(self, prefix, key, value, lease_id, is_try))
   if not back then return nil, err end
   local created, is_oldest, before, revision = core.answers.claim(back)
@@ -258,7 +258,7 @@ function client_mt.__claims.claim(self, prefix, key, value, lease_id, is_try, de
   return created, is_oldest, before, revision
 end
 
-function client_mt.__claims.unclaim(self, key, created, times)
+function client_mt.__lock_requests.unclaim(self, key, created, times)
   local timeout, deadline = times and times.timeout, times and times.deadline
   local back, err = send_claim(self, timeout, deadline, core.requests.unclaim(self, key, created))
   if not back then return nil, err end
@@ -435,6 +435,6 @@ client_methods.each = pages.each
 client_methods.exists = exists
 client_methods.lease = lease.grant
 client_methods.lease_by_id = lease.by_id
-client_methods.watch = remote_source.open
+client_methods.watch = remote_origin.open
 
 return { connect = connect, methods = client_methods, mt = client_mt }

@@ -6,7 +6,7 @@ local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local fence = require "keywatch.concurrency.fence"
-local hold = require "keywatch.concurrency.hold"
+local held_keys = require "keywatch.concurrency.held_key"
 local names = require "keywatch.concurrency.names"
 local observers = require "keywatch.concurrency.observer"
 local request = require "keywatch.concurrency.request"
@@ -18,20 +18,20 @@ local election_mt = { __name = "keywatch.election", __index = election_methods }
 local leadership_methods = {}
 local leadership_mt = { __name = "keywatch.leadership", __index = leadership_methods }
 
-hold.extend(leadership_mt)
+held_keys.extend(leadership_mt)
 fence.extend(leadership_mt)
 
 local OPTIONS = { ttl = "ttl", session = "any" }
 
 --- Returns the election of a name. Does not wait: a session is made when it is first needed.
-local function open(face, name, opts)
-  check.self(face, "election")
+local function open(owner, name, opts)
+  check.self(owner, "election")
   check.argument(type(name) == "string", 1, "election", "string", name)
   opts = check.options(opts, "election", OPTIONS)
-  sessions.check_given(face, opts, "election")
+  sessions.check_given(owner, opts, "election")
   return setmetatable({
     name = name,
-    face = face,
+    owner = owner,
     prefix = names.prefix_of(name),
     opts = { ttl = opts.ttl, session = opts.session },
   }, election_mt)
@@ -83,11 +83,11 @@ function election_methods:campaign(value, opts)
   check.argument(type(value) == "string", 1, "campaign", "string", value)
   opts = check.times(opts, "campaign")
   local deadline = opts.deadline or opts.timeout and driver.get().now() + opts.timeout
-  local session, err = sessions.of_options(self.face, self.opts, deadline)
+  local session, err = sessions.of_options(self.owner, self.opts, deadline)
   if not session then return nil, err end
-  local own, created = hold.acquire(session, self.face, self.name, value, deadline, false, adopt_with(value))
+  local own, created = held_keys.acquire(session, self.owner, self.name, value, deadline, false, adopt_with(value))
   if not own then return nil, created end -- in its place stands the error
-  return hold.new(leadership_mt, own, self.face, self.prefix .. session.hex, created)
+  return held_keys.new(leadership_mt, own, self.owner, self.prefix .. session.hex, created)
 end
 
 --- Tells a new value. Returns true; or nil and an error, of code "lost" if the caller does not lead any more.
@@ -95,12 +95,12 @@ function leadership_methods:proclaim(value, opts)
   check.self(self, "proclaim", leadership_mt)
   check.argument(type(value) == "string", 1, "proclaim", "string", value)
   opts = check.times(opts, "proclaim")
-  local holding = self.holding
-  local err = holding:reason()
+  local held_key = self.held_key
+  local err = held_key:reason()
   if err then return nil, err end
   local ok
-  ok, err = set_value(self.session, holding.place.key, self.revision, value, opts)
-  if not ok and err.code == "lost" and not self.session:error() then holding:lose() end
+  ok, err = set_value(self.session, held_key.entry.key, self.revision, value, opts)
+  if not ok and err.code == "lost" and not self.session:error() then held_key:lose() end
   return check.results(ok, err)
 end
 
@@ -109,7 +109,7 @@ end
 function leadership_methods:resign(opts)
   check.self(self, "resign", leadership_mt)
   opts = check.times(opts, "resign")
-  return check.results(self.holding:give_back(opts))
+  return check.results(self.held_key:give_back(opts))
 end
 
 --- Ends the leadership of a variable that goes out of scope.
@@ -127,7 +127,7 @@ function election_methods:leader(opts)
   opts = check.times(opts, "leader")
   local range = { timeout = opts.timeout, deadline = opts.deadline }
   for name, value in pairs(names.OLDEST) do range[name] = value end
-  local result, err = check.call("leader", self.face.range, self.face, self.prefix, range)
+  local result, err = check.call("leader", self.owner.range, self.owner, self.prefix, range)
   if not result then return nil, err end
   return result.kvs[1]
 end
@@ -136,7 +136,7 @@ end
 function election_methods:observe(opts)
   check.self(self, "observe", election_mt)
   opts = check.times(opts, "observe")
-  return check.results(observers.new(self.face, self.prefix, opts))
+  return check.results(observers.new(self.owner, self.prefix, opts))
 end
 
 -- }======

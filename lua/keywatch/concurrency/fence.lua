@@ -13,14 +13,14 @@ local lease = require "keywatch.store.lease"
 local pages = require "keywatch.store.pages"
 
 local fence_methods = {}
-local fence_mt = check.face {
+local fence_mt = check.store_like {
   __name = "keywatch.fence",
   __index = fence_methods,
-  __base = function(fence, key) return fence.owner, key end, -- see face.lua
+  __base = function(fence, key) return fence.owner, key end, -- see base.lua
 }
 
 --- Returns a fence over an object with the methods of a store. `held` is a lock or a leadership of it, or a table with
--- the fields `key`, `revision` and `holding` of one, which may become those of another one.
+-- the fields `key`, `revision` and `held_key` of one, which may become those of another one.
 local function new(owner, held)
   return setmetatable({ owner = owner, held = held }, fence_mt)
 end
@@ -36,8 +36,8 @@ end
 -- operation, or nil and an error; and the revision of the store.
 local function write(fence, name, op, timeout, deadline)
   local held = fence.held
-  local holding, key, revision = held.holding, held.key, held.revision -- at once
-  local err = holding:reason()
+  local held_key, key, revision = held.held_key, held.key, held.revision -- at once
+  local err = held_key:reason()
   if err then return nil, err end
   local owner = fence.owner
   local result, failure = check.call(name, owner.txn, owner, {
@@ -48,8 +48,8 @@ local function write(fence, name, op, timeout, deadline)
   })
   if not result then return nil, failure end
   if result.succeeded then return result.responses[1], result.revision end
-  holding:lose()
-  return nil, holding:reason()
+  held_key:lose()
+  return nil, held_key:reason()
 end
 
 --- Checks the arguments of a method as the core does. Returns the timeout and the deadline, or nil, nil and an error.
@@ -133,7 +133,7 @@ local function extend(class)
   --- Returns a fence: an object with the methods of a store, whose writes are done only while the object is held.
   function class.__index.fence(self)
     check.self(self, "fence", class)
-    return new(self.face, self)
+    return new(self.owner, self)
   end
 end
 

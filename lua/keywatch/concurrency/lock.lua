@@ -5,52 +5,52 @@
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local fence = require "keywatch.concurrency.fence"
-local hold = require "keywatch.concurrency.hold"
+local held_keys = require "keywatch.concurrency.held_key"
 local sessions = require "keywatch.concurrency.session"
 
 local lock_methods = {}
 local lock_mt = { __name = "keywatch.lock", __index = lock_methods }
 
-hold.extend(lock_mt)
+held_keys.extend(lock_mt)
 fence.extend(lock_mt)
 
 local OPTIONS = { ttl = "ttl", session = "any", timeout = "seconds", deadline = "seconds" }
 
 --- Returns the deadline of the options, or nil. Raises if an option is unknown or wrong.
-local function check_options(face, opts, name)
+local function check_options(owner, opts, name)
   check.known(opts, name, OPTIONS)
-  sessions.check_given(face, opts, name)
+  sessions.check_given(owner, opts, name)
   return opts.deadline or opts.timeout and driver.get().now() + opts.timeout
 end
 
 local NONE = {}
 
 --- Takes a lock for a session. Returns the lock, or nil and an error.
-local function acquire(face, session, name, deadline, is_try)
-  local place, created = hold.acquire(session, face, name, "", deadline, is_try)
-  if not place then return nil, created end
-  return hold.new(lock_mt, place, face, name .. "/" .. session.hex, created)
+local function acquire(owner, session, name, deadline, is_try)
+  local entry, created = held_keys.acquire(session, owner, name, "", deadline, is_try)
+  if not entry then return nil, created end
+  return held_keys.new(lock_mt, entry, owner, name .. "/" .. session.hex, created)
 end
 
 --- Checks the arguments of a method, and takes a lock.
-local function begin(face, name, opts, is_try, called)
-  check.self(face, called)
+local function begin(owner, name, opts, is_try, called)
+  check.self(owner, called)
   check.argument(type(name) == "string", 1, called, "string", name)
   opts = opts == nil and NONE or check.options(opts, called)
-  local deadline = opts ~= NONE and check_options(face, opts, called) or nil
-  local session, err = sessions.of_options(face, opts, deadline)
+  local deadline = opts ~= NONE and check_options(owner, opts, called) or nil
+  local session, err = sessions.of_options(owner, opts, deadline)
   if not session then return nil, err end
-  return acquire(face, session, name, deadline, is_try)
+  return acquire(owner, session, name, deadline, is_try)
 end
 
 --- Waits until the lock of a name is held. Returns it, or nil and an error.
-local function lock(face, name, opts)
-  return check.results(begin(face, name, opts, false, "lock"))
+local function lock(owner, name, opts)
+  return check.results(begin(owner, name, opts, false, "lock"))
 end
 
 --- Takes the lock of a name, if it is free. Returns it, or nil and an error: of code "locked" if it is not.
-local function try_lock(face, name, opts)
-  return check.results(begin(face, name, opts, true, "try_lock"))
+local function try_lock(owner, name, opts)
+  return check.results(begin(owner, name, opts, true, "try_lock"))
 end
 
 --- Gives the lock back. Returns true, also if that was done before. Returns nil and an error of code "lost" if the lock
@@ -59,7 +59,7 @@ end
 function lock_methods:unlock(opts)
   check.self(self, "unlock", lock_mt)
   if opts ~= nil then opts = check.times(opts, "unlock") end
-  return check.results(self.holding:give_back(opts))
+  return check.results(self.held_key:give_back(opts))
 end
 
 --- Gives back the lock of a variable that goes out of scope.

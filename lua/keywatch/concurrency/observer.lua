@@ -11,9 +11,9 @@ local compat = require "keywatch.support.compat"
 local contenders = require "keywatch.concurrency.contenders"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local faces = require "keywatch.concurrency.face"
-local place = require "keywatch.concurrency.place"
-local relay = require "keywatch.concurrency.relay"
+local bases = require "keywatch.concurrency.base"
+local entry = require "keywatch.concurrency.entry"
+local forwarder = require "keywatch.concurrency.forwarder"
 local selection = require "keywatch.task.selection"
 
 local RETRY = 0.5 -- seconds before a watch that could not be opened is tried again
@@ -30,11 +30,11 @@ local guard = compat.guard(function(follower)
 end)
 
 --- Returns a follower of a prefix, which has no watch yet.
-local function new_follower(face, prefix)
+local function new_follower(owner, prefix)
   return setmetatable({
-    face = face,
+    owner = owner,
     prefix = prefix,
-    is_local = faces.is_local((faces.resolve(face, prefix))),
+    is_local = bases.is_local((bases.resolve(owner, prefix))),
     watch = nil,
     opener = nil,      -- the task that opens a new watch after one was compacted
     initial = nil,     -- the existing kvs that were read so far, until all are
@@ -43,7 +43,7 @@ local function new_follower(face, prefix)
     pending = nil,     -- the kv that is to be handed out next
     failure = nil,     -- the error that the watch has failed with
     is_closed = false,
-    relay = relay.new(),
+    forwarder = forwarder.new(),
   }, follower_mt)
 end
 
@@ -51,7 +51,7 @@ end
 
 --- Opens the watch, which begins with all candidates. Returns true, or nil and an error.
 local function open(self, times)
-  local watch, err = self.face:watch(self.prefix, {
+  local watch, err = self.owner:watch(self.prefix, {
     prefix = true, initial = true, timeout = times.timeout, deadline = times.deadline,
   })
   if not watch then return nil, err end
@@ -60,7 +60,7 @@ local function open(self, times)
     return true
   end
   self.watch, self.initial = watch, {}
-  self.relay:add(watch)
+  self.forwarder:add(watch)
   return true
 end
 
@@ -70,14 +70,14 @@ local function reopen(self)
   while not self.is_closed do
     local ok, err = open(self, {})
     if ok then break end
-    if err.code ~= "compacted" and not place.PASSING[err.code] then
+    if err.code ~= "compacted" and not entry.PASSING[err.code] then
       self.failure = err
       break
     end
     driver.get().sleep(RETRY)
   end
   self.opener = nil
-  self.relay:wake()
+  self.forwarder:wake()
 end
 
 --- Sees to it that there is a watch, after one has failed.
@@ -93,7 +93,7 @@ local function drop_watch(self)
   local watch = self.watch
   self.watch = nil
   if not watch then return end
-  self.relay:remove(watch)
+  self.forwarder:remove(watch)
   watch:close()
 end
 
@@ -199,14 +199,14 @@ function follower_methods:close()
   self.is_closed, self.pending = true, nil
   drop_watch(self)
   if self.opener then self.opener:cancel() end
-  self.relay:wake()
+  self.forwarder:wake()
 end
 
 -- }======
 
 --- Returns an observer of the keys below a prefix; or nil and an error.
-local function new(face, prefix, times)
-  local follower = new_follower(face, prefix)
+local function new(owner, prefix, times)
+  local follower = new_follower(owner, prefix)
   local ok, err = open(follower, times)
   if not ok then return nil, err end
   return setmetatable({ follower = follower, sentinel = guard(follower) }, observer_mt)
@@ -242,9 +242,9 @@ observer_mt.__close = observer_methods.close
 
 observer_mt.__select = { -- see task/selection.lua
   is_ready = function(self) return self.follower:look() end,
-  begin = function(self) return self.follower.relay:begin() end,
-  arm = function(self) self.follower.relay:arm() end,
-  finish = function(self) self.follower.relay:finish() end,
+  begin = function(self) return self.follower.forwarder:begin() end,
+  arm = function(self) self.follower.forwarder:arm() end,
+  finish = function(self) self.follower.forwarder:finish() end,
   take = function(self)
     local follower = self.follower
     if not follower.pending and not follower.failure and not follower.is_closed then return selection.NOTHING end

@@ -10,9 +10,9 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local exits = require "keywatch.task.exits"
-local faces = require "keywatch.concurrency.face"
+local bases = require "keywatch.concurrency.base"
 local lease = require "keywatch.store.lease"
-local place = require "keywatch.concurrency.place"
+local entry = require "keywatch.concurrency.entry"
 local sweeper = require "keywatch.concurrency.sweeper"
 
 local DEFAULT_TTL = 60 -- seconds, as in etcd's clients
@@ -22,21 +22,21 @@ local session_mt = { __name = "keywatch.session", __index = session_methods }
 
 local weak_mt = { __mode = "v" }
 
---- Returns the places of a lease: all sessions of one lease in this process share them, since they share the keys.
-local function places_of(root, hex)
-  local all = faces.companion(root)
-  all.places = all.places or setmetatable({}, weak_mt)
+--- Returns the entries of a lease: all sessions of one lease in this process share them, since they share the keys.
+local function entries_of(root, hex)
+  local all = bases.companion(root)
+  all.entries = all.entries or setmetatable({}, weak_mt)
   local name, fresh = hex .. " " .. core.pid(), {}
-  local places = all.places[name] or fresh -- at once with what follows
-  all.places[name] = places
-  return places
+  local entries = all.entries[name] or fresh -- at once with what follows
+  all.entries[name] = entries
+  return entries
 end
 
 --- Ends a session when its program exits. One that a request of nginx has opened, or in which a request holds a lock,
 -- is left: its lease expires.
 local function give_back(self, seconds)
   if self.is_of_request then return end
-  for _, one in pairs(self.places) do
+  for _, one in pairs(self.entries) do
     if one.is_of_request then return end
   end
   self:close { timeout = seconds }
@@ -44,23 +44,23 @@ end
 
 --- Returns a session of a lease that is renewed.
 local function new(owner, kept)
-  local root, hex = faces.resolve(owner, ""), core.hex(kept.id)
+  local root, hex = bases.resolve(owner, ""), core.hex(kept.id)
   local self = setmetatable({
     owner = owner,
     root = root,
-    is_local = faces.is_local(root),
+    is_local = bases.is_local(root),
     lease = kept,
-    hold = kept.hold,     -- is_over once the lease is not renewed any more, for this session: see store/kept.lua
+    reference = kept.reference, -- is_over once the lease is not renewed any more, for this session: see store/kept.lua
     hex = hex,
     pid = core.pid(),
-    places = places_of(root, hex), -- by key at the root: see place.lua
+    entries = entries_of(root, hex), -- by key at the root: see entry.lua
     callers = {},         -- as keys: those whose requests are under way: see request.lua
     is_listening = false, -- see request.lua
     is_closed = false,
     is_of_request = false, -- opened by a request of nginx
     sweeper = nil,
   }, session_mt)
-  self.sweeper = sweeper.new(place.leave)
+  self.sweeper = sweeper.new(entry.leave)
   exits.hold(self, 2, give_back)
   return self
 end
@@ -111,7 +111,7 @@ function session_methods:error()
   if self.pid ~= core.pid() then
     return errors.new("lost", "keywatch: the session is lost: it belongs to the parent process")
   end
-  if self.hold.is_over then
+  if self.reference.is_over then
     return errors.new("lost", "keywatch: the session is lost: orphan() of the session or of its lease was called")
   end
   return lease.failure(self.lease)
@@ -137,7 +137,7 @@ end
 --- Returns the time at which the session is lost unless its lease is renewed before; nil if the store is in this
 -- process, where a renewal does not fail. Does not wait.
 local function lost_at(self)
-  return self.hold.kept.deadline
+  return self.reference.kept.deadline
 end
 
 --- Waits until the session is lost. Returns the error that says why; or nil and an error of code "timeout".
@@ -163,7 +163,7 @@ end
 function session_methods:close(opts)
   check.self(self, "close", session_mt)
   opts = check.times(opts, "close")
-  if self.is_closed or self:error() and not self.hold.is_over then return true end
+  if self.is_closed or self:error() and not self.reference.is_over then return true end
   local revoked, err = self.lease:revoke(opts)
   self.is_closed = true
   if revoked or err.code == "lease_not_found" then return true end
@@ -214,12 +214,12 @@ local function undo_default(found)
   found.done:set()
 end
 
---- Returns the default session of the store or client behind a face; or nil and an error. Callers who come while the
+--- Returns the default session of the store or client behind an owner; or nil and an error. Callers who come while the
 -- lease is being granted wait for that. If it fails because the time of the caller who asks for it is over, another one
 -- asks.
-local function default(face, ttl, deadline)
-  local root = faces.resolve(face, "")
-  local companion = faces.companion(root)
+local function default(owner, ttl, deadline)
+  local root = bases.resolve(owner, "")
+  local companion = bases.companion(root)
   ttl = ttl or DEFAULT_TTL
   while true do
     local found = companion[ttl]
@@ -234,36 +234,36 @@ local function default(face, ttl, deadline)
       if not found.session and companion[ttl] == found then companion[ttl] = nil end
       found.done:set()
       if not ok then error(session, 0) end
-      return found.session, found.err and place.or_timeout(found.err, deadline)
+      return found.session, found.err and entry.or_timeout(found.err, deadline)
     end
     if found.session then return found.session end
-    if not found.is_done and not found.done:wait(place.time_left(deadline)) and place.is_over(deadline) then
+    if not found.is_done and not found.done:wait(entry.time_left(deadline)) and entry.is_over(deadline) then
       return nil, core.new_error("timeout")
     end
-    if found.err and not place.is_over(found.deadline) then return nil, found.err end
-    if found.err and place.is_over(deadline) then return nil, core.new_error("timeout") end
+    if found.err and not entry.is_over(found.deadline) then return nil, found.err end
+    if found.err and entry.is_over(deadline) then return nil, core.new_error("timeout") end
   end
 end
 
 -- }======
 
---- Raises if the option `session` of a method on a face is not a session of the same store or client.
-local function check_given(face, opts, name)
+--- Raises if the option `session` of a method on an owner is not a session of the same store or client.
+local function check_given(owner, opts, name)
   local given = opts.session
   if given == nil then return end
   if getmetatable(given) ~= session_mt then
     check.misuse("%s: option 'session' must be a session, not %s", name, check.shown(given))
   end
   if opts.ttl then check.misuse("%s: options 'ttl' and 'session' cannot be used together", name) end
-  if given.root ~= faces.resolve(face, "") then
+  if given.root ~= bases.resolve(owner, "") then
     check.misuse("%s: the session is one of another store or client", name)
   end
 end
 
---- Returns the session of the options of a method on a face: the given one, or the default one. Or nil and an error.
-local function of_options(face, opts, deadline)
+--- Returns the session of the options of a method on an owner: the given one, or the default one. Or nil and an error.
+local function of_options(owner, opts, deadline)
   local given = opts.session
-  if given == nil then return default(face, opts.ttl, deadline) end
+  if given == nil then return default(owner, opts.ttl, deadline) end
   local err = given:error()
   if err then return nil, err end
   return given

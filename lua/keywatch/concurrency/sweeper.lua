@@ -6,12 +6,12 @@
 -- task. `poll`, which the driver calls while there are keys, starts the task, also after an earlier one was cancelled
 -- at the end of a run.
 --
--- A request to create a key that has failed with `maybe_done` may still be carried out later. Therefore the place of
--- such a key (see place.lua) has a doubt, and the sweeper deletes the key again and again until it has found the key as
--- often as there were doubts, or DOUBT seconds have passed. Another call may take the place meanwhile, between two
+-- A request to create a key that has failed with `maybe_done` may still be carried out later. Therefore the entry of
+-- such a key (see entry.lua) has a doubt, and the sweeper deletes the key again and again until it has found the key as
+-- often as there were doubts, or DOUBT seconds have passed. Another call may take the entry meanwhile, between two
 -- deletions.
 
-local claims = require "keywatch.concurrency.claims"
+local lock_requests = require "keywatch.concurrency.lock_requests"
 local driver = require "keywatch.task.driver"
 
 local DOUBT = 10        -- seconds: longer than an etcd works on a request that its client has given up
@@ -22,43 +22,43 @@ local LONGEST_PAUSE = 2
 local sweeper_methods = {}
 local sweeper_mt = { __index = sweeper_methods }
 
---- Returns the sweeper of a session. leave(place) is called when the key of a place is gone.
+--- Returns the sweeper of a session. leave(entry) is called when the key of an entry is gone.
 local function new(leave)
   return setmetatable({
     leave = leave,
-    list = {},  -- places whose keys are to be deleted
+    list = {},  -- entries whose keys are to be deleted
     task = nil, -- the task that does that
-    changed = nil, -- driver event: set when a place was added
+    changed = nil, -- driver event: set when an entry was added
   }, sweeper_mt)
 end
 
 --- Notes a request whose key may still be created later.
-local function doubt(place)
-  place.doubts, place.doubt_until = place.doubts + 1, driver.get().now() + DOUBT
+local function doubt(entry)
+  entry.doubts, entry.doubt_until = entry.doubts + 1, driver.get().now() + DOUBT
 end
 
 --- True if a key may still be created by a request that has failed.
-local function is_doubtful(place)
-  if place.doubts > 0 and driver.get().now() >= place.doubt_until then place.doubts = 0 end
-  return place.doubts > 0
+local function is_doubtful(entry)
+  if entry.doubts > 0 and driver.get().now() >= entry.doubt_until then entry.doubts = 0 end
+  return entry.doubts > 0
 end
 
 -- {====== Sweeping ======
 
---- Wakes those who wait until the key of a place was deleted.
-local function announce(place)
-  local swept = place.swept
-  place.swept = nil
+--- Wakes those who wait until the key of an entry was deleted.
+local function announce(entry)
+  local swept = entry.swept
+  entry.swept = nil
   if swept then swept:set() end
 end
 
---- Removes a place from the list, and wakes those who wait for that.
-local function remove(self, place)
+--- Removes an entry from the list, and wakes those who wait for that.
+local function remove(self, entry)
   for i = #self.list, 1, -1 do
-    if self.list[i] == place then table.remove(self.list, i) end
+    if self.list[i] == entry then table.remove(self.list, i) end
   end
-  place.is_listed = false
-  announce(place)
+  entry.is_listed = false
+  announce(entry)
 end
 
 --- Reads a key, and deletes it. Returns true, or false if it did not exist; or nil and an error.
@@ -67,45 +67,45 @@ local function find_and_delete(root, key)
   if not result then return nil, err end
   local kv = result.kvs[1]
   if not kv then return false end
-  return claims.delete(root, key, kv.create_revision, { timeout = REQUEST })
+  return lock_requests.delete(root, key, kv.create_revision, { timeout = REQUEST })
 end
 
---- Deletes the key of a place. Returns true if nothing is left to be done now. A key that the place is known to have is
--- none of the doubtful ones.
-local function delete(place)
-  local session = place.session
-  place.state = "sweeping"
-  local ok, is_deleted, err = driver.attempt(find_and_delete, session.root, place.key)
+--- Deletes the key of an entry. Returns true if nothing is left to be done now. A key that the entry is known to have
+-- is none of the doubtful ones.
+local function delete(entry)
+  local session = entry.session
+  entry.state = "sweeping"
+  local ok, is_deleted, err = driver.attempt(find_and_delete, session.root, entry.key)
   if not ok then
     err = is_deleted -- misuse: the store was closed
   elseif is_deleted ~= nil then
-    if is_deleted and not place.is_known and place.doubts > 0 then place.doubts = place.doubts - 1 end
-    place.is_known = false
+    if is_deleted and not entry.is_known and entry.doubts > 0 then entry.doubts = entry.doubts - 1 end
+    entry.is_known = false
     return true
   end
   return session:error() ~= nil or type(err) ~= "table" or err.code == "closed"
 end
 
---- Goes once over all places. Returns true if there is something left to be done. A place with a doubt is free to be
+--- Goes once over all entries. Returns true if there is something left to be done. An entry with a doubt is free to be
 -- taken between two rounds.
 local function sweep(self)
-  local places = {}
-  for i, place in ipairs(self.list) do places[i] = place end
-  for _, place in ipairs(places) do
-    if place.state == "taken" or place.state == "gone" then
-      remove(self, place) -- who has the place deletes the key
-    elseif place.session:error() then
-      place.doubts = 0
-      remove(self, place)
-      self.leave(place)
-    elseif delete(place) then
-      if not is_doubtful(place) or place.session:error() then
-        place.doubts = 0
-        remove(self, place)
-        self.leave(place)
+  local entries = {}
+  for i, entry in ipairs(self.list) do entries[i] = entry end
+  for _, entry in ipairs(entries) do
+    if entry.state == "taken" or entry.state == "gone" then
+      remove(self, entry) -- who has the entry deletes the key
+    elseif entry.session:error() then
+      entry.doubts = 0
+      remove(self, entry)
+      self.leave(entry)
+    elseif delete(entry) then
+      if not is_doubtful(entry) or entry.session:error() then
+        entry.doubts = 0
+        remove(self, entry)
+        self.leave(entry)
       else
-        announce(place)
-        self.leave(place) -- a place with doubts becomes free, and stays known
+        announce(entry)
+        self.leave(entry) -- an entry with doubts becomes free, and stays known
       end
     end
   end
@@ -131,24 +131,24 @@ function sweeper_methods:poll()
   end
 end
 
---- Adds a place whose key is to be deleted.
-function sweeper_methods:add(place)
+--- Adds an entry whose key is to be deleted.
+function sweeper_methods:add(entry)
   self.changed = self.changed or driver.get().event()
-  place.state = "sweeping"
-  if not place.is_listed then
-    place.is_listed = true
-    self.list[#self.list + 1] = place
+  entry.state = "sweeping"
+  if not entry.is_listed then
+    entry.is_listed = true
+    self.list[#self.list + 1] = entry
   end
   driver.get().attach(self)
   self:poll()
   self.changed:set()
 end
 
---- Waits until the key of a place was deleted, `seconds` at most.
-function sweeper_methods.await(_, place, seconds)
-  if place.state ~= "sweeping" then return end
-  place.swept = place.swept or driver.get().event()
-  place.swept:wait(seconds)
+--- Waits until the key of an entry was deleted, `seconds` at most.
+function sweeper_methods.await(_, entry, seconds)
+  if entry.state ~= "sweeping" then return end
+  entry.swept = entry.swept or driver.get().event()
+  entry.swept:wait(seconds)
 end
 
 --- In the child after a fork, called by the driver: the keys are the parent's.

@@ -382,7 +382,7 @@ end
 
 --- Raises unless a value is nil or has the methods of a store.
 local function check_store(store, what)
-  if store == nil or check.is_face(store) then return end
+  if store == nil or check.is_store_like(store) then return end
   check.misuse("%s must be a store, a client, or an object that stands on one, and is %s", what, check.shown(store))
 end
 

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- controller_file: a file of Lua that returns a function. The function is called with a manager, and adds things to
--- it. So the same file runs in a program of any kind, and in the program `keywatch run`.
+--- controller_file: a file of Lua that returns a function. The function is called with a manager, and adds components
+-- to it. So the same file runs in a program of any kind, and in the program `keywatch run`.
 
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"

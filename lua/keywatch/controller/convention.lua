@@ -141,7 +141,7 @@ end
 
 --- Raises if the arguments of a function that changes an object are wrong. Returns the options of its requests.
 local function check_arguments(fn, store, key, opts)
-  check.argument(check.is_face(store), 1, fn, "a store, a client, a namespace or a fence", store)
+  check.argument(check.is_store_like(store), 1, fn, "a store, a client, a namespace or a fence", store)
   check.argument(type(key) == "string", 2, fn, "string", key)
   opts = check.times(opts, fn)
   return { deadline = opts.deadline or opts.timeout and driver.get().now() + opts.timeout or nil }

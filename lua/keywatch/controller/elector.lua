@@ -31,7 +31,7 @@ local exits = require "keywatch.task.exits"
 local fences = require "keywatch.concurrency.fence"
 local log = require "keywatch.support.log"
 local observers = require "keywatch.concurrency.observer"
-local places = require "keywatch.concurrency.place"
+local places = require "keywatch.concurrency.entry"
 local sessions = require "keywatch.concurrency.session"
 local workers = require "keywatch.task.worker"
 
@@ -63,9 +63,9 @@ function nothing_methods.lose() end
 local function hold(self, leadership)
   local held, nothing = self.held, self.nothing
   if leadership then
-    held.key, held.revision, held.holding = leadership.key, leadership.revision, leadership.holding
+    held.key, held.revision, held.held_key = leadership.key, leadership.revision, leadership.held_key
   else
-    held.key, held.revision, held.holding = self.prefix, 0, nothing
+    held.key, held.revision, held.held_key = self.prefix, 0, nothing
   end
 end
 
@@ -194,8 +194,8 @@ end
 --- Gives the leadership of a term back.
 local function give_back(self, term)
   close_session(self, term.session)
-  local holding = term.leadership.holding
-  if holding:finish() then holding.place:withdraw() end
+  local held_key = term.leadership.held_key
+  if held_key:finish() then held_key.entry:withdraw() end
   hold(self, nil)
   term.is_over = true
   self.changed:set()
@@ -486,7 +486,7 @@ end
 
 --- True if this process leads, as far as is known: writes by the fence can be done. Does not wait.
 local function leads(self)
-  return self.held.holding:reason() == nil
+  return self.held.held_key:reason() == nil
 end
 
 --- True if this process leads, as far as is known. Does not wait.
@@ -561,7 +561,7 @@ local function check_options(opts)
   for _, option in ipairs { "store", "name" } do
     if opts[option] == nil then check.misuse("%s: option '%s' is needed", NAME, option) end
   end
-  if not check.is_face(opts.store) then
+  if not check.is_store_like(opts.store) then
     check.misuse("%s: option 'store' must be a store, a client, a namespace or a fence, not %s", NAME,
       check.shown(opts.store))
   end

@@ -1,23 +1,23 @@
 -- SPDX-License-Identifier: MIT
---- health: what is wrong with the things of a manager, in words.
+--- health: what is wrong with the components of a manager, in words.
 --
 -- What may pass by itself, such as a server that cannot be reached, is told when it has lasted for a while. What does
 -- not is told at once.
 
 local driver = require "keywatch.task.driver"
-local faces = require "keywatch.concurrency.face"
-local things = require "keywatch.controller.thing"
+local bases = require "keywatch.concurrency.base"
+local components = require "keywatch.controller.component"
 
 local LASTING = 30 -- seconds after which trouble is told
 
---- Notes since when there is trouble with a thing. Called from time to time.
+--- Notes since when there is trouble with a component. Called from time to time.
 local function look(record, now)
   local is_used = record.state == "started" or record.state == "starting"
   local text = is_used and record.kind.trouble(record) or nil
   record.troubled_since = text and (record.troubled_since or now) or nil
 end
 
---- Returns a text about a thing that has not come so far in time, or nil.
+--- Returns a text about a component that has not come so far in time, or nil.
 local function late_text(record, now)
   local seconds = record.since and now - record.since or 0
   if seconds < LASTING then return nil end
@@ -30,7 +30,7 @@ local function late_text(record, now)
   end
 end
 
---- Adds what is wrong with a thing to a list.
+--- Adds what is wrong with a component to a list.
 local function add_texts(list, record, now)
   if record.state == "failed" then
     list[#list + 1] = record.title .. " has failed"
@@ -50,7 +50,7 @@ end
 
 --- Returns a text about the connection of a client that has been missing for a while, or nil.
 local function connection_text(root, now)
-  if faces.is_local(root) then return nil end
+  if bases.is_local(root) then return nil end
   local state = root:state()
   if state.state ~= "waiting" and state.state ~= "connecting" then return nil end
   local seconds = now - state.since
@@ -66,7 +66,7 @@ local STATES = {
 local function texts(manager)
   local now, list = driver.get().now(), {}
   if manager.failure then
-    list[1] = "the manager has failed: " .. things.text_of(manager.failure)
+    list[1] = "the manager has failed: " .. components.text_of(manager.failure)
   else
     list[1] = STATES[manager.state]
   end

@@ -1,21 +1,21 @@
 -- SPDX-License-Identifier: MIT
---- manager: several controllers, caches and other things in one process, which are started and stopped in order, and an
--- election that they may need to win first. The order is kept by conductor.lua.
+--- manager: several controllers, caches and other components in one process, which are started and stopped in order,
+-- and an election that they may need to win first. The order is kept by supervisor.lua.
 --
 -- A manager lives once: what was stopped is not started again, since its caches and informers are closed.
 
 local check = require "keywatch.support.check"
-local conductor = require "keywatch.controller.conductor"
+local supervisor = require "keywatch.controller.supervisor"
 local controller_file = require "keywatch.controller.controller_file"
 local driver = require "keywatch.task.driver"
 local electors = require "keywatch.controller.elector"
 local errors = require "keywatch.support.errors"
 local exits = require "keywatch.task.exits"
-local faces = require "keywatch.concurrency.face"
+local bases = require "keywatch.concurrency.base"
 local health = require "keywatch.controller.health"
 local log = require "keywatch.support.log"
 local metrics = require "keywatch.controller.metrics"
-local things = require "keywatch.controller.thing"
+local components = require "keywatch.controller.component"
 local workers = require "keywatch.task.worker"
 
 local NAME = "manager"
@@ -33,30 +33,30 @@ local ADD_OPTIONS = { leader = "boolean" }
 
 --- Raises if what a controller writes would not carry the fence of the leadership.
 local function check_fenced(self, record)
-  local own = things.own_store(record)
+  local own = components.own_store(record)
   if own == nil or not self.own_elector or not record.is_led or rawequal(own, self.outer) then return end
-  if things.stands_on(own, self.store) then return end
+  if components.stands_on(own, self.store) then return end
   check.misuse("add: %s has a store of its own, whose writes do not carry the fence of the leadership: make it of "
     .. "manager.store, or add the controller with leader = false", record.title)
 end
 
---- Adds a thing: a controller, a cache, an informer, an elector, or a table with the methods start(self, store) and
--- stop(self, timeout). Option: `leader`, false for a thing that runs also while this process does not lead. Returns the
--- thing; or nil and an error of code "closed" if the manager is being stopped.
+--- Adds a component: a controller, a cache, an informer, an elector, or a table with the methods start(self, store) and
+-- stop(self, timeout). Option: `leader`, false for a component that runs also while this process does not lead. Returns
+-- the component; or nil and an error of code "closed" if the manager is being stopped.
 function manager_methods:add(object, opts)
   check.self(self, "add", manager_mt)
   opts = check.options(opts, "add", ADD_OPTIONS)
-  local record = things.new(object, opts.leader ~= false, self.records, "add")
+  local record = components.new(object, opts.leader ~= false, self.records, "add")
   check_fenced(self, record)
-  if things.manager_of(record) then check.misuse("add: %s belongs to another manager", record.title) end
-  if record.kind == things.of_controller or record.kind == things.of_elector then
+  if components.manager_of(record) then check.misuse("add: %s belongs to another manager", record.title) end
+  if record.kind == components.of_controller or record.kind == components.of_elector then
     if object:status().state ~= "idle" then check.misuse("add: %s is started", record.title) end
   end
   if self.state == "stopping" or self.state == "stopped" then return nil, errors.closed("manager") end
   local loading = self.loading
   if loading and loading.task == driver.get().current() then record.owner = loading end
   table.insert(self.records, record)
-  things.claim(record, self)
+  components.claim(record, self)
   self.is_ready = false
   self.changed:set()
   return object
@@ -68,13 +68,13 @@ local function take_back(self, loading)
     local record = self.records[i]
     if record.owner == loading then
       table.remove(self.records, i)
-      things.release(record)
-      if record.kind.is_held then conductor.close(record) end
+      components.release(record)
+      if record.kind.is_held then supervisor.close(record) end
     end
   end
 end
 
---- Gives the manager, or the load around this one, what a controller file has added. Returns the number of things.
+--- Gives the manager, or the load around this one, what a controller file has added. Returns the number of components.
 local function hand_over(self, loading)
   local n = 0
   for _, record in ipairs(self.records) do
@@ -88,7 +88,7 @@ local function hand_over(self, loading)
 end
 
 --- Runs a controller file: the file returns a function, which is called with the manager and the other arguments, and
--- adds things. Returns true; or nil and an error, and then the manager has none of them.
+-- adds components. Returns true; or nil and an error, and then the manager has none of them.
 function manager_methods:load(path, ...)
   check.self(self, "load", manager_mt)
   check.argument(type(path) == "string", 1, "load", "string", path)
@@ -118,14 +118,14 @@ function manager_methods:start()
   elseif self.state ~= "new" then
     check.misuse("start: the manager is started")
   end
-  conductor.start(self)
+  supervisor.start(self)
   exits.hold(self, 1, self.stop)
 end
 
 --- True if everything that may run has been started, and has synced.
 function manager_methods:has_synced()
   check.self(self, "has_synced", manager_mt)
-  return self.state == "started" and conductor.is_all_synced(self)
+  return self.state == "started" and supervisor.is_all_synced(self)
 end
 
 --- Waits for a condition, `timeout` seconds at most. Returns false if the time was over first.
@@ -172,13 +172,14 @@ function manager_methods:wait_leading(timeout)
   return nil, self.failure or errors.closed("manager")
 end
 
---- True if the caller is a function that is called by a thing of the manager, and that the end of the thing waits for.
+--- True if the caller is a function that is called by a component of the manager, and that the end of the component
+-- waits for.
 local function is_inside(self)
   local current = driver.get().current()
   if not current then return false end
   if self.step and self.step.task == current then return true end
   for _, record in ipairs(self.records) do
-    if things.is_inside(record) then return true end
+    if components.is_inside(record) then return true end
   end
   return false
 end
@@ -190,7 +191,7 @@ function manager_methods:stop(timeout)
   check.self(self, "stop", manager_mt)
   check.timeout(timeout, "stop")
   if self.state == "stopped" then return true end
-  conductor.begin_stop(self, timeout or self.stop_timeout)
+  supervisor.begin_stop(self, timeout or self.stop_timeout)
   if is_inside(self) then return true end
   await(self, has_ended)
   if #self.cut_short == 0 then return true end
@@ -232,7 +233,7 @@ local function attend(waiting)
     local is_second = waiting.has_one
     waiting.has_one = true
     tell_signal(self, name, is_second)
-    conductor.begin_stop(self, is_second and 0 or self.stop_timeout)
+    supervisor.begin_stop(self, is_second and 0 or self.stop_timeout)
   end
 end
 
@@ -262,7 +263,7 @@ function manager_methods:run(opts)
     waiting.worker:stop(true)
   end
   if ok then return result, err end
-  if self.state ~= "stopped" then conductor.begin_stop(self, self.stop_timeout) end
+  if self.state ~= "stopped" then supervisor.begin_stop(self, self.stop_timeout) end
   error(result, 0)
 end
 
@@ -295,7 +296,7 @@ function manager_methods:status()
     leader = elector and elector:leader() or nil,
     id = elector and elector:status().id or nil,
     failure = self.failure,
-    things = list,
+    components = list,
   }
 end
 
@@ -305,9 +306,9 @@ function manager_methods:metrics()
   return metrics.text(self.records, #health.texts(self) == 0, self.state)
 end
 
---- Returns the state and the number of things.
+--- Returns the state and the number of components.
 function manager_mt:__tostring()
-  return ("keywatch.manager<%d things %s>"):format(#self.records, self.state)
+  return ("keywatch.manager<%d components %s>"):format(#self.records, self.state)
 end
 
 -- }======
@@ -323,7 +324,7 @@ local OPTIONS = {
 local function check_options(opts)
   check.argument(type(opts) == "table", 1, NAME, "table", opts)
   check.known(opts, NAME, OPTIONS)
-  if not check.is_face(opts.store) then
+  if not check.is_store_like(opts.store) then
     check.misuse("%s: option 'store' must be a store, a client, or an object that stands on one, and is %s", NAME,
       check.shown(opts.store))
   end
@@ -340,15 +341,15 @@ local function check_options(opts)
   end
 end
 
---- Gives the manager an elector: its things run while that leads.
+--- Gives the manager an elector: its components run while that leads.
 local function add_elector(self, opts)
   local elector = check.call(NAME, electors.new, {
     store = opts.store, name = opts.election, id = opts.id, ttl = self.ttl,
-    on_lead = function(fence, leadership) conductor.on_lead(self, fence, leadership) end,
-    on_lose = function() conductor.on_lose(self) end,
+    on_lead = function(fence, leadership) supervisor.on_lead(self, fence, leadership) end,
+    on_lose = function() supervisor.on_lose(self) end,
   })
   elector.has_margin = true
-  self.own_elector = things.new(elector, false, {}, NAME)
+  self.own_elector = components.new(elector, false, {}, NAME)
   self.records[1] = self.own_elector
   self.store, self.term = elector:fence(), nil
 end
@@ -360,29 +361,29 @@ local function new(opts)
   local self = setmetatable({
     store = opts.store,      -- with an election: its fence
     outer = opts.store,
-    root = faces.resolve(opts.store, ""),
+    root = bases.resolve(opts.store, ""),
     ttl = opts.ttl or TTL,
     stop_timeout = opts.stop_timeout or STOP_TIMEOUT,
     sync_timeout = opts.sync_timeout or SYNC_TIMEOUT,
     state = "new",
-    records = {},            -- of the things, in the order in which they were added: see thing.lua
+    records = {},            -- of the components, in the order in which they were added: see component.lua
     stack = {},              -- those that were started, in order; without caches and informers
     own_elector = nil,       -- the record of the elector of the option `election`
     leading = nil,           -- the fence and the session of the present leadership
     term = { fence = nil },  -- nil: what needs the leadership may not run
     term_deadline = nil,     -- when that has to have stopped
     step = nil,              -- the one that is under way
-    conductor = nil,         -- a worker
-    conducting = nil,        -- its task
-    source = nil,            -- that looks at everything from time to time: see task/driver.lua
+    supervisor = nil,         -- a worker
+    supervising = nil,        -- its task
+    poller = nil,            -- that looks at everything from time to time: see task/driver.lua
     loading = nil,           -- the load that is under way
     is_ready = false,        -- everything that may run has synced
     stop_deadline = nil,
-    reserve = 0,             -- seconds of the stop that one thing leaves to the others
-    cut_short = {},          -- titles of the things that have not stopped well
+    reserve = 0,             -- seconds of the stop that one component leaves to the others
+    cut_short = {},          -- titles of the components that have not stopped well
     failure = nil,           -- the error that the manager ends with
     look_at = 0,             -- time
-    changed = d.event(),     -- for the conductor
+    changed = d.event(),     -- for the supervisor
     news = d.event(),        -- for all who wait for a state
   }, manager_mt)
   if opts.election then add_elector(self, opts) end

@@ -1,22 +1,22 @@
 -- SPDX-License-Identifier: MIT
---- metrics: the counters of a manager's things as text in Prometheus' format, version 0.0.4.
+--- metrics: the counters of a manager's components as text in Prometheus' format, version 0.0.4.
 --
 --   # HELP keywatch_work_queue_depth Requests that are queued.
 --   # TYPE keywatch_work_queue_depth gauge
 --   keywatch_work_queue_depth{controller="jobs"} 3
 --
--- Families come in the order of the table below, and their samples in the order in which the things were added.
+-- Families come in the order of the table below, and their samples in the order in which the components were added.
 --
 -- Counters never go down. A controller has a new queue whenever it is started, whose counters begin at 0: what former
--- ones have counted is added. So counters are looked at whenever a thing was started or has stopped: `look`.
+-- ones have counted is added. So counters are looked at whenever a component was started or has stopped: `look`.
 
 local strings_first = require("keywatch.support.order").strings_first
 
 -- {====== Families ======
 
 -- By the word of a kind: its label, and its families. Each family has a name, a type, a help, and where its value
--- stands in the status of a thing: a field; or a field of the field `queue`; or a function; or a list of fields, each
--- of which is an outcome; or, with a name of a label behind it, a field that has values by that label.
+-- stands in the status of a component: a field; or a field of the field `queue`; or a function; or a list of fields,
+-- each of which is an outcome; or, with a name of a label behind it, a field that has values by that label.
 local function of_queue(field)
   return function(status) return status.queue and status.queue[field] or 0 end
 end
@@ -99,7 +99,7 @@ local KINDS = {
 }
 
 local STATES = { "new", "started", "stopping", "stopped" } -- of a manager
-local RUNNING = { "idle", "starting", "started", "stopping", "stopped", "failed" } -- states of a thing
+local RUNNING = { "idle", "starting", "started", "stopping", "stopped", "failed" } -- states of a component
 
 -- }======
 
@@ -124,7 +124,7 @@ local function value_of(status, source)
   return status[source]
 end
 
---- Calls fn(family, field, value) for each value of a thing. `field` is that of a family with several, or nil.
+--- Calls fn(family, field, value) for each value of a component. `field` is that of a family with several, or nil.
 local function each_value(record, families, fn)
   local status = record.kind.status(record)
   for _, family in ipairs(families) do
@@ -151,7 +151,7 @@ local function families_of(record)
   end
 end
 
---- Looks at the counters of a thing. Called when it was started, and when it has stopped.
+--- Looks at the counters of a component. Called when it was started, and when it has stopped.
 local function look(record)
   local families = families_of(record)
   if families then each_value(record, families, function() end) end
@@ -217,11 +217,11 @@ local function add_family(lines, name, kind, help, samples)
   for _, sample in ipairs(samples) do lines[#lines + 1] = sample end
 end
 
-local HEALTHY, STATE, THINGS = "keywatch_manager_healthy", "keywatch_manager_state", "keywatch_manager_things"
+local HEALTHY, STATE, COMPONENTS = "keywatch_manager_healthy", "keywatch_manager_state", "keywatch_manager_components"
 
 --- Returns the names of all families, in order.
 local function names()
-  local list = { HEALTHY, STATE, THINGS }
+  local list = { HEALTHY, STATE, COMPONENTS }
   for _, kind in ipairs(KINDS) do
     for _, family in ipairs(kind.families) do list[#list + 1] = family[1] end
   end
@@ -240,12 +240,12 @@ local function add_manager(lines, records, is_healthy, state)
   local counts, numbers = {}, {}
   for _, record in ipairs(records) do counts[record.state] = (counts[record.state] or 0) + 1 end
   for i, one in ipairs(RUNNING) do
-    numbers[i] = sample_text(THINGS, { "state", one }, counts[one] or 0)
+    numbers[i] = sample_text(COMPONENTS, { "state", one }, counts[one] or 0)
   end
-  add_family(lines, THINGS, "gauge", "Things of the manager, by their state.", numbers)
+  add_family(lines, COMPONENTS, "gauge", "Components of the manager, by their state.", numbers)
 end
 
---- Returns the samples of all things of a kind, by the name of the family.
+--- Returns the samples of all components of a kind, by the name of the family.
 local function samples_of(kind, records)
   local samples = {}
   for _, family in ipairs(kind.families) do samples[family[1]] = {} end
@@ -260,7 +260,7 @@ local function samples_of(kind, records)
   return samples
 end
 
---- Returns the counters of things as text.
+--- Returns the counters of components as text.
 local function text(records, is_healthy, state)
   local lines = {}
   add_manager(lines, records, is_healthy, state)

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 --- coroutines: tasks as coroutines that a loop resumes. The drivers on libuv and in virtual time share this module,
--- and so can any driver that may resume coroutines. It has the queue of ready tasks, the list of sources, and the
+-- and so can any driver that may resume coroutines. It has the queue of ready tasks, the list of pollers, and the
 -- turns of the loop.
 --
--- new(backend, driver) adds to the table `driver` all functions about tasks and sources (task/driver.lua lists them).
+-- new(backend, driver) adds to the table `driver` all functions about tasks and pollers (task/driver.lua lists them).
 -- It also supplies what task/scheduler.lua asks of a driver. The functions of the backend are all that differs between
 -- loops:
 --
@@ -11,7 +11,7 @@
 --   enter()          Called before the scheduler does anything for a caller, and after each run of a task. Calls
 --                    after_fork of this module if the process is a child since the last call.
 --   is_awaiting()    True if something outside of this thread may wake a task: a socket, a signal, another thread. If
---                    false while all tasks wait, and neither a deadline nor a source is left to wait for, the loop
+--                    false while all tasks wait, and neither a deadline nor a poller is left to wait for, the loop
 --                    raises the deadlock.
 --   block(wait, is_bell_awaited)
 --                    Called at the end of a turn. Handles sockets and signals, and waits until something has come:
@@ -28,7 +28,7 @@
 --                    %s for the name of the call, that ends with what to do instead; or nil if it may be.
 --
 -- One turn: close what finalizers have left, wake the waiters whose deadlines are over, run the tasks that were ready
--- at the beginning of the turn, poll all sources, and block if no task is ready. If so many tasks are ready that they
+-- at the beginning of the turn, poll all pollers, and block if no task is ready. If so many tasks are ready that they
 -- take longer than TURN, the others run in the next turns, before those that become ready later: sockets do not wait
 -- for all of them.
 --
@@ -124,49 +124,49 @@ end
 
 -- }======
 
--- {====== Sources ======
+-- {====== Pollers ======
 
---- Removes the gaps from the list of sources. At once: without a call or an allocation, since a finalizer may detach a
--- source.
+--- Removes the gaps from the list of pollers. At once: without a call or an allocation, since a finalizer may detach a
+-- poller.
 local function squeeze(self)
-  local sources, n = self.sources, 0
+  local pollers, n = self.pollers, 0
   self.has_gaps = false
-  for i = 1, #sources do
-    local source = sources[i]
-    sources[i] = nil
-    if source then
+  for i = 1, #pollers do
+    local poller = pollers[i]
+    pollers[i] = nil
+    if poller then
       n = n + 1
-      sources[n], self.places[source] = source, n
+      pollers[n], self.places[poller] = poller, n
     end
   end
 end
 
---- Polls a source for a host, to whom the bell is a descriptor as any other. Returns the seconds until the source must
--- be polled again, or nil. With `is_quick` a steady source is left alone until then.
-local function poll_for_host(source, now, is_quick)
-  local poll_at = source.poll_at
+--- Polls a poller for a host, to whom the bell is a descriptor as any other. Returns the seconds until the poller must
+-- be polled again, or nil. With `is_quick` a steady poller is left alone until then.
+local function poll_for_host(poller, now, is_quick)
+  local poll_at = poller.poll_at
   if is_quick and poll_at and now < poll_at then return poll_at < math.huge and poll_at - now or nil end
-  local seconds = source:poll()
-  if source.is_steady then source.poll_at = seconds and now + seconds or math.huge end
+  local seconds = poller:poll()
+  if poller.is_steady then poller.poll_at = seconds and now + seconds or math.huge end
   return seconds
 end
 
---- Polls all sources; for a host, if `now` is given. Returns the seconds until the first of them must be polled again,
--- or `wait` if that is less; and true if one must be polled when the bell has rung. A source may attach and detach any
--- source meanwhile.
-local function poll_sources(self, wait, now, is_quick)
+--- Polls all pollers; for a host, if `now` is given. Returns the seconds until the first of them must be polled again,
+-- or `wait` if that is less; and true if one must be polled when the bell has rung. A poller may attach and detach any
+-- poller meanwhile.
+local function poll_all(self, wait, now, is_quick)
   local is_awaited, i = false, 1
   self.is_stale = false
   if self.has_gaps then squeeze(self) end
-  while i <= #self.sources do
-    local source = self.sources[i]
-    if source then
+  while i <= #self.pollers do
+    local poller = self.pollers[i]
+    if poller then
       local seconds, awaits_bell
       if now then
-        seconds = poll_for_host(source, now, is_quick)
+        seconds = poll_for_host(poller, now, is_quick)
       else
-        source.poll_at = nil
-        seconds, awaits_bell = source:poll()
+        poller.poll_at = nil
+        seconds, awaits_bell = poller:poll()
       end
       if seconds and (not wait or seconds < wait) then wait = seconds end
       is_awaited = is_awaited or awaits_bell
@@ -176,27 +176,27 @@ local function poll_sources(self, wait, now, is_quick)
   return wait, is_awaited
 end
 
---- Adds a source. See task/driver.lua.
-function methods:attach(source)
-  if self.places[source] then return end
-  local place = #self.sources + 1
-  source.poll_at = nil
-  self.sources[place], self.places[source] = source, place
-  if source.rested then self.rester = source end
+--- Adds a poller. See task/driver.lua.
+function methods:attach(poller)
+  if self.places[poller] then return end
+  local place = #self.pollers + 1
+  poller.poll_at = nil
+  self.pollers[place], self.places[poller] = poller, place
+  if poller.rested then self.rester = poller end
 end
 
---- Removes a source, and leaves a gap. See task/driver.lua.
-function methods:detach(source)
-  local sources, place = self.sources, self.places[source]
+--- Removes a poller, and leaves a gap. See task/driver.lua.
+function methods:detach(poller)
+  local pollers, place = self.pollers, self.places[poller]
   if not place then return end
-  if self.rester == source then self.rester = nil end
-  sources[place], self.places[source], self.has_gaps = false, nil, true
-  while sources[#sources] == false do sources[#sources] = nil end
+  if self.rester == poller then self.rester = nil end
+  pollers[place], self.places[poller], self.has_gaps = false, nil, true
+  while pollers[#pollers] == false do pollers[#pollers] = nil end
 end
 
 -- }======
 
---- Called after sockets were handled outside of the turns. All sources are polled again before the loop blocks: one may
+--- Called after sockets were handled outside of the turns. All pollers are polled again before the loop blocks: one may
 -- have been polled in this turn already, and a finalizer has looked since then.
 function methods:looked()
   self.is_stale = true
@@ -214,7 +214,7 @@ function methods:is_gone(co)
   return self.gone[co] == true
 end
 
---- The process is a child: abandons all tasks except the one that runs, tells the sources, and lets the top level look
+--- The process is a child: abandons all tasks except the one that runs, tells the pollers, and lets the top level look
 -- again what it waits for.
 function methods:after_fork()
   local scheduler = self.scheduler
@@ -226,9 +226,9 @@ function methods:after_fork()
       task.joiners = nil -- those were tasks, too
     end
   end
-  for i = #self.sources, 1, -1 do
-    local source = self.sources[i]
-    if source and source.after_fork then source:after_fork() end
+  for i = #self.pollers, 1, -1 do
+    local poller = self.pollers[i]
+    if poller and poller.after_fork then poller:after_fork() end
   end
   scheduler.unjoined = nil
   local top = scheduler.top
@@ -268,7 +268,7 @@ local function turn(self, is_waiting)
   local backend = self.backend
   begin_turn(self)
   local has_run = self:run_ready(turn_deadline(self))
-  local wait, is_bell_awaited = poll_sources(self, next_deadline(self))
+  local wait, is_bell_awaited = poll_all(self, next_deadline(self))
   local is_ready = self.first <= self.last or self.forgotten[1] ~= nil or self.is_stale
   if is_ready or not is_waiting() then
     if (has_run or not is_ready) and backend.is_awaiting() then
@@ -289,11 +289,11 @@ local function turn_all(self, is_waiting)
   while is_waiting() do turn(self, is_waiting) end
 end
 
---- Returns the seconds for which the loop may rest, or nil without limit. Polls the sources, with `is_quick` those that
+--- Returns the seconds for which the loop may rest, or nil without limit. Polls the pollers, with `is_quick` those that
 -- the program may have changed since the last turn, as by a write to a store.
 local function time_to_rest(self, is_quick)
   if self.forgotten[1] or self.first <= self.last then return 0 end
-  local wait = poll_sources(self, next_deadline(self), self.backend.now(), is_quick and not self.is_stale)
+  local wait = poll_all(self, next_deadline(self), self.backend.now(), is_quick and not self.is_stale)
   if self.first <= self.last or self.is_stale then return 0 end
   local seconds = self.backend.timeout()
   return seconds and (not wait or seconds < wait) and seconds or wait
@@ -321,12 +321,12 @@ end
 local recover, drive -- below
 
 --- Does what is due, for a driver whose tasks are not in the queue: closes what finalizers have left, wakes the waiters
--- whose deadlines are over, and polls all sources. Returns the seconds until more is due, or nil; and true if a source
+-- whose deadlines are over, and polls all pollers. Returns the seconds until more is due, or nil; and true if a poller
 -- must be polled when the bell has rung.
 function methods:tend()
   local ok, wait, is_bell_awaited = drive(self, function()
     begin_turn(self)
-    local seconds, is_awaited = poll_sources(self, next_deadline(self))
+    local seconds, is_awaited = poll_all(self, next_deadline(self))
     if self.forgotten[1] or self.is_stale then seconds = 0 end
     return seconds, is_awaited
   end)
@@ -465,7 +465,7 @@ local function driver_of(self)
   return driver
 end
 
---- Adds the functions about tasks and sources to a driver.
+--- Adds the functions about tasks and pollers to a driver.
 local function equip(self, driver)
   local scheduler = self.scheduler
   driver.now = self.backend.now
@@ -498,8 +498,8 @@ local function equip(self, driver)
   function driver.expire(task) scheduler:expire(task) end
   driver.enter = self.backend.enter
   function driver.is_gone(co) return self:is_gone(co) end
-  function driver.attach(source) self:attach(source) end
-  function driver.detach(source) self:detach(source) end
+  function driver.attach(poller) self:attach(poller) end
+  function driver.detach(poller) self:detach(poller) end
   function driver.forget(object) self:forget(object) end
   function driver.step() return self:step() end
   function driver.timeout() return self:timeout() end
@@ -514,11 +514,11 @@ local function new(backend, driver)
     first = 1,
     last = 0,
     taken = nil,        -- the task that was taken from the queue, and does not run yet
-    sources = {},       -- attached sources in order; false in the place of one that was detached
-    places = {},        -- by source: its index in that list
+    pollers = {},       -- attached pollers in order; false in the place of one that was detached
+    places = {},        -- by poller: its index in that list
     has_gaps = false,   -- the list may have a false
-    rester = nil,       -- the attached source that is told when the loop has come to rest
-    is_stale = false,   -- sockets were handled since the sources were polled last
+    rester = nil,       -- the attached poller that is told when the loop has come to rest
+    is_stale = false,   -- sockets were handled since the pollers were polled last
     forgotten = {},     -- objects that finalizers have left to be closed
     gone = setmetatable({}, { __mode = "k" }), -- as keys: suspended coroutines that are never resumed again
     has_blocked = false, -- a turn for the wait at top level that is under way has handled sockets

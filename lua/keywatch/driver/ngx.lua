@@ -87,11 +87,11 @@ function backend.woken()
   if is_serving then home:wake() end
 end
 
---- Tells all sources that sockets are opened elsewhere from now on.
-local function move_sources()
-  for i = 1, #tasks.sources do
-    local source = tasks.sources[i]
-    if source and source.on_move then source:on_move() end
+--- Tells all pollers that sockets are opened elsewhere from now on.
+local function move_pollers()
+  for i = 1, #tasks.pollers do
+    local poller = tasks.pollers[i]
+    if poller and poller.on_move then poller:on_move() end
   end
 end
 
@@ -100,7 +100,7 @@ local function leave_loop()
   local left = loop
   if not left or is_leaving then return end
   is_leaving = true
-  move_sources()
+  move_pollers()
   tasks:tend()
   is_leaving, loop = false, nil
   left:flush()
@@ -147,7 +147,7 @@ local function begin_serving()
       end
     end
   end
-  if tasks.sources[1] then home:need() end
+  if tasks.pollers[1] then home:need() end
 end
 
 --- Called first by every call of keywatch. Finds the task that the caller is.
@@ -157,7 +157,7 @@ function backend.enter()
     home:after_fork()
     parked, worker_tasks, loop = {}, {}, nil
     tasks:after_fork()
-    if tasks.sources[1] then home:need() end
+    if tasks.pollers[1] then home:need() end
   end
   local kind = kind_of(get_phase())
   if kind == "start" and not is_serving then return end
@@ -352,10 +352,10 @@ scheduler = tasks.scheduler
 home = homes.new {
   now = uv.now,
   tend = function() return tasks:tend() end,
-  is_idle = function() return tasks.sources[1] == nil and next(worker_tasks) == nil and next(parked) == nil end,
+  is_idle = function() return tasks.pollers[1] == nil and next(worker_tasks) == nil and next(parked) == nil end,
   sweep = sweep,
   has_parked = function() return next(parked) ~= nil end,
-  move = move_sources,
+  move = move_pollers,
   enter = function() backend.enter() end,
   cancel = function()
     if not has_begun_exit then
@@ -377,13 +377,13 @@ home = homes.new {
     end
   end,
   close = function()
-    local sources, is_done = {}, true
-    for i = 1, #tasks.sources do sources[i] = tasks.sources[i] end
-    for _, source in ipairs(sources) do
-      if source and source.drain then
-        is_done = source:drain() and is_done
-      elseif source and source.close then
-        source:close()
+    local pollers, is_done = {}, true
+    for i = 1, #tasks.pollers do pollers[i] = tasks.pollers[i] end
+    for _, poller in ipairs(pollers) do
+      if poller and poller.drain then
+        is_done = poller:drain() and is_done
+      elseif poller and poller.close then
+        poller:close()
       end
     end
     return is_done
@@ -502,9 +502,9 @@ end
 
 local attach = driver.attach
 
---- Adds a source. The home polls it.
-function driver.attach(source)
-  attach(source)
+--- Adds a poller. The home polls it.
+function driver.attach(poller)
+  attach(poller)
   if is_serving or get_phase() == "init_worker" then
     home:need()
     home:wake()

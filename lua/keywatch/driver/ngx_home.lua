@@ -2,11 +2,11 @@
 --- ngx_home: the part of the driver in nginx that outlives all requests. One home is in each worker.
 --
 -- A home lives in a timer of nginx, whose handler owns all cosockets and runs the tasks of the worker. Code of any
--- handler may call the home; it hands the work over by a queue and a semaphore. The home's *turn* polls the sources and
+-- handler may call the home; it hands the work over by a queue and a semaphore. The home's *turn* polls the pollers and
 -- has the connections written. A turn never waits, so that any light thread may make it: one that has read bytes, or
 -- one that is about to wait.
 --
--- The memory of a timer grows until its handler ends. Therefore the home moves to a new timer now and then: the sources
+-- The memory of a timer grows until its handler ends. Therefore the home moves to a new timer now and then: the pollers
 -- are told, and open new connections there. Connections and tasks of the old timer go on until they have ended.
 --
 --   NONE ---- needed ----> STARTING ----> LIVING ---- moves ----> LIVING in another timer ...
@@ -32,7 +32,7 @@ local SWEEP = 1         -- seconds between two looks for light threads that ngin
 local BELL = 0.002      -- seconds between two looks at stores whose threads would ring a bell
 local THREAD = 0.02     -- seconds between two looks at servers' threads that are to end
 local GRACE = 0.5       -- seconds that a worker that exits has to give back what it holds, and its tasks to finish
-local TURNS = 100       -- of sources that want to be polled again at once, before others have their turn
+local TURNS = 100       -- of pollers that want to be polled again at once, before others have their turn
 local LEAST = 0.001     -- seconds: nginx's clock has milliseconds
 local EXITING = "the nginx worker exits"
 local KILLED = "the program has called ngx.exit in a task of the worker, which ends all of its tasks"
@@ -40,12 +40,12 @@ local KILLED = "the program has called ngx.exit in a task of the worker, which e
 local home_methods = {}
 local home_mt = { __index = home_methods }
 
---- Returns a home. `driver` supplies: now(); tend(), which does what is due for tasks and sources and returns the
--- seconds until more is due, and true if a bell is awaited; is_idle(), true if no source is attached; has_parked(),
+--- Returns a home. `driver` supplies: now(); tend(), which does what is due for tasks and pollers and returns the
+-- seconds until more is due, and true if a bell is awaited; is_idle(), true if no poller is attached; has_parked(),
 -- true if tasks wait; sweep(), which ends the tasks that nginx has killed, and returns the same; move(), which tells
--- the sources that sockets are opened elsewhere; enter(), called first in each timer; cancel(), which cancels the
+-- the pollers that sockets are opened elsewhere; enter(), called first in each timer; cancel(), which cancels the
 -- program's tasks of the worker, once, and returns true while the worker has tasks, those of keywatch, too, which end
--- with what they work for; close(), which closes the sources, and returns false while a request uses one; and stop(),
+-- with what they work for; close(), which closes the pollers, and returns false while a request uses one; and stop(),
 -- which ends the handlers of tasks of the worker that go on nevertheless.
 local function new(driver)
   return setmetatable({
@@ -214,7 +214,7 @@ local function do_turn(self)
   return seconds, now
 end
 
---- Polls the sources, and has the connections written. Never waits. Wakes the timer's handler, if that is needed.
+--- Polls the pollers, and has the connections written. Never waits. Wakes the timer's handler, if that is needed.
 -- Returns the seconds until more is due.
 function home_methods:turn()
   if self.is_turning then

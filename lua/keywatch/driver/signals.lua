@@ -5,7 +5,7 @@
 -- signal that it wants, and a signal that comes again before it was taken counts once. The catcher stops catching when
 -- it is collected with the object.
 --
--- While a caller waits, a source (task/driver.lua) looks at the catcher in every turn of the loop, and sets the event.
+-- While a caller waits, a poller (task/driver.lua) looks at the catcher in every turn of the loop, and sets the event.
 -- Only then does the driver know the object.
 
 local check = require "keywatch.support.check"
@@ -67,7 +67,7 @@ local function open(driver, get_loop, names)
     catcher = catcher, -- userdata of keywatch.uv
     arrival = arrival, -- driver event: set when a signal has come, or the object was closed
     waits = 0,         -- waits that are under way
-    source = nil,      -- attached while `waits` is not 0
+    poller = nil,      -- attached while `waits` is not 0
   }, signals_mt)
 end
 
@@ -75,34 +75,34 @@ end
 
 -- {====== Waiting ======
 
---- Returns a source that sets the event when a signal has come. It does not keep the object alive: a task that waits
+--- Returns a poller that sets the event when a signal has come. It does not keep the object alive: a task that waits
 -- and is never resumed must not catch signals for ever.
-local function new_source(object)
+local function new_poller(object)
   local driver, weak = object.driver, setmetatable({ object }, { __mode = "v" })
-  local source = {}
-  function source.poll()
+  local poller = {}
+  function poller.poll()
     local self = weak[1]
-    if not self then driver.detach(source) elseif self.catcher:is_ready() then self.arrival:set() end
+    if not self then driver.detach(poller) elseif self.catcher:is_ready() then self.arrival:set() end
   end
-  return source
+  return poller
 end
 
 --- Begins a wait. Returns the event, which is set when a signal may have come. `finish` must be called afterwards.
 local function begin(self)
-  local source = new_source(self)
+  local poller = new_poller(self)
   self.waits = self.waits + 1
-  self.source = self.source or source
-  self.driver.attach(self.source)
+  self.poller = self.poller or poller
+  self.driver.attach(self.poller)
   return self.arrival
 end
 
 --- Ends a wait.
 local function finish(self)
   self.waits = self.waits - 1
-  local source = self.source
-  if self.waits > 0 or not source then return end
-  self.source = nil
-  self.driver.detach(source)
+  local poller = self.poller
+  if self.waits > 0 or not poller then return end
+  self.poller = nil
+  self.driver.detach(poller)
 end
 
 --- True if `take` returns without waiting: a signal came, or none can come any more.

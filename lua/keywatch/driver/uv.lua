@@ -113,9 +113,9 @@ function guest.is_alive()
   return next(scheduler.tasks) ~= nil or loop ~= nil and loop:has_servers()
 end
 
---- True if something may come: a source is attached, the loop waits for something, or a connection is not closed yet.
+--- True if something may come: a poller is attached, the loop waits for something, or a connection is not closed yet.
 function guest.is_awaiting()
-  return tasks.sources[1] ~= nil or backend.is_awaiting() or loop ~= nil and loop:connections() > 0
+  return tasks.pollers[1] ~= nil or backend.is_awaiting() or loop ~= nil and loop:connections() > 0
 end
 
 --- Has luv's loop turn ours, if luv is loaded and the program has not chosen otherwise. Returns true if luv's loop

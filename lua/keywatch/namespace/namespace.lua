@@ -15,18 +15,18 @@ local pages = require "keywatch.store.pages"
 local transaction = require "keywatch.namespace.transaction"
 local watches = require "keywatch.watch.watch"
 
---- Returns the owner, and the name that a key has there: see concurrency/face.lua.
+--- Returns the owner, and the name that a key has there: see concurrency/base.lua.
 local function base(self, key)
   return self.owner, self.prefix .. key
 end
 
 local methods = {}
-local mt = check.face {
+local mt = check.store_like {
   __name = "keywatch.namespace", __index = methods, __base = base, __only_renames = true,
 }
 
 local closed_methods = setmetatable({}, { __index = methods })
-local closed_mt = check.face { __name = "keywatch.namespace", __index = closed_methods, __base = base }
+local closed_mt = check.store_like { __name = "keywatch.namespace", __index = closed_methods, __base = base }
 
 --- Raises if a method was not called with a colon.
 local function check_self(self, name)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- certificates: the TLS context of a server, and what the log says about it.
 --
--- The context looks at its files whenever a client connects, and uses those that have changed. A source of the driver
+-- The context looks at its files whenever a client connects, and uses those that have changed. A poller of the driver
 -- tells the log of that, and looks at the files once in a while where no client connects. It warns of a certificate
 -- that expires, and replaces one of the server's own making before it does.
 

@@ -38,31 +38,31 @@ end
 
 -- {====== Waiting for the end ======
 
-local source_methods = {}
-local source_mt = { __index = source_methods }
+local poller_methods = {}
+local poller_mt = { __index = poller_methods }
 
 local function has_ended(server)
   return server.is_closed or server.thread:has_ended()
 end
 
 --- For the driver.
-function source_methods:poll()
+function poller_methods:poll()
   if has_ended(self.server) then self.ended:set() end
 end
 
 --- For the driver, in a child process: the thread and the waiting task stay in the parent.
-function source_methods:after_fork()
+function poller_methods:after_fork()
   driver.get().detach(self)
 end
 
 --- Parks the task until the thread has ended.
 local function park_until_ended(server)
   local d = driver.get()
-  local source = setmetatable({ server = server, ended = d.event() }, source_mt)
+  local poller = setmetatable({ server = server, ended = d.event() }, poller_mt)
   d.hear(server.thread)
-  d.attach(source)
-  local ok, err = pcall(source.ended.wait, source.ended)
-  d.detach(source)
+  d.attach(poller)
+  local ok, err = pcall(poller.ended.wait, poller.ended)
+  d.detach(poller)
   if not ok then error(err, 0) end
 end
 

@@ -10,7 +10,7 @@ local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local log = require "keywatch.support.log"
-local source = require "keywatch.store.source"
+local poller = require "keywatch.store.poller"
 local turns = require "keywatch.store.turns"
 
 local methods = core.durable_methods
@@ -72,17 +72,17 @@ end
 
 -- {====== Waiting ======
 
-local source_methods = {}
-local source_mt = { __index = source_methods }
+local poller_methods = {}
+local poller_mt = { __index = poller_methods }
 
-local get_source = source.of_stores(function(store)
+local get_poller = poller.of_stores(function(store)
   return setmetatable({
     store = store,
     writers = {}, -- tasks that wait, from index first to last: { ticket =, is_settled =, failure = error or nil,
                   -- settled = driver event }. Their tickets rise.
     first = 1,
     last = 0,
-  }, source_mt)
+  }, poller_mt)
 end)
 
 --- True if the store is closed. Does work of the store that is due.
@@ -99,7 +99,7 @@ local function failure_of(store, ticket, has_closed)
 end
 
 --- Wakes the tasks whose tickets are settled. Does work of the store that is due.
-function source_methods:poll()
+function poller_methods:poll()
   local seconds, is_pending = self.store:tend()
   local settled = seconds == false and math.huge or self.store:settled()
   while self.first <= self.last and self.writers[self.first].ticket <= settled do
@@ -119,20 +119,20 @@ local function await_settled(writer)
 end
 
 --- Parks the task until the ticket is settled. Returns nil; or the error if its writes are not durable.
-function source_methods:wait(ticket)
+function poller_methods:wait(ticket)
   local writer = { ticket = ticket, is_settled = false, failure = nil, settled = driver.get().event() }
-  source.enter(self)
+  poller.enter(self)
   self.last = self.last + 1
   self.writers[self.last] = writer
-  local ok, err = driver.protect(source.leave, self, await_settled, writer)
-  source.leave(self)
+  local ok, err = driver.protect(poller.leave, self, await_settled, writer)
+  poller.leave(self)
   if not ok then error(err, 0) end
   return writer.failure
 end
 
 --- Waits until the ticket is settled. Returns nil; or the error if its writes are not durable, and never will be.
 local function await(store, ticket)
-  if driver.can_park() then return get_source(store):wait(ticket) end
+  if driver.can_park() then return get_poller(store):wait(ticket) end
   local _, err = store:wait(ticket)
   return err
 end

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- keeper: renews the leases of a store in this process, see kept.lua. It is a source, attached to the driver while it
+--- keeper: renews the leases of a store in this process, see kept.lua. It is a poller, attached to the driver while it
 -- has a lease.
 --
 -- The store tells the end of a lease by a tag, which the keeper has given to the lease. Renewals are due by the clock
@@ -12,7 +12,7 @@
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local kept_leases = require "keywatch.store.kept"
-local source = require "keywatch.store.source"
+local poller = require "keywatch.store.poller"
 local timers = require "keywatch.task.timers"
 
 local RETRY = 0.1 -- seconds after a renewal that the store could not take
@@ -36,14 +36,14 @@ local function new(store)
   }, keeper_mt)
 end
 
-local get_source = source.of_stores(new)
+local get_poller = poller.of_stores(new)
 
---- Returns the keeper of a store's leases. That of a closed store is no source: it keeps nothing.
+--- Returns the keeper of a store's leases. That of a closed store is no poller: it keeps nothing.
 local function keeper_of(store)
   local ok, seconds = pcall(store.tend, store) -- raises in the child after a fork
   if not ok then error(seconds, 0) end
   if seconds == false then return new(store) end
-  return get_source(store)
+  return get_poller(store)
 end
 
 -- {====== Leases ======
@@ -58,7 +58,7 @@ local function forget(self, kept)
   if self.by_id[kept.id] ~= kept then return false end
   self.by_id[kept.id], self.by_tag[kept.tag] = nil, nil
   self.due:remove(kept.timer)
-  source.leave(self)
+  poller.leave(self)
   return true
 end
 
@@ -104,7 +104,7 @@ function keeper_methods:keep(id)
   last_tag = tag
   local now = driver.get().now()
   local timer = self.due:add(now, kept)
-  source.enter(self, store)
+  poller.enter(self, store)
   kept.tag, kept.timer, self.by_id[id], self.by_tag[tag] = tag, timer, kept, kept
   local is_tagged, err = pcall(store.tag_lease, store, id, tag) -- raises in the middle of the store's calls
   if not is_tagged then
@@ -118,7 +118,7 @@ end
 
 -- }======
 
--- {====== The source ======
+-- {====== The poller ======
 
 --- In the child after a fork: a store on a disk belongs to the parent, and so do its leases.
 function keeper_methods:after_fork()

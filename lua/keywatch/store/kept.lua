@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
---- kept: a lease that a keeper renews in the background, until the lease is lost or nobody holds it any more.
+--- kept: a lease that a keeper renews in the background, until the lease is lost or nobody references it any more.
 --
--- A keeper has at most one kept lease for each lease id. All lease objects of that id share it: each has a hold. The
--- keeper holds kept leases, but no lease objects. When the last hold was given up, because its lease object was
+-- A keeper has at most one kept lease for each lease id. All lease objects of that id share it: each has a reference.
+-- The keeper has kept leases, but no lease objects. When the last reference was given up, because its lease object was
 -- collected or orphaned, the keeper drops the kept lease.
 --
 -- Where the owner of the lease is a store, the keeper is store/keeper.lua; where it is a client, client/keeper.lua. The
@@ -26,19 +26,19 @@ local GRID_PARTS = 8       -- a renewal is early by at most this part of the tim
 local MAX_GRID = 0.25      -- seconds
 local MAX_TTL = 9000000000 -- seconds: the most that servers grant
 
-local last_number = 0 -- of kept leases, and of holds, in the order in which they came
+local last_number = 0 -- of kept leases, and of references, in the order in which they came
 
 local kept_methods = {}
 local kept_mt = { __index = kept_methods }
 
---- Returns the kept lease of an id, which nobody holds yet. The keeper may add fields.
+--- Returns the kept lease of an id, which nobody references yet. The keeper may add fields.
 local function new(keeper, id)
   last_number = last_number + 1
   return setmetatable({
     keeper = keeper,
     number = last_number,
     id = id,
-    holds = {},   -- as keys: those that were not given up
+    references = {},   -- as keys: those that were not given up
     err = nil,    -- why the lease is lost
     revoking = 0, -- calls of lease:revoke() that are under way
   }, kept_mt)
@@ -82,9 +82,9 @@ function kept_methods:fail(why)
   local err = lost_error(self.id, self.revoking > 0 and "it was revoked" or why)
   if self.err then return end -- before, or by a finalizer
   self.err = err
-  for _, hold in ipairs(keys_by(self.holds, "number")) do
-    self.holds[hold] = nil
-    hold.ended:set()
+  for _, reference in ipairs(keys_by(self.references, "number")) do
+    self.references[reference] = nil
+    reference.ended:set()
   end
 end
 
@@ -107,32 +107,33 @@ end
 
 -- }======
 
--- {====== Holds ======
+-- {====== References ======
 
---- Gives up a hold, and wakes those that wait with it. Returns true if that was the last one.
-local function release(hold)
-  local kept = hold.kept
-  if hold.is_over then return false end
-  hold.is_over, kept.holds[hold] = true, nil -- at once
-  hold.ended:set()
-  return next(kept.holds) == nil
+--- Gives up a reference, and wakes those that wait with it. Returns true if that was the last one.
+local function release(reference)
+  local kept = reference.kept
+  if reference.is_over then return false end
+  reference.is_over, kept.references[reference] = true, nil -- at once
+  reference.ended:set()
+  return next(kept.references) == nil
 end
 
---- Has the keeper drop the lease, unless somebody holds it.
+--- Has the keeper drop the lease, unless somebody references it.
 function kept_methods:close()
-  if next(self.holds) == nil and not self.err then self.keeper:drop(self) end
+  if next(self.references) == nil and not self.err then self.keeper:drop(self) end
 end
 
---- Returns a new hold, and an object that gives up the hold when it is collected. The event `ended` is set when the
--- lease is lost, or the hold is given up. Fields of a hold: kept, ended, and is_over, true once it was given up.
-function kept_methods:hold(ended)
+--- Returns a new reference, and an object that gives up the reference when it is collected. The event `ended` is set
+-- when the lease is lost, or the reference is given up. Fields of a reference: kept, ended, and is_over, true once it
+-- was given up.
+function kept_methods:refer(ended)
   last_number = last_number + 1
-  local hold = { kept = self, number = last_number, ended = ended, is_over = false }
+  local reference = { kept = self, number = last_number, ended = ended, is_over = false }
   local sentinel = compat.sentinel(function()
-    if release(hold) then driver.forget(self) end -- the next turn of the loop calls `close`
+    if release(reference) then driver.forget(self) end -- the next turn of the loop calls `close`
   end)
-  if not self.err then self.holds[hold] = true end
-  return hold, sentinel
+  if not self.err then self.references[reference] = true end
+  return reference, sentinel
 end
 
 -- }======

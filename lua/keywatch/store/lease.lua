@@ -27,8 +27,8 @@ local function new(owner, id, ttl)
     id = id,
     ttl = ttl, -- in seconds, as granted; nil for a lease by its id
     since = nil,    -- the time from which it certainly lives as long; nil if not known
-    hold = nil,     -- on the kept lease, see kept.lua; nil if the lease was never kept
-    sentinel = nil, -- gives up the hold when it is collected
+    reference = nil,     -- on the kept lease, see kept.lua; nil if the lease was never kept
+    sentinel = nil, -- gives up the reference when it is collected
     ended = nil,    -- driver event: set when the lease is lost, or orphaned
   }, lease_mt)
 end
@@ -59,8 +59,8 @@ end
 
 --- Returns the kept lease of a lease object; or nil if the lease is not kept.
 local function kept_of(lease)
-  local hold = lease.hold
-  return hold and not hold.is_over and hold.kept or nil
+  local reference = lease.reference
+  return reference and not reference.is_over and reference.kept or nil
 end
 
 --- Notes that the owner has said that a lease does not exist: if it is kept, it is lost.
@@ -110,21 +110,21 @@ function lease_methods:keep()
   local owner = self.owner
   self.ended = self.ended or driver.get().event()
   local keeper = check.call("keep", owner.lease_keeper, owner)
-  local kept, hold, sentinel
+  local kept, reference, sentinel
   repeat
     kept = check.call("keep", keeper.keep, keeper, self.id, self.since, self.ttl)
-    hold, sentinel = kept:hold(self.ended)
-  until kept.err or keeper:find(self.id) == kept -- else a finalizer has given up the last hold of another object
-  self.hold, self.sentinel = hold, sentinel
+    reference, sentinel = kept:refer(self.ended)
+  until kept.err or keeper:find(self.id) == kept -- else a finalizer has given up the last reference of another object
+  self.reference, self.sentinel = reference, sentinel
   return self
 end
 
 --- Returns what a wait for the loss of the lease returns: true, and the error of the loss; or true, nil, and an error
 -- if the lease was orphaned; or false if the wait goes on.
 local function outcome(lease)
-  local hold = lease.hold
-  local kept = hold.kept
-  if hold.is_over then
+  local reference = lease.reference
+  local kept = reference.kept
+  if reference.is_over then
     return true, nil, errors.new("closed", "keywatch: the lease is not kept any more: lease:orphan() was called")
   end
   if not kept.err then kept.keeper:check(kept) end
@@ -134,7 +134,7 @@ end
 
 --- Raises if the lease was never kept: nothing would tell its loss.
 local function check_kept(lease, name)
-  if lease.hold then return end
+  if lease.reference then return end
   check.misuse("%s: the lease is not kept, and its loss is not noticed: call lease:keep() first", name)
 end
 
@@ -146,7 +146,7 @@ function lease_methods:lost(timeout)
   check_kept(self, "lost")
   local d = driver.get()
   local deadline = timeout and d.now() + timeout
-  if timeout and timeout <= 0 and kept_of(self) then self.hold.kept.keeper:look() end
+  if timeout and timeout <= 0 and kept_of(self) then self.reference.kept.keeper:look() end
   while true do
     local is_over, lost, err = outcome(self)
     if lost then return lost end
@@ -173,7 +173,7 @@ end
 function lease_methods:orphan()
   check.self(self, "orphan", lease_mt)
   local kept = kept_of(self)
-  if kept and not kept.err and kept_leases.release(self.hold) then kept:close() end
+  if kept and not kept.err and kept_leases.release(self.reference) then kept:close() end
 end
 
 lease_mt.__select = { -- see task/selection.lua

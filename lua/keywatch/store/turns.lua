@@ -9,14 +9,14 @@
 -- wait stand in the same line, see csrc/bind/lua_write.h: the write that came first goes first. A long write goes on if
 -- its task is cancelled: it is committed, unless it fails or the store is closed before its end.
 --
--- `queue` is a source, attached to the driver while a task waits or a long write of a task goes on: its polls step the
+-- `queue` is a poller, attached to the driver while a task waits or a long write of a task goes on: its polls step the
 -- store.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local source = require "keywatch.store.source"
+local poller = require "keywatch.store.poller"
 
 local MAX_RESTARTS = 3 -- of a read whose revision was compacted: then it is read in one piece
 local PAUSE = 0.01     -- seconds between two looks at a compaction that waits for something else
@@ -70,7 +70,7 @@ local queue_mt = { __index = queue_methods }
 
 local waiting = setmetatable({}, { __mode = "k" }) -- by store: the queue, while a task waits for its turn
 
-local get_queue = source.of_stores(function(store)
+local get_queue = poller.of_stores(function(store)
   return setmetatable({
     store = store,
     waiters = {}, -- from index first to last, with holes: { queue =, place =, number =, task =, event =, is_closed = }
@@ -102,7 +102,7 @@ local function remove(waiter)
   while self.first <= self.last and not self.waiters[self.first] do self.first = self.first + 1 end
   if self.first > self.last then waiting[self.store] = nil end
   set_first_task(self.store, first_number(self))
-  source.leave(self)
+  poller.leave(self)
   return true
 end
 
@@ -131,7 +131,7 @@ function queue_methods:poll()
     local owner = owners[i]
     if owner.write:has_ended() then
       table.remove(owners, i)
-      source.leave(self)
+      poller.leave(self)
       owner.event:set()
     end
   end
@@ -157,7 +157,7 @@ end
 function queue_methods:wait(number)
   local d = driver.get()
   local waiter = { queue = self, place = nil, number = 0, task = d.current(), event = d.event(), is_closed = false }
-  source.enter(self)
+  poller.enter(self)
   if number then self.first = self.first - 1 else self.last = self.last + 1 end
   waiter.place = number and self.first or self.last
   self.waiters[waiter.place], waiting[self.store] = waiter, self
@@ -199,7 +199,7 @@ end
 --- Waits for the end of a long write. Returns its results. If the task is cancelled, the write goes on.
 function queue_methods:await_end(write)
   local owner = { write = write, event = driver.get().event() }
-  source.enter(self)
+  poller.enter(self)
   self.owners[#self.owners + 1] = owner
   local ok, result, err, ticket = pcall(finish_write, self.store, owner)
   local failure = ok and err or not ok and result

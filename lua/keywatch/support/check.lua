@@ -103,7 +103,7 @@ local function raise_again(err, name, other)
 end
 
 --- Returns the results of a pcall, or raises its error as misuse of `name`.
-local function relay(name, ok, ...)
+local function returned(name, ok, ...)
   if ok then return ... end
   raise_again((...), name)
 end
@@ -111,7 +111,7 @@ end
 --- Calls a function of the core. Misuse that it raises is raised at the line that called keywatch, as misuse of
 -- `name`.
 local function call(name, fn, ...)
-  return relay(name, pcall(fn, ...))
+  return returned(name, pcall(fn, ...))
 end
 
 --- Returns the results of a public function: one, or nil and an error. May be a tail call: it raises nothing.
@@ -144,26 +144,26 @@ local function shown_id(value)
   return shown(value) .. (is_rounded and ", which is not exact: give a decimal string" or "")
 end
 
-local faces = {} -- as keys: metatables of objects that have the methods of a store
+local store_likes = {} -- as keys: metatables of objects that have the methods of a store
 
 --- Adds a metatable of objects that have the methods of a store, such as clients. Returns it.
-local function face(mt)
-  faces[mt] = true
+local function store_like(mt)
+  store_likes[mt] = true
   return mt
 end
 
 --- True if an object has the methods of a store.
-local function is_face(object)
+local function is_store_like(object)
   local meta = getmetatable(object)
   if type(meta) ~= "table" then return false end
-  return faces[meta] or meta.__name == "keywatch.store" and type(object) == "userdata"
+  return store_likes[meta] or meta.__name == "keywatch.store" and type(object) == "userdata"
 end
 
 --- Raises if a method was not called with a colon: its object must have the metatable `mt`, or, if that is nil, the
 -- methods of a store.
 local function self(object, name, mt)
   local ok
-  if mt then ok = getmetatable(object) == mt else ok = is_face(object) end
+  if mt then ok = getmetatable(object) == mt else ok = is_store_like(object) end
   if not ok then misuse("bad self to '%s': call methods with a colon", name) end
 end
 
@@ -268,7 +268,8 @@ local function list(found, name)
 end
 
 return {
-  face = face, is_face = is_face, misuse = misuse, raise_again = raise_again, call = call, results = results,
-  self = self, argument = argument, options = options, timeout = timeout, known = known, one_of = one_of, times = times,
-  list = list, shown = shown, shown_id = shown_id, revision = revision, where = where, caller = caller, place = place,
+  store_like = store_like, is_store_like = is_store_like, misuse = misuse, raise_again = raise_again, call = call,
+  results = results, self = self, argument = argument, options = options, timeout = timeout, known = known,
+  one_of = one_of, times = times, list = list, shown = shown, shown_id = shown_id, revision = revision, where = where,
+  caller = caller, place = place,
 }

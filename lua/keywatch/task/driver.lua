@@ -46,25 +46,25 @@
 --   patience()       Optional. Returns the seconds that a request, or a wait, without a timeout may take here, or nil
 --                    if that is as everywhere.
 --   enter()          Notices that the process is a child of the one that called last, if so. Other functions do that,
---                    too, when they have to. Called before a source that is attached counts one more waiter.
+--                    too, when they have to. Called before a poller that is attached counts one more waiter.
 --   is_gone(co)      True if a coroutine is that of a task whose code never runs again, though it has not ended. Called
 --                    to learn whether the coroutine that reads a watch still does.
 --
--- Sources. A source is a table with the method poll(). The driver calls poll once in each turn of the loop, after the
--- ready tasks have run. poll does the source's work that is due, sets events, and returns the seconds until it must be
+-- Pollers. A poller is a table with the method poll(). The driver calls poll once in each turn of the loop, after the
+-- ready tasks have run. poll does the poller's work that is due, sets events, and returns the seconds until it must be
 -- called again, or nil; and true if it must also be called when the bell has rung:
 --
---   attach(source)   From now on the source is polled, and keeps the loop turning while it returns seconds or true.
---                    Does nothing if the source is attached.
---   detach(source)   From now on the source is not polled. Does nothing if it is not attached.
+--   attach(poller)   From now on the poller is polled, and keeps the loop turning while it returns seconds or true.
+--                    Does nothing if the poller is attached.
+--   detach(poller)   From now on the poller is not polled. Does nothing if it is not attached.
 --
--- A source may have the method after_fork(), which is called in the child after a fork; the method on_move(), which is
+-- A poller may have the method after_fork(), which is called in the child after a fork; the method on_move(), which is
 -- called when sockets are opened elsewhere from now on, as in another timer of nginx; close(), which is called when a
--- worker of nginx exits; and one source the method
+-- worker of nginx exits; and one poller the method
 -- rested(), which is called when the loop has turned, and does not any more. poll may attach and detach any
--- source. A source with the field is_steady = true has nothing new to do before the loop has turned, or the seconds are
--- over: it need not be polled in between. The driver sets its field poll_at, the time of the next poll; the source sets
--- the field to nil if a caller outside of the loop's turns has given the source something to do.
+-- poller. A poller with the field is_steady = true has nothing new to do before the loop has turned, or the seconds are
+-- over: it need not be polled in between. The driver sets its field poll_at, the time of the next poll; the poller sets
+-- the field to nil if a caller outside of the loop's turns has given the poller something to do.
 --
 -- Sockets and threads:
 --

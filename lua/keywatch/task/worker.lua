@@ -7,9 +7,9 @@
 --     ^                     |                        |
 --     +-------- the task was cancelled, or left behind
 --
--- Each driver has a source for its workers, which is attached while there are any. Idle workers are started when the
+-- Each driver has a poller for its workers, which is attached while there are any. Idle workers are started when the
 -- loop turns, and when it has come to rest, so that a host's loop runs them. A task that was cancelled before it ran,
--- or that was left behind because it went on after it was cancelled, tells nobody: the source looks at all workers
+-- or that was left behind because it went on after it was cancelled, tells nobody: the poller looks at all workers
 -- whose tasks have not begun, and at one of the others in each turn.
 
 local compat = require "keywatch.support.compat"
@@ -19,13 +19,13 @@ local log = require "keywatch.support.log"
 
 local worker_methods = {}
 local worker_mt = { __index = worker_methods }
-local source_methods = {}
-local source_mt = { __index = source_methods }
+local poller_methods = {}
+local poller_mt = { __index = poller_methods }
 
---- Notes that a worker is done, and removes it from the list of its source: the last one takes its place.
+--- Notes that a worker is done, and removes it from the list of its poller: the last one takes its place.
 local function finish(self)
   if self.state == "done" then return end
-  local workers, place = self.source.workers, self.place
+  local workers, place = self.poller.workers, self.place
   local last = workers[#workers]
   self.state = "done"
   workers[#workers] = nil
@@ -34,7 +34,7 @@ end
 
 --- Has a worker be started.
 local function await_start(self)
-  self.state, self.task, self.source.has_idle = "idle", nil, true
+  self.state, self.task, self.poller.has_idle = "idle", nil, true
 end
 
 --- The function of the task.
@@ -53,11 +53,11 @@ end
 local function spawn(self)
   local task_of = {} -- the task, once it is there
   self.state = "started"
-  local task = self.source.driver.spawn_own(work, self, task_of)
+  local task = self.poller.driver.spawn_own(work, self, task_of)
   task_of[1] = task
   if self.state ~= "started" then return end -- a finalizer has stopped it
   self.task = task
-  local fresh = self.source.fresh
+  local fresh = self.poller.fresh
   fresh[#fresh + 1] = self
 end
 
@@ -94,7 +94,7 @@ local function look_at_one(self)
 end
 
 --- Starts the workers that are idle, and looks at another one. Called by the driver.
-function source_methods:poll()
+function poller_methods:poll()
   if self.fresh[1] then look_at_fresh(self) end
   if not self.workers[1] then return self.driver.detach(self) end
   look_at_one(self)
@@ -102,13 +102,13 @@ function source_methods:poll()
 end
 
 --- Starts the workers that are idle. Called by the driver when the loop has come to rest.
-function source_methods:rested()
+function poller_methods:rested()
   if self.fresh[1] then look_at_fresh(self) end
   if self.has_idle then start_idle(self) end
 end
 
 --- In the child after a fork no task is left but the one that has forked.
-function source_methods:after_fork()
+function poller_methods:after_fork()
   local current = self.driver.current()
   for _, one in ipairs(self.workers) do
     if not one.task or one.task ~= current then await_start(one) end
@@ -120,23 +120,23 @@ function worker_methods:stop(is_urgent)
   local task = self.task
   finish(self)
   self.task = nil
-  if task and is_urgent and self.source.driver.current() ~= task then task:cancel() end
+  if task and is_urgent and self.poller.driver.current() ~= task then task:cancel() end
 end
 
 --- Starts fn(object) as a task. Returns the worker.
 local function start(fn, object)
   local d = driver.get()
-  local source = compat.companion(d, "worker")
-  if not source.driver then
-    source.driver, source.workers, source.fresh, source.at, source.has_idle = d, {}, {}, 0, false
-    setmetatable(source, source_mt)
+  local poller = compat.companion(d, "worker")
+  if not poller.driver then
+    poller.driver, poller.workers, poller.fresh, poller.at, poller.has_idle = d, {}, {}, 0, false
+    setmetatable(poller, poller_mt)
   end
   local self = setmetatable({
-    fn = fn, object = object, source = source, task = nil, state = "idle", place = 0,
+    fn = fn, object = object, poller = poller, task = nil, state = "idle", place = 0,
   }, worker_mt)
-  self.place = #source.workers + 1
-  source.workers[self.place] = self
-  d.attach(source)
+  self.place = #poller.workers + 1
+  poller.workers[self.place] = self
+  d.attach(poller)
   spawn(self)
   return self
 end

@@ -5,7 +5,7 @@
 -- revision comes in several pieces. A reader that finds both empty waits for an event of the driver. Always true:
 -- everything up to the field `revision` was handed out.
 --
--- The queue belongs to the origin of the watch (local_source.lua, remote_source.lua), a table of functions, and of
+-- The queue belongs to the origin of the watch (local_origin.lua, remote_origin.lua), a table of functions, and of
 -- `owner`, the word for what is watched in error texts:
 --
 --   take(watch)            takes the next thing from the queue. Returns "events", a list, and whether more of the same

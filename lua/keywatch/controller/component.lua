@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- thing: what a manager starts and stops. A program adds controllers, caches, informers, electors, and tables with the
--- methods `start` and `stop`; for each of them the manager has a record, which knows its kind and its state.
+--- component: what a manager starts and stops. A program adds controllers, caches, informers, electors, and tables with
+-- the methods `start` and `stop`; for each of them the manager has a record, which knows its kind and its state.
 --
 --           start                 has returned              stop               has returned, or was cut short
 --   IDLE ----------> STARTING ----------------> STARTED -----------> STOPPING -------------------------------> STOPPED
@@ -10,21 +10,21 @@
 --
 -- A kind is a table of functions. All but the first three answer at once, and never raise:
 --
---   start(record, store, timeout)  starts the thing, and may wait. Returns true, or nil and an error. The thing may
---                                  raise, too
---   stop(record, timeout)          stops the thing, and may wait. Returns true, or nil and an error. May raise, too
---   drop(record, timeout)          the same for a thing whose leadership is lost: what is queued is not worked on. May
---                                  be absent
---   is_idle(record)                true if the thing can be started again. May be absent: then it can if `stop` has
+--   start(record, store, timeout)  starts the component, and may wait. Returns true, or nil and an error. The component
+--                                  may raise, too
+--   stop(record, timeout)          stops the component, and may wait. Returns true, or nil and an error. May raise, too
+--   drop(record, timeout)          the same for a component whose leadership is lost: what is queued is not worked on.
+--                                  May be absent
+--   is_idle(record)                true if the component can be started again. May be absent: then it can if `stop` has
 --                                  returned true
---   is_synced(record)              true if the thing has come so far that it does its work
---   failure(record)                returns the error that the thing has ended with, or nil
+--   is_synced(record)              true if the component has come so far that it does its work
+--   failure(record)                returns the error that the component has ended with, or nil
 --   trouble(record)                returns a text that says what is wrong at the moment, or nil; and true if that is
 --                                  worth telling at once, and not only if it lasts
 --   status(record)                 returns a table, or nil
 --
--- and of these fields: `word`, the name of the kind; `is_held`, if the thing runs since it was made, and is closed in
--- the end.
+-- and of these fields: `word`, the name of the kind; `is_held`, if the component runs since it was made, and is closed
+-- in the end.
 
 local caches = require "keywatch.cache.cache"
 local check = require "keywatch.support.check"
@@ -44,7 +44,7 @@ local function text_of(err)
   return (errors.text_of(type(err) == "table" and rawget(err, "message") or err):gsub("^keywatch: ", ""))
 end
 
---- Returns the status of a thing that is keywatch's own.
+--- Returns the status of a component that is keywatch's own.
 local function own_status(record)
   return record.object:status()
 end
@@ -166,7 +166,7 @@ function of_elector.is_synced()
   return true
 end
 
-local of_table = { word = "thing" }
+local of_table = { word = "component" }
 
 --- A start that returns nothing has gone well: functions of Lua seldom end with `return true`.
 function of_table.start(record, store)
@@ -188,8 +188,8 @@ local function call_optional(object, name)
   return true, fn(object)
 end
 
---- Calls an optional method of a thing. Returns its result, `absent` if there is none; or nil and the text of what it
--- has raised. The method is called in a coroutine that is not a task. So a method that waits raises, and does so
+--- Calls an optional method of a component. Returns its result, `absent` if there is none; or nil and the text of what
+-- it has raised. The method is called in a coroutine that is not a task. So a method that waits raises, and does so
 -- wherever the question comes from: the loop, or a task.
 local function ask(record, name, absent)
   local thread = compat.create(call_optional)
@@ -202,7 +202,7 @@ local function ask(record, name, absent)
   return nil, ("its method '%s' has raised: %s"):format(name, errors.text_of(found))
 end
 
---- A thing whose method raises is taken for one that has not synced.
+--- A component whose method raises is taken for one that has not synced.
 function of_table.is_synced(record)
   return ask(record, "has_synced", true) and true or false
 end
@@ -212,7 +212,7 @@ function of_table.status(record)
   return type(found) == "table" and found or nil
 end
 
---- Returns a field of the status of a thing, or nil; or nil and the text of what has been raised.
+--- Returns a field of the status of a component, or nil; or nil and the text of what has been raised.
 local function status_field(record, name)
   local status, raised = ask(record, "status")
   if type(status) ~= "table" then return nil, raised end
@@ -274,8 +274,8 @@ local function find(records, kind, name)
   end
 end
 
---- Returns a name that no thing of a kind has. Raises if a controller or an elector has the name; other things are
--- numbered.
+--- Returns a name that no component of a kind has. Raises if a controller or an elector has the name; other components
+-- are numbered.
 local function free_name(name, kind, records, method)
   local other, n, free = find(records, kind, name), 1, name
   if other and (kind == of_controller or kind == of_elector) then
@@ -301,7 +301,7 @@ local function new(object, is_led, records, method)
   return {
     object = object,
     kind = kind,
-    name = name,                -- for metrics: no other thing of the kind has it
+    name = name,                -- for metrics: no other component of the kind has it
     title = (is_nameless and "the %s %s" or "the %s '%s'"):format(kind.word, name), -- for logs and errors
     is_led = is_led and not kind.is_held, -- runs only while this process leads
     state = "idle",
@@ -315,12 +315,12 @@ local function new(object, is_led, records, method)
   }
 end
 
---- Returns the manager that starts and stops a thing; nil if it has none, or does not know of managers.
+--- Returns the manager that starts and stops a component; nil if it has none, or does not know of managers.
 local function manager_of(record)
   return (record.kind == of_controller or record.kind == of_elector) and record.object.manager or nil
 end
 
---- Has a thing be started by a manager alone, as far as the thing knows of managers.
+--- Has a component be started by a manager alone, as far as the component knows of managers.
 local function claim(record, manager)
   record.manager = manager
   if record.kind == of_controller or record.kind == of_elector then record.object.manager = manager end
@@ -332,12 +332,12 @@ local function release(record)
   record.manager = nil
 end
 
---- Returns the store of a controller's options; nil if it has none, or the thing is no controller.
+--- Returns the store of a controller's options; nil if it has none, or the component is no controller.
 local function own_store(record)
   if record.kind == of_controller then return (controllers.own_store(record.object)) end
 end
 
---- True if the caller is a call of reconcile of a thing.
+--- True if the caller is a call of reconcile of a component.
 local function is_inside(record)
   return record.kind == of_controller and controllers.is_inside(record.object)
 end

@@ -1,67 +1,67 @@
 -- SPDX-License-Identifier: MIT
---- hold: a key that a session holds in a contest: a lock, or a leadership. Both objects have the methods of this
+--- held_key: a key that a session holds in a contest: a lock, or a leadership. Both objects have the methods of this
 -- module.
 --
--- A hold ends when it is given back, when its session is lost, or when somebody else deletes or replaces its key. The
--- last is noticed only while somebody asks for it, by `lost` or select: then the key is watched.
+-- A held key ends when it is given back, when its session is lost, or when somebody else deletes or replaces its key.
+-- The last is noticed only while somebody asks for it, by `lost` or select: then the key is watched.
 --
 -- An object that is collected without having been given back stays held until its session ends: the collector may run
 -- inside the critical section, whose code need not refer to the object. All that background work needs stands in a
--- table of its own, the holding, which does not refer to the object.
+-- table of its own, the held_key, which does not refer to the object.
 
 local check = require "keywatch.support.check"
-local claims = require "keywatch.concurrency.claims"
+local lock_requests = require "keywatch.concurrency.lock_requests"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local place = require "keywatch.concurrency.place"
-local relay = require "keywatch.concurrency.relay"
+local entry = require "keywatch.concurrency.entry"
+local forwarder = require "keywatch.concurrency.forwarder"
 local request = require "keywatch.concurrency.request"
 local sessions = require "keywatch.concurrency.session"
 
 local RETRY = 0.5 -- seconds before a watch that could not be opened is tried again
 
-local holding_methods = {}
-local holding_mt = { __index = holding_methods }
+local held_key_methods = {}
+local held_key_mt = { __index = held_key_methods }
 
---- Makes an object of a class, a metatable, for a place whose key was created at a revision. `key` is the key as the
--- face names it.
-local function new(class, own_place, face, key, revision)
-  local holding = setmetatable({
-    place = own_place,
-    session = own_place.session,
+--- Makes an object of a class, a metatable, for an entry whose key was created at a revision. `key` is the key as the
+-- owner names it.
+local function new(class, own_entry, owner, key, revision)
+  local held_key = setmetatable({
+    entry = own_entry,
+    session = own_entry.session,
     revision = revision,
     is_over = false, -- it was given back
     err = nil,       -- why it is lost, though the session is not
-    relay = nil,     -- made when somebody waits for the loss
+    forwarder = nil,     -- made when somebody waits for the loss
     watch = nil,     -- of the key, while somebody waits for the loss
     opener = nil,    -- the task that opens the watch
     from = nil,      -- the revision that the watch begins with, if that is not the first one after the key was created
     trouble = nil,   -- the code with which the last watch, or a read of the key, has failed, until there is a watch
-  }, holding_mt)
+  }, held_key_mt)
   return setmetatable({
     key = key,
     revision = revision,
-    session = own_place.session,
-    face = face,
-    holding = holding,
+    session = own_entry.session,
+    owner = owner,
+    held_key = held_key,
   }, class)
 end
 
 -- {====== Loss ======
 
---- Returns the error of a hold whose key somebody else has deleted.
+--- Returns the error of a held key whose key somebody else has deleted.
 local function deleted()
   return errors.new("lost", "keywatch: the lock or leadership is lost: its key was deleted")
 end
 
---- Returns why the hold is lost, as far as that is known; or nil.
-function holding_methods:error()
+--- Returns why the key is lost, as far as that is known; or nil.
+function held_key_methods:error()
   return self.err or self.session:error()
 end
 
 --- Returns why the key is not held, as far as that is known: it is lost, or was given back; or nil.
-function holding_methods:reason()
+function held_key_methods:reason()
   if self.is_over and not self.err then
     return errors.new("lost", "keywatch: the lock or leadership was given back")
   end
@@ -73,26 +73,26 @@ local function stop_watching(self)
   local watch, opener = self.watch, self.opener
   self.watch, self.opener = nil, nil
   if watch then
-    if self.relay then self.relay:remove(watch) end
+    if self.forwarder then self.forwarder:remove(watch) end
     watch:close()
   end
   if opener then opener:cancel() end
 end
 
---- Notes that the hold is lost: somebody else has deleted its key.
-function holding_methods:lose()
+--- Notes that the key is lost: somebody else has deleted its key.
+function held_key_methods:lose()
   if self.err or self.is_over then return end
   self.err = deleted()
   stop_watching(self)
-  if self.relay then self.relay:wake() end
-  self.place:release()
+  if self.forwarder then self.forwarder:wake() end
+  self.entry:release()
   sessions.suspect(self.session)
 end
 
 --- Reads the key after its watch has failed: it may have been deleted meanwhile. Returns true if it is still held, and
 -- can be watched from now on.
 local function look_at_key(self)
-  local result, err = self.session.root:range(self.place.key, { keys_only = true })
+  local result, err = self.session.root:range(self.entry.key, { keys_only = true })
   local kv = result and result.kvs[1]
   if not result then
     self.trouble = err.code
@@ -115,12 +115,12 @@ local function open_watch(self)
       driver.get().sleep(RETRY)
     end
     if not self.trouble or look_at_key(self) then
-      local watch, err = root:watch(self.place.key, { start_revision = self.from or self.revision + 1 })
+      local watch, err = root:watch(self.entry.key, { start_revision = self.from or self.revision + 1 })
       if watch and (self.is_over or self.watch) then
         watch:close()
       elseif watch then
         self.watch, self.opener, self.trouble = watch, nil, nil
-        self.relay:add(watch)
+        self.forwarder:add(watch)
       elseif err.code == "closed" then
         return
       else
@@ -155,7 +155,7 @@ local function look_at_watch(self)
   end
 end
 
---- True if the hold is lost or was given back.
+--- True if the key is lost or was given back.
 local function is_ready(self)
   look_at_watch(self)
   return self:reason() ~= nil
@@ -163,48 +163,48 @@ end
 
 --- Begins a wait for the loss. Returns the event to wait for.
 local function begin(self)
-  if not self.relay then
-    local fresh = relay.new()
-    self.relay = self.relay or fresh
-    self.relay:add(self.session.lease)
+  if not self.forwarder then
+    local fresh = forwarder.new()
+    self.forwarder = self.forwarder or fresh
+    self.forwarder:add(self.session.lease)
   end
   watch_key(self)
-  return self.relay:begin()
+  return self.forwarder:begin()
 end
 
 local protocol = { -- see task/selection.lua
-  is_ready = function(object) return is_ready(object.holding) end,
-  begin = function(object) return begin(object.holding) end,
-  arm = function(object) object.holding.relay:arm() end,
-  finish = function(object) object.holding.relay:finish() end,
-  take = function(object) return object.holding:reason() end,
+  is_ready = function(object) return is_ready(object.held_key) end,
+  begin = function(object) return begin(object.held_key) end,
+  arm = function(object) object.held_key.forwarder:arm() end,
+  finish = function(object) object.held_key.forwarder:finish() end,
+  take = function(object) return object.held_key:reason() end,
 }
 
 -- }======
 
 -- {====== Giving back ======
 
---- Ends the holding, so that the caller gives it back. Returns true, false if another call did, or nil and an error if
+--- Ends the held_key, so that the caller gives it back. Returns true, false if another call did, or nil and an error if
 -- it is lost.
-function holding_methods:finish()
+function held_key_methods:finish()
   if self.is_over then return false end
-  local err = self.err or not self.session.hold.is_over and self.session:error() or nil
+  local err = self.err or not self.session.reference.is_over and self.session:error() or nil
   self.is_over = true
   if self.watch or self.opener then stop_watching(self) end
-  if self.relay then self.relay:wake() end
+  if self.forwarder then self.forwarder:wake() end
   if not err then return true end
-  if not self.err then self.place:release() end
+  if not self.err then self.entry:release() end
   return nil, err
 end
 
 --- Deletes the key. If the outcome is not known, the key is deleted in the background. Returns true, or nil and an
 -- error.
-function holding_methods:give_back(times)
+function held_key_methods:give_back(times)
   local is_ours, err = self:finish()
   if is_ours == false then return true end
   if not is_ours then return nil, err end
-  local own = self.place
-  local ok, is_deleted, why = driver.finish(request, self.session, claims.delete, self.session.root, own.key,
+  local own = self.entry
+  local ok, is_deleted, why = driver.finish(request, self.session, lock_requests.delete, self.session.root, own.key,
     self.revision, times)
   if ok and is_deleted ~= nil then
     own:release()
@@ -239,19 +239,19 @@ local function extend(class)
   --- Returns why the object is lost, or nil. Does not wait, and asks nobody.
   function class.__index.error(self)
     check.self(self, "error", class)
-    return self.holding:error()
+    return self.held_key:error()
   end
 
   --- True if the object is held, as far as is known. Does not wait.
   function class.__index.is_held(self)
     check.self(self, "is_held", class)
-    return not is_ready(self.holding)
+    return not is_ready(self.held_key)
   end
 
   --- Returns the key and the state.
   function class.__tostring(self)
-    local holding = self.holding
-    local state = holding.is_over and "given back" or holding:error() and "lost" or "held"
+    local held_key = self.held_key
+    local state = held_key.is_over and "given back" or held_key:error() and "lost" or "held"
     return ("%s<%s %s>"):format(class.__name, self.key, state)
   end
 end
@@ -260,16 +260,16 @@ end
 
 -- {====== Getting ======
 
---- Waits for the turn of a place whose key was created. Returns true, or nil and an error.
+--- Waits for the turn of an entry whose key was created. Returns true, or nil and an error.
 local function await_turn(own, created, is_oldest, deadline, is_try)
   if is_oldest then return true end
   if is_try then return nil, core.new_error("locked") end
   return own:await_turn(created, deadline)
 end
 
---- Creates the key of a place and waits for its turn. Returns its create revision, or nil and an error.
-local function take(own, face, name, value, deadline, is_try, adopt)
-  local created, is_oldest, before = own:create(face, name, value, deadline, is_try)
+--- Creates the key of an entry and waits for its turn. Returns its create revision, or nil and an error.
+local function take(own, owner, name, value, deadline, is_try, adopt)
+  local created, is_oldest, before = own:create(owner, name, value, deadline, is_try)
   if created == false then return nil, core.new_error("locked") end
   if not created then return nil, is_oldest end -- in its place stands the error
   if before and adopt then
@@ -289,22 +289,22 @@ local function failure_of(session, err, deadline)
   local lost = session:error()
   if lost then return lost end
   if err.code == "lost" then sessions.suspect(session) end
-  return place.or_timeout(err, deadline)
+  return entry.or_timeout(err, deadline)
 end
 
---- Gives up the place of a caller that was killed. Its key may be being created.
+--- Gives up the entry of a caller that was killed. Its key may be being created.
 local function undo_take(own)
   own:doubt()
   own:withdraw()
 end
 
---- Waits until the session has the lock, or leads. Returns its place and the create revision of its key; or nil and an
+--- Waits until the session has the lock, or leads. Returns its entry and the create revision of its key; or nil and an
 -- error. A call that fails or is cancelled leaves no key.
-local function acquire(session, face, name, value, deadline, is_try, adopt)
-  local own, err = place.enter(session, face, name, deadline, is_try)
+local function acquire(session, owner, name, value, deadline, is_try, adopt)
+  local own, err = entry.enter(session, owner, name, deadline, is_try)
   if not own then return nil, failure_of(session, err, deadline) end
   own.is_of_request = driver.in_request()
-  local ok, created, why = driver.protect(undo_take, own, take, own, face, name, value, deadline, is_try, adopt)
+  local ok, created, why = driver.protect(undo_take, own, take, own, owner, name, value, deadline, is_try, adopt)
   if ok and created then return own, created end
   driver.finish(own.withdraw_and_wait, own)
   if not ok then error(created, 0) end

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- face: what stands behind an object with the methods of a store.
+--- base: what stands behind an object with the methods of a store.
 --
 -- Some of these objects stand on another one: a namespace, a fence. Their metatable has the field __base, a function:
 -- base(object, key) returns the object below, and the name that a key of `object` has there. The field

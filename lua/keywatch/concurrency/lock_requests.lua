@@ -1,20 +1,21 @@
 -- SPDX-License-Identifier: MIT
---- claims: the two requests of locks and elections: one creates a key, unless it exists, and reads which key is the
--- oldest; the other one deletes a key.
+--- lock_requests: the two requests of locks and elections: one creates a key, unless it exists, and reads which key is
+-- the oldest; the other one deletes a key.
 --
 -- Both are transactions. A client is given what they are made of, and encodes them itself: a transaction as a table
--- costs more than the rest of the request. Its metatable has the field __claims: claim(client, prefix, key, value,
--- lease, is_try, deadline) and unclaim(client, key, created, times), which return what `create` and `delete` return.
+-- costs more than the rest of the request. Its metatable has the field __lock_requests: claim(client, prefix, key,
+-- value, lease, is_try, deadline) and unclaim(client, key, created, times), which return what `create` and `delete`
+-- return.
 
 local core = require "keywatch.core"
-local faces = require "keywatch.concurrency.face"
+local bases = require "keywatch.concurrency.base"
 
 --- Sends the transaction that creates a key, as a table: through any object with the methods of a store.
-local function create_by_table(face, prefix, key, value, lease, is_try, deadline)
+local function create_by_table(owner, prefix, key, value, lease, is_try, deadline)
   local range = {
     range = prefix, prefix = true, sort_target = "create", sort_order = "ascend", limit = 1, keys_only = true,
   }
-  local result, err = face:txn {
+  local result, err = owner:txn {
     compare = { { key = is_try and prefix or key, prefix = is_try or nil, create_revision = 0 } },
     success = { { put = key, value = value, lease = lease }, range },
     failure = { { get = key }, range },
@@ -34,22 +35,22 @@ local function create_by_table(face, prefix, key, value, lease, is_try, deadline
   return own.create_revision, oldest.create_revision == own.create_revision, own.value, result.revision
 end
 
---- Creates a key of a face below a prefix, bound to a lease, unless it exists; with is_try, unless there is any key
+--- Creates a key of an owner below a prefix, bound to a lease, unless it exists; with is_try, unless there is any key
 -- below the prefix. Returns the create revision of the key, true if it is the oldest, the value that it had already, or
 -- nil, and the revision of the store; or false if it was not created and does not exist; or nil and an error.
-local function create(face, prefix, key, value, lease, is_try, deadline)
-  local root, before = faces.renamed(face)
-  local claims = root and getmetatable(root).__claims
-  if not claims then return create_by_table(face, prefix, key, value, lease, is_try, deadline) end
+local function create(owner, prefix, key, value, lease, is_try, deadline)
+  local root, before = bases.renamed(owner)
+  local lock_requests = root and getmetatable(root).__lock_requests
+  if not lock_requests then return create_by_table(owner, prefix, key, value, lease, is_try, deadline) end
   if before ~= "" then prefix, key = before .. prefix, before .. key end
-  return claims.claim(root, prefix, key, value, lease, is_try, deadline)
+  return lock_requests.claim(root, prefix, key, value, lease, is_try, deadline)
 end
 
 --- Deletes a key that was created at a revision, and no later one: a request that is carried out late does no harm.
 -- `root` is a store or a client. Returns true, or false if there is no such key; or nil and an error.
 local function delete(root, key, created, times)
-  local claims = getmetatable(root).__claims
-  if claims then return claims.unclaim(root, key, created, times) end
+  local lock_requests = getmetatable(root).__lock_requests
+  if lock_requests then return lock_requests.unclaim(root, key, created, times) end
   local result, err = root:txn({
     compare = { { key = key, create_revision = created } },
     success = { { delete = key } },

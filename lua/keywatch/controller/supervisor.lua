@@ -1,51 +1,51 @@
 -- SPDX-License-Identifier: MIT
---- conductor: starts the things of a manager in order, keeps them going, and stops them in reverse order. See
--- thing.lua.
+--- supervisor: starts the components of a manager in order, keeps them going, and stops them in reverse order. See
+-- component.lua.
 --
 --           start                          stop, a signal, or a failure              everything has stopped
 --   NEW -----------> STARTED (is_ready) -----------------------------------> STOPPING ----------------------> STOPPED
 --    +------------------------------------------- stop ----------------------------------------------------------^
 --
--- One task does one step at a time: it starts or stops one thing. What it does next depends on the state alone, never
--- on what it was about to do: `choose`. So the task can be cancelled wherever it waits, as at the end of keywatch.run,
--- and started again. The step itself is another task, because starts and stops may wait; so a step whose time is over,
--- or that is not wanted any more, can be cancelled. A step that goes on after that is left behind.
+-- One task does one step at a time: it starts or stops one component. What it does next depends on the state alone,
+-- never on what it was about to do: `choose`. So the task can be cancelled wherever it waits, as at the end of
+-- keywatch.run, and started again. The step itself is another task, because starts and stops may wait; so a step whose
+-- time is over, or that is not wanted any more, can be cancelled. A step that goes on after that is left behind.
 --
--- Order of start: caches and informers; things that need no leadership; the elector; and while this process leads, the
--- others. Whatever has been started stands in `stack`, and is stopped from its end. Caches and informers are closed
+-- Order of start: caches and informers; components that need no leadership; the elector; and while this process leads,
+-- the others. Whatever has been started stands in `stack`, and is stopped from its end. Caches and informers are closed
 -- after everything else.
 --
 -- A term is a time in which this process leads, and is sure to do so for a while. When the lease of the leadership is
 -- not renewed, the term ends while a third of the time to live is left, so that everything that needs the leadership
--- has stopped before somebody else can lead. A thing that was started in another term than the present one is stopped,
--- and started anew.
+-- has stopped before somebody else can lead. A component that was started in another term than the present one is
+-- stopped, and started anew.
 --
 -- All functions take the manager, whose fields are described in manager.lua.
 
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local faces = require "keywatch.concurrency.face"
+local bases = require "keywatch.concurrency.base"
 local health = require "keywatch.controller.health"
 local log = require "keywatch.support.log"
 local metrics = require "keywatch.controller.metrics"
 local sessions = require "keywatch.concurrency.session"
-local things = require "keywatch.controller.thing"
+local components = require "keywatch.controller.component"
 local workers = require "keywatch.task.worker"
 
-local RESERVE = 2 -- seconds of a stop that one thing cannot take from the others; a tenth of the stop at most
+local RESERVE = 2 -- seconds of a stop that one component cannot take from the others; a tenth of the stop at most
 local SLACK = 0.1 -- seconds that a step which was cancelled, or a stop with a timeout of 0, has to end
 local GRACE = 1.5 -- seconds beyond its timeout that another stop has: controllers wait for what they have cancelled
-local LOOK = 1    -- seconds between two looks at things that do not tell that they have failed
+local LOOK = 1    -- seconds between two looks at components that do not tell that they have failed
 
 -- {====== The end ======
 
---- Returns an error about a thing: its code is that of `err`, if that is an error of keywatch.
+--- Returns an error about a component: its code is that of `err`, if that is an error of keywatch.
 local function error_about(record, text, err)
   local code = errors.code_of(err)
   local ok, found = pcall(errors.new, code or "internal",
-    ("keywatch: %s %s: %s"):format(record.title, text, things.text_of(err)))
+    ("keywatch: %s %s: %s"):format(record.title, text, components.text_of(err)))
   if ok then return found end
-  return errors.new("internal", ("keywatch: %s %s: %s"):format(record.title, text, things.text_of(err)))
+  return errors.new("internal", ("keywatch: %s %s: %s"):format(record.title, text, components.text_of(err)))
 end
 
 --- Closes a cache or an informer.
@@ -61,9 +61,9 @@ local function finish(self)
   for i = #self.records, 1, -1 do
     local record = self.records[i]
     if record.kind.is_held then close(record) end
-    things.release(record)
+    components.release(record)
   end
-  if self.source then driver.get().detach(self.source) end
+  if self.poller then driver.get().detach(self.poller) end
   self.state = "stopped"
   log.debug("%s", "the manager has stopped")
   self.news:set()
@@ -89,7 +89,7 @@ end
 local function fail(self, err)
   if self.state ~= "started" then return end
   self.failure = err
-  log.error("%s", "the manager ends: " .. things.text_of(err))
+  log.error("%s", "the manager ends: " .. components.text_of(err))
   begin_stop(self, self.stop_timeout)
 end
 
@@ -97,19 +97,19 @@ end
 
 -- {====== Choosing ======
 
---- True if a thing may run now.
+--- True if a component may run now.
 local function may_run(self, record)
   return not record.owner and (not record.is_led or self.term ~= nil)
 end
 
---- Returns the number of the group of a thing: groups are started one after the other.
+--- Returns the number of the group of a component: groups are started one after the other.
 local function group_of(self, record)
   if record.kind.is_held then return 1 end
   if record == self.own_elector then return 3 end
   return record.is_led and 4 or 2
 end
 
---- Returns the thing that is to be started next, or nil.
+--- Returns the component that is to be started next, or nil.
 local function find_idle(self)
   local found, group
   for _, record in ipairs(self.records) do
@@ -121,12 +121,12 @@ local function find_idle(self)
   return found
 end
 
---- True if a thing needs a leadership that has ended, or may end before long.
+--- True if a component needs a leadership that has ended, or may end before long.
 local function is_deposed(self, record)
   return record.is_led and record.term ~= self.term
 end
 
---- Returns the last thing in the stack that has to be stopped because its leadership has ended, or nil.
+--- Returns the last component in the stack that has to be stopped because its leadership has ended, or nil.
 local function find_deposed(self)
   for i = #self.stack, 1, -1 do
     local record = self.stack[i]
@@ -134,7 +134,7 @@ local function find_deposed(self)
   end
 end
 
---- Returns a thing and what is to be done with it, "start" or "stop"; or nil if there is nothing to do.
+--- Returns a component and what is to be done with it, "start" or "stop"; or nil if there is nothing to do.
 local function choose(self)
   if self.state == "stopping" then return self.stack[#self.stack], "stop" end
   local record = find_deposed(self)
@@ -147,7 +147,7 @@ end
 
 -- {====== Steps ======
 
---- Changes the state of a thing.
+--- Changes the state of a component.
 local function set_state(record, state)
   record.state, record.since = state, driver.get().now()
 end
@@ -170,7 +170,7 @@ local function do_step(self, step)
   self.changed:set()
 end
 
---- Returns the seconds that a thing has to stop.
+--- Returns the seconds that a component has to stop.
 local function time_to_stop(self, record)
   local now, left = driver.get().now(), math.huge
   if record.is_hurried then return 0 end
@@ -179,10 +179,10 @@ local function time_to_stop(self, record)
   return math.max(0, left)
 end
 
---- Returns what `start` of a thing is given: see manager_methods:add.
+--- Returns what `start` of a component is given: see manager_methods:add.
 local function store_for(self, record)
   local fence = record.is_led and self.term.fence or nil
-  local own = things.own_store(record)
+  local own = components.own_store(record)
   if own == nil or fence and rawequal(own, self.outer) then return fence or self.outer end
   return own
 end
@@ -210,14 +210,14 @@ local function begin_step(self, record, verb)
   step.task.is_supervised = true
 end
 
---- Removes a thing from the stack.
+--- Removes a component from the stack.
 local function remove(self, record)
   for i = #self.stack, 1, -1 do
     if self.stack[i] == record then table.remove(self.stack, i) end
   end
 end
 
---- Called when a thing that tells its end has ended, without having been stopped by the manager.
+--- Called when a component that tells its end has ended, without having been stopped by the manager.
 local function note_end(self, record, err)
   if record.state ~= "started" then return end
   remove(self, record)
@@ -234,13 +234,13 @@ local function await_end(watched)
   if record.watch == watched.worker then note_end(watched.manager, record, err) end
 end
 
---- Notes that a thing has been started.
+--- Notes that a component has been started.
 local function note_start(self, record)
   set_state(record, "started")
   metrics.look(record)
   if record.kind.is_held then return end
   table.insert(self.stack, record)
-  if record.kind ~= things.of_controller and record.kind ~= things.of_elector then return end
+  if record.kind ~= components.of_controller and record.kind ~= components.of_elector then return end
   local watched = { manager = self, record = record, worker = nil }
   watched.worker = workers.start(await_end, watched)
   record.watch = watched.worker
@@ -256,8 +256,8 @@ local function after_start(self, step)
   fail(self, error_about(record, "could not be started", step.ok and step.err or step.result.traceback))
 end
 
---- Notes that a thing has not stopped as it should. After the loss of a leadership the manager ends then: the thing
--- cannot be started again, and may go on with what is somebody else's now.
+--- Notes that a component has not stopped as it should. After the loss of a leadership the manager ends then: the
+-- component cannot be started again, and may go on with what is somebody else's now.
 local function note_bad_stop(self, record, text)
   log.warn("%s", ("%s has not stopped well: %s"):format(record.title, text))
   table.insert(self.cut_short, record.title)
@@ -267,8 +267,8 @@ local function note_bad_stop(self, record, text)
   end
 end
 
---- Handles a stop that has ended. A stop that was cancelled is tried once more, with a timeout of 0, so that a thing
--- which would have waited for its work drops it.
+--- Handles a stop that has ended. A stop that was cancelled is tried once more, with a timeout of 0, so that a
+-- component which would have waited for its work drops it.
 local function after_stop(self, step)
   local record = step.record
   if step.is_cancelled and step.is_cut and step.timeout > 0 then
@@ -285,7 +285,7 @@ local function after_stop(self, step)
   elseif not step.ok then
     note_bad_stop(self, record, step.result.traceback)
   elseif not step.result then
-    note_bad_stop(self, record, things.text_of(step.err))
+    note_bad_stop(self, record, components.text_of(step.err))
   end
 end
 
@@ -355,10 +355,10 @@ local function go_on(self)
   return true
 end
 
---- The function of the conductor.
+--- The function of the supervisor.
 local function conduct(self)
   local d = driver.get()
-  self.conducting = d.current()
+  self.supervising = d.current()
   while true do
     settle_step(self)
     if not go_on(self) then return finish(self) end
@@ -423,7 +423,7 @@ local function look_at_term(self)
   return self.term and at and math.max(0, at - now) or nil
 end
 
---- True if a thing that needs the leadership has not stopped since its term has ended.
+--- True if a component that needs the leadership has not stopped since its term has ended.
 local function has_deposed(self)
   local step = self.step
   return step ~= nil and is_deposed(self, step.record) or find_deposed(self) ~= nil
@@ -431,7 +431,7 @@ end
 
 --- Waits until everything that belongs to a term which has ended has stopped, or nothing stops it: keywatch.run ends.
 local function await_deposed(self)
-  while self.state ~= "stopped" and self.conducting.state ~= "done" and has_deposed(self) do self.news:wait() end
+  while self.state ~= "stopped" and self.supervising.state ~= "done" and has_deposed(self) do self.news:wait() end
 end
 
 --- Ends the leadership.
@@ -465,14 +465,14 @@ end
 --- Returns why the store or the client of the manager is of no use any more, or nil.
 local function store_failure(self)
   local root = self.root
-  if faces.is_local(root) then
+  if bases.is_local(root) then
     if root:tend() == false then return errors.closed("store") end
   elseif root:state().state == "closed" then
     return errors.closed("client")
   end
 end
 
---- Looks for things that have ended, and for trouble.
+--- Looks for components that have ended, and for trouble.
 local function look(self, now)
   local err = store_failure(self)
   if err then return fail(self, errors.new("closed", "keywatch: the store of the manager is closed")) end
@@ -499,11 +499,11 @@ local function is_all_synced(self)
   return true
 end
 
-local source_methods = {}
-local source_mt = { __index = source_methods }
+local poller_methods = {}
+local poller_mt = { __index = poller_methods }
 
 --- Looks at everything that is due. Called by the driver in each turn of the loop.
-function source_methods:poll()
+function poller_methods:poll()
   self = self.manager
   local now = driver.get().now()
   local soonest = look_at_term(self)
@@ -522,9 +522,9 @@ end
 
 -- }======
 
---- In the child after a fork the leadership is the parent's: things that need it stop here, and the elector takes part
--- in the election anew. Called by the driver.
-function source_methods:after_fork()
+--- In the child after a fork the leadership is the parent's: components that need it stop here, and the elector takes
+-- part in the election anew. Called by the driver.
+function poller_methods:after_fork()
   local manager = self.manager
   local record = manager.own_elector
   if not record or manager.state ~= "started" then return end
@@ -540,10 +540,10 @@ end
 
 --- Starts everything. Does not wait.
 local function start(self)
-  self.source = setmetatable({ manager = self }, source_mt)
+  self.poller = setmetatable({ manager = self }, poller_mt)
   self.state, self.look_at = "started", driver.get().now() + LOOK
-  driver.get().attach(self.source)
-  self.conductor = workers.start(conduct, self)
+  driver.get().attach(self.poller)
+  self.supervisor = workers.start(conduct, self)
 end
 
 return {

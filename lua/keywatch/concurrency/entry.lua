@@ -1,24 +1,24 @@
 -- SPDX-License-Identifier: MIT
---- place: the place of a session in a contest, that is in the queue of all sessions that want one lock, or to lead one
--- election. The place is one key, see names.lua: a session cannot queue twice. So the calls of one session, and of all
--- sessions that share its lease, wait for the place first, in the order in which they came.
+--- entry: the entry of a session in a contest, that is in the queue of all sessions that want one lock, or to lead one
+-- election. The entry is one key, see names.lua: a session cannot queue twice. So the calls of one session, and of all
+-- sessions that share its lease, wait for the entry first, in the order in which they came.
 --
--- A place is known to its session while it is one of
+-- An entry is known to its session while it is one of
 --   taken      a call of the session, or a lock, has it
 --   sweeping   its key is being deleted: see sweeper.lua
 --   free       nobody has it, but a request that has failed may still create its key
 --
--- The call that has the place creates the key, and reads in the same request whether an older key exists. If so, it
+-- The call that has the entry creates the key, and reads in the same request whether an older key exists. If so, it
 -- waits until the next older key is deleted, and looks again: each deletion wakes one session, not all.
 --
--- Names: `face` is the object that was asked for the lock, and `root` the store or client behind it. Only the key is
--- created through the face, since a fence may refuse that; everything else goes to the root.
+-- Names: `owner` is the object that was asked for the lock, and `root` the store or client behind it. Only the key is
+-- created through the owner, since a fence may refuse that; everything else goes to the root.
 
-local claims = require "keywatch.concurrency.claims"
+local lock_requests = require "keywatch.concurrency.lock_requests"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local faces = require "keywatch.concurrency.face"
+local bases = require "keywatch.concurrency.base"
 local lease = require "keywatch.store.lease"
 local names = require "keywatch.concurrency.names"
 local request = require "keywatch.concurrency.request"
@@ -29,15 +29,15 @@ local GRACE = 0.25   -- seconds that a call whose time is over waits for the del
 local FIRST_PAUSE = 0.05 -- seconds before a read that has failed is repeated, which double
 local LONGEST_PAUSE = 1
 
-local place_methods = {}
-local place_mt = { __index = place_methods }
+local entry_methods = {}
+local entry_mt = { __index = entry_methods }
 
--- Fields that a place has not set, so that the place of a free lock is a small table:
-place_methods.queue = nil       -- the tickets of the calls that wait, as timers that are all due
-place_methods.doubts = 0        -- see sweeper.lua
-place_methods.doubt_until = 0
-place_methods.is_listed = false -- the sweeper has the place
-place_methods.swept = nil       -- driver event: set when the key was deleted
+-- Fields that an entry has not set, so that the entry of a free lock is a small table:
+entry_methods.queue = nil       -- the tickets of the calls that wait, as timers that are all due
+entry_methods.doubts = 0        -- see sweeper.lua
+entry_methods.doubt_until = 0
+entry_methods.is_listed = false -- the sweeper has the entry
+entry_methods.swept = nil       -- driver event: set when the key was deleted
 
 -- {====== Time ======
 
@@ -55,7 +55,7 @@ end
 
 -- {====== The queue within the session ======
 
--- A ticket is a call that waits for the place. It can be selected: ready when the place is the call's.
+-- A ticket is a call that waits for the entry. It can be selected: ready when the entry is the call's.
 local ticket_mt = {}
 
 ticket_mt.__select = {
@@ -65,29 +65,29 @@ ticket_mt.__select = {
   take = function() return true end,
 }
 
---- Gives the place to the call that has waited longest. If there is none, the place is free, or no longer known.
-local function leave(place)
-  local ticket = place.queue and place.queue:due(0)
+--- Gives the entry to the call that has waited longest. If there is none, the entry is free, or no longer known.
+local function leave(entry)
+  local ticket = entry.queue and entry.queue:due(0)
   if ticket then -- at once
-    place.state, ticket.has_turn = "taken", true
+    entry.state, ticket.has_turn = "taken", true
     ticket.turned:set()
-  elseif sweeper.is_doubtful(place) then
-    place.state = "free"
-    if not place.is_listed then place.session.sweeper:add(place) end
+  elseif sweeper.is_doubtful(entry) then
+    entry.state = "free"
+    if not entry.is_listed then entry.session.sweeper:add(entry) end
   else
-    place.state = "gone"
-    place.session.places[place.key] = nil
+    entry.state = "gone"
+    entry.session.entries[entry.key] = nil
   end
 end
 
---- Ends the wait of a ticket. A place that it was given goes to the next one.
+--- Ends the wait of a ticket. An entry that it was given goes to the next one.
 local function end_wait(ticket)
-  local place = ticket.place
-  if ticket.has_turn then leave(place) else place.queue:remove(ticket.timer) end
+  local entry = ticket.entry
+  if ticket.has_turn then leave(entry) else entry.queue:remove(ticket.timer) end
 end
 
---- Waits for the place. Returns true, or nil and an error.
-local function await_place(session, ticket, deadline)
+--- Waits for the entry. Returns true, or nil and an error.
+local function await_entry(session, ticket, deadline)
   local d = driver.get()
   while not ticket.has_turn do
     local err = session:error()
@@ -98,11 +98,11 @@ local function await_place(session, ticket, deadline)
   return true
 end
 
---- Waits in the queue of the place. Returns true, or nil and an error.
-local function queue_up(place, ticket, session, deadline)
-  ticket.place = place
-  place.queue:insert(ticket.timer)
-  local ok, has_turn, err = driver.protect(end_wait, ticket, await_place, session, ticket, deadline)
+--- Waits in the queue of the entry. Returns true, or nil and an error.
+local function queue_up(entry, ticket, session, deadline)
+  ticket.entry = entry
+  entry.queue:insert(ticket.timer)
+  local ok, has_turn, err = driver.protect(end_wait, ticket, await_entry, session, ticket, deadline)
   if ok and has_turn then return true end
   end_wait(ticket)
   if not ok then error(has_turn, 0) end
@@ -111,74 +111,74 @@ end
 
 --- Returns a ticket for a queue.
 local function new_ticket()
-  local ticket = setmetatable({ has_turn = false, turned = driver.get().event(), timer = nil, place = nil }, ticket_mt)
+  local ticket = setmetatable({ has_turn = false, turned = driver.get().event(), timer = nil, entry = nil }, ticket_mt)
   ticket.timer = timers.new_timer(0, ticket)
   return ticket
 end
 
---- Returns a new place, which the caller takes.
-local function new_place(session, prefix, key)
+--- Returns a new entry, which the caller takes.
+local function new_entry(session, prefix, key)
   return setmetatable({
-    session = session,   -- of the call that has the place, or had it last; each session of the lease may take it
+    session = session,   -- of the call that has the entry, or had it last; each session of the lease may take it
     prefix = prefix,     -- as the root names it
     key = key,           -- the same
     state = "taken",
     has_key = false,     -- the key exists, or may exist
     is_known = false,    -- an answer has said that the key exists
-  }, place_mt)
+  }, entry_mt)
 end
 
---- Takes the place of a session for a key, or finds it taken. Returns the place; and, if the call has to wait for the
--- place, a ticket for its queue. With is_try returns nil if another call, or a lock, has the place. What is needed is
--- made before the place is looked at: a finalizer may give the place back, or take it, meanwhile.
+--- Takes the entry of a session for a key, or finds it taken. Returns the entry; and, if the call has to wait for the
+-- entry, a ticket for its queue. With is_try returns nil if another call, or a lock, has the entry. What is needed is
+-- made before the entry is looked at: a finalizer may give the entry back, or take it, meanwhile.
 local function take_or_find(session, prefix, key, is_try)
   local fresh, ticket
   while true do
-    local place = session.places[key]
-    if not place and fresh then
-      session.places[key] = fresh
+    local entry = session.entries[key]
+    if not entry and fresh then
+      session.entries[key] = fresh
       return fresh
-    elseif not place then
-      fresh = new_place(session, prefix, key)
-    elseif place.state == "free" then
-      place.state, place.session = "taken", session
-      return place
-    elseif is_try and place.state == "taken" then
+    elseif not entry then
+      fresh = new_entry(session, prefix, key)
+    elseif entry.state == "free" then
+      entry.state, entry.session = "taken", session
+      return entry
+    elseif is_try and entry.state == "taken" then
       return nil
-    elseif ticket and place.queue then
-      return place, ticket
+    elseif ticket and entry.queue then
+      return entry, ticket
     else
-      place.queue = place.queue or timers.new()
+      entry.queue = entry.queue or timers.new()
       ticket = ticket or new_ticket()
     end
   end
 end
 
---- Returns the place of a session for a lock or an election, taken by the caller; or nil and an error. Waits until
+--- Returns the entry of a session for a lock or an election, taken by the caller; or nil and an error. Waits until
 -- earlier calls of the session have left it; with is_try only until its key was deleted, if that is all that there is
 -- to wait for.
-local function enter(session, face, name, deadline, is_try)
+local function enter(session, owner, name, deadline, is_try)
   local prefix = names.prefix_of(name)
-  local _, full = faces.resolve(face, prefix)
-  local place, ticket = take_or_find(session, full, full .. session.hex, is_try)
-  if not place then return nil, core.new_error("locked") end
-  if not ticket then return place end
-  local ok, err = queue_up(place, ticket, session, deadline)
+  local _, full = bases.resolve(owner, prefix)
+  local entry, ticket = take_or_find(session, full, full .. session.hex, is_try)
+  if not entry then return nil, core.new_error("locked") end
+  if not ticket then return entry end
+  local ok, err = queue_up(entry, ticket, session, deadline)
   if not ok then return nil, err end
-  place.session = session
+  entry.session = session
   err = session:error()
   if err then
-    leave(place)
+    leave(entry)
     return nil, err
   end
-  return place
+  return entry
 end
 
---- True if a call of a session has the place of a lock or an election, and its key is known to exist. Does not wait.
-local function has_key(session, face, name)
-  local _, full = faces.resolve(face, names.prefix_of(name))
-  local place = session.places[full .. session.hex]
-  return place ~= nil and place.state == "taken" and place.is_known
+--- True if a call of a session has the entry of a lock or an election, and its key is known to exist. Does not wait.
+local function has_key(session, owner, name)
+  local _, full = bases.resolve(owner, names.prefix_of(name))
+  local entry = session.entries[full .. session.hex]
+  return entry ~= nil and entry.state == "taken" and entry.is_known
 end
 
 -- }======
@@ -192,12 +192,12 @@ end
 
 --- Creates the key. Returns its create revision, true if it is the oldest, the value that it had already, or nil, and
 -- the revision of the store; or nil and an error. With is_try the first result is false if there is another key.
-function place_methods:create(face, name, value, deadline, is_try)
+function entry_methods:create(owner, name, value, deadline, is_try)
   local session = self.session
   local prefix = names.prefix_of(name)
   self.has_key = true
-  local ok, created, is_oldest, before, revision = request(session, claims.create, face, prefix, prefix .. session.hex,
-    value, session.lease.id, is_try, deadline)
+  local ok, created, is_oldest, before, revision = request(session, lock_requests.create, owner, prefix,
+    prefix .. session.hex, value, session.lease.id, is_try, deadline)
   if not ok or created == nil then
     local failure = ok and is_oldest or created
     local is_sure = type(failure) ~= "table" or not failure.maybe_done
@@ -219,7 +219,7 @@ function place_methods:create(face, name, value, deadline, is_try)
 end
 
 --- Notes that the key may come to exist later, if a request to create it may be under way.
-function place_methods:doubt()
+function entry_methods:doubt()
   if self.has_key and not self.is_known and not self.session.is_local then sweeper.doubt(self) end
 end
 
@@ -294,10 +294,10 @@ end
 
 --- Waits until no key below the prefix is older than `created`, by waiting for one older key after the other. Returns
 -- true, or nil and an error.
-local function look_for_turn(place, created, deadline)
-  local session = place.session
+local function look_for_turn(entry, created, deadline)
+  local session = entry.session
   while true do
-    local older, err = read(session, place.prefix, {
+    local older, err = read(session, entry.prefix, {
       prefix = true, sort_target = "create", sort_order = "descend", limit = 1, keys_only = true,
       max_create_revision = created - 1,
     }, deadline)
@@ -311,7 +311,7 @@ end
 
 --- Waits until no key below the prefix is older than the one that was created at a revision. Returns true if the own
 -- key still exists then, or nil and an error.
-function place_methods:await_turn(created, deadline)
+function entry_methods:await_turn(created, deadline)
   local session = self.session
   local ok, err = look_for_turn(self, created, deadline)
   if not ok then return nil, err end
@@ -329,16 +329,16 @@ end
 -- {====== Leaving ======
 
 --- Deletes the key at once, if the store is in this process. Returns true if it did.
-local function delete_now(place)
-  local session = place.session
+local function delete_now(entry)
+  local session = entry.session
   if not session.is_local or session:error() then return false end
-  local ok, result = pcall(session.root.delete, session.root, place.key)
+  local ok, result = pcall(session.root.delete, session.root, entry.key)
   return ok and result ~= nil
 end
 
---- Gives the place up. Its key is deleted in the background, if there may be one; after that the place is free for
+--- Gives the entry up. Its key is deleted in the background, if there may be one; after that the entry is free for
 -- another call of the session.
-function place_methods:withdraw()
+function entry_methods:withdraw()
   local session = self.session
   if not self.has_key or session:error() or delete_now(self) then
     self.has_key, self.is_known = false, false
@@ -348,14 +348,14 @@ function place_methods:withdraw()
   session.sweeper:add(self)
 end
 
---- Gives the place up, and waits a moment for the deletion of its key.
-function place_methods:withdraw_and_wait()
+--- Gives the entry up, and waits a moment for the deletion of its key.
+function entry_methods:withdraw_and_wait()
   self:withdraw()
   self.session.sweeper:await(self, GRACE)
 end
 
---- Gives the place up: its key was deleted, by us or by somebody else, or goes with its lease.
-function place_methods:release()
+--- Gives the entry up: its key was deleted, by us or by somebody else, or goes with its lease.
+function entry_methods:release()
   self.has_key, self.is_known = false, false
   if sweeper.is_doubtful(self) then return self.session.sweeper:add(self) end
   leave(self)

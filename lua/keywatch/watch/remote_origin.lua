@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- remote_source: where the events of a client's watch come from: a server. The core queues them, up to a bound.
+--- remote_origin: where the events of a client's watch come from: a server. The core queues them, up to a bound.
 -- client/watch_calls.lua keeps every watch attached to some Watch call.
 --
 -- Pages of the existing kvs are read in the background, see client/reads.lua. So a reader waits for a page as it waits

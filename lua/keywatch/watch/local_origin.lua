@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- local_source: where the events of a store's watch come from: the store in this process. The core queues them, up to
+--- local_origin: where the events of a store's watch come from: the store in this process. The core queues them, up to
 -- a bound, and a writer never waits for a reader.
 
 local check = require "keywatch.support.check"
@@ -8,7 +8,7 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local keys_by = require("keywatch.support.order").keys_by
 local pages = require "keywatch.store.pages"
-local source = require "keywatch.store.source"
+local poller = require "keywatch.store.poller"
 local watch = require "keywatch.watch.watch"
 
 local NOT_YET = core.new_error("timeout") -- raised by the iterator over the existing kvs, see watch.lua
@@ -19,17 +19,17 @@ local SYNC_STEPS = 64 -- steps of the store that sync does at most, and batches 
 
 -- {====== Waiting ======
 
-local source_methods = {}
-local source_mt = { __index = source_methods }
+local poller_methods = {}
+local poller_mt = { __index = poller_methods }
 
-local get_source = source.of_stores(function(store)
+local get_poller = poller.of_stores(function(store)
   return setmetatable({
     store = store,
     waiting = {},           -- watches that a task, or the top level, waits for; by tag
     reading = {},           -- as keys: watches of which a page of the existing kvs goes on
     awaiting_progress = {}, -- as keys: watches that want progress as soon as they are synced
     syncing = {},           -- by watch: how many calls of sync wait for its reader
-  }, source_mt)
+  }, poller_mt)
 end)
 
 --- Returns the watches that somebody waits for, as a list, the oldest first.
@@ -41,7 +41,7 @@ local list_waiting = compat.interpreted(function(self)
 end)
 
 --- Wakes all waiters of all watches.
-function source_methods:wake_all()
+function poller_methods:wake_all()
   for _, one in ipairs(list_waiting(self)) do watch.wake(one) end
 end
 
@@ -66,7 +66,7 @@ local function go_on_reading(self)
 end
 
 --- Does the work of the store that is due, and wakes the waiters of watches that have news.
-function source_methods:poll()
+function poller_methods:poll()
   local seconds, is_pending = self.store:tend()
   if seconds == false then
     self:wake_all()
@@ -82,32 +82,32 @@ function source_methods:poll()
 end
 
 --- Counts a sync that waits for the reader of a watch. Asks for progress.
-function source_methods:begin_sync(one)
+function poller_methods:begin_sync(one)
   self.syncing[one] = (self.syncing[one] or 0) + 1
   if not one.core:request_progress() then self.awaiting_progress[one] = true end
 end
 
 --- Counts a sync that has ended.
-function source_methods:end_sync(one)
+function poller_methods:end_sync(one)
   self.syncing[one] = self.syncing[one] > 1 and self.syncing[one] - 1 or nil
   if not self.syncing[one] then self.awaiting_progress[one] = nil end
 end
 
 --- Counts a waiter of a watch.
-function source_methods:add(one)
-  source.enter(self)
+function poller_methods:add(one)
+  poller.enter(self)
   self.waiting[one.tag] = one
   one.waiters = one.waiters + 1
 end
 
 --- Counts a waiter of a watch that has gone.
-function source_methods:remove(one)
+function poller_methods:remove(one)
   one.waiters = one.waiters - 1
   if one.waiters == 0 then
     self.waiting[one.tag] = nil
     one.core:disarm() -- the core announces nothing until a task waits again
   end
-  source.leave(self)
+  poller.leave(self)
 end
 
 -- }======
@@ -151,7 +151,7 @@ end
 
 --- Ends the sync of a caller that was killed.
 local function undo_sync(one)
-  local own = get_source(one.store)
+  local own = get_poller(one.store)
   own:end_sync(one)
   own:remove(one)
 end
@@ -162,7 +162,7 @@ local function sync_with_reader(one, timeout)
   local d = driver.get()
   local deadline = timeout and d.now() + timeout
   local target = one.store:status().revision
-  local own = get_source(one.store)
+  local own = get_poller(one.store)
   one.progressed = one.progressed or d.event()
   own:add(one)
   own:begin_sync(one)
@@ -200,18 +200,18 @@ end
 
 --- Counts a waiter.
 function origin.begin_wait(one)
-  get_source(one.store):add(one)
+  get_poller(one.store):add(one)
 end
 
 --- Has the core announce, once, what has come or comes; and has a page that was begun go on.
 function origin.arm(one)
   one.core:arm()
-  if one.read then get_source(one.store).reading[one] = true end
+  if one.read then get_poller(one.store).reading[one] = true end
 end
 
 --- Counts a waiter that has gone.
 function origin.end_wait(one)
-  get_source(one.store):remove(one)
+  get_poller(one.store):remove(one)
 end
 
 --- True if the store is closed. Does work of the store that is due.
@@ -254,7 +254,7 @@ local function read_more(one, is_whole)
   if result ~= false then return result, err end
   if not one.is_closed then
     one.read, one.list = read, list
-    get_source(one.store).reading[one] = true
+    get_poller(one.store).reading[one] = true
   end
   return nil, NOT_YET
 end
@@ -381,7 +381,7 @@ end
 --- Wakes the waiters of watches that have news. For whoever changes a store in a poll of the driver: the store itself
 -- may have been polled before.
 local function poke(store)
-  local own = get_source(store)
+  local own = get_poller(store)
   if own.count > 0 then own:poll() end
 end
 

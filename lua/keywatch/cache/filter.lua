@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- wish: which objects a reader wants, and how values become objects: the options `codec`, `include`, `labels`,
+--- filter: which objects a reader wants, and how values become objects: the options `codec`, `include`, `labels`,
 -- `labels_at`, `fields`, `where` and `transform` of object watches and informers. See transition.lua.
 
 local check = require "keywatch.support.check"
@@ -20,7 +20,7 @@ local function selector_of(opts, kind, labels_at, name)
   return not selectors.is_empty(made) and made or nil
 end
 
---- Returns the wish of the options of a method. `counts` is a table of numbers, in which `decoded` and `failed_tests`
+--- Returns the filter of the options of a method. `counts` is a table of numbers, in which `decoded` and `failed_tests`
 -- are counted.
 local function of(opts, counts, name)
   local codec = codecs.of(opts.codec, name)
