@@ -5,8 +5,8 @@
 -- of a store in this process is that store. Reads and watches are those of the replica, or of the store, so any number
 -- of local watches cost one watch upstream. A local watch holds its cache.
 --
--- A cache that is not closed, and that nobody holds, is collected, and ends. A cache whose client was closed has ended,
--- too, but still answers reads from its last content, and says in its status that this is stale.
+-- A cache that is not closed and has no reference left is collected, and ends. A cache whose client was closed has
+-- ended, too, but still answers reads from its last content, and says in its status that this is stale.
 --
 -- The replica has a feed (feed.lua); that of a store in this process does nothing (in_process.lua). Methods of a feed:
 --
@@ -220,7 +220,7 @@ function cache_methods:wait_for(revision, timeout)
 end
 
 --- Waits until the cache has what the server had when this was called. Returns the revision of the server then, or nil
--- and an error. If the server gets another history meanwhile, it is asked again.
+-- and an error. If the history of the server changes before the answer, the server is asked again.
 local function sync(cache, deadline)
   while true do
     local err = closed_error(cache)
@@ -367,7 +367,7 @@ end
 
 -- }======
 
---- Returns how the cache stands. Asks nobody, and does not wait.
+--- Returns how the cache stands. Makes no request, and does not wait.
 function cache_methods:status()
   check.self(self, "status", cache_mt)
   local err = closed_error(self)
@@ -405,7 +405,7 @@ function cache_methods:table(opts)
   else
     table.insert(self.followers, follower)
     self.feed:follow()
-    follow_tables(self) -- a finalizer may have polled meanwhile
+    follow_tables(self) -- a finalizer may have polled
   end
   return target
 end

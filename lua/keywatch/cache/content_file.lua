@@ -18,7 +18,7 @@ local log = require "keywatch.support.log"
 local STEP = 2000       -- keys that are taken in at once
 local ALL = 2 ^ 31      -- keys
 local STEPPED = 3       -- tries in steps, each of which the end of the history may end; then all keys at once
-local LOOK_AGAIN = 0.02 -- seconds between two looks at a write that goes on
+local LOOK_AGAIN = 0.02 -- seconds between two looks at a write that is under way
 local PAUSE = 10        -- seconds after a write that has failed
 local SHARE = 10        -- a write is followed by a pause of at least so many times the time that it took
 
@@ -99,7 +99,7 @@ local function hold(self, replica, most, now)
   end
 end
 
---- Looks whether the write that goes on has ended, or waits for its end. Returns true if none goes on.
+--- Checks whether the write that is under way has ended, or waits for its end. Returns true if none is under way.
 local function look(self, must_wait, now)
   if not self.is_writing then return true end
   local done, err
@@ -109,7 +109,7 @@ local function look(self, must_wait, now)
   return true
 end
 
---- True if the file has to be told of the next change: no write is due, and none goes on.
+--- True if the next change has to be announced to the file: no write is due or under way.
 function file_methods:is_clean()
   return not (self.due_at or self.is_holding or self.is_writing)
 end
@@ -163,7 +163,7 @@ local function new(path, delay, prefix)
     is_holding = false,
     is_writing = false,
     tries = 0,            -- times that the history has ended before all keys were taken in
-    has_failed = false,   -- the log was told so
+    has_failed = false,   -- the failure was logged
     is_closed = false,
   }, file_mt)
 end

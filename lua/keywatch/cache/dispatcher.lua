@@ -8,8 +8,8 @@
 --
 -- Always true for an entry that is not left behind: everything that its object watch wants, of the revisions after
 -- `floor` and up to the dispatcher's `revision`, was put into its queue. A queue has a bound in bytes. An entry that
--- would exceed it is left behind, before the first revision that has no room: its object watch goes on by a watch of
--- its own, from `resume`. Nobody waits for it.
+-- would exceed it is left behind, before the first revision that has no room: its object watch continues with a watch
+-- of its own, from `resume`. The other entries do not wait for it.
 --
 -- No entry is added while changes are given out.
 --
@@ -71,7 +71,7 @@ local function take(entry)
   return drop_first(entry)
 end
 
---- Has an entry get no more. Its object watch goes on by itself, from a revision of which the entry has nothing.
+--- Has an entry get no more. Its object watch continues by itself, from a revision of which the entry has nothing.
 local function leave_behind(entry, revision)
   while entry.last >= entry.first and entry.items[entry.last].revision == revision do drop_last(entry) end
   entry.is_behind, entry.resume = true, revision
@@ -237,7 +237,7 @@ local function for_all(self, fn, ...)
   end
 end
 
---- Gives a change to all entries: nobody knows who wants it. Each object watch finds out by itself.
+--- Gives a change that the index cannot place to all entries. Each object watch filters it by itself.
 local function offer_to_all(self, change, record, bytes)
   for_all(self, push, { change = change, record = record, revision = change.mod_revision, bytes = bytes })
 end
@@ -425,7 +425,7 @@ end
 
 -- }======
 
---- Returns a dispatcher that gives out what comes to a watch, whose changes up to its `revision` nobody misses. The
+--- Returns a dispatcher that gives out what comes to a watch, whose changes up to its `revision` no entry needs. The
 -- dispatcher has a place reserved for one entry. Until it ends, find(registry, id, decode_value) returns it.
 local function new(watch, decode_value, registry, id)
   local self = setmetatable({

@@ -8,8 +8,8 @@
 --      v   |                            |
 --     PAUSED <--------------------------+            CLOSED: the cache or its client is closed
 --
--- READING: the pages of the range are read, all of one revision. FOLLOWING: a watch of the client goes on after that
--- revision, and what it is told goes to the replica inside of the core. PAUSED: the server has refused; it is asked
+-- READING: the pages of the range are read, all of one revision. FOLLOWING: a watch of the client continues after that
+-- revision, and its events go to the replica inside of the core. PAUSED: the server has refused; it is asked
 -- again after a while.
 --
 -- To the client a feed is a watch (see remote_origin.lua): it has the fields that client/watch_calls.lua and
@@ -159,7 +159,7 @@ local function use_state(self)
   return is_used
 end
 
---- Uses the pages, once all have come, and goes on with events.
+--- Uses the pages, once all have come, and continues with events.
 local function use_pages(self)
   local _, revision = self.state:last()
   if self.phase ~= "reading" then return end -- a finalizer has closed the client
@@ -183,7 +183,7 @@ local function size_next_page(self, n, bytes)
 end
 
 --- True if a page has come over another connection than the one before, and the range is to be read anew: the server
--- may have been restored to an older state meanwhile, and have the revision of the pages again in another history. A
+-- may have been restored to an older state since then, and have the revision of the pages again in another history. A
 -- large range is not begun anew for ever.
 local function is_of_other_connection(self)
   if not self.rest:take_move() or self.restarts == MAX_RESTARTS then return false end
@@ -301,7 +301,7 @@ function feed_methods:look_again()
   self.transport:look_again()
 end
 
---- Has the core announce whatever comes to the replica while somebody waits for that: a caller of the cache, a table,
+--- Has the core announce whatever comes to the replica while a reader waits for that: a caller of the cache, a table,
 -- or the file. Otherwise the core announces only what the watches of the cache wait for.
 local function update_following(self)
   local is_wanted = self.waiters > 0 or self.cache.followers[1] ~= nil or self.cache.is_following
@@ -433,7 +433,7 @@ end
 
 -- }======
 
---- Has the log told if the content is stale. Returns the seconds until it must be called again.
+--- Logs it if the content has become stale. Returns the seconds until it must be called again.
 local function poll_staleness(self, now)
   if now < self.stale_at then return self.stale_at - now end
   local heard_at, later = self.page_at, self:last_heard()
@@ -511,7 +511,7 @@ end
 local function changes(self)
   if not self.changed then
     local fresh = driver.get().event()
-    self.changed = self.changed or fresh -- a finalizer may have waited, or closed the cache, meanwhile
+    self.changed = self.changed or fresh -- a finalizer may have waited, or closed the cache
   end
   return self.changed
 end

@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
 --- handler: functions that an informer calls for each object: added, modified, deleted. A handler has a task of its
--- own, in which its functions are called one after the other, so they may wait. What has happened meanwhile is in its
--- queue.
+-- own, in which its functions are called one after the other, so they may wait. Changes that come during a call are in
+-- its queue.
 --
--- A handler is told of what exists by a walk over the slots of the indexer, which holds no events: a change of an
+-- A handler learns what exists by a walk over the slots of the indexer, which holds no events: a change of an
 -- object that the walk has not come to is not queued, because the walk tells the newest state. An object that is born
 -- after the begin of the walk is no part of it, also if its slot was used before. A resync is a walk, too, over objects
--- that the handler knows; it goes on only while nothing else is to be told, so that no object is told before its older
+-- that the handler knows; it continues only while the queue is empty, so that no object is delivered before its older
 -- changes.
 --
 --                    queue (in order, up to max_bytes)  ----+
@@ -14,13 +14,13 @@
 --                    dirty keys (beyond that: "coalesce") --+
 --                    walk over what exists -----------------+
 --
--- With "coalesce" what does not go into the queue makes its key dirty. Of a dirty key the handler is told the
--- difference between what it was told before and what is there when its turn comes. A key that the handler does not
+-- With "coalesce" what does not go into the queue makes its key dirty. For a dirty key the handler gets the
+-- difference between the last delivered state and the present one when its turn comes. A key that the handler does not
 -- know, and that is gone, is not dirty any more: so there are no more dirty keys than those that exist and those that
 -- the handler knows. The queue comes first, and is not used again before no key is dirty. With "wait" the informer
 -- reads no further while the queue is full, unless that delays a handler that coalesces, or the handler is stuck. Then
--- the handler is *overrun*: until its queue is empty it coalesces, too, and what it is told beyond its bound is marked
--- as missed.
+-- the handler is *overrun*: until its queue is empty it coalesces, too, and what is delivered beyond its bound is
+-- marked as missed.
 --
 -- An event stays the current one until its function has returned: the end of keywatch.run may cancel the task.
 
@@ -107,7 +107,7 @@ local function forget(self, key)
 end
 
 --- Makes the key of an event of so many bytes dirty. A new record has what the handler knows of the object before the
--- event. It counts as much as the largest of its events. Returns a state of the object that the handler is never told,
+-- event. It counts as much as the largest of its events. Returns a state of the object that is never delivered,
 -- or nil.
 local function mark(self, event, bytes)
   local key, kind, dropped = event.key, event.type, nil
@@ -159,7 +159,7 @@ local function new_event(kind, key, object, old, revision, create)
   return { type = kind, key = key, object = object, old = old, revision = revision, create_revision = create }
 end
 
---- Takes the first dirty key. Sets the events that the handler is told: none, one or two.
+--- Takes the first dirty key. Sets the events to deliver: none, one or two.
 local function take_dirty(self)
   local indexer, record = self.shared.indexer, self.first_dirty
   local key = record.key
@@ -209,12 +209,12 @@ local function end_walk(self)
   if self.is_initial then indexer.walks = indexer.walks - 1 end
 end
 
---- Adds an event behind all that is to be told.
+--- Adds an event behind all others that are to be delivered.
 local function add(self, event, bytes)
   if has_dirty(self) then mark(self, event, bytes) else append(self, event, bytes) end
 end
 
---- Ends the walk of a new handler: it is told of the values that are bad, and has synced.
+--- Ends the walk of a new handler: delivers the bad values, and marks the handler as synced.
 local function end_initial(self)
   local shared = self.shared
   if self.on.error then
@@ -266,7 +266,7 @@ local function call(self, event)
   return xpcall(fn, errors.with_traceback, event.key, kind == "error" and event.error or event.object, event)
 end
 
---- Tells the current event. An error of a function is logged, and the handler goes on.
+--- Delivers the current event. An error of a function is logged, and the handler continues.
 local function tell(self)
   local event = self.current
   if event == SYNCED then
@@ -276,7 +276,7 @@ local function tell(self)
     local task = self.task
     self.is_calling = true
     local ok, raised = call(self, event)
-    if self.task ~= task then return end -- it was left behind, and another one goes on
+    if self.task ~= task then return end -- the task was abandoned, and another one continues
     self.is_calling = false
     if self.is_closed then return end
     if not ok then raised = errors.raised(raised) end
@@ -528,7 +528,7 @@ local function new(informer, shared, opts)
     waits_at_bound = opts.at_bound ~= "coalesce",
     max_bytes = opts.max_bytes or MAX_BYTES,
     on_drop = opts.on_drop, -- of a controller: on_drop(object, event) is called, and must not wait, with each state of
-                            -- an object that readers of the informer could see, and the handler is never told
+                            -- an object that readers of the informer could see, and that is never delivered
     resync = opts.resync,
     resync_at = nil,
     items = {}, sizes = {}, first = 1, last = 0, late = {}, late_sizes = {}, n_late = 0, -- the queue
@@ -538,7 +538,7 @@ local function new(informer, shared, opts)
     is_odd = false,
     is_overrun = false,   -- the informer does not wait for it
     stuck = stuck.new(name, ("the handler '%s' of the informer of %s"):format(name, check.shown(informer.prefix))),
-    current = nil, second = nil, third = nil, -- events that are told next
+    current = nil, second = nil, third = nil, -- events that are delivered next
     has_begun = false,    -- the informer has synced
     has_all = false,      -- the handler has synced
     is_calling = false,
@@ -546,7 +546,7 @@ local function new(informer, shared, opts)
     failure = nil,        -- why it is closed
     calls = 0, failures = 0, coalesced = 0, overruns = 0,
     task = nil,           -- that makes the calls
-    changed = d.event(),  -- something is to be told
+    changed = d.event(),  -- something is to be delivered
     synced = d.event(),   -- has_all, or is_closed
   }, handler_mt)
   self.worker = workers.start(work, self)

@@ -260,7 +260,7 @@ end
 -- }======
 
 --- Finds the values of an object in each index: they are in `found`, lists for their places are in `places`, and the
--- sets of the values are there. A function of the program may wait, and another task may add an index meanwhile.
+-- sets of the values are there. A function of the program may wait, and another task may add an index.
 local function find_all(self, object, key)
   local found, places, i = self.found, self.places, 0
   while i < #self.indexes do
@@ -349,7 +349,7 @@ function indexer_methods:index(name)
 end
 
 --- Adds the objects that exist to an index. The function of the program may wait, and other tasks run now and then:
--- objects that are set meanwhile are in the index by that.
+-- objects that are set during the walk are added to the index directly.
 local function fill(self, index)
   local slot, slice = 0, slices.new(FILLED_AT_ONCE)
   while slot < self.n do
@@ -455,7 +455,7 @@ local function new(after_functions)
     count = 0,     -- objects
     free = {},     -- free slots
     n_free = 0,
-    walks = 0,     -- handlers that are told of what exists: slots keep their numbers
+    walks = 0,     -- handlers that are walking over what exists: slots keep their numbers
     indexes = {},  -- in the order in which they were added
     by_name = {},
     found = {}, places = {}, -- by index: of the object that is being set

@@ -1,12 +1,13 @@
 -- SPDX-License-Identifier: MIT
---- informer: the objects below a prefix, kept in this process, with handlers that are told of each change, and indexes.
+--- informer: the objects below a prefix, kept in this process, with handlers that are called for each change, and
+-- indexes.
 --
 -- An informer that has ended, because it, its client or its store was closed, still answers from its last state, and
 -- says in its status that this is stale: an object that is not known to be gone must not look gone. Before an informer
 -- has synced every read raises an error.
 --
 -- Informers of the same object, prefix and options share the objects and the watch: see shared_informer.lua. Each has
--- its own handlers, and a share, which it gives back when it is closed, or when nobody holds it. Its handlers hold it.
+-- its own handlers, and a share, which it gives back when it is closed, or collected. Its handlers keep it alive.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -133,8 +134,8 @@ local function check_index(name, fn, method)
   end
 end
 
---- Adds an index: fn(object, key) returns a value, a list of values, or nil. In a task others run meanwhile, if there
--- are many objects. Returns true, or nil and an error.
+--- Adds an index: fn(object, key) returns a value, a list of values, or nil. In a task, other tasks run in between, if
+-- there are many objects. Returns true, or nil and an error.
 function informer_methods:add_index(name, fn)
   check.self(self, "add_index", informer_mt)
   check_index(name, fn, "add_index")
@@ -194,7 +195,7 @@ function informer_methods:add_handler(opts)
   return one, err
 end
 
---- Returns how the informer stands. Asks nobody, and does not wait.
+--- Returns how the informer stands. Makes no request, and does not wait.
 function informer_methods:status()
   check.self(self, "status", informer_mt)
   local shared, own = self.shared, 0

@@ -31,7 +31,7 @@ local workers = require "keywatch.task.worker"
 
 local NAME = "object_watch"
 local MAX_BYTES = 1024 * 1024 -- of a queue, as the core has it for a watch
-local MAX_UNWANTED = 1000     -- changes in a row that nobody wants, after which other tasks run
+local MAX_UNWANTED = 1000     -- changes in a row that do not match, after which other tasks run
 local MAX_INDEXED = 100       -- values of a requirement that is worth an index
 
 local correct, event_of = transition.correct, transition.event_of
@@ -176,7 +176,7 @@ local function join(self, shared, revision)
   return entry
 end
 
---- Returns the dispatcher of the object watch's keys, or nil. One whose watch has failed, which nobody has noticed, is
+--- Returns the dispatcher of the object watch's keys, or nil. One whose watch has failed unnoticed is
 -- not found.
 local function find_shared(self)
   local shared = dispatchers.find(self.registry, self.id, self.filter.decode)
@@ -335,8 +335,8 @@ local function report_skipped(self, err, change)
 end
 
 --- True if a put without a previous value is the first one of its key, though it does not create it: a cache that has
--- missed changes tells of a key that was created and changed meanwhile. A previous value that is compacted is lost only
--- by a compaction at the revision of the change, or later.
+-- missed changes reports a key that was created and then changed as one change. A previous value that is compacted is
+-- lost only by a compaction at the revision of the change, or later.
 local function is_first(self, change)
   local watch = source_of(self)
   local store = watch and watch.store
@@ -733,7 +733,7 @@ local function new(x, key, opts)
     end_at = nil,
     watch = nil,         -- its own; ALONE
     entry = nil,         -- of a dispatcher; SHARED or BEHIND
-    guard = nil,         -- removes the entry when nobody holds the object watch any more
+    guard = nil,         -- removes the entry when the object watch is collected
     opener = nil,        -- the worker that opens its own watch
     arrival = d.event(), -- set when something may have come
     waits = 0,           -- waits that have begun and not ended

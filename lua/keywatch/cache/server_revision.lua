@@ -47,7 +47,7 @@ function asker_methods:ask(deadline)
   d.check_send()
   if not self.waiting then
     local fresh = { event = d.event(), read = nil, is_done = false, revision = nil, cluster = nil, err = nil }
-    self.waiting = self.waiting or fresh -- a finalizer may have asked meanwhile
+    self.waiting = self.waiting or fresh -- a finalizer may have asked
   end
   local round = self.waiting
   begin(self)

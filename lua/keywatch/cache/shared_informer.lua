@@ -5,16 +5,16 @@
 --              all that exists has come               the watch has failed
 --   LOADING ----------------------------> FOLLOWING ---------------------+
 --      ^                                                                 |
---      +------- at once, or after a pause if that happens again ---------+        CLOSED: nobody shares it, or its
+--      +------- at once, or after a pause if that happens again ---------+        CLOSED: it has no user left, or its
 --                                                                                 store, client or cache is closed
 --
--- LOADING: a new watch tells what exists. The first time it goes into the indexer as it comes, and nobody sees it. When
--- there were objects before (a gap) the differences are gathered, and made all at once: handlers see deletions first,
--- then the rest. FOLLOWING: each change is made, and told to the handlers, without a wait in between.
+-- LOADING: a new watch delivers what exists. The first time it goes into the indexer as it comes, and is not visible.
+-- When there were objects before (a gap) the differences are gathered, and made all at once: handlers see deletions
+-- first, then the rest. FOLLOWING: each change is applied, and queued for the handlers, without a wait in between.
 --
 -- An object is known by its create_revision: a put of another one, after a gap, is the end of one object and the
--- beginning of another. What is the same after a gap is not told: in the same history that which has the same
--- revision, in another one that which is equal.
+-- beginning of another. Objects that are unchanged after a gap are not reported: in the same history those with the
+-- same revision, in another one that which is equal.
 --
 -- A value that does not become an object is bad: the last good object stays, and the error event is kept in `bad`, by
 -- key, until the key has a good value or is deleted.
@@ -185,7 +185,7 @@ local function make(self, change, object, err, is_missed)
   put(self, change, object, is_missed)
 end
 
---- Makes a change that a watch has told.
+--- Applies a change that has come from the watch.
 local function apply(self, change)
   local kind = change.type
   if kind == "put" then
@@ -416,7 +416,7 @@ local function await_room(self)
   end
 end
 
---- Reads the watch until that fails. The informer waits for handlers only when it has told a whole revision.
+--- Reads the watch until that fails. The informer waits for handlers only after a whole revision.
 local function follow(self, watch)
   local slice = slices.new(AT_ONCE)
   while self.watch == watch do
@@ -462,7 +462,7 @@ end
 --- Removes a handler.
 function shared_methods:remove_handler(one)
   local before, list
-  repeat -- a finalizer may add and remove others meanwhile
+  repeat -- a finalizer may add and remove others
     before, list = self.handlers, {}
     local n = #before
     for i = 1, n do

@@ -31,7 +31,7 @@ local function get_poller()
     look_at = math.huge, -- when the watches are looked at next
     is_attached = false,
   }, poller_mt)
-  pollers[d] = pollers[d] or own -- a finalizer may have made one meanwhile
+  pollers[d] = pollers[d] or own -- a finalizer may have made one
   return pollers[d]
 end
 

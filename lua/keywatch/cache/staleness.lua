@@ -69,7 +69,7 @@ local function new(prefix, now)
   return setmetatable({
     prefix = prefix,
     opened_at = now,
-    stale_since = nil, -- since when the content is stale; nil: it is not, or the log was not told
+    stale_since = nil, -- since when the content is stale; nil: it is not, or that was not logged
   }, staleness_mt)
 end
 

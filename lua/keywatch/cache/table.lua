@@ -124,8 +124,8 @@ function trial_methods:after_fork()
   if not cache or cache.replica.set_bell then driver.get().detach(self) end
 end
 
---- Has the follower try again after a while, which is longer after each failure. `err`, if it is given, is told to the
--- log once.
+--- Has the follower try again after a while, which is longer after each failure. `err`, if it is given, is reported to
+-- the log once.
 function follower_methods:try_later(cache, err)
   if self.is_closed or cache.end_error or cache.feed:error() then return end
   local d = driver.get()

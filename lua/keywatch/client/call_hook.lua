@@ -3,7 +3,7 @@
 --
 -- A transport without that function is not changed. One that has it gets another method `unary`, which measures. The
 -- function is called before the request returns, in a coroutine of its own: it may do anything but wait. If it raises
--- or waits, the log says so, and the request returns what it would have returned. It is not told of requests that it
+-- or waits, the log says so, and the request returns what it would have returned. It is not called for requests that it
 -- makes itself, and that end at once: those of a closed client.
 
 local compat = require "keywatch.support.compat"

@@ -133,7 +133,7 @@ local function connect(endpoints, opts)
   return client
 end
 
---- Returns how the client stands. Asks nobody, and does not wait.
+--- Returns how the client stands. Makes no request, and does not wait.
 function client_methods:state()
   check.self(self, "state", client_mt)
   local transport = self.transport

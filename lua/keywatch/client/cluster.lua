@@ -19,8 +19,8 @@ local security = require "keywatch.client.security"
 local MEMBER_LIST = "/etcdserverpb.Cluster/MemberList"
 local RANGE, STATUS = "/etcdserverpb.KV/Range", "/etcdserverpb.Maintenance/Status"
 local MAX_ENDPOINTS = 100 -- that are taken from a member list: clusters are small, and a server may send nonsense
-local MAX_REFUSED = 100   -- odd URLs that are told of
-local MAX_SHOWN = 200     -- bytes of an odd URL that are told
+local MAX_REFUSED = 100   -- malformed URLs that are logged
+local MAX_SHOWN = 200     -- bytes of a malformed URL that are logged
 local STORAGE = core.errors.storage.message
 local HEALTH_KEY = "health" -- which etcdctl reads, too
 local WITHOUT_LEADER = { hasleader = false } -- metadata of a call that a member without a leader may answer
@@ -37,7 +37,7 @@ local function new(transport, interval)
     failures = 0,    -- questions in a row that have failed for reasons that pass
     has_renewed = false, -- the user was authenticated anew because of such a failure
     question = nil,  -- { connection =, number =, token =, until_ = } while it is asked for in the background
-    refused = {},    -- as keys: URLs of members that cannot be used, and were told of
+    refused = {},    -- as keys: unusable URLs of members that were logged
     refusals = 0,    -- the number of these
   }, cluster_mt)
 end

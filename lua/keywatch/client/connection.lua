@@ -69,7 +69,7 @@ function connection_methods:forget(number)
   self.count = self.count - 1
 end
 
---- Cancels a call. The server is told, and the receiver is not called any more.
+--- Cancels a call. The server gets a reset of the stream, and the receiver is not called any more.
 function connection_methods:cancel(number)
   self:forget(number)
   if not self.is_closed then self.core:cancel(number) end

@@ -9,7 +9,7 @@
 --
 -- Endpoints that have failed lately, or were of no use, come after the others. The endpoints that were given to
 -- connect, and are not in the list of the cluster's members, come last. A round has failed when no endpoint has
--- answered. After each failed round the dialer waits, see backoff.lua. It never blocks: `poll` goes on as far as
+-- answered. After each failed round the dialer waits, see backoff.lua. It never blocks: `poll` proceeds as far as
 -- possible.
 
 local core = require "keywatch.core"

@@ -57,7 +57,7 @@ end
 -- Fields that the keeper adds to a kept lease:
 --
 --   bytes      the encoded request
---   ttl        seconds, as last told; nil if not known
+--   ttl        seconds, as last reported; nil if not known
 --   deadline   the time at which it is lost, unless an answer comes before
 --   timer      in `timers`
 --   place      its index in the queue while it is waiting, else nil
@@ -258,7 +258,7 @@ local function take_end(self, call, status, text, is_refused)
   requeue(self, call)
 end
 
---- Takes an answer. Answers that nobody waits for are ignored.
+--- Takes an answer. Answers without a waiter are ignored.
 local function take_answer(self, call, message)
   local answer = core.decode("LeaseKeepAliveResponse", message)
   if not answer then

@@ -23,7 +23,7 @@ local SLOW = 3 -- seconds without an answer, after which a member comes under su
 local probe_methods = {}
 local probe_mt = { __index = probe_methods }
 
---- Returns the probe of a transport, which suspects nobody.
+--- Returns the probe of a transport, without a suspected member.
 local function new(transport)
   return setmetatable({
     transport = transport,

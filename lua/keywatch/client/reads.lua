@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- reads: reads of a client that are repeated until they are answered, for as long as that takes.
 --
--- transport:poll drives them, so nobody needs to wait for a read while it is under way. A read that is not under way
+-- transport:poll drives them, so no task needs to wait for a read while it is under way. A read that is not under way
 -- is sent as soon as there is a connection. It is sent again if its connection ends, or if the server cannot answer
 -- now. Every attempt has twice the time of the one before, so that a large answer on a slow network comes at last.
 --
@@ -47,7 +47,7 @@ local function finish(self, read, message, err)
   if read.report then read.report:finish(err) end
 end
 
---- Returns the report of a read that is sent, see call_hook.lua; or nil if nobody wants one.
+--- Returns the report of a read that is sent, see call_hook.lua; or nil if there is no hook.
 local function new_report(self, path)
   return self.transport.new_report and self.transport.new_report(path)
 end
@@ -92,7 +92,7 @@ function reads_methods:begin(path, bytes, watch, rest, rest_bytes)
     at = nil,            -- its index in the list
     attempt = nil,       -- { connection =, number =, token =, until_ = } while it is under way
     seconds = math.max(LEAST_SECONDS, self.transport.opts.timeout), -- of the next attempt
-    failures = 0,        -- attempts that have failed on a connection that goes on
+    failures = 0,        -- attempts that have failed on a connection that stays open
     retry_at = 0,        -- the time before which it is not sent again
     trouble = nil,       -- the error of the last attempt
     has_renewed = false, -- the user was authenticated anew because of it
@@ -124,7 +124,7 @@ function reads_methods:cancel(read)
   self.transport:update()
 end
 
---- Notes why an attempt has failed. The read is sent again: after a while if its connection goes on, else as soon as
+--- Notes why an attempt has failed. The read is sent again: after a while if its connection stays open, else as soon as
 -- there is another connection. The server is asked whether it has a leader.
 local function postpone(self, read, connection, status, text)
   local transport = self.transport
@@ -171,7 +171,7 @@ local function send(self, read, connection, now)
     if read.attempt == attempt then read.attempt = nil end
     if self.transport.connection == connection then self.transport.connection = nil end
   elseif read.attempt ~= attempt then
-    connection:cancel(number) -- a finalizer has cancelled the read meanwhile
+    connection:cancel(number) -- a finalizer has cancelled the read
   elseif read.report then
     read.report:note(connection)
   end

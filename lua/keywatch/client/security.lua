@@ -2,13 +2,13 @@
 --- security: what a client does for TLS, and against its absence.
 --
 -- A client with TLS has one context for all its connections. The context reads files that have changed before each
--- connection. If the new files will not do, the context goes on with the old ones, and the log has a line about that.
+-- connection. If the new files are unusable, the context keeps the old ones, and logs a warning.
 
 local log = require "keywatch.support.log"
 local tls = require "keywatch.support.tls"
 local url = require "keywatch.support.url"
 
--- The list of a cluster's members may have anything in it. Endpoints of which the log was told:
+-- The list of a cluster's members may have anything in it. Endpoints that were logged:
 local MAX_TOLD = 100  -- that are remembered
 local MAX_LINE = 3    -- in one line
 local MAX_SHOWN = 200 -- bytes of one
@@ -83,9 +83,9 @@ local function is_loopback(host)
   return host:find("^127%.[%d.]+$") ~= nil or host:find("^[0:]*:0*1$") ~= nil
 end
 
-local told, count = {}, 0 -- as keys: the URLs that were told, and their number
+local told, count = {}, 0 -- as keys: the URLs that were logged, and their number
 
---- Tells in the log that the password of a user goes over the network without TLS. Each endpoint is told once.
+--- Warns that the password of a user goes over the network without TLS, once for each endpoint.
 local function warn_of_password(endpoints)
   local urls, more = {}, 0
   for _, endpoint in ipairs(endpoints) do

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- state: how a client stands, and the hook on_state, which is told of every change.
+--- state: how a client stands, and the hook on_state, which is called for every change.
 --
 --   idle         there is no connection, and nothing needs one
 --   connecting   the first attempt to connect is under way
@@ -31,7 +31,7 @@ local function new(transport)
     since = nil,    -- when the name or the endpoint has changed; set when the client is first used or asked
     changes = 0,
     hook = setmetatable({}, { __mode = "v" }), -- [1]: on_state. The client holds it, so that it may refer to the client
-    queue = {},     -- states that the hook is to be told of
+    queue = {},     -- states for which the hook is to be called
     task = nil,     -- the task that tells the hook
     waits_since = nil,  -- since when watches wait for a server
     has_warned = false, -- the log has said so
@@ -124,7 +124,8 @@ function state_methods:poll()
   end
 end
 
---- Adds a state to the queue. That of a closed client is the last one, and replaces all that were not told.
+--- Adds a state to the queue. That of a closed client is the last one, and replaces all for which the hook was not
+-- called.
 local function add(self, described)
   if described.state == "closed" then
     self.queue = { described }
@@ -136,7 +137,7 @@ local function add(self, described)
   self:poll()
 end
 
---- Has the log say, once, that what nobody waits for with a timeout, such as a watch, has waited for a server for long;
+--- Logs, once, that a background task without a timeout, such as a watch, has waited for a server for long;
 -- and when the server is there again. A client with caches leaves that to them. The transport is polled at each
 -- attempt to connect.
 local function watch_over(self, name, why)
@@ -159,7 +160,7 @@ local function watch_over(self, name, why)
   end
 end
 
---- Looks how the client stands. If that has changed, the hook will be told.
+--- Looks how the client stands. If that has changed, the hook will be called.
 function state_methods:update()
   local name, endpoint, why = find(self.transport)
   watch_over(self, name, why)
@@ -171,11 +172,11 @@ function state_methods:update()
   self.name, self.endpoint, self.why, self.changes = name, endpoint, why, change
   if not self.hook[1] then return end
   local described = self:describe()
-  if self.changes == change then add(self, described) end -- else a finalizer has changed it again, and told that
+  if self.changes == change then add(self, described) end -- else a finalizer has changed it again, and added that
 end
 
---- In the child after a fork, called by the driver: what the parent has not told is not told here. The task that tells
--- the hook counts as done, unless the hook itself has forked: then it goes on.
+--- In the child after a fork, called by the driver: pending states of the parent are dropped here. The task that calls
+-- the hook counts as done, unless the hook itself has forked: then it continues.
 function state_methods:after_fork()
   self.queue = {}
 end

@@ -122,7 +122,7 @@ local function end_with(self, status, text)
 end
 
 --- Waits for the next message and returns it. Returns nil after the last one; or nil and an error. The code "timeout"
--- means that the stream goes on.
+-- means that the stream stays open.
 function stream_methods:receive(timeout)
   check.self(self, "receive", stream_mt)
   check.timeout(timeout, "receive")

@@ -92,7 +92,7 @@ local function new(endpoints, opts)
     pausing = 0,          -- calls that wait until they are tried again
     retrying = 0,         -- calls that have failed, and are tried again
     request_trouble = nil, -- the text of the last error of these
-    -- What of these is at top level, and goes on after a fork:
+    -- Those of them that are made at top level, and continue after a fork:
     top = { uses = 0, waiting = 0, pausing = 0, retrying = 0 },
     is_attached = false,  -- the driver polls this transport
     must_look_again = false,
@@ -106,7 +106,7 @@ local function new(endpoints, opts)
     closing = nil,        -- driver event: set when the transport is closed
     guarded = setmetatable({}, { __mode = "v" }), -- [1]: the sentinel of the client
     sentinel = nil,       -- the same sentinel, held while `uses` is not 0
-    history_reported_at = -math.huge, -- when the log was told that the server has another history
+    history_reported_at = -math.huge, -- when it was logged that the server has another history
     refusal = nil,        -- the error with which the server has refused the user
     tries_once = opts.tries_once, -- a call fails as soon as its endpoint has failed once
   }, transport_mt)
@@ -577,8 +577,8 @@ function transport_methods:renew(connection, token, status, text)
 end
 
 --- True if a call has certainly not been carried out: the server has not processed it, or has refused it because it was
--- told that a leader is required, and has none. Members of etcd look for that before they do anything else. Services
--- beside etcd's own make several changes, and may have made some of them.
+-- for which a leader is required, and which has none. Members of etcd look for that before they do anything else.
+-- Services beside etcd's own make several changes, and may have made some of them.
 local function is_refused(waiter, call)
   return waiter.is_refused or waiter.status == grpc_status.UNAVAILABLE and waiter.text == NO_LEADER
     and waiter.requires_leader and call.path:find("^/etcdserverpb%.") ~= nil
@@ -717,7 +717,7 @@ local function make_call(self, path, bytes, deadline, is_read, metadata, report)
     path = path, bytes = bytes, deadline = deadline, is_read = is_read, metadata = metadata,
     failures = 0,        -- attempts that a server could not answer
     has_renewed = false, -- the user was authenticated anew because of it
-    report = report,     -- see call_hook.lua; nil: nobody wants one
+    report = report,     -- see call_hook.lua; nil: there is no hook
   }
   local is_over, back, err, connection = attempt(self, call)
   if is_over then return back, err, connection end

@@ -14,7 +14,7 @@
 -- An answer that is larger than max_message ends its call, and the watch that it belongs to is not known. Half of the
 -- watches then go to another shared call, until that watch is alone: the others are not affected any more.
 --
--- A watch whose call has ended is attached to another call, and goes on after the last revision that it was told. A
+-- A watch whose call has ended is attached to another call, and resumes after the last revision that it has received. A
 -- call that is silent is asked for progress: the answer shows that the server lives, and keeps idle watches from
 -- falling behind a compaction. A call that stays silent is replaced.
 
@@ -174,14 +174,14 @@ function watch_calls_methods:give_own_call(watch)
   self.idle[watch] = true
 end
 
---- True if a watch was told nothing since it was attached, and starts after a revision.
+--- True if a watch has received nothing since it was attached, and starts after a revision.
 local function begins_after(watch, revision)
   local _, next_revision = watch.core:state()
   return next_revision == watch.attached_at and next_revision > revision
 end
 
 --- Detaches the watches that may hold back the progress on the call of `watch`: those that start after `revision`.
--- They are attached to another call, and lose nothing by that, since they were told nothing yet.
+-- They are attached to another call, and lose nothing by that, since they have received nothing yet.
 function watch_calls_methods:move_others_away(watch, revision)
   local call, ahead = watch.call, {}
   for _, member in ipairs(keys_by(call and call.members or {}, "tag")) do

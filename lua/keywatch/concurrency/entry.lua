@@ -6,7 +6,7 @@
 -- An entry is known to its session while it is one of
 --   taken      a call of the session, or a lock, has it
 --   sweeping   its key is being deleted: see sweeper.lua
---   free       nobody has it, but a request that has failed may still create its key
+--   free       no call has it, but a request that has failed may still create its key
 --
 -- The call that has the entry creates the key, and reads in the same request whether an older key exists. If so, it
 -- waits until the next older key is deleted, and looks again: each deletion wakes one session, not all.
@@ -130,7 +130,7 @@ end
 
 --- Takes the entry of a session for a key, or finds it taken. Returns the entry; and, if the call has to wait for the
 -- entry, a ticket for its queue. With is_try returns nil if another call, or a lock, has the entry. What is needed is
--- made before the entry is looked at: a finalizer may give the entry back, or take it, meanwhile.
+-- made before the entry is looked at: a finalizer may give the entry back, or take it, in between.
 local function take_or_find(session, prefix, key, is_try)
   local fresh, ticket
   while true do
@@ -354,7 +354,7 @@ function entry_methods:withdraw_and_wait()
   self.session.sweeper:await(self, GRACE)
 end
 
---- Gives the entry up: its key was deleted, by us or by somebody else, or goes with its lease.
+--- Gives the entry up: its key was deleted, by us or by another client, or goes with its lease.
 function entry_methods:release()
   self.has_key, self.is_known = false, false
   if sweeper.is_doubtful(self) then return self.session.sweeper:add(self) end

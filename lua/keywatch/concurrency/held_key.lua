@@ -2,8 +2,8 @@
 --- held_key: a key that a session holds in a contest: a lock, or a leadership. Both objects have the methods of this
 -- module.
 --
--- A held key ends when it is given back, when its session is lost, or when somebody else deletes or replaces its key.
--- The last is noticed only while somebody asks for it, by `lost` or select: then the key is watched.
+-- A held key ends when it is given back, when its session is lost, or when another client deletes or replaces its key.
+-- The last is noticed only during `wait_lost` or select: then the key is watched.
 --
 -- An object that is collected without having been given back stays held until its session ends: the collector may run
 -- inside the critical section, whose code need not refer to the object. All that background work needs stands in a
@@ -33,8 +33,8 @@ local function new(class, own_entry, owner, key, revision)
     revision = revision,
     is_over = false, -- it was given back
     err = nil,       -- why it is lost, though the session is not
-    forwarder = nil,     -- made when somebody waits for the loss
-    watch = nil,     -- of the key, while somebody waits for the loss
+    forwarder = nil,     -- made by the first wait for the loss
+    watch = nil,     -- of the key, during a wait for the loss
     opener = nil,    -- the task that opens the watch
     from = nil,      -- the revision that the watch begins with, if that is not the first one after the key was created
     trouble = nil,   -- the code with which the last watch, or a read of the key, has failed, until there is a watch
@@ -50,7 +50,7 @@ end
 
 -- {====== Loss ======
 
---- Returns the error of a held key whose key somebody else has deleted.
+--- Returns the error of a held key that another client has deleted.
 local function deleted()
   return errors.new("lost", "keywatch: the lock or leadership is lost: its key was deleted")
 end
@@ -79,7 +79,7 @@ local function stop_watching(self)
   if opener then opener:cancel() end
 end
 
---- Notes that the key is lost: somebody else has deleted its key.
+--- Notes that the key is lost: another client has deleted it.
 function held_key_methods:lose()
   if self.err or self.is_over then return end
   self.err = deleted()
@@ -89,7 +89,7 @@ function held_key_methods:lose()
   sessions.suspect(self.session)
 end
 
---- Reads the key after its watch has failed: it may have been deleted meanwhile. Returns true if it is still held, and
+--- Reads the key after its watch has failed: it may have been deleted since. Returns true if it is still held, and
 -- can be watched from now on.
 local function look_at_key(self)
   local result, err = self.session.root:range(self.entry.key, { keys_only = true })
@@ -236,7 +236,7 @@ local function extend(class)
     return err
   end
 
-  --- Returns why the object is lost, or nil. Does not wait, and asks nobody.
+  --- Returns why the object is lost, or nil. Does not wait, and makes no request.
   function class.__index.error(self)
     check.self(self, "error", class)
     return self.held_key:error()

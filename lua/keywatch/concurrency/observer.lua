@@ -4,7 +4,7 @@
 -- One watch of the prefix tells of all candidates. The leader is the candidate with the smallest create revision. It is
 -- looked at after each revision, as a whole. The watch holds events back until they are read, so a slow reader misses
 -- none. Only if the history was compacted before the watch could read it, the candidates are read anew: leaders who
--- came and went meanwhile are not seen.
+-- came and went in between are not seen.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -213,7 +213,7 @@ local function new(owner, prefix, times)
 end
 
 --- Waits for the next leader, or the next value of the leader, and returns its kv. Returns nil and an error, nil alone
--- after close. The code "timeout" means that the observer goes on.
+-- after close. The code "timeout" means that the observer stays open.
 function observer_methods:next(timeout)
   check.self(self, "next", observer_mt)
   check.timeout(timeout, "next")

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- request: requests on behalf of a session, which end at once if the session is lost meanwhile.
+--- request: requests on behalf of a session, which end at once if the session is lost.
 
 local driver = require "keywatch.task.driver"
 local event = require "keywatch.task.event"
@@ -8,7 +8,7 @@ local keys_by = require("keywatch.support.order").keys_by
 local TOP = { number = 0 } -- stands for the caller at top level
 
 -- A listener stands for a session among the waiters of its lease's event. It is a link whose target is itself, see
--- task/event.lua: it is told when the lease may be lost. It does not keep the session alive.
+-- task/event.lua: it is notified when the lease may be lost. It does not keep the session alive.
 local listener_methods = {}
 local listener_mt = { __index = listener_methods }
 local weak_mt = { __mode = "v" }
@@ -27,7 +27,7 @@ function listener_methods:set()
   return true
 end
 
---- Has the session told when its lease may be lost.
+--- Registers the session for the loss of its lease.
 local function listen(session)
   session.is_listening = true
   local listener = setmetatable({
@@ -52,7 +52,7 @@ local function undo(call)
   call.session.callers[call.caller] = nil
 end
 
---- Calls fn(...), which makes a request, and returns the results of pcall. If the session is lost meanwhile the request
+--- Calls fn(...), which makes a request, and returns the results of pcall. If the session is lost the request
 -- ends at once.
 local function request(session, fn, ...)
   if session.is_local then return pcall(fn, ...) end

@@ -147,7 +147,7 @@ function session_methods:lost(timeout)
   local err = self:error()
   if err then return err end
   local lost, why = self.lease:lost(timeout)
-  err = lost or self:error() -- the second, if the lease was orphaned meanwhile
+  err = lost or self:error() -- the second, if the lease was orphaned in between
   if err then return err end
   return nil, why
 end
@@ -171,7 +171,7 @@ function session_methods:close(opts)
   return nil, err
 end
 
---- Ends the session of a variable that goes out of scope. A failure is not told: the lease then expires by itself.
+--- Ends the session of a variable that goes out of scope. A failure is ignored: the lease then expires by itself.
 function session_mt:__close()
   self:close()
 end

@@ -33,7 +33,7 @@ local LONGEST_PAUSE = 0.064
 local tx_methods = {}
 local tx_mt = { __name = "keywatch.tx", __index = tx_methods }
 
---- Returns whether the attempt goes on, and how much it has read and written.
+--- Returns whether the attempt is under way, and how much it has read and written.
 function tx_mt:__tostring()
   return ("keywatch.tx<%d read, %d written%s>"):format(self.n_seen, #self.written, self.is_over and " over" or "")
 end
@@ -74,7 +74,7 @@ local function fail(tx, err)
   error(err, 0)
 end
 
---- Notes what was read of a key, unless another task has done that meanwhile.
+--- Notes what was read of a key, unless another task has done that before.
 local function note(tx, key, kv)
   if tx.seen[key] then return end
   tx.n_seen = tx.n_seen + 1

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- sweeper: deletes the keys of a session that nobody wants any more, in the background: of a call that was cancelled
+--- sweeper: deletes the keys of a session that are not needed any more, in the background: of a call that was cancelled
 -- or whose time is over, of a lock that could not be given back.
 --
 -- The sweeper tries until the key is deleted, or the session is lost, with which the key goes by itself. It works in a
@@ -8,7 +8,7 @@
 --
 -- A request to create a key that has failed with `maybe_done` may still be carried out later. Therefore the entry of
 -- such a key (see entry.lua) has a doubt, and the sweeper deletes the key again and again until it has found the key as
--- often as there were doubts, or DOUBT seconds have passed. Another call may take the entry meanwhile, between two
+-- often as there were doubts, or DOUBT seconds have passed. Another call may take the entry between two
 -- deletions.
 
 local lock_requests = require "keywatch.concurrency.lock_requests"

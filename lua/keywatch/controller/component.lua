@@ -87,7 +87,7 @@ function of_controller.stop(record, timeout)
   return ok, err
 end
 
---- Somebody else may lead already: what is queued is theirs.
+--- Another process may lead already, and works on what is queued.
 function of_controller.drop(record, timeout)
   record.object:stop(0)
   return record.object:join(math.max(timeout, MOMENT))

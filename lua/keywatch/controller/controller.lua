@@ -226,8 +226,8 @@ end
 local watchdog_methods = {}
 local watchdog_mt = { __index = watchdog_methods }
 
---- Cuts a stop short whose time is over, though nobody waits for it any more, and ends the slots whose tasks have ended
--- without a word. Returns the seconds until the former is due.
+--- Cuts a stop short whose time is over, though no caller waits for it any more, and ends the slots whose tasks have
+-- ended without a word. Returns the seconds until the former is due.
 function watchdog_methods:poll()
   local controller, soonest = self.controller, nil
   local run, now = controller.present, controller.now()
@@ -568,7 +568,7 @@ local function new(opts)
     sync_timeout = opts.sync_timeout or SYNC_TIMEOUT,
     limiter = opts.limiter,
     given_store = opts.store,
-    manager = nil,         -- that starts and stops it, and nobody else may
+    manager = nil,         -- that alone starts and stops it
     now = d.now,
     state = "idle",
     present = nil,         -- the run: the present one, or the last one

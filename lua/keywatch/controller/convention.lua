@@ -8,7 +8,7 @@
 --
 -- delete() requests a deletion: the key of an object without finalizers is deleted, another object gets the mark. Each
 -- owner of a finalizer sees the mark, does its work and calls remove_finalizer(); the last one deletes the key. All
--- changes are transactions that compare the revision, and are repeated if the key has changed meanwhile. They change
+-- changes are transactions that compare the revision, and are repeated if the key has changed in between. They change
 -- the text of these fields alone, and keep the lease of the key. A plain delete of the key passes finalizers by.
 --
 -- An object whose fields are not understood is not changed: an error of code "malformed" says so.

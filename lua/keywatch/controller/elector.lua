@@ -14,9 +14,9 @@
 -- a task of its own. The next campaign begins only when that task has ended and on_lose has returned, so what belongs
 -- to one term has ended before the next term of this process begins.
 --
--- Nobody else leads before the key is gone. Therefore an elector that is stopped waits for on_lead first, and gives the
--- key back then. If on_lead does not end in time the key is not given back, but not renewed either: it goes with its
--- lease.
+-- No other process leads before the key is gone. Therefore an elector that is stopped waits for on_lead first, and
+-- gives the key back then. If on_lead does not end in time the key is not given back, but not renewed either: it goes
+-- with its lease.
 --
 -- The task of the elector can be cancelled wherever it waits, as at the end of keywatch.run, and is then started again
 -- (see task/worker.lua). All that it has to finish stands in the field `term`.
@@ -59,7 +59,7 @@ end
 --- There is nothing to lose.
 function nothing_methods.lose() end
 
---- Has the fence write for a leadership; for nobody if that is nil. At once.
+--- Binds the fence to a leadership; to none if that is nil. At once.
 local function hold(self, leadership)
   local held, nothing = self.held, self.nothing
   if leadership then
@@ -74,7 +74,7 @@ end
 -- {====== Functions of the program ======
 
 --- Calls a function of the program. Returns true, or false and its error, which is logged. Raises if the task was
--- cancelled meanwhile.
+-- cancelled during that.
 local function call(self, name, ...)
   local fn = self[name]
   if not fn then return true end
@@ -163,7 +163,7 @@ local function begin_term(self, session, leadership)
     leadership = leadership,
     task = nil,        -- of on_lead
     failure = nil,     -- { the error that on_lead has raised }
-    why = nil,         -- the error that on_lose is told
+    why = nil,         -- the error that on_lose gets
     is_ending = false, -- on_lead was cancelled, or has ended
     since = driver.get().now(),
     is_over = false,   -- the key is not held any more
@@ -581,7 +581,7 @@ local function new(opts)
     id = opts.id or own_id(),
     ttl = opts.ttl or TTL,
     has_margin = false,       -- on_lead keeps away from the end of the lease by itself: that of a manager
-    manager = nil,            -- that starts and stops it, and nobody else may
+    manager = nil,            -- that alone starts and stops it
     on_lead = opts.on_lead,
     on_lose = opts.on_lose,
     on_leader = opts.on_leader,

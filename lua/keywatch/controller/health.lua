@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 --- health: what is wrong with the components of a manager, in words.
 --
--- What may pass by itself, such as a server that cannot be reached, is told when it has lasted for a while. What does
--- not is told at once.
+-- What may pass by itself, such as a server that cannot be reached, is reported when it has lasted for a while. What
+-- does not is reported at once.
 
 local driver = require "keywatch.task.driver"
 local bases = require "keywatch.concurrency.base"
 local components = require "keywatch.controller.component"
 
-local LASTING = 30 -- seconds after which trouble is told
+local LASTING = 30 -- seconds after which trouble is reported
 
 --- Notes since when there is trouble with a component. Called from time to time.
 local function look(record, now)

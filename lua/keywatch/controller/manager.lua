@@ -145,7 +145,7 @@ local function is_decided(self) return self.is_ready or self.state ~= "started" 
 local function is_leading(self) return self.term ~= nil or self.state ~= "started" end
 
 --- Waits until has_synced is true. Returns true; or nil and an error: that with which the manager ends, "closed" if it
--- is not started, or is stopped meanwhile, or "timeout".
+-- is not started, or is stopped during the wait, or "timeout".
 function manager_methods:wait_synced(timeout)
   check.self(self, "wait_synced", manager_mt)
   check.timeout(timeout, "wait_synced")
@@ -184,8 +184,8 @@ local function is_inside(self)
   return false
 end
 
---- Stops everything in reverse order, within so many seconds; then what still runs is cancelled, and what goes on is
--- left behind. Returns true; or nil and an error of code "timeout" if something was cut short. May be called by what
+--- Stops everything in reverse order, within so many seconds; then what still runs is cancelled, and what keeps running
+-- is left behind. Returns true; or nil and an error of code "timeout" if something was cut short. May be called by what
 -- the manager runs, and does not wait then.
 function manager_methods:stop(timeout)
   check.self(self, "stop", manager_mt)

@@ -20,7 +20,7 @@
 -- timeout), which waits until everything that existed is in the queue; and stop(source).
 --
 -- A change that a task has taken, and whose functions have not returned, is pending: the end of keywatch.run may cancel
--- the task, and the next one goes on with the pending change.
+-- the task, and the next one continues with the pending change.
 
 local channels = require "keywatch.task.channel"
 local check = require "keywatch.support.check"
@@ -120,7 +120,7 @@ end
 
 local of_informer = { has_keys = true }
 
---- Adds the requests of a state of an object that the handler is not told, of an event that was coalesced. Does not
+--- Adds the requests of a state of an object that is not delivered, of an event that was coalesced. Does not
 -- wait.
 local function add_dropped(self, object, event)
   local thread = compat.create(add_change)
@@ -342,7 +342,7 @@ local function new(described, controller_name, queue, tally, on_end)
     on_end = on_end,
     synced = driver.get().event(),
     is_dropping = false,   -- add_dropped is under way
-    has_told_drop = false, -- the log was told that a function has failed there
+    has_told_drop = false, -- the failure of a function there was logged
     due_at = 0, -- of a timer
     handler = nil,
     worker = nil,

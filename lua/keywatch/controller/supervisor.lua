@@ -9,7 +9,7 @@
 -- One task does one step at a time: it starts or stops one component. What it does next depends on the state alone,
 -- never on what it was about to do: `choose`. So the task can be cancelled wherever it waits, as at the end of
 -- keywatch.run, and started again. The step itself is another task, because starts and stops may wait; so a step whose
--- time is over, or that is not wanted any more, can be cancelled. A step that goes on after that is left behind.
+-- time is over, or that is not wanted any more, can be cancelled. A step that keeps running after that is abandoned.
 --
 -- Order of start: caches and informers; components that need no leadership; the elector; and while this process leads,
 -- the others. Whatever has been started stands in `stack`, and is stopped from its end. Caches and informers are closed
@@ -17,7 +17,7 @@
 --
 -- A term is a time in which this process leads, and is sure to do so for a while. When the lease of the leadership is
 -- not renewed, the term ends while a third of the time to live is left, so that everything that needs the leadership
--- has stopped before somebody else can lead. A component that was started in another term than the present one is
+-- has stopped before another process can lead. A component that was started in another term than the present one is
 -- stopped, and started anew.
 --
 -- All functions take the manager, whose fields are described in manager.lua.
@@ -257,7 +257,7 @@ local function after_start(self, step)
 end
 
 --- Notes that a component has not stopped as it should. After the loss of a leadership the manager ends then: the
--- component cannot be started again, and may go on with what is somebody else's now.
+-- component cannot be started again, and may keep changing what belongs to another process now.
 local function note_bad_stop(self, record, text)
   log.warn("%s", ("%s has not stopped well: %s"):format(record.title, text))
   table.insert(self.cut_short, record.title)

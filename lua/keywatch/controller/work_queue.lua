@@ -160,7 +160,7 @@ local function drop_queued(self)
   local middle, old = self.middle, self.others.heap
   lanes[0] = middle
   -- at once:
-  for i = 1, #old do -- somebody may be about to add to such a lane
+  for i = 1, #old do -- a caller may be about to add to such a lane
     local timer = old[i]
     local lane = timer.owner
     lane.first, lane.last, lane.gaps, timer.at = 1, 0, 0, 0
@@ -398,7 +398,7 @@ local function wake_all(self)
   self.idle:set_for_all()
 end
 
---- Says that the work on an item has ended. If the item was added meanwhile, it is queued again.
+--- Says that the work on an item has ended. If the item was added during the work, it is queued again.
 function queue_methods:done(item)
   check.self(self, "done", queue_mt)
   catch_up(self)
@@ -448,8 +448,8 @@ function queue_methods:close()
 end
 
 --- Closes the queue, and waits until all work has ended: what is queued is handed out, and what was added again while
--- it was worked on, too. Returns true, or nil and an error: of code "timeout", or "closed" if somebody else has called
--- close meanwhile.
+-- it was worked on, too. Returns true, or nil and an error: of code "timeout", or "closed" if another task has called
+-- close.
 function queue_methods:drain(timeout)
   check.self(self, "drain", queue_mt)
   check.timeout(timeout, "drain")
@@ -537,7 +537,7 @@ local function new(opts)
     queued = {},       -- by item: its lane
     places = {},       -- by item that is QUEUED: its place in the lane
     taken = {},        -- by item that is TAKEN: the time
-    again = {},        -- by item that is TAKEN and was added meanwhile: the priority
+    again = {},        -- by item that is TAKEN and was added since: the priority
     ranks = {},        -- by item that is TAKEN: the priority with which it was handed out, unless that is 0
     delayed = {},      -- by item: its timer, whose owner has the item and its priority
     timers = timers.new(),

@@ -153,7 +153,7 @@ end
 
 --- Polls all pollers; for a host, if `now` is given. Returns the seconds until the first of them must be polled again,
 -- or `wait` if that is less; and true if one must be polled when the bell has rung. A poller may attach and detach any
--- poller meanwhile.
+-- poller during its poll.
 local function poll_all(self, wait, now, is_quick)
   local is_awaited, i = false, 1
   self.is_stale = false
@@ -517,7 +517,7 @@ local function new(backend, driver)
     pollers = {},       -- attached pollers in order; false in the place of one that was detached
     places = {},        -- by poller: its index in that list
     has_gaps = false,   -- the list may have a false
-    rester = nil,       -- the attached poller that is told when the loop has come to rest
+    rester = nil,       -- the attached poller that is notified when the loop has come to rest
     is_stale = false,   -- sockets were handled since the pollers were polled last
     forgotten = {},     -- objects that finalizers have left to be closed
     gone = setmetatable({}, { __mode = "k" }), -- as keys: suspended coroutines that are never resumed again

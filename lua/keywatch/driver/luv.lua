@@ -96,7 +96,7 @@ local function hold(self, is_held)
   end
 end
 
---- A task turns luv's loop, and none of ours can go on before that ends: does not hold the loop open meanwhile.
+--- A task turns luv's loop, and none of ours can resume before that ends: does not hold the loop open during that.
 local function let_go(self)
   self.has_let_go = true
   hold(self, false)
@@ -144,7 +144,7 @@ local function look(self)
   if driver.is_alive() then self:start() end -- a finalizer has spawned a task
 end
 
---- Called in every turn of luv's loop, before that rests. A finalizer may make a task ready meanwhile.
+--- Called in every turn of luv's loop, before that rests. A finalizer may have made a task ready.
 local function on_prepare(self)
   self.is_nudged = false
   look(self)

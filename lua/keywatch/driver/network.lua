@@ -8,8 +8,8 @@
 --      +-----------------+---- cut: what is on the way is lost, and both sides learn it at once ------------+
 --
 -- A server's machine is a *place*. A place has a latency, and can be isolated: then nothing arrives that is on the way,
--- in either direction, and nobody connects; when it is joined again all goes on, as TCP does. One client alone can be
--- isolated in the same way, by its origin (see network.origin).
+-- in either direction, and no client connects; when it is joined again everything resumes, as with TCP. One client
+-- alone can be isolated in the same way, by its origin (see network.origin).
 --
 -- The order of everything depends on the program alone. Any call of the core can run a finalizer that closes an object;
 -- therefore `pump` looks again after each.
@@ -231,7 +231,7 @@ function network_methods:find(remote)
   end
 end
 
---- Connects a link whose time has come: the server accepts it, or has closed its listener meanwhile.
+--- Connects a link whose time has come: the server accepts it, or has closed its listener by now.
 local function open(self, link, now)
   if now + INEXACT < link.opens_at or is_isolated(self, link) then return false end
   link.opens_at = nil
@@ -344,7 +344,7 @@ local function pump_down(self, link, now)
   if link.peer then
     has_moved = step(self, link.peer, now)
     has_moved = link.peer and send(link.peer, link.down, now, link) or has_moved
-    local is_useless = not link.client and link.down.size > 0 -- nobody reads: a write to the socket would fail
+    local is_useless = not link.client and link.down.size > 0 -- without a reader a write to the socket would fail
     if link.peer and (link.down.size < WINDOW and is_over(link.peer) or is_useless) then
       close_peer(link)
       has_moved = true
@@ -398,8 +398,8 @@ local function sweep(self)
   end
 end
 
---- Pumps a link in one direction. Returns true if something has moved. A finalizer may cut the link meanwhile: then its
--- objects are closed.
+--- Pumps a link in one direction. Returns true if something has moved. A finalizer may cut the link in between: then
+-- its objects are closed.
 local function pump_link(pump, self, link, now)
   local ok, has_moved = pcall(pump, self, link, now)
   if ok then return has_moved end
@@ -451,7 +451,7 @@ local function earlier(a, b)
   return a or b
 end
 
---- Returns the time at which something is due without being told, or nil. To be called when `pump` has moved nothing.
+--- Returns the time at which something is due by the clock alone, or nil. To be called when `pump` has moved nothing.
 function network_methods:deadline()
   local when = self.due
   for _, place in ipairs(self.order) do when = earlier(when, place.deadline) end

@@ -9,7 +9,7 @@
 -- handler is a light thread of that handler, and ends with it. One that is spawned before nginx serves, by a task of
 -- the worker, or where no light thread can be made, belongs to the worker, and so do keywatch's own.
 --
--- nginx kills light threads, as when a request is aborted, and tells nobody. A task that waits is dead if its semaphore
+-- nginx kills light threads, as when a request is aborted, without notice. A task that waits is dead if its semaphore
 -- has no waiter. Then its undo functions run, which the code around the wait has left (see driver.protect), and the
 -- task counts as cancelled.
 
@@ -48,7 +48,7 @@ local has_begun_exit = false -- the worker exits, and gives back what it holds
 local threads = setmetatable({}, { __mode = "k" }) -- tasks by their light threads. A task does not hold its thread.
 local thread_of = setmetatable({}, { __mode = "kv" }) -- and the other way round
 local parked = {}       -- as keys: tasks that wait on a semaphore
-local semaphores = {}   -- that nobody waits on
+local semaphores = {}   -- without a waiter
 local lost = {}         -- tasks whose light threads are gone
 local worker_tasks = {} -- as keys: the tasks of the worker
 local known = {}        -- addresses of host names, as the system's resolver has said before nginx served
@@ -166,7 +166,7 @@ function backend.enter()
   scheduler.running = thread and task_of(thread) or nil
 end
 
---- Returns a semaphore that nobody waits on.
+--- Returns a semaphore without a waiter.
 local function take_semaphore()
   local n = #semaphores
   if n == 0 then return assert(new_semaphore(0)) end
@@ -182,7 +182,7 @@ local function is_killed(task)
   return semaphore:count() >= ((task.state == "parked" or task.is_resting) and 0 or 1)
 end
 
---- Runs the undo functions of a task whose code never goes on.
+--- Runs the undo functions of a task whose code never resumes.
 function driver.undo(task)
   local undo = task.undo
   task.undo = nil
@@ -225,8 +225,8 @@ end
 
 local seen_at, seen = 0, 0 -- when nginx's clock was seen to have moved, and where it stood then
 
---- True if light threads have woken each other for a while, and nginx has handled neither sockets nor timers meanwhile:
--- its clock stands still.
+--- True if light threads have woken each other for a while, and nginx has handled neither sockets nor timers since
+-- then: its clock stands still.
 local function is_starving()
   local clock, now = ngx.now(), uv.now()
   if clock ~= seen then seen, seen_at = clock, now end
@@ -425,7 +425,7 @@ function inner.thread()
   return is_serving and LIGHT or running()
 end
 
---- Ends the code of a coroutine. A light thread cannot be held: it goes on, slowly.
+--- Ends the code of a coroutine. A light thread cannot be held: it keeps running, slowly.
 function inner.give_up(task)
   if is_serving then return false end
   return give_up(task)
@@ -517,7 +517,7 @@ local function unprotect(undo, n, ...)
   return ...
 end
 
---- Calls fn(...), and returns the results of pcall. If nginx kills the task meanwhile, undo(object) is called.
+--- Calls fn(...), and returns the results of pcall. If nginx kills the task during that, undo(object) is called.
 function driver.protect(undo, object, fn, ...)
   backend.enter()
   local task = scheduler:current()
@@ -568,7 +568,7 @@ end
 local NO_TEST = "nginx tests its configuration, and keywatch opens no connection meanwhile: set the variable "
   .. "KEYWATCH_IN_TEST in the environment to have it connect"
 
---- True if nginx only tests its configuration, and keywatch was not told to connect.
+--- True if nginx only tests its configuration, and keywatch.connect was not asked to connect.
 local function is_test()
   if is_tested == nil then
     local file = io.open("/proc/self/cmdline", "rb")

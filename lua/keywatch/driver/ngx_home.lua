@@ -7,7 +7,7 @@
 -- one that is about to wait.
 --
 -- The memory of a timer grows until its handler ends. Therefore the home moves to a new timer now and then: the pollers
--- are told, and open new connections there. Connections and tasks of the old timer go on until they have ended.
+-- are notified, and open new connections there. Connections and tasks of the old timer run until they have ended.
 --
 --   NONE ---- needed ----> STARTING ----> LIVING ---- moves ----> LIVING in another timer ...
 --    ^                                      |
@@ -64,7 +64,7 @@ local function new(driver)
     threads = {},       -- servers' threads that are to end
     is_turning = false,
     must_turn = false,  -- a turn was asked for in the middle of one
-    wake_at = 0,        -- when the timer's handler wakes without being told
+    wake_at = 0,        -- when the timer's handler wakes by itself
     swept_at = 0,
     is_exiting = false,
     has_closed = false, -- the worker exits, and everything is closed
@@ -353,7 +353,7 @@ end
 local function go_round(self, timer)
   start_queued(self, timer)
   timer.is_rung = false
-  self.wake_at = 0 -- this thread is awake: nobody need wake it
+  self.wake_at = 0 -- this thread is awake: it need not be woken
   local seconds = self:turn()
   local now = self.driver.now()
   if self.timer ~= timer then return true end

@@ -2,7 +2,7 @@
 --- ngx_phase: what keywatch may do in each phase of nginx, as ngx.get_phase() names it.
 --
 --   start   nginx serves nothing yet. A call may block, on a private loop, for a limited time.
---   wait    A call parks its handler. nginx serves others meanwhile.
+--   wait    A call parks its handler, and nginx serves others.
 --   read    A call must not wait: only what is in the process can be read, as a cache. A call that would have to wait
 --           raises.
 

@@ -21,7 +21,7 @@ local RECORD = 16384      -- bytes of one record of TLS
 local IDLE_MS = 2 ^ 31 - 1 -- a read that takes as long is begun again
 local SEND_MS = 60000
 local CONNECT_MS = 60000
-local REST = 3600         -- seconds after which a writer looks again, though nobody has told it to
+local REST = 3600         -- seconds after which a writer looks again without a notice
 
 local socket_methods = {}
 local socket_mt = { __index = socket_methods }
@@ -38,8 +38,8 @@ local function new(client, opts)
     on_news = opts.on_news,
     on_end = opts.on_end,
     signal = new_semaphore(0), -- tells the writer
-    is_told = false,           -- the writer was told, and has not looked yet
-    is_waiting = false,        -- the writer waits until it is told
+    is_told = false,           -- the writer was notified, and has not looked yet
+    is_waiting = false,        -- the writer waits for a notice
     wants_room = false,        -- the reader waits until the client takes bytes
     held = nil,                -- bytes that were taken from the client, and are to be written first
     socket = nil,
@@ -182,7 +182,7 @@ local function read_all(self)
   end
 end
 
---- True if a writer that is told now finds something to do. The bytes that it is to write are held for it.
+--- True if a writer that is notified now finds something to do. The bytes that it is to write are held for it.
 local function has_work(self)
   if self.channel or not self.is_open or self.is_cut or self.has_lost then return true end
   if self.held then return true end

@@ -44,7 +44,7 @@ local function checked(names)
   return short
 end
 
---- Raises in nginx, whose master and workers are told by signals what to do.
+--- Raises in nginx, whose master and workers are controlled by signals.
 local function check_host()
   local ngx = rawget(_G, "ngx")
   if type(ngx) ~= "table" or not ngx.get_phase then return end

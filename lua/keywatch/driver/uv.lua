@@ -82,7 +82,7 @@ function backend.is_awaiting()
   return loop ~= nil and loop:is_awaiting()
 end
 
---- Turns libuv's loop. If Lua's interpreter has caught Ctrl-C meanwhile, its hook raises "interrupted!" here.
+--- Turns libuv's loop. If Lua's interpreter has caught Ctrl-C during the turn, its hook raises "interrupted!" here.
 backend.block = compat.interpreted(function(wait, is_bell_awaited)
   get_loop():turn(wait, is_bell_awaited)
 end)

@@ -100,7 +100,7 @@ local function encode(how, message)
   return check.call("send", core.encode, how, message)
 end
 
---- Raises "cancelled" if the call is over: nobody waits for its answer.
+--- Raises "cancelled" if the call is over and no client waits for its answer.
 local function check_interest(call)
   if call.is_over then error(core.new_error("cancelled"), 0) end
 end
@@ -242,7 +242,7 @@ local function answer(call)
   return (method.is_stream and answer_stream or answer_unary)(call, method)
 end
 
---- Ends the call, unless it is answered by somebody else. Takes the results of xpcall.
+--- Ends the call, unless it was answered elsewhere. Takes the results of xpcall.
 local function conclude(call, ok, done, err)
   if not ok then
     local raised = errors.raised(done)

@@ -18,7 +18,7 @@ local EXPIRY_NOTICE = 30 * DAY -- the log warns this long before the end of a ce
 local EXPIRY_PART = 1 / 3      -- ...or in this part of its life, if that is shorter
 local RENEWAL = DAY -- a certificate of the server's own making is replaced this long before its end
 local LOOPBACK = { "localhost", "127.0.0.1", "::1" }
-local ANY = { ["0.0.0.0"] = true, ["::"] = true } -- addresses that nobody connects to
+local ANY = { ["0.0.0.0"] = true, ["::"] = true } -- addresses that clients cannot connect to
 
 local certificates_methods = {}
 local certificates_mt = { __name = "keywatch.certificates", __index = certificates_methods }

@@ -23,7 +23,7 @@ function compactor_mt:__tostring()
   return ("keywatch.compactor<%s, %g>"):format(self.mode, self.retention)
 end
 
---- Compacts. A compaction that another client has made meanwhile counts as well.
+--- Compacts. A concurrent compaction by another client counts as well.
 local function compact(self, revision, now)
   local result, err = self.store:compact(revision)
   if not result and err.code ~= "compacted" then

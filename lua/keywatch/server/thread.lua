@@ -102,14 +102,14 @@ function server_methods:close()
   return join(self)
 end
 
---- Ends in order, as a server without a thread does. In a task, other tasks run meanwhile; elsewhere the program waits.
+--- Ends in order, as a server without a thread does. In a task, other tasks keep running; elsewhere the program waits.
 function server_methods:shutdown(grace)
   check.self(self, "shutdown", server_mt)
   check.timeout(grace, "shutdown")
   if self.is_closed then return outcome(self) end
   self.thread:stop(math.max(0, grace or GRACE))
   if driver.get().can_park() then park_until_ended(self) end
-  if self.is_closed then return outcome(self) end -- another task has closed the server meanwhile
+  if self.is_closed then return outcome(self) end -- another task has closed the server
   return join(self)
 end
 

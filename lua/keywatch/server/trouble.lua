@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- trouble: what does not work in a server: the storage of its store has failed, an alarm is armed, or it lacks the
 -- descriptors to accept connections. Each is logged once when it begins; the end of the last two is logged, too. Health
--- answers by the first two, and is told when they change.
+-- answers by the first two, and is notified when they change.
 --
 -- Clients can arm and disarm alarms, and open many connections, so the rate of these lines is limited.
 

@@ -175,7 +175,7 @@ function methods.open_snapshot(store)
   return core.store_methods.open_snapshot(store)
 end
 
---- Gives unused space back to the file system. Writes wait meanwhile.
+--- Gives unused space back to the file system. Writes wait until that is done.
 function methods.defragment(store, opts)
   local ok, err = defragment(store, opts)
   if not ok then return nil, err end

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- kept: a lease that a keeper renews in the background, until the lease is lost or nobody references it any more.
+--- kept: a lease that a keeper renews in the background, until the lease is lost or has no reference left.
 --
 -- A keeper has at most one kept lease for each lease id. All lease objects of that id share it: each has a reference.
 -- The keeper has kept leases, but no lease objects. When the last reference was given up, because its lease object was
@@ -31,7 +31,7 @@ local last_number = 0 -- of kept leases, and of references, in the order in whic
 local kept_methods = {}
 local kept_mt = { __index = kept_methods }
 
---- Returns the kept lease of an id, which nobody references yet. The keeper may add fields.
+--- Returns the kept lease of an id, without a reference. The keeper may add fields.
 local function new(keeper, id)
   last_number = last_number + 1
   return setmetatable({
@@ -46,7 +46,7 @@ end
 
 -- {====== Time ======
 
---- Returns the seconds of a time to live that a server has told; 0 if the lease does not live.
+--- Returns the seconds of a time to live that a server has reported; 0 if the lease does not live.
 local function seconds_of(ttl)
   ttl = tonumber(ttl) or 0
   return ttl > 0 and math.min(ttl, MAX_TTL) or 0
@@ -118,7 +118,7 @@ local function release(reference)
   return next(kept.references) == nil
 end
 
---- Has the keeper drop the lease, unless somebody references it.
+--- Has the keeper drop the lease, unless it has references.
 function kept_methods:close()
   if next(self.references) == nil and not self.err then self.keeper:drop(self) end
 end

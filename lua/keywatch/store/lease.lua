@@ -120,7 +120,7 @@ function lease_methods:keep()
 end
 
 --- Returns what a wait for the loss of the lease returns: true, and the error of the loss; or true, nil, and an error
--- if the lease was orphaned; or false if the wait goes on.
+-- if the lease was orphaned; or false if the lease is still kept.
 local function outcome(lease)
   local reference = lease.reference
   local kept = reference.kept
@@ -198,7 +198,7 @@ lease_mt.__select = { -- see task/selection.lua
 
 -- {====== Revoking ======
 
---- Returns the kept lease that is to be told of a revocation, or nil: also one that another object keeps. A store tells
+--- Returns the kept lease to be notified of a revocation, or nil: also one that another object keeps. A store tells
 -- the end of its leases itself.
 local function find_kept(lease)
   local kept, owner = kept_of(lease), lease.owner

@@ -3,14 +3,14 @@
 -- servers and watches go on. Outside of a task it is made in one piece.
 --
 -- A call is tried first with the work of one turn, which is enough for nearly every call. A range that needs more, or a
--- transaction that only reads, is read at one revision, whatever is written meanwhile. A list of leases has no
+-- transaction that only reads, is read at one revision, whatever is written during that. A list of leases has no
 -- revision, see csrc/store/lease_read.h. A write that needs more keeps the store busy: reads see the
 -- state before it, and the writes of other tasks wait in the order of their calls. Requests of clients that have to
--- wait stand in the same line, see csrc/bind/lua_write.h: the write that came first goes first. A long write goes on if
--- its task is cancelled: it is committed, unless it fails or the store is closed before its end.
+-- wait stand in the same line, see csrc/bind/lua_write.h: the write that came first goes first. A long write continues
+-- if its task is cancelled: it is committed, unless it fails or the store is closed before its end.
 --
--- `queue` is a poller, attached to the driver while a task waits or a long write of a task goes on: its polls step the
--- store.
+-- `queue` is a poller, attached to the driver while a task waits or a long write of a task is under way: its polls step
+-- the store.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -169,8 +169,8 @@ function queue_methods:wait(number)
   return not waiter.is_closed and waiter.number
 end
 
---- In a task, waits while a long write goes on, and while others wait for that. Returns false if the store is closed
--- meanwhile.
+--- In a task, waits while a long write is under way, and while others wait for that. Returns false if the store is
+-- closed meanwhile.
 local function await_turn(store)
   if not waiting[store] and not must_wait(store) or not driver.can_park() then return true end
   return get_queue(store):wait()
@@ -181,7 +181,7 @@ end
 -- {====== Long writes ======
 
 --- Takes the results of a long write that has ended. One that has turned out to read only is read in turns. Returns
--- false and true if its revision was compacted meanwhile: the call has to be made again.
+-- false and true if its revision was compacted in between: the call has to be made again.
 local function take_results(store, write)
   while true do
     local result, err, ticket = take(store, write)
@@ -196,7 +196,7 @@ local function finish_write(store, owner)
   return take_results(store, owner.write)
 end
 
---- Waits for the end of a long write. Returns its results. If the task is cancelled, the write goes on.
+--- Waits for the end of a long write. Returns its results. If the task is cancelled, the write continues.
 function queue_methods:await_end(write)
   local owner = { write = write, event = driver.get().event() }
   poller.enter(self)

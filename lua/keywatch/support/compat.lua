@@ -30,7 +30,7 @@ local function guard(fn)
   end
 end
 
-local companions = setmetatable({}, { __mode = "k" }) -- by object; in LuaJIT only a key that nobody else has
+local companions = setmetatable({}, { __mode = "k" }) -- by object; in LuaJIT only a private key
 local get_environment, set_environment = rawget(debug, "getfenv"), rawget(debug, "setfenv")
 
 --- Returns the table of an object's companions. In LuaJIT a weak table would keep an object alive that its own value

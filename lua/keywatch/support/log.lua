@@ -147,7 +147,7 @@ function log.write(level, format, ...)
   deliver(level, n > 0 and format:format(...) or format, type(fields) == "table" and fields or nil)
 end
 
---- Reports what nothing else would tell, such as the failure of a task that nobody has joined.
+--- Logs what would otherwise be silent, such as the failure of a task that was not joined.
 function log.report(text)
   deliver("error", text:gsub("^keywatch: ", ""), nil, true)
 end

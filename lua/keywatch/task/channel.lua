@@ -4,13 +4,13 @@
 --
 -- Values come out in the order in which they were sent, and each comes out once. Waiters are served in the order in
 -- which they came. A value goes to a waiting receiver directly, and a waiting sender's value into the channel (see
--- event.exchange): nobody who comes later can take it.
+-- event.exchange): no later receiver can take it.
 --
 -- A channel is the event that its receivers wait for; the event `senders` is that of its senders.
 --
 -- Always true: while a receiver is parked the channel is empty and no sender is parked; while a sender is parked the
--- channel is full. A task that has found nothing and is about to wait is not parked yet; meanwhile a finalizer may send
--- or receive. Then the finalizer finds nobody to wake, and sets the event: the task looks again.
+-- channel is full. A task that has found nothing and is about to wait is not parked yet; before it parks, a finalizer
+-- may send or receive. Then the finalizer finds no task to wake, and sets the event: the task looks again.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"

@@ -11,15 +11,15 @@
 --   spawn(fn, ...)   Starts a task. Returns it: task:join(timeout), task:cancel(). Called by keywatch.spawn, and by
 --                    servers for every call that is answered in Lua.
 --   spawn_own(fn, ...)
---                    Starts a task that the program did not ask for. It is refused nowhere, and nobody is told if the
---                    loop never turns again and the task never runs. Called by clients that have a hook.
+--                    Starts a task that the program did not ask for. It is refused nowhere, and no error is reported if
+--                    the loop never turns again and the task never runs. Called by clients that have a hook.
 --   run(fn, ...)     Runs fn as a task, and the loop until fn has ended. Called by keywatch.run.
 --   event()          Returns a new event: event:wait(timeout) returns true, or false after the timeout; event:set().
 --   channel(capacity), select(objects), join(tasks), scope(fn, ...)
 --                    Called by the functions of these names of keywatch: see channel.lua, selection.lua, task.lua and
 --                    scope.lua.
 --   shield(seconds, fn, ...)
---                    Calls fn(...), and holds a cancellation of the caller back for so many seconds meanwhile. Called
+--                    Calls fn(...), and holds a cancellation of the caller back for so many seconds during that. Called
 --                    by keywatch.shield, and where something is given back. See span.lua.
 --   limit(span, fn, ...)
 --                    Calls fn(...). Its waits raise "cancelled" from the time span.ends_at on, if that is set.
@@ -40,7 +40,7 @@
 --                    Does nothing if there is no wait. Called when a session is lost, for its requests.
 --   protect(undo, object, fn, ...)
 --                    Optional. Calls fn(...), which waits, and returns the results of pcall. If the task is killed
---                    meanwhile, so that its code never goes on, undo(object) is called elsewhere. Called by
+--                    in it, so that its code never resumes, undo(object) is called elsewhere. Called by
 --                    driver.protect, in the place of pcall, around waits whose caller has to clean up.
 --   in_request()     Optional. True if the caller is a request, which has an end of its own.
 --   patience()       Optional. Returns the seconds that a request, or a wait, without a timeout may take here, or nil
@@ -75,7 +75,7 @@
 --                    Listens for connections to a server of the core. address: { host =, port = } with an IP address,
 --                    or { path = }. context: one of keywatch.tls; nil: the connections are plain. Returns a listener:
 --                    listener:address(), listener:close(); or nil, the text and the name of the error.
---   resolve(name)    Looks a host name up, and blocks meanwhile. Returns a list of IP addresses; or nil, the text and
+--   resolve(name)    Looks a host name up. Blocks. Returns a list of IP addresses; or nil, the text and
 --                    the name of the error.
 --   lookup(name)     Begins to look a host name up. Returns a lookup: lookup:result() returns nil while it is under
 --                    way, a list of IP addresses, or false, the text and the name of the error.
@@ -84,7 +84,7 @@
 --                    `host` is the name that the server's certificate must be for, and sessions are kept for
 --                    resumption under `place`. Returns true; or nil, the text and the name of the error.
 --                    The core's client learns what becomes of the connection, and the bytes that come.
---   is_prompt()      Optional: true if what comes to the sockets is handled as soon as it has come: nobody need look.
+--   is_prompt()      Optional: true if what comes to the sockets is handled as soon as it has come, without polling.
 --   look()           Looks at the sockets once, without waiting: reads, writes, and gives the bytes to the core.
 --                    Resumes no task. May be called anywhere, in a task, too.
 --   hosts(object)    True if a server has listeners or connections, or a client its connection.
@@ -163,8 +163,8 @@ local function in_request()
   return d.in_request ~= nil and d.in_request()
 end
 
---- Calls fn(...), which waits, and returns the results of pcall. If the task that calls this is killed meanwhile, as
--- nginx does, undo(object) is called elsewhere. undo must not wait. Does not choose a driver.
+--- Calls fn(...), which waits, and returns the results of pcall. If the task that calls this is killed during the wait,
+-- as nginx does, undo(object) is called elsewhere. undo must not wait. Does not choose a driver.
 local function protect(undo, object, fn, ...)
   if not current or not current.protect then return pcall(fn, ...) end
   return current.protect(undo, object, fn, ...)
@@ -189,7 +189,7 @@ local function attempt(fn, ...)
   return settle(xpcall(fn, errors.with_traceback, ...))
 end
 
---- Calls fn(...), which gives something back, and holds a cancellation of the caller back meanwhile, for GIVE_BACK
+--- Calls fn(...), which gives something back, and holds a cancellation of the caller back during that, for GIVE_BACK
 -- seconds at most. Returns the results of fn. Does not choose a driver.
 local function finish(fn, ...)
   if not current then return fn(...) end

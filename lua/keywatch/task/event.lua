@@ -70,7 +70,7 @@ local function remove_all(self)
     self[i] = nil
   end
   if self.gaps > 0 then self.gaps, self.first = 0, 1 end
-  if waiters[1] == nil then self.is_set = true end -- a finalizer has set the event meanwhile
+  if waiters[1] == nil then self.is_set = true end -- a finalizer has set the event
   return waiters
 end
 
@@ -141,7 +141,7 @@ local function first_waiter(self)
 end
 
 --- Gives `ours` to the task behind a link, and wakes the task. Returns true and what the link has offered; or false if
--- the task does not wait now: it is told to look again. A task gets one turn in one wait: target.turn is its link.
+-- the task does not wait now: it is woken to look again. A task gets one turn in one wait: target.turn is its link.
 local function exchange_with_link(link, ours)
   local target = link.target
   event.unlink(link)

@@ -11,10 +11,10 @@
 --                     "done" by then.
 --   suspend(event, deadline)
 --                     Called in the thread of a task, whose field `why` is false. Suspends the task, and returns when
---                     it goes on. As soon as the task is suspended the driver calls scheduler:park(task, event,
+--                     it is woken. As soon as the task is suspended the driver calls scheduler:park(task, event,
 --                     deadline). May return too early, with `why` still false: the task then looks again, or waits
 --                     again.
---   wake(task)        Called for a task that is suspended. Sees to it that the task goes on soon, and not inside this
+--   wake(task)        Called for a task that is suspended. Sees to it that the task resumes soon, and not inside this
 --                     call. May be called by a finalizer, at any moment.
 --   thread()          Returns the thread of the caller's code. That is task.thread if the code is that of a task, and
 --                     does not run in a coroutine that the task has made.
@@ -25,14 +25,14 @@
 --                     of the call.
 --   turn_while(fn)    Called at top level, by a wait and by run. Turns the loop as long as fn() is true. Returns true;
 --                     or false and an error that was raised in the driver.
---   work(fn, ...)     Called by run. Calls fn(...) and returns its results, or raises its error. Meanwhile
+--   work(fn, ...)     Called by run. Calls fn(...) and returns its results, or raises its error. During that call
 --                     why_cannot_wait() refuses all callers at top level: they can only be finalizers.
 --   protect(undo, object, fn, ...)
 --                     Optional. As the driver's function of that name, see driver.lua.
 --   is_lost(waiter)   Optional. Called before a value is handed to a waiter that is parked. True if its code never
 --                     runs again: the driver has abandoned it then.
---   give_up(task)     Called for a task that goes on after it was cancelled. Its code must never run again. Returns
---                     false if the driver cannot see to that.
+--   give_up(task)     Called for a task that keeps running after it was cancelled. Its code must never run again.
+--                     Returns false if the driver cannot see to that.
 --
 -- What the driver calls:
 --
@@ -84,7 +84,7 @@ local function new(driver)
     top = nil,       -- the waiter that stands for the top level, while that waits
     seed = 1,        -- of the random numbers of selections
     is_ending = false, -- a run cancels what is left
-    held = nil,      -- meanwhile: tasks of keywatch that start when the run has ended, and their functions
+    held = nil,      -- during a run: tasks of keywatch that start when the run has ended, and their functions
     at_end = nil,    -- function that is called at the end of a run, and returns a task that the run waits for, or not
     unjoined = nil,  -- the first task that has failed and was not joined; run raises its failure
   }, scheduler_mt)
@@ -213,7 +213,7 @@ local function limit_wait(self, waiter)
   return false
 end
 
---- Parks a task that was suspended, or the top level, unless its waits raise, or the event was set meanwhile.
+--- Parks a task that was suspended, or the top level, unless its waits raise, or the event is set by now.
 function scheduler_methods:park(waiter, awaited, deadline)
   if waiter.parks then waiter.parks = waiter.parks + 1 end
   if deadline then waiter.timer = self.sleepers:add(deadline, waiter) end
@@ -226,7 +226,7 @@ function scheduler_methods:park(waiter, awaited, deadline)
   -- at once:
   local why = must_end and "cancelled" or awaited and awaited.is_set and "set" or nil
   if not why then
-    if awaited then -- without a call: a finalizer that set the event in between would wake nobody
+    if awaited then -- without a call: a finalizer that set the event in between would wake no task
       local place = #awaited + 1
       awaited[place], waiter.place = waiter, place
     end
@@ -336,11 +336,11 @@ function scheduler_methods:exchange(awaited, offer, deadline, after)
   task.why = false
   if offer ~= nil then task.offer = offer end
   self.suspend(awaited, deadline)
-  task.why = task.why or "set" -- not parked: meanwhile another task may have found no waiter, and wait itself
+  task.why = task.why or "set" -- not parked: another task may have found no waiter before, and wait itself
   return after(awaited, offer, deadline, outcome(task))
 end
 
---- Calls fn(...), which waits, and returns the results of pcall. If the task is killed meanwhile, undo(object) is
+--- Calls fn(...), which waits, and returns the results of pcall. If the task is killed during that, undo(object) is
 -- called.
 function scheduler_methods:protect(undo, object, fn, ...)
   local protect = self.driver.protect
@@ -365,7 +365,7 @@ function scheduler_methods:new_task(...)
   return tasks.new(self, self.count, ...)
 end
 
---- Starts a new task, unless a finalizer cancels it meanwhile. One of the program inherits spans; and is cancelled with
+--- Starts a new task, unless a finalizer cancels it before. One of the program inherits spans; and is cancelled with
 -- the task that spawns it, at the end of a run.
 function scheduler_methods:start(task, fn)
   local parent = self.running
@@ -483,7 +483,7 @@ function scheduler_methods:finish(task, results, failure, traceback)
   errors.keep_traceback(failure, traceback)
 end
 
---- Logs the failure of a task that nobody joined. `run` is to raise it, unless it is of a task of the host.
+--- Logs the failure of a task that was not joined. `run` is to raise it, unless it is of a task of the host.
 -- A task that was cancelled has not failed.
 function scheduler_methods:complain(task)
   if task.is_reported or self:is_cancellation(task) then return end
@@ -517,7 +517,7 @@ function scheduler_methods:reset(task)
 end
 
 --- Repairs a task after an error in the driver, by which what the task had handed to the driver was lost. A task that
--- was about to wait goes on, and waits again. A task that has ended has failed with that error.
+-- was about to wait continues, and waits again. A task that has ended has failed with that error.
 function scheduler_methods:recover(task, has_ended, err)
   end_wait(self, task)
   if has_ended then self:finish(task, nil, err, "") else self:make_ready(task) end
@@ -528,7 +528,7 @@ function scheduler_methods:repair()
   self.sleepers:repair()
 end
 
---- Gives a task up that goes on after it was cancelled. Returns false if the driver cannot.
+--- Abandons a task that keeps running after it was cancelled. Returns false if the driver cannot.
 function scheduler_methods:leave_behind(task)
   if self.driver.give_up(task) == false then return false end
   self:abandon(task)
@@ -556,7 +556,7 @@ local function end_all(self, list)
 end
 
 --- Cancels all tasks, except those of the host, until they have ended: first those of the program, then those of
--- keywatch, which serve them. What the loop starts anew meanwhile starts afterwards. Raises the first error in the
+-- keywatch, which serve them. What the loop starts anew during that starts afterwards. Raises the first error in the
 -- driver, after all have ended.
 local function cancel_all(self)
   local trouble
@@ -595,7 +595,7 @@ function scheduler_methods:run_to_end(fn, ...)
 end
 
 --- Runs fn as a task, and the loop until it has ended. The tasks that are left are then cancelled. Returns the results
--- of fn. Raises the failure of fn, or that of a task that nobody joined.
+-- of fn. Raises the failure of fn, or that of a task that was not joined.
 function scheduler_methods:run(fn, ...)
   check.argument(type(fn) == "function", 1, "run", "function", fn)
   if self.running then check.misuse("run: this is a task, and run works only at top level: use keywatch.spawn here") end

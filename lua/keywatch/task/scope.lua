@@ -116,7 +116,7 @@ function scope_methods:spawn(fn, ...)
   return add(self, fn, ...)
 end
 
---- Cancels the tasks that were spawned in the scope. The function of the scope goes on.
+--- Cancels the tasks that were spawned in the scope. The function of the scope continues.
 function scope_methods:cancel()
   check.self(self, "cancel", scope_mt)
   cancel_tasks(self, true, self.body)

@@ -111,7 +111,7 @@ local function new(scheduler, objects, n, timeout)
   local self = {
     scheduler = scheduler,
     n = n,
-    objects = {}, -- a copy: the program may change its own table meanwhile
+    objects = {}, -- a copy: the program may change its own table
     links = {},   -- of the objects for which `begin` has been called, in order
     target = event.new(scheduler),
     deadline = timeout and scheduler:now() + timeout,

@@ -6,7 +6,7 @@
 --   shield   holds the cancellation back for some seconds, so that a clean-up can wait. The seconds count from the
 --            cancellation, or from the begin of the shield, whichever is later. A shield in another one does not hold
 --            longer than that.
---   limit    is code that ends alone: the waits in it raise from a time on, and the task goes on behind the limit.
+--   limit    is code that ends alone: the waits in it raise from a time on, and the task continues behind the limit.
 --
 -- A task that the program spawns in shields is in those shields, too; and a task of a scope in all spans of the scope's
 -- caller. Behind the spans that such a task begins with stands a limit of its own, which a cancellation from inside of

@@ -25,7 +25,7 @@ end
 
 -- Fields that a task has not set, so that a task is a small table:
 setmetatable(task_methods, { __index = {
-  is_supervised = false, -- somebody answers for its failure: it is not reported as that of a task that nobody joined
+  is_supervised = false, -- its failure is handled elsewhere, and not reported as that of a task that was not joined
 } })
 
 --- Returns a new task. The scheduler calls this, and its driver starts the task.
@@ -50,8 +50,8 @@ local function new(scheduler, number, ...)
     --   offer      in a wait for an exchange: the value that the task gives or was given; see event.lua
     --   failure    the value that the task has failed with
     --   traceback  of a task that has failed
-    --   done       event: set when the task is done, if somebody has waited for that
-    --   is_reported  the failure was logged, as that of a task that nobody joined
+    --   done       event: set when the task is done, if there was a waiter for that
+    --   is_reported  the failure was logged, as that of a task that was not joined
     --   is_hosted  true if the host's loop runs the task: `run` does not cancel it
     --   joiners    how many waits for several objects include the end of this task, if any do
     --   scope      the scope that the task belongs to
@@ -131,7 +131,7 @@ local function begin_join(task)
   return get_done(task)
 end
 
---- Counts such a wait that has ended. If the task has failed meanwhile, and nobody was told, its failure is reported
+--- Counts such a wait that has ended. If the task has failed, and no joiner has got the failure, that is reported
 -- now.
 local function end_join(task)
   local joiners = (task.joiners or 0) - 1 -- nil in the child after a fork

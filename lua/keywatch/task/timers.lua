@@ -17,7 +17,7 @@ local function new()
 end
 
 --- Adds `timer` to the heap; or, if that is nil, removes `old`, and moves the last timer into its place. The timer that
--- is not in its place meanwhile is heap.moved.
+-- is not in its place during the change is heap.moved.
 local function change(heap, timer, old)
   local at = #heap + 1
   if old then

@@ -9,7 +9,7 @@
 --
 -- Each driver has a poller for its workers, which is attached while there are any. Idle workers are started when the
 -- loop turns, and when it has come to rest, so that a host's loop runs them. A task that was cancelled before it ran,
--- or that was left behind because it went on after it was cancelled, tells nobody: the poller looks at all workers
+-- or was abandoned because it kept running after it was cancelled, gives no notice: the poller looks at all workers
 -- whose tasks have not begun, and at one of the others in each turn.
 
 local compat = require "keywatch.support.compat"

@@ -13,7 +13,7 @@
 --   mute          the request is carried out, and then nothing comes from the server on this connection any more
 --
 -- A server knows the keys of a request by a number, the token, which each client of a world sends along as metadata.
--- The world remembers the last requests: a request may arrive late, when nobody waits for it any more.
+-- The world remembers the last requests: a request may arrive late, when its client does not wait for it any more.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -146,7 +146,7 @@ local function new_rule(world, given)
   return rule
 end
 
---- Ends the rule. What it has begun goes on. Idempotent.
+--- Ends the rule. What it has begun continues. Idempotent.
 function rule_methods:stop()
   check.self(self, "stop", rule_mt)
   self.is_stopped = true

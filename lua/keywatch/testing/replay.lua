@@ -4,12 +4,12 @@
 --
 -- Changes that were compacted are not known. In their place others are made that lead to the same content at the
 -- compacted revision: each kv is put so often, and at such revisions, that it has its version, and was created and
--- modified when it was. They are compacted in the new store, too, so that nobody sees them.
+-- modified when it was. They are compacted in the new store, too, so that no reader sees them.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 
-local TTL = 60 -- seconds of a lease that has ended meanwhile: how long it was is not known any more
+local TTL = 60 -- seconds of a lease that has ended since: how long it was is not known any more
 
 --- Returns options for the new store: a change may have been larger than a transaction.
 local function options()

@@ -122,7 +122,7 @@ function server_methods:start()
     name = self.name,
     cluster_token = ("%s %d"):format(self.name, self.cluster),
   }
-  if not server and self.server then return end -- a finalizer has started it meanwhile
+  if not server and self.server then return end -- a finalizer has started it
   if not server then check.misuse("start: %s", err.message) end
   self.server, self.is_intercepting = server, false
   apply(self)
@@ -160,7 +160,7 @@ function server_methods:cut()
   return n
 end
 
---- Isolates the server: nothing arrives there, or from there, until `join`. Nobody is told.
+--- Isolates the server: nothing arrives there, or from there, until `join`. Clients get no notice.
 function server_methods:isolate()
   check_open(self, "isolate")
   self.is_isolated = true
@@ -168,7 +168,7 @@ function server_methods:isolate()
   count(self, "isolate")
 end
 
---- Ends the isolation. What was sent meanwhile arrives, unless its connection was given up.
+--- Ends the isolation. What was sent during that time arrives, unless its connection was given up.
 function server_methods:join()
   check_open(self, "join")
   self.is_isolated = false

@@ -266,14 +266,14 @@ function world_methods:isolate(client)
   self.counts.isolate = self.counts.isolate + 1
 end
 
---- Ends the isolation of a client. What was sent meanwhile arrives, unless its connection was given up.
+--- Ends the isolation of a client. What was sent during that time arrives, unless its connection was given up.
 function world_methods:join(client)
   check.self(self, "join", world_mt)
   self.network.isolated[origin_of(self, client, "join")] = nil
 end
 
---- Lets so many seconds pass while the whole process stands still: tasks, clients and servers. What was due meanwhile
--- happens afterwards.
+--- Lets so many seconds pass while the whole process stands still: tasks, clients and servers. What was due in that
+-- time happens afterwards.
 function world_methods:pause(seconds)
   check.self(self, "pause", world_mt)
   check.argument(is_time(seconds), 1, "pause", "a number of seconds", seconds)

@@ -26,13 +26,13 @@ local get_poller = poller.of_stores(function(store)
   return setmetatable({
     store = store,
     waiting = {},           -- watches that a task, or the top level, waits for; by tag
-    reading = {},           -- as keys: watches of which a page of the existing kvs goes on
+    reading = {},           -- as keys: watches that are reading a page of the existing kvs
     awaiting_progress = {}, -- as keys: watches that want progress as soon as they are synced
     syncing = {},           -- by watch: how many calls of sync wait for its reader
   }, poller_mt)
 end)
 
---- Returns the watches that somebody waits for, as a list, the oldest first.
+--- Returns the watches with a waiting reader, as a list, the oldest first.
 local list_waiting = compat.interpreted(function(self)
   local all = {}
   for _, one in pairs(self.waiting) do all[#all + 1] = one end
@@ -272,8 +272,8 @@ local function begin_page(one, key, opts, used)
 end
 
 --- Reads a page, at the revision of the options. In a task a long one is read in turns, and the task waits for each as
--- for an event. Returns the same as store:range; or nil and NOT_YET while the page goes on. The tables of the list
--- `used`, if it is given, are used again.
+-- for an event. Returns the same as store:range; or nil and NOT_YET while the page is being read. The tables of the
+-- list `used`, if it is given, are used again.
 local function take_page(one, key, opts, used)
   local page = one.page
   one.page = nil
@@ -343,7 +343,7 @@ local function try_open(store, key, opts, core_opts)
     initial_revision = false,
     used = opts[watch.TRANSIENT] and {}, -- tables of events
     waiters = 0,
-    -- These are set while a page of the existing kvs goes on:
+    -- These are set while a page of the existing kvs is being read:
     --   read   of the core; list: the kvs that it has read
     --   page   that was read to its end, and not taken yet: { result =, err = }
   }

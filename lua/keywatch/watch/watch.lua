@@ -12,8 +12,8 @@
 --                          revision follows; "progress" and a revision; "failed" and an error; or nil if the queue is
 --                          empty
 --   begin_wait(watch)      called before a wait
---   arm(watch)             called after begin_wait, and again if the wait goes on: the event watch.arrival is set once,
---                          when something has come
+--   arm(watch)             called after begin_wait, and again if the wait continues: the event watch.arrival is set
+--                          once, when something has come
 --   end_wait(watch)        called after a wait, once for each begin_wait
 --   look(watch)            looks once whether something has come, without waiting, and reads a page of the existing kvs
 --                          that was begun, if that needs no wait. Returns true if the caller has to look once more when
@@ -26,8 +26,8 @@
 --   close(watch)           ends the watch
 --
 -- The field `initial`, an iterator over the existing kvs, never waits. While the next page of them is on its way it
--- raises an error of code "timeout"; the origin wakes the watch when the page has come, or goes on when the iterator is
--- called again.
+-- raises an error of code "timeout"; the origin wakes the watch when the page has come, or continues when the iterator
+-- is called again.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -284,7 +284,7 @@ end
 -- }======
 
 --- Waits for the next event and returns it. Returns nil and an error, nil alone after close. The code "timeout" means
--- that the watch goes on.
+-- that the watch stays open.
 function watch_methods:next(timeout)
   check.self(self, "next", watch_mt)
   check.timeout(timeout, "next")
@@ -431,7 +431,7 @@ local function cut(watch, err)
   clear(watch)
 end
 
---- Has a new watch, which nobody has read yet, hand out keys without their first `n` bytes. `key` is the watched key as
+--- Has a new watch, which was not read yet, hand out keys without their first `n` bytes. `key` is the watched key as
 -- the caller names it.
 local function cut_keys(watch, n, key)
   for i = watch.at + 1, watch.n do
@@ -481,7 +481,7 @@ local function check_filters(filters)
 end
 
 --- Checks the options of a watch and returns those for the core, which refuses names that it does not know. The option
--- CLUSTER is not for programs. It is for a watch of a client that goes on where another has stopped, at its
+-- CLUSTER is not for programs. It is for a watch of a client that resumes where another one has stopped, at its
 -- start_revision: the id of the cluster. The new watch fails as that one would, if the server has another history.
 -- TRANSIENT is not for programs either. It is for a reader that keeps no event until the next one is read, and does not
 -- call sync: if true, the tables of events are used again for later ones.

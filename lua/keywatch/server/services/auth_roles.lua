@@ -34,7 +34,7 @@ function handlers.RoleDelete(server, request)
   if not records.read(server, ROLES, request.role) then return nil, refusals.NO_ROLE end
   local changes = { { ROLES, request.role } }
   for i, name in ipairs(records.names(server, USERS)) do
-    if i % USERS_PER_TURN == 0 then driver.get().sleep(0) end -- no other call changes users meanwhile
+    if i % USERS_PER_TURN == 0 then driver.get().sleep(0) end -- the users stay locked during the sleep
     local found
     local user = records.read(server, USERS, name)
     user.roles, found = records.without(user.roles, function(role) return role == request.role end)

@@ -51,7 +51,7 @@ local function begin(password)
 end
 
 --- Returns the hash of a password, which a thread makes; or nil and a refusal. Without a thread, and in virtual time,
--- where threads have no time, the loop stands still meanwhile.
+-- where threads have no time, this blocks the loop.
 local function hash(password)
   local hashing = not driver.get().carry and begin(password)
   local hashed, why

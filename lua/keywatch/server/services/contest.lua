@@ -57,7 +57,7 @@ local function delete_key(server, key)
     errors.text_of(err))
 end
 
--- A turn: a call that waits until its key is the oldest. The call has no task meanwhile: see `enroll` of
+-- A turn: a call that waits until its key is the oldest. The waiting call has no task: see `enroll` of
 -- queue.lua and `defer` of server/call.lua.
 local turn_methods = {}
 local turn_mt = { __index = turn_methods }

@@ -7,7 +7,7 @@ local header = require "keywatch.server.services.header"
 local refusal = require "keywatch.server.services.refusal"
 local snapshot_reader = require "keywatch.server.snapshot_reader"
 
-local VERSION = "3.5.21" -- the version of etcd that clients are told
+local VERSION = "3.5.21" -- the version of etcd that is reported to clients
 local STORAGE_VERSION = "3.5.0" -- of etcd, whose data format snapshots have
 
 local PIECE = 32768 -- bytes of a snapshot in one message, as in etcd

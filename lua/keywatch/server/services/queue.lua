@@ -161,8 +161,8 @@ local function leave(waiter)
   if queue.count == 0 then finish(queue) end
 end
 
---- Tells as many waiters as there are now of an error, the oldest first. If others come meanwhile, some are left, and
--- learn of the next error. Returns false if there is none.
+--- Passes an error to as many waiters as there are now, the oldest first. Waiters that arrive during that are left, and
+-- get the next error. Returns false if there is none.
 local function fail_all(queue, err)
   local count = #queue.waiters.heap
   for i = 1, count do
@@ -176,7 +176,7 @@ local function fail_all(queue, err)
 end
 
 --- The function of a reader: reads the watch while calls wait. After an error of the watch the queue begins anew. If
--- that fails, or the new watch fails before it has given an event, all calls that wait are told of the error.
+-- that fails, or the new watch fails before it has given an event, all waiting calls fail with the error.
 local function work(queue)
   local events = -1 -- that were applied before the last error
   while queue.count > 0 and queue.pid == core.pid() do
@@ -199,7 +199,7 @@ local function work(queue)
 end
 
 --- Adds a waiter, a table with the method tell, to the calls of a store that wait until no key below the prefix is
--- older than `created`. A waiter that was told, or waits no more, has to `leave`.
+-- older than `created`. After `tell`, or to stop waiting, call `leave`.
 local function enroll(queues, store, prefix, created, waiter)
   local queue = queue_of(queues, store, prefix)
   waiter.queue, waiter.place = queue, queue.waiters:add(created, waiter)
