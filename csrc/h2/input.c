@@ -97,7 +97,8 @@ static bool is_over_queue(const kw_stream *stream) {
 static bool must_wait(const kw_stream *stream) {
   const kw_session *session = stream->session;
   if (stream->is_closing) return false;
-  if (stream->is_paused || session->options.is_client) return stream->is_paused;
+  if (stream->wait == KW_WAIT_OWNER || session->options.is_client)
+    return stream->wait == KW_WAIT_OWNER;
   return session->is_turn_over || must_wait_for_output(stream) || is_over_queue(stream);
 }
 
@@ -213,34 +214,29 @@ static bool add_input(kw_stream *stream, kw_slice bytes) {
   return true;
 }
 
-static bool is_parked(const kw_stream *stream) {
-  if (stream->is_paused && !stream->is_closing) return true;
-  return stream->is_parked_by_answers || !kw_link_is_alone(&stream->parked_link);
+static bool waits(const kw_stream *stream) {
+  return stream->wait != KW_WAIT_NOTHING;
 }
 
-/* See input.h for what lets the stream go on. */
-static void park(kw_stream *stream) {
-  kw_session *session = stream->session;
-  if (is_parked(stream)) return;
-  stream->is_parked_by_answers = is_over_queue(stream);
-  if (stream->is_parked_by_answers) return;
-  kw_link_add(must_wait_for_output(stream) ? &session->parked_for_output
-                                           : &session->parked_for_turn,
-              &stream->parked_link);
+/* Nothing of the stream may be delivered now: it waits for what lets it go on. */
+static void begin_wait(kw_stream *stream) {
+  if (waits(stream)) return;
+  kw_stream_wait_for(stream, is_over_queue(stream)          ? KW_WAIT_ANSWERS
+                             : must_wait_for_output(stream) ? KW_WAIT_OUTPUT
+                                                            : KW_WAIT_TURN);
 }
 
 void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last) {
   stream->uncredited += bytes.len;
   stream->session->uncredited += bytes.len;
-  size_t used =
-      is_parked(stream) && !ignores_input(stream) ? 0 : split_input(stream, bytes, is_last);
+  size_t used = waits(stream) && !ignores_input(stream) ? 0 : split_input(stream, bytes, is_last);
   kw_slice rest = kw_slice_of(bytes.data + used, bytes.len - used);
   consume(stream, used);
   if (rest.len == 0) return;
   bool may_wait =
       kw_account_ask(&stream->session->account, rest.len) && make_input_room(stream, rest.len);
   if (may_wait && add_input(stream, rest)) {
-    park(stream);
+    begin_wait(stream);
     return;
   }
   fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, may_wait ? "keywatch: out of memory" : too_many);
@@ -262,9 +258,9 @@ static void deliver_unary_message(kw_stream *stream) {
 void kw_input_end(kw_stream *stream) {
   kw_session *session = stream->session;
   stream->is_half_closed = true;
-  if (is_parked(stream) || stream->has_reported_end) return;
+  if (waits(stream) || stream->has_reported_end) return;
   if (!ignores_input(stream) && must_wait(stream)) {
-    park(stream);
+    begin_wait(stream);
     return;
   }
   stream->has_reported_end = true;
@@ -285,48 +281,47 @@ void kw_input_end(kw_stream *stream) {
 
 static void resume_one(kw_stream *stream) {
   struct iovec part;
-  while (!is_parked(stream) && kw_chain_peek(&stream->input, &part, 1) > 0) {
+  while (!waits(stream) && kw_chain_peek(&stream->input, &part, 1) > 0) {
     kw_slice bytes = kw_slice_of(part.iov_base, part.iov_len);
     size_t used = split_input(stream, bytes, false);
     skip_input(stream, used);
-    if (used < bytes.len) park(stream);
+    if (used < bytes.len) begin_wait(stream);
   }
-  if (!is_parked(stream) && stream->is_half_closed) kw_input_end(stream);
+  if (!waits(stream) && stream->is_half_closed) kw_input_end(stream);
 }
 
 void kw_input_finish(kw_stream *stream) {
   stream->is_closing = true;
-  kw_link_remove(&stream->parked_link);
+  kw_stream_wait_for(stream, KW_WAIT_NOTHING);
   resume_one(stream);
 }
 
 void kw_stream_pause(kw_stream *stream) {
-  kw_link_remove(&stream->parked_link);
-  stream->is_paused = true;
+  if (!stream->is_closing) kw_stream_wait_for(stream, KW_WAIT_OWNER);
 }
 
 void kw_stream_resume(kw_stream *stream) {
-  if (!stream->is_paused) return;
-  stream->is_paused = false;
+  if (stream->wait != KW_WAIT_OWNER) return;
+  kw_stream_wait_for(stream, KW_WAIT_NOTHING);
   resume_one(stream);
 }
 
-static kw_stream *take_first(kw_link *list) {
-  kw_stream *stream = KW_CONTAINER_OF(list->next, kw_stream, parked_link);
-  kw_link_remove(&stream->parked_link);
-  return stream;
+static bool has_next(const kw_session *session, kw_stream_wait wait) {
+  return !session->is_turn_over && !session->is_over && kw_session_first(session, wait) != NULL;
 }
 
-static bool has_next(const kw_session *session, const kw_link *list) {
-  return !session->is_turn_over && !session->is_over && !kw_link_is_alone(list);
+static kw_stream *take_first(const kw_session *session, kw_stream_wait wait) {
+  kw_stream *stream = kw_session_first(session, wait);
+  kw_stream_wait_for(stream, KW_WAIT_NOTHING);
+  return stream;
 }
 
 /* Refuses requests that were deferred for too long. */
 static void refuse_deferred(kw_session *session) {
-  while (!kw_link_is_alone(&session->deferred)) {
-    kw_stream *first = KW_CONTAINER_OF(session->deferred.next, kw_stream, parked_link);
-    if (first->waiting_since + KW_DEFERRED_MS > session->now) return;
-    kw_link_remove(&first->parked_link);
+  kw_stream *first;
+  while ((first = kw_session_first(session, KW_WAIT_ROOM)) != NULL &&
+         first->waiting_since + KW_DEFERRED_MS <= session->now) {
+    kw_stream_wait_for(first, KW_WAIT_NOTHING);
     fail(first, KW_GRPC_RESOURCE_EXHAUSTED, too_many);
   }
 }
@@ -334,12 +329,11 @@ static void refuse_deferred(kw_session *session) {
 void kw_input_resume(kw_session *session) {
   if (session->is_resuming) return;
   session->is_resuming = true;
-  while (has_next(session, &session->parked_for_turn))
-    resume_one(take_first(&session->parked_for_turn));
-  while (has_next(session, &session->parked_for_output) && !kw_session_has_enough_output(session))
-    resume_one(take_first(&session->parked_for_output));
-  while (has_next(session, &session->deferred) && kw_session_make_room(session)) {
-    session->hooks.on_room(take_first(&session->deferred), session->hooks.ctx);
+  while (has_next(session, KW_WAIT_TURN)) resume_one(take_first(session, KW_WAIT_TURN));
+  while (has_next(session, KW_WAIT_OUTPUT) && !kw_session_has_enough_output(session))
+    resume_one(take_first(session, KW_WAIT_OUTPUT));
+  while (has_next(session, KW_WAIT_ROOM) && kw_session_make_room(session)) {
+    session->hooks.on_room(take_first(session, KW_WAIT_ROOM), session->hooks.ctx);
     check_turn(session);
   }
   refuse_deferred(session);

@@ -2,15 +2,10 @@
  *
  * input: DATA that arrives on a stream, split into gRPC messages and delivered to the owner.
  *
- * A stream is *parked* while nothing may be delivered to its owner. Its DATA then waits in stream->input. The
- * stream's flow-control window stays reduced by these bytes, so the peer stops sending on this stream; the window
- * of the connection is given back at once, so other streams go on. A stream is parked
- *   - until the next turn, when the connection has used up its turn (session->parked_for_turn);
- *   - until the socket takes answers, if it is a unary call and enough output waits (session->parked_for_output);
- *   - until its own answers have been sent, if it has too many of them (stream->is_parked_by_answers);
- *   - until kw_stream_resume, if its owner has paused it (stream->is_paused).
- * Streams of the first two kinds are in lists, and are resumed oldest first. A client's streams are parked only by
- * their owner.
+ * A stream *waits* while nothing may be delivered to its owner: stream->wait says what for. Its DATA then waits in
+ * stream->input. The stream's flow-control window stays reduced by these bytes, so the peer stops sending on this
+ * stream; the window of the connection is given back at once, so other streams go on. Streams that wait for the next
+ * turn, for output or for room are resumed oldest first. A client's streams wait only for their owner.
  */
 #ifndef KW_H2_INPUT_H
 #define KW_H2_INPUT_H
@@ -24,13 +19,13 @@ void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last);
 /* Notes that the peer has half-closed the stream. The owner is told once all input was delivered. */
 void kw_input_end(kw_stream *stream);
 
-/* Client: nghttp2 closes the stream. Delivers the rest of the input, even if the owner has paused the stream. */
+/* Client: nghttp2 closes the stream. Delivers the rest of the input, even if the stream waits. */
 void kw_input_finish(kw_stream *stream);
 
 /* Drops stream->input. For a stream that has its status and needs no more input. */
 void kw_input_drop(kw_stream *stream);
 
-/* Resumes parked streams and deferred requests, as far as turn and output allow. Refuses requests that were
+/* Resumes streams that wait and deferred requests, as far as turn and output allow. Refuses requests that were
  * deferred for too long. */
 void kw_input_resume(kw_session *session);
 

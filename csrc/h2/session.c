@@ -53,9 +53,7 @@ kw_session *kw_session_new(const kw_session_options *options, const kw_session_h
   kw_link_init(&session->streams);
   kw_link_init(&session->with_answers);
   kw_link_init(&session->with_input);
-  kw_link_init(&session->parked_for_turn);
-  kw_link_init(&session->parked_for_output);
-  kw_link_init(&session->deferred);
+  for (int wait = 0; wait < KW_WAITS; wait++) kw_link_init(&session->waiting[wait]);
   if (kw_frames_open(session)) return session;
   kw_session_free(session);
   return NULL;

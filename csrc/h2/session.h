@@ -19,9 +19,9 @@
  *   CONTINUATION frames    for each header block: nghttp2 ends the connection
  *   frames for the socket  max_framed bytes
  *   answers                max_queued bytes that the streams' windows let out, but the socket does not take: unary
- *                          requests are parked. max_stream_queued bytes on one streaming call: the call is parked.
+ *                          requests wait. max_stream_queued bytes on one streaming call: the call waits.
  *                          max_waiting bytes altogether: see kw_stream_has_room
- *   parked input           the window of its stream; max_input bytes on all streams together: status 8 for the stream
+ *   input that waits       the window of its stream; max_input bytes on all streams together: status 8 for the stream
  *                          with the most
  *   memory                 the budget that all sessions share: status 8 for calls of a session above its share
  *
@@ -149,7 +149,7 @@ bool kw_session_wants_bytes(const kw_session *session);
 /* Returns when kw_session_step is due; INT64_MAX: never. */
 int64_t kw_session_deadline(const kw_session *session);
 
-/* Does what is due: keepalive, call deadlines, the end of a drain, the next turn of parked streams. */
+/* Does what is due: keepalive, call deadlines, the end of a drain, the next turn of streams that wait. */
 void kw_session_step(kw_session *session, int64_t now);
 
 /* }====== */

@@ -52,12 +52,11 @@ struct kw_session {
   size_t uncredited;    /* DATA bytes not given back yet by WINDOW_UPDATE of the connection */
   kw_link with_input;   /* streams with bytes in stream->input, oldest first */
 
-  /* Parked streams, see input.h; each list oldest first, by stream->parked_link */
-  kw_link parked_for_turn;   /* until the next turn of the connection */
-  kw_link parked_for_output; /* unary calls, until the socket takes answers */
-  kw_link deferred;          /* requests whose answer had no room, see kw_stream_defer */
-  bool is_resuming;          /* kw_input_resume is running */
-  bool is_turn_over;         /* the turn is used up; the next kw_session_step begins another */
+  /* Streams that wait, see input.h */
+  kw_link waiting
+      [KW_WAITS]; /* those that wait for the same, by stream->wait_link, oldest first; [0] is empty */
+  bool is_resuming;  /* kw_input_resume is running */
+  bool is_turn_over; /* the turn is used up; the next kw_session_step begins another */
 
   /* The header block that is being received; HTTP/2 has only one at a time on a connection */
   kw_header_field *fields;
@@ -192,6 +191,15 @@ static inline size_t kw_session_fields_room(const kw_session *session) {
 /* Makes a stream, and adds it to session->streams. NULL if memory is short. Only the session makes and frees
  * streams. */
 kw_stream *kw_stream_new(kw_session *session, int32_t id);
+
+/* Has the stream wait, be it for something else than before; or go on, with KW_WAIT_NOTHING. Delivers nothing. */
+void kw_stream_wait_for(kw_stream *stream, kw_stream_wait wait);
+
+/* Returns the stream that has waited longest for this; or NULL. */
+static inline kw_stream *kw_session_first(const kw_session *session, kw_stream_wait wait) {
+  const kw_link *list = &session->waiting[wait];
+  return kw_link_is_alone(list) ? NULL : KW_CONTAINER_OF(list->next, kw_stream, wait_link);
+}
 
 /* Calls on_close and frees the stream. */
 void kw_stream_free(kw_stream *stream);

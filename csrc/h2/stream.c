@@ -16,7 +16,7 @@ kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   stream->splitter.max_len = session->options.max_message;
   stream->out.account = stream->input.account = &session->account;
   kw_account_charge(&session->account, sizeof *stream);
-  kw_link_init(&stream->parked_link);
+  kw_link_init(&stream->wait_link);
   kw_link_init(&stream->input_link);
   kw_link_init(&stream->answers_link);
   kw_link_init(&stream->waiting);
@@ -24,6 +24,12 @@ kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   kw_link_add(&session->streams, &stream->link);
   session->count++;
   return stream;
+}
+
+void kw_stream_wait_for(kw_stream *stream, kw_stream_wait wait) {
+  stream->wait = wait;
+  kw_link_remove(&stream->wait_link);
+  if (wait != KW_WAIT_NOTHING) kw_link_add(&stream->session->waiting[wait], &stream->wait_link);
 }
 
 void kw_stream_set_deadline(kw_stream *stream, int64_t when) {
@@ -57,7 +63,7 @@ void kw_stream_free(kw_stream *stream) {
   session->hooks.on_close(stream, session->hooks.ctx);
   session->n_reset_unsent -= stream->is_reset_unsent;
   session->input_bytes -= stream->input.len;
-  kw_link_remove(&stream->parked_link);
+  kw_stream_wait_for(stream, KW_WAIT_NOTHING);
   kw_link_remove(&stream->input_link);
   kw_link_remove(&stream->waiting);
   kw_link_remove(&stream->link);
@@ -113,10 +119,8 @@ static void note_sent(kw_stream *stream, size_t n) {
   set_sendable(stream, kw_min_size(stream->sendable, stream->queued));
   stream->sent_while_waiting += n;
   if (stream->queued > 0 && stream->sent_while_waiting >= KW_STALL_BYTES) restart_wait(stream);
-  if (!stream->is_parked_by_answers || stream->queued > session->options.max_stream_queued / 2)
-    return;
-  stream->is_parked_by_answers = false;
-  kw_link_add(&session->parked_for_turn, &stream->parked_link);
+  if (stream->wait == KW_WAIT_ANSWERS && stream->queued <= session->options.max_stream_queued / 2)
+    kw_stream_wait_for(stream, KW_WAIT_TURN);
 }
 
 void kw_stream_count(kw_stream *stream) {
@@ -178,7 +182,7 @@ bool kw_stream_has_room(kw_stream *stream, size_t len) {
 
 void kw_stream_defer(kw_stream *stream) {
   stream->waiting_since = stream->session->now;
-  kw_link_add(&stream->session->deferred, &stream->parked_link);
+  kw_stream_wait_for(stream, KW_WAIT_ROOM);
 }
 
 /* }====== */

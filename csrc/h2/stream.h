@@ -34,6 +34,17 @@
 typedef struct kw_session kw_session;
 typedef struct kw_stream kw_stream;
 
+/* What has to happen before the owner of a stream gets more of its input. Meanwhile the input waits, see input.h. */
+typedef enum kw_stream_wait {
+  KW_WAIT_NOTHING,
+  KW_WAIT_TURN,    /* server: the next turn of the connection begins */
+  KW_WAIT_OUTPUT,  /* server: the socket takes answers; of a unary call */
+  KW_WAIT_ANSWERS, /* server: the stream's own answers are sent, of which it has too many */
+  KW_WAIT_ROOM,    /* server: there is room for the answer, see kw_stream_defer */
+  KW_WAIT_OWNER,   /* kw_stream_resume is called */
+  KW_WAITS
+} kw_stream_wait;
+
 struct kw_stream {
   kw_session *session;
   int32_t id;
@@ -41,16 +52,14 @@ struct kw_stream {
   /* What the owner wants */
   bool is_unary : 1;  /* one message, delivered once the client has half-closed */
   bool takes_one : 1; /* one message, delivered at once; a second one ends the call */
-  bool is_paused : 1; /* no messages for now, see kw_stream_pause */
   bool is_paced : 1;  /* server: the owner adds a message only after on_pull has asked for one */
 
   /* Receiving */
-  bool has_message : 1;          /* a message has come */
-  bool is_half_closed : 1;       /* the peer sends no more */
-  bool has_reported_end : 1;     /* the owner knows that no more messages come, or needs not know */
-  bool is_parked_by_answers : 1; /* parked (see input.h) until its own answers have been sent */
-  bool is_closing : 1;           /* nghttp2 closes the stream: input is delivered now or never */
-  bool has_answer_headers : 1;   /* client: the headers of the answer have come */
+  bool has_message : 1;        /* a message has come */
+  bool is_half_closed : 1;     /* the peer sends no more */
+  bool has_reported_end : 1;   /* the owner knows that no more messages come, or needs not know */
+  bool is_closing : 1;         /* nghttp2 closes the stream: input is delivered now or never */
+  bool has_answer_headers : 1; /* client: the headers of the answer have come */
 
   /* Sending */
   bool has_answered : 1; /* our headers were submitted */
@@ -75,7 +84,9 @@ struct kw_stream {
   kw_blob *text;          /* text of the status; or NULL */
 
   kw_grpc_splitter splitter; /* has the bytes of a message that is not complete */
-  kw_chain input;            /* DATA that came while the stream was parked */
+  kw_stream_wait wait;       /* changed by kw_stream_wait_for alone */
+  kw_link wait_link;         /* in the session's list of the streams that wait for the same */
+  kw_chain input;            /* DATA that came while the stream waited */
   size_t uncredited; /* DATA bytes that the peer has not got back by WINDOW_UPDATE of the stream */
   kw_blob *unary_message; /* message of a unary call that waits for the half-close; or NULL */
 
@@ -89,7 +100,6 @@ struct kw_stream {
 
   kw_heap_node deadline; /* of the call, as the client set it */
   kw_link link;          /* in session->streams */
-  kw_link parked_link;   /* in one of the three lists of parked and deferred streams */
   kw_link input_link;    /* in session->with_input */
   kw_link answers_link;  /* in session->with_answers */
 

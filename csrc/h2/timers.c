@@ -20,10 +20,10 @@ static int64_t keepalive_due(const kw_session *session) {
 /* When something can happen to the first deferred request: the first stalled stream may lose its answers, or the
  * request is refused. */
 static int64_t room_due(const kw_session *session) {
-  const kw_link *deferred = &session->deferred, *waiting = &session->with_answers;
-  if (kw_link_is_alone(deferred)) return KW_SESSION_NEVER;
-  int64_t due =
-      KW_CONTAINER_OF(deferred->next, kw_stream, parked_link)->waiting_since + KW_DEFERRED_MS;
+  const kw_link *waiting = &session->with_answers;
+  const kw_stream *deferred = kw_session_first(session, KW_WAIT_ROOM);
+  if (deferred == NULL) return KW_SESSION_NEVER;
+  int64_t due = deferred->waiting_since + KW_DEFERRED_MS;
   if (kw_link_is_alone(waiting)) return due;
   int64_t stalled =
       KW_CONTAINER_OF(waiting->next, kw_stream, answers_link)->waiting_since + KW_STALL_MS;

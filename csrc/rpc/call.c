@@ -283,7 +283,7 @@ kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **bytes) {
   if (kw_message_queue_is_empty(&c->messages))
     return c->is_over_input ? KW_RECEIVED_ALL : KW_RECEIVED_NOTHING;
   *bytes = kw_message_queue_take(&c->messages);
-  if (c->stream != NULL && c->stream->is_paused && c->messages.charge < KW_CALL_BYTES) {
+  if (c->stream != NULL && c->stream->wait == KW_WAIT_OWNER && c->messages.charge < KW_CALL_BYTES) {
     kw_stream_resume(c->stream);
     kw_server_touch(c->stream); /* its window may have opened */
   }
@@ -318,7 +318,7 @@ void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text) {
   call *c = find(server, id);
   if (!is_of_lua(c)) return;
   kw_stream_finish(c->stream, status, text);
-  if (c->stream->is_paused) kw_stream_resume(c->stream); /* what still comes is thrown away */
+  kw_stream_resume(c->stream); /* what still comes is thrown away */
   kw_server_touch(c->stream);
 }
 

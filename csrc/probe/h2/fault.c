@@ -4,7 +4,7 @@
  *
  *   - The sums that the session keeps are those of its streams.
  *   - The connection's flow-control window was given back for all DATA that came.
- *   - A stream's flow-control window is reduced only by its parked input.
+ *   - A stream's flow-control window is reduced only by the input that waits.
  *   - nghttp2 knows of every stream that has something to send.
  *   - Every stream that waits waits for something that will come: a window, the socket, the next step, its owner or a
  *     deadline.
@@ -21,7 +21,7 @@ typedef struct sums {
   size_t partial_bytes;
   size_t n_with_answers;
   size_t n_with_input;
-  size_t n_parked;
+  size_t n_waiting;
 } sums;
 
 static size_t count_links(const kw_link *list) {
@@ -42,7 +42,7 @@ static void add_stream(sums *all, const kw_stream *stream) {
   all->partial_bytes += partial_of(stream);
   all->n_with_answers += !kw_link_is_alone(&stream->answers_link);
   all->n_with_input += !kw_link_is_alone(&stream->input_link);
-  all->n_parked += !kw_link_is_alone(&stream->parked_link);
+  all->n_waiting += stream->wait != KW_WAIT_NOTHING;
 }
 
 /* {====== One stream ====== */
@@ -80,14 +80,13 @@ static const char *input_fault(const kw_stream *stream) {
 static const char *progress_fault(const kw_stream *stream) {
   const kw_session *session = stream->session;
   bool has_output = stream->out.len > 0 && stream->has_answered;
-  bool is_listed = !kw_link_is_alone(&stream->parked_link);
   if (stream->is_reset) return NULL;
   if (has_output && stream->needs_resume)
     return "a stream has output that nghttp2 does not know of";
-  if (stream->is_parked_by_answers && stream->queued <= session->options.max_stream_queued / 2)
-    return "a stream is parked by answers that were sent";
-  if (stream->input.len > 0 && !stream->is_paused && !stream->is_parked_by_answers && !is_listed)
-    return "input waits, but its stream is not parked";
+  if (stream->wait == KW_WAIT_ANSWERS && stream->queued <= session->options.max_stream_queued / 2)
+    return "a stream waits for answers that were sent";
+  if (stream->input.len > 0 && stream->wait == KW_WAIT_NOTHING)
+    return "input waits, but its stream does not";
   return NULL;
 }
 
@@ -102,8 +101,8 @@ static const char *stream_fault(const kw_stream *stream) {
 /* {====== The session ====== */
 
 static const char *count_fault(const kw_session *session, const sums *all) {
-  size_t parked = count_links(&session->parked_for_turn) +
-                  count_links(&session->parked_for_output) + count_links(&session->deferred);
+  size_t waiting = 0;
+  for (int wait = 1; wait < KW_WAITS; wait++) waiting += count_links(&session->waiting[wait]);
   if (all->n != session->count) return "the streams are not as many as were counted";
   if (all->queued != session->queued) return "the answers are not what was counted";
   if (all->sendable != session->sendable) return "the sendable bytes are not what was counted";
@@ -115,7 +114,7 @@ static const char *count_fault(const kw_session *session, const sums *all) {
     return "a stream with answers is not in the list of these";
   if (all->n_with_input != count_links(&session->with_input))
     return "a stream with input is not in the list of these";
-  if (all->n_parked != parked) return "a parked stream is in none of the lists";
+  if (all->n_waiting != waiting) return "a stream that waits is in none of the lists";
   return NULL;
 }
 
@@ -131,25 +130,20 @@ static const char *order_fault(const kw_session *session) {
   return NULL;
 }
 
-static bool is_due(const kw_session *session, const kw_stream *deferred) {
-  return kw_session_deadline(session) <= deferred->waiting_since + KW_DEFERRED_MS;
-}
-
 /* While output waits for the socket, kw_session_wrote is sure to come. */
 static const char *wait_fault(const kw_session *session) {
-  const kw_link *deferred = &session->deferred;
+  const kw_stream *deferred = kw_session_first(session, KW_WAIT_ROOM);
   bool will_go_on = session->is_turn_over || session->out.len > 0;
   if (session->is_turn_over && kw_session_deadline(session) > session->now)
     return "the turn is over, but no step is due";
-  if (!kw_link_is_alone(deferred) &&
-      !is_due(session, KW_CONTAINER_OF(deferred->next, const kw_stream, parked_link)))
+  if (deferred != NULL && kw_session_deadline(session) > deferred->waiting_since + KW_DEFERRED_MS)
     return "a request is deferred, but no step is due";
   if (will_go_on) return NULL;
-  if (!kw_link_is_alone(&session->parked_for_turn))
-    return "a stream is parked for the next turn, but none will begin";
-  if (!kw_link_is_alone(&session->parked_for_output) && !kw_session_has_enough_output(session))
-    return "a stream is parked for output, but there is room";
-  if (!kw_link_is_alone(&session->deferred) && session->queued <= session->options.max_waiting)
+  if (kw_session_first(session, KW_WAIT_TURN) != NULL)
+    return "a stream waits for the next turn, but none will begin";
+  if (kw_session_first(session, KW_WAIT_OUTPUT) != NULL && !kw_session_has_enough_output(session))
+    return "a stream waits for output, but there is room";
+  if (deferred != NULL && session->queued <= session->options.max_waiting)
     return "a request is deferred, but there is room";
   return NULL;
 }
