@@ -37,7 +37,7 @@ network.of_each(function(kind, tag)
       assert.is_true(cache:wait_ready(PATIENCE))
     end
 
-    it("has what there was, and what comes", function()
+    it("has the existing keys, and later changes", function()
       start()
       assert.same({ true, "3", nil }, { cache:is_ready(), cache:get("/a/3").value, (cache:get("/a/9")) })
       assert.equal(5, cache:range("/a/", { prefix = true }).count)
@@ -61,7 +61,7 @@ network.of_each(function(kind, tag)
       assert.equal(305, cache:status().keys)
     end)
 
-    it("has keys of its prefix alone", function()
+    it("has only keys of its prefix", function()
       start()
       for _, call in ipairs {
         { "get", "/b/1" }, { "get", "/a" }, { "range", "/a", { prefix = true } },
@@ -95,7 +95,7 @@ network.of_each(function(kind, tag)
       assert.equal(1, (client.transport.watch_calls:count()))
     end)
 
-    it("does not look fresh when it is not", function()
+    it("does not look fresh when it is stale", function()
       s = network.start(kind)
       local p = proxy.start(s.url)
       client = network.connect(p.url)
@@ -124,7 +124,7 @@ network.of_each(function(kind, tag)
       assert.is_nil(cache:status().trouble)
     end)
 
-    it("says how it stands", function()
+    it("has a status with its phase and its error", function()
       s = network.start(kind)
       local p = proxy.start(s.url)
       p:refuse()
@@ -146,7 +146,7 @@ network.of_each(function(kind, tag)
     end)
 
     if kind == "keywatch" then
-      it("waits for what the server has", function()
+      it("waits for the revision of the server", function()
         start()
         local last
         for i = 1, 20 do last = assert(client:put(i % 2 == 0 and "/a/x" or "/c", tostring(i))).revision end
@@ -159,7 +159,7 @@ network.of_each(function(kind, tag)
         assert.equal("timeout", answer.code(cache:wait_for(last + 100, 0.05)))
       end)
     else
-      it("asks the server itself where its progress cannot be trusted", function()
+      it("sends reads to a server whose progress cannot be trusted", function()
         start()
         assert.equal("unsupported", answer.code(cache:sync(PATIENCE)))
         assert(client:put("/a/x", "21"))

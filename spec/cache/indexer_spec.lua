@@ -99,7 +99,7 @@ describe("an index", function()
     assert.equal("", values(informer, "word"))
   end)
 
-  it("has no object whose value is nil, or which has none", function()
+  it("has no object whose value is nil or an empty list", function()
     open { nothing = function() end, none = function() return {} end,
       some = function(object) return object ~= "no" and object or nil end }
     put("1", "yes")
@@ -112,7 +112,7 @@ describe("an index", function()
     assert.same({ "2", 2 }, { keys(informer, "some", "yes"), informer:count() })
   end)
 
-  it("has strings, numbers and booleans, each apart", function()
+  it("distinguishes strings, numbers and booleans", function()
     local by_text = { a = 1, b = "1", c = true, d = "true", e = false, f = 0.5 }
     open { value = function(object) return by_text[object] end }
     for name in pairs(by_text) do put(name, name) end
@@ -130,7 +130,7 @@ describe("an index", function()
     assert.equal("x1 y1", keys(informer, "name", "1"))
   end)
 
-  it("can be added late, and then has what exists", function()
+  it("can be added late, and then has the existing objects", function()
     open()
     for i = 1, 20 do put(tostring(i), ("x"):rep(i % 3)) end
     informer:add_index("size", size)
@@ -143,7 +143,7 @@ describe("an index", function()
     assert.equal(8, early:index_count("size", 2))
   end)
 
-  it("has one function for a name, and is not asked for unknown ones", function()
+  it("has one function for a name, and raises for unknown names", function()
     open { size = size }
     informer:add_index("size", size)
     assert.error_matches(function() informer:add_index("size", words) end, "size")
@@ -168,7 +168,7 @@ describe("an index", function()
     assert.equal(5, #rec:rest(store))
   end)
 
-  it("does not have an object for which its function returns what is no value", function()
+  it("does not have an object for which its function returns an invalid value", function()
     local odd = { a = {}, b = { {} }, c = print, d = 0 / 0, e = { "good", print }, f = { "good", nil, "hole" } }
     odd.a[1] = odd.a
     open { odd = function(object) return odd[object] end }
@@ -184,7 +184,7 @@ describe("an index", function()
     assert.equal("", values(informer, "odd"))
   end)
 
-  it("added late reports what raises, too, and has the rest", function()
+  it("that is added late reports errors of its function, and has the other objects", function()
     open()
     put("1", "good")
     put("2", "bad")
@@ -194,7 +194,7 @@ describe("an index", function()
     assert.equal("", values(informer, "late"))
   end)
 
-  it("may be asked and changed by its own function", function()
+  it("may be read and changed by its own function", function()
     local asked = 0
     open { size = function(object, key)
       if informer then
@@ -290,7 +290,7 @@ describe("a loop over objects", function()
   }
 
   for name, loop in pairs(loops) do
-    it("sees what exists from begin to end exactly once, by " .. name, function()
+    it("sees an object that exists during the whole loop exactly once, by " .. name, function()
       local N = 200
       change(function()
         for i = 1, N do store:put("/a/stays " .. i, "s") end
@@ -318,7 +318,7 @@ describe("a loop over objects", function()
       for i = 1, N do assert(seen["/a/stays " .. i], i) end
     end)
 
-    it("may end early, and others go on, by " .. name, function()
+    it("may end early, and others continue, by " .. name, function()
       fill(50, "x")
       local outer = 0
       for _ in loop() do
@@ -333,7 +333,7 @@ describe("a loop over objects", function()
       assert.same({ "/a/mark" }, after)
     end)
 
-    it("goes on while its own body deletes and adds every object, by " .. name, function()
+    it("continues while its own body deletes and adds every object, by " .. name, function()
       fill(60, "x")
       local n = 0
       for key in loop() do
@@ -368,7 +368,7 @@ describe("a loop over objects", function()
     assert.equal(75, informer:index_count("group", "b"))
   end)
 
-  it("over the values of an index goes on, too", function()
+  it("over the values of an index continues, too", function()
     change(function()
       for i = 0, 25 do store:put("/a/" .. i, string.char(97 + i)) end
     end)
@@ -446,7 +446,7 @@ describe("indexes at random", function()
     return key, object
   end
 
-  it("are those of a naive model after every step", function()
+  it("are equal to a naive model after every step", function()
     for round = 1, dose.of(3, 12) do
       local random = new_random(seed + round)
       local store = open_store()

@@ -57,7 +57,7 @@ for _, door in ipairs(informing.doors) do
       it(title .. ", in a task" .. (door.name == "store" and "" or " #slow"), function() keywatch.run(fn) end)
     end
 
-    each_it("tells what exists, and then what is added, updated and deleted", function()
+    each_it("reports existing objects, and then each that is added, updated or deleted", function()
       put("/a/1", "one")
       put("/a/2", "two")
       put("/ab/1", "of a sibling")
@@ -112,7 +112,7 @@ for _, door in ipairs(informing.doors) do
       assert.equal(1, informer:count())
     end)
 
-    each_it("gives a late handler what exists then, and each handler syncs for itself", function()
+    each_it("gives a late handler the objects of that time, and each handler syncs by itself", function()
       put("/a/1", "one")
       local informer = open_synced(x)
       local first = record(informer)
@@ -141,7 +141,7 @@ for _, door in ipairs(informing.doors) do
       assert.same({}, rec:rest(writer))
     end)
 
-    each_it("adds what begins to match, and deletes what ends to", function()
+    each_it("adds objects that begin to match, and deletes objects that stop matching", function()
       local function value(n) return json { n = n, metadata = { labels = { n = tostring(n) } } } end
       local function n_of(object) return ("%d"):format(object.n) end
       for how, wish in pairs {
@@ -177,7 +177,7 @@ for _, door in ipairs(informing.doors) do
       end
     end)
 
-    each_it("looks at keys before it decodes values", function()
+    each_it("filters keys before it decodes values", function()
       put("/a/skip", "{")
       local informer = open_synced(x, { codec = "json", include = function(key) return key ~= "/a/skip" end })
       local rec = record(informer)
@@ -214,7 +214,7 @@ for _, door in ipairs(informing.doors) do
       assert.equal(0, informer:status().bad)
     end)
 
-    each_it("has indexes, before its handlers are told", function()
+    each_it("has updated its indexes before it calls its handlers", function()
       put("/a/1", "red one")
       local informer = open_synced(x, { indexes = { color = function(object) return object:match("^%a+") end } })
       assert.same({ "/a/1 red one" }, sorted(informer:by_index("color", "red")))
@@ -232,7 +232,7 @@ for _, door in ipairs(informing.doors) do
       assert.same({ "1 0", "0 1", "0 0" }, found)
     end)
 
-    each_it("tells of a key that changes twice in one revision", function()
+    each_it("reports both changes of a key in one revision", function()
       local informer, rec = recorded(open_synced(x))
       assert(rec.handler:wait_synced(PATIENCE))
       local function put_and_delete(value)
@@ -251,7 +251,7 @@ for _, door in ipairs(informing.doors) do
       assert.is_nil((informer:get("/a/1")))
     end)
 
-    each_it("tells of the end of a lease", function()
+    each_it("reports the end of a lease", function()
       if not writer.lease then return end
       local _, rec = recorded(open_synced(x))
       local lease = assert(writer:lease(60))
@@ -260,14 +260,14 @@ for _, door in ipairs(informing.doors) do
       assert.same({ "add /a/leased x", "delete /a/leased x" }, rec:take(2))
     end)
 
-    each_it("wakes those who wait for it to sync", function()
+    each_it("wakes the waiters for its sync", function()
       local informer, tasks = open(x), {}
       for i = 1, 5 do tasks[i] = keywatch.spawn(informer.wait_synced, informer, PATIENCE) end
       for _, task in ipairs(tasks) do assert.same({ true, true }, { task:join(PATIENCE) }) end
       assert.same({ true, "following" }, { informer:wait_synced(0), informer:status().phase })
     end)
 
-    each_it("tells nothing after close, and reads say so", function()
+    each_it("calls no handler after close, and its reads raise", function()
       put("/a/1", "one")
       local informer, rec = recorded(open_synced(x))
       rec:take(1)
@@ -283,7 +283,7 @@ for _, door in ipairs(informing.doors) do
       rec.handler:close()
     end)
 
-    each_it("is shared by users with the same wishes, and ends with the last of them", function()
+    each_it("is shared by users with the same options, and ends with the last of them", function()
       put("/a/1", field(1))
       local decoded = 0
       local codec = { decode = function(value)
@@ -334,7 +334,7 @@ describe("the handlers of an informer", function()
     end
   end)
 
-  it("have the same functions twice, and are two", function()
+  it("may have the same functions twice, and are two handlers", function()
     local n = 0
     local functions = { add = function() n = n + 1 end }
     local one, two = informer:add_handler(functions), informer:add_handler(functions)
@@ -349,7 +349,7 @@ describe("the handlers of an informer", function()
     assert.equal(3, n)
   end)
 
-  it("go on after a function has raised, which is logged with its traceback and counted", function()
+  it("continue after a function has raised, with a log line, a traceback and a count", function()
     local function failing_function() error("this is broken") end
     local rec = record(informer, { before = function(_, key)
       if key == "/a/2" then failing_function() end
@@ -366,7 +366,7 @@ describe("the handlers of an informer", function()
     assert.matches("stack traceback:.*inform[%l_]+%.lua", logs.lines[1])
   end)
 
-  it("go on after an error that is no text, and one whose text cannot be made", function()
+  it("continue after an error that is not a string, and one whose tostring fails", function()
     local errors = { {}, false, setmetatable({}, { __tostring = function() error("no") end }) }
     local n = 0
     local handler = informer:add_handler { add = function()
@@ -422,7 +422,7 @@ describe("the handlers of an informer", function()
     assert.same({ 2, 1 }, { #rec.calls, informer:status().handlers })
   end)
 
-  it("may remove each other, with what waits for the other one", function()
+  it("may remove each other, with the queued changes", function()
     local one, two
     local function remove(other)
       return function(_, key)
@@ -443,7 +443,7 @@ describe("the handlers of an informer", function()
     assert(removed.handler:join(PATIENCE))
   end)
 
-  it("may be removed while they wait: the call ends, and none begins", within.task(function()
+  it("may be removed while they wait: the call ends, and no other begins", within.task(function()
     local gate, is_over = keywatch.channel(), false
     local rec = record(informer, { before = function()
       gate:receive(PATIENCE)
@@ -466,7 +466,7 @@ describe("the handlers of an informer", function()
     assert.same({ true, 1 }, { rec.handler:join(), #rec.calls })
   end))
 
-  it("are joined by those who wait for their end, and for no longer than they want", within.task(function()
+  it("can be joined, with a timeout", within.task(function()
     for _, how in ipairs { "handler", "informer" } do
       local handler = record(informer).handler
       assert(handler:wait_synced(PATIENCE))
@@ -497,7 +497,7 @@ describe("the handlers of an informer", function()
     assert.same({ 2, "closed" }, { #rec.calls, informer:status().phase })
   end)
 
-  it("may add handlers, which begin with what exists", function()
+  it("may add handlers, which begin with the existing objects", function()
     local added
     local rec = record(informer, { before = function(_, key)
       if key == "/a/2" then added = record(informer) end
@@ -510,7 +510,7 @@ describe("the handlers of an informer", function()
     for _, one in ipairs { added, rec } do assert.same({ "update /a/1 new was one" }, one:take(1)) end
   end)
 
-  it("that are removed are told nothing more, while others are", function()
+  it("that are removed receive nothing more, while others do", function()
     local all = {}
     for i = 1, 20 do all[i] = record(informer) end
     put("/a/1", "one")
@@ -552,7 +552,7 @@ describe("the handlers of an informer", function()
     assert.same({ true, true }, { handler:has_synced(), handler:status().has_synced })
   end))
 
-  it("that are closed before they have synced wake who waits for that", with_walk(1, function(rec, gate)
+  it("that are closed before they have synced wake the waiters for their sync", with_walk(1, function(rec, gate)
     local waiting = keywatch.spawn(rec.handler.wait_synced, rec.handler, PATIENCE)
     keywatch.sleep(0)
     rec.handler:close()
@@ -560,7 +560,7 @@ describe("the handlers of an informer", function()
     gate:close()
   end))
 
-  it("are synced though initial objects are deleted before they were told of", with_walk(5, function(rec, gate)
+  it("are synced even if initial objects are deleted before their delivery", with_walk(5, function(rec, gate)
     store:delete("/a/", { prefix = true })
     await(function() return informer:count() == 0 end)
     gate:close()
@@ -570,7 +570,7 @@ describe("the handlers of an informer", function()
     assert.equal(3, #rec.calls) -- one object, its deletion, and the mark: the others were never told of
   end))
 
-  it("are told the newest state of initial objects, which cost no queue until then", with_walk(50, function(rec, gate)
+  it("receive the newest state of initial objects, which take no room in the queue", with_walk(50, function(rec, gate)
     local first = rec.calls[1].key
     for round = 1, 20 do
       for i = 1, 50 do
@@ -590,7 +590,7 @@ describe("the handlers of an informer", function()
     assert.equal(51, #rec.calls)
   end))
 
-  it("share objects and events, which are made once", function()
+  it("share objects and events, which are created once", function()
     informer:close()
     local decoding = open_synced(store, { codec = "json" })
     local one, two = record(decoding), record(decoding)
@@ -602,7 +602,7 @@ describe("the handlers of an informer", function()
     assert.equal(decoding:get("/a/1"), one.calls[2].object)
   end)
 
-  it("live on after the run in which they were added", function()
+  it("survive the run in which they were added", function()
     local rec
     keywatch.run(function()
       put("/a/1", "one")
@@ -618,7 +618,7 @@ describe("the handlers of an informer", function()
     assert.equal("three", informer:get("/a/1"))
   end)
 
-  it("live on when the task that has added them is cancelled", within.task(function()
+  it("survive the cancellation of the task that has added them", within.task(function()
     local rec
     local task = keywatch.spawn(function()
       rec = record(informer)
@@ -631,7 +631,7 @@ describe("the handlers of an informer", function()
     assert.same({ "add /a/1 one" }, rec:take(1))
   end))
 
-  it("show what they are", function()
+  it("have a tostring", function()
     local handler = informer:add_handler { add = function() end }
     assert.matches("^keywatch%.[%l_]*informer<", tostring(informer))
     assert.matches("^keywatch%.[%l_]*handler<", tostring(handler))
@@ -654,7 +654,7 @@ describe("a slow handler", function()
       return informer, store, gate, slow, record(informer)
     end
 
-    it("delays nobody before its bound, of a " .. name, within.task(function()
+    it("delays no other handler before its bound, of a " .. name, within.task(function()
       for _, at_bound in ipairs { "wait", "coalesce" } do
         local _, store, gate, slow, fast = start(at_bound, 200000)
         local text = ("x"):rep(100)
@@ -666,7 +666,7 @@ describe("a slow handler", function()
       end
     end))
 
-    it("has the informer wait at its bound, and everything is told once, of a " .. name, within.task(function()
+    it("makes the informer wait at its bound, and receives each change once, of a " .. name, within.task(function()
       local N, bound = 400, 20000
       local informer, store, gate, slow, fast = start("wait", bound)
       local text = ("x"):rep(900)
@@ -693,7 +693,7 @@ describe("a slow handler", function()
       assert.equal(text .. N, informer:get("/a/1"))
     end))
 
-    it("has one entry for each key beyond its bound, if it is told to coalesce, of a " .. name, within.task(function()
+    it("has one entry for each key beyond its bound if it coalesces, of a " .. name, within.task(function()
       local N, bound = 1000, 5000
       local informer, store, gate, slow, fast = start("coalesce", bound)
       local text = ("x"):rep(500)
@@ -723,7 +723,7 @@ describe("a slow handler", function()
     end))
   end
 
-  it("that is removed at its bound lets the others go on", within.task(function()
+  it("that is removed at its bound releases the others", within.task(function()
     for _, how in ipairs { "handler", "user" } do
       local store = open_store()
       local informer, other = open_synced(store), open_synced(store)
@@ -759,7 +759,7 @@ describe("a slow handler", function()
 end)
 
 describe("a resync", function()
-  it("tells all objects again to the handlers that want it, each at its own time", within.world(function(world)
+  it("repeats all objects for the handlers with a resync, each at its own interval", within.world(function(world)
     local client, store = world:client(), world.server.store
     store:put("/a/1", "one")
     store:put("/a/2", "two")
@@ -784,7 +784,7 @@ describe("a resync", function()
     assert.equal(11, #often.calls)
   end))
 
-  it("does not pile up before a handler that is slow", within.world(function(world)
+  it("does not pile up before a slow handler", within.world(function(world)
     local store = world.server.store
     for i = 1, 20 do store:put("/a/" .. i, "v") end
     local informer = open_synced(world:client())
@@ -799,7 +799,7 @@ describe("a value that cannot be decoded", function()
 
   before_each(function() store = open_store() end)
 
-  it("is told once to each handler that wants to know, and to late ones", function()
+  it("is reported once to each handler with an error function, and to late ones", function()
     store:put("/a/bad", "{")
     local informer = open_synced(store, { codec = "json" })
     local one = record(informer)
@@ -859,7 +859,7 @@ describe("a value that cannot be decoded", function()
 end)
 
 describe("a transform", function()
-  it("sees every value once, before indexes and handlers, whoever asks for it", with_store(function(store)
+  it("sees every value once, before indexes and handlers", with_store(function(store)
     local seen = {}
     local function transform(object, event)
       seen[#seen + 1] = event.key .. " " .. object
@@ -926,7 +926,7 @@ describe("informers that share", function()
     assert.same({ 1, "one", 2 }, { again:status().users, again:get("/a/1") })
   end)
 
-  it("have the same wishes: labels and fields by their meaning, functions by identity", with_store(function(store)
+  it("have equal options: labels and fields by their meaning, functions by identity", with_store(function(store)
     local function fn(object) return object end
     local function users(first, second, prefix)
       local one, two = open(store, first), open(store, second, prefix)
@@ -995,7 +995,7 @@ describe("informers that share", function()
     assert.equal(n, #b.calls)
   end))
 
-  it("end with the client of all of them, which says why", function()
+  it("end with their client, with the reason", function()
     for _, name in ipairs { "client", "store", "cache" } do
       local client, store = open_client()
       local x = client
@@ -1021,7 +1021,7 @@ describe("informers that share", function()
     end
   end)
 
-  it("wake who waits for them to sync when the client is closed", within.task(function()
+  it("wake the waiters for their sync when the client is closed", within.task(function()
     local client = close_later(keywatch.connect("http://127.0.0.1:1"))
     local informer = open(client)
     local waiting = keywatch.spawn(informer.wait_synced, informer, PATIENCE)
@@ -1031,7 +1031,7 @@ describe("informers that share", function()
   end))
 end)
 
-describe("an informer that nobody holds", function()
+describe("an informer without references", function()
   it("is collected, and its watch ends", function()
     local client, store = open_client()
     store:put("/a/1", "one")
@@ -1084,7 +1084,7 @@ describe("an informer that nobody holds", function()
     assert.same({}, weak)
   end)
 
-  it("leaves the other users of what it has shared", with_store(function(store)
+  it("leaves the other users of the shared objects alone", with_store(function(store)
     local kept = open_synced(store)
     do assert(assert(store:informer("/a/")):wait_synced(PATIENCE)) end
     assert.equal(2, kept:status().users)
@@ -1094,7 +1094,7 @@ describe("an informer that nobody holds", function()
     await(function() return kept:count() == 1 end)
   end))
 
-  it("keeps its objects no longer than it knows them", with_store(function(store)
+  it("does not keep objects that are gone", with_store(function(store)
     local informer = open_synced(store, { codec = { decode = function(value) return { value } end } })
     local weak = setmetatable({}, { __mode = "k" })
     local function note(_, object) weak[object] = true end
@@ -1129,7 +1129,7 @@ describe("an informer and its server", function()
     world.server:start()
   end
 
-  it("goes on after a lost connection, and tells nothing twice", with_three({}, function(world, informer, rec, store)
+  it("continues after a lost connection, and repeats nothing", with_three({}, function(world, informer, rec, store)
     for i = 1, 5 do
       world.server:cut()
       store:put("/a/1", "cut " .. i)
@@ -1140,7 +1140,7 @@ describe("an informer and its server", function()
 
   local seen = {} -- keys that a transform was given
 
-  it("tells exactly the difference after a compaction: deletes first", with_three({
+  it("reports exactly the difference after a compaction, deletes first", with_three({
     transform = function(object, event)
       seen[#seen + 1] = event.key
       return object
@@ -1170,7 +1170,7 @@ describe("an informer and its server", function()
     assert.same({ 2, { "/a/1", "/a/4", MARK }, 0 }, { #states, seen, logs.count("error") })
   end))
 
-  it("tells a deletion that a gap has hidden, and the new object", with_three({}, function(world, informer, rec, store)
+  it("reports a deletion hidden by a gap, and the new object", with_three({}, function(world, informer, rec, store)
     change_behind(world, function()
       for i, value in ipairs { "another one", "2" } do
         store:delete("/a/" .. i)
@@ -1189,7 +1189,7 @@ describe("an informer and its server", function()
     assert.equal("another one", (informer:get("/a/1")))
   end))
 
-  it("tells a deletion that a gap of the cache below has hidden", within.world(function(world)
+  it("reports a deletion that a gap of the underlying cache has hidden", within.world(function(world)
     local store = world.server.store
     store:put("/a/1", "1")
     local _, rec = recorded(open_synced(assert(world:client():cache("/a/"))))
@@ -1202,7 +1202,7 @@ describe("an informer and its server", function()
     assert.same({}, rec:rest(store))
   end, { leftovers = "cancel" }))
 
-  it("keeps what it has readable while everything is read anew", with_three({}, function(world, informer, rec)
+  it("stays readable while everything is read again", with_three({}, function(world, informer, rec)
     change_behind(world, function(store)
       store:delete("/a/2")
       store:put("/a/1", "new")
@@ -1220,7 +1220,7 @@ describe("an informer and its server", function()
     assert.same({ ["/a/1 1,/a/2 2,/a/3 3"] = true, ["/a/1 new,/a/3 3"] = true }, states)
   end))
 
-  it("tells what differs in a server that was restored, and nothing of equal objects", with_three({
+  it("reports the differences of a restored server, and no equal objects", with_three({
     codec = { decode = function(value) return { value = value, list = { 1, { 2 } } } end },
   }, function(world, informer, rec, store)
     local before = store:status().revision
@@ -1241,7 +1241,7 @@ describe("an informer and its server", function()
     assert.same({ 1, world.server.store:status().revision }, { status.gaps, status.revision })
   end))
 
-  it("tells what differs in a server of another cluster", with_three({}, function(world, informer, rec)
+  it("reports the differences of a server of another cluster", with_three({}, function(world, informer, rec)
     world.server:stop()
     world.server:replace()
     local store = world.server.store
@@ -1257,7 +1257,7 @@ describe("an informer and its server", function()
     assert(informer:status().gaps >= 1)
   end))
 
-  it("tries again, and says what the trouble is, until it has synced", within.world(function(world)
+  it("retries until it has synced, with the reason in its status", within.world(function(world)
     local client, store = world:client(), world.server.store
     store:put("/a/1", "one")
     world.server:stop()
@@ -1276,7 +1276,7 @@ describe("an informer and its server", function()
     assert.same({ nil, "following" }, { informer:status().trouble, informer:status().phase })
   end))
 
-  it("tries again less and less often", within.world(function(world)
+  it("retries with growing pauses", within.world(function(world)
     world.server.store:put("/a/1", "one")
     local rule = world:fault { "refuse", error = "permission_denied" }
     local informer = open(world:client())
@@ -1308,7 +1308,7 @@ describe("an informer and its server", function()
     assert.same({ 3000, 3000 }, { #rec.calls, informer:count() })
   end))
 
-  it("reads bad values anew after a gap, too, and tells of new ones alone", within.world(function(world)
+  it("rereads bad values after a gap, and reports only new ones", within.world(function(world)
     local store = world.server.store
     store:put("/a/1", field(1))
     store:put("/a/2", "{")
@@ -1336,7 +1336,7 @@ describe("an informer and its server", function()
 end)
 
 describe("an informer in luv's loop", function()
-  it("tells its handlers, those that wait, too, and can be read in a callback", function()
+  it("calls its handlers, also waiting ones, and can be read in a callback", function()
     assert.equal("add /a/1 one\nupdate /a/1 two one\ndelete /a/1\n0 0\nended\n", (program.printed_by([[
       local uv = require "luv"
       local keywatch = require "keywatch"

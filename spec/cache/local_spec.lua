@@ -131,7 +131,7 @@ end)
 describe("a table of a cache", function()
   before_each(function() store:put("/a/1", "1") end)
 
-  it("is equal to the content, and tells each change", function()
+  it("is equal to the content, and reports each change", function()
     local seen = {}
     local t = cache:table {
       relative = true,
@@ -151,7 +151,7 @@ describe("a table of a cache", function()
     assert.same({ "1 1 nil", "2 2 nil", "1 10 1", "2 nil 2" }, seen)
   end)
 
-  it("keeps what it had in the place of a value that cannot be decoded", function()
+  it("keeps the previous value if one cannot be decoded", function()
     local bad = {}
     local t = cache:table {
       decode = function(value) return value ~= "bad" and tonumber(value) or error("no number") end,
@@ -165,7 +165,7 @@ describe("a table of a cache", function()
     assert.same({ { "/a/1", "malformed" }, { "/a/2", "malformed" } }, bad)
   end)
 
-  it("goes on if a hook raises, waits, yields, opens tables or closes them", function()
+  it("continues if a hook raises, waits, yields, opens tables or closes them", function()
     log.set_level("fatal")
     local other, said
     local t = cache:table {
@@ -249,7 +249,7 @@ describe("a table of a cache", function()
     assert.same({ true, nil }, { has_trial, (next(attached)) })
   end)
 
-  it("holds its cache, and is not held by it", function()
+  it("references its cache, and is not referenced by it", function()
     local t = store:cache("/a/"):table()
     collectgarbage()
     store:put("/a/1", "2")
@@ -266,7 +266,7 @@ describe("a table of a cache", function()
 end)
 
 describe("a slow watch of a cache", function()
-  it("is left behind and catches up, or fails if the history is gone", function()
+  it("lags and catches up, or fails if the history is compacted", function()
     local watch = assert(cache:watch("/a/", { prefix = true, max_bytes = 1000 }))
     local lost = assert(cache:watch("/a/", { prefix = true, max_bytes = 1000 }))
     for i = 1, 100 do store:put("/a/x", ("v"):rep(100) .. i) end
@@ -277,7 +277,7 @@ describe("a slow watch of a cache", function()
     assert.equal("compacted", err.code)
   end)
 
-  it("is ended after its time, with what waits for it, and no other watch is", within.task(function()
+  it("fails after slow_after, with its queue, and no other watch does", within.task(function()
     local cut = assert(cache:watch("/a/", { prefix = true, slow_after = 0.05 }))
     local idle = assert(cache:watch("/a/none", { slow_after = 0.05 }))
     local read = assert(cache:watch("/a/", { prefix = true, slow_after = 0.05 }))

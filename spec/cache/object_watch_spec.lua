@@ -122,7 +122,7 @@ for name, door in pairs(doors) do
       return open_at(of, ...)
     end
 
-    it("tells of a key that is added, modified and deleted", function()
+    it("reports a key that is added, modified and deleted", function()
       for _, opts in ipairs { { is_single = true }, {} } do
         local key = opts.is_single and "/a/1" or "/a/"
         local watch = open(x, opts, key)
@@ -156,7 +156,7 @@ for name, door in pairs(doors) do
         return { n = object.n }
       end },
     } do
-      it("adds what begins to match, and deletes what ends to, by " .. how, function()
+      it("adds objects that begin to match, and deletes objects that stop matching, by " .. how, function()
         local function value(n) return json { n = n, l = { n = n } } end
         local opts = {}
         for option, given in pairs(wish) do opts[option] = given end
@@ -176,7 +176,7 @@ for name, door in pairs(doors) do
       end)
     end
 
-    it("begins with what exists, and tells the revision", function()
+    it("begins with the existing objects, and has the revision", function()
       local r1, r2 = put("/a/1", field(1)), put("/a/2", field(2))
       local r3 = put("/b/1", "of others")
       for _, bookmarks in ipairs { false, true } do
@@ -197,7 +197,7 @@ for name, door in pairs(doors) do
       assert.same({ "modified /a/1 new " .. r4 }, read(all, 1))
     end)
 
-    it("begins with many pages of what exists, and what is created meanwhile comes later", function()
+    it("begins with many pages of existing objects, and reports concurrent creations later", function()
       for from = 1, 2100, 100 do
         local ops = {}
         for i = from, from + 99 do ops[#ops + 1] = { put = ("/a/%05d"):format(i), value = field(i % 2) } end
@@ -215,7 +215,7 @@ for name, door in pairs(doors) do
       assert.same({ "added", later }, { event.type, event.revision })
     end)
 
-    it("ends with an error event if what it needs was compacted", function()
+    it("ends with an error event if the required history is compacted", function()
       if name == "cache" then return end -- which has a history of its own
       local first = put("/a/1", field(1))
       for _ = 1, 3 do put("/a/1", field(1)) end
@@ -237,7 +237,7 @@ for name, door in pairs(doors) do
       assert.same({ "added /a/1 one " .. r1 }, read(watch, 1))
     end)
 
-    it("tells of a key that changes twice in one revision", function()
+    it("reports both changes of a key in one revision", function()
       local watches = { open_at(x, { codec = "json", old = true }), open_shared(x) }
       local function put_and_delete()
         return assert(writer:txn { success = { { txn = { success = { { put = "/a/1", value = field(1) } } } },
@@ -263,7 +263,7 @@ for name, door in pairs(doors) do
       end
     end)
 
-    it("goes on after a revision", function()
+    it("continues after a revision", function()
       local r1, r2 = put("/a/1", "one"), put("/a/1", "two")
       local r3 = put("/a/1", "three")
       if name ~= "cache" then -- a cache has no history from before itself
@@ -286,7 +286,7 @@ for name, door in pairs(doors) do
       assert.same(expected, seen)
     end)
 
-    it("ends with an error event if a value cannot be decoded, and tells nothing after it", function()
+    it("ends with an error event if a value cannot be decoded, and reports nothing after it", function()
       local all = {}
       for i = 1, 10 do all[i] = open(x, { codec = "json", fields = i % 2 == 0 and "n=1" or nil }) end
       local r1, r2 = put("/a/1", field(1)), put("/a/2", "{")
@@ -301,7 +301,7 @@ for name, door in pairs(doors) do
       end
     end)
 
-    it("skips a value that cannot be decoded if it is told to, and reports it", function()
+    it("skips a value that cannot be decoded with on_bad_value, and reports it", function()
       for _, fields in ipairs { false, { n = { 1, 2 } } } do
         local reported = {}
         local watch = open(x, { codec = "json", fields = fields or nil, on_bad_value = "skip",
@@ -323,7 +323,7 @@ for name, door in pairs(doors) do
       end
     end)
 
-    it("raises its error in a loop, which ends quietly only after close", function()
+    it("raises its error in a loop, which ends silently only after close", function()
       local watch = open(x, { codec = "json" })
       put("/a/1", field(1))
       put("/a/2", "{")
@@ -338,7 +338,7 @@ for name, door in pairs(doors) do
       for _ in other:events() do error("an event after close") end
     end)
 
-    it("looks at keys before it decodes values", function()
+    it("filters keys before it decodes values", function()
       for _, opts in alone_and_shared { include = function(key) return key ~= "/a/" end,
         transform = function(object) return ("%d"):format(object.n) end } do
         local watch = open(x, opts)
@@ -370,7 +370,7 @@ for name, door in pairs(doors) do
       end
     end)
 
-    it("is told of a bookmark with nothing but a revision, when there is progress", function()
+    it("reports progress as a bookmark with only a revision", function()
       for _, opts in alone_and_shared { bookmarks = 0.01 } do
         local watch = open(x, opts)
         local r1 = put("/a/1", field(1))
@@ -420,7 +420,7 @@ for name, door in pairs(doors) do
       assert.same({ true }, { waiting:join(PATIENCE) })
     end))
 
-    it("shows what it is", function()
+    it("has a tostring", function()
       local watch = open(x)
       assert.matches('^keywatch.object_watch<key="/a/" revision=%d+ open>$', tostring(watch))
       for _ = 1, 2 do watch:close() end
@@ -435,7 +435,7 @@ describe("an object watch", function()
 
   before_each(function() store = open_store() end)
 
-  it("fails in words if a previous value is gone that it would have to know", function()
+  it("fails with a clear error if it needs a compacted previous value", function()
     store:put("/a/1", "one")
     store:put("/a/1", "two")
     store:compact(3)
@@ -453,7 +453,7 @@ describe("an object watch", function()
     expect_nothing(open_at(store, { start_revision = 5, include = function() return false end }))
   end)
 
-  it("learns what has become of objects from a replica that has missed changes", function()
+  it("receives the difference from a replica that has missed changes", function()
     local function kv(key, revision, n, create)
       return { key = key, value = field(n), create_revision = create or revision, mod_revision = revision,
         version = 1 + revision - (create or revision), lease = 0 }
@@ -503,7 +503,7 @@ describe("an object watch", function()
     expect_nothing(watch)
   end)
 
-  it("takes a codec or a transform that raises, or returns nothing, for a bad value", function()
+  it("treats a value as bad if its codec or transform raises, or returns nothing", function()
     local function failing() error("broken", 0) end
     for _, opts in ipairs {
       { codec = { decode = failing } }, { codec = { decode = function() return nil, "broken" end } },
@@ -570,7 +570,7 @@ describe("an object watch", function()
     end
   end)
 
-  it("tells which package is missing", function()
+  it("names a missing package", function()
     local loaded, path, cpath = package.loaded.cjson, package.path, package.cpath
     package.loaded.cjson, package.path, package.cpath = nil, "", ""
     local ok, err = pcall(store.object_watch, store, "a", { codec = "json" })
@@ -613,14 +613,14 @@ describe("an object watch", function()
     end
   end)
 
-  it("takes objects by a share of their keys, by a function", function()
+  it("selects objects by a function of their keys", function()
     local watch = open_at(store, { include = function(key) return key:byte(-1) % 2 == 0 end })
     for i = 1, 9 do store:put("/a/" .. i, "v") end
     for _, i in ipairs { 2, 4, 6, 8 } do assert.equal("/a/" .. i, watch:next(0).key) end
     expect_nothing(watch)
   end)
 
-  it("ends in order when its time is over, with a bookmark of all that it has told", within.world(function()
+  it("ends cleanly after its lifetime, with a bookmark of its last revision", within.world(function()
     store = open_store()
     for _, bookmarks in ipairs { "default", false, true } do
       for _, opts in alone_and_shared { lifetime = 10 } do
@@ -643,7 +643,7 @@ describe("an object watch", function()
     end
   end))
 
-  it("tells a whole revision before it ends", within.world(function()
+  it("reports a whole revision before it ends", within.world(function()
     store = open_store()
     for _, opts in alone_and_shared { lifetime = 10 } do
       local watch = open_at(store, opts)
@@ -673,7 +673,7 @@ describe("an object watch", function()
     end
   end))
 
-  it("hands out no progress unless it is asked to, and knows of it", function()
+  it("reports no progress unless requested, and still tracks it", function()
     for _, opts in alone_and_shared() do
       local watch = open_at(store, opts)
       local revision = store:put("/b/1", "v").revision
@@ -683,7 +683,7 @@ describe("an object watch", function()
     end
   end)
 
-  it("lets other tasks run while it looks for what it wants", within.task(function()
+  it("lets other tasks run while it skips changes", within.task(function()
     for _, is_selected in ipairs { false, true } do
       local first = store:status().revision + 1
       for i = 1, 10000 do store:put("/a/" .. i, "v") end
@@ -705,7 +705,7 @@ describe("an object watch", function()
     end
   end))
 
-  it("is told when its store is closed", function()
+  it("reports that its store is closed", function()
     for _, opts in alone_and_shared() do
       local other = keywatch.open()
       local watch = open_at(other, opts)
@@ -723,14 +723,14 @@ describe("an object watch", function()
     end
   end)
 
-  it("may be closed before it is read, and then asks nobody", function()
+  it("may be closed before it is read, and then sends nothing", function()
     local client = open_client()
     local watch = open_at(client, { initial = true })
     watch:close()
     assert.same({}, { watch:next() })
   end)
 
-  it("raises in a task that is cancelled, and goes on", within.task(function()
+  it("raises in a task that is cancelled, and still works", within.task(function()
     local watch = open_shared(store)
     local waiting = keywatch.spawn(function() watch:next() end)
     keywatch.sleep(0)
@@ -741,7 +741,7 @@ describe("an object watch", function()
     assert.equal("added", watch:next(0).type)
   end))
 
-  it("is collected if nobody holds it", function()
+  it("is collected without references", function()
     for _, opts in alone_and_shared { prefix = true } do
       local weak = setmetatable({}, { __mode = "v" })
       do
@@ -792,7 +792,7 @@ end)
 
 describe("object watches that share", function()
   for _, name in ipairs { "store", "client", "cache" } do
-    it("do not each look at every change of a " .. name, function()
+    it("do not each examine every change of a " .. name, function()
       local x, writer = places[name]()
       local N = is_fast and 200 or name == "client" and 1000 or 10000
       local all = {}
@@ -845,7 +845,7 @@ describe("object watches that share", function()
     end
   end))
 
-  it("all fail if a previous value is gone, since anybody may have wanted it", with_store(function(store)
+  it("all fail if a previous value is compacted, which any of them may need", with_store(function(store)
     for _ = 1, 5 do store:put("/a/1", field(1)) end
     store:compact(6)
     local watch = open_shared(store)
@@ -907,7 +907,7 @@ describe("object watches that share", function()
   end)
 
   for _, name in ipairs { "store", "client", "cache" } do
-    it("leave one behind that is not read, of a " .. name .. ", and it catches up", function()
+    it("let one lag that is not read, of a " .. name .. ", and it catches up", function()
       local x, writer = places[name]()
       local fast = open_shared(x)
       local slow = open_shared(x, { max_bytes = 5000 })
@@ -936,7 +936,7 @@ describe("object watches that share", function()
     end)
   end
 
-  it("that is being opened anew when keywatch.run ends goes on in the next one", function()
+  it("that is being reopened when keywatch.run ends continues in the next one", function()
     local client, writer = open_client()
     local real, opens, fast, slow = client.watch, 0, nil, nil
     keywatch.run(function()
@@ -956,7 +956,7 @@ describe("object watches that share", function()
     assert.equal(2, opens)
   end)
 
-  it("fail alone with compacted if the history that one needs is gone", with_store(function(store)
+  it("fail separately with compacted if the history that one needs is gone", with_store(function(store)
     local fast = open_shared(store)
     local slow = open_shared(store, { max_bytes = 1000 })
     for _ = 1, 100 do
@@ -971,7 +971,7 @@ describe("object watches that share", function()
     assert.equal("modified", fast:next(0).type)
   end))
 
-  it("end when the last one is closed, and begin anew", with_store(function(store)
+  it("end when the last one is closed, and can be opened again", with_store(function(store)
     for _ = 1, 3 do
       local one = open_shared(store)
       local two = open_shared(store, {}, "n=2")
@@ -987,7 +987,7 @@ describe("object watches that share", function()
     end
   end))
 
-  it("end with a bookmark below what was not read", within.world(function()
+  it("end with a bookmark below the first unread change", within.world(function()
     local store = open_store()
     local watch = open_shared(store, { bookmarks = true, lifetime = 10 })
     local other = open_shared(store, {}, "n=2")
@@ -1016,7 +1016,7 @@ describe("object watches that share", function()
     assert(following.type == "bookmark" and following.revision >= event.revision)
   end)
 
-  it("are not joined if their watch has failed, though nobody has noticed", function()
+  it("are not joined if their watch has failed unnoticed", function()
     for _, is_initial in ipairs { false, true } do
       local store = open_store()
       local old = open_shared(store, { max_bytes = 1000 })
@@ -1033,7 +1033,7 @@ describe("object watches that share", function()
     end
   end)
 
-  it("do not fail with compacted if they need nothing of that", with_store(function(store)
+  it("do not fail with compacted if they need no compacted history", with_store(function(store)
     local now = store:status().revision
     local one = open_shared(store, { max_bytes = 1000 })
     local ahead = open_shared(store, { start_revision = now + 60 })
@@ -1132,7 +1132,7 @@ describe("object watches that share", function()
     assert.is_nil(open_at(store, { codec = "json", fields = "n!=1" }):status().shared)
   end)
 
-  it("are told of a bad value as each has asked for it", with_store(function(store)
+  it("handle a bad value each by its own option", with_store(function(store)
     local skipped = 0
     local failing = open_shared(store)
     local skipping = open_at(store, { codec = "json", fields = "n=2", on_bad_value = "skip",
@@ -1164,7 +1164,7 @@ local WISHES = {
 
 describe("object watches at random", function()
   for _, name in ipairs { "store", "client", "cache" } do
-    it("tell what the history says, whatever they share, of a " .. name, function()
+    it("report every change of the history, shared or not, of a " .. name, function()
       local outcomes = { "left behind", "shared", name ~= "cache" and "compacted" or nil }
       local counts = occurrences.await(outcomes, is_fast and 2 or 8, function(round)
         local seen = { ["left behind"] = 0, shared = 0, events = 0, compacted = 0 }

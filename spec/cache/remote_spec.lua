@@ -44,14 +44,14 @@ describe("a client's cache", function()
     for i = 3, 4 do assert.equal(revision + i, late:next(PATIENCE).mod_revision) end
   end)
 
-  it("wakes all who wait for its content, when that is there", within.task(function()
+  it("wakes all waiters for its content when it has arrived", within.task(function()
     local own, tasks = assert(client:cache("/a/")), {}
     for i = 1, 20 do tasks[i] = keywatch.spawn(own.wait_ready, own, PATIENCE) end
     for _, task in ipairs(tasks) do assert.same({ true, true }, { task:join() }) end
     assert.is_true(own:wait_ready(0))
   end))
 
-  it("wakes all who wait for its content, when it is closed", within.task(function()
+  it("wakes all waiters for its content when it is closed", within.task(function()
     local own, tasks = assert(keywatch.connect("http://127.0.0.1:1"):cache("/a/")), {}
     for i = 1, 20 do tasks[i] = keywatch.spawn(own.wait_ready, own) end
     keywatch.sleep(0)
@@ -59,7 +59,7 @@ describe("a client's cache", function()
     for _, task in ipairs(tasks) do assert.equal("closed", answer.code(select(2, task:join()))) end
   end))
 
-  it("comes to a revision of other keys without an event", function()
+  it("reaches a revision of other keys without an event", function()
     local watch = assert(cache:watch("/a/", { prefix = true, progress = true }))
     local put = store:put("/other", "x")
     assert.equal(put.revision, cache:wait_for(put.revision, PATIENCE))
@@ -69,7 +69,7 @@ describe("a client's cache", function()
     assert.equal(again, cache:range("/a/", { prefix = true }).revision)
   end)
 
-  it("asks the server once for all who want to be as new as it is", function()
+  it("asks the server once for all concurrent consistent reads", function()
     keywatch.run(function()
       cache:sync(PATIENCE)
       calls = 0
@@ -101,7 +101,7 @@ describe("a client's cache", function()
     assert(first:join())
   end))
 
-  it("asks for progress only while somebody waits", within.task(function()
+  it("asks for progress only while a caller waits", within.task(function()
     local asked, request = 0, client.transport.watch_calls.request_progress
     client.transport.watch_calls.request_progress = function(...)
       asked = asked + 1
@@ -117,7 +117,7 @@ describe("a client's cache", function()
     assert(asked >= 1 and asked <= most, asked .. " requests")
   end))
 
-  it("is young while the server says that nothing is missing, though nothing is new", function()
+  it("has a small age while the server confirms it, even without changes", function()
     cache:sync(PATIENCE)
     local heard_at, revision = cache.feed:last_heard(), cache:status().revision
     keywatch.sleep(0.01)
@@ -130,7 +130,7 @@ describe("a client's cache", function()
     assert(cache:status().age < 10)
   end)
 
-  it("reads the past that it has, and says what it does not have", function()
+  it("reads its history, and fails outside of it", function()
     local before = cache:status().revision
     local put = store:put("/a/1", "new")
     assert(cache:wait_for(put.revision, PATIENCE))
@@ -166,7 +166,7 @@ describe("a client's cache", function()
     assert.equal("closed", answer.code(client:cache("/a/")))
   end)
 
-  it("lives as long as somebody holds it, a watch or a table of it, and ends then", function()
+  it("lives as long as it, a watch or a table of it is referenced", function()
     local transport = client.transport
     local watch = assert(cache:watch("/a/", { prefix = true }))
     cache = nil
@@ -189,7 +189,7 @@ describe("a client's cache", function()
     end
   end)
 
-  it("ends when nobody holds it, though the hook of a table refers to that table", function()
+  it("ends without references, though the hook of a table refers to that table", function()
     local transport = client.transport
     local function follow()
       local t
@@ -326,7 +326,7 @@ describe("a client's cache", function()
     end)
   end
 
-  it("goes on if the replica was in the middle of a call when the last page came", function()
+  it("continues if the replica was in the middle of a call when the last page arrived", function()
     local replica, n = cache.replica, 0
     local busy = setmetatable({}, { __index = function(_, name)
       return replica[name] and function(_, ...)
@@ -365,7 +365,7 @@ describe("a client's cache", function()
     for _, one in ipairs(opened) do one:close() end
   end)
 
-  it("works in a task and at top level, and says where it cannot wait", function()
+  it("works in a task and at top level, and names a place where it cannot wait", function()
     local said
     coroutine.wrap(function() said = select(2, pcall(cache.wait_for, cache, 10 ^ 9)) end)()
     assert.matches("wait_for waits, but the coroutine that makes it is not a task", said)
@@ -376,7 +376,7 @@ describe("a client's cache", function()
 end)
 
 describe("a cache in a forked child #slow", function()
-  it("goes on in both processes", function()
+  it("continues in both processes", function()
     local network = require "spec.support.network"
     network.begin()
     local peer = network.start("keywatch")

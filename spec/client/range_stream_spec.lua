@@ -130,7 +130,7 @@ for kind, tag in pairs { keywatch = "#plain", etcd = "#once" } do -- there is no
 
     if kind == "etcd" then return end
 
-    it("asks a server anew after a connection has ended", function()
+    it("asks a server again on a new connection", function()
       expect_all(readers.each(client))
       world:cut(client)
       expect_all(readers.each(client))

@@ -79,7 +79,7 @@ describe("a controller", function()
       end))
     end
 
-    it("the result of a write is the end", in_world(function(world)
+    it("the result of a write means done", in_world(function(world)
       local client = world:client()
       local writes = {
         put = function(store) return store:put("/a", "1") end,
@@ -103,7 +103,7 @@ describe("a controller", function()
       assert.same({ 1, 1 }, { status.failed, status.done })
     end))
 
-    it("a transaction that has not succeeded comes again, later each time, and is no failure", in_world(function()
+    it("a transaction that has not succeeded is retried with growing pauses, and is no failure", in_world(function()
       local times, status = times_of(function(_, context, n)
         return context.store:txn {
           compare = { { key = "/a", version = n < 3 and 7 or 0 } }, success = { { put = "/a", value = "1" } },
@@ -114,7 +114,7 @@ describe("a controller", function()
       assert.same({}, logs.lines)
     end))
 
-    it("{ after = seconds } is the end, and a new beginning then", in_world(function()
+    it("{ after = seconds } means done, and is repeated then", in_world(function()
       local times, status = times_of(function(_, context, n)
         assert.equal(n == 2 and 1 or 0, context.retries)
         if n == 1 then return nil, "bad luck" end
@@ -124,7 +124,7 @@ describe("a controller", function()
       assert.same({ 5, 3, 1, 1, 0 }, { status.calls, status.later, status.done, status.failed, status.queue.delayed })
     end))
 
-    it("{ after = 0 } comes again at once, behind what is queued", in_world(function()
+    it("{ after = 0 } is repeated at once, behind the queue", in_world(function()
       local list = {}
       local one = start(function(request)
         list[#list + 1] = request
@@ -135,7 +135,7 @@ describe("a controller", function()
       assert.same({ "a", "b", "a", "a" }, list)
     end))
 
-    it("{ after = 0 } does not overtake what existed before", in_world(function()
+    it("{ after = 0 } does not overtake existing objects", in_world(function()
       local store = keywatch.open()
       for i = 1, 3 do store:put("/a/" .. i, "x") end
       local list = {}
@@ -147,7 +147,7 @@ describe("a controller", function()
       assert.same({ "/a/1", "/a/2", "/a/3", "/a/1" }, { list[1], list[2], list[3], list[4] })
     end))
 
-    it("{ again = true } comes again, later each time, and is no failure", in_world(function()
+    it("{ again = true } is retried with growing pauses, and is no failure", in_world(function()
       local times, status = times_of(function(_, context, n)
         assert.equal(n - 1, context.retries)
         return n < 5 and { again = true } or nil
@@ -168,7 +168,7 @@ describe("a controller", function()
       end))
     end
 
-    it("a request that has failed for good comes again with the next change", in_world(function()
+    it("a request that has failed for good is repeated after the next change", in_world(function()
       local n = 0
       local one = start_with_one(function()
         n = n + 1
@@ -261,7 +261,7 @@ describe("a controller", function()
     assert.is_true(found.a == of_options and found.b == of_leader and found.c == of_options)
   end))
 
-  it("never calls reconcile twice at once for a request, but for as many requests as workers", in_world(function()
+  it("makes one call at a time for a request, and one for each worker", in_world(function()
     local busy, most, now = {}, 0, 0
     local one = start(function(request)
       assert.is_nil(busy[request])
@@ -290,7 +290,7 @@ describe("a controller", function()
     assert.is_true(others > 10)
   end))
 
-  it("takes its limiter, also if that fails", in_world(function()
+  it("uses its limiter, also if that fails", in_world(function()
     local limiter = controller.exponential { first = 2, longest = 3 }
     local times = times_of(function() error("no") end, 11.5, { limiter = limiter })
     assert.same({ 0, 2, 5, 8, 11 }, times)
@@ -333,7 +333,7 @@ describe("a controller", function()
   end))
 
   describe("with a timeout", function()
-    it("cancels a call at its wait, and tries again with backoff", in_world(function()
+    it("cancels a call at its wait, and retries with backoff", in_world(function()
       local times, status = times_of(function(_, _, n)
         if n < 3 then keywatch.sleep(1000) end
       end, 100, { timeout = 5 })
@@ -374,7 +374,7 @@ describe("a controller", function()
       assert.matches("^warn the controller 'c' has worked on 'r' for .* it has not waited", logs.lines[1])
     end)
 
-    it("takes the result of a call that goes on after it was cancelled, and reports it", in_world(function()
+    it("accepts the result of a call that ignores its cancellation, and logs it", in_world(function()
       local waits_again
       local times, status = times_of(function()
         local ok, err = pcall(keywatch.sleep, 1000)
@@ -433,7 +433,7 @@ describe("a controller", function()
   end)
 
   describe("is stopped", function()
-    it("when all that was queued is done", in_world(function()
+    it("when the queue is done", in_world(function()
       local done = {}
       local one = start(function(request)
         keywatch.sleep(1)
@@ -447,7 +447,7 @@ describe("a controller", function()
       assert.same({ true, true }, { one:stop(), one:join() })
     end))
 
-    it("and does what was added again during a call", in_world(function()
+    it("and repeats a request that was added during its call", in_world(function()
       local calls = 0
       local one = start(function()
         calls = calls + 1
@@ -460,7 +460,7 @@ describe("a controller", function()
       assert.equal(2, calls)
     end))
 
-    it("and drops what fails meanwhile", in_world(function()
+    it("and does not retry failures", in_world(function()
       local one = start_with_one(function()
         keywatch.sleep(2)
         error("it is broken")
@@ -469,7 +469,7 @@ describe("a controller", function()
       assert.equal(1, logs.count("has failed for 'r', and is being stopped"))
     end))
 
-    it("after so many seconds, and cuts calls short that still run", in_world(function()
+    it("after its timeout, and cancels running calls", in_world(function()
       local ends = {}
       local one = start(function(request)
         local ok, err = pcall(keywatch.sleep, 100)
@@ -489,7 +489,7 @@ describe("a controller", function()
       assert.is_true(one:stop())
     end))
 
-    it("and has nothing queued any more once it is cut short", in_world(function()
+    it("and has an empty queue after its timeout", in_world(function()
       local one = start(function()
         pcall(keywatch.sleep, 100)
         keywatch.sleep(5)
@@ -516,7 +516,7 @@ describe("a controller", function()
       assert.is_true(one:stop())
     end))
 
-    it("by the earliest of several stops, and all of them tell what was cut short", in_world(function()
+    it("by the earliest deadline of several stops, and all of them report the cancelled calls", in_world(function()
       local one = start_with_one(function() keywatch.sleep(1000) end)
       local first = keywatch.spawn(function() return { one:stop(100) } end)
       keywatch.sleep(1)
@@ -550,7 +550,7 @@ describe("a controller", function()
       assert.same({ true, 2 }, { one:join(), keywatch.now() })
     end))
 
-    it("only when a call has ended that does not heed its cancellation, and is not started before", in_world(function()
+    it("only after a call that ignores its cancellation, and cannot be restarted before", in_world(function()
       local ended
       local one = start_with_one(function()
         keywatch.shield(51, keywatch.sleep, 50)
@@ -589,7 +589,7 @@ describe("a controller", function()
       assert.same({ false, "cancelled" }, { result[1], result[2].code })
     end))
 
-    it("by two at once, one of whom is in a hurry", in_world(function()
+    it("by two tasks at once with different timeouts", in_world(function()
       for seconds, results in pairs { [3] = { true, true }, [100] = {} } do
         local begun, one = keywatch.now(), start_with_one(function() keywatch.sleep(seconds) end)
         local patient = keywatch.spawn(one.stop, one, 200)
@@ -607,7 +607,7 @@ describe("a controller", function()
       assert.same({ true, 5, "idle" }, { one:stop(), keywatch.now(), one:status().state })
     end))
 
-    it("and started again, as often as one likes", in_world(function()
+    it("and restarted any number of times", in_world(function()
       local store = keywatch.open()
       store:put("/a", "1")
       local informer, list = store:informer("/"), {}
@@ -666,7 +666,7 @@ describe("a controller", function()
     assert.is_true(one:join(0))
   end))
 
-  it("goes on in the next run with what the end of a run has cut off", function()
+  it("continues in the next run with calls that the end of a run has cancelled", function()
     local one, calls, ends = nil, {}, {}
     keywatch.run(function()
       one = start(function(request)
@@ -687,7 +687,7 @@ describe("a controller", function()
     assert.same({ 4, 0 }, { one:status().done, one:status().failed })
   end)
 
-  it("stops in the next run, and does what the end of a run has cut off", function()
+  it("stops in the next run, after calls that the end of a run has cancelled", function()
     local one, calls, ends = nil, 0, 0
     keywatch.run(function()
       one = start(function()
@@ -747,7 +747,7 @@ describe("a controller", function()
     ]]))
   end)
 
-  it("goes on in the child after a fork, with the request that was being worked on", function()
+  it("continues in the child after a fork, with the request of a running call", function()
     assert.same({ 0, "1 2 3 true\n" }, { program.run_forking [[
       local controller = require "keywatch.controller"
       local parent, begun, list = core.pid(), 0, {}

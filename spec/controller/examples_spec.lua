@@ -50,7 +50,7 @@ network.of_each(function(kind, tag)
       kill(bob)
     end)
 
-    it("replicas.lua has another process go on when the leader is killed", function()
+    it("replicas.lua continues in another process when the leader is killed", function()
       local processes = {}
       for _, name in ipairs { "ann", "bob" } do
         processes[name] = start("bin/keywatch", "run", "examples/replicas.lua", "--endpoints", server.url, "--election",

@@ -26,7 +26,7 @@ describe("an exponential limiter", function()
     assert.same({ 2, 0.016 }, { limiter:retries("two"), limiter:when("one") })
   end)
 
-  it("begins anew with an item that was forgotten, and with no other one", function()
+  it("restarts for a forgotten item, and for no other", function()
     local limiter = controller.exponential { first = 0.001, longest = 1 }
     series(limiter, "one", 4)
     series(limiter, "two", 1)
@@ -36,7 +36,7 @@ describe("an exponential limiter", function()
     assert.equal(0.002, limiter:when("two"))
   end)
 
-  it("goes from 5 ms to 1000 s unless told otherwise, and stays there", function()
+  it("goes from 5 ms to 1000 s by default, and stays there", function()
     local found = series(controller.exponential(), "one", 1200)
     assert.same({ 0.005, true, 1000, 1000 }, { found[1], math.abs(found[18] - 655.36) < 1e-9, found[19], found[1200] })
   end)
@@ -80,7 +80,7 @@ describe("a fast and slow limiter", function()
 end)
 
 describe("a bucket", function()
-  it("lets a burst pass, and then so many a second, whatever the items are", within.world(function()
+  it("passes a burst, and then a fixed rate of all items together", within.world(function()
     local limiter = controller.bucket { rate = 10, burst = 3 }
     assert.same({ 0, 0, 0 }, series(limiter, "one", 3))
     for i = 1, 5 do assert.is_true(math.abs(limiter:when(i) - i / 10) < 1e-9) end
@@ -93,7 +93,7 @@ describe("a bucket", function()
     assert.is_true(limiter:when("one") > 0)
   end))
 
-  it("has 10 a second and a burst of 100 unless told otherwise", within.world(function()
+  it("has 10 a second and a burst of 100 by default", within.world(function()
     local limiter = controller.bucket()
     for _ = 1, 100 do assert.equal(0, limiter:when("one")) end
     assert.is_true(math.abs(limiter:when("one") - 0.1) < 1e-9)
@@ -101,7 +101,7 @@ describe("a bucket", function()
 end)
 
 describe("a limiter of others", function()
-  it("takes the longest time of several, and asks all of them", within.world(function()
+  it("uses the longest pause of several, and calls all of them", within.world(function()
     local exponential = controller.exponential { first = 0.001, longest = 1 }
     local limiter = controller.max { controller.fast_slow { fast = 0.005, slow = 3, tries = 3 }, exponential }
     assert.same({ 0.005, 0.005, 0.005, 3, 3 }, series(limiter, "one", 5))
@@ -110,7 +110,7 @@ describe("a limiter of others", function()
     assert.same({ 0, 0.005 }, { limiter:retries("one"), limiter:when("one") })
   end))
 
-  it("lets no item wait longer than it was told", function()
+  it("limits the pause of an item", function()
     local limiter = controller.at_most(controller.exponential { first = 1 }, 5)
     assert.same({ 1, 2, 4, 5, 5 }, series(limiter, "one", 5))
     assert.equal(5, limiter:retries("one"))

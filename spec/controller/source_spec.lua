@@ -51,7 +51,7 @@ describe("a source of a controller", function()
   after_each(logs.finish)
 
   describe("that is an informer", function()
-    it("makes requests of what exists, and of each object that is added, updated or deleted", in_world(function(world)
+    it("makes requests for existing objects, and for each that is added, updated or deleted", in_world(function(world)
       local client = world:client()
       client:put("/a/1", "x")
       client:put("/b/1", "x")
@@ -114,7 +114,7 @@ describe("a source of a controller", function()
       assert.equal(1, logs.count("sleep waits, but the coroutine that makes it is not a task"))
     end))
 
-    it("calls reconcile only when everything that existed is in the informer", in_world(function(world)
+    it("calls reconcile only when all existing objects are in the informer", in_world(function(world)
       for i = 1, 100 do world.server.store:put("/a/" .. i, "x") end
       world:fault { "delay", method = "get", seconds = 3 }
       local informer = world:client():informer("/a/")
@@ -126,7 +126,7 @@ describe("a source of a controller", function()
       for _, n in ipairs(counts) do assert.equal(100, n) end
     end))
 
-    it("lets changes overtake what existed before", in_world(function()
+    it("lets changes overtake existing objects", in_world(function()
       local store, informer = store_with(5)
       local list = {}
       start({ informer }, { reconcile = function(request)
@@ -215,14 +215,14 @@ describe("a source of a controller", function()
       assert.is_true(one:has_synced())
     end))
 
-    it("waits two minutes for the sync unless told otherwise", in_world(function(world)
+    it("waits two minutes for the sync by default", in_world(function(world)
       world.server:stop()
       local informer = world:client():informer("/a/")
       local one = start { informer }
       assert.same({ "timeout", 120 }, { answer.code(one:join()), keywatch.now() })
     end))
 
-    it("can be that of several controllers", in_world(function()
+    it("can be used by several controllers", in_world(function()
       local store, informer = store_with(0)
       local one, ones = start { informer }
       local _, twos = start { informer, { informer, map = function() return "all" end } }
@@ -237,7 +237,7 @@ describe("a source of a controller", function()
   end)
 
   describe("that is an object watch", function()
-    it("makes requests of its events", in_world(function(world)
+    it("makes requests for its events", in_world(function(world)
       local client = world:client()
       local watch = client:object_watch("/a/", { prefix = true, bookmarks = true })
       local one, list = start { watch }
@@ -272,7 +272,7 @@ describe("a source of a controller", function()
         assert.is_true(one:has_synced())
       end))
 
-    it("ends the controller if what exists does not come in time #slow", in_world(function(world)
+    it("ends the controller if the existing objects do not arrive in time #slow", in_world(function(world)
       local client = world:client()
       for i = 1, 3000 do world.server.store:put("/a/" .. i, ("x"):rep(100)) end
       world:fault { "hang", method = "range", skip = 1 } -- the second page
@@ -295,7 +295,7 @@ describe("a source of a controller", function()
   end)
 
   describe("that is a channel", function()
-    it("makes requests of its values", in_world(function()
+    it("makes requests for its values", in_world(function()
       local channel = keywatch.channel()
       local one, list = start { { channel, where = function(event) return event.object ~= "no" end } }
       for _, value in ipairs { "a", "no", "b", "a" } do channel:send(value) end
@@ -345,12 +345,12 @@ describe("a source of a controller", function()
       assert.same({}, logs.lines)
     end))
 
-    it("makes a request of a table with a metatable", in_world(function()
+    it("treats a table with a metatable as one request", in_world(function()
       local request = setmetatable({ "a", "b" }, {})
       assert.equal(request, mapped(function() return request end)[1])
     end))
 
-    it("complains about lists that are none, and takes of them what it can", in_world(function()
+    it("logs malformed lists, and uses their valid items", in_world(function()
       for _, case in ipairs {
         { { request = "/b" }, {}, 1 }, { { "a", "b", [0.5] = "c", x = "d" }, { "a", "b" }, 2 },
         { { "a", 0 / 0, false, "b" }, { "a", "b" }, 1 }, { { "a", [2 ^ 53] = "b" }, { "a" }, 1 },
@@ -361,7 +361,7 @@ describe("a source of a controller", function()
       assert.equal(1, logs.count("it has returned a list of requests with the field 'request'"))
     end))
 
-    it("logs and counts an error, and goes on", in_world(function()
+    it("logs and counts an error, and continues", in_world(function()
       local store, informer = store_with(0)
       local one, list = start { { informer, map = function(object, key)
         if object == "bad" then error("it is broken") end
@@ -461,7 +461,7 @@ describe("a source of a controller", function()
   end)
 
   describe("with `where`", function()
-    it("lets only those changes pass that it likes", in_world(function()
+    it("passes only the changes for which it returns true", in_world(function()
       local store, informer = store_with(0)
       local _, list = start { { informer, where = function(event)
         return event.type ~= "modified" or event.old ~= event.object
@@ -482,7 +482,7 @@ describe("a source of a controller", function()
     end))
   end)
 
-  it("with `owner` makes requests of the owners of objects, also of the one before", in_world(function()
+  it("with `owner` makes requests for the owners of objects, also for the previous one", in_world(function()
     local store = keywatch.open()
     local function put(key, owner) store:put(key, cjson.encode { metadata = { owner = owner } }) end
     put("/child/1", "/parent/1")

@@ -262,7 +262,7 @@ local function crowd(seed)
 end
 
 describe("a work queue at random", function()
-  it("does as a list does that is searched", function()
+  it("behaves like a simple model with a list", function()
     local outcomes = {
       "delayed while taken", "added while delayed", "added while taken", "raised", "retried with its priority",
       "timeout", "closed", "again", "again when closed",
@@ -272,7 +272,7 @@ describe("a work queue at random", function()
     end)
   end)
 
-  it("loses no item, and gives none to two workers, though workers come, go and are cancelled", function()
+  it("loses no item, and gives none to two workers, with workers that are added, end and are cancelled", function()
     occurrences.await({ "timeout", "closed", "retried", "cancelled at work" }, ROUNDS, function(i)
       return testing.run(function() return crowd(SEED + i) end)
     end)

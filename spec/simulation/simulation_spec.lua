@@ -16,7 +16,7 @@ print(simulation.run(simulation.plan(%d)).hash)
 ]]
 
 describe("a simulation", function()
-  it("has nothing that the judge objects to", function()
+  it("passes all checks of the judge", function()
     for seed = SEED, SEED + SEEDS - 1 do
       local result = simulation.run(simulation.plan(seed))
       local objection = result.objections[1]

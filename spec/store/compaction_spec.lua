@@ -30,7 +30,7 @@ describe("compaction", function()
     assert.equal(4, store:put("a", "3").revision)
   end))
 
-  it("is seen by readers at once: what is older cannot be read, the revision itself and later can", function()
+  it("is visible at once: older revisions cannot be read, the revision itself and later ones can", function()
     local store = keywatch.open { now = 0, step_records = 1 }
     for i = 1, 5 do store:put("a", tostring(i)) end
     store:compact(4)

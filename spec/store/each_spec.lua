@@ -27,7 +27,7 @@ describe("each", function()
     assert.same(store:range("", { prefix = true }).kvs, kvs)
   end)
 
-  it("gives the same whatever the size of a page", function()
+  it("returns the same kvs for any size of a page", function()
     local store = store_of("a", "a\0", "a\0\0", "aa", "b", "b\255", "c")
     local ranges = {
       { "a" }, { "a", prefix = true }, { "", prefix = true }, { "", from_key = true }, { "aa", from_key = true },
@@ -56,7 +56,7 @@ describe("each", function()
     assert.equal(2500, n)
   end)
 
-  it("gives what was there at its first page, while keys are written, made and deleted", function()
+  it("shows the revision of its first page, while keys are changed, created and deleted", function()
     local store = store_of("a", "b", "c", "d", "e")
     local seen = {}
     for kv in store:each("", { prefix = true, page = 1 }) do
@@ -90,7 +90,7 @@ describe("each", function()
     assert.equal("future_revision", failure_of(function() keys_of_each(store:each("a", { revision = 9 })) end).code)
   end)
 
-  it("raises, rather than end early, when its revision is compacted on the way", function()
+  it("raises, rather than end early, when its revision is compacted in between", function()
     local store = store_of("a", "b", "c")
     local seen = {}
     local err = failure_of(function()

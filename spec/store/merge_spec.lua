@@ -71,7 +71,7 @@ describe("a replica that is merged", function()
 
   after_each(function() store:close() end)
 
-  it("has the new state, and tells the difference in the order of revisions", function()
+  it("has the new state, and reports the difference in the order of revisions", function()
     local watch = assert(store:watch("", { prefix = true, prev_kv = true }))
     assert.is_true(store:merge(20, { kv("a", 3), kv("b", 15, { create_revision = 7, version = 3 }), kv("d", 12) }))
     assert.equal(20, store:status().revision)

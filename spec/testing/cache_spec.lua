@@ -115,7 +115,7 @@ describe("a cache in a world", function()
       assert.equal(4, cache:wait_for(4, 60))
     end))
 
-  it("that has missed what was compacted tells the difference to its watches", in_world(
+  it("that has missed compacted changes reports the difference to its watches", in_world(
     function(world, client, server, cache, store)
       client:put("k2", "2")
       assert(cache:sync(10))
@@ -168,7 +168,7 @@ describe("a cache in a world", function()
         { cache:get("k/0001").value, cache:get("k/0002").value, cache:status().keys })
     end))
 
-  it("of a replaced server ends its watches, and has the content of the other", in_world(
+  it("of a replaced server ends its watches, and has the new content", in_world(
     function(world, client, server, cache)
       local w, objects = watches_of(cache)
       server:replace()
@@ -321,7 +321,7 @@ describe("an object watch in a world", function()
       assert.equal(2, world.counts.stop)
     end))
 
-  it("of a client or a cache fails with what its watch fails with, though it is left behind", function()
+  it("of a client or a cache fails with the error of its watch, even if it lags", function()
     local faults = {
       compacted = function(server)
         server:stop()
