@@ -9,12 +9,12 @@ local CACHE = {
   },
   ["store/compaction"] = {
     ["the history of a cache is its own"] = {
-      "is seen by readers at once: what is older cannot be read, the revision itself and later can",
+      "is visible at once: older revisions cannot be read, the revision itself and later ones can",
     },
   },
   ["store/each"] = {
     ["the history of a cache is its own"] = {
-      "raises, rather than end early, when its revision is compacted on the way",
+      "raises, rather than end early, when its revision is compacted in between",
     },
   },
   ["watch/watch"] = {
