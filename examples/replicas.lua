@@ -4,7 +4,8 @@
 --
 --   keywatch run examples/replicas.lua --endpoints http://127.0.0.1:2379 --election replicas
 --
---   /sets/web            {"replicas": 3, "image": "web:1"}: written by people, and deleted with controller.delete
+--   /sets/web            {"replicas": 3, "image": "web:1"}: written by people, and deleted with
+--                        controller.ownership.delete
 --   /parts/web/1 … 3     {"image": "web:1", "metadata": {"owner": "/sets/web"}}: written by the controller
 --
 -- Each call looks at the parent and at its children as they are now, and writes what is missing, wrong or too much. A
@@ -56,7 +57,7 @@ local function finish_deletion(store, key, prefix)
   if not left then return nil, err end
   if #left.kvs > 0 then return { again = true } end
   local done
-  done, err = controller.remove_finalizer(store, key, FINALIZER, TIMES)
+  done, err = controller.ownership.remove_finalizer(store, key, FINALIZER, TIMES)
   return done ~= nil, err
 end
 
@@ -65,7 +66,7 @@ end
 return function(manager, resync)
   local sets = manager:add(manager.store:informer("/sets/", { codec = "json" }))
   local parts = manager:add(manager.store:informer("/parts/", {
-    codec = "json", indexes = { owner = controller.owner_of },
+    codec = "json", indexes = { owner = controller.ownership.owner_of },
   }))
 
   local function reconcile(key, context)
@@ -76,9 +77,9 @@ return function(manager, resync)
       have[child_key] = { image = child.image, revision = child_revision }
     end
 
-    local is_wanted = set and not controller.is_deleting(set)
-    if is_wanted and not controller.has_finalizer(set, FINALIZER) then
-      local done, err = controller.add_finalizer(store, key, FINALIZER, TIMES)
+    local is_wanted = set and not controller.ownership.is_deleting(set)
+    if is_wanted and not controller.ownership.has_finalizer(set, FINALIZER) then
+      local done, err = controller.ownership.add_finalizer(store, key, FINALIZER, TIMES)
       return done ~= nil, err -- the change of the parent is the next request
     end
     if is_wanted then
@@ -88,7 +89,7 @@ return function(manager, resync)
     local outcome, err = delete_children(store, have, want)
     if outcome ~= true then return outcome, err end
     if is_wanted then return put_children(store, key, revision, have, want) end
-    if controller.has_finalizer(set, FINALIZER) then return finish_deletion(store, key, prefix) end
+    if controller.ownership.has_finalizer(set, FINALIZER) then return finish_deletion(store, key, prefix) end
   end
 
   manager:add(controller.new {

@@ -95,13 +95,14 @@ local FACE = {
 }
 
 local SESSION = {
-  lock = { key, times }, try_lock = { key, times }, election = { key }, lost = { seconds }, error = {}, orphan = {},
+  lock = { key, times }, try_lock = { key, times }, election = { key }, wait_lost = { seconds }, error = {},
+  orphan = {},
   close = { times },
 }
 
-local LOCK = { unlock = { times }, lost = { seconds }, error = {}, is_held = {}, fence = {} }
+local LOCK = { unlock = { times }, wait_lost = { seconds }, error = {}, is_held = {}, fence = {} }
 local LEADERSHIP = {
-  proclaim = { key, times }, resign = { times }, lost = { seconds }, error = {}, is_held = {}, fence = {},
+  proclaim = { key, times }, resign = { times }, wait_lost = { seconds }, error = {}, is_held = {}, fence = {},
 }
 local ELECTION = { campaign = { key, times }, leader = { times }, observe = { times } }
 local OBSERVER = { next = { seconds }, leaders = {}, close = {} }
@@ -145,7 +146,7 @@ local TX = {
 }
 
 local LEASE = { keepalive = { times }, remaining = { times }, keys = { times }, revoke = { times } }
-local KEPT = { keep = {}, lost = { seconds }, error = {}, orphan = {} } -- of a lease that is kept
+local KEPT = { keep = {}, wait_lost = { seconds }, error = {}, orphan = {} } -- of a lease that is kept
 
 local OF_READS = { { consistent = 1 }, { min_revision = -1 }, { min_revision = 0.5 }, { min_revision = "x" } }
 local CACHE = {
@@ -404,6 +405,8 @@ end
 local QUEUES = {
   work_queue = { kind(nil, 5, "x", { colour = 1 }, { 1 }, { name = 5 }, { limiter = 5 }, { limiter = {} },
     { limiter = { when = print, forget = print } }) },
+}
+local LIMITERS = {
   exponential = { kind(nil, 5, "x", { colour = 1 }, { first = 0 }, { first = "x" }, { first = nan },
     { longest = 1 / 0 }, { first = 2, longest = 1 }) },
   fast_slow = { kind(nil, 5, "x", { colour = 1 }, { fast = 0 }, { slow = -1 }, { tries = "x" }, { tries = 0 }) },
@@ -446,15 +449,20 @@ local function electing(face)
     for name, value in pairs(opts) do all[name] = value or nil end
     return all
   end
-  local object_key = kind("a", none, 5, true, {})
-  local face_kind = kind(face, none, 5, "x", {}, setmetatable({}, { __index = face }))
-  local finalizer = kind("f", none, 5, {}, "", "\255")
   return {
     elector = { kind(nil, none, 5, "x", {}, elected { colour = 1 }, elected { 1 }, elected { store = false },
       elected { store = 5 }, elected { store = {} }, elected { name = false }, elected { name = 5 },
       elected { name = "" }, elected { id = 5 }, elected { id = "" }, elected { ttl = 0 }, elected { ttl = 1.5 },
       elected { ttl = "x" }, elected { ttl = nan }, elected { on_lead = 5 }, elected { on_lose = "x" },
       elected { on_leader = {} }) },
+  }
+end
+
+local function owning(face)
+  local object_key = kind("a", none, 5, true, {})
+  local face_kind = kind(face, none, 5, "x", {}, setmetatable({}, { __index = face }))
+  local finalizer = kind("f", none, 5, {}, "", "\255")
+  return {
     delete = { face_kind, object_key, times },
     add_finalizer = { face_kind, object_key, finalizer, times },
     remove_finalizer = { face_kind, object_key, finalizer, times },
@@ -513,6 +521,7 @@ local SIGNATURES = { -- by files of annotations, and classes
   },
   ["types/keywatch/controller.lua"] = {
     ["keywatch.controller"] = merged(QUEUES, CONTROLLERS, electing(), managing()),
+    ["keywatch.controller.limiter"] = LIMITERS, ["keywatch.controller.ownership"] = owning(),
     ["keywatch.controller.Manager"] = MANAGER,
     ["keywatch.controller.Elector"] = ELECTOR, ["keywatch.controller.WorkQueue"] = WORK_QUEUE,
     ["keywatch.controller.Limiter"] = LIMITER, ["keywatch.controller.Controller"] = CONTROLLER,
@@ -559,12 +568,14 @@ describe("misuse is raised where it was made:", function()
 
   it("work queues and limiters", function()
     assert.equal("", misuse_all(controller, QUEUES, true))
+    assert.equal("", misuse_all(controller.limiter, LIMITERS, true))
     local queue = controller.work_queue()
     assert.equal("", misuse_all(queue, WORK_QUEUE))
     queue:close()
+    local limiters = controller.limiter
     for _, limiter in ipairs {
-      controller.exponential(), controller.fast_slow(), controller.bucket(), controller.max { controller.bucket() },
-      controller.at_most(controller.bucket(), 1),
+      limiters.exponential(), limiters.fast_slow(), limiters.bucket(), limiters.max { limiters.bucket() },
+      limiters.at_most(limiters.bucket(), 1),
     } do assert.equal("", misuse_all(limiter, LIMITER)) end
   end)
 
@@ -605,10 +616,11 @@ describe("misuse is raised where it was made:", function()
   it("electors, finalizers and owners", function()
     for _, face in ipairs { store, client, store:namespace("n/"), store:lock("l"):fence() } do
       assert.equal("", misuse_all(controller, electing(face), true))
+      assert.equal("", misuse_all(controller.ownership, owning(face), true))
     end
     local cache = close_later(store:cache("a/"))
     for _, name in ipairs { "delete", "add_finalizer" } do
-      local ok, err = pcall(controller[name], cache, "a/x", "f")
+      local ok, err = pcall(controller.ownership[name], cache, "a/x", "f")
       assert.is_false(ok)
       assert.is_truthy(err:find("a store, a client, a namespace or a fence expected", 1, true))
     end
@@ -799,7 +811,7 @@ describe("misuse is raised where it was made:", function()
       assert.equal("", misuse_all(owner:lease_by_id(7), LEASE))
       local lease = owner:lease(10)
       assert.equal("", misuse_all(lease, { keep = {}, error = {}, orphan = {} }))
-      assert.equal("", use_closed(owner:lease(10), { lost = {} }, "lost: the lease is not kept", true))
+      assert.equal("", use_closed(owner:lease(10), { wait_lost = {} }, "wait_lost: the lease is not kept", true))
       assert.equal("", misuse_all(lease:keep(), KEPT))
       lease:orphan()
     end
@@ -917,7 +929,7 @@ describe("misuse is raised where it was made:", function()
       { client:namespace("x"), "status" }, { client:namespace("x"), "lease", 10 },
       { client, "members" }, { client, "health" }, { client, "sync_endpoints" }, { client, "call", "/a.B/C", "" },
       { client:lease_by_id(7), "keepalive" }, { client:lease_by_id(7), "remaining" }, { client:lease_by_id(7), "keys" },
-      { client:lease_by_id(7), "revoke" }, { store:lease(10):keep(), "lost" },
+      { client:lease_by_id(7), "revoke" }, { store:lease(10):keep(), "wait_lost" },
       { stream, "receive" }, { close_later(store:watch("a")), "next" },
       { close_later(store:watch("a")), "batch" }, { close_later(assert(client:watch("a"))), "next" },
       { close_later(assert(client:watch("a"))), "sync" }, { keywatch.spawn(function() keywatch.sleep(0) end), "join" },

@@ -113,7 +113,11 @@ describe("the annotations #slow", function()
       local annotated = annotations.read(path).classes
       for class, module in pairs(classes) do
         local methods = class == module and require("keywatch." .. module) or of(module)
-        assert.are.same(names(methods), names(annotated["keywatch." .. class].methods), class)
+        local found = annotated["keywatch." .. class]
+        assert.are.same(names(methods), names(found.methods, class == module and found.fields or {}), class)
+      end
+      for _, name in ipairs { "limiter", "ownership" } do
+        assert.are.same(names(controller[name]), names(of_controllers.classes["keywatch.controller." .. name].methods))
       end
       for _, mt in ipairs { require("keywatch.controller.limiter").mt } do
         assert.are.same(names(mt.__index), names(of_controllers.classes["keywatch.controller.Limiter"].methods))
@@ -199,7 +203,7 @@ describe("what a call returns is as annotated #slow:", function()
       use(one, { "keepalive" }, { "remaining" }, { "keys" })
     end
     assert.equal(lease, lease:keep())
-    use(lease, { "error" }, { "revoke" }, { "lost" })
+    use(lease, { "error" }, { "revoke" }, { "wait_lost" })
   end)
 
   it("namespace", function()
@@ -215,7 +219,7 @@ describe("what a call returns is as annotated #slow:", function()
     expect_name(session.lease, "lease")
     local lock = store:lock("a")
     expect_fields(lock, "Lock", "key", "revision")
-    use_lock(lock, { "is_held" }, { "lost", 0 })
+    use_lock(lock, { "is_held" }, { "wait_lost", 0 })
     use_session(session, { "try_lock", "a" })
     user_of "Fence"(lock:fence(), { "put", "k", "v" })
     use_lock(lock, { "unlock" })
@@ -226,7 +230,7 @@ describe("what a call returns is as annotated #slow:", function()
     user_of "Election"(contest, { "leader" })
     user_of "Observer"(observer, { "next" })
     user_of "Leadership"(leadership, { "proclaim", "y" }, { "resign" })
-    use_session(session, { "close" }, { "lost" }, { "error" })
+    use_session(session, { "close" }, { "wait_lost" }, { "error" })
     observer:close()
   end)
 
@@ -350,8 +354,8 @@ describe("what a call returns is as annotated #slow:", function()
       queue:done("a")
     end
     use_queue(controller.work_queue(), { "drain" }, { "retry", "a" })
-    user_of("controller.Limiter", of_controllers)(controller.exponential(), { "when", "a" })
-    user_of("controller.Limiter", of_controllers)(controller.bucket(), { "retries", "a" })
+    user_of("controller.Limiter", of_controllers)(controller.limiter.exponential(), { "when", "a" })
+    user_of("controller.Limiter", of_controllers)(controller.limiter.bucket(), { "retries", "a" })
     local found
     local sources = { { every = 1, request = "a" } }
     local one = controller.new { name = "c", sources = sources, reconcile = function(_, context)
@@ -388,8 +392,8 @@ describe("what a call returns is as annotated #slow:", function()
     log.set_level("info")
     store:put("object", "{}")
     local functions = {} -- as methods
-    for name, fn in pairs(controller) do functions[name] = function(_, ...) return fn(...) end end
-    user_of("controller", of_controllers)(functions, { "add_finalizer", store, "object", "f" },
+    for name, fn in pairs(controller.ownership) do functions[name] = function(_, ...) return fn(...) end end
+    user_of("controller.ownership", of_controllers)(functions, { "add_finalizer", store, "object", "f" },
       { "remove_finalizer", store, "object", "f" }, { "delete", store, "object" }, { "is_deleting", {} },
       { "has_finalizer", {}, "f" }, { "owner_of", {} })
   end)

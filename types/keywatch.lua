@@ -1224,7 +1224,7 @@ function Lease:keep() end
 ---@param timeout? number seconds
 ---@return keywatch.Error? lost
 ---@return keywatch.Error? err
-function Lease:lost(timeout) end
+function Lease:wait_lost(timeout) end
 
 ---Returns why a kept lease is lost, or nil. Does not wait.
 ---@return keywatch.Error? lost
@@ -1624,7 +1624,7 @@ function Session:election(name) end
 ---@param timeout? number seconds
 ---@return keywatch.Error? lost
 ---@return keywatch.Error? err
-function Session:lost(timeout) end
+function Session:wait_lost(timeout) end
 
 ---Returns why the session is lost, or nil. Does not wait.
 ---@return keywatch.Error? lost
@@ -1657,7 +1657,7 @@ function Lock:unlock(opts) end
 ---@param timeout? number seconds
 ---@return keywatch.Error? lost
 ---@return keywatch.Error? err
-function Lock:lost(timeout) end
+function Lock:wait_lost(timeout) end
 
 ---Returns why it is lost, or nil. Does not wait, and asks nobody.
 ---@return keywatch.Error? lost
@@ -1724,7 +1724,7 @@ function Leadership:resign(opts) end
 ---@param timeout? number seconds
 ---@return keywatch.Error? lost
 ---@return keywatch.Error? err
-function Leadership:lost(timeout) end
+function Leadership:wait_lost(timeout) end
 
 ---Returns why it is lost, or nil. Does not wait, and asks nobody.
 ---@return keywatch.Error? lost

@@ -258,11 +258,11 @@ describe("A lock of a store far away", function()
       if n > 1000 then error("too often") end
       return fail()
     end
-    assert.equal("timeout", select(2, lock:lost(10)).code)
+    assert.equal("timeout", select(2, lock:wait_lost(10)).code)
     assert(n > 10 and n < 30, n)
     owner.range = nil
     store:delete(lock.key)
-    assert.equal("lost", lock:lost(10).code)
+    assert.equal("lost", lock:wait_lost(10).code)
   end
 
   test("whose key can neither be watched nor read is looked at now and then, and not all the time", function()

@@ -79,7 +79,7 @@ describe("A session", function()
       local lock = assert(session:lock("closed"))
       assert.is_true(session:close())
       assert.same({ nil, "lost" }, { with.other:get(lock.key), session:error().code })
-      assert.equal("lost", assert(session:lost(SECONDS)).code)
+      assert.equal("lost", assert(session:wait_lost(SECONDS)).code)
       assert.equal("lost", lock:error().code)
       assert.is_true(session:close())
       assert.same({}, with.owner:leases())
@@ -132,7 +132,7 @@ describe("A session", function()
       local session = assert(with.owner:session())
       local lock = assert(session:lock("orphan"))
       session:orphan()
-      assert.same({ "lost", "lost" }, { session:error().code, session:lost(0).code })
+      assert.same({ "lost", "lost" }, { session:error().code, session:wait_lost(0).code })
       assert.equal("lost", answer.code(session:lock("b")))
       assert.same({ lock.key }, owners.keys(with.owner, "orphan/"))
       assert.is_true(lock:unlock())
@@ -146,8 +146,8 @@ describe("A session", function()
       local lock = assert(session:lock("orphan"))
       local tasks = {
         keywatch.spawn(function() return session:lock("orphan") end),
-        keywatch.spawn(function() return nil, session:lost(SECONDS) end),
-        keywatch.spawn(function() return nil, lock:lost(SECONDS) end),
+        keywatch.spawn(function() return nil, session:wait_lost(SECONDS) end),
+        keywatch.spawn(function() return nil, lock:wait_lost(SECONDS) end),
         keywatch.spawn(function() return nil, select(2, keywatch.select { session, timeout = SECONDS }) end),
       }
       keywatch.sleep(0)
@@ -200,7 +200,7 @@ describe("A session", function()
       assert(with.other:lease_by_id(session.lease.id):revoke())
       assert(theirs:unlock())
       assert.equal("lost", answer.code(select(2, waiting:join(SECONDS))))
-      assert.equal("lost", session:lost(session.lease.ttl / 6).code) -- before the lease is to be renewed
+      assert.equal("lost", session:wait_lost(session.lease.ttl / 6).code) -- before the lease is to be renewed
       assert.is_true(assert(with.owner:lock("c")):is_held())
     end)
 
@@ -235,7 +235,7 @@ describe("A session", function()
     local store = keywatch.open()
     keywatch.run(function()
       local lock = assert(store:lock("a"))
-      local waiting = keywatch.spawn(function() return lock:lost() end)
+      local waiting = keywatch.spawn(function() return lock:wait_lost() end)
       keywatch.sleep(0)
       store:close()
       local _, err = waiting:join(SECONDS)
@@ -252,7 +252,7 @@ describe("A session", function()
       owners.await_keys(store, "a/", 2)
       client:close()
       local _, got, err = waiting:join(SECONDS)
-      assert.same({ nil, "lost", "lost" }, { got, err.code, lock:lost(SECONDS).code })
+      assert.same({ nil, "lost", "lost" }, { got, err.code, lock:wait_lost(SECONDS).code })
       assert.equal("closed", answer.code(client:lock("a")))
     end)
     close()

@@ -291,7 +291,7 @@ describe("a controller", function()
   end))
 
   it("uses its limiter, also if that fails", in_world(function()
-    local limiter = controller.exponential { first = 2, longest = 3 }
+    local limiter = controller.limiter.exponential { first = 2, longest = 3 }
     local times = times_of(function() error("no") end, 11.5, { limiter = limiter })
     assert.same({ 0, 2, 5, 8, 11 }, times)
     local function broken() error("broken limiter") end

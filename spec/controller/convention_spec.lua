@@ -1,7 +1,7 @@
 --- Objects say who owns them, and that they are to be deleted.
 
 local cjson = require "cjson"
-local controller = require "keywatch.controller"
+local ownership = require("keywatch.controller").ownership
 local keywatch = require "keywatch"
 
 local answer = require "spec.support.answer"
@@ -33,35 +33,35 @@ describe("The deletion of an object", function()
         for _, text in ipairs { "{}", '{"metadata":null}', '{"metadata":{}}', '{"metadata":{"finalizers":[]}}',
           '{"metadata":{"finalizers":null,"owner":"x","deleting":false}}' } do
           assert(store:put("job", text))
-          assert.is_true(controller.delete(store, "job"), name)
+          assert.is_true(ownership.delete(store, "job"), name)
           assert.is_nil(store:get("job"))
         end
-        assert.is_false(controller.delete(store, "job"))
+        assert.is_false(ownership.delete(store, "job"))
       end
     end)
 
     test("marks one with finalizers; its key goes with the last one", function()
       for name, store in pairs(doors(with.owner)) do
         assert(store:put("job", '{ "n": 12345678901234567890, "list": [] }'))
-        assert.is_true(controller.add_finalizer(store, "job", "a"))
-        assert.is_false(controller.add_finalizer(store, "job", "a"))
-        assert.is_true(controller.add_finalizer(store, "job", "b"))
+        assert.is_true(ownership.add_finalizer(store, "job", "a"))
+        assert.is_false(ownership.add_finalizer(store, "job", "a"))
+        assert.is_true(ownership.add_finalizer(store, "job", "b"))
         assert.equal('{ "n": 12345678901234567890, "list": [],"metadata":{"finalizers":["a","b"]} }',
           store:get("job").value)
-        assert.is_true(controller.delete(store, "job"), name)
-        assert.is_false(controller.delete(store, "job"))
-        assert.is_false(controller.add_finalizer(store, "job", "c"))
+        assert.is_true(ownership.delete(store, "job"), name)
+        assert.is_false(ownership.delete(store, "job"))
+        assert.is_false(ownership.add_finalizer(store, "job", "c"))
         assert.equal('{ "n": 12345678901234567890, "list": [],"metadata":{"finalizers":["a","b"],"deleting":true} }',
           store:get("job").value)
-        assert.is_false(controller.remove_finalizer(store, "job", "c"))
-        assert.is_true(controller.remove_finalizer(store, "job", "a"))
+        assert.is_false(ownership.remove_finalizer(store, "job", "c"))
+        assert.is_true(ownership.remove_finalizer(store, "job", "a"))
         local object = cjson.decode(store:get("job").value)
-        assert.is_true(controller.is_deleting(object))
-        assert.is_true(controller.has_finalizer(object, "b"))
-        assert.is_false(controller.has_finalizer(object, "a"))
-        assert.is_true(controller.remove_finalizer(store, "job", "b"))
+        assert.is_true(ownership.is_deleting(object))
+        assert.is_true(ownership.has_finalizer(object, "b"))
+        assert.is_false(ownership.has_finalizer(object, "a"))
+        assert.is_true(ownership.remove_finalizer(store, "job", "b"))
         assert.is_nil(store:get("job"))
-        assert.is_false(controller.remove_finalizer(store, "job", "b"))
+        assert.is_false(ownership.remove_finalizer(store, "job", "b"))
       end
     end)
 
@@ -69,9 +69,9 @@ describe("The deletion of an object", function()
       local owner = with.owner
       local lease = assert(owner:lease(60))
       assert(owner:put("job", "{}", { lease = lease }))
-      assert(controller.add_finalizer(owner, "job", "a"))
+      assert(ownership.add_finalizer(owner, "job", "a"))
       assert.equal(lease.id, owner:get("job").lease)
-      assert(controller.delete(owner, "job"))
+      assert(ownership.delete(owner, "job"))
       assert.equal(lease.id, owner:get("job").lease)
       assert(lease:revoke())
       assert.is_nil(owner:get("job"))
@@ -83,8 +83,8 @@ describe("The deletion of an object", function()
       local fence = lock:fence()
       assert(owner:put("job", "{}"))
       assert(with.other:delete(lock.key))
-      assert.equal("lost", answer.code(controller.delete(fence, "job")))
-      assert.equal("lost", answer.code(controller.add_finalizer(fence, "job", "a")))
+      assert.equal("lost", answer.code(ownership.delete(fence, "job")))
+      assert.equal("lost", answer.code(ownership.add_finalizer(fence, "job", "a")))
       assert.equal("{}", owner:get("job").value)
     end)
   end)
@@ -106,7 +106,7 @@ describe("A finalizer", function()
   end
 
   it("is added at the end, and every other byte stays", function()
-    local add = controller.add_finalizer
+    local add = ownership.add_finalizer
     assert.equal('{"metadata":{"finalizers":["a"]}}', after("{}", add, "a"))
     assert.equal(' { "metadata":{"finalizers":["a"]} } ', after(' { "metadata":null } ', add, "a"))
     assert.equal('{"metadata":{"finalizers":["a"]},"z":1}', after('{"metadata":{},"z":1}', add, "a"))
@@ -118,28 +118,28 @@ describe("A finalizer", function()
   end)
 
   it("is found under an escaped name, and no second member is written", function()
-    local add, remove = controller.add_finalizer, controller.remove_finalizer
+    local add, remove = ownership.add_finalizer, ownership.remove_finalizer
     assert.equal('{"\\u006detadata":{"final\\u0069zers":["b","a"]}}',
       after('{"\\u006detadata":{"final\\u0069zers":["b"]}}', add, "a"))
     assert.equal('{"\\u006detadata":{"final\\u0069zers":["b"]}}',
       after('{"\\u006detadata":{"final\\u0069zers":["b","\\u0061"]}}', remove, "a"))
     assert.equal('{"\\u006detadata":{"finalizers":["a"],"delet\\u0069ng":true}}',
-      after('{"\\u006detadata":{"finalizers":["a"],"delet\\u0069ng":false}}', controller.delete))
+      after('{"\\u006detadata":{"finalizers":["a"],"delet\\u0069ng":false}}', ownership.delete))
     assert(store:put("x", '{"metadata":{"finalizers":["\\u0061"]}}'))
     assert.is_false(add(store, "x", "a"))
   end)
 
   it("is that of the last member, if there are several of one name", function()
-    local remove = controller.remove_finalizer
+    local remove = ownership.remove_finalizer
     assert.equal('{"metadata":{"finalizers":["x"]},"metadata":{"finalizers":["b","a"]}}',
-      after('{"metadata":{"finalizers":["x"]},"metadata":{"finalizers":["b"]}}', controller.add_finalizer, "a"))
+      after('{"metadata":{"finalizers":["x"]},"metadata":{"finalizers":["b"]}}', ownership.add_finalizer, "a"))
     assert.equal('{"metadata":{"z":1}}',
       after('{"metadata":{"finalizers":["a"],"z":1,"finalizers":["b"]}}', remove, "b"))
-    assert.is_nil(after('{"metadata":{"finalizers":["a"],"finalizers":[]}}', controller.delete))
+    assert.is_nil(after('{"metadata":{"finalizers":["a"],"finalizers":[]}}', ownership.delete))
   end)
 
   it("that is there twice is removed once and for all", function()
-    local remove = controller.remove_finalizer
+    local remove = ownership.remove_finalizer
     assert.equal('{"metadata":{"finalizers":["b","c"]}}',
       after('{"metadata":{"finalizers":["a","b","a","c","a"]}}', remove, "a"))
     assert.equal('{"metadata":{}}', after('{"metadata":{"finalizers":["a","a"]}}', remove, "a"))
@@ -159,8 +159,8 @@ describe("A finalizer", function()
     } do
       assert(store:put("x", text))
       local before = store:get("x")
-      for _, fn in ipairs { controller.delete, controller.add_finalizer, controller.remove_finalizer } do
-        local ok, err = fn(store, "x", fn ~= controller.delete and "a" or nil)
+      for _, fn in ipairs { ownership.delete, ownership.add_finalizer, ownership.remove_finalizer } do
+        local ok, err = fn(store, "x", fn ~= ownership.delete and "a" or nil)
         assert.same({ nil, "malformed" }, { ok, err and err.code }, text)
         assert.is_truthy(err.message:find("the value of 'x' is not understood", 1, true))
       end
@@ -179,13 +179,13 @@ describe("A finalizer", function()
       local at
       for i, one in ipairs(model) do at = one == name and i or at end
       if kind == 1 then
-        assert.equal(#model == 0 or not is_deleting, controller.delete(store, "x"))
+        assert.equal(#model == 0 or not is_deleting, ownership.delete(store, "x"))
         is_deleting = #model > 0
       elseif kind <= 11 then
-        assert.equal(not at and not is_deleting, controller.add_finalizer(store, "x", name))
+        assert.equal(not at and not is_deleting, ownership.add_finalizer(store, "x", name))
         if not at and not is_deleting then model[#model + 1] = name end
       else
-        assert.equal(at ~= nil, controller.remove_finalizer(store, "x", name))
+        assert.equal(at ~= nil, ownership.remove_finalizer(store, "x", name))
         if at then table.remove(model, at) end
       end
       local kv = store:get("x")
@@ -216,15 +216,15 @@ describe("A finalizer", function()
     for i = 1, 8 do
       local client = world:client()
       tasks[i] = keywatch.spawn(function()
-        assert(controller.add_finalizer(client, "x", "keep " .. i))
-        assert(controller.add_finalizer(client, "x", "drop " .. i))
-        assert(controller.remove_finalizer(client, "x", "drop " .. i))
+        assert(ownership.add_finalizer(client, "x", "keep " .. i))
+        assert(ownership.add_finalizer(client, "x", "drop " .. i))
+        assert(ownership.remove_finalizer(client, "x", "drop " .. i))
       end)
     end
     assert(keywatch.join(tasks))
     local object = cjson.decode(world.server.store:get("x").value)
     assert.equal(8, #object.metadata.finalizers)
-    for i = 1, 8 do assert.is_true(controller.has_finalizer(object, "keep " .. i)) end
+    for i = 1, 8 do assert.is_true(ownership.has_finalizer(object, "keep " .. i)) end
   end))
 
   it("is given up after many attempts, if somebody else is always faster", within.world(function(world)
@@ -237,8 +237,8 @@ describe("A finalizer", function()
         store_below:put("x", "{}")
       end
     end)
-    assert.same({ "aborted", true }, { answer.code(controller.add_finalizer(client, "x", "a")), gets.hits >= 100 })
-    assert.equal("deadline_exceeded", answer.code(controller.add_finalizer(client, "x", "a", { timeout = 10 })))
+    assert.same({ "aborted", true }, { answer.code(ownership.add_finalizer(client, "x", "a")), gets.hits >= 100 })
+    assert.equal("deadline_exceeded", answer.code(ownership.add_finalizer(client, "x", "a", { timeout = 10 })))
     busy:cancel()
   end))
 
@@ -246,18 +246,18 @@ describe("A finalizer", function()
     local client = world:client()
     assert(world.server.store:put("x", "{}"))
     world:fault { "lose_answer", method = "txn", count = 1 }
-    local ok, err = controller.add_finalizer(client, "x", "a")
+    local ok, err = ownership.add_finalizer(client, "x", "a")
     assert.same({ nil, "unavailable", true }, { ok, err.code, err.maybe_done })
-    assert.is_false(controller.add_finalizer(client, "x", "a"))
+    assert.is_false(ownership.add_finalizer(client, "x", "a"))
   end))
 end)
 
 describe("An object that was decoded", function()
   it("tells its owner, its finalizers and whether it is being deleted", function()
     local object = cjson.decode '{"metadata":{"owner":"/parents/a","finalizers":["a",1],"deleting":true}}'
-    assert.same({ "/parents/a", true }, { controller.owner_of(object), controller.is_deleting(object) })
-    assert.is_true(controller.has_finalizer(object, "a"))
-    assert.is_false(controller.has_finalizer(object, "b"))
+    assert.same({ "/parents/a", true }, { ownership.owner_of(object), ownership.is_deleting(object) })
+    assert.is_true(ownership.has_finalizer(object, "a"))
+    assert.is_false(ownership.has_finalizer(object, "b"))
   end)
 
   it("tells nothing if its fields are something else, or it is none", function()
@@ -267,14 +267,14 @@ describe("An object that was decoded", function()
       '[{"metadata":{"owner":null,"finalizers":{"a":"a"},"deleting":null}}]',
     } do
       local object = cjson.decode(text)[1]
-      assert.same({ nil, false }, { controller.owner_of(object), controller.is_deleting(object) })
-      assert.is_false(controller.has_finalizer(object, "a"))
+      assert.same({ nil, false }, { ownership.owner_of(object), ownership.is_deleting(object) })
+      assert.is_false(ownership.has_finalizer(object, "a"))
     end
-    assert.same({ nil, false }, { controller.owner_of(nil), controller.is_deleting(nil) })
+    assert.same({ nil, false }, { ownership.owner_of(nil), ownership.is_deleting(nil) })
   end)
 
   it("is no text: that is misuse", function()
-    for _, fn in ipairs { controller.owner_of, controller.is_deleting, controller.has_finalizer } do
+    for _, fn in ipairs { ownership.owner_of, ownership.is_deleting, ownership.has_finalizer } do
       assert.error_matches(function() fn('{"metadata":{}}', "a") end, "the object is a string, and not decoded")
     end
   end)

@@ -163,8 +163,9 @@ describe("An elector", function()
       local function refused()
         assert.same({ "lost", "lost", "lost", "lost", "lost" }, {
           answer.code(fence:put("x", "bad")), answer.code(fence:delete("x")),
-          answer.code(fence:txn { success = { { delete = "x" } } }), answer.code(controller.delete(fence, "x")),
-          answer.code(controller.add_finalizer(fence, "x", "a")),
+          answer.code(fence:txn { success = { { delete = "x" } } }),
+          answer.code(controller.ownership.delete(fence, "x")),
+          answer.code(controller.ownership.add_finalizer(fence, "x", "a")),
         })
         assert.equal("{}", fence:get("x").value)
       end

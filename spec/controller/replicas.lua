@@ -45,7 +45,7 @@ end
 --- The informers of a client: parents, and children, which are found by their owner.
 function replicas.informers(client)
   return client:informer(SETS, { codec = "json" }),
-    client:informer(PARTS, { codec = "json", indexes = { owner = controller.owner_of } })
+    client:informer(PARTS, { codec = "json", indexes = { owner = controller.ownership.owner_of } })
 end
 
 --- Writes, if all compares hold. Returns as a reconcile.
@@ -90,7 +90,7 @@ local function finalize(store, key)
   if not range then return nil, err end
   if #range.kvs > 0 then return { again = true } end
   local done
-  done, err = controller.remove_finalizer(store, key, FINALIZER, TIMES)
+  done, err = controller.ownership.remove_finalizer(store, key, FINALIZER, TIMES)
   if done == nil then return nil, err end
 end
 
@@ -102,9 +102,9 @@ local function reconcile(self, key, context)
     local _, child_revision = self.parts:get(child)
     have[child] = { image = object.image, revision = child_revision }
   end
-  local is_wanted = parent ~= nil and not controller.is_deleting(parent)
-  if is_wanted and not controller.has_finalizer(parent, FINALIZER) then
-    local done, err = controller.add_finalizer(context.store, key, FINALIZER, TIMES)
+  local is_wanted = parent ~= nil and not controller.ownership.is_deleting(parent)
+  if is_wanted and not controller.ownership.has_finalizer(parent, FINALIZER) then
+    local done, err = controller.ownership.add_finalizer(context.store, key, FINALIZER, TIMES)
     if done == nil then return nil, err end
     return true -- the change comes as an event
   end
@@ -114,7 +114,7 @@ local function reconcile(self, key, context)
   local outcome, err = delete_children(self, context.store, have, want)
   if outcome ~= true then return outcome, err end
   if is_wanted then return put_children(self, context.store, key, revision, have, want) end
-  if controller.has_finalizer(parent, FINALIZER) then return finalize(context.store, key) end
+  if controller.ownership.has_finalizer(parent, FINALIZER) then return finalize(context.store, key) end
 end
 
 --- Returns a controller. Options: `parents` and `parts`, informers; `store`; `term_of(store)`, the revision of the
@@ -129,7 +129,7 @@ function replicas.new(opts)
     store = opts.store,
     workers = opts.workers,
     timeout = 30,
-    limiter = controller.exponential { first = 0.01, longest = 20 },
+    limiter = controller.limiter.exponential { first = 0.01, longest = 20 },
     sources = { { opts.parents, resync = opts.resync }, { opts.parts, owner = true } },
     reconcile = function(key, context)
       if active[key] then opts.count("two reconciles of one request at once") end
@@ -154,13 +154,13 @@ function replicas.difference(store)
   local want, have = {}, {}
   for _, kv in ipairs(store:range(SETS, { prefix = true }).kvs) do
     local parent = cjson.decode(kv.value)
-    if controller.is_deleting(parent) then return kv.key .. " is being deleted" end
-    if not controller.has_finalizer(parent, FINALIZER) then return kv.key .. " has no finalizer" end
+    if controller.ownership.is_deleting(parent) then return kv.key .. " is being deleted" end
+    if not controller.ownership.has_finalizer(parent, FINALIZER) then return kv.key .. " has no finalizer" end
     for i = 1, parent.replicas do want[replicas.child_key(kv.key, i)] = parent.image end
   end
   for _, kv in ipairs(store:range(PARTS, { prefix = true }).kvs) do
     local child = cjson.decode(kv.value)
-    if not want[kv.key] then return kv.key .. " is an orphan of " .. tostring(controller.owner_of(child)) end
+    if not want[kv.key] then return kv.key .. " is an orphan of " .. tostring(controller.ownership.owner_of(child)) end
     if child.image ~= want[kv.key] then return ("%s is %s, and not %s"):format(kv.key, child.image, want[kv.key]) end
     have[kv.key] = true
   end
@@ -189,7 +189,7 @@ function judge_methods:change(key, value)
     self.term = math.max(self.term, term)
   elseif key:sub(1, #SETS) == SETS and before and not value then
     local parent = cjson.decode(before)
-    if not controller.is_deleting(parent) then return end
+    if not controller.ownership.is_deleting(parent) then return end
     local prefix = PARTS .. key:sub(#SETS + 1) .. "/"
     for child, text in pairs(self.state) do
       if child:sub(1, #prefix) == prefix and cjson.decode(text).term >= 0 then

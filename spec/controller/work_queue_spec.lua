@@ -324,7 +324,7 @@ describe("a work queue", function()
       queue:done("one")
       queue:forget("one")
       assert.same({ 0, 0.001, 4 }, { queue:retries("one"), queue:retry("one"), queue:status().retries })
-    end, { limiter = controller.exponential { first = 0.001, longest = 1 } }))
+    end, { limiter = controller.limiter.exponential { first = 0.001, longest = 1 } }))
 
     it("by default after 5 ms, doubled each time", with_queue(function(queue)
       assert.same({ 0.005, 0.01, 0.02 }, { queue:retry("a"), queue:retry("a"), queue:retry("a") })
@@ -342,7 +342,7 @@ describe("a work queue", function()
     } do
       it("an item whose limiter " .. what .. ", after 5 seconds #slow", within.world(function()
         local own = { when = when, forget = function() error("no") end, retries = function() return {} end }
-        for _, limiter in ipairs { own, controller.max { controller.bucket(), own } } do
+        for _, limiter in ipairs { own, controller.limiter.max { controller.limiter.bucket(), own } } do
           local queue, begun = new { name = "q", limiter = limiter }, keywatch.now()
           assert.same({ 5, "a", 5 }, { queue:retry("a"), queue:get(), keywatch.now() - begun })
           queue:forget("a")

@@ -61,7 +61,7 @@ describe("keywatch and etcdctl #once", function()
 
     it("that etcdctl deletes is lost", function()
       local lock = assert(client:lock("l/c"))
-      local watching = keywatch.spawn(function() return lock:lost() end)
+      local watching = keywatch.spawn(function() return lock:wait_lost() end)
       assert.equal("1\n", ctl:must { "del", lock.key })
       local _, err = watching:join(SECONDS)
       assert.equal("lost", err.code)

@@ -234,7 +234,7 @@ for name, open in pairs(OWNERS) do
       assert.same({ "a" }, lease:keys())
       assert.is_nil(lease:error())
       assert(owner:lease_by_id(lease.id):revoke())
-      assert.equal("lost", lease:lost(30).code)
+      assert.equal("lost", lease:wait_lost(30).code)
     end))
 
     it("is fenced by its locks, and so is what stands on the fence", within.task(function()

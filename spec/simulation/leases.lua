@@ -36,7 +36,7 @@ end
 function ends.other(world, lease)
   local other = world:client():lease_by_id(lease.id)
   insist(world, "revoke", function() return other:revoke { timeout = world:patience() } end)
-  local lost, err = lease:lost(PATIENCE)
+  local lost, err = lease:wait_lost(PATIENCE)
   if not lost then world:object("the owner of a revoked lease is not told: %s", tostring(err)) end
 end
 
@@ -66,7 +66,7 @@ local function hold(world, record, lease)
     world:note("range of a lease", found, err)
     local lost = lease:error()
     if found and not found.kvs[1] and not lost then
-      lost = lease:lost(2) -- by the next renewal, if etcd has ended the lease too early
+      lost = lease:wait_lost(2) -- by the next renewal, if etcd has ended the lease too early
       if not lost then
         return world:object("the key of lease %s is gone at %d, and its owner not told", tostring(lease.id),
           found.revision)
@@ -78,7 +78,7 @@ local function hold(world, record, lease)
       world:count("lost leases", is_by_server(lost) and "ended early by etcd" or "not renewed in time")
       return true
     end
-    lease:lost(world.random:between(1, 300) / 1000)
+    lease:wait_lost(world.random:between(1, 300) / 1000)
   end
 end
 

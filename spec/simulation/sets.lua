@@ -41,7 +41,7 @@ function people.change(client, random)
   client:txn { compare = { { key = key, mod_revision = kv.mod_revision } }, success = { { put = key, value = value } } }
 end
 
-people["delete"] = function(client, random) controller.delete(client, any_key(random)) end
+people["delete"] = function(client, random) controller.ownership.delete(client, any_key(random)) end
 
 --- Past the finalizers; not of a set that goes by them.
 function people.raw_delete(client, random)

@@ -27,7 +27,9 @@ end
 --- Checks that a lost lease says why, to everybody and for ever.
 local function expect_lost(lease, why)
   for _ = 1, 2 do
-    for _, err in ipairs { lease:lost(), lease:lost(0), lease:error(), select(2, keywatch.select { lease }) } do
+    for _, err in ipairs {
+      lease:wait_lost(), lease:wait_lost(0), lease:error(), select(2, keywatch.select { lease }),
+    } do
       assert.equal("lost", err.code)
       assert.equal(("keywatch: the lease %s is lost: %s"):format(core.decimal(lease.id), why), err.message)
     end
@@ -63,8 +65,8 @@ describe("a kept lease of a store", function()
       assert.is_true(lease:remaining() >= 39, lease:remaining())
     end
     assert.is_nil(lease:error())
-    assert.equal("timeout", code(lease:lost(HOUR)))
-    assert.equal("timeout", code(lease:lost(0)))
+    assert.equal("timeout", code(lease:wait_lost(HOUR)))
+    assert.equal("timeout", code(lease:wait_lost(0)))
     assert.equal("timeout", code(keywatch.select { lease, timeout = HOUR }))
     assert.equal("timeout", code(keywatch.select { lease, timeout = 0 }))
     assert.equal("1", store:get("a").value)
@@ -92,8 +94,8 @@ describe("a kept lease of a store", function()
       local since, told = keywatch.now(), {}
       local function note(err) table.insert(told, { err.code, keywatch.now() - since }) end
       local tasks = {
-        keywatch.spawn(function() note(lease:lost()) end),
-        keywatch.spawn(function() note(lease:lost(HOUR)) end),
+        keywatch.spawn(function() note(lease:wait_lost()) end),
+        keywatch.spawn(function() note(lease:wait_lost(HOUR)) end),
         keywatch.spawn(function() note(select(2, keywatch.select { lease })) end),
         keywatch.spawn(function()
           local found, err = keywatch.select { keywatch.channel(), lease, timeout = HOUR }
@@ -149,7 +151,7 @@ describe("a kept lease of a store", function()
 
   it("is lost when the store is closed, and after it", inside(function()
     local lease, other = store:lease(60):keep(), store:lease(60)
-    local task = keywatch.spawn(function() return lease:lost() end)
+    local task = keywatch.spawn(function() return lease:wait_lost() end)
     keywatch.sleep(1)
     store:close()
     assert.equal("lost", select(2, task:join()).code)
@@ -159,7 +161,7 @@ describe("a kept lease of a store", function()
 
   it("expires after it was orphaned, and those who wait learn that", inside(function()
     local lease = store:lease(60):keep()
-    local task = keywatch.spawn(function() return lease:lost() end)
+    local task = keywatch.spawn(function() return lease:wait_lost() end)
     local other = keywatch.spawn(function() return keywatch.select { lease } end)
     keywatch.sleep(HOUR)
     assert.is_nil(lease:orphan())
@@ -168,7 +170,7 @@ describe("a kept lease of a store", function()
     local _, found, none, why = other:join()
     assert.same({ lease, nil, "closed" }, { found, none, why.code })
     assert.is_nil(lease:error())
-    assert.equal("closed", code(lease:lost(0)))
+    assert.equal("closed", code(lease:wait_lost(0)))
     lease:orphan()
     keywatch.sleep(39)
     assert(lease:remaining())
@@ -184,7 +186,7 @@ describe("a kept lease of a store", function()
     keywatch.sleep(HOUR)
     assert.is_nil(lease:error())
     assert(lease:remaining())
-    local task = keywatch.spawn(function() return lease:lost() end)
+    local task = keywatch.spawn(function() return lease:wait_lost() end)
     keywatch.sleep(1)
     lease:orphan()
     lease:keep() -- before the task has run again
@@ -249,7 +251,7 @@ describe("a kept lease of a store", function()
     do
       local lease = store:lease(60):keep()
       id = lease.id
-      keywatch.spawn(function() return lease:lost() end)
+      keywatch.spawn(function() return lease:wait_lost() end)
       keywatch.spawn(function() return keywatch.select { lease } end)
     end
     for _ = 1, 5 do
@@ -290,7 +292,7 @@ describe("a kept lease of a store", function()
     assert.is_nil(lease:error())
     lease:orphan()
     for _, wait in ipairs {
-      function() lease:lost() end, function() lease:lost(0) end,
+      function() lease:wait_lost() end, function() lease:wait_lost(0) end,
       function() keywatch.select { lease } end, function() keywatch.select { lease, timeout = 0 } end,
     } do
       local ok, err = pcall(wait)
@@ -383,7 +385,7 @@ describe("a kept lease of a durable store", function()
     keywatch.run(function()
       local lease = assert(store:lease(60)):keep()
       local told = keywatch.channel()
-      keywatch.spawn(function() told:send(lease:lost()) end)
+      keywatch.spawn(function() told:send(lease:wait_lost()) end)
       keywatch.sleep(0)
       assert(store:lease_by_id(lease.id):revoke())
       assert.equal("lost", told:receive().code)
@@ -396,7 +398,7 @@ describe("a kept lease of a durable store", function()
     local store = assert(keywatch.open { path = directory.new() })
     local lease = assert(store:lease(60)):keep()
     keywatch.spawn(function() store:lease_revoke(lease.id) end)
-    assert.equal("lost", lease:lost().code)
+    assert.equal("lost", lease:wait_lost().code)
     store:close()
     expect_lost(store:lease_by_id(1):keep(), "the store is closed")
   end)
@@ -412,15 +414,15 @@ describe("a kept lease of a durable store", function()
       if uv.pid() ~= parent then
         print((select(2, pcall(other.keep, other)):gsub("^[^:]*:%%d+: ", "")))
         print(kept:error())
-        print(kept:lost())
+        print(kept:wait_lost())
         print(keywatch.select { kept })
-        print(also:error(), select(2, also:lost(0.01)))
+        print(also:error(), select(2, also:wait_lost(0.01)))
         memory:lease_revoke(8)
-        print(also:lost())
+        print(also:wait_lost())
         os.exit(0, true)
       end
       wait()
-      print(kept:error(), also:error(), select(2, kept:lost(0.01)))
+      print(kept:error(), also:error(), select(2, kept:wait_lost(0.01)))
       disk:close()
     ]]):format(directory.new()))
     local lost = "keywatch: the lease 7 is lost: the parent process keeps it (lost)\n"

@@ -147,7 +147,7 @@ local function work(w)
 end
 
 flow("tasks use a work queue", function(w)
-  w.queue = controller.work_queue { limiter = controller.fast_slow { fast = 0.0001, slow = 0.0001 } }
+  w.queue = controller.work_queue { limiter = controller.limiter.fast_slow { fast = 0.0001, slow = 0.0001 } }
   keywatch.scope(function(scope)
     w.task, w.other = scope:spawn(pcall, work, w), scope:spawn(pcall, work, w) -- one may be cancelled
     for i = 1, 12 do

@@ -227,7 +227,7 @@ describe("a rule" .. tag, function()
     local lease = client:lease(10):keep()
     world:fault { "refuse", method = "keepalive", error = "unavailable" }
     world.server:cut()
-    assert.equal("lost", lease:lost(60).code)
+    assert.equal("lost", lease:wait_lost(60).code)
     assert(keywatch.now() >= 9 and keywatch.now() <= 20, keywatch.now())
   end))
 end)

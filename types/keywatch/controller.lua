@@ -4,6 +4,8 @@
 
 ---What controllers are built of: work queues, rate limiters, controllers, electors and managers.
 ---@class keywatch.controller
+---@field limiter keywatch.controller.limiter
+---@field ownership keywatch.controller.ownership
 local controller = {}
 
 ---Returns a controller. It is idle.
@@ -18,36 +20,40 @@ function controller.new(opts) end
 ---@nodiscard
 function controller.work_queue(opts) end
 
+---Rate limiters of retries.
+---@class keywatch.controller.limiter
+local limiters = {}
+
 ---Returns a limiter by which each item waits `first` seconds after its first failure, and twice as long after each other one.
 ---@param opts? keywatch.controller.ExponentialOptions
 ---@return keywatch.controller.Limiter limiter
 ---@nodiscard
-function controller.exponential(opts) end
+function limiters.exponential(opts) end
 
 ---Returns a limiter by which all items together are tried `rate` times a second.
 ---@param opts? keywatch.controller.BucketOptions
 ---@return keywatch.controller.Limiter limiter
 ---@nodiscard
-function controller.bucket(opts) end
+function limiters.bucket(opts) end
 
 ---Returns a limiter by which an item waits a short time after its first failures, and a long one after the others.
 ---@param opts? keywatch.controller.FastSlowOptions
 ---@return keywatch.controller.Limiter limiter
 ---@nodiscard
-function controller.fast_slow(opts) end
+function limiters.fast_slow(opts) end
 
 ---Returns a limiter by which an item waits as long as the strictest limiter of a list wants.
 ---@param list keywatch.controller.Limiter[]
 ---@return keywatch.controller.Limiter limiter
 ---@nodiscard
-function controller.max(list) end
+function limiters.max(list) end
 
 ---Returns a limiter that is another one, but lets no item wait longer than `longest` seconds.
 ---@param limiter keywatch.controller.Limiter
 ---@param longest number seconds
 ---@return keywatch.controller.Limiter limiter
 ---@nodiscard
-function controller.at_most(limiter, longest) end
+function limiters.at_most(limiter, longest) end
 
 ---@class keywatch.controller.WorkQueueOptions
 ---@field name? string for logs
@@ -319,13 +325,17 @@ function Elector:status() end
 
 -- {====== Ownership and deletion ======
 
+---Owners, finalizers and the deletion of objects.
+---@class keywatch.controller.ownership
+local ownership = {}
+
 ---Requests the deletion of an object: deletes the key, or marks the object if it has finalizers.
 ---@param store keywatch.Store|keywatch.Client|keywatch.Namespace|keywatch.Fence
 ---@param key string
 ---@param opts? keywatch.CallOptions
 ---@return boolean? done false if the key is gone, or the object is marked already
 ---@return keywatch.Error? err
-function controller.delete(store, key, opts) end
+function ownership.delete(store, key, opts) end
 
 ---Adds a finalizer to an object.
 ---@param store keywatch.Store|keywatch.Client|keywatch.Namespace|keywatch.Fence
@@ -334,7 +344,7 @@ function controller.delete(store, key, opts) end
 ---@param opts? keywatch.CallOptions
 ---@return boolean? done false if the object has it, is being deleted, or does not exist
 ---@return keywatch.Error? err
-function controller.add_finalizer(store, key, name, opts) end
+function ownership.add_finalizer(store, key, name, opts) end
 
 ---Removes a finalizer from an object. The key of an object whose deletion was requested goes with the last one.
 ---@param store keywatch.Store|keywatch.Client|keywatch.Namespace|keywatch.Fence
@@ -343,23 +353,23 @@ function controller.add_finalizer(store, key, name, opts) end
 ---@param opts? keywatch.CallOptions
 ---@return boolean? done false if the object does not have it, or does not exist
 ---@return keywatch.Error? err
-function controller.remove_finalizer(store, key, name, opts) end
+function ownership.remove_finalizer(store, key, name, opts) end
 
 ---True if an object has a finalizer.
 ---@param object any as the codec json decodes it
 ---@param name string
 ---@return boolean has_finalizer
-function controller.has_finalizer(object, name) end
+function ownership.has_finalizer(object, name) end
 
 ---True if the deletion of an object was requested.
 ---@param object any as the codec json decodes it
 ---@return boolean is_deleting
-function controller.is_deleting(object) end
+function ownership.is_deleting(object) end
 
 ---Returns the key of the owner of an object.
 ---@param object any as the codec json decodes it
 ---@return string? key
-function controller.owner_of(object) end
+function ownership.owner_of(object) end
 
 -- }======
 

@@ -228,9 +228,9 @@ local function extend(class)
 
   --- Waits until the object is lost, or was given back. Returns the error that says why; or nil and an error of code
   -- "timeout".
-  function class.__index.lost(self, timeout)
-    check.self(self, "lost", class)
-    check.timeout(timeout, "lost")
+  function class.__index.wait_lost(self, timeout)
+    check.self(self, "wait_lost", class)
+    check.timeout(timeout, "wait_lost")
     local found, err = driver.get().select { self, timeout = timeout }
     if not found then return nil, err end
     return err

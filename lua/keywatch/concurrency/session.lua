@@ -141,12 +141,12 @@ local function lost_at(self)
 end
 
 --- Waits until the session is lost. Returns the error that says why; or nil and an error of code "timeout".
-function session_methods:lost(timeout)
-  check.self(self, "lost", session_mt)
-  check.timeout(timeout, "lost")
+function session_methods:wait_lost(timeout)
+  check.self(self, "wait_lost", session_mt)
+  check.timeout(timeout, "wait_lost")
   local err = self:error()
   if err then return err end
-  local lost, why = self.lease:lost(timeout)
+  local lost, why = self.lease:wait_lost(timeout)
   err = lost or self:error() -- the second, if the lease was orphaned in between
   if err then return err end
   return nil, why

@@ -140,10 +140,10 @@ end
 
 --- Waits until the lease is lost. Returns the error, of the code "lost". Or returns nil and an error: of the code
 -- "timeout", or of the code "closed" if lease:orphan() was called.
-function lease_methods:lost(timeout)
-  check.self(self, "lost", lease_mt)
-  check.timeout(timeout, "lost")
-  check_kept(self, "lost")
+function lease_methods:wait_lost(timeout)
+  check.self(self, "wait_lost", lease_mt)
+  check.timeout(timeout, "wait_lost")
+  check_kept(self, "wait_lost")
   local d = driver.get()
   local deadline = timeout and d.now() + timeout
   if timeout and timeout <= 0 and kept_of(self) then self.reference.kept.keeper:look() end
