@@ -65,7 +65,6 @@ static bool is_hurried;         /* turns are over at once */
 static const kw_tls functions = {.version = KW_TLS_VERSION,
                                  .feed = kw_tls_channel_feed,
                                  .step = kw_tls_channel_step,
-                                 .read = kw_tls_channel_read,
                                  .read_from = kw_tls_channel_read_from,
                                  .write = kw_tls_channel_write,
                                  .finish = kw_tls_channel_finish,

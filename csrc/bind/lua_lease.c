@@ -3,7 +3,6 @@
  * lua_lease: the leases of a store.
  *
  *   store:lease_grant(ttl, options)         -> { id =, ttl = }
- *   store:lease_revoke(id, options)         -> { revision = }
  *   store:lease_keepalive(id, options)      -> ttl
  *   store:describe_lease(id, options)       -> { ttl =, granted_ttl =, keys = a read, if wanted }
  *   store:open_leases(options)              -> a read of all leases
@@ -52,18 +51,6 @@ static int l_lease_grant(lua_State *L) {
   if (is_chosen) lua_rawset(L, -3);
   lua_settop(L, is_chosen ? -1 : -3);
   return kw_bind_give(L, kw_bind_open_ticket(self), 1);
-}
-
-static int l_lease_revoke(lua_State *L) {
-  kw_lease_message lease;
-  kw_lua_store *self = kw_bind_enter(L);
-  kw_bind_read_lease(L, "revoke", &lease, NULL);
-  kw_bind_push_revision(L, 0, 0);
-  kw_bind_check_open(L); /* again: finalizers may have run */
-  int rc = kw_store_revoke(self->store, lease.id);
-  if (rc != KW_OK) return kw_bind_fail_write(L, self, rc);
-  kw_store_commit(self->store);
-  return kw_bind_give_revision(L, self);
 }
 
 static int l_lease_keepalive(lua_State *L) {
@@ -203,12 +190,8 @@ static int l_next_ended(lua_State *L) {
   return 2;
 }
 
-const luaL_Reg kw_bind_lease_methods[] = {{"lease_grant", l_lease_grant},
-                                          {"lease_revoke", l_lease_revoke},
-                                          {"lease_keepalive", l_lease_keepalive},
-                                          {"describe_lease", l_describe_lease},
-                                          {"open_leases", l_open_leases},
-                                          {"list_more", l_list_more},
-                                          {"tag_lease", l_tag_lease},
-                                          {"next_ended", l_next_ended},
-                                          {NULL, NULL}};
+const luaL_Reg kw_bind_lease_methods[] = {
+    {"lease_grant", l_lease_grant},       {"lease_keepalive", l_lease_keepalive},
+    {"describe_lease", l_describe_lease}, {"open_leases", l_open_leases},
+    {"list_more", l_list_more},           {"tag_lease", l_tag_lease},
+    {"next_ended", l_next_ended},         {NULL, NULL}};

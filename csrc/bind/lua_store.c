@@ -104,17 +104,6 @@ static int l_put(lua_State *L) {
   return apply(L, self, kw_bind_read_put_op(L, &self->op, NULL), KW_ANSWER_REPLY);
 }
 
-static int l_delete(lua_State *L) {
-  kw_lua_store *self = kw_bind_enter(L);
-  return apply(L, self, kw_bind_read_delete_op(L, &self->arena, &self->op, NULL), KW_ANSWER_REPLY);
-}
-
-static int l_txn(lua_State *L) {
-  kw_lua_store *self = kw_bind_enter(L);
-  int rc = kw_bind_read_txn_op(L, self->max_request_bytes, &self->arena, &self->op, NULL);
-  return apply(L, self, rc, KW_ANSWER_REPLY);
-}
-
 /* }====== */
 
 /* {====== Opening and closing ====== */
@@ -264,9 +253,8 @@ static int l_tostring(lua_State *L) {
 
 /* {====== The tables of methods ====== */
 
-static const luaL_Reg key_methods[] = {{"get", l_get},       {"range", l_range}, {"put", l_put},
-                                       {"delete", l_delete}, {"txn", l_txn},     {"close", l_close},
-                                       {NULL, NULL}};
+static const luaL_Reg key_methods[] = {
+    {"get", l_get}, {"range", l_range}, {"put", l_put}, {"close", l_close}, {NULL, NULL}};
 
 static const luaL_Reg *const store_methods[] = {key_methods,
                                                 kw_bind_read_methods,

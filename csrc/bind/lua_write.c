@@ -106,19 +106,6 @@ static bool copy_op(kw_arena *arena, kw_op *op) {
 
 /* {====== Jobs ====== */
 
-static void release_all(const kw_records *records) {
-  for (size_t i = 0; i < records->n; i++) kw_blob_release((kw_blob *)records->items[i]);
-}
-
-static void release_reply(const kw_reply *reply) {
-  if (reply->kind == KW_OP_RANGE) release_all(&reply->range.kvs);
-  if (reply->kind == KW_OP_DELETE) release_all(&reply->delete.prev_kvs);
-  if (reply->kind == KW_OP_PUT && reply->put.prev_kv != NULL)
-    kw_blob_release((kw_blob *)reply->put.prev_kv);
-  for (size_t i = 0; reply->kind == KW_OP_TXN && i < reply->txn.n; i++)
-    release_reply(&reply->txn.responses[i]);
-}
-
 static void end_read(write_job *job) {
   if (job->read != NULL) kw_long_read_free(job->read, NULL);
   job->read = NULL;
@@ -127,7 +114,7 @@ static void end_read(write_job *job) {
 static void release_job(write_job *job) {
   if (--job->references > 0) return;
   end_read(job);
-  if (job->has_ended && job->rc == KW_OK) release_reply(&job->reply);
+  if (job->has_ended && job->rc == KW_OK) kw_reply_release(&job->reply);
   kw_arena_drop(&job->arena);
   kw_free(job);
 }
@@ -183,9 +170,10 @@ static int give_false(lua_State *L) {
   return 1;
 }
 
-static int try_revoke(lua_State *L, kw_lua_store *self, int64_t id, kw_work *work) {
+static int try_revoke(lua_State *L, kw_lua_store *self, int64_t id, kw_work *work, bool is_whole) {
   kw_bind_push_revision(L, 0, 0);
   kw_bind_check_open(L); /* again: finalizers may have run */
+  if (is_whole) kw_store_finish(self->store);
   if (kw_store_is_busy(self->store)) return give_false(L);
   int rc = kw_store_revoke_within(self->store, id, work);
   if (rc == KW_UNFINISHED) return give_false(L);
@@ -201,18 +189,26 @@ static int give_up(lua_State *L, bool only_reads) {
   return 2;
 }
 
-/* Tries a call. One that has to wait, in the line or while the store is busy, is tried only if it only reads. */
-static int try_call(lua_State *L, write_kind kind, bool has_to_wait) {
+typedef enum try_how {
+  TRY,
+  TRY_READ, /* it has to wait, in the line or while the store is busy: only if it only reads */
+  TRY_WHOLE /* in one piece, whatever it takes; after a long write, which is ended */
+} try_how;
+
+static int try_call(lua_State *L, write_kind kind, try_how how) {
   kw_lease_message lease = {0};
-  kw_work work = {.left = WRITE_VISITS};
+  bool is_whole = how == TRY_WHOLE;
+  kw_work work = is_whole ? kw_work_without_end() : (kw_work){.left = WRITE_VISITS};
   kw_lua_store *self = kw_bind_enter(L);
   luaL_checkstack(L, 6, "answer");
   int rc = read_arguments(L, self, kind, &lease);
   lua_settop(L, 3);
   bool only_reads = rc == KW_OK && kind == WRITE_TXN && kw_store_only_reads(&self->op);
-  if (!only_reads && (has_to_wait || kw_store_is_busy(self->store))) return give_up(L, false);
+  bool has_to_wait = how == TRY_READ || (!is_whole && kw_store_is_busy(self->store));
+  if (!only_reads && has_to_wait) return give_up(L, false);
   if (rc != KW_OK) return kw_bind_fail(L, self, rc);
-  if (kind == WRITE_REVOKE) return try_revoke(L, self, lease.id, &work);
+  if (kind == WRITE_REVOKE) return try_revoke(L, self, lease.id, &work, is_whole);
+  if (is_whole && !only_reads) kw_store_finish(self->store);
   rc = kw_store_apply_within(self->store, &self->op, SIZE_MAX, &work, &self->arena, &self->reply);
   bool is_done = rc != KW_UNFINISHED && rc != KW_ONLY_READS;
   return is_done ? kw_bind_answer(L, self, rc, KW_ANSWER_REPLY) : give_up(L, only_reads);
@@ -393,12 +389,16 @@ static int l_set_first_task(lua_State *L) {
 
 /* {====== The tables of methods ====== */
 
+static int l_whole(lua_State *L) {
+  return try_call(L, kind_of(L), TRY_WHOLE);
+}
+
 static int l_try(lua_State *L) {
-  return try_call(L, kind_of(L), false);
+  return try_call(L, kind_of(L), TRY);
 }
 
 static int l_try_read(lua_State *L) {
-  return try_call(L, kind_of(L), true);
+  return try_call(L, kind_of(L), TRY_READ);
 }
 
 static int l_begin(lua_State *L) {
@@ -409,10 +409,10 @@ const luaL_Reg kw_bind_write_methods[] = {
     {"take", l_take},       {"take_number", l_take_number},       {"must_wait", l_must_wait},
     {"prepare", l_prepare}, {"set_first_task", l_set_first_task}, {NULL, NULL}};
 
-/* Adds the method of a kind, "<verb>_<kind>", to the table at `methods`. */
+/* Adds the method of a kind, "<verb><kind>", to the table at `methods`. */
 static void add_call(lua_State *L, int methods, int push, const char *verb, write_kind kind,
                      lua_CFunction call) {
-  lua_pushfstring(L, "%s_%s", verb, kinds[kind]);
+  lua_pushfstring(L, "%s%s", verb, kinds[kind]);
   kw_bind_push_upvalues(L, push);
   lua_pushinteger(L, kind);
   lua_pushcclosure(L, call, UP_KIND);
@@ -421,9 +421,10 @@ static void add_call(lua_State *L, int methods, int push, const char *verb, writ
 
 void kw_bind_add_write_calls(lua_State *L, int methods, int push) {
   for (size_t kind = 0; kind < KW_LENGTH(kinds); kind++) {
-    add_call(L, methods, push, "try", (write_kind)kind, l_try);
-    add_call(L, methods, push, "try_read", (write_kind)kind, l_try_read);
-    add_call(L, methods, push, "begin", (write_kind)kind, l_begin);
+    add_call(L, methods, push, "", (write_kind)kind, l_whole);
+    add_call(L, methods, push, "try_", (write_kind)kind, l_try);
+    add_call(L, methods, push, "try_read_", (write_kind)kind, l_try_read);
+    add_call(L, methods, push, "begin_", (write_kind)kind, l_begin);
   }
 }
 

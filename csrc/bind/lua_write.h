@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_write: writes that take several turns, for tasks: see lua/keywatch/store/turns.lua. Their kinds are "delete",
- * "txn", "lease_revoke", "leases" and "lease_time_to_live". The last two change nothing, but the store is busy
- * meanwhile, too. For each kind there are two methods:
+ * lua_write: writes that may take several turns, see lua/keywatch/store/turns.lua. Their kinds are "delete", "txn" and
+ * "lease_revoke". For each kind there are these methods:
  *
+ *   store:delete(...)         does all in one piece, after the long write that is under way
  *   store:try_delete(...)     -> as store:delete(...); or false if the store is busy, or if the call needs more than
  *                             the work of a turn
+ *   store:try_read_delete(...)  the same for a call that has to wait: false, unless it only reads
  *   store:begin_delete(...)   -> a write, which the steps of the store go on with; or nil and an error; or false if
  *                             the store is busy
  *

@@ -360,10 +360,3 @@ static const kw_message *const messages[] = {
 const kw_message *kw_message_at(size_t i) {
   return i < KW_LENGTH(messages) ? messages[i] : NULL;
 }
-
-const kw_message *kw_message_find(const char *name) {
-  for (size_t i = 0; i < KW_LENGTH(messages); i++) {
-    if (strcmp(messages[i]->name, name) == 0) return messages[i];
-  }
-  return NULL;
-}

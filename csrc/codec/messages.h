@@ -208,7 +208,4 @@ KW_MESSAGES(X)
 /* Returns the i-th description of the list, counted from 0, or NULL after the last. */
 const kw_message *kw_message_at(size_t i);
 
-/* Returns the description of the message with a name, or NULL. */
-const kw_message *kw_message_find(const char *name);
-
 #endif

@@ -14,7 +14,7 @@
  *   while KW_TLS_HAS_WORK is set, whenever the driver has time for it
  *     step                  one flight of the handshake: at most one signature and one key exchange
  *   while KW_TLS_MAY_READ is set
- *     read                  handles at most one record
+ *     read_from             handles at most one record
  *   while KW_TLS_WANTS_TEXT is set
  *     write                 encrypts
  *   after each of these
@@ -38,7 +38,7 @@
 #include <sys/uio.h>
 
 #define KW_TLS_KEY "keywatch.tls"
-#define KW_TLS_VERSION 1
+#define KW_TLS_VERSION 2
 #define KW_TLS_CONTEXT_NAME                                                                        \
   "keywatch.tls.context" /* metatable of context objects, in the registry */
 
@@ -118,12 +118,10 @@ typedef struct kw_tls {
   void (*step)(kw_tls_channel *channel);
 
   /* Handles at most one record, and decrypts at most `cap` bytes of it. Returns their number. 0: the record was none of
-   * plaintext, or there is no whole record; go on while KW_TLS_MAY_READ is set. */
-  size_t (*read)(kw_tls_channel *channel, void *to, size_t cap);
-
-  /* The same, for ciphertext that was not fed: it is not copied into a queue. What was queued comes first. *input is
-   * moved behind what was used. 0 with *input unchanged: the channel does not read now (it is done, or not open, or has
-   * to be written first), and the rest has to be fed, or given again. */
+   * plaintext, or there is no whole record; go on while KW_TLS_MAY_READ is set. What was fed comes first, and then
+   * *input, ciphertext that is not copied into a queue: it is moved behind what was used. 0 with *input unchanged: the
+   * channel does not read now (it is done, or not open, or has to be written first), and the rest has to be fed, or
+   * given again. */
   size_t (*read_from)(kw_tls_channel *channel, kw_tls_input *input, void *to, size_t cap);
 
   /* Encrypts. Returns how many bytes were taken, which is less than `len` if enough ciphertext is pending. */

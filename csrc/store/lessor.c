@@ -47,12 +47,6 @@ int kw_store_revoke_within(kw_store *store, int64_t id, kw_work *work) {
   return rc != KW_OK ? rc : revoke(store, lease, work);
 }
 
-int kw_store_revoke(kw_store *store, int64_t id) {
-  kw_work work = kw_work_without_end();
-  kw_store_finish(store);
-  return kw_store_revoke_within(store, id, &work);
-}
-
 static int begin_revoke(kw_store *store, kw_lease *lease, kw_write_owner owner) {
   kw_link_remove(&lease->waiting); /* no commit moves the keys that are being listed */
   kw_txn *txn = kw_long_write_begin(store, owner);

@@ -2,8 +2,8 @@
  *
  * store: a versioned key-value store with etcd's semantics. It reads no clock, but to learn how long flushes take.
  *
- * A write has two moves: kw_store_apply (or kw_store_grant, kw_store_revoke) evaluates it and changes the state; then
- * kw_store_commit makes the change final, or kw_store_rollback undoes it without a trace. The caller can build its
+ * A write has two moves: kw_store_apply (or kw_store_grant, kw_store_revoke_within) evaluates it and changes the state;
+ * then kw_store_commit makes the change final, or kw_store_rollback undoes it without a trace. The caller can build its
  * answer in between, and fail. No other function may be called between the two moves.
  *
  * A store in memory makes a write visible when it is committed. A durable store makes it visible when it is durable;
@@ -205,6 +205,9 @@ bool kw_store_only_reads(const kw_op *op);
  * armed, or if the quota is exceeded, which arms the alarm. */
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
 
+/* Releases the records of a reply that has references to them (KW_RECORDS_RETAINED), and those of its responses. */
+void kw_reply_release(const kw_reply *reply);
+
 /* Does what kw_store_apply does, within the work of a turn. `limit` bounds the memory that records of the reply
  * take, in bytes, unless the op is a plain range. The store must not be busy, unless the op only reads. If more
  * work is needed, nothing has changed. Returns KW_UNFINISHED then; or KW_ONLY_READS if the op only reads, or is a
@@ -365,16 +368,13 @@ typedef struct kw_lease_info {
  * KW_ERR_NO_SPACE if the quota is exceeded, KW_ERR_NO_SPACE or KW_ERR_CORRUPT while that alarm is armed. */
 int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl);
 
-/* Revokes a lease, and deletes its keys. Needs a commit or a rollback. Errors: KW_ERR_LEASE_NOT_FOUND,
- * KW_ERR_NO_MEMORY, KW_ERR_READ_ONLY in a replica, KW_ERR_CORRUPT while that alarm is armed, or KW_ERR_STORAGE once
- * the storage has failed. */
-int kw_store_revoke(kw_store *store, int64_t id);
-
-/* Does what kw_store_revoke does, within the work of a turn. The store must not be busy. Returns KW_UNFINISHED, with
- * nothing changed, if the lease has too many keys for that. */
+/* Revokes a lease, and deletes its keys, within the work of a turn. The store must not be busy. Needs a commit or a
+ * rollback. Errors: KW_ERR_LEASE_NOT_FOUND, KW_ERR_NO_MEMORY, KW_ERR_READ_ONLY in a replica, KW_ERR_CORRUPT while that
+ * alarm is armed, or KW_ERR_STORAGE once the storage has failed. Returns KW_UNFINISHED, with nothing changed, if the
+ * lease has too many keys for a turn. */
 int kw_store_revoke_within(kw_store *store, int64_t id, kw_work *work);
 
-/* Begins a long write that revokes a lease, as kw_store_begin. Errors are those of kw_store_revoke. */
+/* Begins a long write that revokes a lease, as kw_store_begin. Errors are those of kw_store_revoke_within. */
 int kw_store_begin_revoke(kw_store *store, int64_t id, kw_write_owner owner);
 
 /* Gives a lease its full time again, from `now` on. *ttl becomes the granted ttl in seconds, or 0 if there is no such

@@ -622,13 +622,19 @@ static void release_all(const kw_records *records) {
   for (size_t i = 0; i < records->n; i++) kw_blob_release((kw_blob *)records->items[i]);
 }
 
+void kw_reply_release(const kw_reply *reply) {
+  if (reply->kind == KW_OP_RANGE) release_all(&reply->range.kvs);
+  if (reply->kind == KW_OP_DELETE) release_all(&reply->delete.prev_kvs);
+  if (reply->kind == KW_OP_PUT && reply->put.prev_kv != NULL)
+    kw_blob_release((kw_blob *)reply->put.prev_kv);
+  for (size_t i = 0; reply->kind == KW_OP_TXN && i < reply->txn.n; i++)
+    kw_reply_release(&reply->txn.responses[i]);
+}
+
+/* A transaction has no records of its own, and is not retained. */
 static void release_records(kw_txn *txn) {
   for (kw_txn_item *item = &txn->first; item != NULL; item = item->next) {
-    const kw_reply *reply = item->reply;
-    if (!item->is_retained) continue;
-    if (reply->kind == KW_OP_PUT) kw_blob_release((kw_blob *)reply->put.prev_kv);
-    if (reply->kind == KW_OP_DELETE) release_all(&reply->delete.prev_kvs);
-    if (reply->kind == KW_OP_RANGE) release_all(&reply->range.kvs);
+    if (item->is_retained) kw_reply_release(item->reply);
   }
 }
 

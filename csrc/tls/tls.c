@@ -80,7 +80,6 @@ static const kw_tls face = {
     .connect = kw_tls_channel_connect,
     .feed = kw_tls_channel_feed,
     .step = kw_tls_channel_step,
-    .read = kw_tls_channel_read,
     .read_from = kw_tls_channel_read_from,
     .write = kw_tls_channel_write,
     .finish = kw_tls_channel_finish,

@@ -36,6 +36,14 @@ typedef struct recoder {
   size_t len;
 } recoder;
 
+static const kw_message *find_message(const char *name) {
+  const kw_message *message;
+  for (size_t i = 0; (message = kw_message_at(i)) != NULL; i++) {
+    if (strcmp(message->name, name) == 0) break;
+  }
+  return message;
+}
+
 static int encode_again(recoder *r) {
   if (r->how == BARE) ((kw_reply *)r->record)->range.keys_only = true;
   r->len = r->how == REST ? kw_message_rest_size(r->message, r->record)
@@ -60,7 +68,7 @@ static int recode(recoder *r, kw_slice bytes) {
 /* recode(name, bytes, how): decodes the bytes into a record and encodes it again: bytes, or nil and an error.
  * `how` is "whole"; "rest": without the header; "bare": without values, for a RangeResponse. */
 static int l_recode(lua_State *L) {
-  recoder r = {.message = kw_message_find(luaL_checkstring(L, 1))};
+  recoder r = {.message = find_message(luaL_checkstring(L, 1))};
   luaL_argcheck(L, r.message != NULL, 1, "no such message");
   kw_slice bytes = kw_bind_check_bytes(L, 2);
   r.how = (how)luaL_checkoption(L, 3, "whole", hows);
