@@ -801,7 +801,7 @@ describe("misuse is raised where it was made:", function()
   it("sessions of another store", function()
     local session, other = assert(store:session()), keywatch.open()
     local calls = { lock = { key, kind { session = session } }, election = { key, kind { session = session } } }
-    assert.equal("", use_closed(other, calls, "the session is one of another store or client", true))
+    assert.equal("", use_closed(other, calls, "the session belongs to another store or client", true))
     other:close()
   end)
 

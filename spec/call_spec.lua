@@ -530,7 +530,7 @@ describe("a call", function()
         server:close()
       end)
       local last = table.remove(lines)
-      assert.equal("failures of handlers meanwhile: " .. 30 - #lines, last)
+      assert.equal("further failures of handlers: " .. 30 - #lines, last)
       assert.is_true(#lines >= 20 and #lines < 30)
       for _, line in ipairs(lines) do assert.equal(4096, #line) end
     end)

@@ -114,7 +114,7 @@ describe("keywatch run", function()
   it("refuses a wrong command line in one sentence", function()
     for _, case in ipairs {
       { "the file is missing" },
-      { "'b.lua' is not a flag: what is for the file stands behind %-%-", "a.lua", "b.lua" },
+      { "'b.lua' is not a flag: arguments of the file follow %-%-", "a.lua", "b.lua" },
       { "there is no flag %-%-loglevel", "a.lua", "--loglevel", "info" },
       { "%-%-log%-level must be debug, .* not 'loud'", "a.lua", "--log-level", "loud" },
       { "%-%-endpoints needs a value", "a.lua", "--endpoints" },
@@ -271,7 +271,7 @@ describe("keywatch run", function()
       end]]
     local process = start("--memory", "--stop-timeout", "100ms", file)
     process:expect("waits\n")
-    assert.matches(" warn the function of [^\n]*file%.lua goes on, and is left behind\n", stop(process))
+    assert.matches(" warn the function of [^\n]*file%.lua ignores its cancellation, and is abandoned\n", stop(process))
     process = start("--memory", file)
     process:expect("waits\n")
     process:signal("sigterm")

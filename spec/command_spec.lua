@@ -71,7 +71,7 @@ describe("keywatch restore", function()
   end)
 
   it("wants an image, and a directory", function()
-    expect_misuse("the image is missing", "restore", "--data-dir", scratch)
+    expect_misuse("the snapshot is missing", "restore", "--data-dir", scratch)
     expect_misuse("%-%-data%-dir is missing", "restore", "image")
     expect_misuse("'another' is not a flag", "restore", "image", "another", "--data-dir", scratch)
     expect_misuse("there is no flag %-%-name", "restore", "image", "--name=x")

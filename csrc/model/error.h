@@ -38,7 +38,7 @@
   X(LISTEN_FAILED, "listen_failed", 14, "keywatch: cannot listen")                                 \
   X(CANCELLED, "cancelled", 1, "keywatch: cancelled")                                              \
   X(TIMEOUT, "timeout", 4, "keywatch: timed out")                                                  \
-  X(FULL, "full", 8, "keywatch: the watch holds as much as it may: read from it first")            \
+  X(FULL, "full", 8, "keywatch: the watch queue is full: read from it first")                      \
   X(CLOSED, "closed", 14, "keywatch: the store is closed")                                         \
   X(ANSWER_TOO_LARGE, "answer_too_large", 8,                                                       \
     "keywatch: the server's answer is larger than max_message")                                    \
@@ -65,7 +65,7 @@
   X(DATA_LOSS, "data_loss", 15, "keywatch: data loss")                                             \
   X(UNKNOWN, "unknown", 2, "keywatch: unknown error")                                              \
   X(REGRESSED, "regressed", 9, "keywatch: the server has been set back to an older state")         \
-  X(CLUSTER_CHANGED, "cluster_changed", 9, "keywatch: the server is one of another cluster")       \
+  X(CLUSTER_CHANGED, "cluster_changed", 9, "keywatch: the server belongs to another cluster")      \
   X(UNSUPPORTED, "unsupported", 12, "keywatch: the progress of this server cannot be trusted")     \
   X(LOST, "lost", 9, "keywatch: the lease, lock or leadership is lost")                            \
   X(LOCKED, "locked", 9, "keywatch: the lock is held by another session")

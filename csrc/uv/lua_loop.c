@@ -26,9 +26,9 @@ const kw_engine *kw_uv_check_engine(lua_State *L) {
   const kw_engine *engine = lua_touserdata(L, -1);
   if (engine == NULL) luaL_error(L, "keywatch.core is not loaded: require it first");
   if (engine->version != KW_ENGINE_VERSION) {
-    luaL_error(
-        L, "keywatch.core has version %d of the engine, and keywatch.uv needs %d: build both anew",
-        (int)engine->version, KW_ENGINE_VERSION);
+    luaL_error(L,
+               "keywatch.core has version %d of the engine, and keywatch.uv needs %d: rebuild both",
+               (int)engine->version, KW_ENGINE_VERSION);
   }
   lua_pop(L, 1); /* it stays in the registry */
   return engine;

@@ -325,7 +325,7 @@ describe("files of a client", function()
     local lines = {}
     for line in text:gmatch("Z ([^\n]*)\n") do lines[#lines + 1] = line end
     assert.equal(3, #lines, text)
-    assert.matches("^warn a client goes on with the certificates that it has: the file '.*' of the option ca has a",
+    assert.matches("^warn a client keeps its old certificates: the file '.*' of the option ca has a",
       lines[1])
     assert.matches("^warn .*cannot be read: No such file", lines[2])
     assert.matches("^info the files of a client's certificates are in order again$", lines[3])

@@ -307,7 +307,7 @@ describe("An elector", function()
       await_leader(a)
       assert.same({ "sees a", "lead", "end", "lose lost", "lead" }, seen)
       is_free = true
-      assert.equal(1, logs.count("warn 'on_lead' of the elector 'e' goes on, 15 s after it was cancelled"))
+      assert.equal(1, logs.count("warn 'on_lead' of the elector 'e' is still running 15 s after its cancellation"))
     end)
   end)
 

@@ -328,7 +328,7 @@ describe("in luv's loop", function()
       end)
       uv.run()
     ]])
-    local refusal = "keywatch: %s waits, and luv's loop, which runs here, would stop meanwhile: call it in a task, "
+    local refusal = "keywatch: %s waits, which would block luv's loop: call it in a task, "
       .. "with keywatch.spawn\n"
     assert.equal(0, status)
     local expected = ""

@@ -111,7 +111,7 @@ describe("in Neovim #once #peer", function()
   end)
 
   it("a call outside of a task is refused, and told what to do", function()
-    expect("keywatch: get waits, and Neovim would stop meanwhile: call it in a task, with keywatch.spawn\n", [[
+    expect("keywatch: get waits, which would block Neovim: call it in a task, with keywatch.spawn\n", [[
       local _, err = pcall(function() local kv = client:get("a") return kv end)
       print((err:gsub("^.-:%d+: ", "")))
       vim.cmd "qall!"
@@ -119,7 +119,7 @@ describe("in Neovim #once #peer", function()
   end)
 
   it("and so is a call in a callback of the editor, which a task has caused", function()
-    expect("keywatch: get waits, and Neovim would stop meanwhile: call it in a task, with keywatch.spawn\n", [[
+    expect("keywatch: get waits, which would block Neovim: call it in a task, with keywatch.spawn\n", [[
       vim.api.nvim_create_autocmd("User", { callback = function()
         local _, err = pcall(client.get, client, "a")
         print((err:gsub("^.-:%d+: ", "")))

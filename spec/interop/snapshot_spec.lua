@@ -147,7 +147,7 @@ describe("a snapshot #once", function()
     ctl:must { "snapshot", "save", path, "--user", "root:secret" }
     local done = command.start("restore", path, "--data-dir", scratch .. "/restored")
     assert.equal(0, done:wait(), done:transcript())
-    assert.matches("authentication was enabled in the image", done:stderr())
+    assert.matches("authentication was enabled in the snapshot", done:stderr())
     local _, back = start_durable("restored")
     assert.equal("root\n", back:must { "user", "list" })
     back:must { "put", "a", "1" }

@@ -7,8 +7,8 @@ local events = require "spec.support.events"
 local program = require "spec.support.program"
 local within = require "spec.support.within"
 
-local LEFT_BEHIND = "keywatch: a task goes on though it was cancelled, and each of its waits raises: it was left "
-  .. "behind, and its code does not run any more\n"
+local LEFT_BEHIND = "keywatch: a task ignores its cancellation, and each of its waits raises: it was abandoned, "
+  .. "and its code no longer runs\n"
 
 after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
 

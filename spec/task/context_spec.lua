@@ -10,7 +10,7 @@ local TRY = [[
 
   local function try(name, fn, ...)
     local ok, err = pcall(fn, ...)
-    local owner = tostring(err):match(" waits, and (.*) would stop meanwhile") or tostring(err)
+    local owner = tostring(err):match(" waits, which would block (.-):") or tostring(err)
     print(name, ok or owner:match("Neovim") or owner:match("luv") or owner)
   end
 
@@ -86,7 +86,7 @@ describe("at top level", function()
       local keywatch = require "keywatch"
       print(pcall(function() keywatch.sleep(0) end))
     ]]
-    assert.matches("keywatch: sleep waits, and luv's loop, which runs here, would stop meanwhile: call it in a task, "
+    assert.matches("keywatch: sleep waits, which would block luv's loop: call it in a task, "
       .. "with keywatch.spawn", printed)
   end)
 end)

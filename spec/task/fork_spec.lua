@@ -309,13 +309,13 @@ describe("after a fork", function()
   ]])
 
   prints("signals are the parent's, and the child is told so",
-    ("those of the parent process\n"):rep(3) .. ("keywatch.signals<TERM inherited>\n"):rep(2), [[
+    ("belong to the parent process\n"):rep(3) .. ("keywatch.signals<TERM inherited>\n"):rep(2), [[
     local signals = assert(keywatch.signals { "TERM" })
     keywatch.run(function()
       keywatch.spawn(keywatch.sleep, 1000)
       child(function()
         for _, timeout in ipairs { 0, 1000, false } do
-          print((select(2, pcall(signals.wait, signals, timeout or nil)):match("those of the parent process")))
+          print((select(2, pcall(signals.wait, signals, timeout or nil)):match("belong to the parent process")))
         end
         print(signals)
         signals:close()

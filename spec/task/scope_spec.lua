@@ -172,7 +172,7 @@ describe("a scope", function()
       end)
       print(ok, (err:match("deadlock")))
     ]]
-    assert.matches("a task goes on though it was cancelled", printed)
+    assert.matches("a task ignores its cancellation", printed)
     assert.matches("false\tdeadlock\n", printed)
   end)
 

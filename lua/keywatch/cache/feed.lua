@@ -130,7 +130,7 @@ local function report_history(self, why)
   local transport, now = self.transport, driver.get().now()
   if now < transport.history_reported_at + TOGETHER then return end
   transport.history_reported_at = now
-  log.warn("the cache of %s begins anew, and its watches end: %s", log.quote(self.cache.prefix),
+  log.warn("the cache of %s starts over, and its watches fail: %s", log.quote(self.cache.prefix),
     (why.message:gsub("^keywatch: ", "")))
 end
 

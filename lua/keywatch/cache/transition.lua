@@ -27,7 +27,7 @@ local test, compute = selectors.test, driver.compute
 
 local BAD_VALUE = "keywatch: the value of %s at revision %d cannot be used: %s"
 local MISSING = "keywatch: the previous value of %s, which revision %d has replaced, is compacted: read the objects "
-  .. "anew"
+  .. "again"
 
 -- {====== Errors ======
 

@@ -59,7 +59,7 @@ function security_methods:look()
   if now == before then return end
   self.trouble = now
   if now then
-    log.warn("%s", "a client goes on with the certificates that it has: " .. now)
+    log.warn("%s", "a client keeps its old certificates: " .. now)
   else
     log.info("the files of a client's certificates are in order again")
   end

@@ -34,7 +34,7 @@ local watch_calls = require "keywatch.client.watch_calls"
 local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 local NO_LEADER, SLOW = leader_probe.NO_LEADER, leader_probe.SLOW
 local WITHOUT_MESSAGE = "keywatch: the server has answered without a message"
-local MOVED = "the connection is opened anew"
+local MOVED = "the connection is being reopened"
 local MAX_TIMEOUT = 99999999 -- gRPC allows 8 digits in grpc-timeout
 local FRESH = 0.001 -- seconds since the last poll, after which the connection is polled again before a call is sent
 

@@ -8,14 +8,14 @@ local COMMANDS = { "restore", "run", "serve" }
 local MISUSED = 2 -- exit status for a wrong command line, as in etcd and other programs in Go
 
 local HELP = [[
-keywatch is a versioned key-value store that etcd's clients can talk to.
+keywatch is a versioned key-value store for etcd's clients.
 
-  keywatch serve [flags]            serve a store
-  keywatch run FILE [flags]         run the controllers of a file
-  keywatch restore IMAGE [flags]    make a data directory from a snapshot of keywatch or etcd
-  keywatch COMMAND --help           print the flags of a command
-  keywatch --version                print the version
-  keywatch --help                   print this text
+  keywatch serve [flags]              serve a store
+  keywatch run FILE [flags]           run the controllers of a file
+  keywatch restore SNAPSHOT [flags]   create a data directory from a snapshot of keywatch or etcd
+  keywatch COMMAND --help             print the flags of a command
+  keywatch --version                  print the version
+  keywatch --help                     print this text
 ]]
 
 --- True if there is such a command.

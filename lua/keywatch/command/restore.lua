@@ -7,14 +7,14 @@ local flags = require "keywatch.command.flags"
 local OK, FAILED, MISUSED = 0, 1, 2 -- exit statuses
 
 local HELP = [[
-keywatch restore IMAGE --data-dir DIR [flags]
+keywatch restore SNAPSHOT --data-dir DIR [flags]
 
-  Makes a data directory from IMAGE, a snapshot of keywatch or of etcd 3.4 to 3.6 that `etcdctl snapshot save` has
-  written. Keys with their history and revisions, leases, users and roles are restored. Every lease begins its time
-  anew. Members and alarms are not restored, and authentication is disabled.
+  Creates a data directory from SNAPSHOT, a file that `etcdctl snapshot save` has written from keywatch or from etcd 3.4
+  to 3.6. Keys with their history and revisions, leases, users and roles are restored. Every lease gets its full TTL
+  again. Members and alarms are not restored, and authentication is disabled.
 
-  --data-dir DIR      directory to make; it must not exist, or must be empty (no default)
-  --skip-hash-check   do not check the SHA-256 at the end of the image; needed for a file without one, such as
+  --data-dir DIR      directory to create; it must not exist, or must be empty (no default)
+  --skip-hash-check   do not check the SHA-256 at the end of the file; required for a file without one, such as
                       member/snap/db of etcd (default: false)
   --help              print this text
 ]]
@@ -44,7 +44,7 @@ end
 
 --- Returns a sentence that says what is missing; or nil.
 local function find_fault(image, values)
-  if not image then return "the image is missing: keywatch restore IMAGE --data-dir DIR" end
+  if not image then return "the snapshot is missing: keywatch restore SNAPSHOT --data-dir DIR" end
   if not values["data-dir"] or values["data-dir"] == "" then return "--data-dir is missing" end
 end
 
@@ -69,7 +69,7 @@ local function main(arguments)
   io.stdout:write(("restored %s: revision %.0f, %.0f records, %.0f leases\n"):format(values["data-dir"],
     restored.revision, restored.records, restored.leases))
   if restored.was_protected then
-    io.stderr:write("keywatch restore: warning: authentication was enabled in the image, and is disabled in the "
+    io.stderr:write("keywatch restore: warning: authentication was enabled in the snapshot, and is disabled in the "
       .. "restored data: every client that can connect to its server can read and write all keys\n")
   end
   return OK

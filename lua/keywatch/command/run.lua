@@ -116,7 +116,7 @@ local function end_load(loading, manager, given, signals, name)
   loading:cancel()
   local found, second = keywatch.select { loading, signals, timeout = manager.stop_timeout }
   if found == signals then managers.tell_signal(manager, second, true) end
-  if found ~= loading then log.warn("the function of %s goes on, and is left behind", given.file) end
+  if found ~= loading then log.warn("the function of %s ignores its cancellation, and is abandoned", given.file) end
   manager:stop(0)
   log.info("%s has ended", given.file)
   return OK, found ~= loading

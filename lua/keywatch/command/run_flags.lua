@@ -16,20 +16,19 @@ local END = "--"           -- what follows it is for the file
 local HELP = [[
 keywatch run FILE [flags] [-- ARGUMENT...]
 
-  Runs the controllers of FILE until SIGTERM or SIGINT, and then stops them in order: what is queued is worked on first.
-  FILE is a program in Lua that returns a function. The function is called with a manager and the arguments, and adds
-  controllers to the manager. Modules beside FILE are found by require.
+  Runs the controllers of FILE until SIGTERM or SIGINT, finishes the queued work, and stops them in order. FILE is a Lua
+  file that returns a function. The function is called with a manager and the arguments, and adds controllers to the
+  manager. require finds modules in the directory of FILE.
 
 Store
   --endpoints URL,...     servers of keywatch or etcd, http://HOST:PORT or unix:PATH, with TLS https://HOST:PORT or
                           unixs:PATH (default: http://127.0.0.1:2379)
-  --cacert FILE           authorities that the certificates of the servers are checked by, in PEM (default: those that
-                          the system trusts)
+  --cacert FILE           trusted certificate authorities, in PEM (default: those of the system)
   --cert FILE             certificate of this client in PEM
   --key FILE              private key of that certificate
   --user NAME[:PASSWORD]  user, for servers with authentication
   --password PASSWORD     password of the user, if --user has none. Other users of the machine can read command lines:
-                          use the environment variable KEYWATCH_PASSWORD
+                          prefer the environment variable KEYWATCH_PASSWORD
   --memory                no server: a store in this process, in memory (default: false)
   --data-dir DIR          no server: a store in this process, on disk in DIR
 
@@ -39,13 +38,13 @@ Election
   --ttl D                 time after which another process leads if this one has died, in whole seconds (default: 15s)
 
 Other
-  --stop-timeout D        time after a signal until what has not stopped is cut short (default: 30s)
-  --metrics-file FILE     file that is written anew every 10 seconds with all counters, as Prometheus text
+  --stop-timeout D        time to stop after a signal (default: 30s)
+  --metrics-file FILE     file that is replaced every 10 seconds with all metrics, as Prometheus text
   --log-level LEVEL       lowest level that is logged: debug, info, warn, error, panic or fatal (default: info)
   --help                  print this text
 
 Every flag can be given as an environment variable, too: KEYWATCH_DATA_DIR stands for --data-dir. A second signal ends
-the program at once. The exit status is 0 after a signal, 1 if something has failed, and 2 for a wrong command line.
+the program at once. The exit status is 0 after a signal, 1 after a failure, and 2 for a wrong command line.
 ]]
 
 --- Flags with the kinds of their values, see flags.
@@ -174,7 +173,7 @@ local ORDER = { "texts", "log_level", "stores", "endpoints", "tls", "user", "ele
 local function find_fault(given)
   if not given.file then return "the file is missing: keywatch run FILE [flags]" end
   if given.operands[2] then
-    return ("'%s' is not a flag: what is for the file stands behind --"):format(given.operands[2])
+    return ("'%s' is not a flag: arguments of the file follow --"):format(given.operands[2])
   end
   for _, name in ipairs(ORDER) do
     local fault = checks[name](given, given.values)

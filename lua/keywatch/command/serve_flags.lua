@@ -23,27 +23,27 @@ Listening
   --advertise-client-urls URL,...      URLs announced to clients (default: the listen URLs)
 
 TLS
-  --cert-file FILE                     certificate of the server in PEM, followed by those between it and its authority
+  --cert-file FILE                     certificate of the server in PEM, followed by its intermediate certificates
   --key-file FILE                      private key of that certificate
-  --auto-tls                           make the certificate and the key, below the data directory (default: false)
+  --auto-tls                           create the certificate and the key, below the data directory (default: false)
   --self-signed-cert-validity N        years that such a certificate is valid (default: 1)
-  --client-cert-auth                   let in only clients that have a certificate (default: false)
-  --trusted-ca-file FILE               authorities of the certificates of clients, which then must have one
-                                       (default: with --client-cert-auth, those that the system trusts)
-  --client-crl-file FILE               list of certificates of clients that were revoked
+  --client-cert-auth                   require client certificates (default: false)
+  --trusted-ca-file FILE               authorities of client certificates, which are then required (default: with
+                                       --client-cert-auth, those that the system trusts)
+  --client-crl-file FILE               revocation list for client certificates
   --client-cert-allowed-hostname NAME,...
-                                       let in only clients whose certificate is for one of these names and addresses
+                                       accept only client certificates for one of these names and addresses
   --cipher-suites SUITE,...            cipher suites to use, by their names in Go, such as
                                        TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 (default: all that are safe)
-  --tls-min-version VERSION            least version of TLS, TLS1.2 or TLS1.3 (default: TLS1.2)
-  --tls-max-version VERSION            greatest version of TLS (default: TLS1.3)
+  --tls-min-version VERSION            minimum version of TLS, TLS1.2 or TLS1.3 (default: TLS1.2)
+  --tls-max-version VERSION            maximum version of TLS (default: TLS1.3)
 
 Data
   --data-dir DIR                       directory of the data (default: keywatch.data)
   --memory                             store nothing on disk (default: false)
-  --quota-backend-bytes N              size of the data at which writes are refused; negative: no limit
+  --quota-backend-bytes N              maximum size of the data; negative: no limit
                                        (default: 2147483648)
-  --journal-segment-bytes N            size of the largest files of the journal, 65536 to 1073741824; 0: no journal
+  --journal-segment-bytes N            maximum size of a journal file, 65536 to 1073741824; 0: no journal
                                        (default: 67108864)
   --auto-compaction-retention R        how much history to keep: a number of hours, or a duration such as 5m; 0: all
                                        (default: 0)
@@ -51,32 +51,32 @@ Data
                                        (default: periodic)
 
 Limits
-  --max-request-bytes N                size of the largest write request (default: 1572864)
-  --max-txn-ops N                      number of operations in one transaction (default: 128)
-  --max-concurrent-streams N           number of open requests on one connection (default: 65536)
-  --grpc-keepalive-min-time D          shortest time between two pings of a client; a client that pings more often is
+  --max-request-bytes N                maximum size of a write request (default: 1572864)
+  --max-txn-ops N                      maximum number of operations in one transaction (default: 128)
+  --max-concurrent-streams N           maximum number of open requests on one connection (default: 65536)
+  --grpc-keepalive-min-time D          minimum time between two pings of a client; a client that pings more often is
                                        disconnected (default: 5s)
-  --grpc-keepalive-interval D          time without bytes from a client, after which the server pings it (default: 2h)
-  --grpc-keepalive-timeout D           time that a client has to answer such a ping (default: 20s)
-  --watch-progress-notify-interval D   time without events, after which a watch with progress notification gets one
+  --grpc-keepalive-interval D          time without data from a client until the server pings it (default: 2h)
+  --grpc-keepalive-timeout D           time to wait for the answer to a ping (default: 20s)
+  --watch-progress-notify-interval D   time without events until a watch with progress notification gets one
                                        (default: 10m)
 
 Identity
   --name NAME                          name of the member (default: default)
-  --initial-cluster-token TOKEN        text that the ids of cluster and member are made from (default: every new store
-                                       has a cluster id of its own)
+  --initial-cluster-token TOKEN        input for the ids of cluster and member (default: every new store has a cluster
+                                       id of its own)
   --initial-advertise-peer-urls URL,...
-                                       URLs that these ids are made from, too (default: http://localhost:2380)
+                                       more input for these ids (default: http://localhost:2380)
 
 Other
   --log-level LEVEL                    lowest level that is logged: debug, info, warn, error, panic or fatal; debug
                                        shows connections, refused requests and slow requests (default: info)
-  --config-file FILE                   file in YAML with names and values of flags; then all other flags and variables
-                                       have no effect (default: none)
+  --config-file FILE                   YAML file with names and values of flags; all other flags and variables are then
+                                       ignored (default: none)
   --help                               print this text
 
 Every flag can be given as an environment variable, too: ETCD_MAX_TXN_OPS stands for --max-txn-ops. Flags of etcd about
-peers, raft, log files and etcd's disk format are accepted, and have no effect.
+peers, raft, log files and etcd's disk format are accepted and ignored.
 ]]
 
 --- Flags of keywatch, most of them etcd's, with the kinds of their values, see flags.

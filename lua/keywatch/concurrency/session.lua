@@ -256,7 +256,7 @@ local function check_given(owner, opts, name)
   end
   if opts.ttl then check.misuse("%s: options 'ttl' and 'session' cannot be used together", name) end
   if given.root ~= bases.resolve(owner, "") then
-    check.misuse("%s: the session is one of another store or client", name)
+    check.misuse("%s: the session belongs to another store or client", name)
   end
 end
 

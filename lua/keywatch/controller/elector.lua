@@ -221,8 +221,8 @@ end
 --- Waits until on_lead has ended.
 local function await_on_lead(self, term)
   if term.task:join(self.ttl) ~= nil then return end
-  log.warn("%s", ("'on_lead' of the elector '%s' goes on, %d s after it was cancelled: nothing else is done until it "
-    .. "returns"):format(self.name, self.ttl))
+  log.warn("%s", ("'on_lead' of the elector '%s' is still running %d s after its cancellation: the elector waits "
+    .. "until it returns"):format(self.name, self.ttl))
   term.task:join()
 end
 

@@ -78,7 +78,7 @@ local INFORMER = {
   { "keywatch_informer_bad_values", "gauge", "Values that have not become objects.", "bad" },
   { "keywatch_informer_handlers", "gauge", "Handlers of the informer.", "handlers" },
   { "keywatch_informer_revision", "gauge", "Revision that the informer has come to.", "revision" },
-  { "keywatch_informer_gaps_total", "counter", "How often the informer has lost its place, and has read anew.",
+  { "keywatch_informer_gaps_total", "counter", "How often the informer had to read everything again.",
     "gaps" },
   { "keywatch_informer_trouble", "gauge", "1 if the informer cannot follow the server now.", is_true "trouble" },
   { "keywatch_informer_stuck_seconds", "gauge", STUCK_HELP, "stuck", "handler" },

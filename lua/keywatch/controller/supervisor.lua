@@ -294,7 +294,7 @@ local function leave_behind(self, step)
   local record = step.record
   step.is_left = true
   if step.verb == "start" then
-    log.warn("%s", ("%s was told to stop while it started, and goes on"):format(record.title))
+    log.warn("%s", ("the start of %s ignores its cancellation"):format(record.title))
     set_state(record, "started")
     if not record.kind.is_held then table.insert(self.stack, record) end
   elseif step.timeout > 0 then
@@ -302,7 +302,7 @@ local function leave_behind(self, step)
   else
     remove(self, record)
     set_state(record, "stopped")
-    note_bad_stop(self, record, "it goes on after it was cancelled, and is left behind")
+    note_bad_stop(self, record, "it ignores its cancellation, and is abandoned")
   end
 end
 

@@ -565,7 +565,7 @@ end
 
 -- {====== Sockets and threads, as task/driver.lua describes them ======
 
-local NO_TEST = "nginx tests its configuration, and keywatch opens no connection meanwhile: set the variable "
+local NO_TEST = "nginx only tests its configuration, so keywatch opens no connection: set the variable "
   .. "KEYWATCH_IN_TEST in the environment to have it connect"
 
 --- True if nginx only tests its configuration, and keywatch.connect was not asked to connect.

@@ -16,7 +16,7 @@ local uv = require "keywatch.uv"
 
 local NAMES = uv.signal_names()
 
-local INHERITED = "wait: these signals are those of the parent process: catch them anew in the child, with "
+local INHERITED = "wait: these signals belong to the parent process: catch them again in the child, with "
   .. "keywatch.signals"
 
 local signals_methods = {}

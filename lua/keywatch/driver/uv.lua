@@ -55,8 +55,8 @@ function backend.worked()
 end
 
 local WHY_BLOCKED = {
-  Neovim = "keywatch: %s waits, and Neovim would stop meanwhile: call it in a task, with keywatch.spawn",
-  luv = "keywatch: %s waits, and luv's loop, which runs here, would stop meanwhile: call it in a task, with "
+  Neovim = "keywatch: %s waits, which would block Neovim: call it in a task, with keywatch.spawn",
+  luv = "keywatch: %s waits, which would block luv's loop: call it in a task, with "
     .. "keywatch.spawn",
 }
 

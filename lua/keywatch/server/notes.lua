@@ -64,8 +64,8 @@ end
 
 --- Lets the core take all notes, if the level is debug.
 local function start(server)
-  server.rejections = log_limit.new(server.log, "warn", "connections rejected meanwhile: %d")
-  server.failures = log_limit.new(server.log, "error", "failures of handlers meanwhile: %d")
+  server.rejections = log_limit.new(server.log, "warn", "further rejected connections: %d")
+  server.failures = log_limit.new(server.log, "error", "further failures of handlers: %d")
   if not server.log.has("debug") then return end
   server.object:take_notes()
   server.has_notes = true

@@ -66,8 +66,8 @@ local timers = require "keywatch.task.timers"
 local MAX_WAITS = 1000 -- of a cancelled task, each of which raises: it is left behind then
 local MAX_ROUNDS = 100 -- at the end of a run: tasks that are left after them are left behind
 
-local LEFT_BEHIND = "a task goes on though it was cancelled, and each of its waits raises: it was left "
-  .. "behind, and its code does not run any more"
+local LEFT_BEHIND = "a task ignores its cancellation, and each of its waits raises: it was abandoned, "
+  .. "and its code no longer runs"
 
 local scheduler_methods = {}
 local scheduler_mt = { __index = scheduler_methods }
