@@ -268,8 +268,8 @@ bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info) {
   const call *c = find(server, id);
   if (c == NULL || c->stream == NULL) return false;
   *info = (kw_call_info){.path = c->method->path,
-                         .remote = kw_server_remote(c->stream),
-                         .common_name = kw_server_common_name(c->stream),
+                         .remote = kw_peer_of(c->stream)->driver.hooks.remote,
+                         .common_name = kw_peer_of(c->stream)->common_name,
                          .is_intercepted = c->is_intercepted,
                          .is_unary = c->method->is_unary,
                          .deadline = c->stream->has_deadline ? c->stream->deadline.when : INT64_MAX,

@@ -5,7 +5,6 @@
 
 #include "base/hash.h"
 #include "model/error.h"
-#include "rpc/write_queue.h"
 
 /* Peers look methods up, but do not add any: the hash needs no seed. Of two paths with one hash only the second would
  * be found. The specs, which call every method, would fail. */
@@ -67,7 +66,7 @@ void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *meth
   if (method->on_open != NULL) method->on_open(server, stream);
 }
 
-void kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message, bool has_to_wait) {
+bool kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message, bool has_to_wait) {
   const kw_method *method = stream->role;
   kw_arena_reset(&server->arena);
   server->message = message;
@@ -79,10 +78,11 @@ void kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message, b
   if (rc != KW_OK) {
     kw_service_fail(stream, rc);
   } else if (has_to_wait && !method->only_reads(record)) {
-    kw_write_queue_add(server, stream, message);
+    return true;
   } else {
     method->on_request(server, stream, record);
   }
+  return false;
 }
 
 void kw_method_refuse(const kw_server *server, kw_stream *stream, kw_slice path) {

@@ -22,8 +22,9 @@ const kw_method *kw_method_find(const kw_server *server, kw_slice path);
 void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *method);
 
 /* Decodes a request, whose method has a description of it, and gives it to the method. If that fails, the call does. A
- * request that has to wait is queued instead, unless it only reads: its method can tell. */
-void kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message, bool has_to_wait);
+ * request that has to wait is not given, unless it only reads, which its method can tell. Returns true if the caller
+ * has to queue the request, see rpc/write_queue.h. */
+bool kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message, bool has_to_wait);
 
 /* Ends a call whose path has no method, with UNIMPLEMENTED and gRPC's text. */
 void kw_method_refuse(const kw_server *server, kw_stream *stream, kw_slice path);

@@ -153,8 +153,8 @@ static void note_request(kw_server *server, const kw_stream *stream, const reque
   int64_t ms = r == NULL ? 0 : server->now - r->since;
   bool is_slow = stream->is_unary && ms > KW_SLOW_MS;
   if (!is_refused && !is_slow) return;
-  kw_note *note =
-      add(server->notes, is_refused ? KW_NOTE_REFUSED : KW_NOTE_SLOW, kw_server_remote(stream));
+  kw_note *note = add(server->notes, is_refused ? KW_NOTE_REFUSED : KW_NOTE_SLOW,
+                      kw_peer_of(stream)->driver.hooks.remote);
   note->status = stream->has_status ? stream->status : KW_GRPC_CANCELLED;
   note->amount = ms;
   if (r != NULL) note->n_path = copy(note->path, KW_NOTE_PATH, kw_slice_of(r->path, r->n_path));

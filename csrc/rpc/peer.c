@@ -5,22 +5,9 @@
 
 #include "base/mem.h"
 #include "model/error.h"
-#include "rpc/driver.h"
 #include "rpc/method.h"
 #include "rpc/notes.h"
-#include "rpc/lease_answer.h"
-#include "rpc/range_answer.h"
 #include "rpc/write_queue.h"
-
-struct kw_peer {
-  kw_server *server;   /* NULL: detached; only `left` is still to be written */
-  kw_session *session; /* NULL with it */
-  kw_chain left;       /* output of the session that has ended */
-  kw_driver driver;
-  kw_blob *common_name; /* of the client's certificate; or NULL */
-  int64_t moved;        /* when bytes were last written, or a message last came */
-  kw_link link;         /* among the peers of the server */
-};
 
 /* {====== What the session tells ====== */
 
@@ -61,7 +48,8 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
     kw_write_queue_add(server, stream, bytes);
   } else {
     server->work = kw_work_of_turn();
-    kw_method_deliver(server, stream, bytes, has_to_wait);
+    if (kw_method_deliver(server, stream, bytes, has_to_wait))
+      kw_write_queue_add(server, stream, bytes);
   }
   kw_arena_reset(&server->arena); /* now, since the next request may be long in coming */
   if (server->takes_notes) kw_notes_answered(server, stream);
@@ -105,28 +93,6 @@ static void on_close(kw_stream *stream, void *ctx) {
 }
 
 /* }====== */
-
-static const kw_peer *peer_of(const kw_stream *stream) {
-  return kw_session_ctx(stream->session);
-}
-
-kw_blob *kw_server_common_name(const kw_stream *stream) {
-  return peer_of(stream)->common_name;
-}
-
-const kw_store *kw_server_store(const kw_stream *stream) {
-  return peer_of(stream)->server->store;
-}
-
-const char *kw_server_remote(const kw_stream *stream) {
-  return peer_of(stream)->driver.hooks.remote;
-}
-
-void kw_server_touch(kw_stream *stream) {
-  kw_peer *peer = kw_session_ctx(stream->session);
-  if (peer->server->takes_notes) kw_notes_answered(peer->server, stream);
-  kw_driver_update(&peer->driver, peer->session);
-}
 
 kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now) {
   if (server->is_draining) return NULL;

@@ -85,10 +85,6 @@ void kw_server_free(kw_server *server) {
   kw_free(server);
 }
 
-int64_t kw_server_time(const kw_server *server) {
-  return server->options.clock != NULL ? *server->options.clock : server->now;
-}
-
 /* Returns the peer that holds most, of those that have not moved since `since`; or NULL. */
 static kw_peer *heaviest(kw_server *server, int64_t since) {
   kw_peer *found = NULL;
@@ -168,10 +164,6 @@ bool kw_server_has_work(const kw_server *server) {
   if (server->store == NULL) return false;
   return kw_call_has_news(server) || kw_notes_wait(server) ||
          (others != NULL && others->first != NULL) || kw_snapshot_is_awaited(server->store);
-}
-
-bool kw_server_is_busy(const kw_server *server) {
-  return server->store != NULL && server->options.is_busy != NULL && *server->options.is_busy;
 }
 
 void kw_server_drain(kw_server *server, int64_t ms, int64_t now) {

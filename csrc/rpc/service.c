@@ -5,10 +5,21 @@
 
 #include "codec/wire.h"
 #include "model/error.h"
+#include "rpc/notes.h"
 
 #define SMALL_ANSWER 128 /* bytes of a header, an id and a number, with the prefix */
 
 enum { HEADER = 1, HEADER_REVISION = 3, HEADER_RAFT_TERM = 4 };
+
+void kw_server_touch(kw_stream *stream) {
+  kw_peer *peer = kw_peer_of(stream);
+  if (peer->server->takes_notes) kw_notes_answered(peer->server, stream);
+  kw_driver_update(&peer->driver, peer->session);
+}
+
+bool kw_server_is_busy(const kw_server *server) {
+  return server->store != NULL && server->options.is_busy != NULL && *server->options.is_busy;
+}
 
 kw_slice kw_service_text(int rc) {
   const char *text = kw_error_describe(rc)->text;
@@ -17,7 +28,7 @@ kw_slice kw_service_text(int rc) {
 
 /* The text of a failed storage says why it has failed. */
 void kw_service_fail(kw_stream *stream, int rc) {
-  const kw_store *store = rc == KW_ERR_STORAGE ? kw_server_store(stream) : NULL;
+  const kw_store *store = rc == KW_ERR_STORAGE ? kw_peer_of(stream)->server->store : NULL;
   const char *failure = store == NULL ? NULL : kw_store_failure(store);
   kw_slice text = failure == NULL ? kw_service_text(rc) : kw_slice_text(failure);
   kw_stream_finish(stream, kw_error_describe(rc)->grpc_status, text);

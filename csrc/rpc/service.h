@@ -8,6 +8,7 @@
 #include "base/link.h"
 #include "base/map.h"
 #include "codec/messages.h"
+#include "rpc/driver.h"
 #include "rpc/server.h"
 
 typedef struct kw_method kw_method;
@@ -108,19 +109,31 @@ bool kw_kv_tend(kw_server *server);
 bool kw_watch_tend(kw_server *server);
 
 /* Returns the time of the store: the server's, unless the store's time is moved by hand. */
-int64_t kw_server_time(const kw_server *server);
+static inline int64_t kw_server_time(const kw_server *server) {
+  return server->options.clock != NULL ? *server->options.clock : server->now;
+}
+
+/* {====== The connection of a stream ====== */
+
+/* See rpc/peer.h. */
+struct kw_peer {
+  kw_server *server;   /* NULL: detached; only `left` is still to be written */
+  kw_session *session; /* NULL with it */
+  kw_chain left;       /* output of the session that has ended */
+  kw_driver driver;
+  kw_blob *common_name; /* of the client's certificate; or NULL */
+  int64_t moved;        /* when bytes were last written, or a message last came */
+  kw_link link;         /* among the peers of the server */
+};
+
+static inline kw_peer *kw_peer_of(const kw_stream *stream) {
+  return kw_session_ctx(stream->session);
+}
 
 /* Tells the driver of a stream's connection that there may be something to write, or another deadline. */
 void kw_server_touch(kw_stream *stream);
 
-/* Returns the remote address of a stream's connection, or "". */
-const char *kw_server_remote(const kw_stream *stream);
-
-/* Returns the store of a stream's server; NULL once the server is closed. */
-const kw_store *kw_server_store(const kw_stream *stream);
-
-/* Returns the common name of the certificate that a stream's client has shown, or NULL. */
-kw_blob *kw_server_common_name(const kw_stream *stream);
+/* }====== */
 
 /* Shows a new call to Lua, if calls are intercepted and Lua does not answer this one anyway. Returns true if the call
  * was shown, or has failed for lack of memory: then it does not begin here. */

@@ -138,7 +138,9 @@ static int make_ready(kw_write_job *job) {
 static void repeat(kw_server *server, kw_write_job *job) {
   kw_stream *stream = job->stream;
   leave(job);
-  kw_method_deliver(server, stream, kw_blob_slice(job->message), kw_write_queue_must_wait(server));
+  kw_slice message = kw_blob_slice(job->message);
+  if (kw_method_deliver(server, stream, message, kw_write_queue_must_wait(server)))
+    kw_write_queue_add(server, stream, message);
   free_job(job);
 }
 
