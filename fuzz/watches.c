@@ -127,7 +127,7 @@ static void set(watched *one, int how) {
 
 static void drop(watched *one) {
   if (!one->is_open) return;
-  kw_subscription_drop(&one->sub);
+  kw_watch_call_drop(&one->sub);
   must(one->sub.call == NULL && kw_link_is_alone(&one->sub.ready), "it has left");
   must(one->sub.bytes == 0 && one->sub.events == 0 && one->sub.pieces == 0, "nothing waits");
   one->is_open = false;

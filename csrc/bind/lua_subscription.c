@@ -20,7 +20,7 @@ enum { SCRATCH = 4 };    /* its index on the stack */
 
 typedef struct lua_subscription {
   kw_subscription sub;
-  bool is_open;   /* `sub` is initialised: kw_subscription_drop is due */
+  bool is_open;   /* `sub` is initialised: kw_watch_call_drop is due */
   bool is_giving; /* its first news is being pushed */
   bool must_drop; /* a finalizer has closed it meanwhile */
 } lua_subscription;
@@ -143,7 +143,7 @@ static void drop(lua_subscription *self) {
     return;
   }
   self->is_open = false;
-  kw_subscription_drop(&self->sub);
+  kw_watch_call_drop(&self->sub);
 }
 
 /* Pushes the first news, then removes it. Returns how many values. Finalizers may close the subscription

@@ -2,8 +2,6 @@
 #include "rpc/subscription.h"
 
 #include "base/mem.h"
-#include "rpc/feed.h"
-#include "rpc/watch_call.h"
 
 #define EVENT_BYTES 64 /* charge of an event, beside its bytes */
 
@@ -73,7 +71,7 @@ void kw_subscription_skip(kw_subscription *sub) {
     drop_notice(sub, notice);
     if (sub->sure_pieces > 0) sub->sure_pieces--;
   }
-  if (sub->call != NULL && kw_subscription_has_room(sub)) kw_watch_call_relieve(sub->call);
+  if (sub->call != NULL && kw_subscription_has_room(sub)) sub->on_room(sub->call);
 }
 
 void kw_subscription_forget_torn(kw_subscription *sub) {
@@ -201,8 +199,6 @@ void kw_subscription_revive(kw_subscription *sub) {
 }
 
 void kw_subscription_drop(kw_subscription *sub) {
-  if (sub->feed != NULL) kw_feed_part(sub->feed);
-  kw_watch_call_detach(sub);
   sub->state = KW_SUBSCRIPTION_FAILED;
   sub->unfinished = sub->torn = 0;
   while (!kw_link_is_alone(&sub->notices)) drop_notice(sub, notice_at(sub->notices.next));

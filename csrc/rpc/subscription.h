@@ -83,10 +83,12 @@ typedef struct kw_subscription {
   int64_t cluster; /* id of the cluster that the watch belongs to */
 
   kw_watch_call *call; /* or NULL */
-  kw_feed *feed;       /* that takes what the server tells; or NULL */
-  int64_t id;          /* watch id, once it is open */
-  int64_t heard_at;    /* when the server has said last that nothing is missing; or 0 */
-  size_t stale;        /* coming answers about progress of the call that may not cover this watch */
+  void (*on_room)(
+      kw_watch_call *call); /* lets the call go on: the queue has room; set with `call` */
+  kw_feed *feed;            /* that takes what the server tells; or NULL */
+  int64_t id;               /* watch id, once it is open */
+  int64_t heard_at;         /* when the server has said last that nothing is missing; or 0 */
+  size_t stale; /* coming answers about progress of the call that may not cover this watch */
   struct kw_creation *asked; /* its create request, until that is answered; or NULL */
 
   kw_link notices;   /* kw_notice, oldest first */
@@ -109,7 +111,7 @@ typedef struct kw_subscription {
  * not be. */
 bool kw_subscription_init(kw_subscription *sub, const kw_range *range, size_t max_bytes);
 
-/* Takes a subscription off its call, and frees what it holds. */
+/* Frees what a subscription holds, which has neither call nor feed: see kw_watch_call_drop. */
 void kw_subscription_drop(kw_subscription *sub);
 
 /* Returns the range, as slices of the subscription's own bytes. */

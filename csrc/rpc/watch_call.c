@@ -121,6 +121,13 @@ static void send_cancel(kw_watch_call *call, int64_t id) {
   send_request(call, &(kw_watch_request){.kind = KW_WATCH_CANCEL, .cancel = id});
 }
 
+/* Lets a paused call go on: its subscription has been read. */
+static void relieve(kw_watch_call *call) {
+  if (!call->is_held) return;
+  call->is_held = false;
+  kw_client_resume(call->client, call->number);
+}
+
 void kw_watch_call_detach(kw_subscription *sub) {
   kw_watch_call *call = sub->call;
   if (call == NULL) return;
@@ -128,8 +135,14 @@ void kw_watch_call_detach(kw_subscription *sub) {
   enter(call);
   unbind(sub);
   if (is_open) send_cancel(call, sub->id);
-  if (call->n == 0) kw_watch_call_relieve(call);
+  if (call->n == 0) relieve(call);
   leave(call);
+}
+
+void kw_watch_call_drop(kw_subscription *sub) {
+  if (sub->feed != NULL) kw_feed_part(sub->feed);
+  kw_watch_call_detach(sub);
+  kw_subscription_drop(sub);
 }
 
 /* Takes a subscription off its call, and fails it. */
@@ -186,6 +199,7 @@ bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub) {
   if (sub->no_delete) filters[n++] = 1;
   int64_t start = sub->overlaps && sub->next > 1 ? sub->next - 1 : sub->next;
   sub->call = call;
+  sub->on_room = relieve;
   if (!kw_link_is_alone(&sub->ready)) move_ready(call, sub);
   sub->state = KW_SUBSCRIPTION_CREATING;
   sub->is_lagging = false;
@@ -410,12 +424,6 @@ void kw_watch_call_ask(kw_watch_call *call) {
 
 void kw_watch_call_trust(kw_watch_call *call) {
   call->is_trusted = true;
-}
-
-void kw_watch_call_relieve(kw_watch_call *call) {
-  if (!call->is_held) return;
-  call->is_held = false;
-  kw_client_resume(call->client, call->number);
 }
 
 kw_watch_call_info kw_watch_call_inspect(const kw_watch_call *call) {

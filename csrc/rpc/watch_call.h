@@ -41,15 +41,15 @@ bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub);
  * paused and has no other subscription, the call goes on. */
 void kw_watch_call_detach(kw_subscription *sub);
 
+/* Takes a subscription off its call and its feed, and drops it. */
+void kw_watch_call_drop(kw_subscription *sub);
+
 /* Asks the server for progress of the whole call. The answer advances its subscriptions, if the call is trusted. */
 void kw_watch_call_ask(kw_watch_call *call);
 
 /* Believes progress of the whole call from now on. Some servers send it before the events that it covers, so it is
  * not believed by default. */
 void kw_watch_call_trust(kw_watch_call *call);
-
-/* Lets a paused call go on: its subscription has been read. */
-void kw_watch_call_relieve(kw_watch_call *call);
 
 /* Describes a watch call. */
 kw_watch_call_info kw_watch_call_inspect(const kw_watch_call *call);
