@@ -46,12 +46,12 @@ void *kw_map_remove(kw_map *map, uint64_t id);
 void kw_map_shrink(kw_map *map, size_t spare);
 
 /* Iterates over the values, in no particular order. Begin with *at = 0. Returns NULL at the end. The map must not
- * change meanwhile. */
+ * change during the iteration. */
 void *kw_map_next(const kw_map *map, size_t *at);
 
-/* Visits some more values of a map that may change between two calls, perhaps none. Every value is visited that is in
- * the map from the first call to the last, unless the map got a table of another size meanwhile, in kw_map_reserve or
- * kw_map_shrink; some are visited twice. Begin with *at = SIZE_MAX. Returns false at the end. */
+/* Visits more values, perhaps none, of a map that may change between two calls. Visits every value that is in the
+ * map from the first call to the last, some twice, unless kw_map_reserve or kw_map_shrink resized the table in
+ * between. Begin with *at = SIZE_MAX. Returns false at the end. */
 bool kw_map_visit(const kw_map *map, size_t *at, void (*visit)(void *value, void *ctx), void *ctx);
 
 #endif

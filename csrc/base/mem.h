@@ -31,8 +31,8 @@ static inline void kw_free(void *p) {
   KW_FREE(p);
 }
 
-/* Returns `size` bytes, which go back to the system when they are freed, whatever was allocated meanwhile; or NULL if
- * memory is short. For large blocks with a short life: freed by kw_free they would leave a hole in the heap. */
+/* Returns `size` bytes, which return to the system when they are freed; or NULL if memory is short. For large blocks
+ * with a short life, which would otherwise fragment the heap. */
 void *kw_alloc_pages(size_t size);
 
 /* Frees what kw_alloc_pages has returned for that size. p may be NULL. */
@@ -57,7 +57,7 @@ typedef struct kw_mem_trim {
  * than the program's main one, as it does in the threads of servers: there all is done at once. */
 void kw_mem_trim_begin(kw_mem_trim *trim);
 
-/* Goes on with a trim: about 4 MiB. Returns true if it has not ended. */
+/* Continues a trim by about 4 MiB. Returns true if it has not ended. */
 bool kw_mem_trim_step(kw_mem_trim *trim);
 
 /* Ends a trim at once. */

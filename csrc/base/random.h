@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * random: random numbers of the system, which nobody can predict.
+ * random: unpredictable random numbers of the system.
  */
 #ifndef KW_BASE_RANDOM_H
 #define KW_BASE_RANDOM_H

@@ -12,7 +12,7 @@
  *   server:intercept()                  Lua sees every call of the C services before its method runs
  *   server:next_news() -> id, is_new, has_input, has_room, status
  *                                       the next call that has news, or nothing. status: the gRPC status with
- *                                       which the call has ended, and its id is no longer valid; nil: it goes on
+ *                                       which the call has ended, and its id is no longer valid; nil: it is open
  *   server:info(id, now) -> path, is_stream, is_intercepted, remote, seconds, metadata
  *                                       now: in seconds, CLOCK_MONOTONIC if absent; seconds: from then to the call's
  *                                       deadline, or nil; metadata: { name, value, ... };

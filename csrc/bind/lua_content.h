@@ -3,10 +3,10 @@
  * lua_content: the content of a replica in a file, see disk/content.h.
  *
  *   core.content_writer(path) -> writer
- *   writer:is_done() -> boolean      false while a write goes on; nil and an error if the last write has failed:
+ *   writer:is_done() -> boolean      false while a write runs; nil and an error if the last write has failed:
  *                                    "cancelled" if the write is that of the parent process, before a fork
- *   writer:wait() -> true            waits for the write that goes on; nil and an error if the last write has failed
- *   writer:close()                   ends a write that goes on, without its file
+ *   writer:wait() -> true            waits for the running write; nil and an error if the last write has failed
+ *   writer:close()                   aborts a running write, without its file
  *
  * Methods of a replica:
  *

@@ -4,7 +4,7 @@
  *
  * The arguments of a method are at index 2 and above; index 1 is the object. Arrays and computed bytes lie in the
  * arena; other slices point into the Lua strings. Every function raises on misuse. A function with a result returns
- * KW_OK, or KW_ERR_NO_MEMORY if the arena could not grow. No Lua code runs meanwhile, as in lua_options.
+ * KW_OK, or KW_ERR_NO_MEMORY if the arena could not grow. No Lua code runs during a call, as in lua_options.
  *
  * *times becomes the options `timeout` and `deadline`. If `times` is NULL, these two are checked and not stored.
  */

@@ -3,8 +3,8 @@
  * lua_password: hashes passwords with bcrypt, by the system's libcrypt. bcrypt is slow on purpose: at etcd's cost,
  * 10, it takes about 50 ms. The class keywatch.core.hashing is a hash that is made by a thread of its own.
  *
- * The thread and the object share one block of memory, which the last of them frees: a hashing that nobody wants any
- * more is closed at once, and its thread ends by itself. After a fork the child's copy has no thread, and fails.
+ * The thread and the object share one block of memory, which the last of them frees: an abandoned hashing is closed
+ * at once, and its thread ends by itself. After a fork the child's copy has no thread, and fails.
  */
 #ifndef KW_BIND_LUA_PASSWORD_H
 #define KW_BIND_LUA_PASSWORD_H

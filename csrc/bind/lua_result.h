@@ -56,7 +56,7 @@ int kw_bind_give_revision(lua_State *L, const kw_lua_store *self);
  * plain read, which sees only what is durable. Returns how many values. Needs 4 free places on the stack.
  *
  * A write is committed after its answer is pushed. If the answer cannot be pushed, the write is rolled back, and the
- * error is raised. If a finalizer has closed the store meanwhile, the store is closed at the end. */
+ * error is raised. If a finalizer closes the store during the push, the store is closed at the end. */
 int kw_bind_answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind);
 
 /* The function that kw_bind_answer calls protected, the upvalue KW_UP_PUSH. It pushes the answer of the store at

@@ -2,9 +2,9 @@
  *
  * lua_scratch: an arena for one call, which is not leaked if Lua raises.
  *
- * An upvalue of the function holds an idle scratch, or nil. A call takes the scratch and puts it back at its end.
- * If a finalizer calls the function meanwhile, it finds nil and makes a scratch of its own. If the call raises, the
- * collector frees the scratch.
+ * An upvalue of the function holds an idle scratch, or nil. A call takes the scratch and puts it back at its end. If
+ * a finalizer calls the function during that call, it finds nil and makes a scratch of its own. If the call raises,
+ * the collector frees the scratch.
  */
 #ifndef KW_BIND_LUA_SCRATCH_H
 #define KW_BIND_LUA_SCRATCH_H

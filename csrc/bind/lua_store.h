@@ -61,12 +61,12 @@ typedef struct kw_lua_store {
   kw_lua_server *servers; /* the open servers of this store */
 
   kw_feed feed;          /* of a replica, see lua_replica */
-  bool is_followed;      /* Lua is told of whatever the feed brings */
+  bool is_followed;      /* Lua is notified of everything that the feed brings */
   int64_t deadline_then; /* of the store, before the feed has changed it */
 
   /* The answer that is being pushed. It borrows from the store. */
   bool is_busy;    /* an answer is being pushed */
-  bool must_close; /* a finalizer has closed the store meanwhile */
+  bool must_close; /* a finalizer has closed the store in the meantime */
   kw_answer answer;
   kw_op op;
   kw_reply reply;

@@ -4,7 +4,7 @@
  *
  *   core.subscription(tag, key, options) -> sub    next_watch of a client returns `tag`, a number from 1 on, when the
  *                                            watch is ready. The options are those of open_watch
- *   sub:take()                               the next of what the watch was told: "events" and a list, which may be
+ *   sub:take()                               the next notice for the watch: "events" and a list, which may be
  *                                            empty; "progress" or "compacted" and a revision; "failed", a code and
  *                                            the server's text, if any; "closed"; nothing if there is nothing now
  *   sub:attach(client, call) -> boolean      asks for the watch on a watch call; false if the call is gone, the watch
@@ -18,7 +18,7 @@
  *                                            its events are not read, and needs a call of its own;
  *                                            is_suspect: the server knows less than the watch has seen
  *   sub:seen() -> revision, was_created, server_revision, cluster
- *                                            revision: the highest that a server has told; server_revision: the
+ *                                            revision: the highest that a server has sent; server_revision: the
  *                                            server's when it last created the watch; cluster: its id, if known
  *   sub:begin(revision, cluster)             continues after a revision that was seen. To be called before attach
  *   sub:accept()                             the watch is no longer suspect: the server is behind, but has the same
@@ -27,6 +27,7 @@
  *   sub:refusal() -> text                    the server's text if it refused the watch, unless it was taken
  *   sub:revive()                             undoes a refusal: the watch is idle
  *   sub:close()                              leaves its watch call and drops what was not taken
+ *
  */
 #ifndef KW_BIND_LUA_SUBSCRIPTION_H
 #define KW_BIND_LUA_SUBSCRIPTION_H

@@ -5,7 +5,7 @@
  *   store:open_watch(key, options) -> watch, tag, revision
  *                                  the watch is not armed; revision: the store's. nil and an error if it fails
  *   store:next_ready() -> tag      the next armed watch that has received something; nothing if there is none
- *   watch:take()                   the next of what the watch was told: "events" and a list; "progress" or
+ *   watch:take()                   the next item that the watch has received: "events" and a list; "progress" or
  *                                  "compacted", and a revision; "corrupt" and 0; "closed"; nothing if there is nothing
  *                                  now
  *   watch:arm()                    next_ready names the watch, once, when something comes, or now if it holds something

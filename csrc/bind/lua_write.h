@@ -7,7 +7,7 @@
  *   store:try_delete(...)     -> as store:delete(...); or false if the store is busy, or if the call needs more than
  *                             the work of a turn
  *   store:try_read_delete(...)  the same for a call that has to wait: false, unless it only reads
- *   store:begin_delete(...)   -> a write, which the steps of the store go on with; or nil and an error; or false if
+ *   store:begin_delete(...)   -> a write, which the steps of the store continue; or nil and an error; or false if
  *                             the store is busy
  *
  *   store:take(write)         -> the results of the method; or false: the write has not ended. Ended by a close of the
@@ -26,8 +26,8 @@
  *                               the lowest number of a task that waits; nil: none waits
  *
  * must_wait and prepare return false for a value that is not a store: the method that follows refuses it. A closed
- * store lets nobody wait. A write that has begun goes on until its end, also if its object is collected: then
- * it is committed, and its result is dropped.
+ * store lets no caller wait. A write that has begun runs to its end, even if its object is collected: then it is
+ * committed, and its result is dropped.
  */
 #ifndef KW_BIND_LUA_WRITE_H
 #define KW_BIND_LUA_WRITE_H

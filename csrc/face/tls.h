@@ -53,7 +53,7 @@ typedef struct kw_tls_channel kw_tls_channel;
 /* The kinds of failures, each with its name in Lua. */
 #define KW_TLS_FAULTS(X)                                                                           \
   X(NONE, "none")                                                                                  \
-  X(OPTION, "option")           /* an option, or a file that it names, will not do */              \
+  X(OPTION, "option")           /* an option, or its file, is unusable */                          \
   X(CERTIFICATE, "certificate") /* the certificate of the other side was refused */                \
   X(ALERT, "alert")             /* the other side has refused the connection, and says why */      \
   X(PROTOCOL, "protocol")       /* the other side has broken the protocol, or none is in common */ \
@@ -83,7 +83,7 @@ typedef struct kw_tls_input {
 /* What `state` returns, as bits. */
 enum {
   KW_TLS_WANTS_BYTES = 1, /* there is room for ciphertext; without this bit `feed` may take none */
-  KW_TLS_HAS_WORK = 2,    /* the handshake can go on: `step` is to be called */
+  KW_TLS_HAS_WORK = 2,    /* the handshake can continue: call `step` */
   KW_TLS_IS_OPEN = 4,     /* the handshake is over */
   KW_TLS_MAY_READ = 8,    /* there may be plaintext */
   KW_TLS_WANTS_TEXT = 16, /* there is room for plaintext */
@@ -114,14 +114,14 @@ typedef struct kw_tls {
    * no more than KW_TLS_INPUT are waiting. */
   size_t (*feed)(kw_tls_channel *channel, const void *bytes, size_t len);
 
-  /* Goes on with the handshake, if KW_TLS_HAS_WORK is set. */
+  /* Continues the handshake, if KW_TLS_HAS_WORK is set. */
   void (*step)(kw_tls_channel *channel);
 
-  /* Handles at most one record, and decrypts at most `cap` bytes of it. Returns their number. 0: the record was none of
-   * plaintext, or there is no whole record; go on while KW_TLS_MAY_READ is set. What was fed comes first, and then
-   * *input, ciphertext that is not copied into a queue: it is moved behind what was used. 0 with *input unchanged: the
-   * channel does not read now (it is done, or not open, or has to be written first), and the rest has to be fed, or
-   * given again. */
+  /* Handles at most one record, and decrypts at most `cap` bytes of it. Returns their number. 0: the record was none
+   * of plaintext, or there is no whole record; repeat while KW_TLS_MAY_READ is set. What was fed comes first, and
+   * then *input, ciphertext that is not copied into a queue: it is moved behind what was used. 0 with *input
+   * unchanged: the channel does not read now (it is done, or not open, or has to be written first), and the rest has
+   * to be fed, or given again. */
   size_t (*read_from)(kw_tls_channel *channel, kw_tls_input *input, void *to, size_t cap);
 
   /* Encrypts. Returns how many bytes were taken, which is less than `len` if enough ciphertext is pending. */

@@ -13,8 +13,8 @@ typedef struct kw_revision {
   uint32_t sub;
 } kw_revision;
 
-/* The largest numbers that are accepted from a file. Larger ones stay free, so that a store can always go on
- * counting. */
+/* The largest numbers that are accepted from a file. Larger ones are refused, so that a store can always continue to
+ * count. */
 #define KW_MAX_REVISION (INT64_MAX / 2)
 #define KW_MAX_SUB (UINT32_MAX - 1)
 

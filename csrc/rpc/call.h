@@ -11,7 +11,7 @@
  * Both directions are bounded. When KW_CALL_BYTES or more have not been received, the stream is paused. Sending tells
  * whether there is room for another message. Calls with news are in a list of the server, which Lua drains.
  *
- * Every function that takes an id does nothing for a call that is gone: Lua has been, or will be, told of its end.
+ * Every function that takes an id does nothing for a call that is gone: Lua has received, or will receive, its end.
  */
 #ifndef KW_RPC_CALL_H
 #define KW_RPC_CALL_H
@@ -85,7 +85,7 @@ bool kw_call_send(kw_server *server, uint64_t id, kw_slice message, bool *has_ro
  * method is answering it. */
 void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text);
 
-/* Lets an intercepted call proceed to its method. Lua is still told of its end. Does nothing for a call that is
+/* Lets an intercepted call proceed to its method. Lua still receives its end. Does nothing for a call that is
  * finished, by Lua or by a drain of the server. */
 void kw_call_proceed(kw_server *server, uint64_t id);
 

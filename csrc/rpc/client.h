@@ -65,7 +65,7 @@ bool kw_client_is_closed(const kw_client *client);
 /* True if the server has refused our keepalive pings as too frequent (ENHANCE_YOUR_CALM). */
 bool kw_client_got_enhance_your_calm(const kw_client *client);
 
-/* Returns the time that the driver has told last, in milliseconds. */
+/* Returns the last time that the driver has passed, in milliseconds. */
 int64_t kw_client_now(const kw_client *client);
 
 /* Returns the client's hash_seed. */
@@ -104,7 +104,7 @@ void kw_client_fail(kw_client *client, uint64_t call, int status, const char *te
 /* Pauses a call's stream by flow control. For a call with hooks; any other is paused by its queue. */
 void kw_client_pause(kw_client *client, uint64_t call);
 
-/* Lets a paused stream go on. Messages that waited are handed to the hooks before this function returns. */
+/* Resumes a paused stream. Messages that waited are handed to the hooks before this function returns. */
 void kw_client_resume(kw_client *client, uint64_t call);
 
 /* Returns the hooks of a call, all NULL if it has none; or NULL if it has ended. Valid until the call ends. */

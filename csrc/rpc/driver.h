@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * driver: what a connection knows of the driver that moves its bytes: the driver's hooks, and the deadline that the
- * driver was told last. For rpc/peer.c and rpc/client.c, the two kinds of connection in face/engine.h.
+ * driver: the driver of a connection, which moves its bytes: the driver's hooks, and the last deadline that it was
+ * given. For rpc/peer.c and rpc/client.c, the two kinds of connection in face/engine.h.
  *
- * A deadline that moves away, as it does with every byte that arrives, is not told. The driver then calls `step` once
- * too early, and is told the later deadline after that.
+ * A later deadline, as after every byte that arrives, is not reported at once. The driver then calls `step` once too
+ * early, and gets the later deadline after that.
  */
 #ifndef KW_RPC_DRIVER_H
 #define KW_RPC_DRIVER_H
@@ -43,7 +43,7 @@ static inline void kw_driver_update(kw_driver *driver, const kw_session *session
   kw_driver_touch(driver);
 }
 
-/* Notes that the driver has called `step`: it knows no deadline until it is told one. */
+/* Notes that the driver has called `step`: it has no deadline until it is given one. */
 static inline void kw_driver_stepped(kw_driver *driver) {
   driver->due = INT64_MAX;
 }

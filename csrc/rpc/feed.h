@@ -3,8 +3,8 @@
  * feed: brings a replica what the server of its upstream tells: the state of a range, page by page, and then the events
  * of a subscription. Nothing of this passes through Lua.
  *
- * A kw_feed joins a subscription with a replica. What the server tells then goes to the replica while the bytes are
- * received, and the owner of the subscription is told only if that is of interest.
+ * A kw_feed connects a subscription with a replica. The server's events then go to the replica while the bytes are
+ * received, and the owner of the subscription is notified only if it waits for them.
  */
 #ifndef KW_RPC_FEED_H
 #define KW_RPC_FEED_H
@@ -39,7 +39,7 @@ int kw_feed_state_add(kw_feed_state *state, kw_slice answer, bool is_part);
 kw_slice kw_feed_state_last_key(const kw_feed_state *state);
 
 /* Loads, replaces or merges the contents of a replica, within the work of a turn. Returns what the function of
- * store/replica.h returns; or KW_UNFINISHED: then another call with the same arguments goes on, as long as no page
+ * store/replica.h returns; or KW_UNFINISHED: then another call with the same arguments continues, as long as no page
  * has been added. */
 int kw_feed_state_use(kw_feed_state *state, kw_store *replica, kw_replica_how how);
 
@@ -54,10 +54,10 @@ typedef struct kw_feed_moved {
   size_t answers; /* of the server, with events or progress */
 } kw_feed_moved;
 
-/* Moves what a subscription was told to the replica: events and progress, in order. Stops after about KW_FEED_BYTES of
- * them, and at a failure, which stays in the queue. Returns KW_OK; KW_ERR_NO_MEMORY; or KW_ERR_MALFORMED_ANSWER, if the
- * server has told what cannot be: what was moved before stays, and what was not stays in the queue. *moved says what
- * was moved, also after an error. */
+/* Moves the notices of a subscription to the replica: events and progress, in order. Stops after about KW_FEED_BYTES
+ * of them, and at a failure, which stays in the queue. Returns KW_OK; KW_ERR_NO_MEMORY; or KW_ERR_MALFORMED_ANSWER,
+ * if the server has sent something impossible: earlier notices stay moved, the others stay in the queue. *moved
+ * counts the moved ones, also after an error. */
 int kw_feed_move(kw_store *replica, kw_subscription *sub, kw_feed_moved *moved);
 
 #define KW_FEED_BYTES (1024 * 1024)
@@ -98,13 +98,13 @@ typedef struct kw_feed_answer {
   int64_t last;                /* revision of the last event */
 } kw_feed_answer;
 
-/* Moves an answer to the replica, without the queue of the subscription. Returns false if the answer has to be queued:
- * there are others before it, the replica must not be changed now, or an error has come up, which kw_feed_move finds
- * again. *is_news is set if the owner has to be told. */
+/* Moves an answer to the replica, without the queue of the subscription. Returns false if the answer has to be
+ * queued: there are others before it, the replica must not be changed now, or an error has come up, which
+ * kw_feed_move finds again. *is_news is set if the owner has to be notified. */
 bool kw_feed_hear(kw_feed *feed, const kw_feed_answer *answer, int64_t now, bool *is_news);
 
-/* Moves what is in the queue, as kw_feed_move. Returns true if the owner has to be told: of the change, or that
- * something is left in the queue. */
+/* Moves what is in the queue, as kw_feed_move. Returns true if the owner has to be notified: of the change, or that
+ * the queue is not empty. */
 bool kw_feed_pull(kw_feed *feed, int64_t now);
 
 /* }====== */

@@ -4,8 +4,9 @@
  * log, connections that begin and end, requests that are refused, and requests that are slow.
  *
  * Notes wait in a ring buffer until Lua takes them. When the ring buffer is full, the oldest note is dropped and
- * counted, so a flood of refused requests takes no more memory than a few of them. Unless a server is told to take all
- * notes, it takes only those of rejected connections, and each other place that could make a note costs one branch.
+ * counted, so a flood of refused requests takes no more memory than a few of them. Unless a server is configured to
+ * take all notes, it takes only those of rejected connections, and each other place that could make a note costs one
+ * branch.
  *
  * That the trouble of the store has changed is no note of the ring buffer: it is found when notes are taken, and is
  * never dropped.

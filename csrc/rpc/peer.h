@@ -32,7 +32,8 @@ void kw_peer_wrote(kw_peer *peer, size_t bytes);
 unsigned kw_peer_state(const kw_peer *peer);
 void kw_peer_step(kw_peer *peer, int64_t now);
 
-/* Returns why the session of the peer has ended, or is about to; "" if it goes on, or if the peer was detached. */
+/* Returns why the session of the peer has ended, or is about to; "" if it is still open, or if the peer was
+ * detached. */
 const char *kw_peer_why(const kw_peer *peer);
 
 /* True if the peer's server is busy, see kw_server_is_busy. */

@@ -2,7 +2,7 @@
  *
  * range_answer: a long answer to a range, see rpc/long_answer.h. The kvs come in pages; more and count are the end.
  *
- * All pages are of one revision. If that revision is compacted meanwhile, and the client did not ask for it by
+ * All pages are of one revision. If that revision is compacted before the end, and the client did not ask for it by
  * number, the answer starts again at the current revision, a few times at most.
  *
  * If memory is short, or the connection holds too much already, the call fails.

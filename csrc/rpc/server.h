@@ -64,8 +64,8 @@ void kw_server_set_bell(kw_server *server, const kw_bell *bell);
  * not unary end at once, so that clients resume elsewhere. */
 void kw_server_drain(kw_server *server, int64_t ms, int64_t now);
 
-/* Returns the number of the oldest request that waits for the end of a long write, see kw_store_take_number; or 0. In
- * the child after a fork no request waits: nobody would deliver it. */
+/* Returns the number of the oldest request that waits for the end of a long write, see kw_store_take_number; or 0.
+ * In the child after a fork no request waits: it would never be delivered. */
 uint64_t kw_server_first_request(const kw_server *server);
 
 /* Returns the number of connections. */

@@ -159,7 +159,7 @@ void kw_service_fail(kw_stream *stream, int rc);
 /* Ends a call whose answer of `len` bytes is too large to be sent, in gRPC's words. */
 void kw_service_refuse_size(kw_stream *stream, size_t len);
 
-/* The on_drain of methods: ends a stream, so that the client resumes elsewhere. A unary call goes on. */
+/* The on_drain of methods: ends a stream, so that the client resumes elsewhere. A unary call continues. */
 void kw_service_stop(kw_server *server, kw_stream *stream);
 
 /* Returns the size of an answer's header, as a field of its message. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * subscription: a watch of a client. It outlives connections: `next` is the first revision that it has not been told,
- * so it goes on from there on whichever watch call it is attached to.
+ * subscription: a watch of a client. It outlives connections: `next` is the first revision that it has not received,
+ * from which it continues on any watch call that it is attached to.
  *
  *            attach            created
  *   IDLE ------------> CREATING ------> OPEN           FAILED: for good, unless kw_subscription_revive undoes it
@@ -16,9 +16,9 @@
  * Large answers come in fragments, which may end inside a revision. Everything before that revision can be taken at
  * once, the revision itself when it is complete.
  *
- * A subscription is ready, in the list of its connection, if it is armed and a notice can be taken; or if its state has
- * changed and its owner has to look at it. A subscription with a feed (rpc/feed.h) is ready if its state has changed,
- * or if the feed says that the owner has to be told.
+ * A subscription is ready, in the list of its connection, if it is armed and a notice can be taken; or if its state
+ * has changed and its owner has to look at it. A subscription with a feed (rpc/feed.h) is ready if its state has
+ * changed, or if the feed has to notify the owner.
  */
 #ifndef KW_RPC_SUBSCRIPTION_H
 #define KW_RPC_SUBSCRIPTION_H
@@ -41,7 +41,7 @@ typedef enum kw_subscription_state {
 
 typedef enum kw_notice_kind {
   KW_NOTICE_EVENTS,
-  KW_NOTICE_PROGRESS,  /* everything up to `revision` has been told */
+  KW_NOTICE_PROGRESS,  /* every event up to `revision` has arrived */
   KW_NOTICE_COMPACTED, /* the watch has failed: history before `revision` is gone */
   KW_NOTICE_FAILED     /* the watch has failed with `error` */
 } kw_notice_kind;
@@ -51,7 +51,7 @@ typedef struct kw_notice {
   kw_notice_kind kind;
   bool has_more;    /* of EVENTS: the next notice belongs to the same answer */
   int error;        /* of FAILED: a KW_ERR_ code; `bytes`, if there are any, say more */
-  int64_t revision; /* of EVENTS: older events have been told before, and have to be left out */
+  int64_t revision; /* of EVENTS: older events have arrived before, and must be skipped */
   int64_t until;    /* of EVENTS: events from this revision on come again, later; 0: none do */
   uint32_t n;       /* of EVENTS: events in `bytes` */
   kw_blob *bytes;   /* of EVENTS: a WatchResponse; of a failure: the server's reason, or NULL */
@@ -72,13 +72,13 @@ typedef struct kw_subscription {
   bool has_changed : 1; /* is ready because its state has changed; the owner clears this */
   bool was_created : 1; /* at least once, on any call */
   bool has_cluster : 1;
-  /* Asks for the last revision again, and drops what it was told: servers send no progress on a call before the first
-   * revision of each of its watches, and so would tell nothing about a watch that has everything. */
+  /* Asks for the last revision again, and drops its events: servers send no progress on a call before the first
+   * revision of each of its watches, and so would send none for a watch that is up to date. */
   bool overlaps : 1;
   uint8_t state; /* kw_subscription_state */
 
-  int64_t next;    /* first revision not told; 0: the one after the server's, at creation */
-  int64_t seen;    /* highest revision that a server has told */
+  int64_t next;    /* first revision not received; 0: the one after the server's, at creation */
+  int64_t seen;    /* highest revision that a server has sent */
   int64_t server;  /* revision of the server when it created the watch last */
   int64_t cluster; /* id of the cluster that the watch belongs to */
 
@@ -121,11 +121,11 @@ kw_range kw_subscription_range(const kw_subscription *sub);
  * revision that is not complete cannot be taken, and nothing can while the subscription is suspect. */
 const kw_notice *kw_subscription_first(const kw_subscription *sub);
 
-/* Drops the notice that kw_subscription_first returns, and the rest of the same answer. May let a paused call go on,
+/* Drops the notice that kw_subscription_first returns, and the rest of the same answer. May resume a paused call,
  * which delivers answers that wait, and may end the call. */
 void kw_subscription_skip(kw_subscription *sub);
 
-/* Notes that the server has told all events up to revision `last`, after kw_feed_hear has taken them. */
+/* Notes that all events up to revision `last` have arrived, after kw_feed_hear has taken them. */
 void kw_subscription_told(kw_subscription *sub, int64_t last);
 
 /* Queues a copy of an answer with `n` events, the last of revision `last`. has_more: the answer is a fragment, and
@@ -134,14 +134,14 @@ void kw_subscription_told(kw_subscription *sub, int64_t last);
 bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int64_t last,
                           bool has_more);
 
-/* Notes that everything up to a revision has been told, and queues progress. Returns true if `next` has moved. */
+/* Notes that every event up to a revision has arrived, and queues progress. Returns true if `next` has moved. */
 bool kw_subscription_advance(kw_subscription *sub, int64_t revision);
 
-/* Does what kw_subscription_advance does, for progress of the whole call, and sets `heard_at` if the watch has been
- * told everything up to the revision. Returns true if `next` has moved, or if the subscription is followed. */
+/* Does what kw_subscription_advance does, for progress of the whole call, and sets `heard_at` if the watch has
+ * received everything up to the revision. Returns true if `next` has moved, or if the subscription is followed. */
 bool kw_subscription_confirm(kw_subscription *sub, int64_t revision, int64_t now);
 
-/* Does what kw_subscription_advance does, for the server's periodic progress: a reader that wants progress is told
+/* Does what kw_subscription_advance does, for the server's periodic progress: a reader that wants progress gets it
  * even if nothing is new. Returns true if `next` has moved, or progress was queued. */
 bool kw_subscription_tick(kw_subscription *sub, int64_t revision);
 
@@ -155,11 +155,11 @@ void kw_subscription_fail(kw_subscription *sub, int64_t compact_revision, kw_sli
  * or kw_subscription_retract. */
 void kw_subscription_doubt(kw_subscription *sub);
 
-/* Ends a doubt: what the server has told since then is true. */
+/* Ends a doubt: the notices since then are valid. */
 void kw_subscription_believe(kw_subscription *sub);
 
-/* Ends a doubt, if there is one: forgets what the server has told since then. kw_subscription_forget_torn has to be
- * called before. */
+/* Ends a doubt, if there is one: forgets the notices since then. kw_subscription_forget_torn has to be called
+ * before. */
 void kw_subscription_retract(kw_subscription *sub);
 
 /* Returns the server's reason for refusing or canceling the watch, if that notice was not taken yet; or NULL. The

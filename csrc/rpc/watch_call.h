@@ -6,9 +6,9 @@
  * new watch id belongs to. A watch call lives as long as its client's call. When that ends, its subscriptions become
  * idle.
  *
- * A function that sends to the server may end the call, if memory is short: the call is then freed. So may a function
- * that lets a paused call go on, because answers are heard meanwhile. So a caller finds the call by its number each
- * time.
+ * A function that sends to the server may end the call, if memory is short: the call is then freed. So may a
+ * function that resumes a paused call, because it handles waiting answers. So a caller finds the call by its number
+ * each time.
  */
 #ifndef KW_RPC_WATCH_CALL_H
 #define KW_RPC_WATCH_CALL_H
@@ -38,7 +38,7 @@ bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub);
 
 /* Takes a subscription off its call, if it has one. The subscription becomes idle, unless it has failed. The server
  * is asked to cancel its watch; a watch that the server has not created yet is canceled when it is. If the call was
- * paused and has no other subscription, the call goes on. */
+ * paused and has no other subscription, it resumes. */
 void kw_watch_call_detach(kw_subscription *sub);
 
 /* Takes a subscription off its call and its feed, and drops it. */

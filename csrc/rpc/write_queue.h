@@ -9,10 +9,10 @@
  * write of a task that came earlier, see kw_store_take_number.
  *
  * A long write keeps the message of its request, too, and the answer as far as it is made; the account is charged for
- * both. If its stream closes, the write goes on, and is committed without an answer.
+ * both. If its stream closes, the write continues, and is committed without an answer.
  *
- * A transaction that only reads is a long answer, see rpc/long_answer.h. If its revision is compacted meanwhile, the
- * request is delivered again. If its stream closes, the read ends.
+ * A transaction that only reads is a long answer, see rpc/long_answer.h. If its revision is compacted before the
+ * end, the request is delivered again. If its stream closes, the read ends.
  */
 #ifndef KW_RPC_WRITE_QUEUE_H
 #define KW_RPC_WRITE_QUEUE_H

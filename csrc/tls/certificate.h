@@ -19,7 +19,7 @@ typedef struct kw_tls_pair {
 
 /* Makes a key (ECDSA, P-256) and a certificate for it that is signed by itself. `hosts` are names and addresses with
  * commas between them, at least one. The certificate is valid for `years`, from 1 to KW_TLS_MAX_YEARS, of 365 days.
- * Returns false with *failure set if a host or the years will not do, or memory is short; *pair then needs no drop. */
+ * Returns false with *failure set if a host or the years are invalid, or memory is short; *pair then needs no drop. */
 bool kw_tls_pair_init(kw_tls_pair *pair, kw_slice hosts, int64_t years, kw_tls_failure *failure);
 
 void kw_tls_pair_drop(kw_tls_pair *pair);

@@ -2,10 +2,10 @@
  *
  * context: what the connections of one client, or of one server, have in common: certificates, checks, versions.
  *
- * A context is built from its options and files. Each new channel looks whether a file has changed, and builds the
- * context anew if one has; channels that are open go on with what they have. If the new files will not do (a key that
- * does not fit, a half-written file), new channels use the old ones, and kw_tls_context_trouble tells why, until the
- * files are in order. A context that could never be built makes no channels.
+ * A context is built from its options and files. Each new channel checks whether a file has changed, and rebuilds the
+ * context if one has; open channels keep the old one. If the new files are unusable (a key that does not match, a
+ * half-written file), new channels use the old ones, and kw_tls_context_trouble returns the reason, until the files are
+ * in order. A context that could never be built makes no channels.
  *
  * A client's context keeps up to KW_TLS_KEPT sessions for resumption, each for one server. The certificates of a
  * session are verified again before it is resumed. A session is forgotten when an alert has ended its connection, but
@@ -44,7 +44,7 @@ typedef struct kw_tls_options {
   kw_slice max_version;
 } kw_tls_options;
 
-/* Builds a context with one reference. Returns NULL with *failure set if an option or a file will not do. */
+/* Builds a context with one reference. Returns NULL with *failure set if an option or a file is unusable. */
 kw_tls_context *kw_tls_context_new(const kw_tls_options *options, kw_tls_failure *failure);
 
 kw_tls_context *kw_tls_context_retain(kw_tls_context *context);
@@ -54,7 +54,7 @@ void kw_tls_context_release(kw_tls_context *context);
 
 bool kw_tls_context_is_server(const kw_tls_context *context);
 
-/* Reads files that have changed. Returns false if they will not do; see kw_tls_context_trouble. */
+/* Reads changed files. Returns false if they are unusable; see kw_tls_context_trouble. */
 bool kw_tls_context_refresh(kw_tls_context *context);
 
 /* Returns why the files of a context, which have changed, could not be used; a failure of KW_TLS_NONE: they could. */
@@ -70,7 +70,7 @@ typedef enum kw_tls_news {
   KW_TLS_FILES_FAILED   /* files that have changed cannot be used, see kw_tls_context_trouble */
 } kw_tls_news;
 
-/* Returns the news, and forgets them. The same trouble is told once. */
+/* Returns the news, and forgets them. The same trouble is reported once. */
 kw_tls_news kw_tls_context_take_news(kw_tls_context *context);
 
 /* Returns the own certificate of a context, which lives until the context is built anew; or NULL. */

@@ -8,9 +8,10 @@
  * OpenSSL's queue of errors belongs to the thread: it is cleared before a call whose error is looked at, and left
  * empty. What only frees leaves the errors of the host there: a finalizer may run in the middle of the host's calls.
  *
- * At exit OpenSSL frees what its threads share, while the threads go on; and after fork its locks may stay locked for
- * ever. So whatever calls OpenSSL does so between kw_tls_enter and kw_tls_leave. At exit and before fork no thread is
- * in between: exit and fork wait for those that are, which takes a signature at most, or the reading of a file.
+ * At exit OpenSSL frees the state that its threads share, while the threads still run; and after fork its locks may
+ * stay locked for ever. So every call of OpenSSL is made between kw_tls_enter and kw_tls_leave. At exit and before
+ * fork no thread is in between: exit and fork wait for those that are, which takes a signature at most, or the
+ * reading of a file.
  */
 #ifndef KW_TLS_LIBRARY_H
 #define KW_TLS_LIBRARY_H

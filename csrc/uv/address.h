@@ -38,7 +38,7 @@ int kw_address_init_socket(kw_address *address, int fd);
 /* Reads the address of the other end of a connected socket. Returns 0 or an error. */
 int kw_address_init_remote(kw_address *address, int fd);
 
-/* Resolves a host name; blocks meanwhile. The loop need not run: libuv only wants to have one. Returns libuv's
+/* Resolves a host name, and blocks until then. The loop need not run: libuv only requires one. Returns libuv's
  * negative error, or the number of IP addresses in `addresses`, at most `max`, each of them once and with port 0. */
 int kw_address_resolve(uv_loop_t *loop, const char *host, kw_address *addresses, int max);
 

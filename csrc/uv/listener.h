@@ -2,8 +2,8 @@
  *
  * listener: a listening socket of one server.
  *
- * When the process or the machine runs out of descriptors or memory, the listener stops accepting and tries again a
- * little later. Clients wait in the kernel's queue meanwhile.
+ * When the process or the machine runs out of descriptors or memory, the listener stops accepting and retries a
+ * little later. Until then clients wait in the kernel's queue.
  */
 #ifndef KW_UV_LISTENER_H
 #define KW_UV_LISTENER_H

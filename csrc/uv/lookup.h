@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * lookup: resolves a host name while the loop goes on. The end of the lookup wakes the loop.
+ * lookup: resolves a host name without blocking the loop. The end of the lookup wakes the loop.
  *
  * Each lookup has a thread of its own, which blocks all signals. libuv's thread pool is not used: the loop and the
  * process would have to wait for it before they can end, as long as a name server is silent. When a lookup is closed
- * early, its thread goes on alone and frees the memory at its end. In a forked child the thread does not exist: there
- * the lookup has failed with UV_ECANCELED.
+ * early, its thread continues detached and frees the memory at its end. In a forked child the thread does not exist:
+ * there the lookup has failed with UV_ECANCELED.
  */
 #ifndef KW_UV_LOOKUP_H
 #define KW_UV_LOOKUP_H

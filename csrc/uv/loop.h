@@ -12,8 +12,7 @@
  * handled in one iteration, see connection.h.) So everything that happens in one iteration, and everything that Lua
  * does between two turns, leaves with one write to each connection.
  *
- * After fork the child may go on using the loop, but everything attached to it belongs to the parent: see
- * kw_loop_enter.
+ * After fork the child may use the loop, but everything attached to it belongs to the parent: see kw_loop_enter.
  */
 #ifndef KW_UV_LOOP_H
 #define KW_UV_LOOP_H
@@ -65,7 +64,7 @@ typedef struct kw_loop {
   kw_link clients;   /* of kw_loop_client */
   kw_link lingering; /* of kw_connection: dialed connections that linger, see connection.h */
   kw_link dirty;     /* of kw_connection: the next flush has to look at them */
-  kw_link working;   /* of kw_connection: handshakes of TLS that can go on, see tls_peer.h */
+  kw_link working;   /* of kw_connection: TLS handshakes that can continue, see tls_peer.h */
   kw_link
       decrypting; /* of kw_connection: ciphertext that waits behind the turn of its connection */
   size_t connections;    /* connections that are not closed */

@@ -8,7 +8,7 @@
  *
  * While a signal is caught by any loop of the process, libuv's handler is installed for it. When the last catcher that
  * wants the signal is closed, the handler that was there before is installed again; but a handler that the program has
- * installed meanwhile stays. (libuv by itself would leave the default effect.)
+ * installed since then stays. (libuv by itself would leave the default effect.)
  *
  * A forked child catches nothing: the handlers that were there before are installed again inside of fork, since libuv's
  * handler would tell the parent of the child's signals.

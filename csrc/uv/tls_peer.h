@@ -8,10 +8,10 @@
  * handshake is over, and the connection has the loop call kw_tls_peer_work when there is time for it. The timers of the
  * inner peer bound the handshake as they bound the silence of a plain connection.
  *
- * After the handshake `feed` decrypts at once. When the inner peer takes no more bytes, or the turn of the connection
- * is over, the rest stays in the channel as ciphertext, at most one read of the socket, and kw_tls_peer_work goes on
- * with it. The plaintext of the inner peer is encrypted when it can leave: at most KW_TLS_OUTPUT bytes, and one record,
- * wait for the socket.
+ * After the handshake `feed` decrypts at once. When the inner peer takes no more bytes, or the turn of the
+ * connection is over, the rest stays in the channel as ciphertext, at most one read of the socket, and
+ * kw_tls_peer_work continues with it. The plaintext of the inner peer is encrypted when it can leave: at most
+ * KW_TLS_OUTPUT bytes, and one record, wait for the socket.
  */
 #ifndef KW_UV_TLS_PEER_H
 #define KW_UV_TLS_PEER_H
@@ -28,7 +28,7 @@ typedef struct kw_tls_peer {
   kw_loop *loop;
   bool is_open;   /* the handshake is over */
   bool got_bytes; /* ciphertext has come */
-  bool got_end;   /* the inner peer was told of the end of the stream */
+  bool got_end;   /* the inner peer has received the end of the stream */
 } kw_tls_peer;
 
 /* The functions for a kw_tls_peer. `close` frees it, with its channel. */
@@ -45,8 +45,7 @@ void kw_tls_peer_free(kw_tls_peer *peer);
 /* True if kw_tls_peer_work has something to do. */
 bool kw_tls_peer_has_work(const kw_tls_peer *peer);
 
-/* Goes on with the handshake, or with ciphertext that waits. Returns true if the handshake has ended well in this
- * call. */
+/* Continues the handshake, or the pending ciphertext. Returns true if the handshake has succeeded in this call. */
 bool kw_tls_peer_work(kw_tls_peer *peer);
 
 /* Returns why the handshake failed, for the log; NULL if it has not, or if the other side has left without a word. */

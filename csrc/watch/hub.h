@@ -88,8 +88,8 @@ void kw_hub_cancel(kw_hub *hub, kw_watcher *watcher);
 /* Returns the watcher of an id, or NULL. In an outlet without ids, returns its only watcher. */
 kw_watcher *kw_outlet_find(const kw_outlet *outlet, int64_t id);
 
-/* Takes the oldest item of an outlet. The caller releases item->batch, if it is not NULL. Returns false if the outlet
- * is empty. Blocked watchers may go on afterwards. */
+/* Takes the oldest item of an outlet. The caller releases item->batch, if it is not NULL. Returns false if the
+ * outlet is empty. Blocked watchers may resume afterwards. */
 bool kw_outlet_take(kw_outlet *outlet, kw_item *item);
 
 /* For a reader that cannot take a long batch of revision `rev`, since the history has changed: drops the watcher's

@@ -3,11 +3,11 @@
  * outlet: a bounded FIFO of what is delivered to the watchers of one reader. A reader is a stream, or a watch in
  * process.
  *
- * The bound is in bytes. A batch that follows itself, for several watchers, counts once. A full outlet refuses an item
- * that is offered, and the watcher then waits in the outlet's list of blocked watchers until there is room for what was
- * refused. The failure of a watcher is queued once, and is never refused for its size. An empty outlet takes any batch,
- * however large. So an outlet with blocked watchers is never empty: its reader will take what it holds, and that lets
- * the blocked watchers go on.
+ * The bound is in bytes. A batch that follows itself, for several watchers, counts once. A full outlet refuses an
+ * item that is offered, and the watcher then waits in the outlet's list of blocked watchers until there is room for
+ * what was refused. The failure of a watcher is queued once, and is never refused for its size. An empty outlet
+ * takes any batch, however large. So an outlet with blocked watchers is never empty: its reader will take an item,
+ * which lets the blocked watchers resume.
  */
 #ifndef KW_WATCH_OUTLET_H
 #define KW_WATCH_OUTLET_H
@@ -111,9 +111,9 @@ void kw_outlet_forget_progress_all(kw_outlet *outlet);
 /* Drops all items, and frees the ring buffer. */
 void kw_outlet_drop_items(kw_outlet *outlet);
 
-/* True if a blocked watcher may go on, after others whose refused batches need `promised` bytes. Always true of an
- * empty outlet. Any other outlet has to be half empty, so that a reader who takes item by item does not wake watchers
- * for each. */
+/* True if a blocked watcher may resume, after others whose refused batches need `promised` bytes. Always true of an
+ * empty outlet. Any other outlet has to be half empty, so that a reader who takes item by item does not wake
+ * watchers for each. */
 bool kw_outlet_has_room(const kw_outlet *outlet, const kw_watcher *watcher, size_t promised);
 
 #endif

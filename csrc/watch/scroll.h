@@ -3,9 +3,9 @@
  * scroll: reads the events of a long batch (watch/batch.h) from the log, for one watcher, as many at a time as its
  * reader can take.
  *
- * The history may change before the end: a compaction removes the records, or a replica is given another history. Then
- * the scroll cannot go on. A reader that has taken nothing of the batch lets the watcher lag, see kw_hub_deliver_again;
- * any other reader fails the watcher, or its stream.
+ * The history may change before the end: a compaction removes the records, or a replica is given another history.
+ * Then the scroll cannot continue. A reader that has taken nothing of the batch lets the watcher lag, see
+ * kw_hub_deliver_again; any other reader fails the watcher, or its stream.
  */
 #ifndef KW_WATCH_SCROLL_H
 #define KW_WATCH_SCROLL_H
@@ -27,8 +27,8 @@ typedef struct kw_scroll {
 /* Opens a scroll over the long batch of an item, and takes a reference to the batch. */
 void kw_scroll_open(kw_scroll *scroll, const kw_hub *hub, const kw_item *item);
 
-/* Prepares for kw_scroll_next, after the store may have changed. Returns false if the history has changed, so that the
- * scroll cannot go on. */
+/* Prepares for kw_scroll_next, after the store may have changed. Returns false if the history has changed, so that
+ * the scroll cannot continue. */
 bool kw_scroll_seek(kw_scroll *scroll);
 
 /* Returns the next event; there must be one left. Its records are valid until the next call of kw_scroll_next or
