@@ -443,7 +443,7 @@ describe("an object watch", function()
     local event = watch:next(0)
     assert.same({ "error", "compacted", "/a/1", 3 }, { event.type, event.error.code, event.key, event.revision })
     assert.equal("keywatch: the previous value of '/a/1', which revision 3 has replaced, is compacted: read the "
-      .. "objects anew", event.error.message)
+      .. "objects again", event.error.message)
     store:delete("/a/1")
     store:compact(4)
     assert.equal("error compacted", short(open_at(store, { start_revision = 4 }):next(0)))
