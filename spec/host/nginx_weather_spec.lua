@@ -239,7 +239,7 @@ describe("workers of nginx in bad weather #once #peer", function()
         local found = load:finish()
         assert(found.requests > 0)
         assert.equal(0, found.bad)
-        assert.equal("", stage:troubles("begins anew", "exited on signal 9", RESET, BROKEN))
+        assert.equal("", stage:troubles("starts over", "exited on signal 9", RESET, BROKEN))
         assert.equal(0, stage:quit())
       end)
     end
