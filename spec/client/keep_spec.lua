@@ -122,6 +122,17 @@ describe("a kept lease of a client in virtual time #plain", function() -- there 
     expect_lost(lease, "it was revoked")
   end)
 
+  test("is lost at its client before it expires at the server, however late its renewals are answered",
+    function(world, client)
+      world.server:slow(0.2)
+      local lease = assert(client:lease(SHORT)):keep()
+      await_renewal(lease)
+      world:isolate(client)
+      local err = assert(lease:wait_lost(PATIENCE))
+      assert.equal("lost", err.code)
+      assert(world.server.store:lease_by_id(lease.id):remaining())
+    end)
+
   test("expires after it was orphaned, and after its object was dropped", function(_, client, direct)
     local orphan = assert(client:lease(SHORT)):keep()
     local id

@@ -62,9 +62,6 @@ return {
   { name = "lease-keeps-key", breaks = "a key that has another lease by now ends with the one before, too",
     file = "csrc/store/write.c", text = "    kw_lease_detach(&store->leases, old, history);\n",
     by = "    if (to == 0) kw_lease_detach(&store->leases, old, history);\n" },
-  { name = "renewal-counts-from-answer", breaks = "a client believes in a lease longer than the server",
-    file = "lua/keywatch/client/keeper.lua", text = "kept.ttl, kept.deadline = ttl, kept.sent + ttl\n",
-    by = "kept.ttl, kept.deadline = ttl, driver.get().now() + ttl\n" },
 
   -- }======
 
