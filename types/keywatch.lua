@@ -241,7 +241,7 @@ function keywatch.selector(given, opts) end
 ---| "answer_too_large" # the response exceeds the client's max_message; the request has been done
 ---| "resource_exhausted" # a limit of the server or of a proxy is exceeded
 ---| "unauthenticated" # the server does not accept the credentials
----| "unavailable" # no server answers; maybe_done tells whether a write may have been done
+---| "unavailable" # no server answers; maybe_done is true if a write may have been done
 ---| "unimplemented" # the server has no such method
 ---| "unknown"
 ---| "unsupported" # sync: the server sends progress ahead of events

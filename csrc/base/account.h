@@ -6,7 +6,7 @@
  *
  * The share of an account is its base and an equal part of the second half. An account is never refused its share,
  * however much the others hold. All accounts together should hold at most max and n times base. They may hold more,
- * since charging never fails and shares are always granted; kw_account_is_over then tells which accounts to cut.
+ * since charging never fails and shares are always granted; kw_account_is_over then finds the accounts to cut.
  *
  * A holder that can refuse memory asks first, and charges what it takes. A holder that cannot refuse only charges. An
  * account without a budget only counts. Charging and crediting a NULL account does nothing; all other functions need

@@ -29,11 +29,11 @@ void kw_file_guard_standard(void);
 typedef enum kw_file_identity {
   KW_FILE_SAME,
   KW_FILE_OTHER,  /* the path means another file, or none */
-  KW_FILE_UNKNOWN /* this process cannot tell: it may not see the path, for example */
+  KW_FILE_UNKNOWN /* this process cannot decide: it may not see the path, for example */
 } kw_file_identity;
 
-/* Tells whether a path means the file or directory that is open as `fd`. A relative path begins at the directory that
- * is open as `directory`, or at that of the process for AT_FDCWD. */
+/* Compares a path with the file or directory that is open as `fd`. A relative path begins at the directory that is open
+ * as `directory`, or at that of the process for AT_FDCWD. */
 kw_file_identity kw_file_identify(int directory, const char *path, int fd);
 
 /* True if an errno says that there is no room: on the disk (ENOSPC), in a quota (EDQUOT), or in the file (EFBIG). */

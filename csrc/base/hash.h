@@ -2,9 +2,9 @@
  *
  * hash: a keyed hash of numbers and of bytes, for tables whose keys a peer chooses.
  *
- * A peer that does not know the seed cannot tell which keys collide: every word of a key is multiplied by a number made
- * of the seed, and both halves of the product count. So a seed is a secret (see random.h): no peer may learn it, nor
- * the state of a generator that began with it.
+ * A peer that does not know the seed cannot compute which keys collide: every word of a key is multiplied by a number
+ * made of the seed, and both halves of the product count. So a seed is a secret (see random.h): no peer may learn it,
+ * nor the state of a generator that began with it.
  */
 #ifndef KW_BASE_HASH_H
 #define KW_BASE_HASH_H

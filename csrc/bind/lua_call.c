@@ -42,7 +42,7 @@ static int l_mount(lua_State *L) {
   return 0;
 }
 
-/* A closed server keeps its methods; what a finalizer mounts meanwhile may be listed or not. */
+/* A closed server keeps its methods. A method that a finalizer mounts during the call may be listed or not. */
 static int l_methods(lua_State *L) {
   const kw_server *server = check_open(L);
   const char *path, *request;

@@ -8,7 +8,7 @@
  *   store:outcome(ticket)     -> true: its writes are durable; nil and an error: they failed; false: not settled yet
  *   store:wait(ticket)        -> the same, after blocking the thread until the ticket is settled
  *   store:go_on()             -> does a step of the due work: whether a compaction is running; nil; and a ticket.
- *                                Or nil and an error: memory was short for the compaction, which goes on later
+ *                                Or nil and an error: memory was short for the compaction, which continues later
  *   store:checkpoint()        -> true; and a ticket: when that is settled, the database has all that was durable before
  *   store:defragmented()      -> true, or nil and the error of the last defragmentation
  *   store:has_job(n)          -> of a store without threads: whether worker n, from 1 to 3, has a job
@@ -61,7 +61,7 @@ static int l_wait(lua_State *L) {
 }
 
 static int l_go_on(lua_State *L) {
-  kw_store_include_background(kw_bind_check_open(L)->store); /* a compaction that pauses goes on */
+  kw_store_include_background(kw_bind_check_open(L)->store); /* resumes a paused compaction */
   kw_lua_store *self = kw_bind_enter(L);
   int rc = kw_store_compaction_failure(self->store);
   if (rc != KW_OK) return kw_bind_fail(L, self, rc);

@@ -4,21 +4,21 @@
  *
  *   store:load(revision, kvs)        the first contents
  *   store:replace(revision, kvs)     new contents in place of the old ones
- *   store:merge(revision, kvs)       contents of a later revision: watches are told the difference
- *   store:apply(revision, events)    the events of one revision; revisions may be skipped
+ *   store:merge(revision, kvs)       contents of a later revision: watches receive the difference store:apply(revision,
+ *   events)    the events of one revision; revisions may be skipped
  *   store:advance(revision)          revisions without events
  *
- *   store:feed(subscription)         what a client's watch was told, see rpc/feed.h; returns the number of events, true
- *                                    if there may be more to move now, and true if the server was heard
+ *   store:feed(subscription)         moves what a client's watch received, see rpc/feed.h; returns the number of
+ *                                    events, true if there may be more to move now, and true if the server was heard
  *
- *   store:feed_from(subscription)    from now on what the watch is told goes to the replica as it comes. The watch is
+ *   store:feed_from(subscription)    from now on the watch's events go to the replica as they come. The watch is
  *                                    announced (client:next_watch) if its state has changed, something is left for
  *                                    store:feed, a watch of the replica has become ready, or the time of the work
  *                                    that is due has changed
  *   store:announce_feed(flag)        with true the watch is announced whenever something has come
  *
  * Revision and kvs may be a core.feed_state instead, as the only argument: then one turn's work is done, and false
- * means that another call has to go on. Each returns true, or nil and an error, unless it says otherwise. Each raises
+ * means that another call must continue. Each returns true, or nil and an error, unless it says otherwise. Each raises
  * if the store is not a replica.
  */
 #include "bind/lua_feed_state.h"

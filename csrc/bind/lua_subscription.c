@@ -22,7 +22,7 @@ typedef struct lua_subscription {
   kw_subscription sub;
   bool is_open;   /* `sub` is initialised: kw_watch_call_drop is due */
   bool is_giving; /* its first news is being pushed */
-  bool must_drop; /* a finalizer has closed it meanwhile */
+  bool must_drop; /* a finalizer has closed it while is_giving */
 } lua_subscription;
 
 static const char *const state_names[] = {[KW_SUBSCRIPTION_IDLE] = "idle",
@@ -86,8 +86,8 @@ static int add_events(lua_State *L, const kw_notice *news, int n) {
   while (kw_wire_next(&reader, &field)) {
     if (field.number != KW_WATCH_RESPONSE_EVENTS) continue;
     if (!kw_event_decode(field.bytes, &event)) continue;
-    if (event.kv.mod_revision < news->revision) continue;                   /* told before */
-    if (news->until != 0 && event.kv.mod_revision >= news->until) return n; /* told later */
+    if (event.kv.mod_revision < news->revision) continue;                   /* delivered before */
+    if (news->until != 0 && event.kv.mod_revision >= news->until) return n; /* delivered later */
     n++;
     kw_bind_push_event_of(L, event.is_delete, &event.kv, event.has_prev ? &event.prev : NULL, USED,
                           n);
@@ -115,7 +115,7 @@ static int push_failure(lua_State *L, const kw_notice *news) {
   return 3;
 }
 
-/* Called protected: pushes the first news of the subscription at index 1. Progress that arrives meanwhile goes
+/* Called protected: pushes the first news of the subscription at index 1. Progress that arrives during the call goes
  * into the same news, so its revision is read last. */
 static int l_push_news(lua_State *L) {
   const kw_notice *news = kw_subscription_first(&((lua_subscription *)lua_touserdata(L, 1))->sub);
@@ -146,8 +146,8 @@ static void drop(lua_subscription *self) {
   kw_watch_call_drop(&self->sub);
 }
 
-/* Pushes the first news, then removes it. Returns how many values. Finalizers may close the subscription
- * meanwhile: the news stays until it is pushed. If memory runs out, the news stays in the queue. */
+/* Pushes the first news, then removes it. Returns how many values. Finalizers may close the subscription during the
+ * call: the news stays until it is pushed. If memory runs out, the news stays in the queue. */
 static int give(lua_State *L, lua_subscription *self) {
   int before = lua_gettop(L);
   self->is_giving = true;
@@ -233,8 +233,8 @@ static int l_seen(lua_State *L) {
   return 4;
 }
 
-/* Returns the time in seconds when the server has last said that the watch was told everything; nothing before. For a
- * watch that feeds a replica. */
+/* For a watch that feeds a replica: returns the time in seconds when the server last reported that the watch has every
+ * event, or nothing if the server has not yet. */
 static int l_heard(lua_State *L) {
   int64_t heard_at = check_self(L)->sub.heard_at;
   if (heard_at == 0) return 0;

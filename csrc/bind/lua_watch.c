@@ -105,8 +105,8 @@ static bool is_long(const kw_item *item) {
   return item->kind == KW_ITEM_EVENTS && item->batch->long_revision != 0;
 }
 
-/* Begins to give the oldest item, if that has events; of a long batch the piece, if there is one. Finalizers may write
- * to the store and close it meanwhile: the batch is retained. */
+/* Begins to give the oldest item, if that has events; of a long batch the piece, if there is one. The batch is
+ * retained, as a finalizer may write to the store or close the watch. */
 static bool begin_giving(lua_watch *self) {
   const kw_item *first = self->outlet.hub == NULL ? NULL : kw_outlet_first(&self->outlet);
   if (first == NULL || first->kind != KW_ITEM_EVENTS) return false;
@@ -193,7 +193,7 @@ static int fill_piece(lua_watch *self) {
 }
 
 /* Makes the next piece of the long batch that is the oldest item. Returns KW_OK, KW_ERR_NO_MEMORY with nothing changed,
- * or another error: then the batch is out of the queue, and the watcher has failed, or will be told again. */
+ * or another error: then the batch is out of the queue, and the watcher has failed, or will get the revision again. */
 static int make_piece(lua_watch *self, const kw_item *first) {
   if (self->piece != NULL) return KW_OK;
   kw_hub *hub = self->outlet.hub;
@@ -233,7 +233,7 @@ static const kw_item *first_item(lua_State *L, lua_watch *self) {
 }
 
 /* Drops the oldest item, after its events were pushed; of a long batch only the piece, unless that was the last one.
- * Returns true if more of the same revision follows. A finalizer may have closed the watch meanwhile. */
+ * Returns true if more of the same revision follows. A finalizer may have closed the watch. */
 static bool advance(lua_watch *self) {
   drop_piece(self);
   if (self->scroll.batch != NULL && self->scroll.left > 0) return true;

@@ -38,7 +38,7 @@ typedef struct kw_compaction_request {
 typedef struct kw_watch_create_request {
   kw_range range;
   int64_t start_revision; /* 0: the watch begins after the current revision */
-  bool progress_notify;   /* an idle watch gets answers without events, which tell the revision */
+  bool progress_notify;   /* an idle watch gets answers with a revision and no events */
   kw_repeated filters;    /* of int: 0 leaves out puts, 1 leaves out deletes */
   bool prev_kv;
   int64_t watch_id; /* 0: the server chooses it */

@@ -148,8 +148,7 @@ typedef struct kw_engine {
    * peer is done, and has nothing pending. */
   void (*refuse)(kw_peer *peer, const char *why);
 
-  /* Tells a peer the common name of the certificate that its client has shown, and that was verified. NULL: there is
-   * none. */
+  /* Sets the common name of the client's verified certificate, or NULL if there is none. */
   void (*identify)(kw_peer *peer, const char *common_name);
 
   /* }====== */

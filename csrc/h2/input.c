@@ -218,7 +218,7 @@ static bool waits(const kw_stream *stream) {
   return stream->wait != KW_WAIT_NOTHING;
 }
 
-/* Nothing of the stream may be delivered now: it waits for what lets it go on. */
+/* Nothing of the stream may be delivered now: makes the stream wait for the event that resumes it. */
 static void begin_wait(kw_stream *stream) {
   if (waits(stream)) return;
   kw_stream_wait_for(stream, is_over_queue(stream)          ? KW_WAIT_ANSWERS

@@ -4,7 +4,7 @@
  *
  * A stream *waits* while nothing may be delivered to its owner: stream->wait says what for. Its DATA then waits in
  * stream->input. The stream's flow-control window stays reduced by these bytes, so the peer stops sending on this
- * stream; the window of the connection is given back at once, so other streams go on. Streams that wait for the next
+ * stream; the window of the connection is given back at once, so other streams continue. Streams that wait for the next
  * turn, for output or for room are resumed oldest first. A client's streams wait only for their owner.
  */
 #ifndef KW_H2_INPUT_H
@@ -16,7 +16,7 @@
  * the stream, and kw_input_end follows. */
 void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last);
 
-/* Notes that the peer has half-closed the stream. The owner is told once all input was delivered. */
+/* Notes that the peer has half-closed the stream. The owner is notified once all input was delivered. */
 void kw_input_end(kw_stream *stream);
 
 /* Client: nghttp2 closes the stream. Delivers the rest of the input, even if the stream waits. */

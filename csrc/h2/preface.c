@@ -3,8 +3,8 @@
  * preface: a client that does not begin its connection with the preface of HTTP/2.
  *
  * The client gets an answer in HTTP/1.1, the likeliest of the other protocols. The operator gets the protocol that
- * the first bytes belong to, by kw_session_why. The preface begins with "PRI", so the first byte tells most
- * protocols apart.
+ * the first bytes belong to, by kw_session_why. The preface begins with "PRI", so the first byte distinguishes most
+ * protocols.
  */
 #include "h2/state.h"
 

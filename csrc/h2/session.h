@@ -136,7 +136,7 @@ void kw_session_flush(kw_session *session);
 /* Returns the output. The owner removes what the socket has taken and then calls kw_session_wrote. */
 kw_chain *kw_session_out(kw_session *session);
 
-/* Notes that some of the output was written: streams that waited for that go on. */
+/* Notes that some of the output was written, and resumes the streams that waited for that. */
 void kw_session_wrote(kw_session *session);
 
 /* Sets the time without doing anything. For owners that add answers while nothing comes in. */

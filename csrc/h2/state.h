@@ -192,7 +192,7 @@ static inline size_t kw_session_fields_room(const kw_session *session) {
  * streams. */
 kw_stream *kw_stream_new(kw_session *session, int32_t id);
 
-/* Has the stream wait, be it for something else than before; or go on, with KW_WAIT_NOTHING. Delivers nothing. */
+/* Sets what the stream waits for. KW_WAIT_NOTHING ends the wait. Delivers nothing. */
 void kw_stream_wait_for(kw_stream *stream, kw_stream_wait wait);
 
 /* Returns the stream that has waited longest for this; or NULL. */

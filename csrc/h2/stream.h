@@ -34,7 +34,7 @@
 typedef struct kw_session kw_session;
 typedef struct kw_stream kw_stream;
 
-/* What has to happen before the owner of a stream gets more of its input. Meanwhile the input waits, see input.h. */
+/* What has to happen before the owner of a stream gets more of its input. Until then the input waits, see input.h. */
 typedef enum kw_stream_wait {
   KW_WAIT_NOTHING,
   KW_WAIT_TURN,    /* server: the next turn of the connection begins */
@@ -152,8 +152,8 @@ void kw_stream_wake(kw_stream *stream);
  * deferred call, which would no longer be resumed. */
 void kw_stream_pause(kw_stream *stream);
 
-/* Goes on with the delivery. Messages that waited are delivered before this function returns, as far as the turn and
- * the output allow. Does nothing if the stream is not paused. */
+/* Resumes the delivery. Messages that waited are delivered before this function returns, as far as the turn and the
+ * output allow. Does nothing if the stream is not paused. */
 void kw_stream_resume(kw_stream *stream);
 
 /* }====== */

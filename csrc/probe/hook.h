@@ -12,7 +12,8 @@ extern _Thread_local size_t
 
 #define KW_VISIT() ((void)kw_hash_visits++)
 
-/* These have the contracts of malloc and its like. They count allocations, and those fail that probe/mem.h has told. */
+/* These have the contracts of malloc, calloc, realloc and free. They count allocations, and fail those that probe/mem.h
+ * has chosen. */
 void *kw_probe_malloc(size_t size);
 void *kw_probe_calloc(size_t n, size_t size);
 void *kw_probe_realloc(void *p, size_t size);

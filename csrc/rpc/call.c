@@ -15,7 +15,7 @@ typedef struct call {
   kw_account *account;       /* of the connection; NULL: the stream is gone */
   kw_blob *metadata;         /* as in kw_call_info; NULL: the stream is gone */
   kw_message_queue messages; /* not received by Lua yet */
-  unsigned news;             /* KW_CALL_NEWS_ bits that Lua has not been told */
+  unsigned news;             /* KW_CALL_NEWS_ bits that Lua has not taken */
   int status;                /* of the end */
   bool is_intercepted;
   bool is_over_input; /* no more messages will come */
@@ -29,7 +29,7 @@ static call *find(const kw_server *server, uint64_t id) {
   return kw_map_get(&server->calls, id);
 }
 
-static void tell(kw_server *server, call *c, unsigned news) {
+static void announce(kw_server *server, call *c, unsigned news) {
   c->news |= news;
   if (kw_link_is_alone(&c->link)) kw_link_add(&server->news, &c->link);
 }
@@ -116,7 +116,7 @@ static call *call_new(kw_server *server, kw_stream *stream, const kw_method *met
 
 static void on_open(kw_server *server, kw_stream *stream) {
   call *c = call_new(server, stream, stream->role);
-  if (c != NULL && !stream->is_unary) tell(server, c, KW_CALL_NEWS_OPEN);
+  if (c != NULL && !stream->is_unary) announce(server, c, KW_CALL_NEWS_OPEN);
 }
 
 /* Queues a request. A unary call is news only now, with its request. */
@@ -132,24 +132,24 @@ static void on_request(kw_server *server, kw_stream *stream, const void *request
     return;
   }
   if (c->messages.charge >= KW_CALL_BYTES && !stream->is_unary) kw_stream_pause(stream);
-  tell(server, c, stream->is_unary ? KW_CALL_NEWS_OPEN | KW_CALL_NEWS_INPUT : KW_CALL_NEWS_INPUT);
+  announce(server, c, stream->is_unary ? KW_CALL_NEWS_OPEN | KW_CALL_NEWS_INPUT : KW_CALL_NEWS_INPUT);
 }
 
 static void on_half_close(kw_server *server, kw_stream *stream) {
   call *c = stream->owner;
   c->is_over_input = true;
-  tell(server, c, KW_CALL_NEWS_INPUT);
+  announce(server, c, KW_CALL_NEWS_INPUT);
 }
 
 static void on_pull(kw_server *server, kw_stream *stream) {
   call *c = stream->owner;
   if (c == NULL || !c->wants_room || stream->out.len >= KW_CALL_BYTES) return;
   c->wants_room = false;
-  tell(server, c, KW_CALL_NEWS_ROOM);
+  announce(server, c, KW_CALL_NEWS_ROOM);
 }
 
 /* Ends a call when its stream closes, or its deadline has passed: then answers may still wait for the client, but Lua
- * stops working on the call. Lua is not told of a unary call that ends before its request has come. */
+ * stops working on the call. Lua never sees a unary call that ends before its request has come. */
 static void on_close(kw_server *server, kw_stream *stream) {
   call *c = stream->owner;
   if (c == NULL) return;
@@ -158,7 +158,7 @@ static void on_close(kw_server *server, kw_stream *stream) {
   part(c, stream);
   stream->owner = NULL;
   if (is_known) {
-    tell(server, c, KW_CALL_NEWS_END);
+    announce(server, c, KW_CALL_NEWS_END);
   } else {
     call_free(server, c);
   }
@@ -230,11 +230,11 @@ bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_me
   c->is_intercepted = true;
   stream->role = &intercepted;
   kw_stream_pause(stream);
-  tell(server, c, KW_CALL_NEWS_OPEN);
+  announce(server, c, KW_CALL_NEWS_OPEN);
   return true;
 }
 
-/* stream->owner becomes the method's. The call moves to stream->watched, so that Lua is told of its end. */
+/* stream->owner becomes the method's. The call moves to stream->watched, so that Lua is notified of its end. */
 void kw_call_proceed(kw_server *server, uint64_t id) {
   call *c = find(server, id);
   if (c == NULL || c->stream == NULL || c->stream->role != &intercepted) return;
@@ -252,7 +252,7 @@ void kw_call_end_intercepted(kw_server *server, kw_stream *stream) {
   if (c == NULL) return;
   stream->watched = NULL;
   part(c, stream);
-  tell(server, c, KW_CALL_NEWS_END);
+  announce(server, c, KW_CALL_NEWS_END);
 }
 
 /* }====== */

@@ -8,8 +8,8 @@
  * Lua receives, sends and finishes a mounted call. It lets an intercepted call proceed to its own method, or finishes
  * it. A unary mounted call has its first news, open and input together, when its request has come.
  *
- * Both directions are bounded. When KW_CALL_BYTES or more have not been received, the stream is paused. Sending tells
- * whether there is room for another message. Calls with news are in a list of the server, which Lua drains.
+ * Both directions are bounded. When KW_CALL_BYTES or more have not been received, the stream is paused. kw_call_send
+ * reports whether there is room for another message. Calls with news are in a list of the server, which Lua drains.
  *
  * Every function that takes an id does nothing for a call that is gone: Lua has received, or will receive, its end.
  */
@@ -76,7 +76,7 @@ bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info);
 /* Takes the next message. The caller owns the reference in *message, which is set only with KW_RECEIVED_MESSAGE. */
 kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **message);
 
-/* Sends a message. *has_room tells whether another one may follow at once; if not, news of room or of the end will
+/* Sends a message. *has_room becomes true if another one may follow at once; otherwise news of room or of the end will
  * come. For a call that is gone, finished or intercepted, nothing is sent, and *has_room is false. Returns false if
  * memory is short: then the call has been reset. */
 bool kw_call_send(kw_server *server, uint64_t id, kw_slice message, bool *has_room);

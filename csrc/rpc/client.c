@@ -18,20 +18,20 @@ struct kw_client {
   size_t max_untaken;
   uint64_t hash_seed;
 
-  int64_t now;      /* the time that the driver has told last */
+  int64_t now;      /* the time of the last call by the driver */
   kw_driver driver; /* none before it has dialed, and after it has closed */
   bool is_closed;
-  bool was_ready;          /* Lua has been told that the server takes calls */
-  bool was_closed;         /* Lua has been told that the connection is closed */
+  bool was_ready;          /* Lua was notified that the server takes calls */
+  bool was_closed;         /* Lua was notified that the connection is closed */
   char why[KW_CLIENT_WHY]; /* the driver's reason for closing; or "" */
 };
 
-/* Tells the driver that the session may have something to write, or another deadline. */
+/* Notifies the driver that the session may have something to write, or another deadline. */
 static void update(kw_client *client) {
   kw_driver_update(&client->driver, client->session);
 }
 
-/* {====== What the session tells ====== */
+/* {====== Hooks of the session ====== */
 
 static void on_message(kw_stream *stream, kw_slice message, void *ctx) {
   kw_outcall *call = stream->owner;
@@ -208,7 +208,7 @@ kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, 
   return NULL;
 }
 
-/* Ends every call: with the status that came, if all messages before it have been told; else as unavailable. A
+/* Ends every call: with the received status, if all messages before it were delivered; otherwise as unavailable. A
  * request that was never sent is refused: it can be repeated elsewhere. */
 static void end_calls(kw_client *client) {
   kw_stream *stream = NULL;
@@ -295,8 +295,8 @@ bool kw_client_is_closed(const kw_client *client) {
 }
 
 const char *kw_client_why(const kw_client *client) {
-  const char *told = kw_session_why(client->session);
-  const char *why = told[0] != 0 ? told : client->why;
+  const char *cause = kw_session_why(client->session);
+  const char *why = cause[0] != 0 ? cause : client->why;
   return why[0] == 0 ? NULL : why;
 }
 

@@ -88,7 +88,7 @@ bool kw_client_is_live(const kw_client *client, uint64_t call);
 /* Sends a message. Returns false if memory is short: nothing was sent. */
 bool kw_client_send(kw_client *client, uint64_t call, kw_slice message);
 
-/* Tells the server that no more messages will come. */
+/* Half-closes the call: the server learns that no more messages will come. */
 void kw_client_half_close(kw_client *client, uint64_t call);
 
 /* True if at most `max` bytes of the call's messages wait to be framed, or if the call has ended. If more wait,

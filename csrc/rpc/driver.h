@@ -23,12 +23,12 @@ static inline void kw_driver_init(kw_driver *driver, const kw_peer_hooks *hooks)
   if (hooks != NULL) driver->hooks = *hooks;
 }
 
-/* Tells the driver that pending bytes or the connection's state may have changed. */
+/* Notifies the driver that pending bytes or the connection's state may have changed. */
 static inline void kw_driver_touch(const kw_driver *driver) {
   if (driver->hooks.on_dirty != NULL) driver->hooks.on_dirty(driver->hooks.ctx);
 }
 
-/* Tells the driver the session's deadline, if it is earlier than the one that the driver knows. */
+/* Passes the session's deadline to the driver, if it is earlier than the one that the driver knows. */
 static inline void kw_driver_tell_deadline(kw_driver *driver, const kw_session *session) {
   if (driver->hooks.on_deadline == NULL) return;
   int64_t due = kw_session_deadline(session);

@@ -216,8 +216,8 @@ static int read_fragment(gathered *all, kw_slice bytes, int64_t from, int64_t un
   while (kw_wire_next(&reader, &field)) {
     if (field.number != KW_WATCH_RESPONSE_EVENTS || field.type != KW_WIRE_BYTES) continue;
     if (!kw_event_decode(field.bytes, &event)) return KW_ERR_MALFORMED_ANSWER;
-    if (event.kv.mod_revision < from) continue;                     /* told before */
-    if (until != 0 && event.kv.mod_revision >= until) return KW_OK; /* told later */
+    if (event.kv.mod_revision < from) continue;                     /* delivered before */
+    if (until != 0 && event.kv.mod_revision >= until) return KW_OK; /* delivered later */
     int rc = gather(all, &event);
     if (rc != KW_OK) return rc;
   }
@@ -298,7 +298,7 @@ static bool end(kw_feed *feed) {
   return feed->hooks.end(feed->hooks.ctx);
 }
 
-/* Gathers the events of an answer that the subscription was not told before. */
+/* Gathers those events of an answer that the subscription has not received before. */
 static int read_answer(gathered *all, const kw_feed_answer *answer, int64_t from) {
   if (answer->only == NULL) return read_fragment(all, answer->bytes, from, 0);
   return answer->last < from ? KW_OK : gather(all, answer->only);
@@ -319,7 +319,7 @@ bool kw_feed_hear(kw_feed *feed, const kw_feed_answer *answer, int64_t now, bool
   return true;
 }
 
-/* Moving may let a paused call go on, which comes back here: that call leaves the rest to the first one. */
+/* Moving may resume a paused call, which calls this function again: the inner call leaves the rest to the outer one. */
 bool kw_feed_pull(kw_feed *feed, int64_t now) {
   kw_subscription *sub = feed->sub;
   kw_feed_moved moved;

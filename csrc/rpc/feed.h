@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * feed: brings a replica what the server of its upstream tells: the state of a range, page by page, and then the events
- * of a subscription. Nothing of this passes through Lua.
+ * feed: moves data from the upstream server into a replica: the state of a range, page by page, and then the events of
+ * a subscription. Nothing of this passes through Lua.
  *
  * A kw_feed connects a subscription with a replica. The server's events then go to the replica while the bytes are
  * received, and the owner of the subscription is notified only if it waits for them.

@@ -86,7 +86,7 @@ static void answer(kw_server *server, kw_stream *stream, const kw_op *op, const 
   }
 }
 
-/* Tells the budget that a connection has asked for more than it may hold. */
+/* Counts a refusal in the budget: the connection needed more memory than its account may hold. */
 static void refuse_memory(kw_stream *stream) {
   kw_account *account = kw_session_account(stream->session);
   size_t room = kw_account_room(account);

@@ -21,9 +21,9 @@ const kw_method *kw_method_find(const kw_server *server, kw_slice path);
  * requests are numbers alone: KW_NUMBERS_REQUEST. */
 void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *method);
 
-/* Decodes a request, whose method has a description of it, and gives it to the method. If that fails, the call does. A
- * request that has to wait is not given, unless it only reads, which its method can tell. Returns true if the caller
- * has to queue the request, see rpc/write_queue.h. */
+/* Decodes a request, whose method has a description of it, and gives it to the method. If decoding fails, the call
+ * fails. With has_to_wait the method gets the request only if it is a read, which the method can recognize. Returns
+ * true if the caller has to queue the request, see rpc/write_queue.h. */
 bool kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message, bool has_to_wait);
 
 /* Ends a call whose path has no method, with UNIMPLEMENTED and gRPC's text. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * notes: what a server has to tell for its log: connections that are rejected, or cannot be accepted; and, for a debug
- * log, connections that begin and end, requests that are refused, and requests that are slow.
+ * notes: a server's entries for the log: connections that are rejected or cannot be accepted; and, for a debug log,
+ * connections that begin and end, requests that are refused, and slow requests.
  *
  * Notes wait in a ring buffer until Lua takes them. When the ring buffer is full, the oldest note is dropped and
  * counted, so a flood of refused requests takes no more memory than a few of them. Unless a server is configured to

@@ -9,7 +9,7 @@
 #include "rpc/notes.h"
 #include "rpc/write_queue.h"
 
-/* {====== What the session tells ====== */
+/* {====== Hooks of the session ====== */
 
 static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
   kw_peer *peer = ctx;

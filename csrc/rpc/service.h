@@ -130,7 +130,7 @@ static inline kw_peer *kw_peer_of(const kw_stream *stream) {
   return kw_session_ctx(stream->session);
 }
 
-/* Tells the driver of a stream's connection that there may be something to write, or another deadline. */
+/* Notifies the driver of the stream's connection that there may be something to write, or another deadline. */
 void kw_server_touch(kw_stream *stream);
 
 /* }====== */
@@ -139,7 +139,7 @@ void kw_server_touch(kw_stream *stream);
  * was shown, or has failed for lack of memory: then it does not begin here. */
 bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_method *method);
 
-/* Tells Lua of the end of a call that it has let proceed. Does nothing for any other call. */
+/* Notifies Lua of the end of a call that Lua has let proceed. Does nothing for any other call. */
 void kw_call_end_intercepted(kw_server *server, kw_stream *stream);
 
 /* {====== Answers ====== */

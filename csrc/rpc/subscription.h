@@ -8,10 +8,10 @@
  *     ^--------------------+--------------+
  *        the call has ended, or the queue is full
  *
- * What the server tells waits in a queue of notices until the reader takes it. The queue is bounded in bytes and in
- * events. If it is full and the subscription is alone on its watch call, the call is paused by flow control. If others
- * share the call, the subscription leaves it, so that they need not wait: it is then lagging, and has to be attached to
- * a call of its own when its queue has room again.
+ * Notices of the server wait in a queue until the reader takes them. The queue is bounded in bytes and in events. If it
+ * is full and the subscription is alone on its watch call, the call is paused by flow control. If others share the
+ * call, the subscription leaves it, so that they need not wait: it is then lagging, and has to be attached to a call of
+ * its own when its queue has room again.
  *
  * Large answers come in fragments, which may end inside a revision. Everything before that revision can be taken at
  * once, the revision itself when it is complete.
@@ -84,10 +84,10 @@ typedef struct kw_subscription {
 
   kw_watch_call *call; /* or NULL */
   void (*on_room)(
-      kw_watch_call *call); /* lets the call go on: the queue has room; set with `call` */
-  kw_feed *feed;            /* that takes what the server tells; or NULL */
+      kw_watch_call *call); /* resumes the call, as the queue has room; set with `call` */
+  kw_feed *feed;            /* takes the server's notices directly; or NULL */
   int64_t id;               /* watch id, once it is open */
-  int64_t heard_at;         /* when the server has said last that nothing is missing; or 0 */
+  int64_t heard_at;         /* when the server last reported that no event is missing; or 0 */
   size_t stale; /* coming answers about progress of the call that may not cover this watch */
   struct kw_creation *asked; /* its create request, until that is answered; or NULL */
 

@@ -13,7 +13,7 @@
 
 /* A create request that the server has not answered. */
 typedef struct kw_creation {
-  kw_subscription *sub; /* NULL: it has left the call meanwhile */
+  kw_subscription *sub; /* NULL: it has left the call since */
   kw_link link;
 } kw_creation;
 
@@ -121,7 +121,7 @@ static void send_cancel(kw_watch_call *call, int64_t id) {
   send_request(call, &(kw_watch_request){.kind = KW_WATCH_CANCEL, .cancel = id});
 }
 
-/* Lets a paused call go on: its subscription has been read. */
+/* Resumes a paused call: its subscription has been read. */
 static void relieve(kw_watch_call *call) {
   if (!call->is_held) return;
   call->is_held = false;

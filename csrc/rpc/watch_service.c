@@ -194,7 +194,7 @@ static int send_more(kw_server *server, watch_stream *watch) {
   return KW_OK;
 }
 
-/* Begins to send a long batch. If the history has changed, the watcher is told again. */
+/* Begins to send a long batch. If the history has changed, the hub delivers the revision again. */
 static bool begin_long(kw_server *server, watch_stream *watch, const kw_item *item) {
   kw_scroll *scroll = &watch->scroll;
   kw_scroll_open(scroll, server->hub, item);
@@ -358,7 +358,7 @@ static void on_open(kw_server *server, kw_stream *stream) {
   kw_outlet_arm(&watch->outlet);
 }
 
-/* A stream with watchers goes on without requests. */
+/* A stream with watchers stays open after the client has half-closed it. */
 static void on_half_close(kw_server *server, kw_stream *stream) {
   const watch_stream *watch = stream->owner;
   (void)server;

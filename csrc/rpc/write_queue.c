@@ -179,7 +179,7 @@ static int begin_read(kw_write_job *job) {
 
 /* {====== Long writes ====== */
 
-/* A write that has become a read goes on. */
+/* Continues a write that has become a read. */
 static void on_free(void *ctx) {
   kw_write_job *job = ctx;
   if (job->read == NULL) free_job(job);

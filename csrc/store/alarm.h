@@ -3,9 +3,9 @@
  * alarm: what a store refuses while it has no space, or while its data are damaged. For the files of this folder
  * only; store.h has the public part.
  *
- *   KW_ALARM_NO_SPACE   puts and grants fail with KW_ERR_NO_SPACE; deletes and reads go on
- *   KW_ALARM_CORRUPT    writes of keys and leases, and compactions, fail with KW_ERR_CORRUPT; changes of rows and
- *                       reads go on
+ *   KW_ALARM_NO_SPACE   puts and grants fail with KW_ERR_NO_SPACE; deletes and reads still work
+ *   KW_ALARM_CORRUPT    writes of keys and leases, and compactions, fail with KW_ERR_CORRUPT; changes of rows and reads
+ *                       still work
  *
  * An alarm of another member of a cluster has the same effect as the store's own. It is a row of the table "alarms"
  * with the key no_space/ID or corrupt/ID.

@@ -39,7 +39,7 @@ static bool is_running(const kw_store *store) {
   return store->compact_next.main <= store->compact_revision && !store->compact_is_stuck;
 }
 
-/* True if watchers have still to be told what the compaction removes. */
+/* True if the compaction would remove events that were not delivered to the watchers that keep up. */
 static bool is_untold(const kw_store *store) {
   return store->hook.untold != NULL &&
          store->hook.untold(store->hook.ctx) <= store->compact_revision;
@@ -86,7 +86,7 @@ static size_t count_until(const kw_key_history *history, kw_revision rev) {
 }
 
 /* True if a later change, up to the compacted revision, has replaced the first one. Changes of the compacted revision
- * itself are not replaced: a watch may begin there, and is told all of them. */
+ * itself are not replaced: a watch may begin there, and receives all of them. */
 static bool is_first_replaced(const kw_store *store, const kw_key_history *history) {
   const kw_change *first = kw_key_history_first(history);
   int64_t until = store->compact_revision;

@@ -28,14 +28,14 @@ void kw_compaction_start(kw_store *store, int64_t rev);
 void kw_compaction_reset(kw_store *store, int64_t rev);
 
 /* Returns when the next step is due: INT64_MIN, or a later time if memory was short in the last one. KW_NEVER if there
- * are no records to visit, if the gathering commit group is too large, or if it waits for a checkpoint or until
- * watchers were told, see kw_store_hook. */
+ * are no records to visit, if the gathering commit group is too large, or if it waits for a checkpoint or for
+ * deliveries to watchers, see kw_store_hook. */
 int64_t kw_compaction_deadline(const kw_store *store);
 
 /* True if the running compaction waits for a checkpoint: only records that the database has can be removed. */
 bool kw_compaction_is_waiting(const kw_store *store);
 
-/* Visits a bounded number of records; the next step may go on inside of a revision. Returns true if another step can
+/* Visits a bounded number of records; the next step may continue within a revision. Returns true if another step can
  * follow at once. If memory is short, the next step is due after KW_RETRY_MS. A record that is damaged arms the alarm
  * KW_ALARM_CORRUPT; the compaction is stuck until the alarm is disarmed. */
 bool kw_compaction_step(kw_store *store);

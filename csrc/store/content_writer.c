@@ -253,7 +253,7 @@ static int retain(kw_content_writer *w, const kw_store *replica, const kw_revisi
   return w->size > (uint64_t)KW_CONTENT_MAX_BYTES ? KW_ERR_REQUEST_TOO_LARGE : KW_OK;
 }
 
-/* Remembers the key behind which the next call goes on: the first one that is larger. */
+/* Remembers the last key written: the next call continues at the first larger key. */
 static int note_key(kw_content_writer *w, kw_slice key) {
   if (!kw_reserve(&w->key, &w->key_cap, key.len + 1, 1)) return KW_ERR_NO_MEMORY;
   memcpy(w->key, key.data, key.len);

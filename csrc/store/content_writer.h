@@ -5,7 +5,7 @@
  *   IDLE --- begin ---> HOLDING --- hold, some times ---> WRITING --- the thread has ended ---> IDLE
  *
  * `hold` retains the records of some more keys, as the keys were when the write began; a thread of the writer then
- * writes them. The replica goes on meanwhile. The thread's end is seen by is_done and wait.
+ * writes them. The replica stays usable. is_done and wait report the thread's end.
  *
  * The file appears whole: the thread writes a temporary file in the same directory, syncs it, and renames it. Several
  * processes may write one file; the last one counts. Wherever the file system can do so the temporary file has no name

@@ -53,8 +53,8 @@ static bool is_held_back(kw_store *store) {
   return true;
 }
 
-/* Begins a pause after a group of so many revisions, if it is worth while. Without a bell nobody would learn its
- * end. */
+/* Begins a pause after a group of so many revisions, if that is worthwhile. Without a bell there is no pause, as
+ * nothing would report its end. */
 static void pause_after(kw_store *store, int64_t revisions) {
   int64_t flush_ns = kw_committer_flush_ns(store->committer);
   if (flush_ns < KW_SLOW_FLUSH_NS || store->bell.ring == NULL) return;
@@ -172,7 +172,7 @@ static void begin_undo(kw_store *store, int rc) {
 
 bool kw_durability_undo(kw_store *store, kw_work *work) {
   kw_durability *d = &store->durability;
-  store->rewrites++; /* for reads that go on between two calls */
+  store->rewrites++; /* for reads that continue in a later call */
   if (!kw_write_undo_all(store, work)) return false;
   d->submitted = d->durable;
   store->applied = store->revision;
@@ -334,7 +334,7 @@ void kw_store_set_bell(kw_store *store, kw_bell bell) {
   if (store->committer != NULL) kw_committer_set_bell(store->committer, kw_bell_retain(&bell));
 }
 
-/* While a checkpoint is being made, the bell tells its end. */
+/* While a checkpoint is being made, the bell rings at its end. */
 int64_t kw_durability_deadline(const kw_store *store) {
   const kw_durability *d = &store->durability;
   if (store->database == NULL || store->failure != KW_OK) return KW_NEVER;

@@ -27,8 +27,8 @@ int64_t kw_durability_deadline(const kw_store *store);
  * checkpoint that is due. */
 void kw_durability_step(kw_store *store, int64_t now);
 
-/* Goes on undoing groups that have failed, while durability.failed is set. Returns true once that is done: the failure
- * is settled then. */
+/* Continues to undo failed groups, while durability.failed is set. Returns true when all are undone: the failure is
+ * settled then. */
 bool kw_durability_undo(kw_store *store, kw_work *work);
 
 #endif

@@ -53,7 +53,7 @@ static bool has_live_among_first(const kw_store *store, int64_t rev) {
 }
 
 /* Before the first compaction it has no effect whether any key lives at the revision of the hash, and the index knows
- * that of the newest revision. Else a few keys tell in most cases; if not, the records are looked through first. */
+ * that of the newest revision. Otherwise a few keys decide in most cases; if not, the records are searched first. */
 static int begin(const kw_store *store, kw_hash_walk *walk) {
   int64_t rev = walk->revision <= 0 ? store->revision : walk->revision;
   int rc = kw_read_check(store, rev, store->revision);

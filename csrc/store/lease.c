@@ -115,7 +115,7 @@ void kw_lease_cursor_drop(kw_lease_cursor *cursor) {
   kw_link_remove(&cursor->link);
 }
 
-/* Tells the cursors that have not come to a lease of its end. */
+/* Reports the end of a lease to the cursors that have not reached it. */
 static void tell_cursors(const kw_leases *leases, const kw_lease *lease) {
   for (kw_link *link = leases->cursors.next; link != &leases->cursors; link = link->next) {
     kw_lease_cursor *cursor = KW_CONTAINER_OF(link, kw_lease_cursor, link);

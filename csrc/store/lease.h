@@ -50,7 +50,7 @@ typedef struct kw_leases {
 } kw_leases;
 
 /* Walks over the leases that were there when it began, in the order in which they were added. Leases may be added,
- * renewed and revoked meanwhile. A lease that ends before the cursor has come to it is given to on_end. */
+ * renewed and revoked during the walk. A lease that ends before the cursor has come to it is given to on_end. */
 typedef struct kw_lease_cursor {
   kw_link link;                                     /* among the cursors of the table */
   kw_link *next;                                    /* link of the next lease, or the list of all */
@@ -66,8 +66,8 @@ typedef struct kw_lease_list {
   kw_sorter sorter;
 } kw_lease_list;
 
-/* Makes an empty table. `id_seed` is that of the ids that the table chooses, which tell it; `hash_seed` is that of the
- * hashes, see base/hash.h. */
+/* Makes an empty table. `id_seed` is the seed of the ids that the table chooses, from which a client could compute it.
+ * `hash_seed` is the seed of the hashes, see base/hash.h. */
 void kw_leases_init(kw_leases *leases, uint64_t id_seed, uint64_t hash_seed);
 
 /* Frees all leases that are in the table, and those whose end was not announced. Cursors may only be dropped then. */
@@ -129,9 +129,9 @@ const kw_lease *kw_lease_cursor_next(kw_lease_cursor *cursor, const kw_leases *l
 /* Ends a walk. */
 void kw_lease_cursor_drop(kw_lease_cursor *cursor);
 
-/* Lists the keys of a lease, in the order of keys, or goes on with that. The keys of the lease must not change between
- * two calls; store/lease_read.h has a list that lets them change. Returns KW_OK if the list is complete, KW_UNFINISHED
- * if the work is used up, or KW_ERR_NO_MEMORY. */
+/* Begins to list the keys of a lease, in the order of keys, or continues the list. The keys of the lease must not
+ * change between two calls; store/lease_read.h has a list that lets them change. Returns KW_OK if the list is complete,
+ * KW_UNFINISHED if the work is used up, or KW_ERR_NO_MEMORY. */
 int kw_lease_list_keys(const kw_lease *lease, kw_lease_list *list, kw_work *work);
 
 /* Returns the history of a key in a complete list. There are list->sorter.n. */

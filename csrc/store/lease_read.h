@@ -5,9 +5,9 @@
  *   walking -> sorting -> taking, in order
  *
  * Leases have no history, so the list is of no one revision. A lease that lives from the first step to the last of the
- * walk is in it, and so is a key that has the lease all that time; what comes or goes meanwhile may be in it. The walk
- * never sees an open write: it rests while the store is busy. It begins again after committed writes were undone, and
- * if the table of the keys has moved.
+ * walk is in it, and so is a key that has the lease all that time; leases and keys that are added or removed during the
+ * walk may be in it. The walk never sees an open write: it rests while the store is busy. It begins again after
+ * committed writes were undone, and if the table of the keys has moved.
  */
 #ifndef KW_STORE_LEASE_READ_H
 #define KW_STORE_LEASE_READ_H
@@ -22,8 +22,8 @@ kw_lease_read *kw_lease_read_new(void);
 /* Begins a list of the keys of a lease, in the order of keys. The lease must exist. Returns NULL if memory is short. */
 kw_lease_read *kw_lease_read_new_keys(const kw_store *store, int64_t id);
 
-/* Goes on until the list can be taken, or the work is used. Returns KW_OK, KW_UNFINISHED, KW_ERR_LEASE_NOT_FOUND if the
- * lease has ended meanwhile, or KW_ERR_NO_MEMORY: then the list can only be freed. */
+/* Continues until the list can be taken, or the work is used up. Returns KW_OK, KW_UNFINISHED, KW_ERR_LEASE_NOT_FOUND
+ * if the lease has ended, or KW_ERR_NO_MEMORY: then the list can only be freed. */
 int kw_lease_read_step(kw_store *store, kw_lease_read *read, kw_work *work);
 
 /* Returns a ticket for all writes that the walk may have seen. The walk must have ended. */

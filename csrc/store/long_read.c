@@ -24,8 +24,8 @@ kw_long_read *kw_long_read_new(kw_store *store, const kw_op *op, size_t limit,
   return read;
 }
 
-/* A read of what is visible may go on though later writes are undone. What another one has seen may lack its records
- * long before its ticket fails. */
+/* A read of the visible state continues even if later writes are undone. The records that a read of the applied state
+ * has seen may be gone long before its ticket fails. */
 int kw_long_read_step(kw_store *store, kw_long_read *read, kw_work *work) {
   int outcome = kw_store_outcome(store, read->ticket);
   if (outcome > 0 && store->durability.failed != KW_OK) outcome = store->durability.failed;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * long_read: a transaction that writes nothing, evaluated in several turns at one revision. Others write meanwhile. Its
- * owner makes the steps.
+ * long_read: a transaction that writes nothing, evaluated in several turns at one revision. Other writes may happen
+ * between the turns. The owner calls the steps.
  *
  * The revision is the visible one; or, for a transaction whose compares could have made it write, the applied one, at
  * which it was found not to. Then the answer has seen what may not be durable yet, and waits for the ticket.
@@ -19,9 +19,9 @@ typedef struct kw_long_read kw_long_read;
 kw_long_read *kw_long_read_new(kw_store *store, const kw_op *op, size_t limit,
                                kw_reply_records records, kw_arena *arena, kw_reply *reply);
 
-/* Goes on until the reply is complete, or the work is used. Returns KW_OK, KW_UNFINISHED or an error of kw_store_apply,
- * also that of a commit group that has failed meanwhile; KW_STALE if the revision was compacted or undone meanwhile:
- * then the call can be made again. After an error the read can only be freed. */
+/* Continues until the reply is complete, or the work is used up. Returns KW_OK, KW_UNFINISHED or an error of
+ * kw_store_apply, also that of a commit group that has failed since; KW_STALE if the revision was compacted or undone
+ * between two steps: then the caller can begin a new read. After an error the read can only be freed. */
 int kw_long_read_step(kw_store *store, kw_long_read *read, kw_work *work);
 
 /* Returns a ticket for all writes that the read has seen. */

@@ -4,7 +4,7 @@
  * only.
  *
  * While there is one, the store is busy. The open write is a part of it: nothing else may change the state, the leases
- * or the commit group, which is not submitted meanwhile. Plain reads see the visible state.
+ * or the commit group, which is not submitted until the end of the write. Plain reads see the visible state.
  */
 #ifndef KW_STORE_LONG_WRITE_H
 #define KW_STORE_LONG_WRITE_H

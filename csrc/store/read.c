@@ -79,7 +79,7 @@ static bool limits_early(const kw_range_op *op) {
          (op->sort_order == KW_SORT_ASCEND && op->sort_target == KW_SORT_KEY);
 }
 
-/* Returns how many keys the walk looks for; INT64_MAX: all. One more than the limit tells whether there are more, if
+/* Returns how many keys the walk looks for; INT64_MAX: all. One more than the limit shows whether there are more, if
  * the count does not. etcd sorts one more, too, where it limits early. */
 static int64_t wanted(const kw_range_op *op) {
   if (op->limit <= 0 || op->limit == INT64_MAX) return INT64_MAX;
@@ -281,7 +281,8 @@ static bool is_between(int64_t x, int64_t min, int64_t max) {
   return (min == 0 || min <= x) && (max == 0 || x <= max);
 }
 
-/* The state of a key tells when the key was created, also for a change that is not the newest one. */
+/* Returns the create revision of the key at a change. The state of the key has it, unless the key was created again
+ * later. */
 static int64_t created_at(step *s, const kw_key_history *history, const kw_change *change) {
   int64_t created = history->state.create_revision;
   bool is_known = created != 0 && created <= change->main;

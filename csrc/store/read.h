@@ -6,9 +6,9 @@
  *                        |
  *                        +-> sorting -> taking the records in order -> DONE
  *
- * A read in steps remembers keys and revisions, and no record, so that the store may change between its steps: the
- * read goes on at its own revision. All kvs of the reply come in pages, in the order of the reply. How many keys the
- * range has is counted first if the walk will not visit them all, and otherwise on the way.
+ * A read in steps remembers keys and revisions, and no record, so the store may change between its steps: the read
+ * continues at its own revision. All kvs of the reply come in pages, in the order of the reply. How many keys the range
+ * has is counted first if the walk will not visit them all, and otherwise on the way.
  */
 #ifndef KW_STORE_READ_H
 #define KW_STORE_READ_H
@@ -51,9 +51,9 @@ typedef struct kw_read {
  * Unless it returns KW_OK, nothing was begun. */
 int kw_read_begin(kw_store *store, kw_read *read, const kw_range_op *op, kw_arena *arena);
 
-/* Goes on with a range that kw_read_begin has begun, until it is done or the work is used. *page gets the next kvs,
+/* Continues a range that kw_read_begin has begun, until it is done or the work is used up. *page gets the next kvs,
  * perhaps none; its array lies in the arena, and its records are borrowed as those of kw_store_apply. Returns KW_OK if
- * the range is done, or KW_UNFINISHED. Returns KW_ERR_COMPACTED if the revision was compacted meanwhile,
+ * the range is done, or KW_UNFINISHED. Returns KW_ERR_COMPACTED if the revision was compacted between two steps,
  * KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if a record cannot be read: then the read can only be dropped. */
 int kw_read_step(kw_store *store, kw_read *read, kw_arena *arena, kw_work *work, kw_records *page);
 
@@ -86,7 +86,7 @@ int kw_read_range(kw_store *store, const kw_range_op *op, int64_t current, kw_ar
  * KW_ERR_COMPACTED. */
 int kw_read_check(const kw_store *store, int64_t rev, int64_t current);
 
-/* Called for a read that goes on at `rev`: if that is the past, a replica keeps more history for a while. */
+/* Called for a read that continues at `rev`: if that is an older revision, a replica keeps more history for a while. */
 void kw_read_want(kw_store *store, int64_t rev);
 
 /* Returns the newest record of a key, or NULL if the key does not exist. `history` may be NULL. The record is

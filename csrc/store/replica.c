@@ -56,7 +56,7 @@ struct kw_replica_fill {
   const kw_kv *kvs;
   size_t n;
   uint64_t
-      rewrites; /* of the store when the fill began: nothing else may change the store meanwhile */
+      rewrites; /* of the store when the fill began: nothing else may change the store during the fill */
   int64_t applied;
 
   size_t at; /* the next kv to look at; then the next item to write */
@@ -235,7 +235,7 @@ static int gather_difference(kw_replica_fill *fill, kw_work *work) {
   return KW_OK;
 }
 
-/* Begins to write the difference, of which nobody sees anything before it is whole. */
+/* Begins to write the difference, which becomes visible as a whole. */
 static int begin_merge(kw_replica_fill *fill) {
   kw_store *store = fill->store;
   if (fill->rev == fill->applied) return fill->sorter.n == 0 ? KW_OK : KW_ERR_STALE_REVISION;

@@ -6,7 +6,7 @@
  *   apply(rev, events) adds the events of rev, with all fields as given; revisions may be missing in between
  *   advance(rev)       upstream is at rev, and there were no events for this replica
  *   replace(R, kvs)    forgets everything, then loads
- *   merge(R, kvs)      goes on at R, though the events up to R are not known: it makes up those that lead there
+ *   merge(R, kvs)      continues at R, though the events up to R are not known: makes up events that lead there
  *
  * A replica has no history before R: R is its compacted revision. When the history exceeds the options history_bytes,
  * history_revisions or history_age of the store, the compacted revision moves up: see store/retention.h.
@@ -39,8 +39,8 @@ int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *event
 int kw_replica_advance(kw_store *store, int64_t rev);
 
 /* Brings the replica to `rev`, at which its keys were kvs. A key that is new, or has another mod_revision, gets an
- * event of its mod_revision; a key that is gone gets a delete of `rev`. So watchers are told the difference in the
- * order of revisions. What the replica was between its old revision and `rev` stays unknown (a gap): it cannot be
+ * event of its mod_revision; a key that is gone gets a delete of `rev`. So watchers receive the difference in the order
+ * of revisions. What the replica was between its old revision and `rev` stays unknown (a gap): it cannot be
  * read, and no watch can begin there. Only one gap is kept: history before an older one is compacted.
  * KW_ERR_STALE_REVISION if `rev` is older than the replica's revision, or if a kv is one that the replica should have
  * had: the histories are not the same. */
@@ -67,8 +67,8 @@ typedef struct kw_replica_fill kw_replica_fill;
 kw_replica_fill *kw_replica_fill_new(kw_store *store, kw_replica_how how, int64_t rev,
                                      const kw_kv *kvs, size_t n);
 
-/* Goes on. Returns KW_UNFINISHED, or what the function returns; KW_ERR_STALE_REVISION, too, if the replica was changed
- * otherwise meanwhile. */
+/* Continues. Returns KW_UNFINISHED, or the result of the function that was begun; KW_ERR_STALE_REVISION, too, if
+ * anything else has changed the replica since. */
 int kw_replica_fill_step(kw_replica_fill *fill, kw_work *work);
 
 /* True if the fill fills this store, in this way, and is not done. */

@@ -4,8 +4,8 @@
  *
  * The history is bounded by bytes, by revisions and by age, the options of the store. What is beyond a bound is
  * compacted: the compacted revision moves up, and steps of compaction remove the records. The bound history_idle_bytes
- * holds while no reader needs the past: a watcher that has not been told everything or begins in the past, or a read at
- * an older revision. Such a reader lifts that bound until so many bytes of events have come.
+ * holds while no reader needs the past: a watcher that lags or begins in the past, or a read at an older revision. Such
+ * a reader lifts that bound until so many bytes of events have come.
  *
  * A point is a revision with the sums of all events up to it, so that history is taken away in one subtraction. Ages
  * are those of marks: a mark is a point and a time at which the replica had come to that point. There are few marks,

@@ -3,8 +3,8 @@
  * snapshot: an image of a store in an unnamed temporary file.
  *
  * The image shows the store as it was when the snapshot was opened. A thread of the snapshot writes the file: from a
- * view of the disk, or, for a store in memory, from batches of records. The store goes on meanwhile. The thread closes
- * the view as soon as the file is complete, however slowly the file is read.
+ * view of the disk, or, for a store in memory, from batches of records. The store stays usable. The thread closes the
+ * view as soon as the file is complete, however slowly the file is read.
  *
  * A batch is what one turn gathers: references to records, in the order of the log. Few batches wait for the thread at
  * a time; the thread rings the bell when it has read one. While a snapshot gathers, compactions remove no records. The

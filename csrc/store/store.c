@@ -366,7 +366,7 @@ static bool step(kw_store *store, int64_t now) {
   kw_snapshot_step(store);
   kw_leases_forget(&store->leases, kw_undo_first(&store->undo), &work);
   kw_store_go_on(store, &work);
-  if (store->is_merging) return has_passed(store); /* the merge goes on by its owner's calls */
+  if (store->is_merging) return has_passed(store); /* the owner's calls continue the merge */
   if (kw_store_is_busy(store) || !kw_work_is_left(&work)) return true;
   if (store->failure != KW_OK) return has_passed(store);
   kw_durability_step(store, now);

@@ -124,8 +124,8 @@ void kw_store_work(kw_store *store, int number);
  * with KW_OK, in memory and once the storage has failed. */
 uint64_t kw_store_ticket(const kw_store *store);
 
-/* Makes the next ticket include the background changes up to now. The next flush then submits them without delay, and a
- * compaction that pauses goes on with the next step. */
+/* Makes the next ticket include the background changes up to now. The next flush then submits them without delay, and
+ * the next step resumes a paused compaction. */
 void kw_store_include_background(kw_store *store);
 
 /* True once the writes of a ticket are durable, or have failed. */
@@ -152,7 +152,7 @@ bool kw_store_is_durable(const kw_store *store);
 int kw_store_checkpoint(kw_store *store);
 
 /* Gives unused space of the database back to the file system, with the next commit group. Does nothing in memory.
- * Returns KW_OK, or KW_ERR_STORAGE once the storage has failed. kw_store_defragmented tells the outcome. */
+ * Returns KW_OK, or KW_ERR_STORAGE once the storage has failed. kw_store_defragmented returns the outcome. */
 int kw_store_defragment(kw_store *store);
 
 /* Returns the outcome of the last defragmentation: KW_OK; or KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_ABORTED, with
@@ -220,8 +220,8 @@ int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_wor
  * end the store is busy. If a transaction finds that it writes nothing, and has more to do, the long write ends:
  * on_end gets KW_ONLY_READS, and the op can be read at the applied revision. Op, arena and reply belong to the
  * owner. Records that are encoded are taken by on_ready (kw_chain_append). Errors are those of
- * kw_store_apply_within, also those that are found later, and the error of a commit group that has failed
- * meanwhile. kw_store_free ends the write without a call of on_end. The store must not be busy. Returns KW_OK, or
+ * kw_store_apply_within, also those that are found later, and the error of a commit group that has failed before the
+ * end. kw_store_free ends the write without a call of on_end. The store must not be busy. Returns KW_OK, or
  * an error: then nothing was begun.
  *
  * Every function of the store may be called while it is busy. Those that change the state, and kw_store_wait, first
@@ -235,10 +235,11 @@ bool kw_store_is_busy(const kw_store *store);
 /* Returns the memory that the encoded records of the long write's reply take, in bytes. */
 size_t kw_store_reply_held(const kw_store *store);
 
-/* Drops the records of the long write's reply, those to come included: nobody wants them. The write goes on. */
+/* Drops the records of the long write's reply, those to come included: the reply is not needed any more. The write
+ * continues. */
 void kw_store_abandon_reply(kw_store *store);
 
-/* Goes on with what keeps the store busy, if it is. */
+/* Continues the long write or merge that keeps the store busy, if there is one. */
 void kw_store_go_on(kw_store *store, kw_work *work);
 
 /* Does in one piece what is left of that. */
@@ -463,10 +464,10 @@ typedef struct kw_store_hook {
   void (*on_visible)(int64_t before, void *ctx);
   /* History is about to be compacted. */
   void (*on_compact)(void *ctx);
-  /* Returns the first visible revision that watchers which were never slow have not been told, or INT64_MAX. A
-   * compaction removes nothing while that revision is compacted. */
+  /* Returns the first visible revision that was not delivered to the watchers that keep up, or INT64_MAX. A compaction
+   * removes nothing while that revision is compacted. */
   int64_t (*untold)(void *ctx);
-  /* A replica, which was at `before`, got a new base: its history does not go on. */
+  /* A replica, which was at `before`, got a new base: its history has a gap. */
   void (*on_replace)(int64_t before, void *ctx);
   void *ctx;
 } kw_store_hook;
@@ -485,8 +486,8 @@ void kw_store_want_history(kw_store *store);
 /* Returns the time of the next useful kw_store_step: INT64_MIN if it is due now, KW_NEVER if there is none. */
 int64_t kw_store_deadline(const kw_store *store);
 
-/* Goes on with the long write, if there is one. Otherwise revokes expired leases, continues a compaction, a bounded
- * part of each, and flushes. Returns true if more is due now. */
+/* Continues the long write, if there is one. Otherwise revokes expired leases, continues a compaction, a bounded part
+ * of each, and flushes. Returns true if more is due now. */
 bool kw_store_step(kw_store *store, int64_t now);
 
 /* }====== */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * txn: evaluates operations against the applied state, as parts of the open write, and revokes leases. An evaluation
- * may stop when the work of a turn is used up, and go on in a later turn, if no other write comes in between. An
+ * may stop when the work of a turn is used up, and continue in a later turn, if no other write comes in between. An
  * evaluation at a revision only reads, and then anything may come in between. For the files of this folder only.
  */
 #ifndef KW_STORE_TXN_H
@@ -40,9 +40,9 @@ typedef struct kw_txn {
   int64_t revision; /* that is read at; 0: the operations see the applied state, and may write */
 
   kw_reply_records records; /* those that are retained are given away by kw_txn_give */
-  bool is_abandoned;        /* nobody wants the reply: its records are counted and dropped */
+  bool is_abandoned;        /* the reply is not needed: its records are counted and dropped */
   kw_account account;       /* memory of all chains */
-  kw_chain discarded;       /* records of a reply that nobody wants, to be freed */
+  kw_chain discarded;       /* records of an abandoned reply, to be freed */
 
   kw_txn_item first;
   kw_txn_item *at;
@@ -72,7 +72,7 @@ void kw_txn_begin(kw_txn *txn, const kw_op *op, int64_t revision, size_t limit, 
 /* Begins to revoke a lease: deletes its keys, in the order of keys. */
 void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease);
 
-/* Goes on. Returns KW_OK if the evaluation is done; KW_UNFINISHED if the work is used up; KW_ONLY_READS, of an
+/* Continues. Returns KW_OK if the evaluation is done; KW_UNFINISHED if the work is used up; KW_ONLY_READS, of an
  * evaluation of the applied state, if the work is used up and what is to come only reads: then it may be dropped, and
  * begun again at the revision of that state; or KW_ERR_LEASE_NOT_FOUND,
  * KW_ERR_KEY_NOT_FOUND, KW_ERR_COMPACTED, KW_ERR_FUTURE_REVISION, KW_ERR_TOO_MANY_REQUESTS if the records of the reply
@@ -80,8 +80,8 @@ void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease);
  * kw_log_failure: a record that could not be read counted as empty. */
 int kw_txn_run(kw_store *store, kw_txn *txn, kw_work *work);
 
-/* Drops the records of a reply that nobody wants: those that it has, which kw_txn_free_discarded frees, and those to
- * come. */
+/* Drops the records of a reply that is not needed any more: those that it has, which kw_txn_free_discarded frees, and
+ * those to come. */
 void kw_txn_abandon(kw_txn *txn);
 
 /* Frees dropped records, as many as the work allows. Returns true if all are freed. */
@@ -90,7 +90,7 @@ bool kw_txn_free_discarded(kw_txn *txn, kw_work *work);
 /* Gives the references to the retained records of the reply to the caller. */
 void kw_txn_give(kw_txn *txn);
 
-/* Ends an evaluation. Frees the encoded records that nobody has taken. */
+/* Ends an evaluation. Frees the encoded records that were not taken. */
 void kw_txn_drop(kw_txn *txn);
 
 #endif

@@ -44,8 +44,8 @@ bool kw_write_rollback_within(kw_store *store, kw_work *work);
  * none is left. */
 bool kw_write_undo_all(kw_store *store, kw_work *work);
 
-/* Forgets how to undo the steps of the oldest `n` words: they are durable. Tells their leases, or as many as a turn
- * may; kw_store_step tells the others. */
+/* Forgets how to undo the steps of the oldest `n` words: they are durable. Updates their leases, or as many as a turn
+ * may; kw_store_step updates the others. */
 void kw_write_forget_undo(kw_store *store, size_t n);
 
 #endif

@@ -323,8 +323,8 @@ size_t kw_tls_channel_feed(kw_tls_channel *channel, const void *bytes, size_t le
   return len;
 }
 
-/* True if reading may go on. Reading does not wait until what was written has left: two sides that both write much
- * would wait for each other. Only the answers of TLS itself (to key updates) must have room. */
+/* True if the channel may read more. Reading does not wait until what was written has left: two sides that both write
+ * much would wait for each other. Only the answers of TLS itself (to key updates) must have room. */
 static bool may_read(const kw_tls_channel *channel) {
   return channel->is_open && !is_done(channel) && !channel->got_end &&
          channel->out.len < KW_TLS_OUTPUT + ANSWERS;

@@ -556,7 +556,7 @@ void kw_tls_context_release(kw_tls_context *context) {
 
 /* {====== Channels ====== */
 
-/* Has the certificate of the server checked for remote->name, and tells the server that name, unless it is an
+/* Has the certificate of the server checked for remote->name, and sends that name to the server (SNI), unless it is an
  * address. */
 static bool set_name(SSL *ssl, const kw_tls_remote *remote) {
   X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
@@ -610,7 +610,8 @@ static bool is_still_good(SSL *ssl) {
   return ok;
 }
 
-/* A ticket of TLS 1.3 is used once: who sees it twice could tell that both connections are the same client's. */
+/* A ticket of TLS 1.3 is used once: an observer who sees it twice would know that both connections belong to one
+ * client. */
 static void resume(kw_tls_context *context, SSL *ssl, const char *place) {
   kept *one = find_kept(context, place);
   if (one == NULL || one->session == NULL) return;

@@ -72,9 +72,9 @@ static kw_tls_input check_input(lua_State *L, size_t *used) {
   return (kw_tls_input){(const uint8_t *)bytes + *used, len - *used};
 }
 
-/* channel:read(bytes, used): at most one record of plaintext; "" if the next record has none, or is not whole: go on
- * while the state says may_read. What was fed comes first; then, if they are given, the bytes, which are not queued,
- * but for the first `used` ones. Returns the plaintext, and how many of the bytes are used now. */
+/* channel:read(bytes, used): at most one record of plaintext; "" if the next record has none, or is not whole: call
+ * again while the state has may_read. What was fed comes first; then, if they are given, the bytes, which are not
+ * queued, but for the first `used` ones. Returns the plaintext, and how many of the bytes are used now. */
 static int l_read(lua_State *L) {
   char bytes[CHUNK];
   given it = {bytes, 0};

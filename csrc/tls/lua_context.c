@@ -101,7 +101,7 @@ static int l_accept(lua_State *L) {
 }
 
 /* context:refresh(): true if the files are in order, after those that changed were read again; or nil, text and kind
- * of the failure. The context then goes on with the old files. */
+ * of the failure. The context then continues with the old files. */
 static int l_refresh(lua_State *L) {
   kw_tls_context *self = kw_tls_check_context(L, 1);
   if (!kw_tls_context_refresh(self)) {
@@ -176,7 +176,7 @@ static int l_is_for(lua_State *L) {
   return 1;
 }
 
-/* context:close(): channels go on. */
+/* context:close(): open channels stay usable. */
 static int l_close(lua_State *L) {
   kw_tls_context **self = check(L, 1);
   kw_tls_context *context = *self;

@@ -95,8 +95,8 @@ static bool take_digest(kw_tls_source *source, const char *bytes, size_t len) {
          1;
 }
 
-/* Reads an open file. The room has one byte more than the file: a file that grows meanwhile is read at the next
- * connection. */
+/* Reads an open file. The room has one byte more than the file: a file that grows during the read is read again at the
+ * next connection. */
 static BIO *load_open(kw_tls_source *source, int fd, kw_tls_failure *failure) {
   if (fstat(fd, &source->seen) < 0) {
     fail_errno(source, failure);

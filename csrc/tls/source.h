@@ -2,8 +2,8 @@
  *
  * source: where certificates, keys and revocation lists come from: PEM text, or a file with such text.
  *
- * A source knows the file as it was when the source was read last, by device, inode, size and times: one stat tells
- * that a file was neither written nor replaced. Of a file that was, the digest tells whether its content is another.
+ * A source knows the file as it was when the source was read last, by device, inode, size and times: one stat shows
+ * whether the file was written or replaced. If so, the digest shows whether its content has changed.
  */
 #ifndef KW_TLS_SOURCE_H
 #define KW_TLS_SOURCE_H

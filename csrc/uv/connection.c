@@ -218,7 +218,7 @@ static int write_pending(kw_connection *connection) {
     if (taken > 0) face->wrote(connection->peer, (size_t)taken);
     if (taken > 0 && connection->is_ending) close_in(connection, KW_WRITE_TIMEOUT_MS);
   }
-  if (!connection->is_socket_full) on_dirty(connection); /* goes on in the next iteration */
+  if (!connection->is_socket_full) on_dirty(connection); /* continues in the next iteration */
   return 0;
 }
 

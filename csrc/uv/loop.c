@@ -154,7 +154,7 @@ static void step_servers(kw_loop *loop) {
   }
 }
 
-/* Connections that become dirty meanwhile are flushed in the next iteration. */
+/* Connections that become dirty during the call are flushed in the next iteration. */
 static void flush_all(kw_loop *loop) {
   kw_link dirty;
   kw_link_move(&loop->dirty, &dirty);
@@ -211,7 +211,7 @@ static bool has_news(const kw_loop *loop) {
   return false;
 }
 
-/* Returns when the loop has something to do without being told; 0: at once. */
+/* Returns the earliest deadline of timers and servers, or 0 if there is work to do now. */
 static int64_t next_deadline(const kw_loop *loop) {
   const kw_timer *timer = first_timer(loop);
   if (has_news(loop) || !kw_link_is_alone(&loop->dirty)) return 0;
@@ -236,10 +236,10 @@ static void iterate(kw_loop *loop, int64_t ms) {
   uv_timer_stop(&loop->wait_timer);
 }
 
-/* Waits as `iterate`, but ends the wait, too, when a signal handler has made the interrupt due. libuv goes on waiting
- * after a handler has run, so the loop waits for libuv's descriptor itself. All signals are blocked except during the
- * wait: none can come between the question and the wait. libuv must have told the kernel of all its sockets, which it
- * does in an iteration, before it waits. */
+/* Waits as `iterate`, but ends the wait, too, when a signal handler has made the interrupt due. libuv waits again after
+ * a handler has run, so the loop waits for libuv's descriptor itself. All signals are blocked except during the wait:
+ * none can come between the check of the interrupt and the wait. libuv must have registered all its sockets with the
+ * kernel, which it does in an iteration, before the wait. */
 static void iterate_interruptibly(kw_loop *loop, int64_t ms, kw_interrupt interrupt) {
   struct pollfd backend = {.fd = uv_backend_fd(&loop->uv), .events = POLLIN};
   struct timespec wait = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
@@ -251,8 +251,8 @@ static void iterate_interruptibly(kw_loop *loop, int64_t ms, kw_interrupt interr
   iterate(loop, 0);
 }
 
-/* is_quiet: nothing happened in the last iteration, and libuv has told the kernel of all its sockets. Timers run before
- * sockets are read, so that what the sockets bring is answered right after. */
+/* is_quiet: nothing happened in the last iteration, and libuv has registered all its sockets with the kernel. Timers
+ * run before sockets are read, so that what the sockets bring is answered right after. */
 void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn, kw_interrupt interrupt) {
   bool is_quiet = false;
   loop->bell_ends_turn = bell_ends_turn;

@@ -25,7 +25,7 @@ static int push_tls_failure(lua_State *L, const kw_tls_failure *failure) {
 }
 
 /* loop:dial(client, address, context, host, place): true; or nil, text and name of the error. The connection may still
- * fail: the client object tells. With a context the connection speaks TLS, see kw_tls for host and place. */
+ * fail: the client object reports that. With a context the connection speaks TLS, see kw_tls for host and place. */
 static int l_dial(lua_State *L) {
   kw_address address;
   const kw_tls *tls;

@@ -32,7 +32,7 @@ static kw_lookup **check_lookup(lua_State *L) {
   return luaL_checkudata(L, 1, LOOKUP_NAME);
 }
 
-/* lookup:result(): nil while the lookup goes on; a list of IP addresses in digits; or false, text and name of the
+/* lookup:result(): nil while the lookup is under way; a list of IP addresses in digits; or false, text and name of the
  * error. */
 static int l_result(lua_State *L) {
   kw_lookup *lookup = *check_lookup(L);

@@ -27,7 +27,7 @@ static int l_pid(lua_State *L) {
   return 1;
 }
 
-/* hostname(): the name of this machine; "localhost" if the system does not tell. */
+/* hostname(): the name of this machine; "localhost" if the system has none. */
 static int l_hostname(lua_State *L) {
   char name[UV_MAXHOSTNAMESIZE];
   size_t size = sizeof name;

@@ -173,8 +173,8 @@ static int l_text(lua_State *L) {
   return 1;
 }
 
-/* this_thread:tell(text): the thread is ready, and gives its owner a text. */
-static int l_tell(lua_State *L) {
+/* this_thread:report(text): the thread is ready, and passes a text to its owner. */
+static int l_report(lua_State *L) {
   kw_thread *thread = check_this(L);
   if (kw_thread_set_ready(thread, check_slice(L, 2)) < 0) return luaL_error(L, "not enough memory");
   return 0;
@@ -204,7 +204,7 @@ static const luaL_Reg thread_methods[] = {
     {"abandon", l_abandon}, {"close", l_close},     {NULL, NULL}};
 static const luaL_Reg thread_meta[] = {{"__gc", l_close}, {NULL, NULL}};
 static const luaL_Reg this_methods[] = {
-    {"text", l_text}, {"tell", l_tell}, {"asked", l_asked}, {"wakes", l_this_wakes}, {NULL, NULL}};
+    {"text", l_text}, {"report", l_report}, {"asked", l_asked}, {"wakes", l_this_wakes}, {NULL, NULL}};
 static const luaL_Reg this_meta[] = {{NULL, NULL}};
 static const luaL_Reg functions[] = {
     {"start_thread", l_start}, {"this_thread", l_this}, {NULL, NULL}};

@@ -7,9 +7,9 @@
 
 #include "uv/loop.h"
 
-/* What a program is asked by others or by the terminal. Left out are signals that cannot be caught (KILL, STOP), that
- * tell of a fault in the program (SEGV, ABRT...), that stop it (TSTP...), and those that keywatch or libuv have a
- * better thing for: ALRM (timeouts), PIPE (errors of writes), CHLD (the end of a child). */
+/* Signals that ask the program for something. Left out are signals that cannot be caught (KILL, STOP), that report a
+ * fault in the program (SEGV, ABRT...), that stop it (TSTP...), and those for which keywatch or libuv have a better
+ * API: ALRM (timeouts), PIPE (errors of writes), CHLD (the end of a child). */
 static const struct {
   const char *name;
   int number;
@@ -57,7 +57,7 @@ static bool is_libuvs(const struct sigaction *effect) {
   return is_libuvs_known && is_same(effect, &libuvs);
 }
 
-/* No signal is handled meanwhile in this thread: between two changes its effect could be the default one. */
+/* Blocks all signals in this thread: between two changes the effect of a signal could be the default one. */
 static void lock(sigset_t *before) {
   sigset_t all;
   sigfillset(&all);

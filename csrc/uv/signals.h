@@ -11,7 +11,7 @@
  * installed since then stays. (libuv by itself would leave the default effect.)
  *
  * A forked child catches nothing: the handlers that were there before are installed again inside of fork, since libuv's
- * handler would tell the parent of the child's signals.
+ * handler would report the child's signals to the parent.
  */
 #ifndef KW_UV_SIGNALS_H
 #define KW_UV_SIGNALS_H

@@ -73,7 +73,7 @@ void kw_thread_close(kw_thread *thread);
 void kw_thread_abandon(kw_thread *thread);
 
 /* Sets the waker to wake when the thread ends, and releases the one that was set before. Takes over the caller's
- * reference. A thread that has ended already wakes nothing: kw_thread_wait tells. */
+ * reference. If the thread has already ended, the waker is not used: call kw_thread_wait afterwards. */
 void kw_thread_set_owner_waker(kw_thread *thread, kw_waker *waker);
 
 /* }====== */
@@ -87,7 +87,8 @@ kw_thread *kw_thread_current(void);
 kw_slice kw_thread_argument(const kw_thread *thread);
 
 /* Sets the waker to wake when the owner asks the thread to end, and releases the one that was set before. Takes over
- * the caller's reference. A request that came already wakes nothing: kw_thread_stop_requested tells. */
+ * the caller's reference. If the request has already come, the waker is not used: call kw_thread_stop_requested
+ * afterwards. */
 void kw_thread_set_own_waker(kw_thread *thread, kw_waker *waker);
 
 /* Becomes ready, with a text for the owner. May be called once. Returns 0 or UV_ENOMEM. */

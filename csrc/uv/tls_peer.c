@@ -59,7 +59,7 @@ static void decrypt(kw_tls_peer *peer, kw_tls_input *input, int64_t now) {
   }
 }
 
-/* Tells the inner peer of the end of the stream, once. An end without close_notify is taken as that of a plain
+/* Reports the end of the stream to the inner peer, once. An end without close_notify is taken as that of a plain
  * connection: HTTP/2 knows by itself whether something is missing. */
 static void pass_end(kw_tls_peer *peer, int64_t now) {
   bool is_end = (state_of(peer) & KW_TLS_GOT_END) != 0 || has_failed_with(peer, KW_TLS_CUT);

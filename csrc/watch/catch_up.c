@@ -120,7 +120,7 @@ static void deliver_chosen(kw_hub *hub) {
   end_walk(hub, covered);
 }
 
-/* True if compaction has passed a walk that was to go on. */
+/* True if compaction has passed the position at which the walk should continue. */
 static bool is_passed(const kw_hub *hub) {
   return hub->n_chosen > 0 && hub->walk_from < kw_store_first_event(hub->store);
 }

@@ -119,8 +119,8 @@ static bool gather(kw_hub *hub, kw_log_cursor *cursor, kw_log_entry *entry, bool
   return true;
 }
 
-/* Delivers what was gathered. Returns true if the next revision may follow in this step: not before the watchers that
- * lag because of this one could go on. */
+/* Delivers the gathered events. Returns true if the next revision may follow in this step. If this revision made
+ * watchers lag, they must be able to catch up first. */
 static bool deliver(kw_hub *hub, kw_work *work) {
   bool is_done = hub->is_inside ? lag_walk(hub, work) : deliver_walk(hub, work);
   if (is_done) kw_walk_reset(&hub->walk);

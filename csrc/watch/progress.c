@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * progress: tells watchers up to which revision they have every event, on request and from time to time.
+ * progress: reports to watchers up to which revision they have every event, on request and periodically.
  *
  * A progress item is queued behind the events that it covers, so it is true when the reader takes it.
  */

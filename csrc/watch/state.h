@@ -93,7 +93,7 @@ void kw_delivery_leave(kw_hub *hub, const kw_watcher *watcher);
 
 /* Adds events of one revision to a walk, for the watchers of `group`: all of them, or as many as walk_visits allows.
  * Takes the work of that. *entry is the next event of the revision, and is moved by the cursor to the first event that
- * was not added; *more tells whether there is one. Returns false if memory is short or a record cannot be read: then
+ * was not added; *more becomes true if there is one. Returns false if memory is short or a record cannot be read: then
  * the walk is incomplete, and has to be reset. */
 bool kw_delivery_walk_revision(kw_hub *hub, kw_walk *walk, kw_watch_group *group,
                                kw_log_cursor *cursor, kw_log_entry *entry, bool *more,

@@ -184,7 +184,7 @@ local function thread(body)
   return one
 end
 
-function make.thread() return thread 'this:tell("told")' end
+function make.thread() return thread 'this:report("told")' end
 
 function make.failed_thread() return thread 'error("words")' end
 

@@ -39,7 +39,7 @@ describe("a thread", function()
     for i = 0, 255 do all[#all + 1] = string.char(i) end
     local text = table.concat(all):rep(100)
     for _, bytes in ipairs { "", text } do
-      local thread = start("this:tell(this:text())", bytes)
+      local thread = start("this:report(this:text())", bytes)
       assert.equal(bytes, thread:wait(SECONDS))
       assert.is_true(thread:join())
       assert.equal(bytes, thread:wait(0))
@@ -50,7 +50,7 @@ describe("a thread", function()
 
   it("has the paths of its own, and nothing of the state that has started it", function()
     rawset(_G, "keywatch_thread_spec", true)
-    local thread = start "this:tell(tostring(keywatch_thread_spec) .. package.path)"
+    local thread = start "this:report(tostring(keywatch_thread_spec) .. package.path)"
     rawset(_G, "keywatch_thread_spec", nil)
     assert.equal("nil" .. directory .. "/?.lua", thread:wait(SECONDS))
     thread:close()
@@ -58,20 +58,20 @@ describe("a thread", function()
 
   it("is told when it shall end, and how", function()
     for _, grace in ipairs { 1.5, 0 } do
-      local thread = start "this:tell(tostring(wait() * 2))"
+      local thread = start "this:report(tostring(wait() * 2))"
       assert.is_false(thread:has_ended())
       thread:stop(grace)
       assert.equal(grace * 2, tonumber(thread:wait(SECONDS)))
       thread:close()
     end
-    local thread = start "this:tell(tostring(wait() < 0))"
+    local thread = start "this:report(tostring(wait() < 0))"
     thread:stop()
     assert.equal("true", thread:wait(SECONDS))
     thread:close()
   end)
 
   it("is told so while its loop waits, and ends the wait of its owner's", function()
-    local thread = start "this:tell(tostring(loop:is_awaiting())) wait()"
+    local thread = start "this:report(tostring(loop:is_awaiting())) wait()"
     assert.equal("true", thread:wait(SECONDS))
     local loop = uv.open()
     assert.is_false(loop:is_awaiting())

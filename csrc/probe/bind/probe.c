@@ -142,7 +142,7 @@ static int l_snapshot_waits(lua_State *L) {
   return 1;
 }
 
-/* set_long_bytes(store, n): the bytes from which on a revision is told as a long batch. */
+/* set_long_bytes(store, n): revisions of n bytes or more are delivered as long batches. */
 static int l_set_long_bytes(lua_State *L) {
   kw_lua_store *self = kw_bind_check_store(L, 1);
   if (kw_bind_make_hub(self) != KW_OK) return luaL_error(L, "no memory");

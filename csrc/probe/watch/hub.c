@@ -51,7 +51,7 @@ const char *kw_hub_check(const kw_hub *hub) {
   for (const kw_outlet *o = hub->outlets; fault == NULL && o != NULL; o = o->next) {
     fault = check_outlet(o, rev, &all);
     if (fault == NULL && o->blocked.first != NULL && o->n == 0) /* else its reader takes an item */
-      fault = "a watcher is blocked, and nothing will let it go on";
+      fault = "a watcher is blocked, and nothing will resume it";
   }
   if (fault != NULL) return fault;
   if (lagging != all.lagging) return "the lagging watchers are wrong";

@@ -146,8 +146,8 @@ local function revision_of(cache)
   return has_content(cache) and cache.replica:status().revision or 0
 end
 
---- Has the tables of a list follow, and puts those that go on back. Returns nil, or what was raised: by the replica, if
--- a finalizer polls in the middle of a call of the replica.
+--- Lets the tables of a list follow the replica, and puts those with more to read back into the list. Returns nil, or
+-- the error that was raised: by the replica, if a finalizer polls during a call of the replica.
 local function follow_all(cache, all)
   local raised
   for _, one in ipairs(all) do

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- dispatcher: one watch for many object watches of the same keys, each of which asks for some values of a label or a
--- field. A change is decoded once, and an index tells who asks for its new value, or for its previous one.
+-- field. A change is decoded once, and an index finds the object watches that ask for its new or its previous value.
 --
 -- An object watch takes part by an entry: its selectors, and a queue of the items that are for it. An item is a change,
 -- what was found out about it, and its record, which all items of the change share. The dispatcher holds the entries,
@@ -133,7 +133,7 @@ end
 
 -- {====== The index ======
 
---- Returns what tells one name of a label or field from all others.
+--- Returns a string that identifies the name of a label or a field.
 local function name_of(requirement)
   return table.concat(requirement.path, "\0") .. "\0\0" .. (requirement.label or "")
 end

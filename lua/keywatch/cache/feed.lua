@@ -135,7 +135,7 @@ local function report_history(self, why)
 end
 
 --- Gives the pages that have come to the replica, as much as a turn may. The first ones are its base. Later ones are
--- merged with what it has, unless its history is another one. Returns true; false, if another turn has to go on; nil
+-- merged with what it has, unless its history is another one. Returns true; false, if another turn has to continue; nil
 -- and an error; or nil alone if the pages have to be read again: they were asked for before the content of the file
 -- was loaded, which may be newer than they are.
 local function use_state(self)
@@ -319,8 +319,8 @@ function feed_methods:follow()
   self.followed:announce_feed(true)
 end
 
---- Tells the watches and the tables of the cache that something may have come.
-local function tell(self)
+--- Notifies the watches and the tables of the cache that something may have come.
+local function notify(self)
   if self.phase ~= "closed" then local_origin.poke(self.cache.replica) end
   if self.phase ~= "closed" then self.hooks.on_change(self.cache) end
   if self.phase ~= "closed" then update_following(self) end
@@ -331,9 +331,9 @@ local function is_busy(err)
   return type(err) == "string" and err:find(IS_BUSY, 1, true) ~= nil
 end
 
---- Does what `tell` does, and wakes the callers that wait.
-local function tell_protected(self)
-  local ok, err = pcall(tell, self)
+--- Does what `notify` does, and wakes the callers that wait.
+local function notify_all(self)
+  local ok, err = pcall(notify, self)
   if self.changed then self.changed:set() end
   if not ok and not is_busy(err) then error(err, 0) end
 end
@@ -362,14 +362,14 @@ local function pump(self)
     if not is_busy(err) then error(err, 0) end
     return
   end
-  tell_protected(self)
+  notify_all(self)
 end
 
 --- Called when something has come that the core has moved to the replica.
 function feed_methods:on_news()
   if self.is_working or self.phase ~= "following" then return pump(self) end
   have_polled(self)
-  tell_protected(self)
+  notify_all(self)
 end
 
 --- Returns when the server has last said that the content is all that it has, or nil.
@@ -399,7 +399,7 @@ local function fall_back(self, now)
   self.cluster, self.is_from_file, self.heard_at = cluster, true, now - math.max(0, os.time() - time_of_day)
   self.is_before_file = self.phase == "reading"
   self.staleness:begin_with_file(self.file.path, self.heard_at, present_trouble(self), now)
-  tell(self)
+  notify(self)
   if self.changed then self.changed:set() end
 end
 

@@ -4,10 +4,10 @@
 -- its queue.
 --
 -- A handler learns what exists by a walk over the slots of the indexer, which holds no events: a change of an
--- object that the walk has not come to is not queued, because the walk tells the newest state. An object that is born
--- after the begin of the walk is no part of it, also if its slot was used before. A resync is a walk, too, over objects
--- that the handler knows; it continues only while the queue is empty, so that no object is delivered before its older
--- changes.
+-- object that the walk has not come to is not queued, because the walk delivers the newest state. An object that is
+-- born after the begin of the walk is no part of it, also if its slot was used before. A resync is a walk, too, over
+-- objects that the handler knows; it continues only while the queue is empty, so that no object is delivered before its
+-- older changes.
 --
 --                    queue (in order, up to max_bytes)  ----+
 --   informer ---->                                          +---> the task
@@ -115,22 +115,22 @@ local function mark(self, event, bytes)
   if record then
     self.coalesced = self.coalesced + 1
     if kind == "modified" then dropped = event.old elseif kind == "deleted" then dropped = event.object end
-    if event.create_revision == record.create and (kind == "deleted" or rawequal(dropped, record.told)) then
+    if event.create_revision == record.create and (kind == "deleted" or rawequal(dropped, record.delivered)) then
       dropped = nil
     end
   else
     record = {
-      key = key, create = nil, told = nil, gone = nil, is_changed = false, is_missed = false,
+      key = key, create = nil, delivered = nil, gone = nil, is_changed = false, is_missed = false,
       before = self.last_dirty, after = nil, bytes = 0,
     }
     if kind == "modified" then
-      record.create, record.told = event.create_revision, event.old
+      record.create, record.delivered = event.create_revision, event.old
     elseif kind == "deleted" then
-      record.create, record.told = event.create_revision, event.object
+      record.create, record.delivered = event.create_revision, event.object
     elseif kind == "error" then
       local indexer = self.shared.indexer
       local slot = indexer.slots[key]
-      if slot then record.create, record.told = indexer.creates[slot], indexer.objects[slot] end
+      if slot then record.create, record.delivered = indexer.creates[slot], indexer.objects[slot] end
     end
     self.dirty[key] = record
     -- at once:
@@ -167,14 +167,14 @@ local function take_dirty(self)
   local create, last_error = slot and indexer.creates[slot], self.shared.bad[key] and record.error
   local gone, now
   if record.is_changed and record.create and record.create ~= create then
-    local last, told = record.gone, record.told
-    if last == nil or rawequal(last, told) then last, told = told, nil end
-    gone = new_event("deleted", key, last, told, record.revision, record.create)
+    local last, delivered = record.gone, record.delivered
+    if last == nil or rawequal(last, delivered) then last, delivered = delivered, nil end
+    gone = new_event("deleted", key, last, delivered, record.revision, record.create)
     gone.missed = record.is_missed or nil
   end
   if record.is_changed and slot then
     if record.create == create then
-      now = new_event("modified", key, indexer.objects[slot], record.told, indexer.revisions[slot], create)
+      now = new_event("modified", key, indexer.objects[slot], record.delivered, indexer.revisions[slot], create)
     else
       now = new_event("added", key, indexer.objects[slot], nil, indexer.revisions[slot], create)
     end
@@ -267,7 +267,7 @@ local function call(self, event)
 end
 
 --- Delivers the current event. An error of a function is logged, and the handler continues.
-local function tell(self)
+local function deliver(self)
   local event = self.current
   if event == SYNCED then
     self.has_all = true
@@ -328,7 +328,7 @@ local function work(self)
     if not self.current and not find(self) then
       rest(self)
     elseif self.current then
-      tell(self)
+      deliver(self)
       slices.pass(slice)
     end
   end
@@ -347,17 +347,17 @@ local function begin(self)
   self.changed:set()
 end
 
---- Tells the handler of an event, of an object that has, or had, a slot.
+--- Queues an event of an object that has, or had, a slot.
 local function push(self, event, slot, bytes)
   if not self.has_begun or self.is_closed then return end
   local kind = event.type
   if self.is_walking and self.is_initial
     and (kind == "error" or slot > self.walk_at and self.shared.indexer.births[slot] <= self.walk_born) then
-    return -- the walk, or its end, tells the newest state
+    return -- the walk, or its end, delivers the newest state
   end
   local is_beyond = self.bytes >= self.max_bytes and (not self.waits_at_bound or self.is_overrun)
   if not self.on[kind] and (kind == "error" or not has_dirty(self) and not is_beyond) then return end
-  if is_beyond or has_dirty(self) then -- also if there is no function: it tells which keys the handler knows
+  if is_beyond or has_dirty(self) then -- also if there is no function: the handler has to note which keys it knows
     local dropped = mark(self, event, bytes + OVERHEAD)
     if dropped ~= nil and self.on_drop then self.on_drop(dropped, event) end
   else

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- object_watch: a watch of objects: values that a codec decodes, of which the reader wants those that match.
 --
--- Changes come from an ordinary watch, with their previous values, and transition.lua tells what each of them means.
+-- Changes come from an ordinary watch, with their previous values, and transition.lua computes the events from them.
 --
 --            nothing more has come,                      its queue is full
 --            and it can be found by an index
@@ -325,7 +325,7 @@ end
 
 -- {====== Stepping ======
 
---- Tells the program of a bad value that is skipped.
+--- Reports a bad value that is skipped to the program.
 local function report_skipped(self, err, change)
   self.counts.skipped = self.counts.skipped + 1
   local hook = self.opts.on_error

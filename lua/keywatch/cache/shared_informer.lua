@@ -77,8 +77,8 @@ function shared_methods:attend()
   driver.get().attach(watchdog)
 end
 
---- Tells all handlers of an event.
-local function tell(self, event, slot, bytes)
+--- Queues an event in all handlers.
+local function push(self, event, slot, bytes)
   local list = self.handlers
   for i = 1, #list do handlers.push(list[i], event, slot, bytes) end
 end
@@ -110,7 +110,7 @@ end
 
 -- {====== Changes ======
 
---- Removes an object, and tells that it is gone, by a change of a revision.
+--- Removes an object by a change of a revision, and queues the event.
 local function remove(self, key, revision, is_missed)
   local indexer = self.indexer
   local slot = indexer.slots[key]
@@ -119,10 +119,10 @@ local function remove(self, key, revision, is_missed)
   local event = new_event("deleted", key, object, nil, revision, create, is_missed)
   local bytes = #key + indexer.sizes[slot]
   indexer:remove(key)
-  tell(self, event, slot, bytes)
+  push(self, event, slot, bytes)
 end
 
---- Sets an object, and tells that it is added or modified.
+--- Sets an object, and queues the event that it is added or modified.
 local function put(self, change, object, is_missed)
   local indexer, key = self.indexer, change.key
   local revision, create = change.mod_revision, change.create_revision
@@ -140,7 +140,7 @@ local function put(self, change, object, is_missed)
   if slot then old, bytes = indexer.objects[slot], bytes + indexer.sizes[slot] end
   local event = new_event(slot and "modified" or "added", key, object, old, revision, create, is_missed)
   slot = indexer:set(key, object, revision, create, size)
-  tell(self, event, slot, bytes)
+  push(self, event, slot, bytes)
 end
 
 --- True if no handler has a function for errors.
@@ -151,7 +151,7 @@ local function has_no_listener(self)
   return true
 end
 
---- Notes a bad value, and tells of it. The last good object stays, unless the key was created anew.
+--- Notes a bad value, and queues an event of it. The last good object stays, unless the key was created anew.
 local function put_bad(self, change, err, is_missed)
   local indexer, key = self.indexer, change.key
   local slot = indexer.slots[key]
@@ -166,7 +166,7 @@ local function put_bad(self, change, err, is_missed)
   if not self.bad[key] then self.bad_count = self.bad_count + 1 end
   self.bad[key] = event
   if has_no_listener(self) then log.warn("%s", err.message) end
-  tell(self, event, slot, #key + #change.value)
+  push(self, event, slot, #key + #change.value)
 end
 
 --- Forgets that the value of a key was bad.
@@ -389,7 +389,7 @@ local function has_full(self)
   return true
 end
 
---- Takes what a watch tells.
+--- Takes a change, or another item, of the watch.
 local function take(self, event)
   local load = self.load
   self.calling, self.taken = event.key, self.taken + 1

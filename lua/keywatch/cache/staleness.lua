@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- staleness: tells the log once when the content of a cache of a client is stale, and once when it has caught up.
+--- staleness: logs once when the content of a client's cache is stale, and once when it has caught up.
 --
 -- The content is stale if the server was not heard for some time and something is known to be wrong, or if a server
 -- that answers when it is asked has not answered several times. An idle prefix alone makes nothing stale.
@@ -25,16 +25,16 @@ local function reason_of(seconds, state)
   if state.phase ~= "following" or seconds >= SILENT and state.is_trusted then return "the server does not answer" end
 end
 
---- Tells that the content is stale. `text` is behind the name of the cache.
-local function tell(self, text, heard_at)
+--- Logs that the content is stale. `text` follows the name of the cache.
+local function warn(self, text, heard_at)
   self.stale_since = heard_at
   log.warn({ prefix = self.prefix }, "%s", ("the cache of %s %s"):format(log.quote(self.prefix), text))
 end
 
---- Tells that the cache begins with the content of a file, which the server had at `heard_at`.
+--- Logs that the cache begins with the content of a file, which the server had at `heard_at`.
 function staleness_methods:begin_with_file(path, heard_at, trouble, now)
   local why = trouble and trouble.message:gsub("^keywatch: ", "") or "the server does not answer"
-  tell(self, ("begins with the content of the file %s, which is of %s: %s"):format(log.quote(path),
+  warn(self, ("begins with the content of the file %s, which is of %s: %s"):format(log.quote(path),
     time_of_day(heard_at, now), why), heard_at)
 end
 
@@ -57,7 +57,7 @@ function staleness_methods:look(now, state)
       math.floor(now - self.stale_since))
     self.stale_since = nil
   elseif not self.stale_since and why then
-    tell(self, ("has %s, and has heard nothing from its server since %s: %s"):format(
+    warn(self, ("has %s, and has heard nothing from its server since %s: %s"):format(
       state.has_content and "content that may be stale" or "no content yet", time_of_day(heard_at, now), why), heard_at)
   end
   if self.stale_since then return INTERVAL end

@@ -60,8 +60,8 @@ local function call_hook(self, name, ...)
   if not ok then log.error("%s of cache:table has failed: %s", name, log.failure(self, errors.raised_in(co, err))) end
 end
 
---- Tells that the value of a key cannot be decoded. The table keeps what it had.
-local function tell_bad_value(self, key, text)
+--- Reports that the value of a key cannot be decoded. The table keeps the previous value.
+local function report_bad_value(self, key, text)
   local err = errors.new("malformed", DECODE_FAILED:format(check.shown(key), text))
   if self.on_error then return call_hook(self, "on_error", key, err) end
   log.warn("%s", err.message)
@@ -72,7 +72,7 @@ local function decoded(self, kv, key)
   if not self.decode then return kv.value end
   local _, ok, found, why = call(self.decode, kv.value)
   if ok and found ~= nil then return found end
-  tell_bad_value(self, key, errors.text_of(not ok and found or why or "the function has returned nil"))
+  report_bad_value(self, key, errors.text_of(not ok and found or why or "the function has returned nil"))
 end
 
 -- }======
@@ -214,7 +214,7 @@ function follower_methods:follow(cache)
       self:listen(cache)
       return true
     elseif filled == false then
-      err = core.new_error("out_of_memory") -- nothing else keeps the store from telling a watch that is behind
+      err = core.new_error("out_of_memory") -- the only reason why the store cannot catch up a lagging watch
       break
     else
       err = watch.failure -- the content is another one, or cannot be read

@@ -56,7 +56,7 @@ end
 -- {====== Changes of one revision ======
 
 --- Sets the previous kv of a change whose key has changed before in the same revision, as a transaction inside of a
--- transaction may do: a watch tells the kv of the revision before. `memory` is a table in which the reader of the
+-- transaction may do: a watch delivers the kv of the previous revision. `memory` is a table in which the reader of the
 -- changes keeps those of the last revision.
 local function correct(memory, change)
   local revision = change.mod_revision

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- call_hook: tells the function on_call of each request that has ended.
+--- call_hook: calls the function on_call for each request that has ended.
 --
 -- A transport without that function is not changed. One that has it gets another method `unary`, which measures. The
 -- function is called before the request returns, in a coroutine of its own: it may do anything but wait. If it raises
@@ -39,11 +39,11 @@ function report_methods:note(connection)
   self.attempts, self.endpoint = self.attempts + 1, connection.endpoint.url
 end
 
---- Tells the function that the request has ended, well or with an error.
+--- Calls the function: the request has ended, with success or with an error.
 function report_methods:finish(err)
   local owner = self.owner
   local hook = owner.hook[1]
-  if not hook or owner.is_telling then return end
+  if not hook or owner.is_calling then return end
   local code, status = nil, grpc_status.OK
   if type(err) == "table" then
     code, status = err.code, err.grpc_status
@@ -59,16 +59,16 @@ function report_methods:finish(err)
     attempts = self.attempts,
     err = err,
   }
-  owner.is_telling = true
+  owner.is_calling = true
   local ok, raised = pcall(call, owner, hook, record)
-  owner.is_telling = false
+  owner.is_calling = false
   if not ok then error(raised, 0) end
 end
 
---- Tells the function of each request of a transport. The caller holds the function: it is not kept alive here, so that
--- it may refer to the client.
+--- Makes a transport call the function for each request. The caller must hold the function: it is not kept alive here,
+-- so that it may refer to the client.
 local function install(transport, fn)
-  local self = { hook = setmetatable({ fn }, { __mode = "v" }), is_telling = false }
+  local self = { hook = setmetatable({ fn }, { __mode = "v" }), is_calling = false }
   local plain = transport.unary
   function transport.unary(of, path, bytes, deadline, is_read, metadata)
     local report = begin(self, path)

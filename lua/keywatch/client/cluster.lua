@@ -78,8 +78,8 @@ end
 
 -- {====== Endpoints that follow the members ======
 
---- Tells in the log, once, that a member has a URL that cannot be used.
-local function tell_refused(self, text, why)
+--- Logs, once, that a member has a URL that cannot be used.
+local function warn_of_refused(self, text, why)
   text = text:sub(1, MAX_SHOWN)
   if self.refused[text] or self.refusals == MAX_REFUSED then return end
   self.refused[text], self.refusals = true, self.refusals + 1
@@ -95,7 +95,7 @@ local function endpoints_of(self, members)
     for _, text in ipairs(is_usable and member.client_urls or {}) do
       local endpoint, why = parse(text)
       if endpoint then why = self.transport.opts.security:refusal_of(endpoint) end
-      if not why then list[#list + 1] = endpoint else tell_refused(self, text, why) end
+      if not why then list[#list + 1] = endpoint else warn_of_refused(self, text, why) end
       if #list > MAX_ENDPOINTS then return list end
     end
   end

@@ -51,7 +51,7 @@ local function dial(endpoint, address, options, security)
     -- Of watch_calls.lua:
     status_call = nil,  -- the number of the call that asks for the server's version
     suspects = nil,     -- watches that know a later revision than the server
-    verification = nil, -- the function that gets the answer to the read that tells which of both is right
+    verification = nil, -- the function that gets the answer to the read that decides which of both is right
     verify_until = nil, -- the deadline of that read
   }, connection_mt)
 end
@@ -125,8 +125,8 @@ function connection_methods:expect(receiver)
   self.late_at = self.late_at or now
 end
 
---- True if a receiver has waited for an answer for so many seconds, since `expect` was called for it. Tells that once.
--- Sets late_at.
+--- True, once, if a receiver has waited for an answer for so many seconds since `expect` was called for it. Sets
+-- late_at.
 function connection_methods:is_slow(now, seconds)
   local is_slow, oldest = false, nil
   for _, receiver in pairs(self.calls) do
@@ -156,8 +156,8 @@ function connection_methods:poll()
   return is_ready, is_over, why, got_enhance_your_calm
 end
 
---- Tells the receivers that another server is used from now on: `text` says why. Those with the method
--- on_leave(connection, number, text) may cancel their calls, and go on there.
+--- Notifies the receivers that another server is used from now on: `text` says why. Receivers with the method
+-- on_leave(connection, number, text) may cancel their calls, and continue there.
 function connection_methods:leave(text)
   local numbers = {}
   for number, receiver in pairs(self.calls) do

@@ -18,7 +18,7 @@ local connections = require "keywatch.client.connection"
 local url = require "keywatch.support.url"
 
 local STABLE = 5 -- seconds: a connection that lasted as long does not count as a failure when it ends
-local MAX_TEXTS = 3 -- of the failures of an endpoint's addresses that an error tells
+local MAX_TEXTS = 3 -- of the failures of an endpoint's addresses, in an error
 local AVOID = 10 -- seconds after a failure for which an endpoint comes after the others
 
 local dialer_methods = {}
@@ -223,7 +223,7 @@ local function dial_next(self, attempt)
   return true
 end
 
---- Goes on with an attempt as far as possible. Returns its connection once that takes calls, false if the endpoint has
+--- Continues an attempt as far as possible. Returns its connection once that takes calls, false if the endpoint has
 -- failed, or nil if the attempt is still under way.
 local function go_on(self, attempt, now)
   while true do
@@ -249,7 +249,7 @@ end
 
 -- {====== Rounds ======
 
---- Goes on with all attempts. Returns a connection that takes calls, or nil. Endpoints that have failed are removed.
+--- Continues all attempts. Returns a connection that takes calls, or nil. Endpoints that have failed are removed.
 local function go_on_all(self, now)
   local attempts = self.attempts
   local i = 1
@@ -287,7 +287,7 @@ local function fail_round(self, now)
   self.retry_at = now + self.backoff(self.failures)
 end
 
---- Goes on as far as possible without waiting. Returns a connection that takes calls; or nil, and the seconds until
+--- Continues as far as possible without waiting. Returns a connection that takes calls; or nil, and the seconds until
 -- poll must be called again (nil: when the sockets have news).
 function dialer_methods:poll(now)
   while not self.is_closed do

@@ -339,7 +339,7 @@ end
 -- {====== Polling ======
 
 --- Turns away from a server that has not answered in time. The only endpoint is tried over another connection: the
--- network may have lost this one, and pings tell that too late for short leases.
+-- network may have lost this one, and pings detect that too late for short leases.
 local function give_up(self, call)
   local transport = self.transport
   self.trouble = errors.new("unavailable", ("keywatch: %s has not answered a request to renew a lease"):format(

@@ -201,7 +201,7 @@ function reads_methods:leave(connection, text)
   end
 end
 
---- Does what is due for a read. Returns the seconds until more is due, or nil if the connection will tell.
+--- Does what is due for a read. Returns the seconds until more is due, or nil if the connection will notify the read.
 local function step(self, read, now)
   local attempt, connection = read.attempt, self.transport.connection
   if take_streamed(self, read, now) then return read.until_ and not read.is_done and read.until_ - now or nil end

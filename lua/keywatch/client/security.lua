@@ -9,9 +9,9 @@ local tls = require "keywatch.support.tls"
 local url = require "keywatch.support.url"
 
 -- The list of a cluster's members may have anything in it. Endpoints that were logged:
-local MAX_TOLD = 100  -- that are remembered
-local MAX_LINE = 3    -- in one line
-local MAX_SHOWN = 200 -- bytes of one
+local MAX_WARNED = 100 -- that are remembered
+local MAX_LINE = 3     -- in one line
+local MAX_SHOWN = 200  -- bytes of one
 
 local security_methods = {}
 local security_mt = { __index = security_methods }
@@ -51,7 +51,7 @@ function security_methods:of(endpoint, address)
   return assert(self.context, "a client without TLS"), endpoint.address.host or "localhost", url.format(address)
 end
 
---- Tells in the log if files of the context have changed and cannot be used, and when they can be used again. Called
+--- Logs when files of the context have changed and cannot be used, and when they can be used again. Called
 -- after each attempt to connect.
 function security_methods:look()
   if not self.context then return end
@@ -83,7 +83,7 @@ local function is_loopback(host)
   return host:find("^127%.[%d.]+$") ~= nil or host:find("^[0:]*:0*1$") ~= nil
 end
 
-local told, count = {}, 0 -- as keys: the URLs that were logged, and their number
+local warned, count = {}, 0 -- as keys: the URLs that were logged, and their number
 
 --- Warns that the password of a user goes over the network without TLS, once for each endpoint.
 local function warn_of_password(endpoints)
@@ -91,8 +91,8 @@ local function warn_of_password(endpoints)
   for _, endpoint in ipairs(endpoints) do
     local address, text = endpoint.address, endpoint.url:sub(1, MAX_SHOWN)
     local is_exposed = address.host and not address.is_tls and not is_loopback(address.host)
-    if is_exposed and not told[text] and count < MAX_TOLD then
-      told[text], count = true, count + 1
+    if is_exposed and not warned[text] and count < MAX_WARNED then
+      warned[text], count = true, count + 1
       if #urls < MAX_LINE then urls[#urls + 1] = log.quote(text) else more = more + 1 end
     end
   end

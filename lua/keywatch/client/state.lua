@@ -32,7 +32,7 @@ local function new(transport)
     changes = 0,
     hook = setmetatable({}, { __mode = "v" }), -- [1]: on_state. The client holds it, so that it may refer to the client
     queue = {},     -- states for which the hook is to be called
-    task = nil,     -- the task that tells the hook
+    task = nil,     -- the task that calls the hook
     waits_since = nil,  -- since when watches wait for a server
     has_warned = false, -- the log has said so
   }, state_mt)
@@ -104,7 +104,7 @@ end
 
 -- {====== The hook ======
 
---- Tells the hook of all states in the queue. What the hook raises goes to the log.
+--- Calls the hook for all states in the queue. Errors that the hook raises are logged.
 local function deliver(self)
   while self.queue[1] do
     local described, hook = table.remove(self.queue, 1), self.hook[1]
@@ -114,8 +114,8 @@ local function deliver(self)
   end
 end
 
---- Starts the task that tells the hook, if there is something to tell and no such task. The driver calls this while
--- there is something to tell.
+--- Starts the task that calls the hook, if the queue has states and there is no such task. The driver calls this while
+-- the queue has states.
 function state_methods:poll()
   if not self.queue[1] or not self.hook[1] then
     driver.get().detach(self)

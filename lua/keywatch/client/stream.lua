@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- stream: a call of a client with any number of messages in both directions. It belongs to one connection and ends
--- with that connection: a program that wants to go on begins another stream.
+-- with that connection: a program that wants to continue begins another stream.
 
 local transports = require "keywatch.client.transport"
 local check = require "keywatch.support.check"
@@ -150,7 +150,7 @@ function stream_methods:messages()
   end
 end
 
---- Tells the server that no more messages will be sent.
+--- Half-closes the call: no more messages will be sent.
 function stream_methods:finish()
   check.self(self, "finish", stream_mt)
   self.is_finished = true

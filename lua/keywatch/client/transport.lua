@@ -137,7 +137,7 @@ function transport_methods:update()
   self.state:update() -- no poll will do that
 end
 
---- Tells the transport the sentinel of its client. When the sentinel is collected the transport is closed. That does
+--- Sets the sentinel of the transport's client. When the sentinel is collected, the transport is closed. That does
 -- not happen while calls are under way, since the transport then holds the sentinel.
 function transport_methods:guard(sentinel)
   self.guarded[1] = sentinel
@@ -591,7 +591,7 @@ function transport_methods:turn_away(connection, text)
   self.dialer:turn_away(connection.endpoint, driver.get().now(), text)
 end
 
---- Stops using a connection: reads and watches go on on another one. Writes wait for their answers.
+--- Stops using a connection: reads and watches continue on another one. Writes wait for their answers.
 function transport_methods:part_with(connection, text)
   connection.is_left = true
   if self.connection == connection then self.connection = nil end

@@ -4,7 +4,7 @@
 -- A watch is attached to at most one call. One that is not attached is idle, and `poll` attaches it, unless it is
 -- full: a full watch holds as much as it may, and becomes idle when it is read.
 --
--- All watches share one call; those with `require_leader` another one, whose header fields tell etcd to end it when the
+-- All watches share one call; those with `require_leader` another one, whose header fields ask etcd to end it when the
 -- member has no leader. With several endpoints all calls have these header fields. Two kinds of watches have a call of
 -- their own. A watch that was not read until it
 -- was full has left the shared call, so that the other watches need not wait for it; when it is read again it gets its
@@ -71,8 +71,7 @@ local function fail_as_closed(watch)
   wake(watch)
 end
 
---- Adds a watch. It is idle, so `poll` will attach it. It fails at once if a finalizer has closed the transport
--- meanwhile.
+--- Adds a watch. It is idle, so `poll` will attach it. It fails at once if a finalizer has closed the transport.
 function watch_calls_methods:add(watch)
   self.watches[watch.tag] = watch
   self.idle[watch] = true
@@ -599,7 +598,7 @@ local function conclude(self, connection, message, status)
 end
 
 --- Begins to verify the server of a watch that knows a later revision than the server: the server may be behind, or it
--- was reset to an older state. One linearizable read tells that for all watches of the connection.
+-- was reset to an older state. One linearizable read decides that for all watches of the connection.
 local function verify(self, connection, watch)
   connection.suspects = connection.suspects or {}
   connection.suspects[#connection.suspects + 1] = watch

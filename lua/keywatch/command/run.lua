@@ -61,8 +61,8 @@ local function write(path, text)
   return os.rename(fresh, path)
 end
 
---- Returns a function that writes the counters of a manager to a file. The log tells when that begins to fail, and when
--- it succeeds again.
+--- Returns a function that writes the counters of a manager to a file. Logs when writing begins to fail, and when it
+-- succeeds again.
 local function metrics_writer(manager, path)
   local trouble
   return function()
@@ -112,10 +112,10 @@ end
 
 --- Ends a load that a signal has interrupted. Returns the exit status, and true if the load has not ended in time.
 local function end_load(loading, manager, given, signals, name)
-  managers.tell_signal(manager, name)
+  managers.log_signal(manager, name)
   loading:cancel()
   local found, second = keywatch.select { loading, signals, timeout = manager.stop_timeout }
-  if found == signals then managers.tell_signal(manager, second, true) end
+  if found == signals then managers.log_signal(manager, second, true) end
   if found ~= loading then log.warn("the function of %s ignores its cancellation, and is abandoned", given.file) end
   manager:stop(0)
   log.info("%s has ended", given.file)

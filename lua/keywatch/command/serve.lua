@@ -14,7 +14,7 @@ local OK, FAILED = 0, 1 -- exit statuses
 
 local DATA_DIR = "keywatch.data"
 
-local STATUS_OF = { INT = 130, TERM = 143 } -- exit statuses: those by which a shell tells of these signals
+local STATUS_OF = { INT = 130, TERM = 143 } -- exit statuses that a shell uses for these signals
 
 local DESCRIPTORS = 32 -- that have to be free: the server itself takes about 20
 

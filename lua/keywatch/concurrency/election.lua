@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- election: at most one candidate leads at a time, and tells a value, such as its address. The keys are those of
+--- election: at most one candidate leads at a time, and announces a value, such as its address. The keys are those of
 -- etcd's clients and of the Election service, so that candidates of all of them take part.
 
 local check = require "keywatch.support.check"
@@ -90,7 +90,7 @@ function election_methods:campaign(value, opts)
   return held_keys.new(leadership_mt, own, self.owner, self.prefix .. session.hex, created)
 end
 
---- Tells a new value. Returns true; or nil and an error, of code "lost" if the caller does not lead any more.
+--- Announces a new value. Returns true; or nil and an error, of code "lost" if the caller does not lead any more.
 function leadership_methods:proclaim(value, opts)
   check.self(self, "proclaim", leadership_mt)
   check.argument(type(value) == "string", 1, "proclaim", "string", value)

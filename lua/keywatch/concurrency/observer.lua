@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- observer: follows an election, and hands out every leader, and every new value of a leader, in order.
 --
--- One watch of the prefix tells of all candidates. The leader is the candidate with the smallest create revision. It is
+-- One watch of the prefix follows all candidates. The leader is the candidate with the smallest create revision. It is
 -- looked at after each revision, as a whole. The watch holds events back until they are read, so a slow reader misses
 -- none. Only if the history was compacted before the watch could read it, the candidates are read anew: leaders who
 -- came and went in between are not seen.
@@ -39,7 +39,7 @@ local function new_follower(owner, prefix)
     opener = nil,      -- the task that opens a new watch after one was compacted
     initial = nil,     -- the existing kvs that were read so far, until all are
     candidates = contenders.new(),
-    told = nil,        -- the kv of the leader that was handed out last
+    latest = nil,      -- the kv of the leader that was handed out last
     pending = nil,     -- the kv that is to be handed out next
     failure = nil,     -- the error that the watch has failed with
     is_closed = false,
@@ -138,10 +138,10 @@ end
 
 --- Makes the present leader the one that is to be handed out, if it is another one than before, or has a new value.
 local function find_leader(self)
-  local oldest, told = self.candidates:oldest(), self.told
+  local oldest, latest = self.candidates:oldest(), self.latest
   local kv = oldest and oldest.kv
-  if not kv or told and told.key == kv.key and told.mod_revision == kv.mod_revision then return end
-  self.told, self.pending = kv, kv
+  if not kv or latest and latest.key == kv.key and latest.mod_revision == kv.mod_revision then return end
+  self.latest, self.pending = kv, kv
 end
 
 --- Applies the events of one revision.

@@ -128,7 +128,7 @@ local function loss_after(self, failure)
 end
 
 --- Asks whether the lease still exists, in the background: a key that was bound to it has gone. A store in this process
--- tells the end of a lease itself.
+-- reports the end of a lease itself.
 local function suspect(self)
   if self.is_local or self:error() then return end
   driver.get().spawn_own(lease.methods.keepalive, self.lease)

@@ -20,7 +20,7 @@
 --   is_synced(record)              true if the component has come so far that it does its work
 --   failure(record)                returns the error that the component has ended with, or nil
 --   trouble(record)                returns a text that says what is wrong at the moment, or nil; and true if that is
---                                  worth telling at once, and not only if it lasts
+--                                  to be reported at once, and not only if it lasts
 --   status(record)                 returns a table, or nil
 --
 -- and of these fields: `word`, the name of the kind; `is_held`, if the component runs since it was made, and is closed

@@ -128,7 +128,7 @@ local function look_for_fork(self)
   if not self.is_started or self.pid == core.pid() then return end
   self.worker:stop()
   self.follower:stop()
-  self.session, self.term, self.observer, self.observing, self.told = nil, nil, nil, nil, nil
+  self.session, self.term, self.observer, self.observing, self.announced = nil, nil, nil, nil, nil
   self.limit = nil
   hold(self, nil)
   finish(self)
@@ -303,14 +303,14 @@ end
 
 -- {====== Following ======
 
---- Tells of the leaders of one observer, until that fails or is closed; not while the elector is being stopped. Returns
--- the error, or nil.
-local function tell(self, observer)
+--- Calls on_leader for the leaders of one observer, until that fails or is closed; not while the elector is being
+-- stopped. Returns the error, or nil.
+local function announce(self, observer)
   while true do
     local kv, err = observer:next()
     if not kv then return err end
-    if kv.value ~= self.told and not self.is_stopping then
-      self.told = kv.value
+    if kv.value ~= self.announced and not self.is_stopping then
+      self.announced = kv.value
       call(self, "on_leader", kv.value)
     end
   end
@@ -322,11 +322,11 @@ local function observe(self)
   self.observing = d.current()
   while not self.is_stopping and self.pid == core.pid() do
     local ok, observer, err = driver.attempt(self.election.observe, self.election, { timeout = OPEN })
-    if not ok then return end -- the store is closed, and the first worker tells
+    if not ok then return end -- the store is closed, which the first worker reports
     if observer then
       local before = d.now()
       self.observer = observer -- one before has failed, and has nothing to close
-      err = tell(self, observer)
+      err = announce(self, observer)
       if d.now() - before > LONGEST_PAUSE then pause = FIRST_PAUSE end
     end
     if not err or err.code == "closed" then return end
@@ -341,7 +341,7 @@ local function end_observing(self)
   self.follower:stop(true)
   if task and task.state ~= "done" then task:join() end
   local observer = self.observer
-  self.observing, self.observer, self.told = nil, nil, nil
+  self.observing, self.observer, self.announced = nil, nil, nil
   if observer then observer:close() end
 end
 
@@ -595,7 +595,7 @@ local function new(opts)
     follower = nil,           -- the worker that observes the election
     observing = nil,          -- the task of that
     observer = nil,
-    told = nil,               -- the id that on_leader was called with last
+    announced = nil,          -- the id that on_leader was called with last
     session = nil,            -- of the campaign
     term = nil,               -- the present one, until it was ended
     terms = 0,

@@ -218,8 +218,8 @@ function manager_methods:join(timeout)
   return true
 end
 
---- Tells the log of the first signal, and of a second one.
-local function tell_signal(self, name, is_second)
+--- Logs the first signal, and a second one.
+local function log_signal(self, name, is_second)
   if is_second then return log.warn("SIG%s: stopping at once", name) end
   log.info("SIG%s: stopping; what has not stopped after %g s is cut short", name, self.stop_timeout)
 end
@@ -232,7 +232,7 @@ local function attend(waiting)
     if not name then return end
     local is_second = waiting.has_one
     waiting.has_one = true
-    tell_signal(self, name, is_second)
+    log_signal(self, name, is_second)
     supervisor.begin_stop(self, is_second and 0 or self.stop_timeout)
   end
 end
@@ -392,4 +392,4 @@ end
 
 -- }======
 
-return { new = new, mt = manager_mt, attend = attend, tell_signal = tell_signal }
+return { new = new, mt = manager_mt, attend = attend, log_signal = log_signal }

@@ -35,7 +35,7 @@ local workers = require "keywatch.task.worker"
 local RESERVE = 2 -- seconds of a stop that one component cannot take from the others; a tenth of the stop at most
 local SLACK = 0.1 -- seconds that a step which was cancelled, or a stop with a timeout of 0, has to end
 local GRACE = 1.5 -- seconds beyond its timeout that another stop has: controllers wait for what they have cancelled
-local LOOK = 1    -- seconds between two looks at components that do not tell that they have failed
+local LOOK = 1    -- seconds between two checks of components that do not report their failure
 
 -- {====== The end ======
 
@@ -217,7 +217,7 @@ local function remove(self, record)
   end
 end
 
---- Called when a component that tells its end has ended, without having been stopped by the manager.
+--- Called when a component that reports its end has ended, without having been stopped by the manager.
 local function note_end(self, record, err)
   if record.state ~= "started" then return end
   remove(self, record)
@@ -400,7 +400,7 @@ end
 
 --- Returns the time from which on the leadership may be lost before long: its lease should have been renewed twice by
 -- then. Returns nil for a store in this process. The clock is compared with this time, and not a difference with the
--- margin: differences are rounded, and a poll that is due sooner than the clock can tell would be due for ever.
+-- margin: differences are rounded, and a poll that is due sooner than the clock's resolution would be due for ever.
 local function shaky_at(self)
   local deadline = sessions.lost_at(self.leading.session)
   return deadline and deadline - margin(self)

@@ -214,8 +214,8 @@ function methods:is_gone(co)
   return self.gone[co] == true
 end
 
---- The process is a child: abandons all tasks except the one that runs, tells the pollers, and lets the top level look
--- again what it waits for.
+--- The process is a child: abandons all tasks except the running one, notifies the pollers, and lets the top level
+-- check again what it waits for.
 function methods:after_fork()
   local scheduler = self.scheduler
   for _, task in ipairs(scheduler:all()) do

@@ -306,7 +306,7 @@ local function is_over(side)
   return is_done
 end
 
---- Goes on with a link that is not open yet. Returns true if something has happened.
+--- Continues to open a link. Returns true if something has happened.
 local function pump_dialed(self, link, now)
   step(self, link.client, now)
   if link.is_gone then return true end

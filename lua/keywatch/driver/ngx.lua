@@ -87,7 +87,7 @@ function backend.woken()
   if is_serving then home:wake() end
 end
 
---- Tells all pollers that sockets are opened elsewhere from now on.
+--- Notifies all pollers that new sockets are opened by another timer from now on.
 local function move_pollers()
   for i = 1, #tasks.pollers do
     local poller = tasks.pollers[i]
@@ -276,7 +276,7 @@ local function suspend(awaited, deadline)
     end
   end
   task.state, scheduler.running = "running", task
-  if task.why == "cancelled" then -- the task may go on, and each of its waits raises: others have their turn
+  if task.why == "cancelled" then -- the task may continue although each of its waits raises: other tasks run first
     ngx.sleep(0.001)
     if task.must_exit then ngx.exit(ngx.OK) end -- ends the handler, and does not return
     scheduler.running = task
@@ -363,8 +363,8 @@ home = homes.new {
       driver.spawn_own(exits.run, driver, homes.GRACE)
     end
     for task in pairs(worker_tasks) do
-      if not task.is_own and not task.is_told then
-        task.is_told = true
+      if not task.is_own and not task.is_cancelled_once then
+        task.is_cancelled_once = true
         task:cancel()
       end
     end
@@ -656,7 +656,7 @@ function driver.is_prompt() return is_serving end
 --- Looks at the sockets. Where nginx serves, the home reads them as soon as bytes come.
 function driver.look()
   if is_serving then
-    for link in pairs(home.links) do link:tell_if_needed() end
+    for link in pairs(home.links) do link:notify_if_needed() end
   elseif loop then
     backend.block(0)
   end

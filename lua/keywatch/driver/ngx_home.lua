@@ -42,11 +42,11 @@ local home_mt = { __index = home_methods }
 
 --- Returns a home. `driver` supplies: now(); tend(), which does what is due for tasks and pollers and returns the
 -- seconds until more is due, and true if a bell is awaited; is_idle(), true if no poller is attached; has_parked(),
--- true if tasks wait; sweep(), which ends the tasks that nginx has killed, and returns the same; move(), which tells
+-- true if tasks wait; sweep(), which ends the tasks that nginx has killed, and returns the same; move(), which notifies
 -- the pollers that sockets are opened elsewhere; enter(), called first in each timer; cancel(), which cancels the
 -- program's tasks of the worker, once, and returns true while the worker has tasks, those of keywatch, too, which end
 -- with what they work for; close(), which closes the pollers, and returns false while a request uses one; and stop(),
--- which ends the handlers of tasks of the worker that go on nevertheless.
+-- which ends the handlers of the worker's tasks that still continue.
 local function new(driver)
   return setmetatable({
     driver = driver,
@@ -182,7 +182,7 @@ local function pump(self, now)
   for link in pairs(self.links) do
     local at = link:step(now)
     if at and (not first or at < first) then first = at end
-    link:tell_if_needed()
+    link:notify_if_needed()
   end
   return first
 end
@@ -326,12 +326,12 @@ end
 local function close_all(self)
   local is_done = self.driver.close()
   self:turn()
-  for link in pairs(self.links) do link:tell() end
+  for link in pairs(self.links) do link:notify() end
   return is_done
 end
 
---- Goes on while the worker exits. Returns true once nothing is left. A request that is still served may have it called
--- again, with connections of its own.
+--- Continues the exit of the worker. Returns true once nothing is left. May be called again afterwards, since a request
+-- that is still served may open connections.
 local function leave(self, now)
   local has_tasks = self.driver.cancel()
   if now < self.exit_at and (has_tasks or self.driver.sweep()) then return false end

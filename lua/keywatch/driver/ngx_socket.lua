@@ -2,7 +2,7 @@
 --- ngx_socket: a connection of a client on a cosocket of nginx, plain or with TLS.
 --
 -- A cosocket belongs to the handler that has made it. Two light threads of that handler work for a connection: one
--- reads, and the other one, its parent, connects, writes and closes. Everybody else only tells the writer, by its
+-- reads, and the other one, its parent, connects, writes and closes. All other threads only notify the writer, by its
 -- semaphore, that there is something to do.
 --
 -- TLS is that of keywatch.tls over the plain cosocket, since nginx's own offers no HTTP/2.
@@ -37,8 +37,8 @@ local function new(client, opts)
     now = opts.now,
     on_news = opts.on_news,
     on_end = opts.on_end,
-    signal = new_semaphore(0), -- tells the writer
-    is_told = false,           -- the writer was notified, and has not looked yet
+    signal = new_semaphore(0), -- wakes the writer
+    is_notified = false,       -- the writer was notified, and has not looked yet
     is_waiting = false,        -- the writer waits for a notice
     wants_room = false,        -- the reader waits until the client takes bytes
     held = nil,                -- bytes that were taken from the client, and are to be written first
@@ -52,9 +52,9 @@ local function new(client, opts)
 end
 
 --- Has the writer look for something to do.
-function socket_methods:tell()
-  if self.is_told or self.is_gone then return end
-  self.is_told = true
+function socket_methods:notify()
+  if self.is_notified or self.is_gone then return end
+  self.is_notified = true
   self.signal:post(1)
 end
 
@@ -62,12 +62,12 @@ end
 function socket_methods:cut(why)
   if self.is_gone or self.is_cut then return end
   self.is_cut, self.why = true, why or self.why
-  self:tell()
+  self:notify()
 end
 
 -- {====== TLS ======
 
---- Does what TLS has to do without new bytes. Tells the client when the handshake has ended.
+--- Does what TLS has to do without new bytes. Notifies the client when the handshake has ended.
 local function step_channel(self)
   local channel = self.channel
   local state = channel:state()
@@ -171,12 +171,12 @@ local function read_all(self)
       if text ~= "closed" then self.why = self.why or text end
       take(self, "")
       self.has_lost = true
-      self:tell()
+      self:notify()
       return self.on_news()
     end
     if bytes and bytes ~= "" then
       take(self, bytes)
-      self:tell_if_needed()
+      self:notify_if_needed()
       if self.client:has_news() then self.on_news() end
     end
   end
@@ -195,12 +195,12 @@ local function has_work(self)
   return is_done
 end
 
---- Has the reader go on, if the client takes bytes again; and the writer, if there is something to write. To wake the
--- writer for nothing would cost as much as to read an event.
-function socket_methods:tell_if_needed()
+--- Wakes the reader if the client takes bytes again, and the writer if there is something to write. To wake the writer
+-- for nothing would cost as much as to read an event.
+function socket_methods:notify_if_needed()
   if self.wants_room and takes_bytes(self) then self.wants_room:post(1) end
-  if self.is_told or self.is_gone then return end
-  if has_work(self) then self:tell() end
+  if self.is_notified or self.is_gone then return end
+  if has_work(self) then self:notify() end
 end
 
 -- }======
@@ -228,7 +228,7 @@ end
 local function write_all(self)
   local socket = self.socket
   while true do
-    self.is_told = false
+    self.is_notified = false
     if self.channel then decrypt(self) end
     local bytes = gather(self)
     if bytes ~= "" then
@@ -236,7 +236,7 @@ local function write_all(self)
       if not ok then return text end
     elseif is_over(self) then
       return self.why or trouble_of_channel(self)
-    elseif not self.is_told then
+    elseif not self.is_notified then
       self.is_waiting = true
       self.signal:wait(REST)
       self.is_waiting = false
@@ -298,7 +298,7 @@ end
 
 --- True if nginx has ended the writer: its semaphore has no waiter.
 function socket_methods:is_dead()
-  return self.is_waiting and not self.is_gone and self.signal:count() >= (self.is_told and 1 or 0)
+  return self.is_waiting and not self.is_gone and self.signal:count() >= (self.is_notified and 1 or 0)
 end
 
 -- }======
@@ -310,7 +310,7 @@ function socket_methods:step(now)
   local deadline = client:deadline()
   if deadline and deadline <= now then
     client:step(now)
-    self:tell()
+    self:notify()
     deadline = client:deadline()
     if deadline and deadline <= now then deadline = now end
   end

@@ -20,7 +20,7 @@ local loop           -- nil until it is needed
 local pid = uv.pid() -- of the process that the state of this module belongs to
 local host           -- luv's loop, while that is to turn ours; or nil
 local choice         -- "uv" or "luv", if the program has chosen; or nil
-local sentinel       -- tells, at the end of the program, of tasks that have never run
+local sentinel       -- reports, at the end of the program, tasks that have never run
 local outside = setmetatable({}, { __mode = "k" }) -- as keys: tasks that were spawned while our loop did not turn
 local backend = { now = uv.now } -- see coroutines.lua
 local tasks, scheduler

@@ -7,7 +7,7 @@
 -- own time. What the threads of a durable store would do is done at times that the driver chooses. The order of
 -- everything depends on the program and the seed alone: the same program does the same in every run.
 --
--- A program that cannot go on fails instead of hanging, with a report of what each task waits for:
+-- A program that cannot continue fails instead of hanging, with a report of what each task waits for:
 --
 --   deadlock    all tasks wait, and nothing is due; or only connections, watches and leases were kept alive for
 --               `idle` seconds, without a deadline of any task
@@ -84,10 +84,10 @@ local function new(now, opts)
   local network = networks.new(function() return time end)
   local random = randoms.new(opts.seed or 1)
 
-  --- Raises that the program cannot go on, with a report.
+  --- Raises that the program cannot continue, with a report.
   local function fail(text, ...)
     if select("#", ...) > 0 then text = text:format(...) end
-    turns, active_at, began = 0, time, time -- the tasks that are cancelled now may go on
+    turns, active_at, began = 0, time, time -- the tasks that are cancelled now may continue
     check.misuse("%s", text .. waiting.report(scheduler))
   end
 

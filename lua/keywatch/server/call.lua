@@ -177,7 +177,8 @@ local function fail(call, err, traceback)
   call.server.object:finish(call.id, status, text)
 end
 
---- Judges what `before` of a middleware returned. True or nothing lets the call go on: returns true. Otherwise returns
+--- Judges what `before` of a middleware returned. True or nothing lets the call proceed: returns true. Otherwise
+-- returns
 -- false and the error that the call is refused with.
 local function verdict(ok, err)
   if err ~= nil and err ~= false then return false, err end
@@ -290,7 +291,7 @@ end
 -- }======
 
 --- Calls `after` of all middleware, once the call has ended, also if the core has answered it.
-local function tell_after(call, status)
+local function run_after(call, status)
   for _, ware in ipairs(call.server.middleware) do
     if ware.after then
       local ok, trouble = xpcall(ware.after, with_traceback, call, status)
@@ -305,5 +306,5 @@ end
 -- }======
 
 return {
-  open = open, serve = serve, defer = defer, resume = resume, tell_after = tell_after, methods = call_methods,
+  open = open, serve = serve, defer = defer, resume = resume, run_after = run_after, methods = call_methods,
 }

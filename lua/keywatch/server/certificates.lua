@@ -2,8 +2,8 @@
 --- certificates: the TLS context of a server, and what the log says about it.
 --
 -- The context looks at its files whenever a client connects, and uses those that have changed. A poller of the driver
--- tells the log of that, and looks at the files once in a while where no client connects. It warns of a certificate
--- that expires, and replaces one of the server's own making before it does.
+-- logs that, and checks the files periodically if no client connects. It warns of a certificate that expires, and
+-- replaces one of the server's own making before it does.
 
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
@@ -161,8 +161,8 @@ local function check_dates(self)
   self.known_dates = known
 end
 
---- Tells the log what has become of the files.
-local function tell_news(self)
+--- Logs what has become of the files.
+local function log_news(self)
   if self.is_closed then return end
   local news, text = self.context:news()
   if news == "changed" then
@@ -197,14 +197,14 @@ end
 local function look(self)
   renew(self)
   if not self.is_closed then self.context:refresh() end
-  tell_news(self)
+  log_news(self)
   check_dates(self)
 end
 
 --- For the driver.
 function certificates_methods:poll()
   local now = driver.get().now()
-  tell_news(self)
+  log_news(self)
   if now >= self.deadline then
     self.deadline = now + LOOK_INTERVAL
     look(self)
@@ -222,7 +222,7 @@ function certificates_methods:start()
   driver.get().attach(self)
 end
 
---- Connections go on. Idempotent.
+--- Open connections stay usable. Idempotent.
 function certificates_methods:close()
   self.is_closed = true
   driver.get().detach(self)

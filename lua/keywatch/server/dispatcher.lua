@@ -35,7 +35,7 @@ local function finish(server, known, status)
   local deferral = known.deferral
   known.deferral = nil
   if deferral then deferral:give_up() end
-  if #server.middleware > 0 then driver.get().spawn(call.tell_after, known, status) end
+  if #server.middleware > 0 then driver.get().spawn(call.run_after, known, status) end
 end
 
 --- Passes on what calls have news of. Returns true if there may be more news.

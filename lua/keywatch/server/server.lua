@@ -23,7 +23,7 @@ local turns = require "keywatch.store.turns"
 local RAFT_TERM = 2   -- of a new etcd with one member
 local STALL_SECONDS = 60 -- without progress of its reader, after which a snapshot is given up
 local GRACE, MOST_GRACE = 5, 1e9 -- seconds
-local LAST_WORDS = 0.5 -- seconds for the last frames, which tell clients that the grace is over
+local LAST_WORDS = 0.5 -- seconds for the last frames, by which clients learn that the grace is over
 
 local server_methods = {}
 local server_mt = { __name = "keywatch.server", __index = server_methods }

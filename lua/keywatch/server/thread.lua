@@ -153,18 +153,18 @@ local function start(opts)
   if not thread then return nil, failure(text) end
   text = thread:wait(START_SECONDS)
   if not text then return nil, failed_start(thread) end
-  local told = literal.read(text)
-  if told.addresses then
+  local report = literal.read(text)
+  if report.addresses then
     return setmetatable({
       thread = thread,
-      urls = told.addresses,
+      urls = report.addresses,
       failure = nil, -- the error that the thread has ended with
       is_closed = false,
     }, server_mt)
   end
   thread:close()
-  if told.misuse then check.misuse("serve: %s", (told.misuse:gsub("^serve: ", ""))) end
-  return nil, error_of(told.failure)
+  if report.misuse then check.misuse("serve: %s", (report.misuse:gsub("^serve: ", ""))) end
+  return nil, error_of(report.failure)
 end
 
 -- }======

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- thread_main: the main function of a thread that serves, see thread for the owner's side.
 --
--- The thread gets its options as a text. It tells the owner once how the start went: the addresses, or an error. Then
--- it serves until the owner asks for the end.
+-- The thread gets its options as a text. It reports once to the owner how the start went: the addresses, or an error.
+-- Then it serves until the owner asks it to end.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
@@ -38,7 +38,7 @@ end
 
 -- }======
 
---- Returns the text that tells the owner of an error.
+--- Returns the text that reports an error to the owner.
 local function text_of(failed)
   local fields = {}
   for name, value in pairs(failed) do fields[name] = value end
@@ -61,10 +61,10 @@ end
 local function serve(thread, opts)
   local store, server = open(opts)
   if not store then
-    thread:tell(server)
+    thread:report(server)
     return
   end
-  thread:tell(literal.write { addresses = server:addresses() })
+  thread:report(literal.write { addresses = server:addresses() })
   local grace = wait_until_asked(thread, server)
   if grace >= 0 then server:shutdown(grace) end
   store:close()

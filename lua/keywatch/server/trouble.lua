@@ -79,7 +79,7 @@ end
 
 -- }======
 
---- Begins with nothing that does not work. The core tells of what there is already.
+--- Begins without trouble. The core then reports the trouble that exists already.
 local function start(server)
   server.trouble = {
     failure = nil, -- why the storage has failed

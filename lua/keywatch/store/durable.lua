@@ -91,7 +91,7 @@ local function is_closed(store)
 end
 
 --- Returns the error of a settled ticket whose writes are not durable, or nil. A finalizer may have closed the store
--- meanwhile.
+-- since.
 local function failure_of(store, ticket, has_closed)
   local ok, _, err = pcall(store.outcome, store, ticket)
   if has_closed or not ok then return core.new_error("closed") end

@@ -2,7 +2,7 @@
 --- keeper: renews the leases of a store in this process, see kept.lua. It is a poller, attached to the driver while it
 -- has a lease.
 --
--- The store tells the end of a lease by a tag, which the keeper has given to the lease. Renewals are due by the clock
+-- The store reports the end of a lease by a tag, which the keeper has given to the lease. Renewals are due by the clock
 -- of the driver, also in a store with a manual clock. The driver in virtual time moves both clocks, see
 -- driver/virtual.lua.
 --
@@ -20,7 +20,7 @@ local RETRY = 0.1 -- seconds after a renewal that the store could not take
 local EXPIRED, REVOKED, GONE = "it has expired", "it was revoked", "it has expired, or was revoked"
 local CLOSED, INHERITED = "the store is closed", "the parent process keeps it"
 
-local last_tag = 0 -- of all keepers: a store may tell the end of a lease that an earlier keeper has given a tag
+local last_tag = 0 -- of all keepers: a store may report the end of a lease that an earlier keeper has given a tag
 
 local keeper_methods = {}
 local keeper_mt = { __index = keeper_methods }
@@ -73,7 +73,7 @@ function keeper_methods:lose(kept, why)
   if forget(self, kept) then kept:fail(why) end
 end
 
---- Takes the ends of leases that the store tells.
+--- Takes the ends of leases that the store reports.
 local function take_ends(self, store)
   for tag, has_expired in store.next_ended, store do
     local kept = self.by_tag[tag]

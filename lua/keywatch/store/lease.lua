@@ -38,7 +38,7 @@ local function grant(owner, ttl, opts)
   check.self(owner, "lease")
   check.argument(type(ttl) == "number" and ttl % 1 == 0, 1, "lease", "a whole number of seconds", ttl)
   local lease = new(owner, false, false) -- before the grant: nothing may fail after it
-  lease.since = type(owner) ~= "userdata" and driver.get().now() or nil -- a store tells the end of its leases itself
+  lease.since = type(owner) ~= "userdata" and driver.get().now() or nil -- a store reports the end of its leases itself
   local granted, err = check.call("lease", owner.lease_grant, owner, ttl, opts)
   if not granted then return nil, err end
   lease.id, lease.ttl = granted.id, granted.ttl
@@ -132,7 +132,7 @@ local function outcome(lease)
   return false
 end
 
---- Raises if the lease was never kept: nothing would tell its loss.
+--- Raises if the lease was never kept: its loss would not be noticed.
 local function check_kept(lease, name)
   if lease.reference then return end
   check.misuse("%s: the lease is not kept, and its loss is not noticed: call lease:keep() first", name)
@@ -198,7 +198,7 @@ lease_mt.__select = { -- see task/selection.lua
 
 -- {====== Revoking ======
 
---- Returns the kept lease to be notified of a revocation, or nil: also one that another object keeps. A store tells
+--- Returns the kept lease to be notified of a revocation, or nil: also one that another object keeps. A store reports
 -- the end of its leases itself.
 local function find_kept(lease)
   local kept, owner = kept_of(lease), lease.owner

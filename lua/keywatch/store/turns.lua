@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- turns: calls of a store that would take long. In a task such a call is made in turns, between which other tasks,
--- servers and watches go on. Outside of a task it is made in one piece.
+-- servers and watches run. Outside of a task the call is made in one piece.
 --
 -- A call is tried first with the work of one turn, which is enough for nearly every call. A range that needs more, or a
 -- transaction that only reads, is read at one revision, whatever is written during that. A list of leases has no
@@ -122,7 +122,7 @@ local function leave(waiter)
   if remove(waiter) then wake_first(waiter.queue) end
 end
 
---- Steps the store, and wakes the tasks that can go on.
+--- Steps the store, and wakes the tasks that can continue.
 function queue_methods:poll()
   local store, owners = self.store, self.owners
   local seconds, is_pending = store:tend()
@@ -169,8 +169,8 @@ function queue_methods:wait(number)
   return not waiter.is_closed and waiter.number
 end
 
---- In a task, waits while a long write is under way, and while others wait for that. Returns false if the store is
--- closed meanwhile.
+--- In a task, waits while a long write is under way, and while others wait for that. Returns false if the store was
+-- closed during the wait.
 local function await_turn(store)
   if not waiting[store] and not must_wait(store) or not driver.can_park() then return true end
   return get_queue(store):wait()

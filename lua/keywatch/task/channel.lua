@@ -116,7 +116,7 @@ end
 
 local await_value, await_room
 
---- Goes on after a wait for a value.
+--- Continues after a wait for a value.
 local function after_receive(self, _, deadline, why, given, raised)
   if why == "turn" then return given end
   if why == "timeout" then return nil, core.new_error("timeout") end
@@ -133,7 +133,7 @@ function await_value(self, deadline)
   return self.scheduler:exchange(self, nil, deadline, after_receive)
 end
 
---- Goes on after a wait for room.
+--- Continues after a wait for room.
 local function after_send(senders, value, deadline, why, _, raised)
   if why == "turn" then return true end
   if why == "timeout" then return nil, core.new_error("timeout") end

@@ -245,7 +245,7 @@ local function is_over(self, task)
   return at and at <= self.driver.now()
 end
 
---- Lets a suspended task go on, unless it has gone on too often though its waits raise.
+--- Lets a suspended task continue, unless it has ignored its cancellation for too many waits.
 function scheduler_methods:make_ready(task)
   if is_over(self, task) then
     task.waits = (task.waits or 0) + 1

@@ -4,7 +4,7 @@
 local check = require "keywatch.support.check"
 local tasks = require "keywatch.task.task"
 
-local MAX_TASKS = 20 -- that a report tells of
+local MAX_TASKS = 20 -- in a report
 
 --- Returns what a task does, and where its code is.
 local function doing(scheduler, task)

@@ -182,7 +182,7 @@ end
 -- {====== What happens ======
 
 -- What a fault does to a call in `before` of the middleware. Each returns what `before` returns, nothing to let the
--- call go on to the next rule.
+-- call proceed to the next rule.
 local does = {}
 
 function does.refuse(rule) return nil, rule.err end

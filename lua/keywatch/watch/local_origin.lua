@@ -203,7 +203,7 @@ function origin.begin_wait(one)
   get_poller(one.store):add(one)
 end
 
---- Has the core announce, once, what has come or comes; and has a page that was begun go on.
+--- Has the core announce, once, that something has come or comes, and continues a page that was begun.
 function origin.arm(one)
   one.core:arm()
   if one.read then get_poller(one.store).reading[one] = true end
@@ -245,8 +245,8 @@ end
 
 -- {====== Existing kvs ======
 
---- Goes on with a page that takes longer than a turn, with `is_whole` to its end. Returns the same as take_page. After
--- an error that is raised here the page is begun anew.
+--- Continues a page that takes longer than a turn, with `is_whole` to its end. Returns the same as take_page. If this
+-- raises, the page begins anew.
 local function read_more(one, is_whole)
   local read, list = one.read, one.list
   one.read, one.list = nil, nil
@@ -282,7 +282,8 @@ local function take_page(one, key, opts, used)
   return begin_page(one, key, opts, used)
 end
 
---- Has the store tell a watch that is behind, if its queue is empty, until something has come. Returns true if it has.
+--- If the queue of a lagging watch is empty, has the store catch it up until something has come. Returns true if it
+-- has.
 local function bring_up(one)
   for step = 0, LOOK_STEPS do
     local n, _, is_behind = one.core:backlog()

@@ -130,7 +130,7 @@ local function take_page(one, key, opts, used)
   return result
 end
 
---- Notes the revision and the cluster of the existing kvs. The watch tells of changes after that revision.
+--- Notes the revision and the cluster of the existing kvs. The watch has the changes after that revision.
 local function begin_after(one, revision, cluster)
   one.initial_revision = revision
   one.core:begin(revision, cluster)
@@ -210,7 +210,7 @@ local function await_created(one, deadline)
   end
 end
 
---- Returns the first revision that the watch tells of. Events of it may have come already.
+--- Returns the first revision whose events the watch has. Events of it may have come already.
 local function first_revision(one)
   local start = one.opts.start_revision or 0
   if start > 0 then return start end

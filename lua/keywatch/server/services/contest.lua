@@ -77,7 +77,7 @@ local function end_wait(turn, err)
 end
 
 --- Called by the queue when the turn has come, or the wait has failed.
-function turn_methods:tell(err)
+function turn_methods:wake(err)
   calls.resume(self.call, function() return end_wait(self, err) end)
 end
 

@@ -89,7 +89,7 @@ local function kv_of(event)
 end
 
 --- Sends every value of a leader until the leader's key is deleted.
-local function tell_until_deleted(server, call, watch)
+local function send_until_deleted(server, call, watch)
   for event in watch:events() do
     if event.type == "delete" then return end
     call:send { header = header.of(server, event.mod_revision), kv = kv_of(event) }
@@ -119,7 +119,7 @@ local function observe(server, call)
     local watch = store:watch(kv.key, { start_revision = revision + 1 })
     local ok, err = pcall(function()
       call:send { header = header.of(server, revision), kv = kv }
-      tell_until_deleted(server, call, watch)
+      send_until_deleted(server, call, watch)
     end)
     watch:close()
     if not ok then error(err, 0) end

@@ -11,7 +11,7 @@
 -- A prefix may have more keys than a process should hold, since a lock may be named like a directory. Therefore a
 -- queue holds the oldest keys only, in proportion to the calls that wait. It reads the next ones when those are gone.
 --
--- A waiter is a table with the method tell(waiter, err). The queue calls it once: when the waiter has its turn, or,
+-- A waiter is a table with the method wake(waiter, err). The queue calls it once: when the waiter has its turn, or,
 -- with an error, when the wait has failed.
 --
 -- Always true while there is a watch: `keys` has the oldest keys below the prefix, as they were at `revision`: all of
@@ -105,7 +105,7 @@ local function give_turns(queue)
   for _ = 1, WOKEN_PER_TURN do
     local waiter = queue.waiters:due(turn)
     if not waiter then return false end
-    waiter:tell()
+    waiter:wake()
   end
   return true
 end
@@ -169,7 +169,7 @@ local function fail_all(queue, err)
     local waiter = queue.waiters:first()
     if not waiter then break end
     queue.waiters:remove(waiter.place)
-    waiter:tell(err)
+    waiter:wake(err)
     if i % WOKEN_PER_TURN == 0 then driver.get().sleep(0) end
   end
   return count > 0
@@ -198,8 +198,8 @@ local function work(queue)
   if queue.count == 0 then finish(queue) end
 end
 
---- Adds a waiter, a table with the method tell, to the calls of a store that wait until no key below the prefix is
--- older than `created`. After `tell`, or to stop waiting, call `leave`.
+--- Adds a waiter, a table with the method wake, to the calls of a store that wait until no key below the prefix is
+-- older than `created`. After `wake`, or to stop waiting, call `leave`.
 local function enroll(queues, store, prefix, created, waiter)
   local queue = queue_of(queues, store, prefix)
   waiter.queue, waiter.place = queue, queue.waiters:add(created, waiter)
