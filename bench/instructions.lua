@@ -37,7 +37,7 @@ local function connected(store)
     repeat
       local to_server = client:pending()
       if to_server ~= "" then peer:feed(to_server, 0) end
-      server:tend(0)
+      server:step(0)
       local to_client = peer:pending()
       if to_client ~= "" then client:feed(to_client, 0) end
     until to_server == "" and to_client == ""

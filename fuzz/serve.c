@@ -186,7 +186,7 @@ static void tick_conn(world *w, conn *c) {
 
 static void tick(world *w) {
   for (size_t i = 0; i < CONNS; i++) tick_conn(w, &w->conns[i]);
-  kw_server_tend(w->server, w->now);
+  kw_server_step(w->server, w->now);
   for (size_t i = 0; i < CONNS; i++) {
     if (w->conns[i].is_read_at_once) take_output(&w->conns[i], SIZE_MAX);
   }
@@ -194,7 +194,7 @@ static void tick(world *w) {
 
 static void do_what_is_due(world *w) {
   int rounds = 0;
-  while (kw_server_tend(w->server, w->now) <= w->now)
+  while (kw_server_step(w->server, w->now) <= w->now)
     must(++rounds < MAX_ROUNDS, "there is an end to what is due");
 }
 

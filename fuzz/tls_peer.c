@@ -330,7 +330,7 @@ static void run_line(world *w, script_line *line, uint8_t letter) {
     default: break;
   }
   bytes_drop(&given);
-  kw_server_tend(w->server, w->loop->now);
+  kw_server_step(w->server, w->loop->now);
 }
 
 static void open_world(world *w) {

@@ -22,7 +22,7 @@ local lease_type = types.classes["keywatch.Lease"]
 -- Of these leases, watches, services and snapshots are made; they are not for users.
 local internal = {
   lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true,
-  open_watch = true, next_ready = true, tend = true, change_rows = true, rows = true, open_snapshot = true,
+  open_watch = true, next_ready = true, run_due = true, change_rows = true, rows = true, open_snapshot = true,
   feed = true, feed_from = true, announce_feed = true,
   disarm_own = true, hash_step = true, lease_keeper = true, tag_lease = true, next_ended = true, is_busy = true,
   try_range = true, open_read = true, read_more = true, is_compacting = true, try_delete = true, try_txn = true,

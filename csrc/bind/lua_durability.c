@@ -7,7 +7,7 @@
  *   store:settled()           -> the newest settled ticket
  *   store:outcome(ticket)     -> true: its writes are durable; nil and an error: they failed; false: not settled yet
  *   store:wait(ticket)        -> the same, after blocking the thread until the ticket is settled
- *   store:go_on()             -> does a step of the due work: whether a compaction is running; nil; and a ticket.
+ *   store:step_compaction()   -> does a step of the due work: whether a compaction is running; nil; and a ticket.
  *                                Or nil and an error: memory was short for the compaction, which continues later
  *   store:checkpoint()        -> true; and a ticket: when that is settled, the database has all that was durable before
  *   store:defragmented()      -> true, or nil and the error of the last defragmentation
@@ -60,7 +60,7 @@ static int l_wait(lua_State *L) {
   return kw_bind_end(L, self, kw_store_wait(self->store, check_ticket(L)));
 }
 
-static int l_go_on(lua_State *L) {
+static int l_step_compaction(lua_State *L) {
   kw_store_include_background(kw_bind_check_open(L)->store); /* resumes a paused compaction */
   kw_lua_store *self = kw_bind_enter(L);
   int rc = kw_store_compaction_failure(self->store);
@@ -119,7 +119,7 @@ static int l_set_bell(lua_State *L) {
 const luaL_Reg kw_bind_durability_methods[] = {
     {"read_on", l_read_on},   {"settled", l_settled},
     {"outcome", l_outcome},   {"wait", l_wait},
-    {"go_on", l_go_on},       {"defragmented", l_defragmented},
+    {"step_compaction", l_step_compaction},       {"defragmented", l_defragmented},
     {"set_bell", l_set_bell}, {"checkpoint", l_checkpoint},
     {"has_job", l_has_job},   {"has_threads", l_has_threads},
     {"work", l_work},         {NULL, NULL}};

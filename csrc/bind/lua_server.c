@@ -62,7 +62,7 @@ static const kw_peer_face accepted = {.feed = feed,
 static const kw_engine engine = {.version = KW_ENGINE_VERSION,
                                  .accepted = &accepted,
                                  .server_of = server_of,
-                                 .step_server = kw_server_tend,
+                                 .step_server = kw_server_step,
                                  .set_bell = kw_server_set_bell,
                                  .has_work = kw_server_has_work,
                                  .is_busy = kw_server_is_busy,
@@ -284,10 +284,10 @@ static int l_accept(lua_State *L) {
   return self->peer == NULL ? 0 : 1;
 }
 
-static int l_tend(lua_State *L) {
+static int l_step(lua_State *L) {
   kw_server *server = check_open(L);
   if (kw_server_is_busy(server)) kw_bind_refuse_finalizer(L, "store");
-  return kw_bind_push_deadline(L, kw_server_tend(server, kw_bind_opt_now(L, 2)));
+  return kw_bind_push_deadline(L, kw_server_step(server, kw_bind_opt_now(L, 2)));
 }
 
 static int l_peer_feed(lua_State *L) {
@@ -344,7 +344,7 @@ static int l_peer_close(lua_State *L) {
 /* }====== */
 
 static const luaL_Reg server_methods[] = {{"drain", l_drain},   {"connections", l_connections},
-                                          {"held", l_held},     {"tend", l_tend},
+                                          {"held", l_held},     {"step", l_step},
                                           {"accept", l_accept}, {"close", l_close},
                                           {NULL, NULL}};
 static const luaL_Reg server_meta[] = {{"__gc", l_gc}, {NULL, NULL}};

@@ -10,7 +10,7 @@
  *   server:drain(seconds, now)        takes no new connections and streams; calls have `seconds` to end, 5 if absent.
  *                                     `now` is in seconds, here and below; CLOCK_MONOTONIC if absent
  *   server:connections() -> count     server:held() -> bytes that all connections hold
- *   server:tend(now) -> deadline      does the work that is due. deadline: when to call tend next, in seconds; nothing:
+ *   server:step(now) -> deadline      does the work that is due. deadline: when to call step next, in seconds; nothing:
  *                                     only after something has happened
  *   server:close()                    ends all calls; the peers stay until they are closed
  *   server:accept(now, max_turn, remote) -> peer

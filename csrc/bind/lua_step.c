@@ -47,7 +47,7 @@ int64_t kw_bind_step_if_due(kw_lua_store *self) {
 
 /* Does a step of the work that is due and hands writes to the disk. Sets the seconds until the next work is due.
  * Returns false if they are not known: no work is waiting, the clock is manual, or the store is busy. */
-static bool tend(kw_lua_store *self, double *seconds) {
+static bool run_due(kw_lua_store *self, double *seconds) {
   if (self->is_busy) return false;
   kw_bind_step_if_due(self);
   kw_store_flush(self->store);
@@ -79,7 +79,7 @@ static int l_step(lua_State *L) {
   return 1;
 }
 
-static int l_tend(lua_State *L) {
+static int l_run_due(lua_State *L) {
   kw_lua_store *self = kw_bind_to_store(L, 1);
   double seconds;
   if (self->store == NULL) {
@@ -87,7 +87,7 @@ static int l_tend(lua_State *L) {
     return 1;
   }
   kw_bind_check_process(L, self);
-  if (tend(self, &seconds)) {
+  if (run_due(self, &seconds)) {
     lua_pushnumber(L, seconds);
   } else {
     lua_pushnil(L);
@@ -111,5 +111,5 @@ static int l_is_compacting(lua_State *L) {
 }
 
 const luaL_Reg kw_bind_step_methods[] = {
-    {"deadline", l_deadline},           {"step", l_step}, {"tend", l_tend}, {"is_busy", l_is_busy},
+    {"deadline", l_deadline},           {"step", l_step}, {"run_due", l_run_due}, {"is_busy", l_is_busy},
     {"is_compacting", l_is_compacting}, {NULL, NULL}};

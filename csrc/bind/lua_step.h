@@ -5,7 +5,7 @@
  *   store:deadline()      -> when the next work is due, in seconds; nil: never
  *   store:step(now)       does one step of the work that is due at `now`, or at the store's own time without `now`
  *                         -> whether more work is due at that time
- *   store:tend()          does one step of the work that is due, and hands writes to the disk
+ *   store:run_due()       does one step of the work that is due, and hands writes to the disk
  *                         -> seconds until the next work is due; and whether there are changes that are not settled.
  *                         The seconds are nil if no work is waiting, if the clock is manual and no work is due, or if
  *                         the store is busy. A closed store returns false alone

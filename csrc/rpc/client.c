@@ -269,7 +269,7 @@ void kw_client_end(kw_client *client) {
 void kw_client_dial(kw_client *client, const kw_peer_hooks *hooks, int64_t now) {
   kw_driver_init(&client->driver, hooks);
   kw_session_step(client->session, now);
-  kw_driver_tell_deadline(&client->driver, client->session);
+  kw_driver_set_deadline(&client->driver, client->session);
 }
 
 void kw_client_opened(kw_client *client, int64_t now) {
@@ -359,7 +359,7 @@ size_t kw_client_pending(kw_client *client, struct iovec *pieces, size_t max) {
 void kw_client_wrote(kw_client *client, size_t bytes) {
   kw_chain_skip(kw_session_out(client->session), bytes);
   kw_session_wrote(client->session);
-  kw_driver_tell_deadline(&client->driver, client->session);
+  kw_driver_set_deadline(&client->driver, client->session);
 }
 
 unsigned kw_client_state(const kw_client *client) {

@@ -29,7 +29,7 @@ static inline void kw_driver_touch(const kw_driver *driver) {
 }
 
 /* Passes the session's deadline to the driver, if it is earlier than the one that the driver knows. */
-static inline void kw_driver_tell_deadline(kw_driver *driver, const kw_session *session) {
+static inline void kw_driver_set_deadline(kw_driver *driver, const kw_session *session) {
   if (driver->hooks.on_deadline == NULL) return;
   int64_t due = kw_session_deadline(session);
   if (due >= driver->due) return;
@@ -37,9 +37,9 @@ static inline void kw_driver_tell_deadline(kw_driver *driver, const kw_session *
   driver->hooks.on_deadline(driver->hooks.ctx, due);
 }
 
-/* Does what kw_driver_tell_deadline and kw_driver_touch do. */
+/* Does what kw_driver_set_deadline and kw_driver_touch do. */
 static inline void kw_driver_update(kw_driver *driver, const kw_session *session) {
-  kw_driver_tell_deadline(driver, session);
+  kw_driver_set_deadline(driver, session);
   kw_driver_touch(driver);
 }
 

@@ -275,7 +275,7 @@ static bool has_compacted(const kw_server *server) {
 /* Answers the calls of physical compactions that have ended. kw_store_include_background makes the answers wait until
  * the writes of the compaction itself are durable, too; and kw_store_checkpoint, until the space of what was removed is
  * free. If the store has failed, that never happens. */
-static void tend_compactions(kw_server *server) {
+static void answer_compactions(kw_server *server) {
   if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
   kw_store_include_background(server->store);
   int failure = has_compacted(server) ? kw_store_checkpoint(server->store) : KW_OK;
@@ -288,11 +288,11 @@ static void tend_compactions(kw_server *server) {
   }
 }
 
-bool kw_kv_tend(kw_server *server) {
-  kw_long_answer_tend(server);
+bool kw_kv_step(kw_server *server) {
+  kw_long_answer_step(server);
   server->reads = kw_work_of_turn();
-  bool more = kw_write_queue_tend(server);
-  tend_compactions(server);
+  bool more = kw_write_queue_step(server);
+  answer_compactions(server);
   return more || !kw_link_is_alone(&server->long_answers);
 }
 

@@ -36,7 +36,7 @@ bool kw_long_answer_charge(kw_long_answer *answer, size_t size) {
   return ok;
 }
 
-void kw_long_answer_tend(kw_server *server) {
+void kw_long_answer_step(kw_server *server) {
   bool is_quiet = server->now - server->asked_at > QUIET_MS;
   kw_work work = {.left = is_quiet ? KW_WORK_TURN : KW_PAGE_VISITS};
   while (kw_work_is_left(&work) && !kw_link_is_alone(&server->long_answers)) {

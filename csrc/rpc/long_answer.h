@@ -37,6 +37,6 @@ void kw_long_answer_send(kw_server *server, const kw_long_answer *answer, uint64
 bool kw_long_answer_charge(kw_long_answer *answer, size_t size);
 
 /* Makes pages, as many as the work of a turn allows. */
-void kw_long_answer_tend(kw_server *server);
+void kw_long_answer_step(kw_server *server);
 
 #endif

@@ -119,7 +119,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
   kw_link_add(&server->peers, &peer->link);
   server->n_peers++;
   if (server->takes_notes) kw_notes_accepted(server, peer->driver.hooks.remote);
-  kw_driver_tell_deadline(&peer->driver, peer->session);
+  kw_driver_set_deadline(&peer->driver, peer->session);
   return peer;
 }
 
@@ -229,7 +229,7 @@ void kw_peer_wrote(kw_peer *peer, size_t bytes) {
   if (peer->session == NULL) return;
   if (bytes > 0) peer->moved = peer->server->now;
   kw_session_wrote(peer->session);
-  kw_driver_tell_deadline(&peer->driver, peer->session);
+  kw_driver_set_deadline(&peer->driver, peer->session);
 }
 
 unsigned kw_peer_state(const kw_peer *peer) {

@@ -134,7 +134,7 @@ static bool free_discarded(kw_server *server) {
 }
 
 /* Watch streams are woken last, after everything that may fill their outlets. */
-int64_t kw_server_tend(kw_server *server, int64_t now) {
+int64_t kw_server_step(kw_server *server, int64_t now) {
   bool more = false;
   server->now = now;
   if (server->store == NULL) return INT64_MAX;
@@ -142,10 +142,10 @@ int64_t kw_server_tend(kw_server *server, int64_t now) {
   if (kw_hub_deadline(server->hub) <= time) more = kw_hub_step(server->hub, time);
   kw_store_flush(server->store);
   kw_store_poll(server->store);
-  kw_service_tend(server);
-  more = kw_kv_tend(server) || more;
+  kw_service_step(server);
+  more = kw_kv_step(server) || more;
   more = free_discarded(server) || more;
-  more = kw_watch_tend(server) || more;
+  more = kw_watch_step(server) || more;
   make_room(server);
   if (more || kw_hub_deadline(server->hub) == INT64_MIN) return now;
   return server->options.clock != NULL ? INT64_MAX : kw_hub_deadline(server->hub);

@@ -55,7 +55,7 @@ void kw_server_close(kw_server *server);
 void kw_server_free(kw_server *server);
 
 /* For the driver: the functions step_server, has_work, is_busy and set_bell of kw_engine, see face/engine.h. */
-int64_t kw_server_tend(kw_server *server, int64_t now);
+int64_t kw_server_step(kw_server *server, int64_t now);
 bool kw_server_has_work(const kw_server *server);
 bool kw_server_is_busy(const kw_server *server);
 void kw_server_set_bell(kw_server *server, const kw_bell *bell);

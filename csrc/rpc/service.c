@@ -122,7 +122,7 @@ void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc) {
   finish_durable(server, stream, kw_store_ticket(server->store), rc);
 }
 
-void kw_service_tend(kw_server *server) {
+void kw_service_step(kw_server *server) {
   while (!kw_link_is_alone(&server->undurable)) {
     kw_stream *stream = KW_CONTAINER_OF(server->undurable.next, kw_stream, waiting);
     if (!kw_store_is_settled(server->store, stream->ticket)) return;

@@ -102,11 +102,11 @@ struct kw_server {
 
 /* The KV service's work of one turn: delivers writes that have waited, answers calls whose compaction has ended, and
  * makes one more page of each large answer. Returns true if it wants another turn at once. */
-bool kw_kv_tend(kw_server *server);
+bool kw_kv_step(kw_server *server);
 
 /* The Watch service's work of one turn: wakes the watch streams that have something to send. Returns true if there is
  * more to do. */
-bool kw_watch_tend(kw_server *server);
+bool kw_watch_step(kw_server *server);
 
 /* Returns the time of the store: the server's, unless the store's time is moved by hand. */
 static inline int64_t kw_server_time(const kw_server *server) {
@@ -196,7 +196,7 @@ void kw_service_send_parts(kw_server *server, kw_stream *stream, uint64_t ticket
 void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc);
 
 /* Ends the calls whose tickets are settled. */
-void kw_service_tend(kw_server *server);
+void kw_service_step(kw_server *server);
 
 /* The on_timeout of unary methods: calls the method's on_close, and drops the answer, of a call that has got its
  * status. */

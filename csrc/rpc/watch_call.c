@@ -69,7 +69,7 @@ static void enter_ready(kw_watch_call *call, kw_subscription *sub) {
 }
 
 /* Makes a subscription ready because its state has changed. */
-static void tell_change(kw_watch_call *call, kw_subscription *sub) {
+static void announce_change(kw_watch_call *call, kw_subscription *sub) {
   sub->has_changed = true;
   enter_ready(call, sub);
 }
@@ -150,7 +150,7 @@ static void fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason
   kw_watch_call *call = sub->call;
   unbind(sub);
   kw_subscription_fail(sub, compact_revision, reason, error);
-  tell_change(call, sub);
+  announce_change(call, sub);
 }
 
 /* Fails an open subscription by our own decision, and cancels it at the server. */
@@ -178,7 +178,7 @@ static void release_all(kw_watch_call *call, int error) {
     release(sub);
     if (error == KW_OK) continue;
     kw_subscription_fail(sub, 0, (kw_slice){0}, error);
-    tell_change(call, sub);
+    announce_change(call, sub);
   }
   kw_map_drop(&ids);
 }
@@ -241,7 +241,7 @@ static void open_sub(kw_watch_call *call, kw_subscription *sub, const kw_watch_a
   sub->has_cluster = true;
   if (header->revision < sub->seen) kw_subscription_doubt(sub);
   if (header->revision > sub->seen) sub->seen = header->revision;
-  tell_change(call, sub);
+  announce_change(call, sub);
 }
 
 /* Hears the answer to the oldest create request. Returns false if the answer makes no sense. */
@@ -278,7 +278,7 @@ static void hear_canceled(kw_watch_call *call, kw_subscription *sub, const kw_wa
     if (fields->compact_revision > 0) send_cancel(call, sub->id);
   } else {
     unbind(sub);
-    tell_change(call, sub);
+    announce_change(call, sub);
   }
 }
 
@@ -313,7 +313,7 @@ static void hold_back(kw_watch_call *call, kw_subscription *sub) {
   if (call->n > 1) {
     kw_watch_call_detach(sub);
     sub->is_lagging = true;
-    tell_change(call, sub);
+    announce_change(call, sub);
   } else if (!call->is_held) {
     call->is_held = true;
     kw_client_pause(call->client, call->number);

@@ -190,7 +190,7 @@ static int send_more(kw_server *server, watch_stream *watch) {
   }
   if (watch->scroll.left > 0) return KW_OK;
   kw_scroll_close(&watch->scroll);
-  wake_later(watch); /* kw_watch_tend lets requests in again */
+  wake_later(watch); /* kw_watch_step lets requests in again */
   return KW_OK;
 }
 
@@ -375,7 +375,7 @@ static void on_close(kw_server *server, kw_stream *stream) {
 }
 
 /* A stream whose long batch has a gap, of events that its watcher does not want, is woken after the gap. */
-bool kw_watch_tend(kw_server *server) {
+bool kw_watch_step(kw_server *server) {
   kw_work work = kw_work_of_turn();
   kw_outlet *outlet;
   while ((outlet = kw_ready_next(&server->ready)) != NULL) {

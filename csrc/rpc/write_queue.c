@@ -106,7 +106,7 @@ static void deliver(kw_server *server, kw_write_job *job) {
   kw_server_touch(stream);
 }
 
-bool kw_write_queue_tend(kw_server *server) {
+bool kw_write_queue_step(kw_server *server) {
   const kw_store *store = server->store;
   kw_write_job *job, *under_way = server->long_write;
   if (under_way != NULL && under_way->stream != NULL) charge(under_way, kw_store_reply_held(store));

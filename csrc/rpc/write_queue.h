@@ -62,7 +62,7 @@ void kw_write_queue_begin_read(kw_server *server, kw_stream *stream, kw_write_re
 size_t kw_write_queue_limit(const kw_stream *stream);
 
 /* Delivers requests that wait, within the work of a turn. Returns true if more requests wait, or the store is busy. */
-bool kw_write_queue_tend(kw_server *server);
+bool kw_write_queue_step(kw_server *server);
 
 /* The on_close of methods that wait. */
 void kw_write_queue_close(kw_server *server, kw_stream *stream);

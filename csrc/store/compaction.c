@@ -40,9 +40,9 @@ static bool is_running(const kw_store *store) {
 }
 
 /* True if the compaction would remove events that were not delivered to the watchers that keep up. */
-static bool is_untold(const kw_store *store) {
-  return store->hook.untold != NULL &&
-         store->hook.untold(store->hook.ctx) <= store->compact_revision;
+static bool is_undelivered(const kw_store *store) {
+  return store->hook.undelivered != NULL &&
+         store->hook.undelivered(store->hook.ctx) <= store->compact_revision;
 }
 
 bool kw_compaction_is_waiting(const kw_store *store) {
@@ -52,7 +52,7 @@ bool kw_compaction_is_waiting(const kw_store *store) {
 
 int64_t kw_compaction_deadline(const kw_store *store) {
   if (!is_running(store) || kw_snapshot_is_gathering(store)) return KW_NEVER;
-  if (is_untold(store)) return KW_NEVER;
+  if (is_undelivered(store)) return KW_NEVER;
   if (kw_compaction_is_waiting(store)) return KW_NEVER;
   if (!kw_log_may_remove(store->log, (size_t)store->options.step_records)) return KW_NEVER;
   return store->compact_is_delayed ? store->compact_retry_at : INT64_MIN;

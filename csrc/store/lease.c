@@ -116,7 +116,7 @@ void kw_lease_cursor_drop(kw_lease_cursor *cursor) {
 }
 
 /* Reports the end of a lease to the cursors that have not reached it. */
-static void tell_cursors(const kw_leases *leases, const kw_lease *lease) {
+static void notify_cursors(const kw_leases *leases, const kw_lease *lease) {
   for (kw_link *link = leases->cursors.next; link != &leases->cursors; link = link->next) {
     kw_lease_cursor *cursor = KW_CONTAINER_OF(link, kw_lease_cursor, link);
     const kw_lease *next = look(cursor, leases);
@@ -131,7 +131,7 @@ static void tell_cursors(const kw_leases *leases, const kw_lease *lease) {
 /* Frees a lease that is in no table, or keeps it until its end is announced. The tables keep room for all leases that
  * may be put back. */
 static void end(kw_leases *leases, kw_lease *lease) {
-  tell_cursors(leases, lease);
+  notify_cursors(leases, lease);
   kw_link_remove(&lease->link);
   kw_link_remove(&lease->waiting);
   leases->n_all--;

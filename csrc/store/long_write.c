@@ -94,7 +94,7 @@ static bool undo(kw_store *store, kw_long_write *write, kw_work *work) {
   return kw_write_rollback_within(store, work) && kw_txn_free_discarded(&write->txn, work);
 }
 
-void kw_store_go_on(kw_store *store, kw_work *work) {
+void kw_store_continue(kw_store *store, kw_work *work) {
   if (store->durability.failed != KW_OK && !kw_durability_undo(store, work)) return;
   if (store->long_write == NULL) return;
   kw_log_release(store->log);
@@ -109,5 +109,5 @@ void kw_store_go_on(kw_store *store, kw_work *work) {
 void kw_store_finish(kw_store *store) {
   kw_work work = kw_work_without_end();
   if (store->is_merging) kw_replica_fill_step(store->filling, &work);
-  kw_store_go_on(store, &work);
+  kw_store_continue(store, &work);
 }

@@ -365,7 +365,7 @@ static bool step(kw_store *store, int64_t now) {
   free_passed(store);
   kw_snapshot_step(store);
   kw_leases_forget(&store->leases, kw_undo_first(&store->undo), &work);
-  kw_store_go_on(store, &work);
+  kw_store_continue(store, &work);
   if (store->is_merging) return has_passed(store); /* the owner's calls continue the merge */
   if (kw_store_is_busy(store) || !kw_work_is_left(&work)) return true;
   if (store->failure != KW_OK) return has_passed(store);

@@ -240,7 +240,7 @@ size_t kw_store_reply_held(const kw_store *store);
 void kw_store_abandon_reply(kw_store *store);
 
 /* Continues the long write or merge that keeps the store busy, if there is one. */
-void kw_store_go_on(kw_store *store, kw_work *work);
+void kw_store_continue(kw_store *store, kw_work *work);
 
 /* Does in one piece what is left of that. */
 void kw_store_finish(kw_store *store);
@@ -466,7 +466,7 @@ typedef struct kw_store_hook {
   void (*on_compact)(void *ctx);
   /* Returns the first visible revision that was not delivered to the watchers that keep up, or INT64_MAX. A compaction
    * removes nothing while that revision is compacted. */
-  int64_t (*untold)(void *ctx);
+  int64_t (*undelivered)(void *ctx);
   /* A replica, which was at `before`, got a new base: its history has a gap. */
   void (*on_replace)(int64_t before, void *ctx);
   void *ctx;

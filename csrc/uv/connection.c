@@ -244,7 +244,7 @@ static void end(kw_connection *connection) {
 }
 
 /* Has the server log why a handshake failed. */
-static void tell_refusal(const kw_connection *connection) {
+static void report_refusal(const kw_connection *connection) {
   const kw_tls_peer *tls_peer = connection->tls_peer;
   const char *why = tls_peer == NULL ? NULL : kw_tls_peer_refusal(tls_peer);
   if (why == NULL || connection->loop_client != NULL) return;
@@ -253,7 +253,7 @@ static void tell_refusal(const kw_connection *connection) {
 
 /* Closes the peer. A dialed connection also leaves its kw_loop_client. */
 static void detach_peer(kw_connection *connection, const char *why) {
-  tell_refusal(connection);
+  report_refusal(connection);
   if (connection->peer != NULL) connection->face->close(connection->peer, why);
   connection->peer = NULL;
   connection->tls_peer = NULL;

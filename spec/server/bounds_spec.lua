@@ -63,7 +63,7 @@ describe("a client that does not read #slow", function()
       if is_done or not wants then return i - 1 end
       raw.peer:feed(make(i), host.now)
       if i % 16 == 0 then
-        host:tend()
+        host:step()
         sip(raw)
       end
     end
@@ -75,7 +75,7 @@ describe("a client that does not read #slow", function()
   local function read_all(raw, from, n, make)
     for _ = 1, 100000 do
       local bytes = raw.peer:pending(2 ^ 18 + 1)
-      host:tend()
+      host:step()
       raw.reader:feed(bytes)
       while from < n and raw.peer:state() do
         from = from + 1

@@ -29,7 +29,7 @@ describe("a server over a durable store", function()
   end)
 
   after_each(function()
-    if store:tend() ~= false then
+    if store:run_due() ~= false then
       probe.hold_disk(store, false)
       store:leases()
       probe.check(store)

@@ -349,7 +349,7 @@ describe("a server", function()
       assert.equal(2, #raw.reader:messages(1))
       raw:say(h2.reset(1))
       host.store:put("a", "2")
-      host.server:tend(host.now)
+      host.server:step(host.now)
       assert.is_false((select(3, raw.peer:state())))
       assert.equal("", raw.peer:pending())
       if core.probe then core.probe.check(host.store) end

@@ -64,7 +64,7 @@ end
 local function finish(call)
   local turns = 0
   while call:look() == nil do
-    host.server:tend(host.now)
+    host.server:step(host.now)
     call.who:push()
     check()
     turns = turns + 1
@@ -144,7 +144,7 @@ describe("an answer of a long write that is too large", function()
         collectgarbage()
         local before, most = probe.bytes(), 0
         while txn:look() == nil do
-          host.server:tend(host.now)
+          host.server:step(host.now)
           most = math.max(most, probe.bytes() - before)
           assert.is_true(host.server:held() <= room + 16 * KIB)
         end
@@ -205,7 +205,7 @@ describe("an answer of a long write", function()
     local function turns_until(before)
       local turns = 0
       while probe.bytes() > before + 16 * KIB do
-        host.server:tend(host.now)
+        host.server:step(host.now)
         check()
         turns = turns + 1
         assert.is_true(turns < 10000)
@@ -215,7 +215,7 @@ describe("an answer of a long write", function()
 
     it("is freed in turns if its stream ends", function()
       local txn, before = ask()
-      while not store:get("z") do host.server:tend(host.now) end
+      while not store:get("z") do host.server:step(host.now) end
       assert.is_true(host.server:held() > MANY * #LARGE)
       client.client:cancel(txn.number)
       client:push()
@@ -225,27 +225,27 @@ describe("an answer of a long write", function()
 
     it("is freed in turns if its connection ends", function()
       local _, before = ask()
-      while not store:get("z") do host.server:tend(host.now) end
+      while not store:get("z") do host.server:step(host.now) end
       table.remove(host.ends, 1):close()
       assert.is_true(turns_until(before) > 2)
     end)
 
     it("is freed in turns if its connection ends before the write does", function()
       local _, before = ask()
-      while host.server:held() < MANY * #LARGE / 2 do host.server:tend(host.now) end
+      while host.server:held() < MANY * #LARGE / 2 do host.server:step(host.now) end
       assert.is_nil((store:get("z")))
       table.remove(host.ends, 1):close()
       check()
       assert.is_true(turns_until(before) > 2)
-      while not store:get("z") do host.server:tend(host.now) end
+      while not store:get("z") do host.server:step(host.now) end
     end)
 
     it("is freed with the server, and with the store", function()
       for _, what in ipairs { "server", "store" } do
         ask()
-        while not store:get("z") do host.server:tend(host.now) end
+        while not store:get("z") do host.server:step(host.now) end
         table.remove(host.ends, 1):close()
-        host.server:tend(host.now)
+        host.server:step(host.now)
         host[what]:close()
         host:close()
       end

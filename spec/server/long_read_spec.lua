@@ -49,7 +49,7 @@ describe("a long read", function()
     directory.remove_all()
   end)
 
-  local function turn() host.server:tend(host.now) end
+  local function turn() host.server:step(host.now) end
 
   local function finish(call)
     for _ = 1, 100000 do

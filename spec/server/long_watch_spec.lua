@@ -49,7 +49,7 @@ describe("a long response of a watch stream", function()
   --- Has the client take the beginning of the response, and no more.
   local function begin_response()
     delete()
-    host:tend()
+    host:step()
     assert.is_true(client:pull())
     client.is_deaf = true
     host:pump()
@@ -102,7 +102,7 @@ describe("a long response of a watch stream", function()
     begin_response()
     client.is_deaf = false
     local call = client:begin("Range", { key = "k" })
-    host:tend()
+    host:step()
     local found
     for _ = 1, 1000 do
       found = found or call:look() -- some of the response has come, and not all

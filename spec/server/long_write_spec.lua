@@ -55,7 +55,7 @@ describe("a long write", function()
   end)
 
   --- Does one turn of the server.
-  local function turn() host.server:tend(host.now) end
+  local function turn() host.server:step(host.now) end
 
   --- Turns until a call has its answer. Returns that.
   local function finish(call)
@@ -281,9 +281,9 @@ if probe then
       for i = MANY + 1, 400 do store:put(("k%06d"):format(i), "old", { lease = 7 }) end
       probe.hold_disk(store, true)
       local delete = client:begin("DeleteRange", { key = "k", range_end = "k000361" })
-      for _ = 1, 60 do host.server:tend(host.now) end
+      for _ = 1, 60 do host.server:step(host.now) end
       local revoke = client:begin("LeaseRevoke", { ID = 7 })
-      host.server:tend(host.now)
+      host.server:step(host.now)
       probe.hold_disk(store, false)
       uv.sleep(20) -- so that the commit is likely to be done before the next turn
       repeat host:pump() until delete:look() and revoke:look()
@@ -295,9 +295,9 @@ if probe then
       it("ends with the commit group before it: " .. how, function()
         probe.hold_disk(store, true)
         local put = client:begin("Put", { key = "other", value = "new" })
-        host.server:tend(host.now)
+        host.server:step(host.now)
         local delete = client:begin("DeleteRange", { key = "k", range_end = "l", prev_kv = true })
-        host.server:tend(host.now)
+        host.server:step(host.now)
         probe.check(store)
         if how ~= "none" then probe.fail_disk(store, how) end
         probe.hold_disk(store, false)

@@ -40,7 +40,7 @@ describe("a watch stream with many watches", function()
   local function close(each)
     leave()
     local turns = 0
-    while host.server:tend(host.now) == host.now do
+    while host.server:step(host.now) == host.now do
       turns = turns + 1
       check()
       if each then each(turns) end

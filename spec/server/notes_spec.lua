@@ -154,7 +154,7 @@ describe("a server that takes notes", function()
     begin(pair.paths.Range, core.encode("RangeRequest", { key = "a" }))
     local id = next_call()
     host.now = host.now + 0.15
-    host:tend()
+    host:step()
     host.server:proceed(id)
     host:pump()
     assert.same({ "slow", pair.paths.Range, OK, "", 150 }, note())

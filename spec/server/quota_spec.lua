@@ -294,7 +294,7 @@ describe("connections together #slow", function()
 
     it("keep it while there is room for all", function()
       host.now = host.now + STUCK_MS
-      host:tend()
+      host:step()
       expect_well()
       assert.is_false(is_cut(stuck))
     end)

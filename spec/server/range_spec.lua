@@ -32,7 +32,7 @@ describe("a large range", function()
 
   --- One turn of the server; whether it wants another one at once.
   local function turn()
-    return host.server:tend(host.now) == host.now
+    return host.server:step(host.now) == host.now
   end
 
   local function finish(call)

@@ -49,7 +49,7 @@ local function suite(kind)
     --- Moves bytes until a message of the call has come.
     local function await_message(call)
       while #client.returns[call] == 0 do
-        host.server:tend(host.now)
+        host.server:step(host.now)
         client:pull()
         client:push()
       end
@@ -143,7 +143,7 @@ local function suite(kind)
       for _, how in ipairs { "cancelled", "late", "cut" } do
         local one = how == "cut" and host:client() or client
         local call = start({}, how == "late" and { ["grpc-timeout"] = "1S" } or nil, one)
-        host.server:tend(host.now)
+        host.server:step(host.now)
         one:pull()
         if how == "cancelled" then
           client.client:cancel(call)
@@ -165,7 +165,7 @@ local function suite(kind)
     it("is taken out of its messages by the core, which tells of any other message", function()
       local function receive(call)
         for _ = 1, 5 do
-          host.server:tend(host.now)
+          host.server:step(host.now)
           local bytes = client.peer:pending()
           if bytes ~= "" then client.client:feed(bytes, host.now) end
         end
@@ -182,7 +182,7 @@ local function suite(kind)
     it("takes turns with other streams", function()
       local calls, done = { start {}, start {}, start {} }, {}
       while #done < #calls do
-        host.server:tend(host.now)
+        host.server:step(host.now)
         client:pull()
         client:push()
         local least, most = math.huge, 0

@@ -175,7 +175,7 @@ end
 
 function program:pass(seconds)
   self.host.now = self.host.now + seconds
-  self.host.server:tend(self.host.now)
+  self.host.server:step(self.host.now)
   self.raw.peer:step(self.host.now)
 end
 

@@ -355,7 +355,7 @@ describe("a server whose client's bytes are cut", function()
       local bytes = raw.peer:pending(3)
       while bytes ~= "" do
         raw.reader:feed(bytes)
-        host:tend()
+        host:step()
         bytes = raw.peer:pending(3)
       end
     end

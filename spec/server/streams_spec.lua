@@ -56,7 +56,7 @@ describe("of two streams of a connection #slow", function()
 
   local function pass(seconds)
     host.now = host.now + seconds
-    host.server:tend(host.now)
+    host.server:step(host.now)
     raw.peer:step(host.now)
     host:pump()
   end

@@ -305,7 +305,7 @@ describe("a store with a record that is damaged while it is open #slow", functio
         assert(store:compact(store:status().revision))
         require("keywatch.core").probe.fail_disk(store, "no_memory")
         store:step()
-        while not store:alarms()[1] and select(2, store:tend()) do keywatch.sleep(0) end
+        while not store:alarms()[1] and select(2, store:run_due()) do keywatch.sleep(0) end
         print(code(store:put("a", "1")), store:alarms()[1], code(store:compact(store:status().revision)))
       ]])
     end)

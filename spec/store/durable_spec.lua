@@ -89,7 +89,7 @@ before_each(function()
 end)
 
 after_each(function()
-  if probe and store:tend() ~= false then
+  if probe and store:run_due() ~= false then
     release()
     probe.check(store)
     store:close()

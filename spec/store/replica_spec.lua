@@ -344,7 +344,7 @@ describe("a replica", function()
     for rev = 2, 1001 do assert(store:apply(rev, { put("key" .. rev % 10, rev, { value = ("x"):rep(100) }) })) end
     assert(store:status().compact_revision > 5)
     assert.is_true(store:replace(5, { kv("a", 2) }))
-    assert.is_false(core.durable_methods.go_on(store)) -- a physical compaction would wait for the end for ever
+    assert.is_false(core.durable_methods.step_compaction(store)) -- a physical compaction would wait for the end for ever
     local answer, err = store:compact(5, { physical = true })
     assert.same({ nil, "read_only" }, { answer, err.code })
     store:close()

@@ -219,7 +219,7 @@ end
 --- Turns a store at the time `now`, until its disk has nothing to do, or is to be tried again later.
 local function await_disk(store, now)
   await("the disk", function()
-    local _, is_pending = store:tend()
+    local _, is_pending = store:run_due()
     return not is_pending or store:deadline() == now + RETRY
   end)
 end
@@ -287,12 +287,12 @@ function modes.patient()
   local _, err = store:put("a", "1")
   assert(err.code == "no_space", tostring(err))
   await("a pause", function()
-    store:tend()
+    store:run_due()
     return store:deadline() == RETRY
   end)
   assert(has_struck())
   for _ = 1, 100 do
-    store:tend()
+    store:run_due()
     keywatch.sleep(0)
   end
   assert(not has_struck(), "it was tried again at once")
@@ -303,7 +303,7 @@ function modes.patient()
   await("the alarm", function()
     now = now + RETRY
     store:step(now)
-    return select(2, store:tend()) == false
+    return select(2, store:run_due()) == false
   end)
   store:close()
   store = assert(keywatch.open { path = path, now = 0 })
@@ -328,7 +328,7 @@ function modes.read()
   read()
   keywatch.run(read)
   await("a pause", function()
-    store:tend()
+    store:run_due()
     return store:deadline() == RETRY
   end)
   read()

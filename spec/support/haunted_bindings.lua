@@ -95,7 +95,7 @@ for name, arguments in pairs(long_calls) do
   end)
   case("store:take", function(w)
     local write = assert(w.store[begin](w.store, unpack(arguments)))
-    while not write:has_ended() do w.store:tend() end
+    while not write:has_ended() do w.store:run_due() end
     return w.store, write
   end)
 end
@@ -229,7 +229,7 @@ case("watch:take", function(w)
 end)
 case("watch:take", function(w)
   rawset(w, "watch", (w.store:open_watch("k", { start_revision = 1 })))
-  w.store:tend()
+  w.store:run_due()
   return w.watch
 end)
 case("watch:take", function(w)
@@ -244,7 +244,7 @@ case("core.restore", function() return "/no/such/file", "/dev/null/directory" en
 -- Servers.
 case("core.serve", function(w) return w.store, { outlet_bytes = 5000 } end)
 case("server:mount", of("server", "/another", true))
-case("server:tend", of("server", NOW))
+case("server:step", of("server", NOW))
 case("server:drain", of("server", 1, NOW))
 case("server:accept", of("server", NOW), of("server", NOW, 1, "127.0.0.1:1"))
 case("server:info", function(w) return w.server, w.call.server, NOW, w.client end)

@@ -83,7 +83,7 @@ end
 
 function make.snapshot(w)
   local snapshot = assert(w.store:open_snapshot())
-  while not snapshot:is_ready() do w.store:tend() end
+  while not snapshot:is_ready() do w.store:run_due() end
   return snapshot
 end
 
@@ -123,7 +123,7 @@ function world.pump(w)
     for id, is_open in server.next_news, server do
       if is_open and select(3, server:info(id)) then server:proceed(id) end
     end
-    server:tend(NOW)
+    server:step(NOW)
     move(peer, client)
   end
 end
@@ -244,7 +244,7 @@ end
 function world.check(w)
   for _, part in ipairs { "store", "replica" } do
     local store = rawget(w, part)
-    if store and store:tend() ~= false then core.probe.check(store) end
+    if store and store:run_due() ~= false then core.probe.check(store) end
   end
 end
 

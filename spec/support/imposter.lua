@@ -101,7 +101,7 @@ function imposter_methods:accept()
 end
 
 --- Lets all behaviours go on that can. Returns when the next one can, if that is a matter of time.
-function imposter_methods:tend() return connection.turn(self.tasks) end
+function imposter_methods:step() return connection.turn(self.tasks) end
 
 -- }======
 

@@ -39,9 +39,9 @@ function pair.host_of(store, server_options)
 end
 
 --- Lets the server do all that it has to do.
-function host:tend()
-  local due = self.server:tend(self.now)
-  while due and due <= self.now do due = self.server:tend(self.now) end
+function host:step()
+  local due = self.server:step(self.now)
+  while due and due <= self.now do due = self.server:step(self.now) end
 end
 
 --- Moves bytes between the server and all who are connected, until none move.
@@ -49,7 +49,7 @@ function host:pump()
   repeat
     local moved = false
     for _, one in ipairs(self.ends) do moved = one:push() or moved end
-    self:tend()
+    self:step()
     for _, one in ipairs(self.ends) do moved = one:pull() or moved end
   until not moved
 end
@@ -188,7 +188,7 @@ end
 local unary = {}
 local unary_mt = { __index = unary }
 
---- Sends a unary call. The server does not tend to it yet.
+--- Sends a unary call. The server has not stepped since.
 function client:begin(method, request, metadata)
   local number = self:start(method, metadata, core.encode(pair.request_name(method), request or {}))
   self.client:half_close(number)

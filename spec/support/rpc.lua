@@ -55,7 +55,7 @@ local function pump_peer(self)
   if #out > 0 then self.peer:feed(out) end
   self.sent = self.sent + #out
   step_peer(self.peer)
-  self.server.object:tend()
+  self.server.object:step()
   local back = self.is_reading and self.peer:pending() or ""
   if #back > 0 then self.core:feed(back) end
 end

@@ -46,7 +46,7 @@ describe("after a fork", function()
     child(function()
       keywatch.run(function() print((keywatch.spawn(store.put, store, "b", ""):join(30))) end)
     end)
-    while put:look() == nil do host.server:tend(host.now) end
+    while put:look() == nil do host.server:step(host.now) end
     print(store:get("a") ~= nil, store:get("b"))
   ]])
 
@@ -120,7 +120,7 @@ describe("after a fork", function()
       for i = 1, 2 do snapshots[i]:close() end
       print(store:put("a", "1") ~= nil)
     end)
-    while not snapshots[1]:is_ready() do store:tend() end
+    while not snapshots[1]:is_ready() do store:run_due() end
     print(snapshots[1]:size() > 0)
   ]])
 

@@ -133,12 +133,12 @@ static const char *order_fault(const kw_session *session) {
 /* While output waits for the socket, kw_session_wrote is sure to come. */
 static const char *wait_fault(const kw_session *session) {
   const kw_stream *deferred = kw_session_first(session, KW_WAIT_ROOM);
-  bool will_go_on = session->is_turn_over || session->out.len > 0;
+  bool will_resume = session->is_turn_over || session->out.len > 0;
   if (session->is_turn_over && kw_session_deadline(session) > session->now)
     return "the turn is over, but no step is due";
   if (deferred != NULL && kw_session_deadline(session) > deferred->waiting_since + KW_DEFERRED_MS)
     return "a request is deferred, but no step is due";
-  if (will_go_on) return NULL;
+  if (will_resume) return NULL;
   if (kw_session_first(session, KW_WAIT_TURN) != NULL)
     return "a stream waits for the next turn, but none will begin";
   if (kw_session_first(session, KW_WAIT_OUTPUT) != NULL && !kw_session_has_enough_output(session))

@@ -471,7 +471,7 @@ function feed_methods:poll(now)
   if self.phase ~= "closed" then wait = sooner(wait, poll_staleness(self, now)) end
   if self.file and self.phase ~= "closed" then wait = sooner(wait, tend_file(self, now)) end
   if self.cache.history.history_age and self.phase ~= "closed" then
-    local seconds = self.cache.replica:tend() -- history that is too old takes memory, even if nothing comes
+    local seconds = self.cache.replica:run_due() -- history that is too old takes memory, even if nothing comes
     if seconds and (not wait or seconds < wait) then wait = seconds end
   end
   return wait

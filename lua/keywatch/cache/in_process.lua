@@ -15,7 +15,7 @@ local store_mt = { __index = store_methods }
 
 --- Returns the error of a store that is closed, or nil.
 function store_methods:error()
-  if self.store:tend() == false then return errors.closed("store") end
+  if self.store:run_due() == false then return errors.closed("store") end
 end
 
 --- Returns phase, age and trouble: the content is that of the store.

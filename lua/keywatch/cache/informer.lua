@@ -320,7 +320,7 @@ local function open_on_face(x, prefix, opts)
   local root = bases.resolve(x, "")
   if not bases.is_local(root) then
     if root.transport.is_closed then return nil, errors.closed("client") end
-  elseif root:tend() == false then
+  elseif root:run_due() == false then
     check.misuse("%s: the store is closed", NAME)
   end
   return open(x, prefix, opts)

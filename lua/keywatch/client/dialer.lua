@@ -225,7 +225,7 @@ end
 
 --- Continues an attempt as far as possible. Returns its connection once that takes calls, false if the endpoint has
 -- failed, or nil if the attempt is still under way.
-local function go_on(self, attempt, now)
+local function step(self, attempt, now)
   while true do
     local opened = attempt.connection
     if attempt.is_over or self.is_closed then
@@ -250,12 +250,12 @@ end
 -- {====== Rounds ======
 
 --- Continues all attempts. Returns a connection that takes calls, or nil. Endpoints that have failed are removed.
-local function go_on_all(self, now)
+local function step_all(self, now)
   local attempts = self.attempts
   local i = 1
   while attempts[i] and self.attempts == attempts do
     local attempt = attempts[i]
-    local found = go_on(self, attempt, now)
+    local found = step(self, attempt, now)
     if found then
       attempt.connection = nil -- not the dialer's any more
       self:stop()
@@ -291,7 +291,7 @@ end
 -- poll must be called again (nil: when the sockets have news).
 function dialer_methods:poll(now)
   while not self.is_closed do
-    local found = go_on_all(self, now)
+    local found = step_all(self, now)
     if found then return found end
     if self.attempts[1] then return nil, until_lookup(self, now) end
     if not self.steps then

@@ -348,7 +348,7 @@ local function hasten(self, step)
 end
 
 --- Begins the next step, if there is none. Returns false if there is nothing left to do.
-local function go_on(self)
+local function begin_next(self)
   if self.step then return true end
   local record, verb = choose(self)
   if record then begin_step(self, record, verb) elseif self.state == "stopping" then return false end
@@ -361,7 +361,7 @@ local function conduct(self)
   self.supervising = d.current()
   while true do
     settle_step(self)
-    if not go_on(self) then return finish(self) end
+    if not begin_next(self) then return finish(self) end
     local step = self.step
     local at = step and end_of(self, step)
     local left = at and math.max(0, at - d.now())
@@ -466,7 +466,7 @@ end
 local function store_failure(self)
   local root = self.root
   if bases.is_local(root) then
-    if root:tend() == false then return errors.closed("store") end
+    if root:run_due() == false then return errors.closed("store") end
   elseif root:state().state == "closed" then
     return errors.closed("client")
   end

@@ -323,7 +323,7 @@ local recover, drive -- below
 --- Does what is due, for a driver whose tasks are not in the queue: closes what finalizers have left, wakes the waiters
 -- whose deadlines are over, and polls all pollers. Returns the seconds until more is due, or nil; and true if a poller
 -- must be polled when the bell has rung.
-function methods:tend()
+function methods:run_due()
   local ok, wait, is_bell_awaited = drive(self, function()
     begin_turn(self)
     local seconds, is_awaited = poll_all(self, next_deadline(self))

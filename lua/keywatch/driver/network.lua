@@ -362,12 +362,12 @@ end
 
 --- Does the work of all servers that is due. Returns false if that cannot be done now: a finalizer has called this in
 -- the middle of a call of a store.
-local function tend(self, now)
+local function step_servers(self, now)
   local is_idle = true
   for i = #self.order, 1, -1 do
     local place = self.order[i]
     local ok, deadline
-    if place then ok, deadline = pcall(place.object.tend, place.object, now) end
+    if place then ok, deadline = pcall(place.object.step, place.object, now) end
     if place and ok then
       place.deadline = deadline
     elseif place then
@@ -417,13 +417,13 @@ end
 --- Moves all bytes that can move at this time. Returns true if any have.
 local function pump_all(self, now)
   local has_moved, any = true, false
-  while has_moved and tend(self, now) do
+  while has_moved and step_servers(self, now) do
     self.due = nil -- the last round, in which nothing moves, finds all that is due later
     has_moved = pump_links(pump_up, self, now)
-    tend(self, now)
+    step_servers(self, now)
     has_moved = pump_links(pump_down, self, now) or has_moved
     if not has_moved then -- a server may have work since its bytes were taken, and then has bytes to send
-      tend(self, now)
+      step_servers(self, now)
       has_moved = pump_links(pump_down, self, now)
     end
     any = any or has_moved

@@ -101,7 +101,7 @@ local function leave_loop()
   if not left or is_leaving then return end
   is_leaving = true
   move_pollers()
-  tasks:tend()
+  tasks:run_due()
   is_leaving, loop = false, nil
   left:flush()
   left:close()
@@ -351,7 +351,7 @@ scheduler = tasks.scheduler
 
 home = homes.new {
   now = uv.now,
-  tend = function() return tasks:tend() end,
+  run_due = function() return tasks:run_due() end,
   is_idle = function() return tasks.pollers[1] == nil and next(worker_tasks) == nil and next(parked) == nil end,
   sweep = sweep,
   has_parked = function() return next(parked) ~= nil end,

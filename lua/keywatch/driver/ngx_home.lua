@@ -40,7 +40,7 @@ local KILLED = "the program has called ngx.exit in a task of the worker, which e
 local home_methods = {}
 local home_mt = { __index = home_methods }
 
---- Returns a home. `driver` supplies: now(); tend(), which does what is due for tasks and pollers and returns the
+--- Returns a home. `driver` supplies: now(); run_due(), which does what is due for tasks and pollers and returns the
 -- seconds until more is due, and true if a bell is awaited; is_idle(), true if no poller is attached; has_parked(),
 -- true if tasks wait; sweep(), which ends the tasks that nginx has killed, and returns the same; move(), which notifies
 -- the pollers that sockets are opened elsewhere; enter(), called first in each timer; cancel(), which cancels the
@@ -202,7 +202,7 @@ local function do_turn(self)
   repeat
     n = n + 1
     self.must_turn = false
-    seconds, is_bell_awaited = self.driver.tend()
+    seconds, is_bell_awaited = self.driver.run_due()
   until seconds ~= 0 and not self.must_turn or n >= TURNS
   local now = self.driver.now()
   local at = pump(self, now)

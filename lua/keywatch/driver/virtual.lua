@@ -53,7 +53,7 @@ end
 
 --- Does the work of a store that is due at a time. Returns false if the store is closed.
 local function move(store, time)
-  if store:tend() == false then return false end
+  if store:run_due() == false then return false end
   while store:step(time) do end
   return true
 end

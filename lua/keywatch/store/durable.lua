@@ -87,7 +87,7 @@ end)
 
 --- True if the store is closed. Does work of the store that is due.
 local function is_closed(store)
-  return store:tend() == false
+  return store:run_due() == false
 end
 
 --- Returns the error of a settled ticket whose writes are not durable, or nil. A finalizer may have closed the store
@@ -100,7 +100,7 @@ end
 
 --- Wakes the tasks whose tickets are settled. Does work of the store that is due.
 function poller_methods:poll()
-  local seconds, is_pending = self.store:tend()
+  local seconds, is_pending = self.store:run_due()
   local settled = seconds == false and math.huge or self.store:settled()
   while self.first <= self.last and self.writers[self.first].ticket <= settled do
     local writer = self.writers[self.first]
@@ -195,10 +195,10 @@ function methods.compact(store, revision, opts)
   local result, err = compact(store, revision, opts)
   if err and err.maybe_done then return nil, err end
   while not is_closed(store) do
-    local goes_on, why = finish(store, false, store:go_on())
-    if goes_on == nil and why.code == "no_space" then return check.results(result, err) end -- other steps: later
-    if goes_on == nil then return nil, incomplete(result, why) end
-    if not goes_on then break end
+    local is_running, why = finish(store, false, store:step_compaction())
+    if is_running == nil and why.code == "no_space" then return check.results(result, err) end -- other steps: later
+    if is_running == nil then return nil, incomplete(result, why) end
+    if not is_running then break end
     if driver.can_park() then driver.get().sleep(0) end -- a step that has removed nothing has nothing to wait for
   end
   if is_closed(store) then return nil, incomplete(result, core.new_error("closed")) end

@@ -40,7 +40,7 @@ local get_poller = poller.of_stores(new)
 
 --- Returns the keeper of a store's leases. That of a closed store is no poller: it keeps nothing.
 local function keeper_of(store)
-  local ok, seconds = pcall(store.tend, store) -- raises in the child after a fork
+  local ok, seconds = pcall(store.run_due, store) -- raises in the child after a fork
   if not ok then error(seconds, 0) end
   if seconds == false then return new(store) end
   return get_poller(store)
@@ -96,7 +96,7 @@ function keeper_methods:keep(id)
   if kept then return kept end
   kept = kept_leases.new(self, id)
   local store = self.held[1]
-  if self.count == nil or store:tend() == false then
+  if self.count == nil or store:run_due() == false then
     kept:fail(CLOSED)
     return kept
   end
@@ -127,7 +127,7 @@ function keeper_methods:after_fork()
   self.pid = core.pid()
 end
 
---- Takes the ends of leases, and notices the end of the store. Returns what the store's `tend` does, or false.
+--- Takes the ends of leases, and notices the end of the store. Returns the results of store:run_due, or false.
 function keeper_methods:look()
   if self.pid and self.pid ~= core.pid() then self:after_fork() end
   local store = self.held[1]
@@ -138,7 +138,7 @@ function keeper_methods:look()
     take_ends(self, store) -- of leases that are not kept any more
     return nil
   end
-  local seconds, is_pending = store:tend()
+  local seconds, is_pending = store:run_due()
   if seconds == false then kept_leases.lose_all(self, CLOSED) else take_ends(self, store) end
   return seconds, is_pending
 end

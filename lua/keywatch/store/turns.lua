@@ -125,7 +125,7 @@ end
 --- Steps the store, and wakes the tasks that can continue.
 function queue_methods:poll()
   local store, owners = self.store, self.owners
-  local seconds, is_pending = store:tend()
+  local seconds, is_pending = store:run_due()
   set_first_task(store, first_number(self)) -- an error may have come between this and a change of the waiters
   for i = #owners, 1, -1 do
     local owner = owners[i]
@@ -145,7 +145,7 @@ local function await_first(self, waiter)
   local store = self.store
   while true do
     if self.first == waiter.place then
-      waiter.is_closed = store:tend() == false
+      waiter.is_closed = store:run_due() == false
       if waiter.is_closed or not must_wait(store, waiter.number) then return end
     end
     waiter.event:wait()
@@ -368,10 +368,10 @@ function methods.compact(store, revision, opts)
   local is_long = type(opts) == "table" and opts.physical == true and driver.can_park()
   local result, err, ticket = compact(store, revision, is_long and without_physical(opts) or opts)
   while is_long and not ticket and store:is_compacting() do
-    local seconds = store:tend()
+    local seconds = store:run_due()
     driver.get().sleep(seconds == 0 and 0 or math.min(seconds or PAUSE, PAUSE))
   end
-  if result and is_long and not ticket and store:tend() == false then
+  if result and is_long and not ticket and store:run_due() == false then
     local closed = core.new_error("closed")
     closed.maybe_done = true -- the first step is done
     return nil, closed

@@ -56,7 +56,7 @@ local function poll_syncs(self)
 end
 
 --- Wakes those who wait for the next part of a page. Returns true if there were any.
-local function go_on_reading(self)
+local function resume_readers(self)
   local has_woken = false
   for _, one in ipairs(keys_by(self.reading, "tag")) do
     self.reading[one] = nil -- one by one: if `set` raises, the others are still there
@@ -67,7 +67,7 @@ end
 
 --- Does the work of the store that is due, and wakes the waiters of watches that have news.
 function poller_methods:poll()
-  local seconds, is_pending = self.store:tend()
+  local seconds, is_pending = self.store:run_due()
   if seconds == false then
     self:wake_all()
     return 0
@@ -77,7 +77,7 @@ function poller_methods:poll()
     local waiting = self.waiting[tag]
     if waiting and waiting.arrival then waiting.arrival:set() end
   end
-  if next(self.reading) and go_on_reading(self) then seconds = 0 end
+  if next(self.reading) and resume_readers(self) then seconds = 0 end
   return seconds, is_pending
 end
 
@@ -136,7 +136,7 @@ local function sync_alone(one)
   for i = 1, SYNC_STEPS do
     local revision = one.core:request_progress()
     if revision then return revision end
-    one.store:tend()
+    one.store:run_due()
     if not one.initial and (one.core:is_blocked() or i > 1) then watch.take(one) end
     local err = terminal_error(one)
     if err then return nil, err end
@@ -216,7 +216,7 @@ end
 
 --- True if the store is closed. Does work of the store that is due.
 function origin.is_closed(one)
-  return one.store:tend() == false
+  return one.store:run_due() == false
 end
 
 --- True if the watch has failed, even if the error was not taken yet.
@@ -288,7 +288,7 @@ local function bring_up(one)
   for step = 0, LOOK_STEPS do
     local n, _, is_behind = one.core:backlog()
     if n > 0 then return step > 0 end
-    if not is_behind or one.store:tend() == false then return false end
+    if not is_behind or one.store:run_due() == false then return false end
   end
   return false
 end
