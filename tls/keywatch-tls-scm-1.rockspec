@@ -44,7 +44,7 @@ build = {
         "csrc/tls/lua_context.c",
         "csrc/tls/lua_pair.c",
         "csrc/tls/plain.c",
-        "csrc/tls/source.c",
+        "csrc/tls/pem.c",
         "csrc/tls/suites.c",
         "csrc/tls/tls.c",
       },

@@ -24,7 +24,7 @@ struct kw_tls_context {
   bool is_server;
   bool is_unverified;
   bool wants_client_cert;
-  kw_tls_source ca, cert, key, crl;
+  kw_tls_pem ca, cert, key, crl;
   char *server_name, *allowed_hosts, *cipher_suites; /* or NULL */
   int min_version, max_version;                      /* 0: not given */
 
@@ -243,8 +243,8 @@ static int on_protocols(SSL *ssl, const unsigned char **chosen, unsigned char *c
 
 /* {====== Building ====== */
 
-static bool is_given(const kw_tls_source *source) {
-  return source->given != NULL;
+static bool is_given(const kw_tls_pem *pem) {
+  return pem->given != NULL;
 }
 
 static bool fail_memory(kw_tls_failure *failure) {
@@ -279,7 +279,7 @@ static bool verifies(const kw_tls_context *context) {
 /* The system's authorities take some 30 ms to read: they are read only where they are needed. */
 static bool load_authorities(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
   if (!is_given(&context->ca)) return !verifies(context) || load_system(ssl, failure);
-  STACK_OF(X509) *authorities = kw_tls_source_certificates(&context->ca, failure);
+  STACK_OF(X509) *authorities = kw_tls_pem_certificates(&context->ca, failure);
   bool ok = authorities != NULL;
   for (int i = 0; ok && i < sk_X509_num(authorities); i++)
     ok = trust(ssl, sk_X509_value(authorities, i), context->is_server);
@@ -289,7 +289,7 @@ static bool load_authorities(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failu
 
 static bool load_lists(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
   if (!is_given(&context->crl)) return true;
-  STACK_OF(X509_CRL) *lists = kw_tls_source_lists(&context->crl, failure);
+  STACK_OF(X509_CRL) *lists = kw_tls_pem_lists(&context->crl, failure);
   bool ok = lists != NULL;
   for (int i = 0; ok && i < sk_X509_CRL_num(lists); i++)
     ok = X509_STORE_add_crl(SSL_CTX_get_cert_store(ssl), sk_X509_CRL_value(lists, i)) == 1;
@@ -302,7 +302,7 @@ static bool load_lists(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *fa
 
 /* The first certificate is ours, and those that follow lead to its authority. */
 static bool use_certificates(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
-  STACK_OF(X509) *chain = kw_tls_source_certificates(&context->cert, failure);
+  STACK_OF(X509) *chain = kw_tls_pem_certificates(&context->cert, failure);
   if (chain == NULL) return false;
   X509 *own = sk_X509_shift(chain);
   bool ok = SSL_CTX_use_certificate(ssl, own) == 1;
@@ -318,15 +318,15 @@ static bool use_certificates(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failu
 
 static bool use_key(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
   char cert[400], key_name[400];
-  EVP_PKEY *key = kw_tls_source_key(&context->key, failure);
+  EVP_PKEY *key = kw_tls_pem_key(&context->key, failure);
   if (key == NULL) return false;
   bool fits = X509_check_private_key(SSL_CTX_get0_certificate(ssl), key) == 1 &&
               SSL_CTX_use_PrivateKey(ssl, key) == 1;
   EVP_PKEY_free(key);
   ERR_clear_error();
   if (fits) return true;
-  kw_tls_source_print(&context->cert, cert, sizeof cert);
-  kw_tls_source_print(&context->key, key_name, sizeof key_name);
+  kw_tls_pem_print(&context->cert, cert, sizeof cert);
+  kw_tls_pem_print(&context->key, key_name, sizeof key_name);
   kw_tls_fail(failure, KW_TLS_OPTION, "%s has a key that does not fit the certificate in %s",
               key_name, cert);
   return false;
@@ -402,8 +402,8 @@ static SSL_CTX *build(kw_tls_context *context, kw_tls_failure *failure) {
 }
 
 static bool has_changed(kw_tls_context *context) {
-  return kw_tls_source_has_changed(&context->ca) || kw_tls_source_has_changed(&context->cert) ||
-         kw_tls_source_has_changed(&context->key) || kw_tls_source_has_changed(&context->crl);
+  return kw_tls_pem_has_changed(&context->ca) || kw_tls_pem_has_changed(&context->cert) ||
+         kw_tls_pem_has_changed(&context->key) || kw_tls_pem_has_changed(&context->crl);
 }
 
 static bool is_same_trouble(const kw_tls_failure *a, const kw_tls_failure *b) {
@@ -498,10 +498,10 @@ static bool copy_options(kw_tls_context *context, const kw_tls_options *options)
   context->wants_client_cert = options->wants_client_cert;
   context->min_version = kw_tls_version_of(options->min_version);
   context->max_version = kw_tls_version_of(options->max_version);
-  return kw_tls_source_init(&context->ca, "ca", options->ca) &&
-         kw_tls_source_init(&context->cert, "cert", options->cert) &&
-         kw_tls_source_init(&context->key, "key", options->key) &&
-         kw_tls_source_init(&context->crl, "crl", options->crl) &&
+  return kw_tls_pem_init(&context->ca, "ca", options->ca) &&
+         kw_tls_pem_init(&context->cert, "cert", options->cert) &&
+         kw_tls_pem_init(&context->key, "key", options->key) &&
+         kw_tls_pem_init(&context->crl, "crl", options->crl) &&
          copy_slice(&context->server_name, options->server_name) &&
          copy_slice(&context->allowed_hosts, options->allowed_hosts) &&
          copy_slice(&context->cipher_suites, options->cipher_suites);
@@ -541,10 +541,10 @@ void kw_tls_context_release(kw_tls_context *context) {
   SSL_CTX_free(context->ssl);
   ERR_pop_to_mark();
   kw_tls_leave();
-  kw_tls_source_drop(&context->ca);
-  kw_tls_source_drop(&context->cert);
-  kw_tls_source_drop(&context->key);
-  kw_tls_source_drop(&context->crl);
+  kw_tls_pem_drop(&context->ca);
+  kw_tls_pem_drop(&context->cert);
+  kw_tls_pem_drop(&context->key);
+  kw_tls_pem_drop(&context->crl);
   kw_free(context->server_name);
   kw_free(context->allowed_hosts);
   kw_free(context->cipher_suites);

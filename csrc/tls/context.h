@@ -18,7 +18,7 @@
 #define KW_TLS_CONTEXT_H
 
 #include "tls/buffer.h"
-#include "tls/source.h"
+#include "tls/pem.h"
 
 #define KW_TLS_KEPT 16          /* sessions of a client's context */
 #define KW_TLS_TICKET_LIFE 3600 /* seconds after which a server has other keys for its tickets */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * tls_peer: a peer of the engine behind a TLS channel. It has the face of a peer, too: ciphertext goes in and out.
+ * tls_peer: a peer of the engine behind a TLS channel. It implements kw_peer_face itself, for ciphertext.
  *
  *   socket <- ciphertext -> channel <- plaintext -> inner peer
  *

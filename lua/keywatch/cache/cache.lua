@@ -268,9 +268,9 @@ local function without_own(opts, deadline)
   return rest
 end
 
---- Waits until the cache is as new as a read asks for. Returns the object to read from and the options for it, or nil
--- and an error. Where the cache cannot know how new it is, the client itself is that object.
-local function source_of(cache, opts)
+--- Waits until the cache is as new as a read requires. Returns the replica and the options for reading it, or nil and
+-- an error. If the cache cannot know how new it is, returns the client in place of the replica.
+local function store_for(cache, opts)
   if not opts.consistent and not opts.min_revision and has_content(cache) then
     return cache.replica, without_own(opts)
   end
@@ -293,9 +293,9 @@ function cache_methods:get(key, opts)
   opts = check.options(opts, "get")
   check_read_options("get", opts)
   local outer = outer_range(self, "get", key, opts)
-  local source, rest = source_of(self, opts)
-  if not source then return nil, rest end -- in the place of the options stands the error
-  local kv, err = check.call("get", source.get, source, outer, rest)
+  local store, rest = store_for(self, opts)
+  if not store then return nil, rest end -- in the place of the options stands the error
+  local kv, err = check.call("get", store.get, store, outer, rest)
   if kv then kv.key = key end
   return check.results(kv, err)
 end
@@ -306,9 +306,9 @@ function cache_methods:range(key, opts)
   opts = check.options(opts, "range")
   check_read_options("range", opts)
   local outer, outer_opts = outer_range(self, "range", key, opts)
-  local source, rest = source_of(self, outer_opts)
-  if not source then return nil, rest end
-  local result, err = check.call("range", source.range, source, outer, rest)
+  local store, rest = store_for(self, outer_opts)
+  if not store then return nil, rest end
+  local result, err = check.call("range", store.range, store, outer, rest)
   if not result then return nil, err end
   if self.space then keys.cut(self.space, result.kvs) end
   return result
@@ -320,9 +320,9 @@ function cache_methods:each(key, opts)
   opts = check.options(opts, "each")
   check_read_options("each", opts)
   local outer, outer_opts = outer_range(self, "each", key, opts)
-  local source, rest = source_of(self, outer_opts)
-  if not source then error(rest, 0) end
-  local iterator = pages.each(source, outer, rest)
+  local store, rest = store_for(self, outer_opts)
+  if not store then error(rest, 0) end
+  local iterator = pages.each(store, outer, rest)
   local space = self.space
   if not space then return iterator end
   return function()

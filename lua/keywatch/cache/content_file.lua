@@ -72,15 +72,15 @@ local function finish(self, err, now)
   self.has_failed = false
 end
 
---- Begins to write the content of a replica. `source` is what the feed knows of that: { replica =, key =, range_end =,
+--- Begins to write the content of a replica. `content` describes the content: { replica =, key =, range_end =,
 -- cluster =, heard_at = }, with the time of day.
-local function begin(self, source, now)
-  local revision = source.replica:changed_revision()
+local function begin(self, content, now)
+  local revision = content.replica:changed_revision()
   if self.writer == nil then self.writer = core.content_writer(self.path) end
   if not self.writer then return fail(self, core.new_error("out_of_memory"), now) end
   self.saved_revision, self.due_at, self.began_at = revision, nil, now
-  local ok, err = source.replica:write_content(self.writer, source.key, source.range_end, source.cluster,
-    source.heard_at)
+  local ok, err = content.replica:write_content(self.writer, content.key, content.range_end, content.cluster,
+    content.heard_at)
   if not ok then return fail(self, err, now) end
   self.is_holding = true
 end
@@ -114,7 +114,7 @@ function file_methods:is_clean()
   return not (self.due_at or self.is_holding or self.is_writing)
 end
 
---- Does what is due. describe() returns the source as in `begin`, and is called if the content has to be written.
+--- Does what is due. describe() returns the content as in `begin`, and is called if the content has to be written.
 -- Returns the seconds until poll must be called again, or nil.
 function file_methods:poll(now, replica, describe)
   if self.is_closed then return nil end

@@ -105,7 +105,7 @@ local RUNNING = { "idle", "starting", "started", "stopping", "stopped", "failed"
 
 -- {====== Values ======
 
---- Returns the value of a counter that never goes down: if its source has begun anew, what it has counted before is
+--- Returns the value of a counter that never decreases: if the component has reset its count, the previous count is
 -- added.
 local function count(record, name, value)
   local counter = record.counts[name]

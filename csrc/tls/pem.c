@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tls/source.h"
+#include "tls/pem.h"
 
 #include "base/mem.h"
 
@@ -17,29 +17,29 @@
 #define DER_SEQUENCE 0x30  /* the first byte of a list in DER; of no text in PEM */
 #define FRESH_NS 100000000 /* file systems count time in ticks, of 10 ms at most */
 
-bool kw_tls_source_init(kw_tls_source *source, const char *option, kw_slice given) {
-  *source = (kw_tls_source){.option = option};
+bool kw_tls_pem_init(kw_tls_pem *pem, const char *option, kw_slice given) {
+  *pem = (kw_tls_pem){.option = option};
   if (given.len == 0) return true;
-  source->given = kw_alloc(given.len + 1);
-  if (source->given == NULL) return false;
-  memcpy(source->given, given.data, given.len);
-  source->given[given.len] = 0;
-  source->len = given.len;
-  source->is_text = memmem(given.data, given.len, BEGIN, sizeof BEGIN - 1) != NULL;
+  pem->given = kw_alloc(given.len + 1);
+  if (pem->given == NULL) return false;
+  memcpy(pem->given, given.data, given.len);
+  pem->given[given.len] = 0;
+  pem->len = given.len;
+  pem->is_text = memmem(given.data, given.len, BEGIN, sizeof BEGIN - 1) != NULL;
   return true;
 }
 
-void kw_tls_source_drop(kw_tls_source *source) {
-  if (source->given != NULL) OPENSSL_cleanse(source->given, source->len);
-  kw_free(source->given);
-  *source = (kw_tls_source){.option = source->option};
+void kw_tls_pem_drop(kw_tls_pem *pem) {
+  if (pem->given != NULL) OPENSSL_cleanse(pem->given, pem->len);
+  kw_free(pem->given);
+  *pem = (kw_tls_pem){.option = pem->option};
 }
 
-void kw_tls_source_print(const kw_tls_source *source, char *to, size_t cap) {
-  if (source->is_text) {
-    snprintf(to, cap, "the PEM text of the option %s", source->option);
+void kw_tls_pem_print(const kw_tls_pem *pem, char *to, size_t cap) {
+  if (pem->is_text) {
+    snprintf(to, cap, "the PEM text of the option %s", pem->option);
   } else {
-    snprintf(to, cap, "the file '%.300s' of the option %s", source->given, source->option);
+    snprintf(to, cap, "the file '%.300s' of the option %s", pem->given, pem->option);
   }
 }
 
@@ -75,47 +75,47 @@ static ssize_t read_all(int fd, char *to, size_t cap) {
   return (ssize_t)len;
 }
 
-static void fail_errno(const kw_tls_source *source, kw_tls_failure *failure) {
+static void fail_errno(const kw_tls_pem *pem, kw_tls_failure *failure) {
   int error = errno;
   char what[WHAT_TEXT], text[128] = "";
-  kw_tls_source_print(source, what, sizeof what);
+  kw_tls_pem_print(pem, what, sizeof what);
   kw_tls_fail(failure, KW_TLS_OPTION, "%s cannot be read: %s", what,
               strerror_r(error, text, sizeof text));
 }
 
-static void fail_size(const kw_tls_source *source, kw_tls_failure *failure) {
+static void fail_size(const kw_tls_pem *pem, kw_tls_failure *failure) {
   char what[WHAT_TEXT];
-  kw_tls_source_print(source, what, sizeof what);
+  kw_tls_pem_print(pem, what, sizeof what);
   kw_tls_fail(failure, KW_TLS_OPTION, "%s is no file of at most %d bytes", what, KW_TLS_FILE);
 }
 
-static bool take_digest(kw_tls_source *source, const char *bytes, size_t len) {
-  size_t digest_len = sizeof source->digest;
-  return EVP_Q_digest(kw_tls_library(), "SHA256", NULL, bytes, len, source->digest, &digest_len) ==
+static bool take_digest(kw_tls_pem *pem, const char *bytes, size_t len) {
+  size_t digest_len = sizeof pem->digest;
+  return EVP_Q_digest(kw_tls_library(), "SHA256", NULL, bytes, len, pem->digest, &digest_len) ==
          1;
 }
 
 /* Reads an open file. The room has one byte more than the file: a file that grows during the read is read again at the
  * next connection. */
-static BIO *load_open(kw_tls_source *source, int fd, kw_tls_failure *failure) {
-  if (fstat(fd, &source->seen) < 0) {
-    fail_errno(source, failure);
+static BIO *load_open(kw_tls_pem *pem, int fd, kw_tls_failure *failure) {
+  if (fstat(fd, &pem->seen) < 0) {
+    fail_errno(pem, failure);
     return NULL;
   }
-  if (!S_ISREG(source->seen.st_mode) || source->seen.st_size > KW_TLS_FILE) {
+  if (!S_ISREG(pem->seen.st_mode) || pem->seen.st_size > KW_TLS_FILE) {
     errno = EFBIG;
-    fail_size(source, failure);
+    fail_size(pem, failure);
     return NULL;
   }
-  source->is_fresh = is_fresh(&source->seen);
-  size_t cap = (size_t)source->seen.st_size + 1;
+  pem->is_fresh = is_fresh(&pem->seen);
+  size_t cap = (size_t)pem->seen.st_size + 1;
   char *bytes = kw_alloc(cap);
   BIO *bio = bytes == NULL ? NULL : BIO_new(BIO_s_secmem());
   ssize_t len = bio == NULL ? 0 : read_all(fd, bytes, cap);
   if (len < 0) {
-    fail_errno(source, failure);
+    fail_errno(pem, failure);
   } else if (bio == NULL || (len > 0 && BIO_write(bio, bytes, (int)len) != len) ||
-             !take_digest(source, bytes, (size_t)len)) {
+             !take_digest(pem, bytes, (size_t)len)) {
     errno = ENOMEM;
     kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
   }
@@ -129,41 +129,41 @@ static BIO *load_open(kw_tls_source *source, int fd, kw_tls_failure *failure) {
 }
 
 /* Reads the file, and notes how it is. O_NONBLOCK: a FIFO is refused, and not waited for. */
-static BIO *load_file(kw_tls_source *source, kw_tls_failure *failure) {
-  int fd = open(source->given, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) fail_errno(source, failure);
-  BIO *bio = fd < 0 ? NULL : load_open(source, fd, failure);
-  source->error = bio != NULL ? 0 : errno;
+static BIO *load_file(kw_tls_pem *pem, kw_tls_failure *failure) {
+  int fd = open(pem->given, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) fail_errno(pem, failure);
+  BIO *bio = fd < 0 ? NULL : load_open(pem, fd, failure);
+  pem->error = bio != NULL ? 0 : errno;
   if (fd >= 0) close(fd);
   return bio;
 }
 
-static BIO *load(kw_tls_source *source, kw_tls_failure *failure) {
-  if (!source->is_text) return load_file(source, failure);
-  BIO *bio = source->len > KW_TLS_FILE ? NULL : BIO_new_mem_buf(source->given, (int)source->len);
-  if (source->len > KW_TLS_FILE) fail_size(source, failure);
+static BIO *load(kw_tls_pem *pem, kw_tls_failure *failure) {
+  if (!pem->is_text) return load_file(pem, failure);
+  BIO *bio = pem->len > KW_TLS_FILE ? NULL : BIO_new_mem_buf(pem->given, (int)pem->len);
+  if (pem->len > KW_TLS_FILE) fail_size(pem, failure);
   if (bio == NULL) kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
   return bio;
 }
 
 /* True if a stat says that the file is as it was when it was read. */
-static bool is_untouched(const kw_tls_source *source) {
+static bool is_untouched(const kw_tls_pem *pem) {
   struct stat now;
-  return source->error == 0 && !source->is_fresh && stat(source->given, &now) == 0 &&
-         is_same_file(&now, &source->seen);
+  return pem->error == 0 && !pem->is_fresh && stat(pem->given, &now) == 0 &&
+         is_same_file(&now, &pem->seen);
 }
 
-bool kw_tls_source_has_changed(kw_tls_source *source) {
+bool kw_tls_pem_has_changed(kw_tls_pem *pem) {
   kw_tls_failure ignored = {KW_TLS_NONE, ""};
   uint8_t digest[KW_TLS_DIGEST];
-  int error = source->error;
-  if (source->given == NULL || source->is_text || is_untouched(source)) return false;
-  memcpy(digest, source->digest, sizeof digest);
-  BIO *bio = load_file(source, &ignored);
+  int error = pem->error;
+  if (pem->given == NULL || pem->is_text || is_untouched(pem)) return false;
+  memcpy(digest, pem->digest, sizeof digest);
+  BIO *bio = load_file(pem, &ignored);
   BIO_free(bio);
   ERR_clear_error();
-  if (bio == NULL || error != 0) return source->error != error;
-  return memcmp(digest, source->digest, sizeof digest) != 0;
+  if (bio == NULL || error != 0) return pem->error != error;
+  return memcmp(digest, pem->digest, sizeof digest) != 0;
 }
 
 /* }====== */
@@ -183,9 +183,9 @@ static bool is_at_end(void) {
   return ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
 }
 
-static void fail_source(const kw_tls_source *source, const char *what, kw_tls_failure *failure) {
+static void fail_with(const kw_tls_pem *pem, const char *what, kw_tls_failure *failure) {
   char text[WHAT_TEXT + 100], name[WHAT_TEXT];
-  kw_tls_source_print(source, name, sizeof name);
+  kw_tls_pem_print(pem, name, sizeof name);
   snprintf(text, sizeof text, "%s has %s", name, what);
   if (is_at_end()) ERR_clear_error();
   kw_tls_fail_option(failure, text);
@@ -225,17 +225,17 @@ static X509_CRL *next_list(BIO *bio) {
   return NULL;
 }
 
-STACK_OF(X509) * kw_tls_source_certificates(kw_tls_source *source, kw_tls_failure *failure) {
+STACK_OF(X509) * kw_tls_pem_certificates(kw_tls_pem *pem, kw_tls_failure *failure) {
   ERR_clear_error();
-  BIO *bio = load(source, failure);
+  BIO *bio = load(pem, failure);
   STACK_OF(X509) *found = bio == NULL ? NULL : sk_X509_new_null();
   X509 *next = found == NULL ? NULL : next_certificate(bio);
   while (next != NULL && sk_X509_push(found, next) > 0) next = next_certificate(bio);
   X509_free(next);
   if (found != NULL && sk_X509_num(found) == 0) {
-    fail_source(source, is_at_end() ? "no certificate" : "a malformed certificate", failure);
+    fail_with(pem, is_at_end() ? "no certificate" : "a malformed certificate", failure);
   } else if (found != NULL && !is_at_end()) {
-    fail_source(source, "a malformed certificate", failure);
+    fail_with(pem, "a malformed certificate", failure);
   }
   if (found == NULL) kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
   BIO_free(bio);
@@ -245,9 +245,9 @@ STACK_OF(X509) * kw_tls_source_certificates(kw_tls_source *source, kw_tls_failur
   return NULL;
 }
 
-STACK_OF(X509_CRL) * kw_tls_source_lists(kw_tls_source *source, kw_tls_failure *failure) {
+STACK_OF(X509_CRL) * kw_tls_pem_lists(kw_tls_pem *pem, kw_tls_failure *failure) {
   ERR_clear_error();
-  BIO *bio = load(source, failure);
+  BIO *bio = load(pem, failure);
   STACK_OF(X509_CRL) *found = bio == NULL ? NULL : sk_X509_CRL_new_null();
   bool is_binary = found != NULL && is_der(bio);
   X509_CRL *next = found == NULL ? NULL : is_binary ? read_der_list(bio) : next_list(bio);
@@ -255,10 +255,10 @@ STACK_OF(X509_CRL) * kw_tls_source_lists(kw_tls_source *source, kw_tls_failure *
     next = is_binary ? NULL : next_list(bio);
   X509_CRL_free(next);
   if (found != NULL && sk_X509_CRL_num(found) == 0) {
-    fail_source(source, is_at_end() ? "no revocation list" : "a malformed revocation list",
+    fail_with(pem, is_at_end() ? "no revocation list" : "a malformed revocation list",
                 failure);
   } else if (found != NULL && !is_binary && !is_at_end()) {
-    fail_source(source, "a malformed revocation list", failure);
+    fail_with(pem, "a malformed revocation list", failure);
   }
   if (found == NULL) kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
   BIO_free(bio);
@@ -268,18 +268,18 @@ STACK_OF(X509_CRL) * kw_tls_source_lists(kw_tls_source *source, kw_tls_failure *
   return NULL;
 }
 
-EVP_PKEY *kw_tls_source_key(kw_tls_source *source, kw_tls_failure *failure) {
+EVP_PKEY *kw_tls_pem_key(kw_tls_pem *pem, kw_tls_failure *failure) {
   bool was_asked = false;
   ERR_clear_error();
-  BIO *bio = load(source, failure);
+  BIO *bio = load(pem, failure);
   if (bio == NULL) return NULL;
   EVP_PKEY *key =
       PEM_read_bio_PrivateKey_ex(bio, NULL, refuse_password, &was_asked, kw_tls_library(), NULL);
   ERR_clear_error();
   if (key == NULL && was_asked) {
-    fail_source(source, "a key that is encrypted; only plain keys can be used", failure);
+    fail_with(pem, "a key that is encrypted; only plain keys can be used", failure);
   } else if (key == NULL) {
-    fail_source(source, "no private key, or a malformed one", failure);
+    fail_with(pem, "no private key, or a malformed one", failure);
   }
   BIO_free(bio);
   return key;
