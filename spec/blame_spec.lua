@@ -539,7 +539,7 @@ describe("the signatures of misuse #once", function()
   end
 end)
 
-describe("misuse is raised where it was made:", function()
+describe("a usage error is raised at the caller's line:", function()
   local store, server, client, closing
 
   before_each(function()
@@ -683,7 +683,7 @@ describe("misuse is raised where it was made:", function()
       end
     end
 
-    it("names the option, and the line of the call, however deep it is", function() check_all(pcall) end)
+    it("names the option, and the line of the call, at any depth", function() check_all(pcall) end)
 
     it("does so in a task", within.task(function()
       check_all(function(...)
@@ -696,13 +696,13 @@ describe("misuse is raised where it was made:", function()
       check_all(function(call, ...) return coroutine.resume(coroutine.create(call), ...) end)
     end)
 
-    it("does so when pcall calls it", function()
+    it("does so when pcall calls open", function()
       local text = "local keywatch, opts = ...\nreturn select(2, pcall(keywatch.open, opts))"
       local call = assert(load_text(text, "=blame"))
       for _, case in ipairs(REFUSED) do assert.equal("blame:2: open: ", call(keywatch, case[1]):sub(1, 15)) end
     end)
 
-    it("tells the line where a path was to be opened that cannot be", function()
+    it("names the line of the call if the path cannot be opened", function()
       for _, bad in ipairs { "/dev/null/directory", "/etc/passwd", "" } do
         local store_or_nil, err = nested(keywatch, { path = bad })
         assert.is_nil(store_or_nil)
@@ -914,7 +914,7 @@ describe("misuse is raised where it was made:", function()
     assert.equal("", use_closed(world.server, WORLD_SERVER, "the world is closed", true))
   end)
 
-  it("waiting where nobody may wait", function()
+  it("waits where waiting is not allowed", function()
     local stream = close_later(assert(client:stream("/etcdserverpb.Watch/Watch")))
     local found = {}
     for _, case in ipairs {
@@ -945,7 +945,7 @@ describe("misuse is raised where it was made:", function()
     assert.equal(1, store:status().revision)
   end)
 
-  it("the use of a store that is closed", function()
+  it("uses of a closed store", function()
     local face = merged(FACE)
     face.stm = nil -- which raises where its function calls tx
     face.election = nil -- which asks nobody
@@ -967,13 +967,13 @@ describe("misuse is raised where it was made:", function()
     end
   end)
 
-  it("the use of a server that is closed", function()
+  it("uses of a closed server", function()
     server:close()
     assert.equal("", use_closed(server, SERVER, "the server is closed", { mount = true, use = true }))
     assert.equal("", use_closed(server, { mount = { key, kind({ A = print }) } }, "the server is closed", true))
   end)
 
-  it("and what else is closed raises nothing", function()
+  it("other closed objects raise nothing", function()
     local watch, remote = store:watch("a"), assert(client:watch("a"))
     local stream, lease = assert(client:stream("/etcdserverpb.Watch/Watch")), client:lease(10)
     watch:close()

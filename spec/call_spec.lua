@@ -41,7 +41,7 @@ describe("a call", function()
       expect_nothing_left()
     end)
 
-    it("may wait for its answer, and others do not wait for it", function()
+    it("may wait for its answer, and other calls do not wait", function()
       local gate = event()
       local path = mount(function(request)
         if request == "slow" then gate:wait() end
@@ -68,7 +68,7 @@ describe("a call", function()
       assert.equal(INTERNAL, select(2, client:unary("/spec.Coded/Named", "\255")))
     end)
 
-    it("receives and sends nothing else", function()
+    it("cannot receive or send messages", function()
       local path = mount(function(_, call)
         for _, method in ipairs { "receive", "messages", "send" } do
           assert.matches("only the handler of a stream", misuse.raises(call[method], call, "x"))
@@ -78,7 +78,7 @@ describe("a call", function()
       assert.equal("done", client:unary(path, ""))
     end)
 
-    it("without a request, or with two, does not come to its handler", function()
+    it("never reaches its handler without a request, or with two", function()
       local n = 0
       local path = mount(function()
         n = n + 1
@@ -119,7 +119,7 @@ describe("a call", function()
       assert.equal("keywatch.call</spec.Calls/Method>", tostring(call))
     end)
 
-    it("who calls", function()
+    it("the address of its client", function()
       assert.equal("", info_of().peer)
       local other = rpc.connect(server:addresses()[1])
       local call = info_of(nil, other)
@@ -135,7 +135,7 @@ describe("a call", function()
       assert.is_true(deadline > before + 99 and deadline <= keywatch.now() + 100)
     end)
 
-    it("metadata, without HTTP/2's own", function()
+    it("metadata, without HTTP/2's own fields", function()
       local metadata = info_of({ user = "ann", empty = "" }).metadata
       assert.equal("ann", metadata.user)
       assert.equal("", metadata.empty)
@@ -143,7 +143,7 @@ describe("a call", function()
       for name in pairs(metadata) do assert.is_nil(name:find("^:")) end
     end)
 
-    it("what is annotated", function()
+    it("the fields that are annotated", function()
       local types = annotations.read("types/keywatch.lua")
       local fields, call = types:fields("keywatch.Call"), info_of({ ["grpc-timeout"] = "9S" })
       for name in pairs(fields) do
@@ -156,7 +156,7 @@ describe("a call", function()
   end)
 
   describe("of a stream", function()
-    it("goes both ways at once", function()
+    it("sends and receives at the same time", function()
       local path = mount_stream(function(call)
         for message in call:messages() do call:send("<" .. message .. ">") end
       end)
@@ -172,7 +172,7 @@ describe("a call", function()
       expect_nothing_left()
     end)
 
-    it("goes on sending after the client has said all", function()
+    it("may send after the client has half-closed", function()
       local gate = event()
       local path = mount_stream(function(call)
         assert.equal("a", call:receive())
@@ -188,7 +188,7 @@ describe("a call", function()
       assert.same({ "1", "2", "3" }, call.messages)
     end)
 
-    it("ends with its handler, also if the client has more to say", function()
+    it("ends with its handler, even if the client would send more", function()
       local path = mount_stream(function(call) call:send(call:receive()) end)
       local call = client:call(path)
       client:send(call, "first")
@@ -198,7 +198,7 @@ describe("a call", function()
       expect_nothing_left()
     end)
 
-    it("begins before anything is said", function()
+    it("begins before its first message", function()
       local path = mount_stream(function(call) call:send("welcome") end)
       local call = client:call(path)
       assert.equal(OK, (client:finish(call)))
@@ -229,7 +229,7 @@ describe("a call", function()
       assert.equal(#sizes, #call.messages)
     end)
 
-    it("refuses to send what is no string", function()
+    it("refuses to send values that are not strings", function()
       local path = mount_stream(function(call)
         assert.matches("string expected", misuse.raises(call.send, call, 5))
         assert.matches("with a colon", misuse.raises(call.send, "x"))
@@ -240,8 +240,8 @@ describe("a call", function()
     end)
   end)
 
-  describe("whose one side is slow", function()
-    it("holds a client back that sends without end", function()
+  describe("with one slow side", function()
+    it("slows down a client that sends without end", function()
       local gate, received = event(), 0
       local path = mount_stream(function(call)
         gate:wait()
@@ -259,7 +259,7 @@ describe("a call", function()
       assert.is_true(received > total)
     end)
 
-    it("holds a client back that sends nothing, without end", function()
+    it("slows down a client that sends empty messages without end", function()
       local gate, received = event(), 0
       local path = mount_stream(function(call)
         gate:wait()
@@ -278,7 +278,7 @@ describe("a call", function()
       assert.equal(n, received)
     end)
 
-    it("does not hold other calls of the connection back", function()
+    it("does not slow down other calls of the connection", function()
       local gate = event()
       server:mount("spec.Calls", {
         Stalled = { stream = true, handler = function() gate:wait() end },
@@ -293,7 +293,7 @@ describe("a call", function()
       assert.equal("b", client:unary("/spec.Calls/Other", "b"))
     end)
 
-    it("lets a handler wait that sends without end", function()
+    it("makes a handler wait that sends without end", function()
       local sent = 0
       local path = mount_stream(function(call)
         for _ = 1, 500 do
@@ -316,7 +316,7 @@ describe("a call", function()
     end)
   end)
 
-  describe("that nobody waits for any more", function()
+  describe("that is over", function()
     local function is_cancellation(err) return type(err) == "table" and err.code == "cancelled" end
 
     --- What a handler runs into, with `wait` as its body, when `leave` was called while it waits.
@@ -353,7 +353,7 @@ describe("a call", function()
     }
 
     for name, wait in pairs(waits) do
-      it("raises where its handler " .. name, function()
+      it("raises in a handler that " .. name, function()
         local lines = serving.log_of(function()
           client:pump()
           if name == "sends" then client:pause() end
@@ -375,14 +375,14 @@ describe("a call", function()
       end
     end)
 
-    it("raises when its deadline has passed, though the client takes nothing", function()
+    it("raises when its deadline has passed, though the client does not read", function()
       client:pump()
       client:pause()
       end_of(waits.sends, function() end, { ["grpc-timeout"] = "150m" })
       expect_nothing_left()
     end)
 
-    it("raises when the connection goes", function()
+    it("raises when the connection is lost", function()
       end_of(waits.receives, function() client:hang_up() end)
       expect_nothing_left()
     end)
@@ -398,7 +398,7 @@ describe("a call", function()
       expect_nothing_left()
     end)
 
-    it("is not taken for one whose client has said all", function()
+    it("is not mistaken for a call whose client has half-closed", function()
       for pumps = 0, 3 do
         local gate, err = event(), nil
         local path = mount_stream(function(call)
@@ -420,7 +420,7 @@ describe("a call", function()
       end
     end)
 
-    it("does not go on for ever in a handler that is given room at the same moment", function()
+    it("ends in a handler that gets room at the same moment", function()
       local sent, is_over = 0, false
       local path = mount_stream(function(call)
         local ok, err = pcall(function()
@@ -445,7 +445,7 @@ describe("a call", function()
       assert.is_true(sent < 100)
     end)
 
-    it("never begins, if it has gone before its turn", function()
+    it("never begins, if it ended before its turn", function()
       local n = 0
       local path = mount_stream(function() n = n + 1 end)
       for _ = 1, 10 do
@@ -478,12 +478,12 @@ describe("a call", function()
       end
     end)
 
-    it("has the status of an error of the store", function()
+    it("has the status of a store's error", function()
       assert.same({ 11, "etcdserver: mvcc: required revision is a future revision" },
         (failure_of(function() return store:get("a", { revision = 99 }) end)))
     end)
 
-    it("is internal for anything that is raised, whose text is logged with a traceback", function()
+    it("has the status internal for any raised value, which is logged with a traceback", function()
       local got, lines = failure_of(function() error("a slip", 0) end)
       assert.same(SLIP, got)
       assert.equal(1, #lines)
@@ -491,13 +491,13 @@ describe("a call", function()
       assert.matches("call_spec", lines[1])
     end)
 
-    it("has a status of its own for what is returned without a status, and nothing is logged", function()
+    it("has a status of its own for a returned error without a status, and nothing is logged", function()
       local got, lines = failure_of(function() return nil, "not today" end)
       assert.same({ UNKNOWN, "not today" }, got)
       assert.same({}, lines)
     end)
 
-    it("has the same for a status that gRPC has not", function()
+    it("has the same status for a status that gRPC does not have", function()
       for _, status in ipairs { 0, -1, 17, 1.5, "7", true } do
         local function odd() return nil, { grpc_status = status, message = "x" } end
         assert.same({ UNKNOWN, "x" }, (failure_of(odd)))
@@ -505,7 +505,7 @@ describe("a call", function()
       end
     end)
 
-    it("has the same for something that cannot be printed", function()
+    it("has the same status for a value that cannot be printed", function()
       local odd = setmetatable({}, { __tostring = function() error("no") end })
       local odder = setmetatable({}, { __index = function() error("no") end })
       for _, err in ipairs { odd, odder } do
@@ -514,7 +514,7 @@ describe("a call", function()
       end
     end)
 
-    it("is internal if nothing is returned, or what cannot be encoded", function()
+    it("has the status internal if nothing is returned, or a value that cannot be encoded", function()
       local got, lines = failure_of(function() end)
       assert.same(SLIP, got)
       assert.equal(1, #lines)
@@ -523,7 +523,7 @@ describe("a call", function()
       assert.same(SLIP, (failure_of(function() return true end)))
     end)
 
-    it("is logged at a limited rate, at a limited length, and the rest is counted", function()
+    it("is logged at a limited rate and length, and the rest is counted", function()
       local path = mount(function(request) error(request) end)
       local lines = serving.log_of(function()
         for _ = 1, 30 do client:unary(path, ("x"):rep(10000)) end
@@ -535,12 +535,12 @@ describe("a call", function()
       for _, line in ipairs(lines) do assert.equal(4096, #line) end
     end)
 
-    it("has the same ways with false as with nil", function()
+    it("treats false as nil", function()
       assert.same({ 7, "not you" }, (failure_of(function() return false, denied end)))
       assert.same(SLIP, (failure_of(function() return false end)))
     end)
 
-    it("has the error of a function that cannot decode or encode a message", function()
+    it("has the error of the function that decodes or encodes a message", function()
       local function bad() return nil, denied end
       local function echo(request) return tostring(request) end
       assert.same({ 7, "not you" }, (failure_of { handler = echo, request = bad }))
@@ -553,12 +553,12 @@ describe("a call", function()
       assert.matches("the answer of /spec.Calls/Method is a table, and no string", lines[1])
     end)
 
-    it("has any bytes in its text", function()
+    it("may have any bytes in its text", function()
       local text = "ü % \n\0 ok"
       assert.same({ 3, text }, (failure_of(function() return nil, { grpc_status = 3, message = text } end)))
     end)
 
-    it("ends a stream in the same ways, after what was sent", function()
+    it("ends a stream in the same ways, after the messages that were sent", function()
       local function stream_of(handler)
         local call
         serving.log_of(function()
@@ -578,7 +578,7 @@ describe("a call", function()
       assert.same({ OK, "", "before" }, stream_of(function() return "whatever" end))
     end)
 
-    it("does not end the program, nor other calls", function()
+    it("ends neither the program nor other calls", function()
       local path = mount(function(request)
         if request == "bad" then error("bad") end
         return request
@@ -610,7 +610,7 @@ describe("a call", function()
       assert.equal("cancelled", outcome[4].code)
     end)
 
-    it("ends without a word if the handler lets it", function()
+    it("ends silently if the handler allows that", function()
       local lines = serving.log_of(function()
         client:begin(mount(function() keywatch.sleep(1000) end), "")
         client:call(mount_stream(function(call) call:receive() end))
@@ -621,7 +621,7 @@ describe("a call", function()
       assert.same({}, lines)
     end)
 
-    it("in order is ended, if it is a stream, and awaited, if it is not", function()
+    it("is ended at a graceful shutdown if it is a stream, and awaited if it is unary", function()
       local gate = event()
       server:mount("spec.Calls", {
         Unary = function() gate:wait() return "at last" end,
@@ -637,7 +637,7 @@ describe("a call", function()
       assert.same({ "at last" }, unary.messages)
     end)
 
-    it("is ended with the run that its handler waits in", function()
+    it("ends with the run in which its handler waits", function()
       local path = mount(function() keywatch.sleep(1000) return "" end)
       local call = client:begin(path, "")
       keywatch.run(function() client:settle() end)
@@ -650,7 +650,7 @@ describe("a call", function()
     return core.probe.live()
   end
 
-  it("may come by the thousand, and leaves nothing behind", function()
+  it("may be one of thousands, and leaves nothing behind", function()
     server:mount("spec.Calls", {
       Unary = function(request) return request end,
       Stream = { stream = true, handler = function(call)
@@ -677,7 +677,7 @@ describe("a call", function()
     if live then assert.is_true(live_blocks() <= live + 60) end -- one that every call of a round loses is 90
   end)
 
-  it("may be torn anywhere", function()
+  it("may be split at any byte", function()
     local path = mount_stream(function(call)
       for message in call:messages() do call:send(message) end
     end)
@@ -701,14 +701,14 @@ end)
 describe("server:mount", function()
   local function answer_with(text) return function() return text end end
 
-  it("adds a service, which others do not know", function()
+  it("adds a service, which other servers do not have", function()
     server:mount("a.B", { C = answer_with("c") })
     assert.equal("c", client:unary("/a.B/C", ""))
     assert.same({ nil, 12, "unknown method D for service a.B" }, { client:unary("/a.B/D", "") })
     assert.same({ nil, 12, "unknown service a.C" }, { client:unary("/a.C/C", "") })
   end)
 
-  it("adds methods to a service, and replaces them; calls that have begun go on", function()
+  it("adds methods to a service, and replaces them; calls that have begun continue", function()
     local gate = require("keywatch.task.driver").get().event()
     server:mount("a.B", { C = function() gate:wait() return "old" end })
     local old = client:begin("/a.B/C", "")
@@ -727,7 +727,7 @@ describe("server:mount", function()
     assert.is_table(client:ask("/etcdserverpb.KV/Range", { key = "a" }))
   end)
 
-  it("raises if it is misused, and has then mounted nothing", function()
+  it("raises on a usage error, and has then mounted nothing", function()
     local function raises(...) return misuse.raises(server.mount, server, ...) end
     local fine = answer_with("")
     assert.matches("bad argument #1 to 'mount'", raises(nil, {}))
@@ -746,7 +746,7 @@ describe("server:mount", function()
     assert.matches("the server is closed", raises("a.B", { C = fine }))
   end)
 
-  it("takes the fields that are annotated, and no others", function()
+  it("takes the annotated fields, and no others", function()
     local fields = annotations.read("types/keywatch.lua"):fields("keywatch.Method")
     for name in pairs(fields) do
       local method = { handler = answer_with("") }
@@ -760,10 +760,10 @@ describe("server:mount", function()
 end)
 
 if core.probe then
-  describe("a call for which there is no memory", function()
+  describe("a call without memory", function()
     local probe = core.probe
 
-    it("fails, and nothing else does", function()
+    it("fails alone", function()
       server:mount("a.B", {
         C = { stream = true, handler = function(call)
           for message in call:messages() do call:send(message) end

@@ -101,7 +101,7 @@ describe("keywatch run", function()
     if status == 2 then assert.matches("^keywatch run: [^\n]+\n$", process:stderr()) end
   end
 
-  it("tells its flags, all of them", function()
+  it("lists its flags, all of them", function()
     for _, flag in ipairs { "--help", "-h" } do
       local process = start(flag)
       assert.equal(0, process:wait())
@@ -139,7 +139,7 @@ describe("keywatch run", function()
     expect_failure(2, { KEYWATCH_MEMORY = "maybe" }, "KEYWATCH_MEMORY must be true or false", "a.lua")
   end)
 
-  it("fails with a file that will not do, and says why", function()
+  it("fails with an unusable file, with the reason", function()
     for text, pattern in pairs {
       ["return function("] = "does not load: ",
       ["return 7"] = "must return a function, which is called with the manager, and has returned a number",
@@ -155,7 +155,7 @@ describe("keywatch run", function()
     expect_failure(1, {}, "does not load: cannot open", "--memory", "/no/such/file.lua")
   end)
 
-  it("fails if a component does, and says so", function()
+  it("fails with a component, and reports that", function()
     local process = start("--memory", write [[
       return function(manager)
         manager:add { name = "first", start = function() end, stop = function() print "first has stopped" end }
@@ -169,7 +169,7 @@ describe("keywatch run", function()
     assert.is_nil(process:stderr():find("is running", 1, true))
   end)
 
-  it("fails if the store cannot be opened, and if a file of TLS is missing", function()
+  it("fails if the store cannot be opened, or a TLS file is missing", function()
     local file = write(TICKER)
     expect_failure(1, {}, "^keywatch run: [^\n]+\n$", file, "--data-dir", "/proc/no/such")
     expect_failure(1, {}, "^keywatch run: the file '/no/ca.pem' of the flag %-%-cacert cannot be read", file,
@@ -181,7 +181,7 @@ describe("keywatch run", function()
 
   -- {====== Running ======
 
-  it("runs with a store in memory, tells when it is ready, and ends in order", function()
+  it("runs with a store in memory, reports when it is ready, and ends in order", function()
     local file = write((TICKER:gsub("return function%(manager%)", [[%0
       require("keywatch").on_exit(function()
         io.write(tostring(manager.store:put("/last", "word") ~= nil), " ", manager:status().state, "\n")
@@ -199,7 +199,7 @@ describe("keywatch run", function()
     end
   end)
 
-  it("drains: what is being worked on, and what is queued, is finished first", function()
+  it("drains: running and queued requests are finished first", function()
     local process = start("--memory", write [[
       local controller, keywatch = require "keywatch.controller", require "keywatch"
       return function(manager)
@@ -216,7 +216,7 @@ describe("keywatch run", function()
     assert.equal("begin 1\nend 1\nbegin 2\nend 2\nbegin 3\nend 3\n", process:stdout())
   end)
 
-  it("does not drain for longer than it may, and ends at once with a second signal", function()
+  it("drains for a limited time, and ends at once with a second signal", function()
     local file = write [[
       local controller, keywatch = require "keywatch.controller", require "keywatch"
       return function(manager)
@@ -262,7 +262,7 @@ describe("keywatch run", function()
     end
   end)
 
-  it("ends though the function of the file goes on: after its time, or with a second signal", function()
+  it("ends though the function of the file continues: after its time, or with a second signal", function()
     local file = write [[
       local keywatch = require "keywatch"
       return function()
@@ -329,7 +329,7 @@ describe("keywatch run", function()
     stop(process)
   end)
 
-  it("says at once that its server cannot be reached, and why", function()
+  it("reports at once that its server cannot be reached, and why", function()
     local bound = luv.new_tcp() -- and does not listen
     assert(bound:bind("127.0.0.1", 0))
     local url = "http://127.0.0.1:" .. bound:getsockname().port
@@ -342,7 +342,7 @@ describe("keywatch run", function()
     bound:close()
   end)
 
-  it("logs from the level that it is given, and tells when it is ready in any case", function()
+  it("logs from the given level on, and reports at any level when it is ready", function()
     local process = start("--memory", "--log-level=error", write(TICKER))
     process:expect_error("is running\n")
     assert.matches("^[^\n]* is running\n$", stop(process))
@@ -374,7 +374,7 @@ describe("keywatch run", function()
     assert.same({ "keywatch.prom" }, directory.list(where))
   end)
 
-  it("says once that its metrics cannot be written, and goes on", function()
+  it("reports once that its metrics cannot be written, and continues", function()
     local process = start("--memory", "--metrics-file", "/no/such/file.prom", write(TICKER))
     process:expect("tick\ntick\n")
     local text = stop(process)
@@ -417,7 +417,7 @@ describe("keywatch run", function()
       stop(process)
     end)
 
-    it("has another process take over when the leader is killed: " .. kind .. tag, function()
+    it("is taken over by another process when the leader is killed: " .. kind .. tag, function()
       local server = serve { kind = kind, is_in_memory = true }
       local client = connect(server.url)
       local file, list = write(COPY), {}
@@ -464,7 +464,7 @@ describe("keywatch run", function()
     end
   end)
 
-  it("says that flags about TLS have no effect without TLS", function()
+  it("reports that flags about TLS have no effect without TLS", function()
     local server = serve { kind = "keywatch", is_in_memory = true }
     local process = start("--endpoints", "http://" .. server.address, "--cacert", certificates.paths("ca"), write(COPY))
     process:expect_error(" warn http://[%d.:]+ is without TLS; without effect there: %-%-cacert\n")

@@ -38,7 +38,7 @@ local function expect_misuse(pattern, ...) expect_misuse_in({}, pattern, ...) en
 command.with_tests()
 
 describe("keywatch", function()
-  it("tells its version, and what it can do", function()
+  it("prints its version and its features", function()
     local status, out = run("--version")
     assert.equal(0, status)
     assert.equal(require("keywatch")._VERSION .. "\n", out)
@@ -49,7 +49,7 @@ describe("keywatch", function()
     end
   end)
 
-  it("wants a command, and one that there is", function()
+  it("requires a command that exists", function()
     local status, out, err = run()
     assert.same({ 2, "" }, { status, out })
     assert.matches("keywatch serve", err)
@@ -62,7 +62,7 @@ describe("keywatch restore", function()
 
   before_each(function() scratch = directory.new() end)
 
-  it("tells its flags", function()
+  it("lists its flags", function()
     for _, flag in ipairs { "--help", "-h" } do
       local status, out = run("restore", flag)
       assert.equal(0, status)
@@ -70,7 +70,7 @@ describe("keywatch restore", function()
     end
   end)
 
-  it("wants an image, and a directory", function()
+  it("requires an image and a directory", function()
     expect_misuse("the snapshot is missing", "restore", "--data-dir", scratch)
     expect_misuse("%-%-data%-dir is missing", "restore", "image")
     expect_misuse("'another' is not a flag", "restore", "image", "another", "--data-dir", scratch)
@@ -121,7 +121,7 @@ describe("keywatch serve", function()
     end
   end)
 
-  it("says in one line that it is ready, with the port that the kernel chose", function()
+  it("reports in one line that it is ready, with the port that the kernel chose", function()
     local process = start("--listen-client-urls", HTTP)
     local urls = command.wait_until_ready(process)
     assert.equal(1, #urls)
@@ -131,14 +131,14 @@ describe("keywatch serve", function()
     assert.is_true(is_open(urls[1]))
   end)
 
-  it("says so at any level", function()
+  it("reports that at any log level", function()
     local process = start("--listen-client-urls", HTTP, "--log-level", "fatal")
     command.wait_until_ready(process)
     command.stop(process)
     assert.matches("^[^\n]+\n$", process:stderr())
   end)
 
-  it("has the garbage collector of Lua 5.4 work in steps", function()
+  it("lets the garbage collector of Lua 5.4 work in steps", function()
     if rawget(_G, "jit") or server_process.is_etcd then return end
     local peer = server_process.start { is_in_memory = true, before = TELL_COLLECTOR }
     local said = peer.process:stderr()
@@ -152,7 +152,7 @@ describe("keywatch serve", function()
     for _, url in ipairs(urls) do assert.equal(port, url:match("%d+$")) end
   end)
 
-  it("listens on as many URLs as it is given, paths among them", function()
+  it("listens on any number of URLs, also of paths", function()
     local absolute, relative = scratch .. "/absolute", scratch:gsub("^/", "../../../../../../") .. "/relative"
     local process = start("-listen-client-urls", ("%s,%s,unix://%s,unix:%s"):format(HTTP, HTTP, absolute, relative))
     local urls = command.wait_until_ready(process)
@@ -164,7 +164,7 @@ describe("keywatch serve", function()
     assert.equal("", shell.must("ls " .. scratch))
   end)
 
-  it("takes over a path that a dead server has left, and not that of a live one", function()
+  it("takes over the path of a dead server, and not of a live one", function()
     local path = "unix://" .. scratch .. "/socket"
     local first = start("--listen-client-urls", path)
     command.wait_until_ready(first)
@@ -177,7 +177,7 @@ describe("keywatch serve", function()
     assert.is_true(is_open(path))
   end)
 
-  it("says what keeps it from listening, and where", function()
+  it("reports why it cannot listen, and where", function()
     local taken = command.wait_until_ready(start("--listen-client-urls", HTTP))[1]
     for address, why in pairs {
       [taken] = "address already in use",
@@ -228,7 +228,7 @@ describe("keywatch serve", function()
     command.stop(process)
   end)
 
-  it("keeps its data where it is told, or where it runs", function()
+  it("keeps its data in the given directory, or in the current one", function()
     local file = write("data.yml", ("listen-client-urls: %s\ndata-dir: there"):format(HTTP))
     for _, case in ipairs {
       { { "keywatch.data" } },
@@ -245,7 +245,7 @@ describe("keywatch serve", function()
     end
   end)
 
-  it("has a journal with files of the size that it is told, or none", function()
+  it("has a journal with files of the given size, or none", function()
     for bytes, expected in pairs { [0] = false, [65536] = 65536 } do
       local process, cwd = start_in({}, "--listen-client-urls", HTTP, "--journal-segment-bytes=" .. bytes)
       local client = keywatch.connect(command.wait_until_ready(process)[1])
@@ -258,7 +258,7 @@ describe("keywatch serve", function()
     end
   end)
 
-  it("says what keeps it from its data", function()
+  it("reports why it cannot open its data", function()
     local path = scratch .. "/data"
     command.wait_until_ready(start("--listen-client-urls", HTTP, "--data-dir", path))
     write("plain", "")
@@ -273,7 +273,7 @@ describe("keywatch serve", function()
     end
   end)
 
-  it("accepts etcd's flags about what it does not have, and says in one line that they have no effect", function()
+  it("accepts etcd's flags for missing features, and reports in one line that they have no effect", function()
     local process = start("--listen-client-urls", HTTP, "--listen-peer-urls", "http://localhost:2380",
       "--initial-cluster=default=http://localhost:2380", "--initial-cluster-state", "new",
       "--heartbeat-interval", "100", "--election-timeout=1000", "--snapshot-count", "1", "--max-wals", "5",
@@ -288,7 +288,7 @@ describe("keywatch serve", function()
     assert.matches("%-%-election%-timeout, [^\n]*%-%-snapshot%-count", process:stderr())
   end)
 
-  it("refuses what it does not know, or does not understand", function()
+  it("refuses unknown and malformed flags", function()
     expect_misuse("there is no flag %-%-lisen%-client%-urls", "serve", "--lisen-client-urls", HTTP)
     expect_misuse("'extra' is not a flag", "serve", "extra")
     expect_misuse("%-%-name needs a value", "serve", "--name")
@@ -314,11 +314,11 @@ describe("keywatch serve", function()
       "--auto-compaction-retention=5m")
   end)
 
-  it("keeps data in one place, or in none", function()
+  it("keeps data in at most one place", function()
     expect_misuse("%-%-memory and %-%-data%-dir exclude each other", "serve", "--memory", "--data-dir", "there")
   end)
 
-  it("refuses URLs that are none", function()
+  it("refuses malformed URLs", function()
     for text, why in pairs {
       ["localhost:2379"] = "must begin with",
       ["ftp://localhost:1"] = "must begin with",
@@ -334,14 +334,14 @@ describe("keywatch serve", function()
     expect_misuse("must be one or more", "serve", "--listen-client-urls=")
   end)
 
-  it("says nothing below the level that it is given", function()
+  it("logs nothing below the given level", function()
     local process = start("--listen-client-urls", HTTP, "--log-level", "warn", "--pre-vote")
     command.wait_until_ready(process)
     command.stop(process)
     assert.matches("^[^\n]* warn [^\n]*\n[^\n]* info ready [^\n]*\n$", process:stderr())
   end)
 
-  describe("with a client that connects, is refused, waits, and one that speaks TLS", function()
+  describe("with clients that connect, are refused, wait, and use TLS", function()
     local LOCK, LEASE = "/v3lockpb.Lock/Lock", "/etcdserverpb.Lease/LeaseGrant"
     local HELLO = "\22\3\1\2\0\1\0\1\252\3\3" .. ("x"):rep(500) -- the beginning of a ClientHello
 
@@ -375,7 +375,7 @@ describe("keywatch serve", function()
       return server:stderr()
     end
 
-    it("tells all of it in its log at the level debug", function()
+    it("logs all of that at the level debug", function()
       local text = logged("debug")
       local peer = assert(text:match(" debug connection from (127%.0%.0%.1:%d+) accepted\n"), text):gsub("%p", "%%%0")
       for _, pattern in ipairs {
@@ -388,14 +388,14 @@ describe("keywatch serve", function()
         text)
     end)
 
-    it("tells only of the connection that is rejected at the level info", function()
+    it("logs only the rejected connection at the level info", function()
       local text = logged("info")
       assert.matches("^[^\n]* info ready [^\n]*\n[^\n]* warn connection from [^\n]*\n[^\n]* info SIGTERM: [^\n]*\n"
         .. "[^\n]* info ended [^\n]*\n$", text)
     end)
   end)
 
-  it("takes flags from the environment, and warns of variables that are none", function()
+  it("takes flags from the environment, and warns of unknown variables", function()
     local process = start_in({
       ETCD_LISTEN_CLIENT_URLS = HTTP, ETCD_MAX_TXN_OPS = "10", ETCD_PRE_VOTE = "true", ETCD_DATA_DIR = "",
       ETCD_NONSENSE = "1", ETCD_ABSURD = "", ETCDCTL_API = "3",
@@ -405,21 +405,21 @@ describe("keywatch serve", function()
     assert.matches(" warn unknown environment variables: ETCD_ABSURD, ETCD_NONSENSE\n", process:stderr())
   end)
 
-  it("prefers a flag to its variable, and says so", function()
+  it("prefers a flag to its variable, and reports that", function()
     local path = "unix://" .. scratch .. "/socket"
     local process = start_in({ ETCD_LISTEN_CLIENT_URLS = HTTP }, "--listen-client-urls", path)
     assert.same({ path }, command.wait_until_ready(process))
     assert.matches(" warn without effect: ETCD_LISTEN_CLIENT_URLS beside %-%-listen%-client%-urls\n", process:stderr())
   end)
 
-  it("refuses variables as it does flags", function()
+  it("refuses variables as it refuses flags", function()
     expect_misuse_in({ ETCD_MAX_TXN_OPS = "many" }, "ETCD_MAX_TXN_OPS must be a whole number", "serve")
     expect_misuse_in({ ETCD_LOG_LEVEL = "loud" }, "ETCD_LOG_LEVEL must be debug", "serve")
     expect_misuse_in({ ETCD_LISTEN_CLIENT_URLS = "x" }, "ETCD_LISTEN_CLIENT_URLS: x must begin", "serve")
     assert.equal(0, (run_in({ ETCD_MAX_TXN_OPS = "many" }, "serve", "--help")))
   end)
 
-  it("takes flags from a file, and then from nowhere else", function()
+  it("takes flags from a file, and then only from the file", function()
     local path = write("etcd.yml", ([[
 # as etcd has it
 name: 'default'
@@ -457,7 +457,7 @@ cors:
     command.wait_until_ready(start_in({ ETCD_CONFIG_FILE = "" }, "--listen-client-urls", HTTP))
   end)
 
-  it("refuses a file that is none, or says what cannot be", function()
+  it("refuses a file that is missing, or has contradictory flags", function()
     local function expect(pattern, text)
       expect_misuse("%-%-config%-file [^ ]+: " .. pattern, "serve", "--config-file", write("wrong.yml", text))
     end
@@ -476,7 +476,7 @@ cors:
     expect("there is no 'allowed%-cn'", "client-transport-security: { allowed-cn: c }")
   end)
 
-  it("says what it needs to read a file, where that is not there", function()
+  it("names what it needs to read a file, if that is missing", function()
     for text, words in pairs {
       ["module 'lyaml' not found"] = "reading it needs the library lyaml",
       ["not this time"] = "the library lyaml cannot be loaded: [^\n]*not this time",

@@ -26,7 +26,7 @@ describe("keywatch serve", function()
     return server:wait(), server:stderr()
   end
 
-  it("refuses a data directory of etcd, and names the command for it", function()
+  it("refuses a data directory of etcd, and names the command that converts it", function()
     local path = scratch .. "/etcd"
     for _, made in ipairs { "wal", "snap" } do -- etcd makes them one after the other
       shell.must("mkdir -p " .. path .. "/member/" .. made)
@@ -36,7 +36,7 @@ describe("keywatch serve", function()
     end
   end)
 
-  it("goes on in a directory that it has served before, also beside a directory of etcd", function()
+  it("opens a directory that it has used before, also beside a directory of etcd", function()
     local path = scratch .. "/data"
     local server = command.start("serve", "--data-dir", path, "--listen-client-urls", HTTP)
     command.wait_until_ready(server)
@@ -45,7 +45,7 @@ describe("keywatch serve", function()
     command.wait_until_ready(command.start("serve", "--data-dir", path, "--listen-client-urls", HTTP))
   end)
 
-  it("says that it has too few descriptors", function()
+  it("reports that it has too few descriptors", function()
     for _, limit in ipairs { 8, 12, 20 } do
       local status, told = run({ "prlimit", ("--nofile=%d:%d"):format(limit, limit) }, "--data-dir", "data")
       assert.equal(1, status)
@@ -54,7 +54,7 @@ describe("keywatch serve", function()
     end
   end)
 
-  it("says that it lacks the addresses for the map of its database", function()
+  it("reports that the address space is too small for its database", function()
     if vm.is_sanitized then return end
     local status, told = run({ "prlimit", "--as=2000000000" }, "--data-dir", scratch .. "/data")
     assert.same({ 1, ("keywatch: cannot open %s/data: its map takes 4160 MiB of addresses: see ulimit -v, or lower the "
@@ -82,7 +82,7 @@ describe("keywatch serve on a full disk", function()
 
   after_each(process.end_all)
 
-  it("says so, with the path, however little room there is", function()
+  it("reports that, with the path, however little space there is", function()
     for _, kib in ipairs { 8, 64, 512, 3000 } do
       local argv = { "unshare", "--map-root-user", "--mount", "sh", "-c",
         ('mount -t tmpfs -o size=%dk tmpfs %s && exec "$@"'):format(kib, disk.directory), "sh", vm.interpreter,

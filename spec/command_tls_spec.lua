@@ -41,7 +41,7 @@ describe("keywatch serve with TLS", function()
     command.expect_failure(status, variables, pattern, "serve", ...)
   end
 
-  it("serves with a certificate that it is given, beside a plain URL", function()
+  it("serves with a given certificate, beside a plain URL", function()
     local server, urls = start("--memory", "--listen-client-urls", HTTPS .. "," .. HTTP, "--cert-file", cert,
       "--key-file", key, "--cipher-suites", SUITE .. ",TLS_AES_128_GCM_SHA256", "--tls-min-version", "TLS1.2",
       "--tls-max-version=")
@@ -60,7 +60,7 @@ describe("keywatch serve with TLS", function()
       .. "%-%-key%-file\n", text)
   end)
 
-  it("wants certificates of clients", function()
+  it("requires certificates of clients", function()
     local own, own_key = certificates.paths("alice")
     local crl = certificates.paths("crl")
     local server, urls = start("--memory", "--listen-client-urls", HTTPS, "--cert-file", cert, "--key-file", key,
@@ -74,7 +74,7 @@ describe("keywatch serve with TLS", function()
     assert.matches(" warn connection from 127%.0%.0%.1:%d+ rejected: the certificate of the client was revoked", text)
   end)
 
-  it("makes a certificate below its data, and keeps it", function()
+  it("creates a certificate below its data directory, and keeps it", function()
     local path = directory.new() .. "/data"
     local before
     for i = 1, 2 do
@@ -91,7 +91,7 @@ describe("keywatch serve with TLS", function()
     end
   end)
 
-  it("makes a certificate in memory, where its data is in memory", function()
+  it("creates a certificate in memory, if its data is in memory", function()
     local server, urls, cwd = start("--listen-client-urls", HTTPS, "--auto-tls", "--memory")
     assert.is_true(try(urls[1], { verify = false }))
     stop(server)
@@ -107,7 +107,7 @@ describe("keywatch serve with TLS", function()
     expect_failure(2, { ETCD_TLS_MIN_VERSION = "TLS1.0" }, "ETCD_TLS_MIN_VERSION must be TLS1.2 or TLS1.3, not 'TLS1.0")
   end)
 
-  it("takes flags from a file, in a map of their own or not", function()
+  it("takes flags from a file, nested in a map or not", function()
     local own, own_key = certificates.paths("alice")
     for _, text in ipairs {
       ([[
@@ -152,7 +152,7 @@ self-signed-cert-validity: 1
     assert.matches(" warn without effect: %-%-client%-cert%-file, %-%-peer%-auto%-tls\n", text)
   end)
 
-  it("refuses flags that cannot be meant", function()
+  it("refuses invalid flags", function()
     local function expect_misuse(pattern, ...) expect_failure(2, {}, "^keywatch serve: " .. pattern, ...) end
     expect_misuse("%-%-listen%-client%-urls: https://localhost:0 needs %-%-cert%-file and %-%-key%-file, or ",
       "--listen-client-urls", HTTP .. "," .. HTTPS)
@@ -172,7 +172,7 @@ self-signed-cert-validity: 1
       "--auto-tls", "--cipher-suites", SUITE, "--tls-min-version", "TLS1.3")
   end)
 
-  it("says what is wrong with its files, and ends", function()
+  it("reports unusable files, and ends", function()
     local function expect(pattern, ...)
       expect_failure(1, {}, "^keywatch: " .. pattern, "--memory", "--listen-client-urls", HTTPS, ...)
     end
@@ -195,7 +195,7 @@ self-signed-cert-validity: 1
       "--listen-client-urls", HTTPS)
   end)
 
-  describe("and other people's programs #once", function()
+  describe("with clients of other projects #once", function()
     local server, urls
 
     local function run(...)
@@ -216,7 +216,7 @@ self-signed-cert-validity: 1
         key, "--trusted-ca-file", ca)
     end)
 
-    it("serves them, or says why not", function()
+    it("serves them, or reports why it cannot", function()
       local own, own_key = certificates.paths("alice")
       local status, text = run("etcdctl", "--endpoints", urls[1], "--cacert", ca, "--cert", own, "--key", own_key,
         "put", "a", "b")

@@ -32,7 +32,7 @@ describe("a compactor", function()
 
   local function compacted() return store:status().compact_revision end
 
-  describe("that is periodic", function()
+  describe("by time", function()
     --- Steps until the revision that is compacted to has changed; returns how many steps that took, the last one having
     -- changed it.
     local function steps_until_compaction(self, most)
@@ -43,20 +43,20 @@ describe("a compactor", function()
       end
     end
 
-    it("notes how far the store is ten times in its time, or ten times an hour", function()
+    it("notes the revision ten times in its period, or ten times an hour", function()
       assert.equal(0.5, compactor.new(store, "periodic", 5, now).interval)
       assert.equal(354, compactor.new(store, "periodic", 59 * 60, now).interval)
       assert.equal(360, compactor.new(store, "periodic", HOUR, now).interval)
       assert.equal(360, compactor.new(store, "periodic", 24 * HOUR, now).interval)
     end)
 
-    it("begins when its time is over, with what was then", function()
+    it("begins after one period, at the revision noted then", function()
       local self = compactor.new(store, "periodic", HOUR, now)
       assert.equal(11, steps_until_compaction(self, 20)) -- the first step is at its start
       assert.equal(1, compacted())
     end)
 
-    it("goes on as often, one note behind", function()
+    it("continues as often, one note behind", function()
       local self = compactor.new(store, "periodic", 5 * 60, now)
       steps_until_compaction(self, 20)
       for round = 1, 5 do
@@ -65,7 +65,7 @@ describe("a compactor", function()
       end
     end)
 
-    it("goes on every hour, if its time is longer", function()
+    it("compacts every hour, if its period is longer", function()
       local self = compactor.new(store, "periodic", 24 * HOUR, now)
       assert.equal(241, steps_until_compaction(self, 300))
       assert.equal(1, compacted())
@@ -75,7 +75,7 @@ describe("a compactor", function()
       end
     end)
 
-    it("never takes what is younger, however late a step comes", function()
+    it("never compacts younger revisions, however late a step is", function()
       local self = compactor.new(store, "periodic", 100, now)
       local revisions = {} -- { time, revision }
       for i = 1, 200 do
@@ -103,8 +103,8 @@ describe("a compactor", function()
     end)
   end)
 
-  describe("of revisions", function()
-    it("keeps so many, every five minutes", function()
+  describe("by revisions", function()
+    it("keeps the given number, every five minutes", function()
       local self = compactor.new(store, "revision", 10, now)
       assert.equal(300, self.interval)
       for _ = 1, 10 do step(self, 300) end
@@ -119,7 +119,7 @@ describe("a compactor", function()
     end)
   end)
 
-  it("tries again after an interval when it has failed, and says so", function()
+  it("tries again after an interval when it has failed, and reports that", function()
     local calls = {}
     local self = compactor.new({
       status = function() return { revision = 20 + #calls } end,
@@ -142,7 +142,7 @@ describe("a compactor", function()
     assert.equal(2, #lines)
   end)
 
-  it("waits for a store that does not tell how far it is", function()
+  it("waits for a store that does not report its revision", function()
     local self = compactor.new({ status = function() return nil, { message = "not now" } end }, "periodic", 10, now)
     for _ = 1, 9 do step(self, 1, true) end
     assert.equal(9, #lines)
@@ -171,7 +171,7 @@ describe("a compactor", function()
       return function() return calls end
     end
 
-    it("makes its steps while the loop turns, and none after it is closed", function()
+    it("steps while the loop turns, and not after it is closed", function()
       for _ = 1, 19 do store:put("a", "") end
       self = compactor.open(store, "revision", 10, now)
       keywatch.sleep(0)
@@ -191,7 +191,7 @@ describe("a compactor", function()
       assert.equal(10, compacted())
     end)
 
-    it("lives on when a run ends in the middle of a step", function()
+    it("continues after a run that ends in the middle of a step", function()
       local calls = open_stuck()
       keywatch.sleep(0)
       time = 300
@@ -202,7 +202,7 @@ describe("a compactor", function()
       assert.equal(2, calls())
     end)
 
-    it("begins no step before the last one has ended", function()
+    it("begins no step before the previous one has ended", function()
       local calls = open_stuck()
       keywatch.run(function()
         for turn = 1, 5 do
@@ -214,7 +214,7 @@ describe("a compactor", function()
       assert.equal(1, calls())
     end)
 
-    it("leaves a closed store alone", function()
+    it("does nothing to a closed store", function()
       self = compactor.open(store, "revision", 10, now)
       keywatch.sleep(0)
       store:close()
@@ -228,7 +228,7 @@ describe("a compactor", function()
       assert.matches("^warn there will be no more compactions: .*closed", lines[1])
     end)
 
-    it("works on the loop's own clock", function()
+    it("uses the loop's own clock", function()
       self = compactor.open(store, "periodic", 0.001)
       keywatch.run(function()
         while compacted() < 10 do

@@ -317,7 +317,7 @@ describe("the pages #once", function()
     if anchor ~= "" and not document.read(path).anchors[anchor] then return "no such heading: " .. target end
   end
 
-  it("link to what is there", function()
+  it("have no broken links", function()
     local all = { document.read("ARCHITECTURE.md"), document.read("CHANGELOG.md"), document.read("CONTRIBUTING.md") }
     for _, page in ipairs(pages) do table.insert(all, page) end
     for _, page in ipairs(all) do
@@ -336,7 +336,7 @@ describe("the pages #once", function()
     return false
   end
 
-  it("name files that are there, in ARCHITECTURE.md #once", function()
+  it("have no missing files in ARCHITECTURE.md #once", function()
     local n = 0
     for path in document.read("ARCHITECTURE.md"):prose():gmatch("`([%w_./]+/[%w_./]+)`") do
       assert(is_there(path), "there is no " .. path)

@@ -177,7 +177,7 @@ describe("the example", function()
     end)
   end
 
-  it("files are all tried #once", function()
+  it("files are all tested #once", function()
     local elsewhere = { -- which other specs run
       ["replicas.lua"] = "spec/controller/examples_spec.lua", openresty = "spec/host/nginx_example_spec.lua",
     }

@@ -305,11 +305,11 @@ local function walk_ends(object, expected, call)
   return table.concat(wrong, "\n")
 end
 
-describe("what is closed", function()
+describe("a closed object", function()
   after_each(close_all)
 
   each_door(function(title, open)
-    it("says so at every door: " .. title, function()
+    it("reports that in every function: " .. title, function()
       local object, owner = open()
       owner:close()
       local expected = { "closed", each = "raises closed" }
@@ -328,7 +328,7 @@ describe("what is closed", function()
   end)
 
   for owner_title, open in pairs(OWNERS) do
-    it("says so though its owner is open: a namespace of " .. owner_title, function()
+    it("reports that though its owner is open: a namespace of " .. owner_title, function()
       local object = namespace_of((open()))
       object:close()
       -- Leases that the namespace has made live on.
@@ -338,7 +338,7 @@ describe("what is closed", function()
       }, results_of))
     end)
 
-    it("says so though its owner is open: a cache of " .. owner_title, function()
+    it("reports that though its owner is open: a cache of " .. owner_title, function()
       local object = cache_of((open()))
       object:close()
       assert.equal("", walk_ends(object, { "closed", each = "raises closed", status = "answers" }, results_of))
@@ -372,14 +372,14 @@ describe("a client whose server", function()
   end
 
   for title, view in pairs(VIEWS) do
-    it("hangs raises its cancellation out of every method: " .. title .. CLIENT, function()
+    it("hangs raises its cancellation in every method: " .. title .. CLIENT, function()
       local owner, world = virtual_client()
       local object = view(owner)
       world:fault { "hang" }
       world:run(function() assert.equal("", walk_ends(object, ends(object, "raises cancelled"), call_and_cancel)) end)
     end)
 
-    it("is gone returns an error out of every method: " .. title .. CLIENT, function()
+    it("is gone returns an error in every method: " .. title .. CLIENT, function()
       local owner, world = virtual_client()
       local object = view(owner)
       world.server:stop()

@@ -23,7 +23,7 @@ describe("sha1", function()
     assert.equal("a46a78ce57be98ffe216f6fc0c6c691b40b965bc", hex(core.sha1(table.concat(all))))
   end)
 
-  it("wants bytes", function() assert.has_error(function() core.sha1(7) end) end)
+  it("refuses values that are not strings", function() assert.has_error(function() core.sha1(7) end) end)
 end)
 
 describe("an identity", function()
@@ -32,14 +32,14 @@ describe("an identity", function()
       identity.new({ "http://localhost:2380" }, "etcd-cluster"))
   end)
 
-  it("does not depend on the order of URLs, and depends on all else", function()
+  it("does not depend on the order of URLs, and depends on all other settings", function()
     local one = identity.new({ "http://a:1", "http://b:1" }, "t")
     assert.same(one, identity.new({ "http://b:1", "http://a:1" }, "t"))
     assert.not_same(one, identity.new({ "http://a:1" }, "t"))
     assert.not_same(one, identity.new({ "http://a:1", "http://b:1" }, "u"))
   end)
 
-  it("stays with a durable store", function()
+  it("is kept by a durable store", function()
     local path = directory.new()
     local store = keywatch.open { path = path }
     local first = identity.of(store, { "http://a:1" }, "t")
@@ -54,7 +54,7 @@ describe("an identity", function()
     assert.same(identity.new({ "http://b:1" }, "u"), identity.of(store, { "http://b:1" }, "u"))
   end)
 
-  it("without a token is that of a cluster of its own, for each store", function()
+  it("without a token belongs to a cluster of its own, for each store", function()
     local urls, path = { "http://a:1" }, directory.new()
     local one, other, durable = keywatch.open(), keywatch.open(), keywatch.open { path = path }
     local ids = identity.of(one, urls)

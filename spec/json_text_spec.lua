@@ -77,7 +77,7 @@ describe("a JSON object in its text", function()
     end
   end)
 
-  it("gets another value in the place of one, and nothing else changes", function()
+  it("gets another value of a member, and nothing else changes", function()
     local random = randoms.new(tonumber(os.getenv("KW_SEED") or 1) + 1)
     for _ = 1, ROUNDS do
       local text, fresh = object(random), value(random, 3)
@@ -99,7 +99,7 @@ describe("a JSON object in its text", function()
     end
   end)
 
-  it("gets another member at its end, and nothing else changes", function()
+  it("gets another member at the end, and nothing else changes", function()
     local random = randoms.new(tonumber(os.getenv("KW_SEED") or 1) + 2)
     for i = 1, ROUNDS do
       local text, name, fresh = object(random), "new " .. i, value(random, 3)
@@ -164,7 +164,7 @@ describe("a JSON object in its text", function()
     assert.is_true(refused > 0 and accepted > 0)
   end)
 
-  it("is refused if it is none of RFC 8259", function()
+  it("is refused if RFC 8259 does not allow it", function()
     for _, text in ipairs {
       "", " ", "[]", "1", '"a"', "null", "{", "}", "{}{}", "{} x", "{}\0", "\239\187\191{}", "{,}", '{"a"}', '{"a":}',
       '{"a":1,}',
@@ -178,7 +178,7 @@ describe("a JSON object in its text", function()
     } do assert.is_nil(json.open(text), text) end
   end)
 
-  it("may be as deep as cjson reads it, and no text is too deep for the stack", function()
+  it("may be as deep as cjson allows, and no text is too deep for the stack", function()
     local function nested(n) return '{"a":' .. ("["):rep(n - 1) .. ("]"):rep(n - 1) .. "}" end
     assert.is_truthy(json.open(nested(json.MAX_DEPTH)))
     assert.is_true((pcall(cjson.decode, nested(json.MAX_DEPTH))))

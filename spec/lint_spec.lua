@@ -36,7 +36,7 @@ local OBJECTS = { core = true, uv = true, tls = true, exec = true } -- modules i
 describe("the tree #once", function()
   it("passes luacheck and clang-format, and has no long lines", function() shell.must("make lint") end)
 
-  it("has no include that points up a floor", function()
+  it("has no include of a higher floor", function()
     local wrong = {}
     local lines = shell.must([[grep -rnE '^#include "' csrc]])
     for line in lines:gmatch("[^\n]+") do
@@ -46,11 +46,11 @@ describe("the tree #once", function()
     assert.same({}, wrong)
   end)
 
-  it("knows of builds for tests in one file of C", function()
+  it("knows about builds for tests in one C file", function()
     assert.equal("csrc/base/hook.h", shell.must("grep -rlw KW_PROBE csrc"))
   end)
 
-  it("has no require that points up a floor, be it lazy or computed", function()
+  it("has no require of a higher floor, neither lazy nor computed", function()
     local wrong, n = {}, 0
     local lines = shell.must([[grep -rnE 'require *[(,]? *"keywatch|^local MODULE = ' lua/keywatch]])
     for line in lines:gmatch("[^\n]+") do
@@ -62,12 +62,12 @@ describe("the tree #once", function()
     assert(n > 100, "few modules are required: are they found?")
   end)
 
-  it("has a line of help for each target that is no file", function()
+  it("has a line of help for each target that is not a file", function()
     local phony = shell.must("sed -n 's/^.PHONY: \\([a-z ]*\\)$/\\1/p' Makefile | xargs -n 1 | sort")
     assert.equal(phony, shell.must("make help | cut -d' ' -f1 | sort"))
   end)
 
-  it("has no variables but those that spec/run or CONTRIBUTING.md name", function()
+  it("has no variables except those that spec/run or CONTRIBUTING.md name", function()
     local known = { KW_CERTIFICATES = true, KW_FAULT_CONTROL = true, KW_FAULT_DIR = true, KW_FAULT_SLOW = true,
       KW_HAUNTED = true } -- of a program of the specs and what it starts
     for name in shell.must("cat spec/run CONTRIBUTING.md"):gmatch("KW_%u+") do known[name] = true end
@@ -79,7 +79,7 @@ describe("the tree #once", function()
     assert.same({}, unknown)
   end)
 
-  it("builds objects that export nothing but what Lua opens", function()
+  it("builds objects that export only what Lua opens", function()
     local symbols = shell.must("nm -D --defined-only build/lua5.4/lib/lua/5.4/keywatch/*.so "
       .. "build/luajit/lib/lua/5.1/keywatch/*.so | sed -n 's/.* T //p' | sort -u")
     assert.equal("luaopen_keywatch_core\nluaopen_keywatch_exec\nluaopen_keywatch_tls\nluaopen_keywatch_uv", symbols)

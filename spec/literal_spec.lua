@@ -17,7 +17,7 @@ describe("data written as a Lua literal", function()
     assert.is_true(nan ~= nan)
   end)
 
-  it("has the numbers of Lua 5.4 as they were: integers of all sizes, and floats", function()
+  it("keeps the numbers of Lua 5.4: integers of all sizes, and floats", function()
     local kind = rawget(math, "type") or type
     local max = rawget(math, "maxinteger") or 2 ^ 53
     for _, value in ipairs { 2 ^ 53, 1.0, -0.0, 1e15, 1e300, 7, max, max - 1, -max, -max - 1, math.floor(-3) } do
@@ -27,7 +27,7 @@ describe("data written as a Lua literal", function()
     end
   end)
 
-  it("has nothing in it that lives in one state", function()
+  it("has no values that belong to one state", function()
     for _, value in ipairs { print, io.stdout, coroutine.create(print), { { print } }, { [print] = 1 } } do
       assert.error_matches(function() literal.write(value) end, "cannot be written as text")
     end

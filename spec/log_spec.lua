@@ -59,7 +59,7 @@ describe("the log", function()
       written)
   end)
 
-  it("quotes what a peer has sent, on one line, in printable ASCII", function()
+  it("quotes a peer's text, on one line, in printable ASCII", function()
     assert.equal('"/a b"', log.quote("/a b"))
     assert.equal([["\"\\x\x0a\x00\xff\xc3\xbc"]], log.quote('"\\x\n\0\255\195\188'))
   end)
@@ -78,12 +78,12 @@ describe("the log", function()
     assert.matches(STAMP .. "info as the program\n$", written)
   end)
 
-  it("lives on when a destination raises, and says so", function()
+  it("continues when a destination raises, and logs that", function()
     log.new("info", function() error("a slip") end).error("x")
     assert.matches(STAMP .. "error the function for log lines has failed: [^\n]*a slip\n[^\n]* error x\n$", written)
   end)
 
-  it("lives on when a destination raises what cannot be printed", function()
+  it("continues when a destination raises a value that cannot be printed", function()
     local unprintable = setmetatable({}, { __tostring = function() error("a slip") end })
     log.new("info", function() error(unprintable, 0) end).error("x")
     assert.matches(STAMP .. "error the function for log lines has failed: an error that cannot be printed\n[^\n]* x\n$",
@@ -99,7 +99,7 @@ describe("the handler of keywatch.log", function()
 
   local function keep(level, text, fields) lines[#lines + 1] = { level, text, fields } end
 
-  it("gets every line from its level on, with fields, and nothing goes to stderr", function()
+  it("gets every line from its level on, with fields, and nothing is written to stderr", function()
     keywatch.log { level = "warn", handler = keep }
     log.info("no")
     log.warn({ key = "a" }, "one %s", "text\0")
@@ -139,7 +139,7 @@ describe("the handler of keywatch.log", function()
     end))
   end
 
-  it("may log itself, and call keywatch: its own lines go to stderr", function()
+  it("may log and call keywatch: its own lines go to stderr", function()
     local store = keywatch.open()
     keywatch.log { handler = function(level, text)
       keep(level, text)
@@ -153,14 +153,14 @@ describe("the handler of keywatch.log", function()
     assert.matches("error inside x\n.*warn by another logger\n$", written)
   end)
 
-  it("gets what a function on_log could not take", function()
+  it("gets the lines that a function on_log could not take", function()
     keywatch.log { handler = keep }
     log.new("info", function() error("a slip", 0) end).warn("x")
     assert.same({ "the function for log lines has failed: a slip", "x" }, { lines[1][2], lines[2][2] })
     assert.equal("", written)
   end)
 
-  it("is a matter of good options", function()
+  it("is checked like any option", function()
     for words, opts in pairs {
       ["option 'level' must be debug"] = { level = "loud" }, ["there is no option 'handle'"] = { handle = keep },
       ["option 'handler' must be a function or false"] = { handler = "x" },
@@ -284,7 +284,7 @@ describe("a function of the program that fails again and again", function()
 end)
 
 describe("a client whose server cannot be reached", function()
-  it("warns once that watches and informers wait, and says when the server is there again", within.world(function(world)
+  it("warns once that watches and informers wait, and reports the server's return", within.world(function(world)
     local client = world:client()
     world.server:stop()
     local informer = assert(client:informer("/a/"))
@@ -309,7 +309,7 @@ describe("a client whose server cannot be reached", function()
 end)
 
 describe("a stack overflow", function()
-  it("is named, however large the frames are, also where the message handler overflows", without_collection(function()
+  it("is reported, however large the frames are, also if the message handler overflows", without_collection(function()
     for n = 0, 6 do
       local list = ("a,"):rep(n) .. "a"
       local overflow = load(("local function f(%s) return 1 + f(%s) end return f"):format(list, list))()

@@ -61,7 +61,7 @@ describe("middleware", function()
 
   local function send(call, name, message) client:send(call, core.encode(name, message)) end
 
-  it("is asked in order, before and after", function()
+  it("is called in order, before and after a call", function()
     use_notes("a")
     use_notes("b")
     assert.equal("x", client:unary(ECHO, "x"))
@@ -69,7 +69,7 @@ describe("middleware", function()
       notes(4))
   end)
 
-  it("sees every service, and how its calls end", function()
+  it("sees the calls of every service, and their ends", function()
     use_notes("m")
     client:unary(ECHO, "x")
     client:unary(FAIL, "x")
@@ -94,7 +94,7 @@ describe("middleware", function()
     expect_nothing_left()
   end)
 
-  it("may have one side only", function()
+  it("may have one function only", function()
     server:use { before = function(call) note("before", call.path) end }
     server:use { after = function(_, status) note("after", status) end }
     server:use {}
@@ -102,7 +102,7 @@ describe("middleware", function()
     assert.same({ "before " .. ECHO, "after 0" }, notes(2))
   end)
 
-  it("has the same call on both sides, with what is known of it", function()
+  it("has the same call object before and after, with its fields", function()
     local first, second
     server:use {
       before = function(call)
@@ -124,7 +124,7 @@ describe("middleware", function()
     end
   end)
 
-  it("cannot receive or send in the place of a method", function()
+  it("cannot receive or send in place of a method", function()
     local ok = true
     server:use {
       before = function(call)
@@ -171,7 +171,7 @@ describe("middleware", function()
       end)
     end
 
-    it("refuses streams, whatever their client has sent or sends", function()
+    it("refuses streams, whatever their client sends", function()
       use_refusal(function() return nil, refusal end)
       for _, path in ipairs { STREAM, WATCH, KEEP_ALIVE } do
         local call = client:call(path)
@@ -205,13 +205,13 @@ describe("middleware", function()
       end)
     end
 
-    it("refuses by an error, even where it says true", function()
+    it("refuses by an error, even with true before it", function()
       use_refusal(function() return true, refusal end)
       assert.same({ nil, UNAUTHENTICATED, "who are you?" }, { client:ask(PUT, { key = "a" }) })
       assert.equal(1, store:status().revision)
     end)
 
-    it("refuses by what it cannot have meant, and logs it", function()
+    it("refuses by an invalid result, and logs it", function()
       local odd
       server:use { before = function() return odd end }
       for _, answer in ipairs { "yes", 1, {}, print, refusal } do
@@ -226,7 +226,7 @@ describe("middleware", function()
       assert.equal(1, store:status().revision)
     end)
 
-    it("by a slip says so, and logs it", function()
+    it("by a bug returns the status internal, and logs it", function()
       server:use { before = function() error("a slip", 0) end }
       local lines = serving.log_of(function()
         assert.same({ nil, INTERNAL, SLIP }, { client:ask(PUT, { key = "a" }) })
@@ -250,7 +250,7 @@ describe("middleware", function()
       }
     end)
 
-    it("lets others go on, and then the call as if nothing had been", function()
+    it("lets other calls continue, and then the call unchanged", function()
       for _, path in ipairs { ECHO, PUT } do
         local slow = client:begin(path, "\10\1a", { wait = "yes" })
         client:settle()
@@ -263,7 +263,7 @@ describe("middleware", function()
       end
     end)
 
-    it("lets a stream wait with all that was sent", function()
+    it("makes a stream wait with all received messages", function()
       local call = client:call(WATCH, { wait = "yes" })
       for i = 1, 5 do send(call, "WatchRequest", { create_request = { key = "k" .. i } }) end
       client:settle()
@@ -273,7 +273,7 @@ describe("middleware", function()
       client:cancel(call)
     end)
 
-    it("holds a client back meanwhile that sends without end", function()
+    it("slows down a client that sends without end", function()
       local call = client:call(STREAM, { wait = "yes" })
       for _ = 1, 300 do client:send(call, ("x"):rep(10000)) end
       client:half_close(call)
@@ -284,7 +284,7 @@ describe("middleware", function()
       assert.equal(300, #call.messages)
     end)
 
-    it("ends with the server where it holds a stream, and lets other calls go on", function()
+    it("ends with the server while it delays a stream, and other calls continue", function()
       local put, streams = client:begin(PUT, "\10\1a", { wait = "yes" }), {}
       for i, path in ipairs { WATCH, KEEP_ALIVE, STREAM } do streams[i] = client:call(path, { wait = "yes" }) end
       client:settle()
@@ -299,7 +299,7 @@ describe("middleware", function()
       assert.same({ PUT .. " 0" }, notes(1))
     end)
 
-    it("lets no stream go on that the server has ended", function()
+    it("resumes no stream that the server has ended", function()
       local call = client:call(WATCH, { wait = "yes" })
       send(call, "WatchRequest", { create_request = { key = "a" } })
       client:settle()
@@ -332,7 +332,7 @@ describe("middleware", function()
   end)
 
   describe("after", function()
-    it("is told of calls that were cancelled, that were late, and that the server cut off", function()
+    it("gets calls that were cancelled, that were late, and that the server aborted", function()
       use_notes("m")
       local call = client:call(STREAM)
       client:settle()
@@ -351,7 +351,7 @@ describe("middleware", function()
       assert.same({ ("m after %s %d"):format(WATCH, UNAVAILABLE), ("m after %s %d"):format(STREAM, UNAVAILABLE) }, seen)
     end)
 
-    it("that fails is logged, and concerns nobody", function()
+    it("is logged if it fails, without any other effect", function()
       server:use { after = function() error("a slip", 0) end }
       use_notes("m")
       local lines = serving.log_of(function()
@@ -381,7 +381,7 @@ describe("middleware", function()
   describe("before etcd's services", function()
     before_each(function() use_notes("m") end)
 
-    it("lets them work as ever", within.task(function()
+    it("changes nothing by itself", within.task(function()
       local own = keywatch.connect(server:addresses()[1])
       local watch = assert(own:watch("a"))
       for i = 1, 300 do assert(own:put("a", tostring(i))) end
@@ -398,7 +398,7 @@ describe("middleware", function()
       expect_nothing_left()
     end))
 
-    it("lets watches be held back, and go on", function()
+    it("may delay watches, which then continue", function()
       local call = client:call(WATCH)
       send(call, "WatchRequest", { create_request = { key = "a" } })
       client:wait(function() return #call.messages == 1 end)
@@ -419,7 +419,7 @@ describe("middleware", function()
       expect_nothing_left()
     end)
 
-    it("lets streams end when the server does", function()
+    it("lets streams end with the server", function()
       local call = client:call(WATCH)
       send(call, "WatchRequest", { create_request = { key = "a" } })
       client:wait(function() return #call.messages == 1 end)
@@ -428,7 +428,7 @@ describe("middleware", function()
       assert.same({ "m before " .. WATCH, "m after " .. WATCH .. " 14" }, notes(2))
     end)
 
-    it("leaves nothing behind, by the thousand", function()
+    it("leaves nothing behind after thousands of calls", function()
       local live
       for round = 1, dose.of(3, 20) do
         local calls = {}
@@ -447,7 +447,7 @@ describe("middleware", function()
     end)
   end)
 
-  it("that is not there costs nothing: calls of services in C do not come to Lua", function()
+  it("costs nothing without middleware: calls of services in C do not reach Lua", function()
     local calls = 0
     local real = server.object
     server.object = setmetatable({}, { __index = function(_, name)
@@ -466,7 +466,7 @@ describe("middleware", function()
     server.object = real
   end)
 
-  it("raises if it is misused", function()
+  it("raises on a usage error", function()
     local function raises(...) return misuse.raises(server.use, server, ...) end
     assert.matches("bad argument #1 to 'use'", raises())
     assert.matches("bad argument #1 to 'use'", raises(print))

@@ -15,7 +15,7 @@ describe("a comparison of numbers #once", function()
     end)
   end
 
-  it("is none of the differences that compilers get wrong", function()
+  it("is never a difference of numbers that compilers get wrong", function()
     local found = shell.must([[grep -nE '\) - \([^()]* [<>] [^()]*\)' csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] || true]])
     for line in found:gmatch("[^\n]+") do assert.matches("^%S+ %* ", line) end -- comments
   end)

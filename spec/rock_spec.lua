@@ -118,7 +118,7 @@ describe("the rock #once #peer", function()
         assert.are.equal(keywatch._VERSION, shell.must(tree .. "/bin/keywatch --version"))
       end)
 
-      it("names the rock keywatch-tls where TLS is first asked for, and needs it nowhere else", function()
+      it("names the rock keywatch-tls where TLS is first used, and does not need it elsewhere", function()
         write(repo .. "/absent.lua", [[
           local keywatch = require "keywatch"
           local function try(name, ...) print((select(2, pcall(keywatch[name], ...)):gsub("^.-:%d+: ", ""))) end
@@ -138,7 +138,7 @@ describe("the rock #once #peer", function()
         assert.matches("luarocks install keywatch%-tls", printed)
       end)
 
-      it("is joined by the rock keywatch-tls", function()
+      it("works with the rock keywatch-tls", function()
         assert.is_nil(shell.must(("find %s -name tls.so"):format(tree)):match("."))
         shell.must(("%s install --only-server=%s --tree=%s keywatch-tls"):format(luarocks[vm], server, tree))
         write(repo .. "/secure.lua", 'print(type((require("keywatch.tls").self_sign { hosts = "a" })))')
@@ -182,7 +182,7 @@ describe("the rock #once #peer", function()
       assert.are.equal(keywatch._VERSION, shell.must(program .. " --version"))
     end)
 
-    it("has a program with arguments and a status of its own", function()
+    it("has a program with arguments and an exit status of its own", function()
       assert.matches("^keywatch: there is no command 'a  b%*'[^\n]*\nstatus 2$",
         shell.must(program .. " 'a  b*' c || echo status $?"))
     end)
@@ -195,7 +195,7 @@ describe("the rock #once #peer", function()
       assert.are.equal(0, child:wait())
     end)
 
-    it("has a program that says what is missing where there is no LuaJIT", function()
+    it("has a program that reports that LuaJIT is missing", function()
       local bin = scratch .. "/bin"
       shell.must(("mkdir %s && cp $(readlink -f $(command -v lua5.1)) %s/lua5.1"):format(bin, bin))
       local code = read(program):match("%-e '(.-)' '/")
@@ -209,7 +209,7 @@ describe("the rock #once #peer", function()
   end)
 
   for _, module in ipairs { "keywatch", "keywatch.core", "keywatch.uv", "keywatch.tls" } do
-    it("tells PUC Lua 5.1 in one sentence that it will not do, from " .. module, function()
+    it("refuses PUC Lua 5.1 with one sentence, from " .. module, function()
       local ok, message = shell.run(("%s lua5.1 -e 'local ok, message = pcall(require, \"%s\") print(message)'")
         :format(paths(top .. "/build/luajit", "luajit"), module))
       assert.is_true(ok)
@@ -217,13 +217,13 @@ describe("the rock #once #peer", function()
     end)
   end
 
-  it("tells a compiler with PUC Lua 5.1's headers the same", function()
+  it("refuses the headers of PUC Lua 5.1 at compile time", function()
     local ok, log = shell.run(("cd %s && luarocks --lua-version=5.1 make --tree=%s/puc"):format(repo, scratch))
     assert.is_false(ok)
     assert.matches("#error[^\n]*keywatch [^\n]*Lua 5%.4[^\n]*LUA_INCDIR[^\n]*LuaJIT", log)
   end)
 
-  describe("in a checkout that compilers warn of", function()
+  describe("in a checkout with compiler warnings", function()
     local checkout, tree
 
     setup(function()
@@ -233,13 +233,13 @@ describe("the rock #once #peer", function()
       write(checkout .. "/" .. first, read(first) .. "static int nobody_calls_this(void) { return 0; }\n")
     end)
 
-    it("is stopped by that in our own build", function()
+    it("fails in a build by make", function()
       local ok, log = shell.run(("cd %s && make build/lua5.4/built"):format(checkout))
       assert.is_false(ok)
       assert.matches("nobody_calls_this", log)
     end)
 
-    it("is made by a user's luarocks make, and so is keywatch-tls", function()
+    it("is built by a user's luarocks make, and so is keywatch-tls", function()
       shell.must(("cd %s && %s make --tree=%s"):format(checkout, luarocks["lua5.4"], tree))
       assert.are.equal("lua5.4\thello", shell.must(tree .. "/bin/kw-program"))
       shell.must(("cd %s && %s make --tree=%s %s"):format(checkout, luarocks["lua5.4"], tree, TLS_ROCKSPEC))

@@ -50,7 +50,7 @@ describe("a server", function()
     return client
   end
 
-  it("sleeps while a watch has something that nobody waits for", function()
+  it("sleeps while a watch has events that nothing waits for", function()
     local watch = store:watch("a")
     watch:next(0.001) -- in vain
     store:put("a", "1")
@@ -64,7 +64,7 @@ describe("a server", function()
     assert.equal("1", watch:next(SECONDS).value)
   end)
 
-  it("says what an id must be", function()
+  it("checks ids", function()
     for _, name in ipairs { "cluster_id", "member_id" } do
       for _, value in ipairs { "x", 1.5, true, {} } do
         local ok, err = pcall(core.serve, store, { [name] = value })
@@ -75,7 +75,7 @@ describe("a server", function()
     end
   end)
 
-  it("is who an etcd with the same defaults is", function()
+  it("has the identity of an etcd with the same defaults", function()
     local client = connect()
     assert.same({ member_id = id(MEMBER_ID), cluster_id = id(CLUSTER_ID), revision = 1, raft_term = 2 },
       status(client).header)
@@ -116,7 +116,7 @@ describe("a server", function()
       return found
     end
 
-    it("tells its function of connections, of refused and of slow requests", function()
+    it("passes connections, refused and slow requests to its function", function()
       local client = connect(other)
       other:mount("spec.Service", {
         Wait = function()
@@ -137,13 +137,13 @@ describe("a server", function()
       expect("^debug connection from " .. address .. " ended: the server is closed$")
     end)
 
-    it("tells its function of handlers that fail", function()
+    it("passes failed handlers to its function", function()
       other:mount("spec.Service", { Fail = function() error("a slip") end })
       connect(other):unary("/spec.Service/Fail", "")
       expect("^error /spec.Service/Fail has failed: [^\n]*a slip\n    stack traceback")
     end)
 
-    it("says how many notes were lost when too many come at once", function()
+    it("reports how many notes were lost when too many come at once", function()
       local client = connect(other)
       status(client)
       local last
@@ -161,7 +161,7 @@ describe("a server", function()
       assert.is_true(n_told > 0)
     end)
 
-    it("says nothing of all that at another level", function()
+    it("passes none of these at another level", function()
       local told = 0
       local quiet = assert(keywatch.serve { store = store, listen = LOCAL, on_log = function() told = told + 1 end })
       connect(quiet):unary("/no/Method", "")
@@ -169,7 +169,7 @@ describe("a server", function()
       assert.equal(0, told)
     end)
 
-    it("refuses a level that there is not, and a function for a thread", function()
+    it("refuses an unknown level, and a function for a thread", function()
       assert.error_matches(function() keywatch.serve { store = store, log_level = "loud" } end,
         "option 'log_level' must be debug, info, warn, error, panic or fatal")
       assert.error_matches(function() keywatch.serve { store = store, on_log = "loud" } end,
@@ -190,7 +190,7 @@ describe("a server", function()
     assert.equal("1", event.value)
   end)
 
-  it("ends in order once, by whomever it was asked to", function()
+  it("ends in order once, for several callers", function()
     local client = connect()
     status(client)
     local first = keywatch.spawn(function() return server:shutdown(1e6) end)
@@ -201,21 +201,21 @@ describe("a server", function()
     assert.same({ true, true }, { second:join() })
   end)
 
-  it("ends when the shorter grace of two is over", function()
+  it("ends when the shorter of two graces is over", function()
     status(connect())
     local patient = keywatch.spawn(function() return server:shutdown(1e6) end)
     keywatch.spawn(function() return server:shutdown(0) end)
     assert.is_true(patient:join())
   end)
 
-  it("ends for whoever waits when somebody closes it", function()
+  it("ends for all waiters when it is closed", function()
     status(connect())
     local ender = keywatch.spawn(function() return server:shutdown(1e6) end)
     keywatch.spawn(function() server:close() end)
     assert.is_true(ender:join())
   end)
 
-  it("goes on if it cannot be ended as it was asked to", function()
+  it("continues if its shutdown has invalid arguments", function()
     for _, grace in ipairs { "soon", {}, true, 0 / 0 } do
       local _, words = pcall(function() server:shutdown(grace) end)
       assert.matches("spec/server_spec.lua:%d+: bad argument #1 to 'shutdown'", words)
@@ -230,9 +230,9 @@ describe("a server", function()
     assert.error_matches(function() server:shutdown("soon") end, "bad argument #1 to 'shutdown'")
   end)
 
-  it("ends in order whatever its grace, if nobody is there", function() assert.is_true(server:shutdown(math.huge)) end)
+  it("ends in order with any grace, without clients", function() assert.is_true(server:shutdown(math.huge)) end)
 
-  it("compacts by itself, while it lives", function()
+  it("compacts automatically while it is open", function()
     local other = assert(keywatch.serve { store = store, listen = LOCAL, auto_compaction_mode = "periodic",
       auto_compaction_retention = 0.001 })
     keywatch.run(function()
@@ -278,7 +278,7 @@ for where, is_thread in pairs { ["of this process"] = false, ["in a thread"] = t
 
     local function has_gone() return client.socket.has_ended or client.socket.failure end
 
-    it("is who its options say", function()
+    it("has the identity of its options", function()
       local other = assert(start {
         listen = { LOCAL, LOCAL }, name = "n1", advertise = "http://h:1", peer_urls = { "http://b:1", "http://a:1" },
         cluster_token = "t", max_concurrent_streams = 10, keepalive_min_time = 1, keepalive_interval = 60.5,
@@ -299,7 +299,7 @@ for where, is_thread in pairs { ["of this process"] = false, ["in a thread"] = t
       other:close()
     end)
 
-    it("ends in order: clients are told, and the last one to go ends it", function()
+    it("ends in order: clients are notified, and the last one to leave ends it", function()
       local ender = keywatch.spawn(function() return server:shutdown(SECONDS) end)
       wait(function() return client:is_told_to_go() end)
       client:close()
@@ -309,12 +309,12 @@ for where, is_thread in pairs { ["of this process"] = false, ["in a thread"] = t
       assert.is_table(store:status())
     end)
 
-    it("ends at the end of its grace, whoever is still there", function()
+    it("ends at the end of its grace, whatever clients are left", function()
       assert.is_true(server:shutdown(0))
       wait(has_gone)
     end)
 
-    it("closes at once, and leaves a store as it is that is not its own", function()
+    it("closes at once, and does not close a store that was passed to it", function()
       server:close()
       wait(has_gone)
       assert.is_table(store:put("a", "1"))
@@ -323,7 +323,7 @@ for where, is_thread in pairs { ["of this process"] = false, ["in a thread"] = t
       assert.is_true(server:shutdown())
     end)
 
-    it("can be made anew at the same address", function()
+    it("can be created again at the same address", function()
       local address = server:addresses()[1]
       for _ = 1, 5 do
         server:close()
@@ -335,7 +335,7 @@ for where, is_thread in pairs { ["of this process"] = false, ["in a thread"] = t
       end
     end)
 
-    it("is not there if it cannot listen, and then listens nowhere", function()
+    it("is not created if it cannot listen on all addresses, and then listens on none", function()
       local taken = server:addresses()[1]
       local other, err = start { listen = { LOCAL, taken } }
       assert.is_nil(other)
@@ -352,13 +352,13 @@ describe("keywatch.serve", function()
   before_each(function() store = keywatch.open() end)
   after_each(function() store:close() end)
 
-  it("lets nobody wait for ever when it is closed", function()
+  it("wakes all waiters when it is closed", function()
     local server = assert(keywatch.serve { store = store, listen = LOCAL })
     server:close()
     assert.error_matches(function() keywatch.run(function() store:watch("a"):next() end) end, "deadlock")
   end)
 
-  it("raises if it is misused", function()
+  it("raises on a usage error", function()
     assert.error_matches(function() keywatch.serve() end, "options must be a table")
     assert.error_matches(function() keywatch.serve {} end, "option 'store' must be a store")
     assert.error_matches(function() keywatch.serve { store = store, listen = "localhost" } end, "must begin with http")
@@ -379,7 +379,7 @@ describe("keywatch.serve", function()
     server:close()
   end)
 
-  it("takes the options that are annotated, and no others", function()
+  it("takes the annotated options, and no others", function()
     local fields = annotations.read("types/keywatch.lua"):fields("keywatch.ServeOptions")
     for name in pairs(fields) do
       assert.error_matches(function() keywatch.serve { [name] = io.stdout } end, ("option '%s' must be"):format(name))
@@ -387,7 +387,7 @@ describe("keywatch.serve", function()
     assert.error_matches(function() keywatch.serve { store = store, liste = LOCAL } end, "no option 'liste'")
   end)
 
-  it("gives a server that lives until it is closed, though it is forgotten", function()
+  it("returns a server that lives until it is closed, though it is forgotten", function()
     assert.equal("open\n", program.printed_by([[
       local keywatch = require "keywatch"
       local store = keywatch.open()

@@ -60,7 +60,7 @@ describe("a server in a thread", function()
     return client
   end
 
-  it("answers, though nobody turns a loop for it", function()
+  it("answers, though no loop turns in the owner's thread", function()
     local client = connect()
     assert.equal(2, put(client, "a", "1").header.revision)
     assert.equal(3, put(client, "a", "2").header.revision)
@@ -98,7 +98,7 @@ describe("a server in a thread", function()
     assert.is_true(turns > 0)
   end)
 
-  it("tells idle watches of progress again and again, though nothing else happens", function()
+  it("sends progress to idle watches again and again, though nothing else happens", function()
     local idle = assert(start { open = { progress_interval = 0.1 } })
     keywatch.run(function()
       local client = keywatch.connect(idle:addresses()[1])
@@ -109,7 +109,7 @@ describe("a server in a thread", function()
     assert.is_true(idle:close())
   end)
 
-  it("ends at once, if whoever waits for its end loses patience", function()
+  it("ends at once, if the waiter for its end is interrupted", function()
     local client = connect()
     status(client)
     keywatch.run(function()
@@ -120,7 +120,7 @@ describe("a server in a thread", function()
     end)
   end)
 
-  it("wakes nobody any more when it has ended", function()
+  it("wakes no one after it has ended", function()
     local store = keywatch.open()
     assert.error_matches(function()
       keywatch.run(function()
@@ -131,7 +131,7 @@ describe("a server in a thread", function()
     store:close()
   end)
 
-  it("can be ended by somebody else, if the task that waits for its end is cancelled", function()
+  it("can be ended by another task, if the task that waits for its end is cancelled", function()
     status(connect())
     keywatch.run(function()
       local ender = keywatch.spawn(function() return server:shutdown(1e6) end)
@@ -143,7 +143,7 @@ describe("a server in a thread", function()
     assert.is_true(server:close())
   end)
 
-  it("is one of many", function()
+  it("may be one of many", function()
     local servers, addresses = {}, {}
     for i = 1, THREADS do servers[i] = assert(start()) end
     for i, one in ipairs(servers) do
@@ -167,7 +167,7 @@ describe("a server in a thread", function()
     assert(start { listen = address }):close()
   end)
 
-  it("is started and ended where nobody may wait", function()
+  it("is started and ended where waiting is not allowed", function()
     local function try()
       local other = assert(start())
       assert.is_true(other:shutdown())
@@ -200,7 +200,7 @@ describe("keywatch.serve with a thread", function()
     assert.matches("^keywatch: the thread has failed: module 'keywatch.server.thread_main' not found", err.message)
   end)
 
-  it("raises if it is misused", function()
+  it("raises on a usage error", function()
     local store = keywatch.open()
     assert.error_matches(function() start { store = store } end, "a store cannot go to another thread")
     assert.error_matches(function() keywatch.serve { store = store, open = {} } end, "'open' is of use with 'thread'")
@@ -217,7 +217,7 @@ describe("keywatch.serve with a thread", function()
     store:close()
   end)
 
-  it("has the methods that it has without", function()
+  it("has the same methods as without a thread", function()
     local names = {}
     for name in pairs(require("keywatch.server.server").methods) do names[name] = true end
     for name in pairs(require("keywatch.server.thread").methods) do
@@ -254,7 +254,7 @@ describe("a program with a server in a thread", function()
     forgotten_by_nobody = server
   ]]
 
-  it("ends, whether it has closed it or not", function()
+  it("ends, whether it has closed the server or not", function()
     for _, finish in ipairs { "", "server:close()", "os.exit(0)", "os.exit(0, true)", "server:shutdown(0)" } do
       local exit_status, printed = program.run(START .. finish)
       assert.same({ 0, "" }, { exit_status, printed }, finish)
@@ -269,13 +269,13 @@ describe("a program with a server in a thread", function()
     ]]) })
   end)
 
-  it("ends with an error, as it would without", function()
+  it("ends with an error, as without a thread", function()
     local exit_status, printed = program.run(START .. "error('a slip')")
     assert.equal(1, exit_status)
     assert.matches("a slip", printed)
   end)
 
-  it("is ended by a signal, as it would without", function()
+  it("is ended by a signal, as without a thread", function()
     local exit_status, printed = program.run(START .. [[
       local luv = require "luv"
       luv.kill(luv.os_getpid(), "sigterm")
@@ -314,7 +314,7 @@ describe("a program with a server in a thread", function()
 
     after_each(function() shell.must("rm -rf " .. directory) end)
 
-    it("is told so by a line with a traceback, and when it closes it", function()
+    it("gets a line with a traceback, and an error when it closes the server", function()
       local printed = program.printed_by(shadow [[
         require("keywatch.task.driver").get().attach { poll = function() error("a slip") end }
         return {}
@@ -332,7 +332,7 @@ describe("a program with a server in a thread", function()
       assert.matches("^" .. expected .. expected .. "nil\tthread_failed\t13\t0\n$", told)
     end)
 
-    it("is told of a task that nobody has joined", function()
+    it("gets the failure of a task that was not joined", function()
       local printed = program.printed_by(shadow [[
         require("keywatch.task.driver").get().spawn(error, "a slip", 0)
         return {}
@@ -341,7 +341,7 @@ describe("a program with a server in a thread", function()
       assert.matches("nil\tkeywatch: the thread has failed: a slip %(thread_failed%)", printed)
     end)
 
-    it("is told of what fails at the start", function()
+    it("gets the failure of the start", function()
       local printed = program.printed_by(shadow "error('a slip', 0)" .. [[
         print(pcall(require("keywatch").serve, { thread = true, listen = "http://127.0.0.1:0" }))
       ]])
@@ -350,7 +350,7 @@ describe("a program with a server in a thread", function()
   end)
 
   if jit then -- ThreadSanitizer, under which the other VM runs, knows no fork of a process with threads
-    it("leaves it behind when it forks", function()
+    it("abandons the thread when it forks", function()
       local _, printed = program.run_forking(START .. [[
         child(function()
           print(pcall(server.addresses, server))

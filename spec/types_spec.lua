@@ -65,7 +65,7 @@ describe("the annotations #slow", function()
     assert.are.equal("function", type(module.open))
   end)
 
-  it("use no type that is not there", function()
+  it("use only existing types", function()
     for line in io.lines(PATH) do
       for name in line:gmatch("keywatch%.[A-Z]%w*") do
         assert.is_truthy(types.classes[name] or types.aliases[name], name)
@@ -141,7 +141,7 @@ end)
 
 -- Results -----------------------------------------------------------------------------------------------------------
 
-describe("what a call returns is as annotated #slow:", function()
+describe("the annotated results #slow", function()
   local store, lease
 
   before_each(function()
@@ -178,7 +178,7 @@ describe("what a call returns is as annotated #slow:", function()
 
   local function expect_name(object, name) assert.are.equal("keywatch." .. name, getmetatable(object).__name) end
 
-  it("store", function()
+  it("of a store", function()
     user_of "Store"(store, { "get", "b" }, { "exists", "b" }, { "range", "", { prefix = true, limit = 1 } },
       { "each", "", { prefix = true } }, { "put", "a", "x", { prev_kv = true } }, { "put", "", "" },
       { "txn", { success = {
@@ -190,12 +190,12 @@ describe("what a call returns is as annotated #slow:", function()
       { "alarms" }, { "disarm", "no_space" }, { "deadline" }, { "step", 1 })
   end)
 
-  it("replica", function()
+  it("of a replica", function()
     user_of "Store"(keywatch.open { replica = true }, { "load", 5, {} }, { "replace", 6, {} }, { "apply", 7, {} },
       { "advance", 8 }, { "merge", 9, {} })
   end)
 
-  it("lease", function()
+  it("of a lease", function()
     local use = user_of "Lease"
     for _, one in ipairs { lease, store:lease_by_id(lease.id) } do
       expect_type({ id = one.id, ttl = one.ttl }, "keywatch.Lease")
@@ -206,15 +206,15 @@ describe("what a call returns is as annotated #slow:", function()
     use(lease, { "error" }, { "revoke" }, { "wait_lost" })
   end)
 
-  it("namespace", function()
+  it("of a namespace", function()
     local namespace = store:namespace("/app/")
     expect_fields(namespace, "Namespace", "prefix")
     assert.are.equal(store, namespace.owner)
   end)
 
-  it("tx", function() store:stm(function(tx) user_of "Tx"(tx, { "get", "a" }, { "revision", "a" }) end) end)
+  it("of tx", function() store:stm(function(tx) user_of "Tx"(tx, { "get", "a" }, { "revision", "a" }) end) end)
 
-  it("session, lock, election and fence", function()
+  it("of a session, lock, election and fence", function()
     local session, use_session, use_lock = store:session(), user_of "Session", user_of "Lock"
     expect_name(session.lease, "lease")
     local lock = store:lock("a")
@@ -234,7 +234,7 @@ describe("what a call returns is as annotated #slow:", function()
     observer:close()
   end)
 
-  it("cache", function()
+  it("of a cache", function()
     local cache, use = assert(store:cache("")), user_of "Cache"
     expect_name(cache, "cache")
     use(cache, { "is_ready" }, { "wait_ready" }, { "wait_for", 1 }, { "sync" },
@@ -244,7 +244,7 @@ describe("what a call returns is as annotated #slow:", function()
     use(cache, { "status" }, { "get", "a" })
   end)
 
-  it("watch", function()
+  it("of a watch", function()
     local use, seen = user_of "Watch", {}
     store:lease(20, { id = 7 })
     local watch = store:watch("", { prefix = true, initial = true, prev_kv = true, progress = true })
@@ -265,7 +265,7 @@ describe("what a call returns is as annotated #slow:", function()
     use(watch, { "next", 0 }, { "error" })
   end)
 
-  it("object watch", function()
+  it("of an object watch", function()
     local use, seen = user_of "ObjectWatch", {}
     local codec = { decode = function(value)
       assert(value ~= "bad", "bad")
@@ -295,7 +295,7 @@ describe("what a call returns is as annotated #slow:", function()
     user_of "Selector"(keywatch.selector("a=b"), { "matches", {} })
   end)
 
-  it("state of a client", function()
+  it("of the state of a client", function()
     local client, use = keywatch.connect("127.0.0.1:1", { backoff = { first = 0.001 } }), user_of "Client"
     use(client, { "state" }, { "status", { timeout = 0.01 } })
     expect_type(select(2, client:status { timeout = 0.01 }).client, "keywatch.ClientState")
@@ -306,7 +306,7 @@ describe("what a call returns is as annotated #slow:", function()
   local module = {} -- its functions as methods
   for name, fn in pairs(keywatch) do module[name] = type(fn) == "function" and function(_, ...) return fn(...) end end
 
-  it("task", function()
+  it("of a task", function()
     local task = keywatch.spawn(function() end)
     expect_name(task, "task")
     user_of "Task"(task, { "join", 0 }, { "join" })
@@ -314,14 +314,14 @@ describe("what a call returns is as annotated #slow:", function()
       { "join", { keywatch.spawn(function() end), timeout = 0 } })
   end)
 
-  it("channel", function()
+  it("of a channel", function()
     local channel = keywatch.channel(1)
     expect_name(channel, "channel")
     user_of "Channel"(channel, { "send", "value", 0 }, { "send", "value", 0 }, { "count" }, { "values" },
       { "receive", 0 }, { "receive", 0 })
   end)
 
-  it("informer and handler", function()
+  it("of an informer and a handler", function()
     local use, use_handler, seen = user_of "Informer", user_of "Handler", {}
     local codec = { decode = function(value) return value ~= "bad" and value or nil end }
     local informer = assert(store:informer("", { codec = codec, indexes = { a = function(value) return value end } }))
@@ -347,7 +347,7 @@ describe("what a call returns is as annotated #slow:", function()
     use_handler(handler, { "join", 1 })
   end)
 
-  it("work queue, limiter and controller", function()
+  it("of a work queue, limiter and controller", function()
     local use_queue = user_of("controller.WorkQueue", of_controllers)
     for _, queue in ipairs { controller.work_queue { name = "q" }, controller.work_queue() } do
       use_queue(queue, { "add", "a" }, { "retry", "a" }, { "retries", "a" }, { "count" }, { "get", 0 }, { "status" })
@@ -369,7 +369,7 @@ describe("what a call returns is as annotated #slow:", function()
     assert.are.equal(1, one:status().done)
   end)
 
-  it("manager", function()
+  it("of a manager", function()
     local one = controller.manager { store = store, election = "e", stop_timeout = 10, sync_timeout = 10 }
     one:add(store:informer("a/"))
     one:add(controller.new { name = "c", sources = { { every = 1, request = "a" } }, reconcile = function() end })
@@ -380,7 +380,7 @@ describe("what a call returns is as annotated #slow:", function()
       { "run", { signals = {} } }, { "status" })
   end)
 
-  it("elector, and functions for objects", function()
+  it("of an elector, and of functions for objects", function()
     local log = require "keywatch.support.log"
     log.set_level("warn")
     local one, use = controller.elector { store = store, name = "e" }, user_of("controller.Elector", of_controllers)
@@ -398,7 +398,7 @@ describe("what a call returns is as annotated #slow:", function()
       { "has_finalizer", {}, "f" }, { "owner_of", {} })
   end)
 
-  it("with no method left out", function()
+  it("include every method", function()
     local rest = { close = true, lease = true, lease_by_id = true, watch = true, object_watch = true, cache = true,
       informer = true,
       namespace = true, stm = true, session = true, lock = true, try_lock = true, election = true }

@@ -5,7 +5,7 @@ local of_clients = require "spec.client.differences"
 -- Of every cache.
 local CACHE = {
   ["store/exists"] = {
-    ["the history of a cache is its own"] = { "fails as get does, and does not say false then" },
+    ["the history of a cache is its own"] = { "fails as get does, and does not return false then" },
   },
   ["store/compaction"] = {
     ["the history of a cache is its own"] = {
@@ -19,39 +19,39 @@ local CACHE = {
   },
   ["watch/watch"] = {
     ["the history of a cache is its own"] = {
-      "before the compacted revision fails, and tells which that is",
-      "at the compacted revision is told what was not forgotten",
-      "does not come where it is forgotten", "fails if what exists is compacted away before it was read",
+      "before the compacted revision fails, and reports that revision",
+      "at the compacted revision delivers the events that were kept",
+      "does not come if it is compacted", "fails if unread initial kvs are compacted",
     },
   },
   ["watch/watch_reading"] = {
     ["the history of a cache is its own"] = {
-      "gives the same error again and again once the watch has failed", "ends as next does",
-      "raises what the watch fails with, as the error that it is",
+      "returns the same error again and again once the watch has failed", "ends as next does",
+      "raises the error of the watch, unchanged",
     },
     ["what has come to a watch of a cache can be read after the cache has ended"] = {
-      "for what exists of a store that is closed is told so",
+      "of the initial kvs of a closed store gets its error",
     },
     ["a cache is behind its server for a moment"] = {
-      "polls from anywhere, from a coroutine that is no task too", "in a task is fed by other tasks, and ended by them",
+      "polls anywhere, also in a coroutine that is not a task", "in a task gets events of other tasks, and ends with them",
     },
   },
   ["watch/watch_life"] = {
     ["what has come to a watch of a cache can be read after the cache has ended"] = {
-      "that is closed leaves its watches, which say so", "that is closed by one of its readers ends the others",
+      "that is closed ends its watches, which report that", "that is closed by one of its readers ends the others",
     },
   },
   ["watch/watch_misuse"] = {
-    ["the history of a cache is its own"] = { "a watch tells its key, its revision and its state" },
+    ["the history of a cache is its own"] = { "a watch has its key, its revision and its state" },
   },
   ["watch/watch_progress"] = {
     ["the history of a cache is its own"] = { "fails as the watch does" },
     ["the clock of a cache is its own"] = {
-      "is told after idle time, with the revision up to which nothing is missing",
-      "is told after ten minutes unless it was said otherwise",
-      "is not told to one that was told something meanwhile", "comes at most ten times a second",
-      "comes by itself to one who waits for it",
-      "is told to one that begins at the next revision, and to none that begins later",
+      "comes after idle time, with the revision up to which nothing is missing",
+      "comes after ten minutes by default",
+      "does not come to a watch that had events since", "comes at most ten times a second",
+      "comes by itself to a waiting reader",
+      "comes to a watch that begins at the next revision, and not to later ones",
     },
   },
 }

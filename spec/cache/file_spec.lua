@@ -91,7 +91,7 @@ after_each(function()
 end)
 
 describe("a cache with a file", function()
-  it("begins with it if the server does not answer in time, says so, and catches up", with_file(function(world)
+  it("begins with the file if the server does not answer in time, logs that, and catches up", with_file(function(world)
     world.server:isolate()
     local cache = assert(world:client():cache("/a/", { file = path, timeout = 1 }))
     local before = keywatch.now()
@@ -112,7 +112,7 @@ describe("a cache with a file", function()
     assert.same({ 1, 2 }, { logs.count("is up to date again"), #logs.lines })
   end))
 
-  it("begins with it at once if no endpoint can be reached", with_file(function(world)
+  it("begins with the file at once if no endpoint can be reached", with_file(function(world)
     world.server:stop()
     local before, client = keywatch.now(), world:client()
     for _ = 1, 12 do
@@ -123,7 +123,7 @@ describe("a cache with a file", function()
     assert(keywatch.now() - before < 0.1)
   end))
 
-  it("waits once with all caches of its client for a silent server, and again when one is asked again", with_file(
+  it("waits once, with all caches of its client, for a silent server, and again for a later cache", with_file(
     function(world)
       world.server:isolate()
       local client, caches, before = world:client(), {}, keywatch.now()
@@ -147,14 +147,14 @@ describe("a cache with a file", function()
       assert.equal(1, keywatch.now() - before) -- the server has answered since the others have waited
     end))
 
-  it("does not use it if the server answers in time", with_file(function(world)
+  it("does not use the file if the server answers in time", with_file(function(world)
     world.server:slow(0.05)
     local cache = assert(world:client():cache("/a/", { file = path }))
     assert(cache:wait_ready(PATIENCE))
     assert.same({ false, true, {} }, { cache:status().from_file, cache:has_synced(), logs.lines })
   end))
 
-  it("tells watches, tables and informers what has changed meanwhile", with_file(function(world)
+  it("reports the changes since the file to watches, tables and informers", with_file(function(world)
     world.server.store:put("/a/2", "two")
     world.server.store:delete("/a/3")
     world.server.store:put("/a/4", "4")
@@ -172,7 +172,7 @@ describe("a cache with a file", function()
     assert.same({ "add /a/4 4", "delete /a/3 3", "update /a/2 two was 2" }, recorder:take_sorted(3))
   end))
 
-  it("takes the content of a server that was set back, and ends its watches", with_file(function(world)
+  it("takes the content of a server that was restored, and ends its watches", with_file(function(world)
     world.server.store:put("/a/5", "5")
     world.server:stop()
     assert(world.server:restore(2))
@@ -187,7 +187,7 @@ describe("a cache with a file", function()
     assert.equal("/a/1=1", keys_of(reopen(world)))
   end))
 
-  it("asks again if its answer is older than the file, which another process has written by then", with_file(
+  it("asks again if the server's answer is older than a file that another process has written since", with_file(
     function(world)
       world.server:slow(0.1)
       local writer, reader = world:client(), world:client()
@@ -269,7 +269,7 @@ describe("a cache with a file", function()
     assert.equal("x", cache:get("/1").value)
   end))
 
-  it("that is not there waits for the server, and is made", within.world(function(world)
+  it("waits for the server if there is no file, and creates the file", within.world(function(world)
     world.server:stop()
     local cache = assert(world:client():cache("/a/", { file = path, timeout = 2 }))
     local before = keywatch.now()
@@ -292,7 +292,7 @@ describe("a cache with a file", function()
 end)
 
 describe("the file of a cache", function()
-  it("is written once for the changes of a while, and not if nothing has changed", within.world(function(world)
+  it("is written once for several changes, and not if nothing has changed", within.world(function(world)
     local client = world:client()
     local cache = assert(client:cache("/a/", { file = path, file_delay = 10 }))
     assert(cache:wait_synced(PATIENCE))
@@ -350,7 +350,7 @@ describe("the file of a cache", function()
     assert.same({}, leftovers())
   end)
 
-  it("is written after each change, though nobody reads the cache", within.world(function(world)
+  it("is written after each change, even if the cache is not read", within.world(function(world)
     local writer = world:client()
     local cache = assert(world:client():cache("/a/", { file = path, file_delay = 1 }))
     assert(cache:wait_synced(PATIENCE))
@@ -366,7 +366,7 @@ describe("the file of a cache", function()
   end))
 
   for _, name in ipairs { "content_writer", "describe_content" } do
-    it("is written, though a finalizer closes the cache in the middle of " .. name, within.world(function(world)
+    it("is written, though a finalizer closes the cache during " .. name, within.world(function(world)
       local cache = assert(world:client():cache("/a/", { file = path, file_delay = 1 }))
       local holder = name == "content_writer" and core or cache.feed
       local original, calls = holder[name], 0
@@ -404,7 +404,7 @@ describe("the file of a cache", function()
     assert.same({}, leftovers())
   end)
 
-  it("has all keys, if the cache is closed while they are taken in by steps", function()
+  it("has all keys, if the cache is closed while keys are gathered in steps", function()
     local client, store, close = near()
     for i = 1, 20000 do store:put(("/a/%05d"):format(i), "x") end
     local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
@@ -426,7 +426,7 @@ describe("the file of a cache", function()
     assert.same({}, leftovers())
   end)
 
-  it("takes all keys in at once if the history has ended three times before the steps have", function()
+  it("is gathered in one step after three gatherings in steps were overtaken by compactions", function()
     local asked = {}
     local replica = {
       changed_revision = function() return 7 end,
@@ -446,7 +446,7 @@ describe("the file of a cache", function()
     file:close(0, replica, describe)
   end)
 
-  it("that cannot be written is one line of the log, and one when it can be", within.world(function(world)
+  it("is reported once in the log when writing fails, and once when writing works again", within.world(function(world)
     local inner = path .. ".d"
     local file = inner .. "/content"
     local client = world:client()
@@ -463,7 +463,7 @@ describe("the file of a cache", function()
     assert.same({ 1, 2 }, { logs.count("is written again"), #logs.lines })
   end))
 
-  it("that is a directory is neither read nor written", within.world(function(world)
+  it("is neither read nor written if the path is a directory", within.world(function(world)
     assert(uv.fs_mkdir(path, 448))
     world.server:stop()
     local client = world:client()
@@ -477,7 +477,7 @@ describe("the file of a cache", function()
     assert.same({}, leftovers())
   end))
 
-  it("of a cache that is forgotten holds nothing, and leaves nothing #starved", function()
+  it("of a forgotten cache leaves neither memory nor temporary files #starved", function()
     local client, store, close = near()
     for i = 1, 100 do store:put("/a/" .. i, ("v"):rep(1000)) end
     local function open()
@@ -539,7 +539,7 @@ local function expect_refused(why, name, key, range_end)
 end
 
 describe("the content in a file", function()
-  it("is all that a replica has", function()
+  it("is the whole content of a replica", function()
     local replica = open_replica()
     assert(save(replica))
     local cluster, heard_at, kvs = load()
@@ -555,7 +555,7 @@ describe("the content in a file", function()
     assert.equal("not_found", err.code)
   end)
 
-  it("is larger than what is written at once", function()
+  it("may be larger than one write", function()
     local kvs = {}
     for i = 1, 300 do
       kvs[i] = { key = ("/a/%03d"):format(i), value = ("%d "):format(i):rep(1000), create_revision = i,
@@ -568,7 +568,7 @@ describe("the content in a file", function()
     replica:close()
   end)
 
-  it("is refused if the file is torn, or damaged, at any byte", function()
+  it("is refused if the file is truncated or damaged at any byte", function()
     local replica = open_replica()
     assert(save(replica))
     replica:close()
@@ -586,7 +586,7 @@ describe("the content in a file", function()
     assert(load(whole))
   end)
 
-  it("is refused if the file is that of other keys, or foreign, or too large", function()
+  it("is refused if the file has other keys, is foreign, or is too large", function()
     local replica = open_replica()
     assert(save(replica))
     replica:close()
@@ -607,7 +607,7 @@ describe("the content in a file", function()
     expect_refused("is not a regular file")
   end)
 
-  it("is refused if the kvs cannot be there, though the checksum is right", function()
+  it("is refused if its kvs are impossible, though the checksum is right", function()
     local crc32c = require "spec.support.crc32c"
     local replica = open_replica()
     assert(save(replica))
@@ -637,7 +637,7 @@ describe("the content in a file", function()
     end
   end)
 
-  it("is written by several at once, and whole at any time", function()
+  it("is written by several processes at once, and is whole at any time", function()
     local replica = open_replica()
     local writers = {}
     for i = 1, 4 do writers[i] = core.content_writer(path) end
@@ -662,7 +662,7 @@ describe("the content in a file", function()
     replica:close()
   end)
 
-  it("is that of the revision at which the write began, whatever changes while keys are taken in", function()
+  it("is that of the revision at which the write began, whatever changes while keys are gathered", function()
     local function put(key, revision)
       return { type = "put", key = key, value = "x", create_revision = revision, version = 1, lease = 0 }
     end
@@ -692,7 +692,7 @@ describe("the content in a file", function()
     assert.same({}, leftovers())
   end)
 
-  it("is not written twice at once, nor by a store that is no replica", function()
+  it("is not written twice at once, nor by a store that is not a replica", function()
     local replica, store = open_replica(), core.open {}
     local writer = core.content_writer(path)
     assert.has_error(function() store:write_content(writer, KEY, RANGE_END, CLUSTER, 1) end,
@@ -713,7 +713,7 @@ describe("the content in a file", function()
   end)
 
   if starve then
-    it("fails without memory, and loses none #starved", function()
+    it("is not lost, and the write fails, without memory #starved", function()
       local replica = open_replica()
       assert(save(replica))
       starve.try_all(function()
@@ -832,7 +832,7 @@ local function run_on_disk(text)
 end
 
 describe("a process with a file", function()
-  it("may fork while it writes, and both go on #slow", function()
+  it("may fork while it writes, and both processes continue #slow", function()
     local lines, disk = run_on_disk(FORKING)
     assert.same({ "child\tnil\tcancelled", "parent\ttrue" }, lines)
     assert(load(disk.directory .. "/content"))

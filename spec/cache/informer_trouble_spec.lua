@@ -33,7 +33,7 @@ local function scripted(scripts)
 end
 
 describe("an informer", function()
-  it("notices another history though the watch before has failed for another reason", within.world(function(world)
+  it("notices another history, though the previous watch has failed for another reason", within.world(function(world)
     local client, server = world:client(), world.server
     client:put("a", "1")
     local informer = client:informer("")
@@ -51,7 +51,7 @@ describe("an informer", function()
     assert.equal("other", (informer:get("a")))
   end))
 
-  it("has a handler that can be joined though its call was left behind", function()
+  it("has a handler that can be joined though its call was abandoned", function()
     local world = testing.world()
     local handler, other
     world:run(function()
@@ -133,7 +133,7 @@ describe("an informer", function()
     end)
   end)
 
-  it("tells nothing that is not so though the end of a run has cancelled `where`", function()
+  it("reports no wrong change though the end of a run has cancelled `where`", function()
     local store, informer, log, is_slow = keywatch.open(), nil, {}, false
     local function where()
       if is_slow then
@@ -156,7 +156,7 @@ describe("an informer", function()
     informer:close()
   end)
 
-  it("works in a child that was forked before the loop has turned", function()
+  it("works in a child process that was forked before the loop has turned", function()
     assert.same({ 0, "true\n" }, { program.run_forking [[
       local informer = keywatch.open():informer("")
       child(function() print(informer:wait_synced(1)) end)
@@ -202,7 +202,7 @@ describe("an informer", function()
     end)
   end)
 
-  it("has all objects in an index when add_index returns, and when an informer with that index is there", within.world(
+  it("has all objects in an index when add_index returns, and when an informer with that index exists", within.world(
     function(world)
       for i = 1, 3 do world.server.store:put("k" .. i, "v") end
       local client, counts, tasks = world:client(), {}, {}
@@ -223,7 +223,7 @@ describe("an informer", function()
       assert.same({ 3, 3, 3, 3 }, counts)
     end))
 
-  it("lets other tasks run after so much time, not after so many calls and changes", function()
+  it("lets other tasks run after a period of time, not after a number of calls and changes", function()
     local function compute()
       local begun = os.clock()
       while os.clock() - begun < 0.003 do end
@@ -264,7 +264,7 @@ describe("an informer", function()
 end)
 
 describe("a handler", function()
-  it("that is closed in its own call cannot wait for its end there", within.world(function()
+  it("cannot be joined from inside of its own call", within.world(function()
     local store = keywatch.open()
     store:put("a", "1")
     local informer, handler, text = store:informer(""), nil, nil
@@ -306,7 +306,7 @@ describe("a handler", function()
     informer:close()
   end)
 
-  it("that coalesces is told of a bad value after the changes before it, also in its beginning", within.world(function()
+  it("receives a bad value after the changes before it if it coalesces, also at its start", within.world(function()
     local store, log = keywatch.open(), {}
     for i = 1, 4 do store:put("k" .. i, "v1") end
     local informer = store:informer("", { codec = { decode = function(value)
@@ -381,7 +381,7 @@ describe("a handler", function()
     informer:close()
   end
 
-  it("that hangs, in its beginning or later, holds no more than exists and it knows", function()
+  it("holds no more than the existing objects that it knows if it hangs, in its initial walk or later", function()
     for _, names in ipairs { "add update delete error", "add", "update", "delete", "add error" } do
       for _, policy in ipairs { "wait", "coalesce" } do
         testing.run(function() hang(names, policy, false) end)
@@ -390,7 +390,7 @@ describe("a handler", function()
     end
   end)
 
-  it("that coalesces is told of objects that are false", within.world(function()
+  it("receives objects that are false if it coalesces", within.world(function()
     local store, olds = keywatch.open(), {}
     store:put("a", "false")
     local informer = store:informer("", { codec = "json" })

@@ -69,7 +69,7 @@ describe("the cache of a store", function()
     assert.same({ nil, "closed", "keywatch: the cache is closed" }, { event, err.code, err.message })
   end)
 
-  it("waits for a revision of the store, and no longer than the store or the cache is open", within.task(function()
+  it("waits for a revision of the store, unless the store or the cache is closed", within.task(function()
     local waits = keywatch.spawn(function() return cache:wait_for(7, 30) end)
     local reads = keywatch.spawn(function() return cache:get("/a/9", { min_revision = 7 }).value end)
     turn()
@@ -165,7 +165,7 @@ describe("a table of a cache", function()
     assert.same({ { "/a/1", "malformed" }, { "/a/2", "malformed" } }, bad)
   end)
 
-  it("continues if a hook raises, waits, yields, opens tables or closes them", function()
+  it("continues if a hook raises, waits, yields, opens tables or closes tables", function()
     log.set_level("fatal")
     local other, said
     local t = cache:table {
@@ -212,7 +212,7 @@ describe("a table of a cache", function()
   end
 
   for _, how in ipairs { "when opened", "when read" } do
-    it("tries again, if its content cannot be read: " .. how, function()
+    it("tries again if its content cannot be read: " .. how, function()
       logs.begin()
       local asked = fail_watches(how)
       local t = cache:table()
@@ -293,7 +293,7 @@ describe("a slow watch of a cache", function()
     assert.same({ nil, nil, "1" }, { idle:error(), read:error(), waits:next(0).value })
   end))
 
-  it("is one of a cache with that option, unless it says otherwise", within.task(function()
+  it("uses the option of its cache, unless the watch has its own", within.task(function()
     local strict = assert(store:cache("/a/", { slow_after = 0.02 }))
     local cut, spared = assert(strict:watch("/a/x")), assert(strict:watch("/a/x", { slow_after = false }))
     store:put("/a/x", "1")
@@ -303,7 +303,7 @@ describe("a slow watch of a cache", function()
 end)
 
 describe("a cache of a replica in this process", function()
-  it("comes to a revision, though the replica was replaced", function()
+  it("reaches a revision, though the replica was replaced", function()
     local replica = keywatch.open { replica = true }
     replica:load(5, { { key = "/a/1", value = "1", mod_revision = 3, create_revision = 3, version = 1 } })
     local of_replica = replica:cache("/a/")

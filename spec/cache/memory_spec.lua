@@ -57,7 +57,7 @@ describe("caches #slow #starved", function()
     end)
   end)
 
-  it("through which many events have gone take no more memory than before", function()
+  it("take no more memory after many events than before", function()
     local cache = assert(client:cache("/a/", { history_bytes = 1e6 }))
     local t = cache:table()
     assert(cache:wait_ready(30))

@@ -258,7 +258,7 @@ describe("a client's cache", function()
     end
   end)
 
-  it("ends with a client that a finalizer closes when the last page has come", function()
+  it("ends with a client that a finalizer closes when the last page has arrived", function()
     local own = keywatch.connect(server:addresses()[1])
     local one = assert(own:cache("/a/"))
     local methods = debug.getmetatable(one.feed.state).__index
@@ -290,7 +290,7 @@ describe("a client's cache", function()
     end
   end)
 
-  it("tells a consistent read why the server refuses", function()
+  it("returns the server's reason for a refusal from a consistent read", function()
     client.transport.backoff = function() return PATIENCE end
     local reads = client.transport.reads
     function reads.begin(self, ...)

@@ -53,7 +53,7 @@ describe("a label selector", function()
     end
   end)
 
-  it("says where a text means nothing", function()
+  it("reports where a text is malformed", function()
     for text, why in pairs {
       ["a,"] = "'a,' ends at byte 3, where a name is expected",
       [",a"] = "',a' has ',' at byte 1, where a name is expected",
@@ -73,14 +73,14 @@ describe("a label selector", function()
     } do assert.equal(why, refusal(labels, text)) end
   end)
 
-  it("looks for labels elsewhere if it is told where", function()
+  it("looks for labels in another place if that is set", function()
     local object = { labels = { a = "b" }, meta = { tags = { a = "c" } } }
     assert.is_true(keywatch.selector("a=b", { labels_at = "labels" }):matches(object))
     assert.is_true(keywatch.selector("a=c", { labels_at = "meta.tags" }):matches(object))
     assert.is_false(labels("a=b"):matches(object))
   end)
 
-  it("does not match what is no object, unless it asks for nothing", function()
+  it("does not match values that are not objects, unless the selector is empty", function()
     for _, object in ipairs { "text", 5, true, {}, { metadata = 5 }, { metadata = { labels = "x" } }, cjson.null } do
       assert.same({ false, true }, { labels("a=b"):matches(object), labels("a!=b"):matches(object) })
       assert.is_true(labels(""):matches(object))
@@ -88,12 +88,12 @@ describe("a label selector", function()
     assert.is_false(labels("a"):matches(nil))
   end)
 
-  it("does not match an object that raises when it is looked at", function()
+  it("does not match an object that raises when its fields are read", function()
     local object = setmetatable({}, { __index = function() error("no") end })
     assert.same({ false, false }, { labels("a!=b"):matches(object), fields("a!=b"):matches(object) })
   end)
 
-  it("is shown in its text form, which means the same", function()
+  it("prints as a text with the same meaning", function()
     for _, text in ipairs { "", "a=b", "a!=b", "a in (b,c)", "a notin (b,c)", "a", "!a", "a>3", "a<-3", "a=",
       "a=b,!c,d in (,x)" } do
       assert.equal(text, tostring(labels(text)))
@@ -124,7 +124,7 @@ describe("a field selector", function()
     end
   end)
 
-  it("says where a text means nothing", function()
+  it("reports where a text is malformed", function()
     for text, why in pairs {
       ["a"] = "'a' has 'a' at byte 1, which has no '=', '==' or '!='",
       ["a=b,c in (d)"] = "'a=b,c in (d)' has 'c in (d)' at byte 5, which has no '=', '==' or '!='",
@@ -136,7 +136,7 @@ describe("a field selector", function()
     } do assert.equal(why, refusal(fields, text)) end
   end)
 
-  it("takes a number for its text, the same on every VM", function()
+  it("treats a number as its text, the same on every VM", function()
     for _, case in ipairs {
       { "1", 1 }, { "1", 1.0 }, { "0", -0.0 }, { "-5", -5 }, { "9007199254740992", 2 ^ 53 }, { "0.1", 0.1 },
       { "1.5", 1.5 }, { "-9223372036854775808", -2 ^ 63 }, { "9.2233720368548e+18", 2 ^ 63 }, { "1e+300", 1e300 },
@@ -151,7 +151,7 @@ describe("a field selector", function()
     assert.is_false(fields("n=1.0"):matches { n = 1 })
   end)
 
-  it("takes a number of JSON for its text", function()
+  it("treats a number of JSON as its text", function()
     local object = cjson.decode('{"n":1,"big":9007199254740992,"deep":{"x":[1],"y":1.50,"z":null},"e":1e300,"m":-0}')
     for _, text in ipairs { "n=1", "big=9007199254740992", "deep.y=1.5", "e=1e+300", "m=0", "deep.z=", "deep.w=",
       "deep.z!=null", "n!=1.0" } do
@@ -161,7 +161,7 @@ describe("a field selector", function()
     assert.is_true(fields { ["deep.x"] = { exists = true } }:matches(object))
   end)
 
-  it("is shown in its text form, which means the same", function()
+  it("prints as a text with the same meaning", function()
     for _, text in ipairs { "", "a=b", "a!=b", "a.b=c\\,d\\=e\\\\f,g=" } do
       assert.equal(text, tostring(fields(text)))
     end
@@ -171,7 +171,7 @@ end)
 describe("a selector of a very long text", function()
   local N = dose.is_small and 1e5 or 1e6 -- with a time that grows with the square, each of these takes hours
 
-  it("is read at once", function()
+  it("is parsed quickly", function()
     local zeros, blanks = ("0"):rep(N), (" "):rep(N)
     assert.is_false(pcall(labels, "n>" .. zeros .. "x"))
     assert.is_true(labels("n<" .. zeros .. "2"):matches(labelled { n = 1 }))
@@ -181,7 +181,7 @@ describe("a selector of a very long text", function()
     assert.is_true(fields(zeros .. "=c"):matches { [zeros] = "c" })
   end)
 
-  it("and of very long values matches at once", function()
+  it("with very long values matches quickly", function()
     assert.is_false(labels("n>1"):matches(labelled { n = ("0"):rep(N) .. "x" }))
     assert.is_true(labels("n>1"):matches(labelled { n = ("0"):rep(N) .. "2" }))
   end)
@@ -206,7 +206,7 @@ describe("a selector as a table", function()
     end
   end)
 
-  it("is refused if it means nothing", function()
+  it("is refused if it is malformed", function()
     for _, given in ipairs {
       { "a" }, { a = {} }, { a = { colour = 1 } }, { a = { above = 1.5 } }, { a = { above = "x" } },
       { a = { exists = 1 } }, { a = print }, { [""] = "x" }, { a = { {} } }, { a = { not_in = {}, b = 1 } },

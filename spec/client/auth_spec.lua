@@ -83,13 +83,13 @@ describe("a client with a user", function()
     return list
   end
 
-  describe("of an imposter #plain", function() -- there is no TLS in virtual time
+  describe("of a scripted server #plain", function() -- there is no TLS in virtual time
     local peer
 
     network.in_virtual_time()
     before_each(function() peer = imposter.start(SERVING) end)
 
-    it("authenticates once for all who ask at once, and sends the token with everything", function()
+    it("authenticates once for all concurrent requests, and sends the token with each request", function()
       local client = connect(peer.url)
       local fns = times(20, function() return client:get("a") end)
       table.insert(fns, function() return client:watch("a") end)
@@ -105,7 +105,7 @@ describe("a client with a user", function()
       assert.same({ "t1", "x" }, { peer.calls[#peer.calls].headers.token, peer.calls[#peer.calls].headers.own })
     end)
 
-    it("renews a token that is none any more, once for all, and asks again", function()
+    it("renews an expired token once for all requests, and repeats them", function()
       local client = connect(peer.url)
       assert(client:get("a"))
       peer.env.oldest = 2
@@ -115,7 +115,7 @@ describe("a client with a user", function()
       assert.equal(1, #peer.connections)
     end)
 
-    it("makes a write again that was refused for its token", function()
+    it("repeats a write that was refused for its token", function()
       peer:behave { [PUT] = { "in_turn", { "status", 16, INVALID }, { "reply", {} } } }
       local client = connect(peer.url)
       assert(client:put("a", "b"))
@@ -127,7 +127,7 @@ describe("a client with a user", function()
       assert.equal(4, #peer:calls_of(AUTHENTICATE))
     end)
 
-    it("renews the token for watches, which go on", function()
+    it("renews the token for watches, which continue", function()
       local client = connect(peer.url)
       assert(client:get("a"))
       peer.env.oldest = 2
@@ -141,7 +141,7 @@ describe("a client with a user", function()
       assert.equal(4, #peer:calls_of(AUTHENTICATE))
     end)
 
-    it("does not renew a token for ever", function()
+    it("does not renew a token without end", function()
       local client = connect(peer.url)
       peer:behave { ["*"] = { "status", 16, INVALID }, [RANGE] = { "status", 16, INVALID },
         [WATCH] = { "status", 16, INVALID } }
@@ -154,7 +154,7 @@ describe("a client with a user", function()
       expect_error("unauthenticated", INVALID, connect(peer.url):watch("a"))
     end)
 
-    it("says that the password is wrong, and tries again when it is asked again", function()
+    it("reports a wrong password, and authenticates again at the next request", function()
       local words = "etcdserver: authentication failed, invalid user ID or password"
       peer:behave { [AUTHENTICATE] = { "status", 3, words } }
       local client = connect(peer.url)
@@ -168,7 +168,7 @@ describe("a client with a user", function()
       assert.equal("t1", assert(client:watch("a")):next(PATIENT).value)
     end)
 
-    it("asks anew after a refusal that nobody has waited for any more", function()
+    it("authenticates anew after a refusal that no request has waited for", function()
       peer:behave { [AUTHENTICATE] = "stream:receive() stream:wait('go') stream:status(3, 'spec: no')" }
       peer:slow(0)
       local client = connect(peer.url)
@@ -185,7 +185,7 @@ describe("a client with a user", function()
       end)
     end)
 
-    it("fails watches that cannot come back, since the password was changed", function()
+    it("fails watches that cannot be reopened, since the password was changed", function()
       local words = "etcdserver: authentication failed, invalid user ID or password"
       local one = assert(connect(peer.url):watch("a"))
       assert.equal("t1", one:next(PATIENT).value)
@@ -194,7 +194,7 @@ describe("a client with a user", function()
       expect_error("invalid_argument", words, one:next(PATIENT))
     end)
 
-    it("does not lose a watch that a finalizer reads while others fail, and that has room again by that", function()
+    it("keeps a watch that a finalizer reads, and that has room again thereby, while others fail", function()
       local calls = require("keywatch.client.watch_calls").new {}
       local full, failed = { core = {} }, nil
       local function fail(_, code) failed = code end
@@ -204,7 +204,7 @@ describe("a client with a user", function()
       assert.same({ "invalid_argument", true, nil }, { failed, calls.idle[full], calls.idle[idle] })
     end)
 
-    it("goes on without a token where nobody wants one", function()
+    it("continues without a token if authentication is disabled", function()
       peer:behave { [AUTHENTICATE] = { "status", 9, "etcdserver: authentication is not enabled" },
         [RANGE] = { "reply", { kvs = { { key = "a", value = "v" } } } } }
       local client = connect(peer.url)
@@ -214,7 +214,7 @@ describe("a client with a user", function()
       assert.equal("t1", client:get("a").value)
     end)
 
-    it("says what is wrong with Authenticate itself", function()
+    it("reports errors of Authenticate itself", function()
       local client = connect(peer.url)
       peer:behave { [AUTHENTICATE] = { "reply", "\255" } }
       expect_error("malformed", "keywatch: the server's answer is malformed", client:get("a"))
@@ -229,7 +229,7 @@ describe("a client with a user", function()
       assert.truthy(client:get("a"))
     end)
 
-    it("goes elsewhere if Authenticate is not answered, or refused for now", function()
+    it("uses another endpoint if Authenticate is not answered, or refused temporarily", function()
       for _, said in ipairs { { "silent" }, { "status", 14, "etcdserver: no leader" }, { "reset", "refused_stream" },
         { "close" } } do
         local bad = imposter.start { [AUTHENTICATE] = said }
@@ -240,7 +240,7 @@ describe("a client with a user", function()
     end)
   end)
 
-  describe("whose Authenticate fails for now #plain", function() -- there is no TLS in virtual time
+  describe("whose Authenticate fails temporarily #plain", function() -- there is no TLS in virtual time
     local FAILURES = {
       { 8, "etcdserver: too many requests" },
       { 4, "context deadline exceeded" },
@@ -274,7 +274,7 @@ describe("a client with a user", function()
       end)
     end
 
-    it("authenticates again: calls, watches, caches and leases go on", function()
+    it("authenticates again: calls, watches, caches and leases continue", function()
       run(function(_, client, refuse, coming)
         refuse(FAILURES)
         assert(client:put("a", "1"))
@@ -296,7 +296,7 @@ describe("a client with a user", function()
       end)
     end)
 
-    it("is refused for good if the user has no password", function()
+    it("fails permanently if the user has no password", function()
       run(function(_, client, refuse)
         local words = "auth: authentication failed, password was given for no password user"
         refuse { { 2, words } }
@@ -349,7 +349,7 @@ describe("a client with a user", function()
       one:close()
     end)
 
-    it("is told what it may not do", function()
+    it("gets an error for requests without permission", function()
       assert(connect(peer.url):put("open/a", "1"))
       local client = connect(peer.url, { user = "guest", password = "guest" })
       local denied = "etcdserver: permission denied"
@@ -375,7 +375,7 @@ describe("a client with a user", function()
       until not value
     end
 
-    it("goes on after its token has expired", function()
+    it("continues after its token has expired", function()
       local client = connect(peer.url)
       assert(client:put("open/a", "1"))
       local token = client.transport.connection.metadata.token
@@ -390,7 +390,7 @@ describe("a client with a user", function()
       assert.equal("3", one:next(PATIENT).value)
     end)
 
-    it("goes on after a restart, which forgets all tokens", function()
+    it("continues after a restart, which forgets all tokens", function()
       local client = connect(peer.url)
       local one = assert(client:watch("open/", { prefix = true }))
       assert(client:put("open/a", "1"))

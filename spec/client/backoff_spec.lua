@@ -6,7 +6,7 @@ local keywatch = require "keywatch"
 
 local within = require "spec.support.within"
 
-describe("the time between two attempts", function()
+describe("the pause between two attempts", function()
   local random = math.random
 
   after_each(function() rawset(math, "random", random) end)
@@ -24,7 +24,7 @@ describe("the time between two attempts", function()
     assert.same({ 0.25, 0.25, 0.25 }, bounds({ first = 0.25, longest = 0.25 }, 3))
   end)
 
-  it("is 0.1 seconds at first and 3 at last, unless it is said otherwise", function()
+  it("is at most 0.1 seconds at first and 3 at last, unless the options say otherwise", function()
     local list = bounds({}, 10)
     assert.same({ 0.1, 0.2, 3 }, { list[1], list[2], list[10] })
     assert.same({ 0.1, 0.2, 0.2 }, bounds({ longest = 0.2 }, 3))
@@ -48,7 +48,7 @@ describe("the time between two attempts", function()
 end)
 
 describe("a request that is tried again later #plain", function() -- there is no TLS in virtual time
-  it("ends with its last error if its wait is ended before the time", within.world(function(world)
+  it("ends with its last error if its wait is ended early", within.world(function(world)
     local failed = drivers.get().event()
     world.server.server:mount("spec.Calls", { Fail = function()
       failed:set()

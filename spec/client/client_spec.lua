@@ -30,7 +30,7 @@ local world
 local function set_world(one) world = one end
 local function connect(urls, opts) return network.connect(urls, opts or {}) end
 
-describe("to connect", function()
+describe("connecting", function()
   local server_of_test, store
 
   after_each(function()
@@ -49,7 +49,7 @@ describe("to connect", function()
     return server_of_test:addresses()[1]
   end
 
-  it("tells its endpoints as text, and whether it is closed", function()
+  it("gives a client with its endpoints as text, and whether it is closed", function()
     local client = keywatch.connect { NOBODY, "unix:/nowhere" }
     assert.equal("keywatch.client<http://127.0.0.1:1,unix:/nowhere>", tostring(client))
     client:close()
@@ -57,7 +57,7 @@ describe("to connect", function()
     assert.equal("keywatch.client<http://127.0.0.1:1,unix:/nowhere closed>", tostring(client))
   end)
 
-  it("is refused to what is no endpoint, in words that help", function()
+  it("is refused for malformed endpoints, with a helpful text", function()
     for _, endpoints in ipairs { 5, true, {}, { 5 }, { NOBODY, {} }, "", "ftp://a:1", "http://", "http://a",
       "http://a:99999", "http://a:1/path", "http://a b:1", "https://a\0b:1", "unix:", "https://", "https://a",
       "https://a:1/path", "unixs:", { "a:1,b:2" } } do
@@ -95,7 +95,7 @@ describe("to connect", function()
     assert.equal(4, connect((address:gsub("127%.0%.0%.1", "localhost")), opts):put("a", "").revision)
   end)
 
-  it("is refused with options that it does not have", function()
+  it("is refused with unknown options", function()
     for _, opts in ipairs { 5, { colour = 1 }, { "timeout" }, { timeout = "1" }, { timeout = -1 }, { timeout = 0 / 0 },
       { connect_timeout = true }, { keepalive = "no" }, { max_message = {} }, { user = "root" }, { password = "x" },
       { user = 5, password = "x" }, { keepalive = -1 }, { keepalive = -math.huge }, { keepalive = 0 / 0 },
@@ -107,7 +107,7 @@ describe("to connect", function()
     end
   end)
 
-  it("is by a socket of a path", function()
+  it("uses a Unix socket for a path", function()
     local parent = directory.new()
     local path = parent .. "/socket"
     finally(function() directory.remove(parent) end)
@@ -116,23 +116,23 @@ describe("to connect", function()
     assert.equal(3, connect("unix://" .. path):put("a", "").revision)
   end)
 
-  it("is by a name", function()
+  it("resolves a name", function()
     local url = serve()
     assert.equal(2, connect((url:gsub("127%.0%.0%.1", "localhost"))):put("a", "").revision)
   end)
 
-  it("is by IPv6, where the machine has it", function()
+  it("uses IPv6, if the machine has it", function()
     local ok, url = pcall(serve, "http://[::1]:0")
     if ok then assert.equal(2, connect(url):put("a", "").revision) end
   end)
 
-  it("is to the first endpoint that answers", function()
+  it("uses the first endpoint that answers", function()
     local client = connect { NOBODY, "unix:/nowhere", (serve()) }
     assert.equal(2, client:put("a", "").revision)
     assert.matches("^https?://127.0.0.1:%d+$", client:status().endpoint)
   end)
 
-  it("fails, when the time of a call is over, with what is wrong", function()
+  it("fails, at the timeout of a call, with the reason", function()
     local _, err = connect(NOBODY):get("a", { timeout = 0.05 })
     assert.equal("unavailable", err.code)
     assert.matches("http://127.0.0.1:1: ", err.message)
@@ -151,7 +151,7 @@ describe("a call #plain", function() -- there is no TLS in virtual time
     assert.equal(1, client:range("b").count and #peer.connections)
   end)
 
-  it("at top level turns the loop, and tasks go on meanwhile", function()
+  it("at top level turns the loop, in which tasks continue", function()
     local client, went = world:client(), false
     keywatch.spawn(function() went = true end)
     client:put("a", "1")
@@ -159,7 +159,7 @@ describe("a call #plain", function() -- there is no TLS in virtual time
     assert.is_true(went)
   end)
 
-  it("in a task lets others go on", function()
+  it("in a task lets other tasks run", function()
     local peer = imposter.start { [RANGE] = "stream:wait('go') stream:headers() stream:message { count = 1 } "
       .. "stream:status(0)" }
     local client, order = connect(peer.url), {}
@@ -176,7 +176,7 @@ describe("a call #plain", function() -- there is no TLS in virtual time
     assert.same({ "others", "answered" }, order)
   end)
 
-  it("in a coroutine that is no task raises, and names the cure", function()
+  it("in a coroutine that is not a task raises, and says what to do", function()
     local client = world:client()
     local ok, err = coroutine.resume(coroutine.create(function() return client:get("a") end))
     assert.is_false(ok)
@@ -192,28 +192,28 @@ describe("a call #plain", function() -- there is no TLS in virtual time
       client = connect(peer.url)
     end)
 
-    it("fails when its time is over, and the server is told", function()
+    it("fails at its timeout, and the server is notified", function()
       assert.equal("deadline_exceeded", code(client:get("a", { timeout = ENOUGH })))
       assert.equal(8, peer:await("calls[1].reset"))
     end)
 
-    it("fails at its deadline, which the server is told in advance", function()
+    it("fails at its deadline, which was sent to the server", function()
       assert.equal("deadline_exceeded", code(client:get("a", { deadline = keywatch.now() + ENOUGH })))
       local left = peer.calls[1].headers['grpc-timeout']
       assert.is_true(tonumber(left:match("^(%d+)m$")) <= ENOUGH * 1000)
     end)
 
-    it("has as much time as the client says, if it says nothing itself", function()
+    it("has the client's timeout if it has none itself", function()
       assert.equal("deadline_exceeded", code(connect(peer.url, { timeout = ENOUGH }):get("a")))
     end)
 
-    it("fails at once without any time", function()
+    it("fails at once with a timeout of 0", function()
       assert.equal("unimplemented", code(client:call("/nobody.Knows/This", ""))) -- there is a connection
       assert.equal("deadline_exceeded", code(client:get("a", { timeout = 0 })))
       assert.equal("deadline_exceeded", code(client:get("a", { deadline = keywatch.now() - 1 })))
     end)
 
-    it("is not sent after its deadline, and a write is not in doubt then", function()
+    it("is not sent after its deadline, and a write was then certainly not done", function()
       assert.equal("unimplemented", code(client:call("/nobody.Knows/This", ""))) -- there is a connection
       for _, times in ipairs { { timeout = 0 }, { deadline = keywatch.now() - 1 } } do
         local result, err = client:put("a", "b", times)
@@ -223,7 +223,7 @@ describe("a call #plain", function() -- there is no TLS in virtual time
       assert.equal(2, #peer.calls)
     end)
 
-    it("is not sent by a task that is cancelled already", function()
+    it("is not sent by a task that is already cancelled", function()
       assert.equal("unimplemented", code(client:call("/nobody.Knows/This", ""))) -- there is a connection
       local cache = client:cache("c")
       peer:await("#calls == 2")
@@ -250,7 +250,7 @@ describe("a call #plain", function() -- there is no TLS in virtual time
       assert.equal(1, #peer.connections)
     end)
 
-    it("is taken back when its task is cancelled", within.task(function()
+    it("is cancelled with its task", within.task(function()
       local task = keywatch.spawn(function() return client:get("a") end)
       peer:await("#calls == 1")
       task:cancel()
@@ -272,7 +272,7 @@ describe("a call #plain", function() -- there is no TLS in virtual time
     end)
   end)
 
-  it("says that the client is closed, wherever a watch is in its work", function()
+  it("reports that the client is closed, in every state of a watch", function()
     for i = 1, 1500 do world.server.store:put("k" .. i, "v") end
     keywatch.run(function()
       for _, use in ipairs {
@@ -321,7 +321,7 @@ end)
 describe("a closed client #plain", function()
   network.in_virtual_time(set_world)
 
-  it("ends its watches, which say so", function()
+  it("ends its watches, which report that", function()
     local client, store = world:client(), world.server.store
     local watch, unread = client:watch("a"), client:watch("a", { start_revision = 1 })
     store:put("a", "1")
@@ -365,7 +365,7 @@ local function specs_of(kind, tag)
       assert(client:delete("", { prefix = true }))
     end)
 
-    it("tells what the server says of itself", function()
+    it("reports the server's status", function()
       local status = client:status()
       assert.matches("^3%.%d+%.%d+$", status.version)
       assert.equal(client:range("a").revision, status.revision)
@@ -376,7 +376,7 @@ local function specs_of(kind, tag)
       assert.is_nil(status.downgrade_to)
     end)
 
-    it("takes values as large as the server does, and tells when they are too large", function()
+    it("takes values as large as the server does, and reports values that are too large", function()
       local value = ("0123456789abcdef"):rep(1.5 * MIB / 16 - 64)
       local put = assert(client:put("large", value))
       assert.is_true(client:get("large").value == value)
@@ -389,7 +389,7 @@ local function specs_of(kind, tag)
 
     -- Any method ------------------------------------------------------------------------------------------------------
 
-    it("calls methods whose messages are known with tables", function()
+    it("calls methods of known messages with tables", function()
       client:put("a", "1")
       local found = client:call(RANGE, { key = "a" })
       assert.same({ "a", "1", 1 }, { found.kvs[1].key, found.kvs[1].value, found.count })
@@ -403,7 +403,7 @@ local function specs_of(kind, tag)
       assert.equal("1", core.decode("RangeResponse", bytes).kvs[1].value)
     end)
 
-    it("tells errors by their codes, whichever way they are called", function()
+    it("reports errors by their codes, for every way to call", function()
       assert.equal("empty_key", code(client:call(RANGE, {})))
       assert.equal("empty_key", code(client:call(RANGE, "", { raw = true })))
       assert.equal("unimplemented", code(client:call("/nobody.Knows/This", "")))
@@ -430,7 +430,7 @@ local function specs_of(kind, tag)
       stream:close()
     end)
 
-    it("receives as many messages as there are", function()
+    it("receives any number of messages", function()
       client:put("a", ("x"):rep(200000))
       local stream = client:stream(SNAPSHOT)
       stream:send {}
@@ -444,7 +444,7 @@ local function specs_of(kind, tag)
       assert.equal(0, rest)
     end)
 
-    it("is not held up by a stream that nobody reads, of which nothing is lost", function()
+    it("is not blocked by an unread stream, which loses nothing", function()
       for i = 1, 8 do client:put("k" .. i, ("x"):rep(MIB)) end
       local stream = client:stream(SNAPSHOT)
       stream:send {}
@@ -459,7 +459,7 @@ local function specs_of(kind, tag)
       assert.is_true(total >= expected)
     end)
 
-    it("leaves a stream in the middle", function()
+    it("may leave a stream before its end", function()
       client:put("k", ("x"):rep(MIB))
       local stream = client:stream(SNAPSHOT)
       stream:send {}
@@ -471,7 +471,7 @@ local function specs_of(kind, tag)
       assert.is_table(client:get("k"))
     end)
 
-    it("gives a stream up at its deadline", function()
+    it("ends a stream at its deadline", function()
       local stream = client:stream(WATCH, { timeout = ENOUGH })
       local message, err = stream:receive()
       assert.is_nil(message)
@@ -483,13 +483,13 @@ end
 specs_of("keywatch", "")
 specs_of("etcd", "#once")
 
-describe("any method is refused", function()
+describe("a call of any method is refused", function()
   local client
 
   before_each(function() client = connect(NOBODY) end)
   after_each(network.finish)
 
-  it("by a path that is none", function()
+  it("with a malformed path", function()
     for _, path in ipairs { 5, "", "Range", "/Range", "/a/b/c", "a/b" } do
       assert.matches("bad argument", misuse.raises(client.call, client, path, ""))
       assert.matches("bad argument", misuse.raises(client.stream, client, path))
@@ -497,7 +497,7 @@ describe("any method is refused", function()
     assert.matches("client_spec", misuse.raises(function() client:call("Range") end))
   end)
 
-  it("with messages that are none", function()
+  it("with malformed messages", function()
     for _, message in ipairs { 5, "bytes", true, { colour = 1 }, { key = 5 } } do
       misuse.raises(client.call, client, RANGE, message)
     end
@@ -506,7 +506,7 @@ describe("any method is refused", function()
     misuse.raises(client.call, client, "/nobody.Knows/This")
   end)
 
-  it("with options that it does not have", function()
+  it("with unknown options", function()
     for _, opts in ipairs { 5, { colour = 1 }, { raw = 1 }, { timeout = "1" }, { metadata = "x" } } do
       misuse.raises(client.call, client, RANGE, {}, opts)
       misuse.raises(client.stream, client, RANGE, opts)
@@ -532,14 +532,14 @@ describe("an answer of many MiB #slow #plain", function()
     for i = 1, 63 do store:put(("k%02d"):format(i), ("x"):rep(MIB)) end
   end)
 
-  it("comes whole, up to 64", function()
+  it("arrives, up to 64 MiB", function()
     local found = assert(client:range("k", { prefix = true }))
     local total = 0
     for _, kv in ipairs(found.kvs) do total = total + #kv.value end
     assert.equal(63 * MIB, total)
   end)
 
-  it("is refused beyond that, or as the client says, and nothing else is the worse for it", function()
+  it("is refused beyond that limit, or the client's, without any other effect", function()
     store:put("k99", ("x"):rep(MIB + MIB / 4))
     assert.equal("answer_too_large", code(client:range("k", { prefix = true })))
     assert.equal(MIB, #client:get("k01").value)
@@ -552,7 +552,7 @@ end)
 -- Processes and garbage ----------------------------------------------------------------------------------------------
 
 describe("a fork #slow", function()
-  it("leaves a client to both processes, which dial anew in the child", function()
+  it("lets both processes use a client, which dials anew in the child", function()
     local peer = server.start { kind = "keywatch", is_in_memory = true }
     local status, printed = program.run_forking(([[
       local used, unused = keywatch.connect(%q), keywatch.connect(%q)
@@ -579,7 +579,7 @@ describe("a fork #slow", function()
     assert.equal(0, status)
   end)
 
-  it("leaves what a watch reads of what exists to both, and how the client stands", function()
+  it("lets both processes have a watch's unread initial kvs, and the client's state", function()
     local peer = server.start { kind = "keywatch", is_in_memory = true }
     local status, printed = program.run_forking(([[
       local who, told = "parent", {}
@@ -610,7 +610,7 @@ describe("a fork #slow", function()
   end)
 end)
 
-describe("garbage #plain", function()
+describe("collecting #plain", function()
   network.in_virtual_time(set_world)
 
   local function collect()
@@ -621,7 +621,7 @@ describe("garbage #plain", function()
 
   local CREATED = { created = true, watch_id = 0 }
 
-  it("that was a watch is cancelled on the server, while others go on", function()
+  it("a watch cancels it on the server, while others continue", function()
     local client, store = world:client(), world.server.store
     local kept = client:watch("a")
     local seen = setmetatable({}, { __mode = "k" })
@@ -633,7 +633,7 @@ describe("garbage #plain", function()
     assert.equal(2, store:status().revision)
   end)
 
-  it("that was a watch is told to the server", function()
+  it("a watch notifies the server", function()
     local peer = imposter.start { [WATCH] = { "watch", { CREATED } } }
     local client = connect(peer.url)
     local function forget() assert(client:watch("a")) end
@@ -643,7 +643,7 @@ describe("garbage #plain", function()
       .. "calls[1].has_ended or connections[1].has_ended")
   end)
 
-  it("that was a client ends its connection", function()
+  it("a client closes its connection", function()
     local peer = imposter.start { [RANGE] = { "reply", { count = 7 } } }
     local function forget() assert.equal(7, keywatch.connect(peer.url):range("a").count) end
     forget()
@@ -651,7 +651,7 @@ describe("garbage #plain", function()
     peer:await_end()
   end)
 
-  it("that was a client with its watches ends its connection", function()
+  it("a client with its watches closes its connection", function()
     local peer = imposter.start { [WATCH] = { "watch", { CREATED } } }
     local seen = setmetatable({}, { __mode = "k" })
     local function forget()
@@ -664,7 +664,7 @@ describe("garbage #plain", function()
     assert.is_nil(next(seen))
   end)
 
-  it("that was a client whose connection had ended is nobody's trouble", function()
+  it("a client whose connection has ended has no effect", function()
     local function forget()
       assert(world:client():range("a"))
       world.server:stop()
@@ -677,7 +677,7 @@ describe("garbage #plain", function()
     end
   end)
 
-  it("that was a stream is taken back", function()
+  it("a stream cancels it", function()
     local peer = imposter.start { [KEEPALIVE] = { "silent" } }
     local client = connect(peer.url)
     local function forget()

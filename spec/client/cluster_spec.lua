@@ -105,7 +105,7 @@ describe("the members of a cluster #plain", function() -- there is no TLS in vir
     assert.is_nil(peer:calls_of(MEMBERS)[2].messages[1].linearizable)
   end)
 
-  it("cannot be listed by a server that has no list", function()
+  it("cannot be listed if the server has no list", function()
     local members, err = connect({ member() }):members()
     assert.is_nil(members)
     assert.equal("unimplemented", err.code)
@@ -149,7 +149,7 @@ describe("the health of a cluster #plain", function()
     assert.equal("idle", client:state().state) -- it has asked nobody over a connection of its own
   end)
 
-  it("is asked for as the client's user", function()
+  it("is requested as the client's user", function()
     local answers = { [AUTHENTICATE] = { "reply", { token = "t1" } },
       [RANGE] = [[
         stream:receive()
@@ -163,7 +163,7 @@ describe("the health of a cluster #plain", function()
     assert.equal("etcdserver: authentication failed", rows[2].err.message)
   end)
 
-  it("leaves nothing behind if the task that asks is cancelled, or the client is closed", within.task(function()
+  it("leaves nothing behind if the task is cancelled, or the client is closed", within.task(function()
     local peer = member { [STATUS] = HANGS }
     local client = connect { peer }
     local task = keywatch.spawn(client.health, client)
@@ -207,7 +207,7 @@ describe("endpoints that follow the member list #plain", function()
     assert.equal(first.url, client:state().endpoint)
   end)
 
-  it("stay as they are if no member can be used", function()
+  it("stay as they are if no member is usable", function()
     local peer = member { [MEMBERS] = listed() }
     local client = connect { peer }
     local urls, err = client:sync_endpoints()
@@ -217,7 +217,7 @@ describe("endpoints that follow the member list #plain", function()
     assert(client:get("k"))
   end)
 
-  it("stay as they are if there are more than a cluster can have, and each odd one is told of but once", function()
+  it("stay as they are if there are more than a cluster can have, and each unusable one is logged once", function()
     local urls, odd = {}, {}
     for i = 1, 300 do urls[i], odd[i] = "http://10.0.0.1:" .. 1000 + i, "odd://" .. i end
     local peer = member { [MEMBERS] = listed(started("many", (table.unpack or unpack)(urls))) }
@@ -236,7 +236,7 @@ describe("endpoints that follow the member list #plain", function()
     assert(#text < 100000)
   end)
 
-  it("do not end with those that were given: if no member answers, those are tried", function()
+  it("end with the endpoints of the options: if no member answers, those are tried", function()
     local peer = member()
     peer:behave { [MEMBERS] = listed(started("hidden", NOBODY)) }
     local client = connect { peer }
@@ -248,7 +248,7 @@ describe("endpoints that follow the member list #plain", function()
     assert.equal(peer.url, client:state().endpoint)
   end)
 
-  it("are left by watches and requests when their member is removed", within.task(function()
+  it("no longer have watches and requests when their member is removed", within.task(function()
     local seed, old, new = member(), member(), member { [WATCH] = TELLS }
     seed:behave { [MEMBERS] = listed(started("old", old.url)) }
     old:behave { [MEMBERS] = listed(started("new", new.url)) }
@@ -263,7 +263,7 @@ describe("endpoints that follow the member list #plain", function()
     assert.equal(new.url, client:state().endpoint)
   end))
 
-  it("are read again soon if that has failed for a reason that passes", function()
+  it("are read again soon after a temporary failure", function()
     local first, second = member { [AUTHENTICATE] = { "reply", { token = "t" } } }, member()
     first:behave { [MEMBERS] = { "in_turn", NO_LEADER, HANGS, { "close" },
       { "status", 16, "etcdserver: invalid auth token" },
@@ -275,7 +275,7 @@ describe("endpoints that follow the member list #plain", function()
     assert.is_nil(w:error())
   end)
 
-  it("are not read again before their time if that has failed for another reason", function()
+  it("are not read again early after a permanent failure", function()
     local peer = member { [MEMBERS] = { "in_turn", { "status", 12, "spec: no" }, listed(started("one", NOBODY)) } }
     local client = connect({ peer }, { sync_endpoints = 3600 })
     assert(client:get("k"))
@@ -300,7 +300,7 @@ describe("endpoints that follow the member list #plain", function()
   end)
 end)
 
-describe("the endpoint that is preferred #plain", function()
+describe("the preferred endpoint #plain", function()
   network.in_virtual_time()
 
   it("is the first in the list, whenever a new connection is made", function()
@@ -335,7 +335,7 @@ describe("the endpoint that is preferred #plain", function()
     assert.equal(1, #quick.connections)
   end))
 
-  it("is the fastest of those that were of use", function()
+  it("is the fastest of the usable ones", function()
     local bad, good = leaderless(), member()
     local client = connect({ bad, good }, { prefer = "fastest" })
     for _ = 1, 5 do assert(client:get("k")) end
@@ -343,7 +343,7 @@ describe("the endpoint that is preferred #plain", function()
     assert(#bad:calls_of(RANGE) <= 1)
   end)
 
-  it("is any: sooner or later each is used", function()
+  it("is random: sooner or later each is used", function()
     local peers, seen, n = { member(), member(), member() }, {}, 0
     while n < 3 do
       local client = connect(peers, { prefer = "any" })
@@ -361,7 +361,7 @@ end)
 describe("a member without a leader #plain", function()
   network.in_virtual_time()
 
-  it("is told that a leader is required, if there are several endpoints", function()
+  it("gets requests that require a leader, if there are several endpoints", function()
     local peer = member()
     local client = connect { peer, NOBODY }
     assert(client:get("k"))
@@ -379,7 +379,7 @@ describe("a member without a leader #plain", function()
     end
   end)
 
-  it("is told nothing of that if it is the only endpoint, but by watches that ask for it", function()
+  it("gets no requests that require a leader if it is the only endpoint, except for such watches", function()
     local peer = member()
     local client = connect { peer }
     assert(client:get("k"))
@@ -404,7 +404,7 @@ describe("a member without a leader #plain", function()
     assert.equal(good.url, client:state().endpoint)
   end)
 
-  it("has done nothing if it says so, and may have done anything else that it has not answered well", function()
+  it("certainly did not do a request that it refuses so; any other failed request is in doubt", function()
     local services = { ["/etcdserverpb.KV/Put"] = false, ["/v3lockpb.Lock/Lock"] = true, ["/spec.Own/Act"] = true }
     for path, is_in_doubt in pairs(services) do
       local client = connect({ member { [path] = NO_LEADER }, NOBODY }, { backoff = { first = 1e9, longest = 1e9 } })
@@ -422,7 +422,7 @@ describe("a member without a leader #plain", function()
     end
   end)
 
-  it("is not believed about a write that was sent before a leader was required, or without that", within.task(function()
+  it("is not believed about a write sent before a leader was required, or without that", within.task(function()
     local refuses = [[stream:receive() stream:wait("go on") stream:status(14, "etcdserver: no leader")]]
     local first, second = member { [PUT] = refuses }, member()
     first:behave { [MEMBERS] = listed(started("one", first.url), started("two", second.url)) }
@@ -439,7 +439,7 @@ describe("a member without a leader #plain", function()
     assert.equal(0, #second:calls_of(PUT))
   end))
 
-  it("is left by users, too", function()
+  it("is left by clients with a user, too", function()
     local bad = leaderless { [AUTHENTICATE] = NO_LEADER }
     local good = member { [AUTHENTICATE] = { "reply", { token = "t" } } }
     local client = connect({ bad, good }, { user = "u", password = "p" })
@@ -461,7 +461,7 @@ describe("a member without a leader #plain", function()
     assert.equal(6, good:calls_of(WATCH)[1].messages[1].create_request.start_revision)
   end)
 
-  it("is left while it authenticates the user anew, with all connections to it", function()
+  it("is left, with all connections to it, while it authenticates the user anew", function()
     local INVALID = { "status", 16, "etcdserver: invalid auth token" }
     local bad = member { [AUTHENTICATE] = { "in_turn", { "reply", { token = "t" } }, HANGS }, [RANGE] = INVALID,
       [WATCH] = LOSES_LEADER }
@@ -510,19 +510,19 @@ describe("a member without a leader #plain", function()
     return good, behind, w
   end
 
-  it("is not believed, after it was left, about the revision that a watch has seen meanwhile", function()
+  it("is not believed, after it was left, about the revision that a watch has seen since", function()
     local _, behind, w = behind_and_left()
     behind:tell("answer")
     behind:await_end()
     assert.equal("timeout", select(2, w:next(0)).code)
   end)
 
-  it("is left with all connections to it, though it was asked something that it does not answer", function()
+  it("is left with all connections to it, though a request to it was not answered", function()
     local _, behind = behind_and_left()
     behind:await_end()
   end)
 
-  it("keeps a watch that requires a leader waiting if there is no other, and the state says why", within.task(function()
+  it("keeps a watch that requires a leader waiting if it is alone, and the state has the reason", within.task(function()
     local told = {}
     local peer = member { [WATCH] = { "in_turn", LOSES_LEADER, NO_LEADER } }
     local client = connect({ peer }, { on_state = function(state) table.insert(told, state) end })
@@ -537,7 +537,7 @@ describe("a member without a leader #plain", function()
     await(function() return client:state().state == "connected" end)
   end))
 
-  it("is found out if it answers no request: reads and watches leave it, writes are in doubt", within.task(function()
+  it("is detected if it answers no request: reads and watches leave it, writes are in doubt", within.task(function()
     -- The member had a leader when the calls began, so it has not refused them.
     local bad = member { [RANGE] = HANGS, [PUT] = HANGS, [STATUS] = { "in_turn", LED, UNLED } }
     local good = member { [WATCH] = TELLS }
@@ -558,7 +558,7 @@ describe("a member without a leader #plain", function()
     assert.same({ 3, 0 }, { #bad:calls_of(STATUS), #good:calls_of(PUT) })
   end))
 
-  it("is found out if it answers nothing at all but pings", within.task(function()
+  it("is detected if it answers only pings", within.task(function()
     local bad = member { [RANGE] = HANGS, [STATUS] = HANGS }
     local client = connect { bad, member { [WATCH] = TELLS } }
     local w = assert(client:watch("k"))
@@ -566,7 +566,7 @@ describe("a member without a leader #plain", function()
     assert.equal("new", assert(w:next(PATIENCE)).value)
   end))
 
-  it("is not left while it sends: on a slow network its status comes behind the answers to others", function()
+  it("is not left while it sends: on a slow network its status comes behind the answers to other requests", function()
     keywatch.run(function()
       -- Longer than a member may be silent.
       local sends = [[
@@ -589,7 +589,7 @@ describe("a member without a leader #plain", function()
     end)
   end)
 
-  it("is not suspected for ever: one that has a leader is kept", function()
+  it("is not suspected for ever: a member with a leader is kept", function()
     local slow, other = member { [RANGE] = { "in_turn", HANGS, FOUND } }, member()
     local client = connect { slow, other }
     local w = assert(client:watch("k"))
@@ -601,7 +601,7 @@ describe("a member without a leader #plain", function()
     assert.equal(0, #other.connections)
   end)
 
-  it("is not asked again and again if all others have none either, and the state says why", within.task(function()
+  it("is not asked repeatedly if no member has a leader, and the state has the reason", within.task(function()
     local peers = { leaderless(), leaderless(), leaderless() }
     local client = connect(peers, { timeout = 10000, backoff = { first = 1000, longest = 1000 } })
     for _, name in ipairs { "get", "put", "watch" } do
@@ -618,7 +618,7 @@ describe("a member without a leader #plain", function()
     assert.matches("etcdserver: no leader", client:state().why, 1, true)
   end))
 
-  it("is not asked again and again by many requests, each of which finds another connection", within.task(function()
+  it("is not asked repeatedly by many requests, each of which finds another connection", within.task(function()
     local peers = { leaderless(), leaderless(), leaderless() }
     local client = connect(peers, { timeout = 10000, backoff = { first = 1000, longest = 1000 } })
     for _ = 1, 50 do keywatch.spawn(client.get, client, "k") end
@@ -629,7 +629,7 @@ describe("a member without a leader #plain", function()
     assert(n <= 100, n) -- two of each
   end))
 
-  it("is no matter of stores in process, whose watches may require a leader", function()
+  it("does not exist for stores in process, whose watches may require a leader", function()
     local store = keywatch.open()
     local w = assert(store:watch("k", { require_leader = true }))
     store:put("k", "v")
@@ -673,7 +673,7 @@ describe("the hook on_call #plain", function()
     }, without_seconds())
   end)
 
-  it("is told how often a request was sent, and where at last", function()
+  it("gets the number of attempts of a request, and the last endpoint", function()
     local bad, good = leaderless(), member()
     local client = observed { bad, good }
     assert(client:get("k"))
@@ -684,7 +684,7 @@ describe("the hook on_call #plain", function()
     }, without_seconds())
   end)
 
-  it("is told of requests without an answer", within.task(function()
+  it("gets requests without an answer", within.task(function()
     local peer = member { [RANGE] = HANGS }
     local client = observed { peer }
     local task = keywatch.spawn(client.get, client, "k")
@@ -708,7 +708,7 @@ describe("the hook on_call #plain", function()
     assert.same({ { method = RANGE, endpoint = peer.url, status = 0, attempts = 2 } }, without_seconds())
   end)
 
-  it("is told nothing of misuse", function()
+  it("gets no usage errors", function()
     local client = observed { member() }
     assert.has_error(function() client:get(7) end)
     assert.has_error(coroutine.wrap(function() client:get("k") end)) -- it is no task
@@ -738,7 +738,7 @@ describe("the hook on_call #plain", function()
     end)
   end
 
-  it("may ask how its client stands, while the connection of the request ends and another one is made", function()
+  it("may read the client's state, while the connection of the request ends and another one is made", function()
     local answers = [[
       stream:receive()
       stream:wait("go")
@@ -783,7 +783,7 @@ describe("the hook on_call #plain", function()
     assert.equal("closed", select(2, client:get("k")).code)
   end))
 
-  it("is not told of what it asks a closed client itself", function()
+  it("does not get the requests that it makes itself on a closed client", function()
     local client
     client = observed({ member() }, { on_call = function(call)
       table.insert(told, call.code or "ok")
@@ -795,7 +795,7 @@ describe("the hook on_call #plain", function()
     assert.same({ "ok", "closed" }, told)
   end)
 
-  it("does not keep its client: one that is forgotten is closed", function()
+  it("does not keep its client: a forgotten client is closed", function()
     local peer = member()
     network.await_forgotten(function()
       local client

@@ -7,12 +7,12 @@ local ALL = {
   ["store/delete"] = {
     ["its files are looked into"] = { "of long keys is written in parts, since LMDB has a part in memory" },
   },
-  ["store/txn_misuse"] = { [A_PROGRAM] = { "fails at once when it holds the same tables over and over" } },
+  ["store/txn_misuse"] = { [A_PROGRAM] = { "fails at once if it repeats the same tables many times" } },
   ["watch/watch_reading"] = { [A_PROGRAM] = { "raises a text in nginx, which would log an object as nothing" } },
   ["watch/watch_life"] = { [A_PROGRAM] = { "a program" } },
   ["watch/watch_progress"] = {
     [A_PROGRAM] = {
-      "fails where what exists is compacted away", "is woken when the store is closed", "is woken when the watch fails",
+      "fails if the initial kvs are compacted", "is woken when the store is closed", "is woken when the watch fails",
     },
   },
 }
@@ -20,20 +20,20 @@ local ALL = {
 -- Of every client.
 local CLIENT = {
   ["store/txn"] = {
-    ["errors over the wire do not tell it"] = { "tells the compacted revision, if it cannot read what is older" },
+    ["errors over the wire do not tell it"] = { "reports the compacted revision, if it reads an older one" },
   },
   ["store/compaction"] = {
-    ["errors over the wire do not tell it"] = { "tells the compacted revision with the error and in the status" },
+    ["errors over the wire do not tell it"] = { "reports the compacted revision in the error and in the status" },
     ["the steps are the server's own affair"] = {
-      "are due at once, and nothing is due when they are over", "each visit as many records as the store was told",
-      "are taken by other calls as well, one by each", "are all taken before a physical compaction returns",
-      "are all taken by a physical compaction that comes too late",
+      "are due at once, and the last one leaves none due", "each visit as many records as the option says",
+      "are done by other calls as well, one by each", "are all done before a physical compaction returns",
+      "are all done by a physical compaction of a compacted revision",
     },
   },
   ["store/error"] = {
     ["clients cannot arm alarms, nor lead replicas"] = {
-      "has the code, the words and the status of the table", "prints its words and its code",
-      "tells the compacted revision if it is about that, and only then",
+      "has the code, the text and the status of the table", "prints its text and its code",
+      "has the compacted revision if it is about compaction, and only then",
     },
     ["the table is nobody's face"] = { "the table of errors" },
   },
@@ -43,40 +43,40 @@ local CLIENT = {
       "that a store is led that is no replica", "do no harm as the revision of a replica",
       "to finalize another object",
     },
-    ["it is a store that is opened"] = { "to open a store is refused", "do no harm as the options of a store" },
+    ["it is a store that is opened"] = { "opening a store is refused", "do no harm as the options of a store" },
   },
   ["store/ids"] = { ["a replica is a store"] = { "is kept by a replica" } },
   ["store/hash_kv"] = {
     ["servers do not tell the revision of a hash"] = {
-      "tells the revision of the store, of the hash, and of the last compaction",
+      "returns the revision of the store, of the hash, and of the last compaction",
     },
   },
   ["watch/watch"] = {
-    ["errors over the wire do not tell it"] = { "tells the compacted revision if it fails so" },
+    ["errors over the wire do not tell it"] = { "reports the compacted revision in that case" },
     ["the server still holds what the watch has no room for"] = {
-      "fails if what it has missed is compacted away, after all that it still holds",
+      "fails if its missed events are compacted, after its queue",
     },
   },
   ["watch/watch_reading"] = {
-    ["an event of the revision itself is mark enough"] = { "gives what exists one by one, and marks alone" },
-    ["a server can wake it at any time"] = { "raises where nothing is left that could wake it" },
-    ["an event may come before the answer to its put"] = { "in a task lets others go on until something comes" },
+    ["an event of the revision itself is mark enough"] = { "returns initial kvs one by one, and marks alone" },
+    ["a server can wake it at any time"] = { "raises at a deadlock" },
+    ["an event may come before the answer to its put"] = { "in a task lets others run until an event comes" },
   },
   ["watch/watch_progress"] = {
-    ["a mark that says nothing new is not queued"] = { "brings a mark to a watch that begins at the next revision" },
+    ["a mark that says nothing new is not queued"] = { "adds progress to a watch that begins at the next revision" },
     ["the server is asked, which needs time"] = {
-      "needs no time, wherever it is called", "returns at once if that is so already",
+      "takes no time, and may be called anywhere", "returns at once if that has already happened",
     },
   },
   ["watch/watch_misuse"] = {
-    ["a client that is closed fails, and does not raise"] = { "a store that is closed" },
+    ["a client that is closed fails, and does not raise"] = { "a closed store" },
   },
   ["watch/watch_life"] = {
     ["what is counted is the server's, too, which hears of it later"] = {
-      "gives back what it had, at once", "is collected, and is watched no more by the core", "leave no memory behind",
+      "frees its queue at once", "is collected, and the core removes its watcher", "leave no memory behind",
     },
     ["clients are held until their test is over"] = {
-      "is collected with its watches, in whatever order", "is collected too if somebody has waited for it",
+      "is collected with its watches, in whatever order", "is collected also after a task has waited for it",
     },
   },
 }
@@ -84,74 +84,74 @@ local CLIENT = {
 -- Of etcd alone.
 local ETCD = {
   ["store/txn"] = {
-    ["etcd panics"] = { "fails as a whole where it has deleted the key whose value or lease is to be kept" },
+    ["etcd panics"] = { "fails as a whole if it has deleted a key whose value or lease an operation needs" },
   },
   ["store/txn_rules"] = {
-    ["etcd's work grows with the square"] = { "a key that is deleted many times and put many times" },
+    ["etcd's work grows with the square"] = { "a key that is deleted and put many times" },
     ["etcd has no limit on the whole"] = {
       "all operations and compares of a transaction, each counted as often as it is deep,",
     },
   },
   ["store/lease"] = {
-    ["etcd has no such flag"] = { "raises a time that is too short to the least" },
+    ["etcd has no such flag"] = { "raises a short TTL to the minimum" },
     ["etcd chooses ids of 63 bits"] = { "chooses ids that are positive, below 2^53 and distinct" },
     ["etcd has the keys of a lease in no order"] = {
-      "is bound to a lease by a put", "are deleted in the order of keys, when it is revoked and when it expires",
-      "are listed in order", "come and go while they become many",
+      "is bound to a lease by a put", "are deleted in the order of keys, by a revocation and by an expiry",
+      "are listed in order", "may be added and removed while they become many",
     },
   },
   ["store/compaction"] = {
-    ["etcd's file grows and shrinks by pages"] = { "gives back the memory of what it forgets" },
-    ["the server has a past, which is compacted"] = { "can be at revision 0 and 1, before which nothing is" },
+    ["etcd's file grows and shrinks by pages"] = { "frees the memory of removed records" },
+    ["the server has a past, which is compacted"] = { "may be at revision 0 and 1, with nothing before" },
     ["the steps are the server's own affair"] = {
-      "pass over what earlier compactions have left: other keys cost nothing",
+      "skip the remains of earlier compactions: other keys cost nothing",
     },
   },
   ["store/ids"] = {
     ["etcd has the keys of a lease in no order"] = {
-      "is the lease of a put, as string, as given back, and as the lease itself",
+      "may be the lease of a put as a string, as it was returned, and as the lease object",
     },
-    ["etcd's clock goes on"] = { "names a lease for everything that is done with it" },
+    ["etcd's clock goes on"] = { "refers to a lease in every function" },
     ["etcd has leases that end together in no order"] = { "sets the order of leases that end together" },
   },
   ["store/hash_kv"] = {
     ["hashes are over revisions, and the server has a past"] = { "the hash" },
     ["etcd 3.4 refuses to hash at the compacted revision"] = {
-      "refuses a revision that is compacted or still to come",
+      "refuses compacted and future revisions",
     },
   },
   ["watch/watch"] = {
     ["etcd keeps the last change of a key in the compacted revision alone"] = {
-      "at the compacted revision is told of every change that was made in it, until the next compaction",
+      "at the compacted revision delivers every change of it, until the next compaction",
     },
-    ["nobody moves etcd's clock"] = { "tells of the keys of a lease that is revoked, or that ends" },
+    ["nobody moves etcd's clock"] = { "delivers the keys of a lease that is revoked, or that expires" },
   },
   ["watch/watch_reading"] = {
-    ["etcd has no such flag"] = { "sees what the store does by itself: the end of a lease" },
-    ["nobody moves etcd's clock"] = { "with a manual clock sees that when the store is stepped there" },
-    ["the progress of etcd 3.4.23 cannot be trusted"] = { "in a task is fed by other tasks, and ended by them" },
+    ["etcd has no such flag"] = { "returns events of the store itself: the expiry of a lease" },
+    ["nobody moves etcd's clock"] = { "with a manual clock returns them when the store is stepped" },
+    ["the progress of etcd 3.4.23 cannot be trusted"] = { "in a task gets events of other tasks, and ends with them" },
   },
   ["watch/watch_misuse"] = {
-    ["the server has a past"] = { "a watch tells its key, its revision and its state" },
+    ["the server has a past"] = { "a watch has its key, its revision and its state" },
   },
   ["watch/watch_progress"] = {
     ["nobody sets etcd's interval of progress, nor its clock"] = {
-      "is not told unless it was asked for",
-      "is told after idle time, with the revision up to which nothing is missing",
-      "is told after ten minutes unless it was said otherwise",
-      "is not told to one that was told something meanwhile", "comes at most ten times a second",
-      "comes by itself to one who waits for it",
-      "is told to one that begins at the next revision, and to none that begins later",
+      "comes only if it was requested",
+      "comes after idle time, with the revision up to which nothing is missing",
+      "comes after ten minutes by default",
+      "does not come to a watch that had events since", "comes at most ten times a second",
+      "comes by itself to a waiting reader",
+      "comes to a watch that begins at the next revision, and not to later ones",
     },
     ["the progress of etcd 3.4.23 cannot be trusted"] = {
       "returns the revision up to which everything can be read without waiting",
-      "brings a mark to a watch that wants progress, behind what it covers", "goes on behind what was not read yet",
-      "refuses to hold more than it should, until something was read",
-      "is behind the present where the watch begins later", "fails as the watch does",
-      "returns when that task was handed everything", "covers what is not for this watch",
-      "may be called by many tasks", "gives up when its time is over",
-      "waits for a task that goes on with what another one has begun to read", "is woken when the watch is closed",
-      "asks nobody who has ended", "does not take the top level for a task, which reads only while it waits there",
+      "adds progress to a watch that wants it, behind the events that it covers", "continues behind unread events",
+      "refuses to exceed the bound of the queue, until events were read",
+      "returns an older revision if the watch begins later", "fails as the watch does",
+      "returns when that task was handed everything", "covers revisions without events for this watch",
+      "may be called by many tasks", "returns at its timeout",
+      "waits for a task that continues a read of another one", "is woken when the watch is closed",
+      "waits for no reader that has ended", "does not treat the top level as a task, which reads only while it waits there",
     },
   },
 }
@@ -160,7 +160,7 @@ local ETCD = {
 local NAMESPACE = {
   ["store/txn"] = {
     ["a range of a namespace has an end"] = {
-      "a delete without an end", "fails as a whole where it has deleted the key whose value or lease is to be kept",
+      "a delete without an end", "fails as a whole if it has deleted a key whose value or lease an operation needs",
     },
   },
   ["store/txn_rules"] = {
@@ -175,8 +175,8 @@ local NAMESPACE = {
   },
   ["store/error"] = {
     ["a replica is a store"] = {
-      "has the code, the words and the status of the table", "prints its words and its code",
-      "tells the compacted revision if it is about that, and only then",
+      "has the code, the text and the status of the table", "prints its text and its code",
+      "has the compacted revision if it is about compaction, and only then",
     },
   },
   ["store/misuse"] = {
@@ -186,12 +186,12 @@ local NAMESPACE = {
   ["store/ids"] = { ["a replica is a store"] = { "is kept by a replica" } },
   ["store/hash_kv"] = {
     ["hashes are over the keys of the owner"] = {
-      "the hash", "tells the revision of the store, of the hash, and of the last compaction",
+      "the hash", "returns the revision of the store, of the hash, and of the last compaction",
     },
   },
   ["watch/watch"] = {
     ["a range of a namespace has an end"] = {
-      "at the compacted revision is told of every change that was made in it, until the next compaction",
+      "at the compacted revision delivers every change of it, until the next compaction",
     },
   },
 }

@@ -157,7 +157,7 @@ describe("the same history #once #slow", function()
     directory.remove_all()
   end)
 
-  it("has the same answers and the same events at keywatch and at etcd", function()
+  it("has the same answers and the same events with keywatch and with etcd", function()
     for number = 0, math.ceil(operations / ROUND) - 1 do
       run_round(number, math.min(ROUND, operations - number * ROUND))
     end

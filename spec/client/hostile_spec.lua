@@ -116,7 +116,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
 
   -- {====== Answers ======
 
-  describe("whose answers make no sense", function()
+  describe("with malformed answers", function()
     -- By what the server does: the code, and words of the message.
     local CASES = {
       { "ends without a message", { "messages", {} }, "internal", "the server has answered without a message",
@@ -173,7 +173,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       end)
     end
 
-    it("says what is no message", function()
+    it("sends an undecodable message", function()
       local client = face({ "reply", "\255\255" }, { timeout = PATIENT })
       for name, ask in pairs(ASKING) do
         if name ~= "call" and name ~= "stream" then
@@ -193,7 +193,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       expect_recovery(client)
     end)
 
-    it("answers something else than was asked", function()
+    it("answers another request", function()
       local client = face({ "status", 12 }, { timeout = PATIENT })
       peer:behave {
         [RANGE] = { "reply", { header = HEADER, kvs = { KV, KV } } },
@@ -210,7 +210,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       expect_recovery(client)
     end)
 
-    it("never comes to the end of its pages", function()
+    it("never ends its pages", function()
       local client = face({ "status", 12 }, { timeout = PATIENT })
       peer:behave { [WATCH] = GOOD[WATCH] }
       local function pages()
@@ -237,7 +237,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       expect_recovery(client)
     end)
 
-    it("gives an answer that is larger than it may be", function()
+    it("sends an answer above the limit", function()
       local client = face({ "reply", ("x"):rep(100001) }, { timeout = PATIENT, max_message = 100000 })
       for _, ask in pairs(ASKING) do
         expect_error("answer_too_large", "larger than max_message", ask(client, PATIENT))
@@ -248,7 +248,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       expect_recovery(client)
     end)
 
-    it("says something in between, which is left aside", function()
+    it("sends an unexpected answer, which is ignored", function()
       local client = face({ "sequence", { "flood", "informational", 5 }, { "reply", "a" } }, { timeout = PATIENT })
       assert.equal("a", client:call("/spec.Some/Call", ""))
       expect_recovery(client)
@@ -259,8 +259,8 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
 
   -- {====== Time ======
 
-  describe("who takes his time", function()
-    it("does not answer: the deadline is kept", function()
+  describe("with a slow server", function()
+    it("does not answer: the deadline holds", function()
       local client = face { "silent" }
       local asking = { watch }
       for name, ask in pairs(ASKING) do
@@ -277,14 +277,14 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       for _, call in ipairs(peer.calls) do assert(call.path == WATCH or call.has_ended or call.reset, call.path) end
     end)
 
-    it("answers byte by byte, and never ends", function()
+    it("answers byte by byte, without end", function()
       local client = face { "endless", 1000000 }
       expect_errors("deadline_exceeded", "context deadline exceeded", client,
         { ASKING.get, ASKING.put, ASKING.initial, watch })
       expect_recovery(client)
     end)
 
-    it("takes one call at a time: others wait for it, up to their deadline", function()
+    it("takes one call at a time: others wait, up to their deadline", function()
       peer = imposter.start { connection = { "settings", { max_concurrent_streams = 1 } }, [RANGE] = GOOD[RANGE],
         [PUT] = "stream:wait('go') stream:receive() stream:message {} stream:status(0)" }
       local client = connect(peer.url, { timeout = PATIENT })
@@ -301,7 +301,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       assert.same({ PUT, RANGE }, { peer.calls[1].path, peer.calls[2].path })
     end)
 
-    it("takes no call at all, and forgets those that were cancelled", function()
+    it("takes no call: cancelled calls are forgotten", function()
       peer = imposter.start { connection = { "settings", { max_concurrent_streams = 0 } } }
       local client = connect(peer.url)
       reach(client)
@@ -319,7 +319,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       assert.same({}, peer:calls_of(PUT))
     end)
 
-    it("takes no call at all, of very many: it is left", function()
+    it("takes no call, of very many: its connection is closed", function()
       peer = imposter.start { connection = { "settings", { max_concurrent_streams = 0 } } }
       local client = connect(peer.url, { timeout = 10 * SHORT }) -- all must wait at the same time
       local asking = {}
@@ -337,7 +337,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       assert.is_true(#peer.connections > 1)
     end)
 
-    it("gives no window: what is to be sent waits, up to its deadline", function()
+    it("opens no window: requests wait, up to their deadline", function()
       peer = imposter.start { connection = { "settings", { initial_window_size = 0 } }, ["*"] = { "messages", {} } }
       local client = connect(peer.url)
       reach(client)
@@ -355,7 +355,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
 
   -- {====== Connections ======
 
-  describe("on whose connections something is wrong", function()
+  describe("with broken connections", function()
     local good
 
     --- A client of two servers, of which the first does this to its connections; and a server alone that does so.
@@ -374,22 +374,22 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
 
     it("speaks HTTP/1.1", function() expect_next({ "http1" }, "it does not speak HTTP/2, and answers in HTTP/1.1") end)
 
-    it("speaks something else", function()
+    it("speaks an unknown protocol", function()
       for _, text in ipairs { "SSH-2.0-imposter\r\n", ("\255"):rep(100), "\21\3\1\0\2\2\70" } do
         expect_next({ "says", text }, text:sub(1, 1) ~= "\21" and "it does not speak HTTP/2" or "it does not answer")
       end
     end)
 
-    it("never says what it wants", function() expect_next({ "mute" }, "it does not answer in time") end)
-    it("hangs up at once", function() expect_next({ "close" }, "") end)
+    it("never sends SETTINGS", function() expect_next({ "mute" }, "it does not answer in time") end)
+    it("closes at once", function() expect_next({ "close" }, "") end)
     it("resets at once", function() expect_next({ "close", "reset" }, "connection reset by peer") end)
 
-    it("goes away at once", function()
+    it("sends GOAWAY at once", function()
       expect_next({ "sequence", { "settings", {} }, { "goaway", "internal_error", 0, "no\nway" } },
         "the server goes away: INTERNAL_ERROR, no?way")
     end)
 
-    it("hangs up whenever it is asked: another one is asked", function()
+    it("closes after each request: another server is used", function()
       for _, said in ipairs { { "close" }, { "close", "reset" }, { "flood", "push", 1 },
         { "large_headers", MIB, false, "" }, { "large_headers", MIB, true, "" } } do
         peer, good = imposter.start { ["*"] = said }, imposter.start(GOOD)
@@ -400,7 +400,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       end
     end)
 
-    it("hangs up during a write: nobody knows whether it was made, and it is not made again", function()
+    it("closes during a write: the write is in doubt, and is not repeated", function()
       peer, good = imposter.start { [PUT] = "stream:receive() conn:close()" }, imposter.start(GOOD)
       local client = connect({ peer.url, good.url }, { timeout = PATIENT })
       expect_error("unavailable", "the connection has ended", client:put("a", "b"))
@@ -410,7 +410,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       assert.equal("c", good.calls[1].messages[1].value)
     end)
 
-    it("refuses a write: it is made elsewhere, and once", function()
+    it("refuses a write: another server gets the write, once", function()
       for _, said in ipairs { { "reset", "refused_stream" }, { "goaway", "no_error", "below" },
         { "sequence", { "goaway", "enhance_your_calm", "below", "too_many_pings" }, { "close" } } } do
         peer, good = imposter.start { ["*"] = said }, imposter.start(GOOD)
@@ -423,13 +423,13 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       end
     end)
 
-    it("refuses all: the client says so, and comes back", function()
+    it("refuses all connections: the client reports that, and connects again later", function()
       local client = face { "reset", "refused_stream" }
       expect_errors("unavailable", "REFUSED_STREAM", client, { ASKING.get, ASKING.put, ASKING.initial, watch })
       expect_recovery(client)
     end)
 
-    it("says that it cannot serve: reads are tried again, writes are not", function()
+    it("is unavailable: reads are repeated, writes are not", function()
       local client = face({ "in_turn", { "status", 14, "etcdserver: no leader" }, GOOD[RANGE] }, { timeout = PATIENT })
       assert.equal("v", assert(client:get("a")).value)
       peer:behave { [PUT] = { "in_turn", { "status", 14, "etcdserver: no leader" }, GOOD[PUT] } }
@@ -437,7 +437,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       assert(client:put("a", "b"))
     end)
 
-    it("goes in order: what is under way ends, what is new goes elsewhere", function()
+    it("drains: calls under way end, new calls use another server", function()
       peer = imposter.start {
         [PUT] = "stream:receive() conn:goaway() stream:wait('go') stream:message {} stream:status(0)",
         [RANGE] = GOOD[RANGE],
@@ -454,7 +454,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       assert.same({ 1, 2 }, { peer.calls[1].connection, peer.calls[2].connection })
     end)
 
-    it("complains of pings: there are fewer", function()
+    it("complains of pings: the client sends fewer", function()
       peer = imposter.start {
         [PUT] = "conn:wait(function() return conn.record.pings > 0 end) \z
           conn:goaway('enhance_your_calm', stream.id, 'too_many_pings') conn:close()",
@@ -467,7 +467,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       expect_recovery(client)
     end)
 
-    it("does not answer to pings: the connection is given up", function()
+    it("does not answer pings: the connection is closed", function()
       peer, good = imposter.start { connection = { "no_pongs" }, [RANGE] = { "silent" } }, imposter.start(GOOD)
       local client = connect({ peer.url, good.url }, { timeout = PATIENT, keepalive = 0.01, keepalive_timeout = 0.01 })
       assert.equal("v", assert(client:get("a")).value)
@@ -483,7 +483,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
 
   -- {====== Floods ======
 
-  describe("who floods #slow", function()
+  describe("with a flood #slow", function()
     -- A connection's own output is bounded by 1,000 frames, and a client by what it reads at once.
     local BOUND = 6 * MIB
 
@@ -505,7 +505,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
 
     for _, kind in ipairs { "ping", "pong", "settings", "window", "stream_window", "data", "push", "informational",
       "continuation", "priority", "unknown" } do
-      it("with frames: " .. kind, function()
+      it("of frames: " .. kind, function()
         local client = face { "flood", kind }
         peer:slow(0.01) -- in which 250 KB come
         expect_bounded(function()
@@ -523,7 +523,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       end)
     end
 
-    it("with messages that nobody takes", function()
+    it("of messages that are not received", function()
       local client = face [[
         stream:receive()
         while not stream.record.reset do

@@ -47,7 +47,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
 
   local function connect(opts) return network.connect(peer.url, opts or { timeout = PATIENT }) end
 
-  it("goes on with another call if its own stays silent, though it is asked for progress", function()
+  it("continues on another call if its own stays silent after a progress request", function()
     peer:behave { [STATUS] = { "reply", { version = "3.5.21" } },
       [WATCH] = { "in_turn", { "watch", { created(5) } }, { "watch", { created(5), events(0, 6) } } } }
     local client, found = connect(), nil
@@ -121,7 +121,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
     expect_recovery(connect())
   end)
 
-  it("is told of what nobody asked for, and fails: nothing that this server says is believed", function()
+  it("gets answers for unknown watches: it fails, and this server is not trusted any more", function()
     for _, lie in ipairs {
       { created(5, 1) },                                        -- nobody has asked for another
       { events(0, 7, 6) },                                      -- backwards
@@ -140,7 +140,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
     end
   end)
 
-  it("goes on elsewhere after a reset, and does not ask too often", function()
+  it("continues elsewhere after a reset, and does not reconnect too often", function()
     local client = told({ created(5), events(0, 6), { reset = "internal_error" } },
       { created(6), events(0, 7), { status = { 14, "etcdserver: no leader" } } },
       { created(7), events(0, 8), { close = "reset" } }, { created(8), events(0, 9) })
@@ -150,7 +150,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
       peer.calls[4].messages[1].create_request.start_revision })
   end)
 
-  describe("that comes back with another history", function()
+  describe("whose server returns with another history", function()
     --- Two calls, the second of which is answered like this; a linearizable read finds the server at a revision.
     local function resumed(second, revision)
       peer:behave {
@@ -163,22 +163,22 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
       return one
     end
 
-    it("of another cluster: it fails", function()
+    it("of another cluster: the watch fails", function()
       local one = resumed({ created(50, 0, 2), events(0, 51) }, 50)
       expect_error("cluster_changed", "another cluster", one:next(PATIENT))
     end)
 
-    it("at a lower revision, as a read confirms: it fails", function()
+    it("at a lower revision, as a read confirms: the watch fails", function()
       expect_error("regressed", "set back to an older state", resumed({ created(3), events(0, 7) }, 3):next(PATIENT))
       assert.equal(RANGE, peer.calls[#peer.calls].path)
       assert.is_nil(peer.calls[#peer.calls].messages[1].serializable)
     end)
 
-    it("at a lower revision, since it is only behind: it goes on", function()
+    it("at a lower revision, as the server is only behind: the watch continues", function()
       assert.same({ 7 }, revisions(resumed({ created(3), events(0, 7) }, 6), 1))
     end)
 
-    it("at a lower revision, and cannot be read: it is tried again, and not too often", function()
+    it("at a lower revision, and cannot be read: the watch is tried again, and not too often", function()
       local one = resumed([[
         local header, id = { cluster_id = 1, member_id = 2, revision = 3, raft_term = 1 }, 0
         local kv = { key = "a", value = "v7", create_revision = 2, mod_revision = 7, version = 1 }
@@ -197,14 +197,14 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
     end)
   end)
 
-  it("is refused for good when it comes back: it says so", function()
+  it("is refused permanently after a reconnection: the watch reports that", function()
     local client = told({ created(5), events(0, 6), { status = { 7, "etcdserver: permission denied" } } })
     local one = assert(client:watch("a"))
     assert.same({ 6 }, revisions(one, 1))
     expect_error("permission_denied", "etcdserver: permission denied", one:next(PATIENT))
   end)
 
-  it("says whether the server can be trusted with progress only after that has told its version", function()
+  it("trusts the server's progress only after the server has reported its version", function()
     peer:behave { [STATUS] = { "reply", { version = "three" } }, [WATCH] = { "watch", { created(5) } },
       [RANGE] = { "reply", { header = header(6) } } }
     local one = assert(connect():watch("a"))
@@ -213,7 +213,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
     expect_error("unsupported", "cannot be trusted", one:sync(PATIENT))
   end)
 
-  describe("who floods", function()
+  describe("with a flood", function()
     local BOUND = 9 * MIB
 
     --- Floods the watch with an answer, in Lua text, until the client has enough; meanwhile the spec does something. In
@@ -257,39 +257,39 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
 
     local function wait(one) expect_error("timeout", "timed out", one:next(0.5)) end
 
-    it("with events of others", function()
+    it("of events of other watches", function()
       flood("{ header = header, watch_id = 77, events = { event(n) } }", wait, 0.01)
     end)
 
-    it("with ends of others", function()
+    it("of ends of other watches", function()
       flood("{ header = header, watch_id = n, canceled = true, cancel_reason = 'no' }", wait, 0.05)
     end)
 
-    it("with progress", function()
+    it("of progress", function()
       flood("{ header = { revision = n }, watch_id = 0 }", wait, 0.05)
     end)
 
-    it("with creations", function()
+    it("of create answers", function()
       flood("{ header = header, watch_id = n, created = true }", function(one)
         expect_error("malformed", "the server's answer is malformed", one:next(PATIENT))
       end, 0.01)
     end)
 
-    it("with pieces that never become whole", function()
+    it("of fragments without an end", function()
       flood("{ header = header, watch_id = 0, fragment = true, events = { event(6) } }", function(one)
         expect_error("answer_too_large", "larger than max_message", one:next(PATIENT))
       end, 0.01, nil, { timeout = PATIENT, max_message = MIB })
     end)
 
     -- 1 MiB waits in the watch, as much in the window of its call, and as much in a message.
-    it("with events that nobody reads", function()
+    it("of events that are not read", function()
       flood("{ header = header, watch_id = 0, events = { event(n) } }", function(one)
         keywatch.sleep(0.5)
         assert.same({ 6, 7, 8 }, revisions(one, 3))
       end, 0.01, 24 * MIB)
     end)
 
-    it("with an answer of any size", function()
+    it("of an answer of any size", function()
       peer:behave { [WATCH] = { "sequence", { "watch", { created(5) } }, { "endless" } } }
       local one = assert(connect():watch("a"))
       expect_error("answer_too_large", "larger than max_message", one:next(PATIENT))
@@ -326,7 +326,7 @@ describe("a watch in virtual time #plain", function() -- there is no TLS in virt
     end
   end
 
-  it("that is ended without a reason, again and again, is created at longer and longer intervals", function()
+  it("that is ended repeatedly without a reason is created at longer and longer intervals", function()
     local counts, handler = ending(nil, function() return true end)
     run(handler, function(client)
       local one = assert(client:watch("a"))
@@ -337,7 +337,7 @@ describe("a watch in virtual time #plain", function() -- there is no TLS in virt
     end)
   end)
 
-  it("that is ended for a reason that passes goes on, and others are not held up", function()
+  it("that is ended for a temporary reason continues, without delaying others", function()
     for _, reason in ipairs { "rpc error: code = Unavailable desc = etcdserver: no leader",
       "rpc error: code = ResourceExhausted desc = etcdserver: too many requests" } do
       local _, handler = ending(reason, function(n) return n < 5 end)
@@ -399,7 +399,7 @@ describe("a watch in virtual time #plain", function() -- there is no TLS in virt
     end)
   end
 
-  it("whose call ends without a status that says why waits, and says so", function()
+  it("whose call ends with a status that has no reason waits, and reports that", function()
     run(function() return true end, function(client)
       local one, err = client:watch("a", { timeout = 10 })
       assert.is_nil(one)

@@ -65,7 +65,7 @@ network.of_each(function(kind, tag)
     after_each(network.finish)
     before_each(function() direct, client = network.connect(s.url), network.connect(s.url) end)
 
-    it("lives longer than its time, until another client revokes it", function()
+    it("outlives its TTL, until another client revokes it", function()
       local lease = assert(client:lease(SHORT)):keep()
       assert(client:put("a", "1", { lease = lease }))
       assert.equal("timeout", code(lease:wait_lost(SHORT * 1.25)))
@@ -76,7 +76,7 @@ network.of_each(function(kind, tag)
       expect_lost(lease, "it has expired, or was revoked")
     end)
 
-    it("is lost at once when a renewal by hand finds it gone", function()
+    it("is lost at once when a manual renewal finds that it is gone", function()
       local lease = assert(client:lease(LONG)):keep()
       assert.equal(LONG, lease:keepalive())
       assert(direct:lease_by_id(lease.id):revoke())
@@ -85,7 +85,7 @@ network.of_each(function(kind, tag)
       assert.equal("lost", lease:error().code)
     end)
 
-    it("is found out about, if only its id is known", function()
+    it("is queried, if only its id is known", function()
       local lease = assert(direct:lease(LONG))
       local same = client:lease_by_id(lease.id):keep()
       await_answer(same)
@@ -266,7 +266,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     return imposter.start(all)
   end
 
-  it("keeps them all on one call, which asks for a leader", function()
+  it("keeps them all on one call, which requires a leader", function()
     local peer = start()
     local client = network.connect(peer.url)
     local leases = {}
@@ -283,7 +283,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     assert.same({}, client.transport.keeper.timers.heap)
   end)
 
-  it("takes what the answer says, and no nonsense", function()
+  it("uses the TTL of the answer, unless that is invalid", function()
     local ttls = { [1] = 0, [2] = -5, [3] = "9223372036854775807", [4] = 1000 }
     local peer = start [[
       local ttls = { 0, -5, "9223372036854775807", 1000 }
@@ -306,7 +306,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     assert.equal(1, #peer:calls_of(KEEP))
   end)
 
-  it("does not take the answer to an earlier request for that to a later one", function()
+  it("does not take the answer to an earlier request for the answer to a later one", function()
     local peer = start [[
       local first, second = stream:receive(), nil
       stream:wait("both")
@@ -330,7 +330,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     assert.equal(500, again.reference.kept.ttl)
   end)
 
-  it("takes an answer that has come before it calls a lease lost", function()
+  it("uses an answer that arrives just before a lease would be lost", function()
     local peer = start()
     local lease = network.connect(peer.url, { keepalive = 1000 }):lease_by_id(7):keep()
     await_answer(lease)
@@ -345,7 +345,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     assert.is_nil(kept.place)
   end)
 
-  it("turns to another connection if the one in use is silent, also to the only endpoint", function()
+  it("uses another connection if the current one is silent, also to the only endpoint", function()
     local peer = imposter.start {
       [KEEP] = [[
         local is_first = true
@@ -368,7 +368,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     assert.equal(2, #peer.connections)
   end)
 
-  it("replaces a call that never answers one of its requests, before the others fill the memory", function()
+  it("replaces a call that never answers one of its requests, before other requests fill the memory", function()
     local peer = imposter.start {
       [KEEP] = [[
         for request in stream.receive, stream do
@@ -394,7 +394,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     assert.equal(1, #peer.connections)
   end)
 
-  it("loses the lease alone whose request was refused", function()
+  it("loses only the lease whose request was refused", function()
     local peer = start [[
       for request in stream.receive, stream do
         if request.ID == 2 then return stream:status(7, "etcdserver: permission denied") end
@@ -412,7 +412,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     assert.equal(2, #peer:calls_of(KEEP))
   end)
 
-  it("asks again after a failure that passes", function()
+  it("repeats a request after a temporary failure", function()
     for _, failure in ipairs {
       'stream:status(14, "etcdserver: no leader")', 'stream:status(1, "cancelled")', "stream:status(0)",
       'stream:reset("internal_error")', 'stream:message("\\255")', 'stream.conn:close("reset")',
@@ -436,7 +436,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     end
   end)
 
-  it("tells why its leases wait", function()
+  it("reports why its leases wait", function()
     local peer = start 'stream:receive() stream:status(14, "etcdserver: no leader")'
     local client = network.connect(peer.url)
     local lease = client:lease(1, { id = 5 }):keep()
@@ -461,7 +461,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     assert.equal(second.url, client:state().endpoint)
   end)
 
-  it("sends no more than there is room for, and the rest later", function()
+  it("sends as much as there is room for, and the rest later", function()
     local peer = imposter.start {
       connection = "conn.gives_windows = false conn:settings()",
       [KEEP] = [[
@@ -507,7 +507,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     assert.equal(2, #peer:calls_of(KEEP))
   end)
 
-  it("loses the lease if no token is any good", function()
+  it("loses the lease if every token is refused", function()
     local peer = imposter.start {
       [AUTHENTICATE] = 'stream:receive() stream:message { token = "t" .. stream.id } stream:status(0)',
       [KEEP] = 'stream:receive() stream:status(16, "etcdserver: invalid auth token")',
@@ -524,7 +524,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     expect_lost(client:lease_by_id(5):keep(), "the server has refused the user: etcdserver: authentication failed")
   end)
 
-  it("loses its leases when it is closed, and after that", function()
+  it("loses its leases when it is closed; later leases are lost at once", function()
     local peer = start()
     local client = network.connect(peer.url)
     local lease, other = client:lease(LONG, { id = 5 }):keep(), client:lease(LONG, { id = 6 })
@@ -548,7 +548,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     assert.is_nil(lease:error())
   end)
 
-  it("is not attached to the driver once nothing is kept", function()
+  it("is detached from the driver when it has no leases", function()
     local peer = start()
     local client = network.connect(peer.url)
     local lease = client:lease_by_id(5):keep()
@@ -561,7 +561,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     assert.is_nil(inner.places[client.transport])
   end)
 
-  it("is held by its leases, and closed when both are dropped", function()
+  it("lives as long as its leases, and is closed when both are dropped", function()
     local peer = start "for request in stream.receive, stream do stream:message { ID = request.ID, TTL = 1000 } end"
     network.await_forgotten(function()
       local client = keywatch.connect(peer.url)
@@ -580,7 +580,7 @@ end)
 describe("a kept lease of a client of this process", function()
   after_each(network.finish)
 
-  it("is renewed by a host's loop, which is told when", function()
+  it("is renewed by a host's loop, which gets the time of the renewal", function()
     local store = keywatch.open()
     local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
     local client = network.connect(serving:addresses()[1])
@@ -599,7 +599,7 @@ describe("a kept lease of a client of this process", function()
 end)
 
 describe("a kept lease of a client, after a fork #slow", function()
-  it("is the parent's", function()
+  it("stays with the parent", function()
     local peer = server.start { kind = "keywatch", is_in_memory = true }
     local status, printed = program.run_forking(([[
       local client = keywatch.connect(%q)

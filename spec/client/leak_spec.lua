@@ -105,7 +105,7 @@ describe("a client that is used for long #slow", function()
       assert.is_nil(next(client.transport.watch_calls.watches))
     end)
 
-    it("leaves nothing behind of watches that nobody closes", function()
+    it("leaves nothing behind of watches that are never closed", function()
       expect_flat("watches that are forgotten", WATCHES, function()
         for i = 1, WATCHES do
           assert(client:watch("watch/" .. i % 100))
@@ -157,7 +157,7 @@ describe("a client that is used for long #slow", function()
       call_in_vain("cancelled calls", nil, function(task) task:cancel() end)
     end)
 
-    it("leaves nothing behind of calls whose time is over", function()
+    it("leaves nothing behind of calls that time out", function()
       call_in_vain("late calls", { timeout = 0.001 }, function() end)
     end)
 

@@ -14,7 +14,7 @@ local starve = require "spec.support.starve"
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 if not probe then
-  describe("a build for use", function()
+  describe("a release build", function()
     it("has no probe that could let memory run out", function()
       assert.is_nil(probe)
     end)
@@ -278,7 +278,7 @@ describe("when memory runs out in a client #starved", function()
     end
   end)
 
-  it("what cannot be given stays", function()
+  it("the client keeps values that it cannot return", function()
     for _, arm in ipairs { probe.fail_core, probe.fail_all } do
       try_all(function(n)
         local w = begin()
@@ -299,7 +299,7 @@ describe("when memory runs out in a client #starved", function()
     end
   end)
 
-  it("a replica that a watch feeds has all, and its own watch is told each revision once", function()
+  it("a replica that a watch feeds has all revisions, and its own watch receives each once", function()
     --- Events of the key "k" and, in the same revisions, of the key "kk", as a server has them.
     local function puts(revisions, more)
       local one = { watch_id = 0, events = {}, header = hand.header(revisions[#revisions]), fragment = more }
@@ -380,7 +380,7 @@ describe("when memory runs out in a client #starved", function()
     w.streams[stream].watches[0] = nil
   end)
 
-  it("a server that makes no sense fails all watches", function()
+  it("a server with malformed answers fails all watches", function()
     try_all(function(n)
       local w, _, stream = begin()
       local is_come_to = starve.during(probe.fail_core, n, function()

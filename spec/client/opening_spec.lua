@@ -43,7 +43,7 @@ describe("a watch that is opened #plain", function() -- there is no TLS in virtu
     ["does not answer"] = { [RANGE] = { "in_turn", { "silent" }, PAGE } },
     ["does not confirm the watch"] = { [WATCH] = { "in_turn", { "silent" }, CREATED } },
   } do
-    it("reads what exists again, or is asked for again, if a server " .. title, function()
+    it("reads the initial kvs again, or is created again, if a server " .. title, function()
       local all = { [RANGE] = PAGE, [WATCH] = CREATED }
       for path, behaviour in pairs(behaviours) do all[path] = behaviour end
       local w = assert(face(all):watch("k", { initial = true }))
@@ -53,7 +53,7 @@ describe("a watch that is opened #plain", function() -- there is no TLS in virtu
     end)
   end
 
-  it("says what the last trouble was if its time is over", function()
+  it("reports the last trouble when it times out", function()
     local client = face { [RANGE] = TROUBLE, [WATCH] = CREATED }
     assert(client:watch("k", { timeout = PATIENCE })):close() -- there is a connection now
     local w, err = client:watch("k", { initial = true, timeout = 1 })
@@ -63,7 +63,7 @@ describe("a watch that is opened #plain", function() -- there is no TLS in virtu
     assert.equal("deadline_exceeded", code(client:watch("k", { initial = true, timeout = SHORT })))
   end)
 
-  it("fails at once with what another attempt does not cure", function()
+  it("fails at once if another attempt cannot help", function()
     for status, name in pairs { [3] = "invalid_argument", [7] = "permission_denied", [13] = "internal" } do
       local client = face { [RANGE] = { "status", status, "spec: no" }, [WATCH] = { "status", status, "spec: no" } }
       assert.equal(name, code(client:watch("k", { initial = true })))

@@ -120,7 +120,7 @@ for kind, tag in pairs { keywatch = "#plain", etcd = "#once" } do -- there is no
       assert.same({ KEYS, 0, math.ceil(KEYS / 1000) }, { n, calls.RangeStream, calls.Range })
     end)
 
-    it("keeps to its limit", function()
+    it("respects its limit", function()
       for _, limit in ipairs { 999, 1000, 1001, 2345, KEYS, KEYS + 1 } do
         local n = 0
         for _ in client:each("k", { prefix = true, limit = limit }) do n = n + 1 end
@@ -175,7 +175,7 @@ describe("a range stream of a client #plain", function() -- there is no TLS in v
     return iterator
   end
 
-  it("is of one revision, whatever is written meanwhile", function()
+  it("is of one revision, whatever is written during the stream", function()
     start(KEYS)
     for _, name in ipairs { "each", "namespace", "watch" } do
       expect_all(readers[name](client, function()
@@ -213,7 +213,7 @@ describe("a range stream of a client #plain", function() -- there is no TLS in v
     assert.equal(1, client:range("k00001").count)
   end)
 
-  it("takes no more than it may hold while nobody reads it, and other calls are answered #slow", function()
+  it("takes a bounded amount while it is not read, and other calls are answered #slow", function()
     start(3500, ("v"):rep(4 * KIB)) -- 14 MB
     local iterator = take(1001)
     for _ = 1, 50 do
@@ -227,7 +227,7 @@ describe("a range stream of a client #plain", function() -- there is no TLS in v
     assert.equal(3500, n)
   end)
 
-  it("that a compaction has overtaken fails as pages do, and a cache begins anew", function()
+  it("fails as pages do if a compaction has overtaken it, and a cache begins anew", function()
     start(KEYS, ("v"):rep(4 * KIB))
     local iterator = take(1001)
     store:put("other", "x")
@@ -284,7 +284,7 @@ describe("the rest of a range", function()
   local FIRST = chunk { kvs = { { key = "a", value = "1", create_revision = 2, mod_revision = 2, version = 1 } } }
   local LAST = chunk { header = { revision = 5 }, count = 1 }
 
-  it("gives messages as pages, and the last one as the last", function()
+  it("gives messages as pages, and marks the last one", function()
     local rest, transport, log = rest_of(FIRST, chunk {}, FIRST, LAST, FIRST)
     local list = {}
     for i = 1, 3 do list[i] = { rest:take(transport, "", function() end) } end
@@ -314,7 +314,7 @@ describe("the rest of a range", function()
     end
   end)
 
-  it("remembers of a connection that its server has no streams", function()
+  it("remembers for a connection that its server has no range streams", function()
     local rest, transport, log, connection = rest_of { UNIMPLEMENTED, "unknown method" }
     assert.is_false((rest:take(transport, "", function() end)))
     assert.is_true(connection.lacks_range_stream)
@@ -324,7 +324,7 @@ describe("the rest of a range", function()
     assert.same({ "call", "cancel" }, log)
   end)
 
-  it("does not stream from another connection than that of the last page", function()
+  it("does not stream from another connection than the one of the last page", function()
     local rest, transport, log = rest_of(FIRST)
     transport.connection = {}
     assert.is_false((rest:take(transport, "", function() end)))

@@ -80,7 +80,7 @@ network.of_each(function(kind, tag)
         for _, w in ipairs(watches) do one:compare(one:gather(w, true), from, true) end
       end)
 
-      it("fails its watches if the server comes back older, after what had come before", function()
+      it("fails its watches if the server returns with an older state, after the events before that", function()
         local older = back_up()
         local w = assert(client:watch("/w/", { prefix = true }))
         local revision = one:write()
@@ -92,7 +92,7 @@ network.of_each(function(kind, tag)
       end)
 
       for what, token in pairs { ["of another cluster"] = "other", ["with an empty store"] = false } do
-        it("fails its watches if the server comes back as one " .. what, function()
+        it("fails its watches if the server returns as one " .. what, function()
           local w = assert(client:watch("/w/", { prefix = true }))
           local options = token and { "--initial-cluster-token", token } or {}
           options.path = directory.new()
@@ -108,7 +108,7 @@ network.of_each(function(kind, tag)
         p = proxy.start(s.url)
       end)
 
-      it("gives what came before the end of its connection", within.task(function()
+      it("delivers the events that came before the end of its connection", within.task(function()
         local client, one = connect(nil, { keepalive = 1000 }), new_writer()
         one:write()
         local w = assert(client:watch("/w/", { prefix = true }))
@@ -126,7 +126,7 @@ network.of_each(function(kind, tag)
         assert.equal(one.revision, event.mod_revision)
       end))
 
-      it("hears what came while nothing turned the loop, before it gives the connection up", function()
+      it("reads what came while nothing turned the loop, before it closes the connection", function()
         local client, one = connect(nil, { keepalive = 0.05, keepalive_timeout = 1 }), new_writer()
         one:write()
         local w = assert(client:watch("/w/", { prefix = true }))
@@ -140,7 +140,7 @@ network.of_each(function(kind, tag)
         assert.equal(1, p:accepted())
       end)
 
-      it("writes over a new connection if the old one has ended meanwhile", function()
+      it("writes over a new connection if the old one has ended since", function()
         local client = connect()
         local w = assert(client:watch("k"))
         for version, how in ipairs { "close", "reset", "shutdown" } do
@@ -152,7 +152,7 @@ network.of_each(function(kind, tag)
         end
       end)
 
-      it("receives no more for a slow watch by every connection that is cut", function()
+      it("receives no more for a slow watch over each connection that is cut", function()
         local max = 2 ^ 18
         local client, one = connect(), new_writer { size = 8000 }
         one:write()
@@ -186,7 +186,7 @@ network.of_each(function(kind, tag)
       assert.equal("two-addresses.example.test", asked)
     end)
 
-    it("is not cut off by a server that allows few pings", function()
+    it("is not disconnected by a server that allows few pings", function()
       s = network.start(kind, { is_strict = true })
       local one = new_writer()
       local w = assert(connect(s.url, { keepalive = 0.02 }):watch("/w/", { prefix = true }))
@@ -196,7 +196,7 @@ network.of_each(function(kind, tag)
 
     --- etcd 3.4 tells a watch how far it is before it has told it everything.
     if kind == "etcd" then
-      it("cannot bring a watch up to date, as progress comes too early", function()
+      it("cannot sync a watch, as progress comes too early", function()
         s = network.start(kind)
         local w = assert(connect(s.url):watch("/w/", { prefix = true }))
         assert.equal("unsupported", select(2, w:sync(PATIENCE)).code)

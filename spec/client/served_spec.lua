@@ -34,7 +34,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
   end
 
   describe("whose token is not renewed in time", function()
-    it("goes on with its watches, and with reads that were under way", function()
+    it("continues its watches, and reads that were under way", function()
       local n_asked, refuse, sleeps = 0, false, {}
       server:mount("etcdserverpb.Auth", { Authenticate = {
         request = "AuthenticateRequest", response = "AuthenticateResponse",
@@ -73,10 +73,10 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     end)
   end)
 
-  describe("that reads what exists", function()
+  describe("with an initial read", function()
     before_each(fill)
 
-    it("tells nothing twice, and nothing that is gone, though it begins again in a sync", function()
+    it("delivers no kv twice, and no deleted one, though it begins again in a sync", function()
       local w = assert(connect():watch("k", { prefix = true, initial = true }))
       store:delete(key_of(1))
       store:compact(store:status().revision)
@@ -86,7 +86,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       assert.equal("timeout", code(w:next(0)))
     end)
 
-    it("has a bound on what sync reads ahead, however many pages there are and however often it is asked", function()
+    it("reads a bounded number of pages ahead in sync, however often sync is called", function()
       local many = 10000 + N
       for i = N + 1, many do store:put(("l%05d"):format(i), "v") end
       local w = assert(connect():watch("k", { range_end = "m", initial = true }))
@@ -100,7 +100,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       assert.equal("synced", w:next(0).type)
     end)
 
-    it("tells each kv once, though finalizers read, too, while a page is decoded", function()
+    it("delivers each kv once, though finalizers read, too, while a page is decoded", function()
       local doors = {
         { connect(), core.answers, "range" }, -- called with a page that has come
         { store, core.store_methods, "range" },
@@ -130,7 +130,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       end
     end)
 
-    it("reads no page for a watch that a finalizer has closed meanwhile", function()
+    it("reads no page for a watch that a finalizer has closed", function()
       local client = connect()
       local w = assert(client:watch("k", { prefix = true, initial = true }))
       local reads = client.transport.reads
@@ -145,7 +145,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       assert.is_false(reads:has_any())
     end)
 
-    it("says nothing more after it was closed, though a page was on its way", within.task(function()
+    it("delivers nothing after it was closed, though a page was on its way", within.task(function()
       local w = assert(connect():watch("k", { prefix = true, initial = true }))
       for _ = 1, 1000 do w:next() end
       local reading = keywatch.spawn(function() return { w:next(PATIENCE) } end)
@@ -154,7 +154,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       assert.same({}, select(2, reading:join()))
     end))
 
-    it("rests while a page is on its way, though changes have come", function()
+    it("is idle while a page is on its way, though changes have come", function()
       local is_asked, is_open = false, false
       keywatch.run(function()
         local client = connect()
@@ -185,7 +185,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     end)
   end)
 
-  describe("with values that do not fit into one answer", function()
+  describe("with values that exceed the size of an answer", function()
     it("reads them in smaller pages", function()
       local client, n = connect { max_message = 10000 }, 0
       for i = 1, 100 do store:put(key_of(i), ("x"):rep(1000)) end
@@ -199,7 +199,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       assert.equal("synced", w:next(PATIENCE).type)
     end)
 
-    it("says that a write may have been done whose answer is too large", function()
+    it("reports a write as in doubt if its answer is too large", function()
       for i = 1, 20 do store:put(key_of(i), ("x"):rep(1000)) end
       local deleted, err = connect({ max_message = 10000 }):delete("k", { prefix = true, prev_kv = true })
       assert.is_nil(deleted)
@@ -208,7 +208,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     end)
   end)
 
-  describe("whose write fails", function()
+  describe("with a failed write", function()
     local function fail_with(status)
       server:use { before = function(call)
         if call.path:find("Put$") then return nil, { grpc_status = status, message = "spec: no" } end
@@ -216,13 +216,13 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       end }
     end
 
-    it("says whether it may have been done", function()
+    it("reports whether the write may have been done", function()
       local client = connect()
       fail_with(14)
       assert.is_true(select(2, client:put("a", "")).maybe_done)
     end)
 
-    it("says so if its time is over", function()
+    it("reports a write in doubt at a timeout", function()
       server:use { before = function() keywatch.sleep(PATIENCE) end }
       local client = connect()
       local _, err = client:put("a", "", { timeout = 1 })
@@ -231,7 +231,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       assert.same({ "deadline_exceeded" }, { err.code, err.maybe_done })
     end)
 
-    it("says so if its task is cancelled", function()
+    it("reports a write in doubt if its task is cancelled", function()
       local is_come = false
       server:use { before = function()
         is_come = true
@@ -249,7 +249,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       end)
     end)
 
-    it("does not if it was refused, or never sent", function()
+    it("reports a write as not done if it was refused, or never sent", function()
       fail_with(3)
       assert.is_nil(select(2, connect():put("a", "")).maybe_done)
       local _, err = connect(nil, "unix:/nowhere"):put("a", "", { timeout = 0.1 })
@@ -257,7 +257,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     end)
   end)
 
-  describe("that nobody waits for", function()
+  describe("without waiters", function()
     --- How often the client is polled in some time in which nothing happens.
     local function polls_of(client, seconds)
       local n, poll = 0, client.transport.poll
@@ -270,7 +270,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       return n
     end
 
-    it("lets the loop rest when something comes on a stream", function()
+    it("does not wake the loop when a message comes on a stream", function()
       local client = connect()
       local stream = assert(client:stream("/etcdserverpb.Lease/LeaseKeepAlive"))
       stream:send { ID = 5 }
@@ -280,7 +280,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       assert.is_true(polls_of(client, 0.1) < 20)
     end)
 
-    it("lets it rest when a connection comes late", function()
+    it("does not wake the loop when a connection opens late", function()
       local client = connect()
       client:get("a", { timeout = 0.00001 })
       keywatch.sleep(0.1)
@@ -289,8 +289,8 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     end)
   end)
 
-  describe("that reads a stream slowly", function()
-    it("opens the window while there is more to read than it takes at once", function()
+  describe("with a slow reader of a stream", function()
+    it("opens the window while there is more to read than the stream takes at once", function()
       local piece, sent = ("x"):rep(16384), 0
       server:mount("spec.Slow", { Pour = { stream = true, handler = function(call)
         while call:send(piece) do sent = sent + 1 end
@@ -312,8 +312,8 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     end)
   end)
 
-  describe("that syncs a watch with a slow reader", function()
-    it("asks the server now and then, and leaves other watches where they are", within.task(function()
+  describe("in a sync with a slow reader", function()
+    it("asks the server periodically, and does not disturb other watches", within.task(function()
       local client = connect()
       local w, others = assert(client:watch("k")), {}
       for i = 1, 5 do
@@ -365,16 +365,16 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     behind:close()
   end
 
-  it("leaves a member that is behind, and cannot say whether it will ever be up to date", function()
+  it("leaves a member that is behind, and cannot report progress", function()
     expect_leaving(function() return nil, { grpc_status = 14, message = "etcdserver: request timed out" } end)
   end)
 
-  it("leaves one that does not say anything about it", function()
+  it("leaves a member that reports no progress", function()
     expect_leaving(function() keywatch.sleep(1000 * PATIENCE) end)
   end)
 
   describe("that is closed", function()
-    it("ends its streams with that", within.task(function()
+    it("ends its streams with that error", within.task(function()
       local client = connect()
       local one = assert(client:stream("/etcdserverpb.Watch/Watch"))
       local other = assert(client:stream("/etcdserverpb.Watch/Watch"))
@@ -387,7 +387,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       assert.equal("closed", found[2].code)
     end))
 
-    it("keeps nobody waiting who was to try again later", function()
+    it("wakes waiters that would have tried again later", function()
       server:use { before = function() return nil, { grpc_status = 14, message = "spec: no leader" } end }
       keywatch.run(function()
         local client = connect { backoff = { first = 1e9, longest = 1e9 } }
@@ -400,13 +400,13 @@ describe("a client #plain", function() -- there is no TLS in virtual time
   end)
 
   describe("with a stream", function()
-    it("may look at it where nobody may wait", function()
+    it("may check the stream where waiting is not allowed", function()
       local stream = assert(connect():stream("/etcdserverpb.Watch/Watch"))
       local found = coroutine.wrap(function() return { stream:receive(0) } end)()
       assert.equal("timeout", found[2].code)
     end)
 
-    it("is told that it has ended when it sends", function()
+    it("is notified at a send that the stream has ended", function()
       local stream = assert(connect():stream("/no.Such/Method"))
       stream:send("a")
       while stream:send("b") do keywatch.sleep(0.001) end
@@ -418,7 +418,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     end)
   end)
 
-  describe("that is misused", function()
+  describe("with a usage error", function()
     --- What a call raises, which must be where it is made: in the function that is given.
     local function misuse(fn, words)
       local line = debug.getinfo(fn, "S").linedefined
@@ -428,7 +428,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       assert.matches(words, err, 1, true)
     end
 
-    it("says so where that was, and in the name of the method", function()
+    it("blames the caller's line, and names the method", function()
       local client = connect()
       local w, lease = assert(client:watch("a")), assert(client:lease(60))
       for _, one in ipairs { client, store } do

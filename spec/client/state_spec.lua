@@ -101,7 +101,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     assert.equal(last, #told)
   end)
 
-  it("says the same in its status, with the server's or without it", function()
+  it("has the same fields in its status, with the server's status or without", function()
     local client = observed(url)
     local status = assert(client:status())
     assert.same({ "connected", url, url }, { status.client.state, status.client.endpoint, status.endpoint })
@@ -115,7 +115,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     assert.equal(2, select("#", client:status())) -- assert of LuaJIT raises its last argument
   end)
 
-  it("waits for what is opened, and says how many wait", within.task(function()
+  it("waits while watches are opened, and counts them", within.task(function()
     local client = observed(url)
     server:stop()
     local tasks = {}
@@ -133,7 +133,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
   end))
 end)
 
-describe("a client whose server cannot serve #plain", function()
+describe("a client whose server is unavailable #plain", function()
   network.in_virtual_time()
 
   local TROUBLE = { "status", 14, "etcdserver: no leader" }
@@ -161,7 +161,7 @@ describe("a client whose server cannot serve #plain", function()
     end))
   end
 
-  it("says why it is idle, or that it is connected, after a request that has failed", function()
+  it("reports why it is idle, or that it is connected, after a failed request", function()
     local client, told = observed(NOBODY)
     assert.is_nil(client:get("k", { timeout = 0.05 }))
     local state = await_told(told, "idle")
@@ -181,7 +181,7 @@ describe("a client whose server cannot serve #plain", function()
     assert.equal(client:state().state, told[#told].state)
   end)
 
-  it("says why it is idle after it was refused", function()
+  it("reports why it is idle after it was refused", function()
     local peer = imposter.start { ["/etcdserverpb.Auth/Authenticate"] = { "status", 3, "spec: who?" } }
     local client, told = observed(peer.url, nil, { user = "u", password = "p" })
     local found, err = client:get("k")
@@ -203,7 +203,7 @@ describe("a client whose server cannot serve #plain", function()
   end)
 end)
 
-describe("a finalizer that asks how a client stands", function()
+describe("a finalizer that reads a client's state", function()
   before_each(network.begin)
   after_each(network.finish)
 
@@ -233,7 +233,7 @@ describe("a finalizer that asks how a client stands", function()
   }
 
   for name, work in pairs(WORK) do
-    it("leaves nobody waiting, whichever call of the background work it interrupts: " .. name, function()
+    it("leaves no waiter behind, whichever call of the background work it interrupts: " .. name, function()
       local store = keywatch.open {}
       local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
       local n, url = math.random(EVERY), server:addresses()[1]
@@ -310,7 +310,7 @@ describe("the hook on_state #plain", function()
     assert.same({}, errors())
   end)
 
-  it("is told nothing but that the client is closed, once it is", function()
+  it("gets only the state closed after a close", function()
     local client, told = observed(NOBODY)
     keywatch.run(function()
       local task = keywatch.spawn(client.get, client, "k")
@@ -324,7 +324,7 @@ describe("the hook on_state #plain", function()
     end)
   end)
 
-  it("is told in the next turn of the loop, also after the end of a run", function()
+  it("is called in the next turn of the loop, also after the end of a run", function()
     local client, told = observed(url)
     keywatch.run(function() client:put("k", "v") end)
     keywatch.run(function() client:close() end)
@@ -334,7 +334,7 @@ describe("the hook on_state #plain", function()
     assert.equal("closed", told[#told].state)
   end)
 
-  it("is told no more if the loop never turns again, which is no mistake of the program, in nginx either", function()
+  it("is not called if the loop never turns again, without a log line, in nginx too", function()
     for _, host in ipairs { "", 'ngx = { get_phase = function() return "init" end }' } do
       local status, printed = program.run(([[
         %s
@@ -364,7 +364,7 @@ describe("the hook on_state #plain", function()
     assert.same({}, errors())
   end)
 
-  it("does not keep its client: one that is forgotten is closed", function()
+  it("does not keep its client: a forgotten client is closed", function()
     network.await_forgotten(function()
       local client
       client = keywatch.connect(url, { on_state = function() return client end })

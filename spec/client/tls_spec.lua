@@ -91,7 +91,7 @@ describe("a client with TLS", function()
     watch:close()
   end
 
-  it("is served under the names and the addresses of the certificate", function()
+  it("connects to the names and the addresses of the certificate", function()
     local url = serve("server")
     for _, host in ipairs { "127.0.0.1", "localhost" } do
       local client = connect(under(url, host))
@@ -103,7 +103,7 @@ describe("a client with TLS", function()
     use(connect(url))
   end)
 
-  it("is served on unix sockets, whose certificate is for localhost", function()
+  it("connects to Unix sockets, with a certificate for localhost", function()
     local where = directory.new() .. "/socket"
     serve("server", nil, "unixs://" .. where)
     use(connect("unixs:" .. where))
@@ -111,7 +111,7 @@ describe("a client with TLS", function()
     assert.matches("^keywatch: unixs://[^ ]+: .*server 'elsewhere%.test' is for another name", try(client).message)
   end)
 
-  it("takes an endpoint without a scheme for one with TLS, and leaves http:// plain", function()
+  it("uses TLS for an endpoint without a scheme, and none for http://", function()
     local url = serve("server")
     use(connect((url:gsub("^https://", ""))))
     local plain = serve_plain()
@@ -128,7 +128,7 @@ describe("a client with TLS", function()
     assert.equal("keywatch.client<https://a:1>", tostring(keep(keywatch.connect("https://a:1"))))
   end)
 
-  it("shows its certificate to a server that asks for one", function()
+  it("sends its certificate to a server that asks for one", function()
     local url = serve("server", { ca = path "ca.pem", client_cert_auth = true })
     use(connect(url, as "alice"))
     assert.matches("the server has refused the connection: .*certificate", try(connect(url)).message)
@@ -147,26 +147,26 @@ describe("a client with TLS", function()
     end
   end)
 
-  it("checks the certificate for the server name that it is given", function()
+  it("checks the certificate for the option server_name", function()
     local url = serve("other")
     use(connect(url, { server_name = "other.test" }))
     assert.matches("server 'else%.test' is for another name: it is for other%.test",
       try(connect(url, { server_name = "else.test" })).message)
   end)
 
-  it("trusts anybody if it is told so", function()
+  it("trusts any server with verify = false", function()
     for _, name in ipairs { "self", "expired", "other", "strange" } do
       assert.is_nil(try(keep(keywatch.connect((serve(name)), { tls = { verify = false } }))))
     end
   end)
 
-  it("speaks the versions that it is told to", function()
+  it("uses the TLS versions of its options", function()
     local url = serve("server", { min_version = "TLS1.3" })
     assert.is_nil(try(connect(url, { min_version = "TLS1.3" })))
     assert.matches("no version of TLS is in common", try(connect(url, { max_version = "TLS1.2" })).message)
   end)
 
-  it("goes on after its connection was cut, and resumes the session", function()
+  it("continues after its connection was cut, and resumes the session", function()
     local url = serve("server")
     local between = proxy.start((url:gsub("^https", "http")))
     local client = connect(between.address)
@@ -183,7 +183,7 @@ describe("a client with TLS", function()
     watch:close()
   end)
 
-  it("gives up a handshake that stands still, as soon as connect_timeout is over", function()
+  it("ends a hanging handshake at connect_timeout", function()
     local url = serve("server")
     local between = proxy.start((url:gsub("^https", "http")))
     between:stall("to_client")
@@ -195,7 +195,7 @@ describe("a client with TLS", function()
     assert(client:put("k", "v", { timeout = ENOUGH })) -- the handshake comes byte by byte
   end)
 
-  it("says which endpoint failed, goes to the next one, and tells of its health", function()
+  it("reports which endpoint failed, uses the next one, and reports its health", function()
     local bad, good = serve("expired"), serve("server")
     local client = connect({ bad, good })
     assert(client:put("k", "v"))
@@ -226,7 +226,7 @@ describe("a client refuses a server's certificate", function()
     expect_refused("self", "is self-signed")
   end)
 
-  it("at one address of a name, and says so if the other addresses fail in other ways", function()
+  it("at one address of a name, and reports that if the other addresses fail in other ways", function()
     local url = under(serve("server"), "two.test")
     local here = driver.get()
     local lookup = here.lookup
@@ -261,8 +261,8 @@ describe("a client refuses a server's certificate", function()
   end)
 end)
 
-describe("another kind of server", function()
-  it("is named, if it does not speak TLS #plain", function()
+describe("a wrong server", function()
+  it("is reported, if it does not speak TLS #plain", function()
     local plain = serve_plain()
     local url = plain:gsub("^http", "https")
     assert.matches("keywatch: " .. url .. ": the server speaks plain HTTP", try(connect(url)).message, 1, true)
@@ -274,7 +274,7 @@ describe("another kind of server", function()
   end)
 end)
 
-describe("files of a client", function()
+describe("the files of a client", function()
   local function expect_failure(words, options)
     local client, err = keywatch.connect("https://127.0.0.1:1", { tls = options })
     assert.is_nil(client)
@@ -283,7 +283,7 @@ describe("files of a client", function()
     assert.matches(words, err.message)
   end
 
-  it("that will not do are told by name, and there is no client", function()
+  it("are named in the error if they are unusable, and there is no client", function()
     local alice = as "alice"
     expect_failure("file '/no/such' of the option ca cannot be read: No such file", { ca = "/no/such" })
     expect_failure("malformed%.pem' of the option ca has a malformed certificate", { ca = path "malformed.pem" })
@@ -297,7 +297,7 @@ describe("files of a client", function()
     expect_failure("the PEM text of the option ca has a malformed", { ca = certificates.text "malformed.pem" })
   end)
 
-  it("that change are read again at the next connection", function()
+  it("are read again at the next connection after a change", function()
     local ca = directory.new() .. "/ca.pem"
     write(ca, certificates.text "stranger.pem")
     local url = serve("server")
@@ -309,7 +309,7 @@ describe("files of a client", function()
     assert.matches("not trusted", try(client).message)
   end)
 
-  it("that change for the worse are told of once, and the old ones stay in use", function()
+  it("are logged once after a change that makes them unusable, and the old ones stay in use", function()
     local ca = directory.new() .. "/ca.pem"
     write(ca, certificates.text "ca.pem")
     local client = connect((serve("server")), { ca = ca })
@@ -333,7 +333,7 @@ describe("files of a client", function()
 end)
 
 describe("the option tls", function()
-  it("is refused if it cannot be meant #plain", function()
+  it("is refused for invalid options #plain", function()
     for words, tls in pairs {
       ["option 'tls' must be a table or true, not a boolean"] = false,
       ["option 'tls' must be a table or true, not a string"] = "x",
@@ -358,7 +358,7 @@ describe("the option tls", function()
     end
   end)
 
-  it("has the client name the rock that is missing", function()
+  it("names the missing rock", function()
     local status, printed = program.run [[
       local keywatch = require "keywatch"
       package.path, package.cpath = "", ""
@@ -387,7 +387,7 @@ describe("the members of a cluster", function()
     for _, row in ipairs(client:health { timeout = ENOUGH }) do assert.is_nil(row.err) end
   end)
 
-  it("are not followed from endpoints with TLS to some without, nor with TLS by a client without #plain", function()
+  it("are not followed from TLS endpoints to others, nor to TLS endpoints by a client without TLS #plain", function()
     local plain = serve_plain()
     local second = serve("server")
     local first = serve("server", nil, nil, { advertise = { plain, second } })
@@ -408,7 +408,7 @@ describe("a password", function()
     end)
   end
 
-  it("over the network without TLS is warned of, once #plain", function()
+  it("without TLS causes one warning #plain", function()
     local text = warnings { "http://a.test:1", "http://127.0.0.1:1", "10.0.0.1:2", "https://b.test:3" }
     assert.matches("warn a client sends its user and password without TLS", text, 1, true)
     assert.matches('use https:// instead of "http://a.test:1", "http://10.0.0.1:2"\n', text, 1, true)
@@ -422,7 +422,7 @@ describe("a password", function()
     assert.is_true(#warnings(("x"):rep(10000) .. ":1") < 500)
   end)
 
-  it("is not warned of otherwise", function()
+  it("causes no warning otherwise", function()
     for _, endpoint in ipairs { "localhost:1", "LocalHost.:1", "a.localhost:1", "127.0.0.1:1", "127.1.2.3:1", "[::1]:1",
       "[0:0:0:0:0:0:0:1]:1", "[::ffff:127.0.0.1]:1", "unix:/a", "https://c.test:1", "unixs:/a" } do
       assert.equal("", warnings(endpoint), endpoint)
@@ -431,7 +431,7 @@ describe("a password", function()
     assert.equal("", written_by(function() keep(keywatch.connect("http://d.test:1")) end))
   end)
 
-  it("is warned of when the members of the cluster are said to be without TLS #plain", function()
+  it("causes a warning if the member list has URLs without TLS #plain", function()
     local url = serve_plain { "http://member.test:1" }
     local text = written_by(function()
       local client = keep(keywatch.connect(url, { user = "u", password = "p" }))

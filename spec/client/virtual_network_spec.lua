@@ -142,7 +142,7 @@ describe("A client whose connection is cut at any byte #plain", function() -- th
     end)
   end
 
-  it("receives revisions that come in fragments", function()
+  it("receives fragmented revisions", function()
     local value = ("v"):rep(700000)
     compare_at_random_cuts(dose.of(4, 10), 3 * #value, { prefix = true }, function(store, i)
       local ops = {}
@@ -152,7 +152,7 @@ describe("A client whose connection is cut at any byte #plain", function() -- th
     end)
   end)
 
-  it("receives what exists, on several pages, and what changes meanwhile", function()
+  it("receives initial kvs on several pages, and the changes during the reads", function()
     compare_at_random_cuts(dose.of(4, 20), 100000, { prefix = true, initial = true }, function(store, i)
       for page = 1, 25 do
         local ops = {}
@@ -163,7 +163,7 @@ describe("A client whose connection is cut at any byte #plain", function() -- th
     end)
   end)
 
-  it("brings a watch up to date over the next connection", within.world(function(world)
+  it("syncs a watch over the next connection", within.world(function(world)
     local client, store = world:client(), world.server.store
     local w, idle = assert(client:watch("k")), assert(client:watch("idle"))
     world.server:slow(0.01, 0.03)
@@ -236,14 +236,14 @@ describe("A watch that is opened while its server is away #plain", function()
     end)
   end
 
-  it("fails at once with an error that waiting does not cure", within.world(function(world)
+  it("fails at once with a permanent error", within.world(function(world)
     local client = world:client()
     assert.equal("empty_range", code(client:watch("k", { range_end = "a" })))
     assert.equal("empty_range", code(client:watch("k", { range_end = "a", initial = true })))
   end))
 end)
 
-describe("A watch whose server goes away between two pages of what exists #plain", function()
+describe("A watch whose server goes away between two initial pages #plain", function()
   local N = 1500 -- keys, on two pages
 
   --- Runs fn(w, server, client, read) in a world. The server is stopped after the first page; read(from, to) expects
@@ -286,7 +286,7 @@ describe("A watch whose server goes away between two pages of what exists #plain
     end)
   end)
 
-  it("comes to its pages for a reader that never waits", function()
+  it("reads its pages for a reader that never waits", function()
     run(function(w, server, _, read)
       read(1, 1000)
       server:start()
@@ -300,7 +300,7 @@ describe("A watch whose server goes away between two pages of what exists #plain
     end)
   end)
 
-  it("fails if the pages are compacted meanwhile", function()
+  it("fails if the pages are compacted before", function()
     run(function(w, server, _, read)
       read(1, 1000)
       server.store:put("k", "later")
@@ -338,7 +338,7 @@ describe("A client of several servers, the first of which hangs, #plain", functi
   --- A client that is connected to the first of two servers, and has a cache and a watch there, calls `act` after that
   -- server has stopped to answer. The other server serves that in time, and the first one at once if it does not hang.
   local function check(name, act)
-    it("turns to the other server in time: " .. name, function()
+    it("uses the other server in time: " .. name, function()
       for _, hangs in ipairs { false, true } do
         testing.run(function(world)
           local server = world.server

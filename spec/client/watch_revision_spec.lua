@@ -12,14 +12,14 @@ describe("the revision of a client's watch #plain", function() -- there is no TL
     for i = 1, 3 do client:put("a", tostring(i)) end
   end)
 
-  it("is that before the first one that it was asked for, whatever has come already", function()
+  it("is the one before its start revision, whatever has come already", function()
     assert.equal(4, client:watch("a").revision)
     assert.equal(1, client:watch("a", { start_revision = 2 }).revision)
     assert.equal(3, client:watch("a", { start_revision = 4 }).revision)
     assert.equal(9, client:watch("a", { start_revision = 10 }).revision)
   end)
 
-  it("grows with what is handed out", function()
+  it("grows with delivered events", function()
     local w = client:watch("a", { start_revision = 2 })
     for revision = 2, 4 do
       assert.equal(revision, w:next(PATIENCE).mod_revision)
@@ -49,7 +49,7 @@ describe("the revision of a client's watch #plain", function() -- there is no TL
     assert.equal(9, w:next(PATIENCE).mod_revision)
   end)
 
-  it("that begins in the future is as far as it says", function()
+  it("of a watch that begins in the future is as the watch says", function()
     local w = client:watch("a", { start_revision = 6 })
     for i = 4, 6 do client:put("a", tostring(i)) end
     assert.equal(6, w:next(PATIENCE).mod_revision)

@@ -68,7 +68,7 @@ describe("a cluster under attack #slow", function()
     end
   end
 
-  it("lists its members to clients, and how each of them is", function()
+  it("lists its members to clients, with their health", function()
     local client = network.connect(c.urls, OPTIONS)
     local names, leaders, rows = {}, 0, client:health()
     for i, one in ipairs(assert(client:members())) do names[i] = one.name end

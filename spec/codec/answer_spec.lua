@@ -47,7 +47,7 @@ local function compare_histories(random, steps, on_answer)
 end
 
 describe("an answer", function()
-  it("is what the store returns, for random histories", function()
+  it("is the store's result, for random histories", function()
     local count, i = 0, 0
     while i < (is_fast and 2 or 6) or count <= 200 do
       i = i + 1
@@ -69,7 +69,7 @@ describe("an answer", function()
     assert.equal("malformed", select(2, answers.get(core.encode("RangeResponse", { kvs = { kv, kv } }))).code)
   end)
 
-  it("has what a server has left out as zero or empty", function()
+  it("has zero or empty fields for those that the server has left out", function()
     local empty = { key = "a", value = "", create_revision = 0, mod_revision = 0, version = 0, lease = 0 }
     local bytes = core.encode("RangeResponse", { kvs = { { key = "a" } } })
     assert.same(empty, answers.get(bytes))
@@ -86,13 +86,13 @@ describe("an answer", function()
     assert.same({}, answers.leases(""))
   end)
 
-  it("skips what it does not know", function()
+  it("ignores unknown fields", function()
     local more = wire.field(30, "x") .. wire.tag(31, 0) .. "\1"
     assert.same({ revision = 7 }, answers.put(header(7) .. more))
     assert.equal("a", answers.get(wire.field(2, "\10\1a" .. more) .. more).key)
   end)
 
-  it("has numbers that no store could have, as they came", function()
+  it("has impossible numbers as they were sent", function()
     local range = answers.range(core.encode("RangeResponse",
       { header = { revision = "-9223372036854775808" }, count = -1, more = true }))
     assert.same({ -2 ^ 63 + 0.0, -1, true }, { range.revision + 0.0, range.count, range.more })
@@ -103,12 +103,12 @@ describe("an answer", function()
       { leases = { { ID = LEAST }, {}, { ID = 7 }, { ID = MOST } } })))
   end)
 
-  it("has the keys of a lease in order, as etcd has them not", function()
+  it("has the keys of a lease in order, unlike etcd", function()
     local bytes = core.encode("LeaseTimeToLiveResponse", { TTL = 1, keys = { "b", "a\255", "", "a", "a\0", "b" } })
     assert.same({ "", "a", "a\0", "a\255", "b", "b" }, answers.lease_time_to_live(bytes, true).keys)
   end)
 
-  it("about a lease that is not there is an error", function()
+  it("about a missing lease is an error", function()
     local bytes = core.encode("LeaseTimeToLiveResponse", { ID = 7, TTL = -1 })
     assert.equal("lease_not_found", select(2, answers.lease_time_to_live(bytes)).code)
     assert.equal("lease_not_found", select(2, answers.lease_time_to_live(bytes, true)).code)
@@ -120,7 +120,7 @@ end)
 
 -- Malformed ----------------------------------------------------------------------------------------------------------
 
-describe("bytes that are no answer", function()
+describe("bytes that are not an answer", function()
   local FAILURES = { malformed = true, lease_not_found = true }
 
   --- Reads them. Nothing may be raised, and no failure but a known one.
@@ -144,7 +144,7 @@ describe("bytes that are no answer", function()
     end
   end)
 
-  it("are cut off anywhere", function()
+  it("are truncated answers", function()
     local refused = 0
     for _, sample in ipairs(samples) do
       local verb, bytes, memo = sample[1], sample[2], sample[3]
@@ -157,7 +157,7 @@ describe("bytes that are no answer", function()
     assert.is_true(refused > 1000)
   end)
 
-  it("were an answer once", function()
+  it("are altered answers", function()
     local random = new_random(seed)
     for _ = 1, dose.of(3000, 30000) do
       local sample = random:pick(samples)
@@ -171,7 +171,7 @@ describe("bytes that are no answer", function()
     end
   end)
 
-  it("are the answer to something else", function()
+  it("are answers to another request", function()
     local random = new_random(seed)
     for _ = 1, dose.of(1000, 10000) do
       local asked, answered = random:pick(samples), random:pick(samples)
@@ -180,7 +180,7 @@ describe("bytes that are no answer", function()
     end
   end)
 
-  it("have a kv that is none, or has no key", function()
+  it("have a kv without a key, or a malformed one", function()
     local function code(verb, field, kv, memo)
       return select(2, try(verb, wire.field(field, kv), memo)).code
     end
@@ -193,7 +193,7 @@ describe("bytes that are no answer", function()
     end
   end)
 
-  it("answer a transaction with other kinds, or another number, than was asked", function()
+  it("answer a transaction with other kinds, or another number, of operations than requested", function()
     local get, put = { response_range = {} }, { response_put = {} }
     local delete, txn = { response_delete_range = {} }, { response_txn = {} }
     local _, _, _, memo = requests.txn(nil, {
@@ -283,7 +283,7 @@ starve.declare("an answer", acts)
 describe("the header of an answer", function()
   local function of(bytes) return { n = select("#", core.header(bytes)), core.header(bytes) } end
 
-  it("tells the cluster, the member, the revision and the term", function()
+  it("has the cluster, the member, the revision and the term", function()
     local bytes = core.encode("PutResponse", { header = { cluster_id = "14841639068965178418",
       member_id = "10276657743932975437", revision = 7, raft_term = 2 }, prev_kv = { key = "a" } })
     assert.same({ n = 4, "14841639068965178418", "10276657743932975437", 7, 2 }, of(bytes))
@@ -292,7 +292,7 @@ describe("the header of an answer", function()
     assert.same({ n = 4, "18446744073709551615", "0", 0, 0 }, of(wire.field(1, "\8" .. ("\255"):rep(9) .. "\1")))
   end)
 
-  it("is not there, or malformed", function()
+  it("is missing, or malformed", function()
     for _, bytes in ipairs { "", "\18\0", "\10\2\8", "\10", "\8\1", "\10\1\8", "\10\2\10\0", "\255" } do
       assert.same({ n = 0 }, of(bytes))
     end
@@ -305,14 +305,14 @@ describe("an error that a server has answered", function()
     return { err.code, err.message, err.grpc_status }
   end
 
-  it("is known by its text, whatever its status", function()
+  it("is recognized by its text, with any status", function()
     for code, entry in pairs(core.errors) do
       assert.same({ code, entry.message, entry.grpc_status }, of(entry.grpc_status, entry.message))
       assert.same({ code, entry.message, 2 }, of(2, entry.message))
     end
   end)
 
-  it("is otherwise known by its status", function()
+  it("is otherwise recognized by its status", function()
     local codes = { "cancelled", "unknown", "invalid_argument", "deadline_exceeded", "not_found", "already_exists",
       "permission_denied", "resource_exhausted", "failed_precondition", "aborted", "out_of_range", "unimplemented",
       "internal", "unavailable", "data_loss", "unauthenticated" }

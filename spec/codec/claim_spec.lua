@@ -72,7 +72,7 @@ describe("a claim", function()
     assert.equal("request_too_large", err.code)
   end)
 
-  it("with wrong arguments raises", function()
+  it("with invalid arguments raises", function()
     for _, arguments in ipairs {
       { 1, "a", "v", 7 }, { "a", nil, "v", 7 }, { "a", "a", 1, 7 }, { "a", "a", "v", "x" },
     } do
@@ -88,7 +88,7 @@ describe("a claim", function()
 end)
 
 describe("the answer to a claim", function()
-  it("tells the create revision, whether it is the oldest, the value before, and the revision", function()
+  it("has the create revision, whether it is the oldest, the value before, and the revision", function()
     assert.same(results(7, true, nil, 7), results(answers.claim(answer(true, 7, PUT, { kv("a/1", 7) }))))
     assert.same(results(7, false, nil, 7), results(answers.claim(answer(true, 7, PUT, { kv("a/0", 3) }))))
     assert.same(results(5, true, "v", 9),
@@ -102,7 +102,7 @@ describe("the answer to a claim", function()
     assert.is_false(answers.unclaim(core.encode("TxnResponse", {})))
   end)
 
-  it("is malformed if it is none to this request", function()
+  it("is malformed if it does not fit the request", function()
     local own = kv("a/1", 5, "v")
     for _, bytes in ipairs {
       "\255",
@@ -140,7 +140,7 @@ describe("the answer to a claim", function()
     assert.same({ nil, "malformed" }, { got, err.code })
   end)
 
-  it("can be cut anywhere", function()
+  it("can be truncated at any byte", function()
     local whole = answer(false, 9, found(kv("a/1", 5, "v")), { kv("a/1", 5) })
     for i = 0, #whole - 1 do
       local ok, got, err = pcall(answers.claim, whole:sub(1, i))

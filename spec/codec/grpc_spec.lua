@@ -37,7 +37,7 @@ describe("a splitter", function()
     assert.same({ {}, "between", 0, 0 }, { probe.split(1000, {}) })
   end)
 
-  it("finds the same messages wherever the stream is torn", function()
+  it("finds the same messages wherever the stream is split", function()
     for i = 0, #stream do
       for j = i, math.min(#stream, i + 12) do
         local found, ending, missing = probe.split(1000, torn(stream, { i, j }))
@@ -47,7 +47,7 @@ describe("a splitter", function()
     end
   end)
 
-  it("finds them byte by byte, with pieces of nothing between", function()
+  it("finds them byte by byte, with empty pieces between", function()
     local pieces = {}
     for byte in stream:gmatch(".") do
       pieces[#pieces + 1] = byte
@@ -56,7 +56,7 @@ describe("a splitter", function()
     assert.same(messages, (probe.split(1000, pieces)))
   end)
 
-  it("says what is missing of a message", function()
+  it("reports a truncated message", function()
     for len = 0, 8 do
       local _, ending, missing = probe.split(10, { frame("abc"):sub(1, len) })
       local expected = len < 5 and 0 or len < 8 and 8 - len or 0
@@ -72,14 +72,14 @@ describe("a splitter", function()
     assert.equal("too_large", (select(2, probe.split(4, { "\1\0\0\0\5" })))) -- before it looks at the flag
   end)
 
-  it("refuses a flag", function()
+  it("refuses a compression flag", function()
     for _, flag in ipairs { 1, 2, 255 } do
       local found, ending = probe.split(10, { frame("a"), string.char(flag) .. "\0\0\0\1a" })
       assert.same({ { "a" }, "compressed" }, { found, ending })
     end
   end)
 
-  it("holds what has come of a message, not what was promised", function()
+  it("holds the received bytes of a message, not its announced length", function()
     local _, _, missing, held = probe.split(4000000000, { "\0\200\0\0\0" .. "abc" })
     assert.equal(200 * 256 ^ 3 - 3, missing)
     assert.is_true(held <= 16)
@@ -93,7 +93,7 @@ describe("a splitter", function()
     assert.equal(0, held)
   end)
 
-  it("says so when memory runs out, and loses none", function()
+  it("reports that memory has run out, and loses no message", function()
     local live = probe.live()
     local n = 0
     repeat
@@ -109,13 +109,13 @@ describe("a splitter", function()
 end)
 
 describe("grpc-message", function()
-  it("passes plain text, and writes the rest in percent", function()
+  it("keeps plain text, and percent-encodes the rest", function()
     assert.equal("etcdserver: key is not provided", probe.escape("etcdserver: key is not provided"))
     assert.equal("100%25 gr%C3%BC%C3%9Fe%0A%00%7F ~", probe.escape("100% grüße\n\0\127 ~"))
     assert.equal("", probe.escape(""))
   end)
 
-  it("comes back as it was", function()
+  it("decodes to the original text", function()
     local all = {}
     for i = 0, 255 do all[#all + 1] = string.char(i) end
     local text = table.concat(all)
@@ -123,7 +123,7 @@ describe("grpc-message", function()
     assert.equal("ü", probe.unescape("%c3%bC"))
   end)
 
-  it("leaves a percent sign alone that begins nothing", function()
+  it("keeps a percent sign that begins no escape", function()
     for _, text in ipairs { "%", "%4", "%4g", "%g4", "a%", "%%", "%zz" } do
       assert.equal(text, probe.unescape(text))
     end

@@ -44,7 +44,7 @@ local function nested(n)
 end
 
 describe("malformed bytes", function()
-  it("are what ends too early", function()
+  it("are truncated messages", function()
     local samples = {
       WatchRequest = { "0a050a03666f6f" },
       WatchResponse = { "0a1a08b298eaf1948386fccd0110cdd2918bd2b881cf8e0118012002", "10ffffffffffffffffff01", "1801",
@@ -65,7 +65,7 @@ describe("malformed bytes", function()
     end
   end)
 
-  it("are lengths that go beyond the end", function()
+  it("are lengths beyond the end", function()
     refuses("PutRequest", "0a0261")
     refuses("PutRequest", "0affffffff0f61")
     refuses("PutRequest", "0affffffffffffffffff0161")
@@ -74,7 +74,7 @@ describe("malformed bytes", function()
     refuses("WatchCreateRequest", "2a03 0001")
   end)
 
-  it("are numbers that do not end", function()
+  it("are numbers without an end", function()
     refuses("PutRequest", "18")
     refuses("PutRequest", "18ff")
     refuses("PutRequest", "18ffffffffffffffffffff01")
@@ -127,7 +127,7 @@ describe("malformed bytes", function()
     assert.is_false(is_message("TxnRequest", nested(20000), "too_many_ops"))
   end)
 
-  it("are so wherever they stand", function()
+  it("are refused wherever they stand", function()
     refuses("TxnRequest", "1204 1202 0a01")
     refuses("TxnRequest", "1203 1201 08")
     refuses("TxnRequest", "1204 1202 0801")
@@ -135,7 +135,7 @@ describe("malformed bytes", function()
     refuses("RangeResponse", "1202 1200")
   end)
 
-  it("never do harm if they were a message once", function()
+  it("never do harm if they are altered messages", function()
     local random = new_random(seed)
     for _ = 1, dose.of(300, 10000) do
       local name = random:pick(schema.names)

@@ -35,7 +35,7 @@ local function header(revision)
 end
 
 describe("a message", function()
-  it("is one of those that the schema has", function()
+  it("is one of the schema's", function()
     assert.same(schema.names, core.messages)
   end)
 
@@ -62,7 +62,7 @@ describe("a message", function()
     } })
   end)
 
-  it("is the same to the naive encoder, whatever it says, with every field of the schema", function()
+  it("is equal to a naive encoder's, with every field of the schema", function()
     local random = new_random(seed)
     local function compare(name, message)
       local encoded = wire.encode(name, message)
@@ -87,33 +87,33 @@ describe("a message", function()
     expect_decoded("RangeRequest", "0a001800280038 00", {})
   end)
 
-  it("forgets what was said before a zero", function()
+  it("forgets values before a later zero", function()
     expect_decoded("RangeRequest", "0a0161 0a00 1805 1800 2801 2800 3801 3800", {})
   end)
 
-  it("says what is empty in a list", function()
+  it("encodes empty items in a list", function()
     expect("MemberAddRequest", "0a00 0a0161 0a00", { peerURLs = { "", "a", "" } })
     expect("TxnRequest", "0a00 1200 1200", { compare = { {} }, success = { {}, {} } })
   end)
 
-  it("says that a message is there which says nothing", function()
+  it("encodes an empty message that is present", function()
     expect("PutResponse", "0a00 1200", { header = {}, prev_kv = {} })
   end)
 
-  it("joins the parts of one message", function()
+  it("merges the parts of one message", function()
     expect_decoded("PutResponse", "1203 0a0161 1202 1005 1203 0a0162", { prev_kv = { key = "b", create_revision = 5 } })
   end)
 
-  it("has the last of numbers and bytes that come twice", function()
+  it("has the last of repeated numbers and bytes", function()
     expect_decoded("PutRequest", "0a0161 1801 0a0162 1802", { key = "b", lease = 2 })
   end)
 
-  it("skips what it does not know", function()
+  it("ignores unknown fields", function()
     expect_decoded("PutRequest", "f80105 0a0161 fa0103 616263 f90108 0807060504 0302 fd0101 020304 1203 616263",
       { key = "a", value = "abc" })
   end)
 
-  it("takes text that is no UTF-8", function()
+  it("takes text that is not UTF-8", function()
     expect("WatchResponse", "3202 c3 28", { cancel_reason = "\195\40" })
   end)
 
@@ -129,21 +129,21 @@ describe("a message", function()
 end)
 
 describe("a oneof", function()
-  it("has a member even if that is zero or empty", function()
+  it("has a member even if its value is zero or empty", function()
     expect("Compare", "2000", { version = 0 })
     expect("Compare", "3a00", { value = "" })
     expect("RequestOp", "0a00", { request_range = {} })
     expect("ResponseOp", "2200", { response_txn = {} })
   end)
 
-  it("has only the member that came last", function()
+  it("has only the last member", function()
     expect_decoded("Compare", "2005 3a0161", { value = "a" })
     expect_decoded("Compare", "3a0161 2005 3000", { mod_revision = 0 })
     expect_decoded("WatchRequest", "0a050a03666f6f 12020805", { cancel_request = { watch_id = 5 } })
     expect_decoded("WatchRequest", "12020805 0a050a03666f6f 1a00", { progress_request = {} })
   end)
 
-  it("has nothing of a member that comes again", function()
+  it("merges nothing of a repeated member", function()
     expect_decoded("RequestOp", "12030a0161 120312 0162", { request_put = { value = "b" } })
     expect_decoded("RequestOp", "12030a0161 0a00 1200", { request_put = {} })
   end)
@@ -176,26 +176,26 @@ describe("a number", function()
     assert.same({ cluster_id = 5 }, core.decode("ResponseHeader", "\8\5"))
   end)
 
-  it("has 32 bits in a hash, and what is beyond them is lost", function()
+  it("has 32 bits in a hash, and higher bits are lost", function()
     expect("HashResponse", "10ffffffff0f", { hash = 4294967295 })
     expect_decoded("HashResponse", "10ffffffff1f", { hash = 4294967295 })
     expect_decoded("HashResponse", "108080808010", {})
   end)
 
-  it("may be longer than it has to be", function()
+  it("may be longer than necessary", function()
     expect_decoded("PutRequest", "1885808000", { lease = 5 })
     expect_decoded("PutRequest", "18ffffffffffffffffff7f", { lease = -1 })
     expect_decoded("PutRequest", "8a8080808080 00 83808080808000 616263", { key = "abc" }) -- also of a tag or a length
   end)
 
-  it("of a boolean is true if it is not zero", function()
+  it("is true for a boolean if it is not zero", function()
     expect_decoded("PutRequest", "2002", { prev_kv = true })
     expect_decoded("PutRequest", "2080808080808080808001", { prev_kv = true })
   end)
 end)
 
 describe("an enum", function()
-  it("is a name, or a number if it has none", function()
+  it("is a name, or a number without a name", function()
     expect("RangeRequest", "2802 3004", { sort_order = "DESCEND", sort_target = "VALUE" })
     expect("RangeRequest", "2803 3005", { sort_order = 3, sort_target = 5 })
     expect("RangeRequest", "28ffffffffffffffffff01", { sort_order = -1 })
@@ -203,12 +203,12 @@ describe("an enum", function()
     assert.equal("\40\1", core.encode("RangeRequest", { sort_order = 1 }))
   end)
 
-  it("has 32 bits, and what is beyond them is lost", function()
+  it("has 32 bits, and higher bits are lost", function()
     expect_decoded("RangeRequest", "2881808080 10", { sort_order = "ASCEND" })
     expect_decoded("RangeRequest", "2880808080 10", {})
   end)
 
-  it("is packed in a list, and may come one by one", function()
+  it("is packed in a list, and may be decoded unpacked", function()
     expect("WatchCreateRequest", "2a03000105", { filters = { "NOPUT", "NODELETE", 5 } })
     expect_decoded("WatchCreateRequest", "2800 2801", { filters = { "NOPUT", "NODELETE" } })
     expect_decoded("WatchCreateRequest", "2801 2a020001 2a00 2807",
@@ -217,7 +217,7 @@ describe("an enum", function()
   end)
 end)
 
-describe("what a message cannot say", function()
+describe("a table that cannot be encoded", function()
   it("raises, naming the message", function()
     assert.has_error(function() core.encode("Nothing", {}) end)
     assert.has_error(function() core.decode("Nothing", "") end)
@@ -249,7 +249,7 @@ describe("what a message cannot say", function()
     expect_raised("ResponseHeader: there is no field 'x'", "PutResponse", { header = { x = 1 } })
   end)
 
-  it("raises for what is no list", function()
+  it("raises for values that are not lists", function()
     expect_raised("MemberAddRequest: field 'peerURLs' must be a list, not 'a'", "MemberAddRequest", { peerURLs = "a" })
     expect_raised("MemberAddRequest: field 'peerURLs' must be a list, not a table", "MemberAddRequest",
       { peerURLs = { "a", n = 1 } })
@@ -260,13 +260,13 @@ describe("what a message cannot say", function()
     assert.has_error(function() core.encode("MemberAddRequest", { peerURLs = { "a", nil, "b" } }) end)
   end)
 
-  it("raises for tables that have themselves inside", function()
+  it("raises for tables that contain themselves", function()
     local op = {}
     op.request_txn = { success = { op, op, op } }
     expect_raised("nested too deep", "RequestOp", op)
   end)
 
-  it("does not ask metatables", function()
+  it("does not use metatables", function()
     local message = setmetatable({ key = "a" }, { __index = function() error("asked") end,
       __pairs = function() error("asked") end })
     assert.equal("\10\1a", core.encode("PutRequest", message))
@@ -274,8 +274,8 @@ describe("what a message cannot say", function()
 end)
 
 if core.probe then
-  describe("a message for which there is no memory", function()
-    it("raises, and is there once there is some", function()
+  describe("a message without memory", function()
+    it("raises, and is made once there is memory", function()
       local message = { header = header(5), kvs = { { key = "k", value = ("v"):rep(5000) }, {} }, count = 2 }
       local encoded = wire.encode("RangeResponse", message)
       starve.try_all(function() return core.encode("RangeResponse", message) end,

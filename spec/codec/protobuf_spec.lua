@@ -69,7 +69,7 @@ local function mutate(random, bytes)
 end
 
 describe("protobuf #once #peer #slow", function()
-  it("takes what we write, and writes the same", function()
+  it("decodes what we encode, and encodes the same", function()
     local random = new_random(seed)
     local cases = {}
     for i = 1, 6000 do
@@ -82,7 +82,7 @@ describe("protobuf #once #peer #slow", function()
     assert.equal(#cases, compare(cases))
   end)
 
-  it("takes and refuses what we take and refuse, and reads the same in it", function()
+  it("accepts and refuses the same bytes as we do, with the same content", function()
     local random = new_random(seed)
     local cases = {}
     for i = 1, 30000 do

@@ -70,7 +70,7 @@ local function recoded(name, encoded, how)
 end
 
 describe("a record", function()
-  it("keeps what its message says", function()
+  it("keeps the fields of its message", function()
     local random = new_random(seed)
     for _ = 1, dose.of(300, 5000) do
       local name = random:pick(KEPT)
@@ -80,21 +80,21 @@ describe("a record", function()
     end
   end)
 
-  it("keeps nothing of what is for Lua alone", function()
+  it("keeps no fields that are for Lua alone", function()
     assert.equal("", probe.recode("StatusResponse", core.encode("StatusResponse", { version = "3", errors = { "a" } })))
   end)
 
-  it("is the same for fields in any order, and for lists that are not in one piece", function()
+  it("is the same for fields in any order, and for split lists", function()
     assert.equal(compact "0a0910021a03666f6f3005 0a00 12020a00 1200 1200 1a00",
       recoded("TxnRequest", "1a00 12020a00 0a0910021a03666f6f3005 1200 f80105 0a00 1200"))
     assert.equal(compact "0a03666f6f 1203626172 1807", recoded("PutRequest", "1807 1203626172 0a03666f6f"))
   end)
 
-  it("packs numbers in a list, however they came", function()
+  it("packs numbers in a list, however they were encoded", function()
     assert.equal("0a052a03010001", recoded("WatchRequest", "0a08 2801 2a00 2a020001"))
   end)
 
-  it("has the last member of a oneof, and nothing of the one before", function()
+  it("has the last member of a oneof, and nothing of the previous one", function()
     assert.equal("0a00", recoded("RequestOp", "1207 0a03666f6f1801 0a00"))
     assert.equal("12020a00", recoded("ResponseOp",
       "0a16 0a021805 12100a03666f6f1002180220012a03626172 1200"))
@@ -102,7 +102,7 @@ describe("a record", function()
     assert.equal("10033a0161", recoded("Compare", "1003 2005 3a0161"))
   end)
 
-  it("takes what is compared only if it belongs to the target", function()
+  it("takes the compared value only if it belongs to the target", function()
     assert.equal("10023005", recoded("Compare", "10023005"))
     assert.equal("10022000", recoded("Compare", "10022005")) -- a version, though the revision is asked for
     assert.equal("10033a0161", recoded("Compare", "3a0161 1003")) -- in any order
@@ -111,12 +111,12 @@ describe("a record", function()
     assert.equal("1002", recoded("Compare", "1002")) -- nothing was given
   end)
 
-  it("keeps enums that have no name", function()
+  it("keeps enums without a name", function()
     assert.equal("28073063", recoded("RangeRequest", "28073063"))
     assert.equal("28ffffffffffffffffff01", recoded("RangeRequest", "28ffffffffffffffffff01"))
   end)
 
-  it("has no end of a range that is empty", function()
+  it("omits an empty range_end", function()
     assert.equal("0a0161", recoded("RangeRequest", "0a0161 1200"))
   end)
 
@@ -146,7 +146,7 @@ describe("a record", function()
       core.decode("RangeResponse", probe.recode("RangeResponse", encoded, "bare")))
   end)
 
-  it("says so when memory runs out, and loses none", function()
+  it("reports that memory has run out, and loses no record", function()
     local encoded = core.encode("TxnRequest", { compare = { { key = "a", version = 1 } }, success = {
       { request_put = { key = "a" } }, { request_txn = { success = { { request_range = { key = "a" } } } } } } })
     local live = probe.live()

@@ -32,7 +32,7 @@ end
 local MAX = "9223372036854775807"
 
 describe("a request", function()
-  it("has what options say, and nothing of those that say nothing", function()
+  it("has the given options", function()
     expect("get", { key = "a", revision = 7, serializable = true, keys_only = true }, "a",
       { revision = 7, serializable = true, keys_only = true, timeout = 1, deadline = 2 })
     expect("get", { key = "a" }, "a", { revision = 0, serializable = false, keys_only = false })
@@ -63,7 +63,7 @@ describe("a request", function()
     })
   end)
 
-  it("that compares says what with, even if that is nothing", function()
+  it("with a compare has its value, even if that is empty", function()
     local function compares(expected, given) expect("txn", { compare = { expected } }, { compare = { given } }) end
     compares({ key = "a", version = 0 }, { key = "a", version = 0 })
     compares({ key = "a", target = "CREATE", create_revision = 0 }, { key = "a", create_revision = 0 })
@@ -92,7 +92,7 @@ describe("a request", function()
     expect("leases", {}, { timeout = 1 })
   end)
 
-  it("comes with its timeout and its deadline", function()
+  it("has its timeout and its deadline", function()
     local samples = { get = { "a" }, range = { "a" }, put = { "a", "b" }, delete = { "a" }, txn = { {} },
       compact = { 1 }, lease_grant = { 5 }, lease_revoke = { 7 }, lease_keepalive = { 7 }, lease_time_to_live = { 7 },
       leases = {} }
@@ -109,7 +109,7 @@ describe("a request", function()
     end
   end)
 
-  it("has them also where a transaction has them among its fields", function()
+  it("has them also if a transaction has them among its fields", function()
     local function times(...) return { select(2, requests.txn(nil, ...)) } end
     assert.equal(3, times({ timeout = 3 })[1])
     assert.equal(4, times({ timeout = 3 }, { timeout = 4 })[1])
@@ -118,13 +118,13 @@ describe("a request", function()
     assert.is_nil(times({ success = { inner } })[1])
   end)
 
-  it("does not look at whom it is for", function()
+  it("does not depend on the receiver", function()
     local bytes = requests.put(nil, "a", "b")
     for _, self in ipairs { 5, "x", {}, false } do assert.equal(bytes, requests.put(self, "a", "b")) end
     assert.equal(bytes, requests:put("a", "b"))
   end)
 
-  it("is what it is also for what a store refuses", function()
+  it("may be one that a store refuses", function()
     expect("put", { value = "b" }, "", "b")
     expect("put", { key = "a", value = "b", ignore_value = true }, "a", "b", { ignore_value = true })
     local ops, expected = {}, {}
@@ -150,7 +150,7 @@ end)
 
 -- What cannot be meant -----------------------------------------------------------------------------------------------
 
-describe("misuse", function()
+describe("a usage error", function()
   local store
 
   before_each(function() store = keywatch.open { now = 0 } end)
@@ -183,7 +183,7 @@ describe("misuse", function()
     end
   end
 
-  it("of arguments is that of the store", function()
+  it("of arguments is the store's", function()
     for _, verb in ipairs { "get", "range", "put", "delete", "txn", "compact", "lease_grant", "lease_revoke",
       "lease_keepalive", "lease_time_to_live" } do
       is_the_same(verb)
@@ -199,7 +199,7 @@ describe("misuse", function()
     } do is_the_same(unpack(call)) end
   end)
 
-  it("of options is that of the store", function()
+  it("of options is the store's", function()
     local options = {
       get = { "revision serializable keys_only timeout deadline limit colour", "a" },
       range = { "prefix from_key range_end limit revision sort_order sort_target serializable keys_only count_only "
@@ -217,7 +217,7 @@ describe("misuse", function()
     end
   end)
 
-  it("of transactions is that of the store", function()
+  it("of transactions is the store's", function()
     local round = {}
     round.success = { { txn = round } }
     for _, txn in ipairs {
@@ -234,8 +234,8 @@ end)
 
 -- What is too much ---------------------------------------------------------------------------------------------------
 
-describe("a transaction beyond all measure #slow", function()
-  it("is too large, however it is folded", function()
+describe("an enormous transaction #slow", function()
+  it("is too large, however it is nested", function()
     local function code(txn) return select(2, requests.txn(nil, txn)).code end
     local ops = {}
     for i = 1, 1000 do ops[i] = { get = "a" } end

@@ -5,7 +5,7 @@ local contenders = require "keywatch.concurrency.contenders"
 local random = require "spec.support.random"
 
 describe("contenders", function()
-  it("know who was created at one revision", function()
+  it("return those that were created at one revision", function()
     local keys = contenders.new()
     for i, created in ipairs { 1, 2, 2, 2, 3 } do keys:add("k" .. i, created) end
     local tied = {}
@@ -24,7 +24,7 @@ describe("contenders", function()
     assert.equal(1, keys.count)
   end)
 
-  it("have a key that was created again behind the others", function()
+  it("sort a key that was created again behind the others", function()
     local keys = contenders.new()
     keys:add("a", 1)
     keys:add("b", 2)
@@ -34,7 +34,7 @@ describe("contenders", function()
     assert.equal(3, keys:oldest().created)
   end)
 
-  it("are the same as a plain list, whatever is removed", function()
+  it("behave like a plain list, whatever is removed", function()
     local rnd = random.new(tonumber(os.getenv("KW_SEED")) or 1)
     local keys, model = contenders.new(), {}
     for revision = 1, 3000 do

@@ -61,7 +61,7 @@ far_methods.lease = lease.grant
 far_methods.lease_by_id = lease.by_id
 methods.install(far_methods)
 
-describe("A lock of a store far away", function()
+describe("A lock of a remote store", function()
   local before, store, owner, weather
 
   before_each(function()

@@ -9,7 +9,7 @@ local function face_with(answer)
 end
 
 describe("a claim", function()
-  it("fails, and may be done, if the answer has no oldest key", function()
+  it("fails as in doubt if the answer has no oldest key", function()
     for _, own in ipairs { true, { create_revision = 2 } } do
       local created, err = lock_requests.create(face_with {
         succeeded = own == true, revision = 3, responses = { own, { kvs = {} } },
@@ -18,7 +18,7 @@ describe("a claim", function()
     end
   end)
 
-  it("says that the key was not created if there is none", function()
+  it("reports that the key was not created if the range is empty", function()
     assert.is_false((lock_requests.create(face_with {
       succeeded = false, revision = 3, responses = { false, { kvs = {} } },
     }, "p/", "p/a", "", 1, true)))

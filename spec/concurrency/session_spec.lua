@@ -216,7 +216,7 @@ describe("A session", function()
     end)
   end)
 
-  it("of a client is not made while the server cannot be reached, and made afterwards", function()
+  it("of a client cannot be created while the server is away, and can be afterwards", function()
     local client, store, close, server = near { timeout = 0.2 }
     local url = server:addresses()[1]
     server:close()
@@ -231,7 +231,7 @@ describe("A session", function()
     close()
   end)
 
-  it("of a store that is closed is lost, and so are its locks", function()
+  it("of a closed store is lost, with its locks", function()
     local store = keywatch.open()
     keywatch.run(function()
       local lock = assert(store:lock("a"))
@@ -244,7 +244,7 @@ describe("A session", function()
     end)
   end)
 
-  it("of a client that is closed is lost, and so are its locks", function()
+  it("of a closed client is lost, with its locks", function()
     local client, store, close = near()
     keywatch.run(function()
       local lock, other = assert(client:lock("a")), assert(client:session())

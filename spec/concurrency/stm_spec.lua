@@ -98,7 +98,7 @@ local function specs(open)
     assert.same({ "2", "new" }, { value_of(owner, "a"), value_of(owner, "b") })
   end)
 
-  it("writes all in one revision", function()
+  it("writes all keys in one revision", function()
     owner:stm(function(tx)
       tx:put("a", "1")
       tx:put("b", "2")
@@ -106,7 +106,7 @@ local function specs(open)
     assert.equal(owner:get("a").mod_revision, owner:get("b").mod_revision)
   end)
 
-  it("reads its own writes, and what is known of them", function()
+  it("reads its own writes, with their known fields", function()
     owner:put("a", "old")
     local lease = assert(owner:lease(60))
     owner:stm(function(tx)
@@ -126,7 +126,7 @@ local function specs(open)
     assert.is_nil(owner:get("b"))
   end)
 
-  it("gives kvs and the revisions of keys as they were read", function()
+  it("returns kvs and revisions of keys as they were read", function()
     owner:put("a", "1")
     local kv = owner:get("a")
     owner:stm(function(tx)
@@ -149,7 +149,7 @@ local function specs(open)
     end
   end)
 
-  it("fails for the empty key as its owner does", function()
+  it("fails for the empty key as a store does", function()
     for _, use in ipairs {
       function(tx) return tx:get("") end, function(tx) return tx:revision("") end,
       function(tx) tx:put("", "v") end, function(tx) tx:delete("") end,
@@ -164,7 +164,7 @@ local function specs(open)
     assert.equal("empty_key", select(2, owner:stm(print, { prefetch = { "" } })).code)
   end)
 
-  it("writes nothing if fn raises, and raises the same", function()
+  it("writes nothing if fn raises, and raises the same error", function()
     local raised = setmetatable({}, { __eq = function() return true end })
     for _, what in ipairs { "text", raised } do
       local ok, err = pcall(owner.stm, owner, function(tx)
@@ -198,7 +198,7 @@ local function specs(open)
     assert(tostring(kept):find("^keywatch.tx<0 read, 0 written over>"))
   end)
 
-  it("calls fn again if what it has read has changed, and knows then what is new", function()
+  it("calls fn again if a read key has changed, and then knows the new values", function()
     at_levels(owner, STRICT, { n = "0" }, function(tx, attempt)
       local n = tonumber(tx:get("n").value)
       if attempt == 1 then owner:put("n", "10") end
@@ -206,7 +206,7 @@ local function specs(open)
     end, function(level, attempts) assert.same({ 2, "11" }, { attempts, value_of(owner, "n") }, level) end)
   end)
 
-  it("notices that a key has come, or gone, and that one was put again with the same value", function()
+  it("notices a key that was created, deleted, or put again with the same value", function()
     for _, change in ipairs {
       function() owner:put("new", "1") end, function() owner:delete("old") end, function() owner:put("old", "1") end,
     } do
@@ -250,7 +250,7 @@ local function specs(open)
     end, function(level) assert.equal(level == "read_committed" and 0 or 1, sum_of(owner), level) end)
   end)
 
-  it("notices only with serializable_snapshot that a key has changed that is written and was not read", function()
+  it("notices only with serializable_snapshot a change of a key that is written and was not read", function()
     at_levels(owner, LEVELS, { a = "1", blind = "1" }, function(tx, attempt)
       tx:get("a")
       if attempt == 1 then owner:put("blind", "2") end
@@ -270,7 +270,7 @@ local function specs(open)
     end) })
   end)
 
-  it("says how many operations there were, if they are too many", function()
+  it("reports the number of operations, if there are too many", function()
     local result, err = owner:stm(function(tx)
       for i = 1, 200 do tx:put("k" .. i, "v") end
     end)
@@ -283,7 +283,7 @@ local function specs(open)
     assert(err.message:find("reads 200 keys", 1, true), err.message)
   end)
 
-  it("gives up at its deadline if there are always conflicts", function()
+  it("fails at its deadline if there are always conflicts", function()
     owner:put("n", "0")
     keywatch.run(function()
       local attempts, result, err = transact(owner, function(tx)
@@ -295,7 +295,7 @@ local function specs(open)
     end)
   end)
 
-  it("has written nothing if its deadline was over before fn returned", function()
+  it("has written nothing if its deadline has passed before fn returned", function()
     keywatch.run(function()
       local result, err = owner:stm(function(tx)
         tx:put("n", "1")
@@ -305,7 +305,7 @@ local function specs(open)
     end)
   end)
 
-  it("is cancelled where fn waits, and has written nothing then", function()
+  it("is cancelled where fn waits, and has then written nothing", function()
     keywatch.run(function()
       local begun = keywatch.channel(1)
       local task = keywatch.spawn(function()
@@ -337,7 +337,7 @@ local function specs(open)
     assert.equal("1", value_of(owner, "a"))
   end)
 
-  it("runs inside another one as a transaction of its own", function()
+  it("is a transaction of its own inside of another one", function()
     owner:put("a", "1")
     assert.equal(2, (transact(owner, function(tx, attempt)
       add(tx, "a", 1)
@@ -357,7 +357,7 @@ describe("a software transaction of etcd #once", function()
   teardown(faces.etcd.stop)
 end)
 
-describe("a software transaction asks", function()
+describe("a software transaction sends", function()
   local client, close, counts
 
   before_each(function()
@@ -369,7 +369,7 @@ describe("a software transaction asks", function()
 
   after_each(function() close() end)
 
-  it("once for each key that was not fetched before, and once to commit", function()
+  it("one request for each key that was not prefetched, and one to commit", function()
     client:stm(function(tx)
       tx:get("a")
       tx:get("b")
@@ -380,7 +380,7 @@ describe("a software transaction asks", function()
     assert.same({ range = 2, txn = 1 }, counts)
   end)
 
-  it("once for all keys to be prefetched", function()
+  it("one request for all keys to be prefetched", function()
     client:stm(function(tx)
       add(tx, "a", 1)
       add(tx, "b", 1)
@@ -388,7 +388,7 @@ describe("a software transaction asks", function()
     assert.same({ range = 0, txn = 2 }, counts)
   end)
 
-  it("once for another attempt", function()
+  it("one request for another attempt", function()
     at_levels(client, STRICT, {}, function(tx, attempt, level)
       if attempt == 1 then counts.range, counts.txn = 0, 0 end
       for _, key in ipairs { "a", "b" } do add(tx, key, 1) end
@@ -400,7 +400,7 @@ describe("a software transaction asks", function()
     end)
   end)
 
-  it("nobody to commit if it has read at one revision and written nothing", function()
+  it("no commit if it has read at one revision and written nothing", function()
     for _, level in ipairs { "serializable_snapshot", "serializable", "read_committed" } do
       counts.range, counts.txn = 0, 0
       client:stm(function(tx)
@@ -411,14 +411,14 @@ describe("a software transaction asks", function()
     end
   end)
 
-  it("whether reads of several revisions held together, even if it has written nothing", function()
+  it("a check of reads at several revisions, even if it has written nothing", function()
     assert.equal(2, (transact(client, function(tx, attempt)
       for _, key in ipairs { "a", "b" } do tx:get(key) end
       if attempt == 1 then client:put("a", "3") end
     end, { isolation = "repeatable_reads" })))
   end)
 
-  it("in a later attempt at the revision of the conflict, for keys that are new to it", function()
+  it("reads at the revision of the conflict in a later attempt, for new keys", function()
     local seen
     local attempts = transact(client, function(tx, attempt)
       local a = tx:get("a").value
@@ -446,13 +446,13 @@ describe("a software transaction asks", function()
     return function() return n end
   end
 
-  it("never twice for a commit that may be done", function()
+  it("no second commit if the first one is in doubt", function()
     local asked = lose_answer(true)
     local result, err = client:stm(function(tx) add(tx, "a", 1) end)
     assert.same({ nil, true, 1, "2" }, { result, err.maybe_done, asked(), value_of(client, "a") })
   end)
 
-  it("key by key if the answer of the prefetch is lost", function()
+  it("one request for each key if the answer of the prefetch is lost", function()
     lose_answer(false)
     assert.is_true(client:stm(function(tx)
       add(tx, "a", 1)
@@ -461,7 +461,7 @@ describe("a software transaction asks", function()
     assert.equal("2", value_of(client, "a"))
   end)
 
-  it("a member that is behind to wait, rather than to fail", function()
+  it("reads that make a lagging member wait instead of failing", function()
     local range, asked = client.range, {}
     function client.range(self, key, opts)
       asked[#asked + 1] = tostring(opts.serializable)
@@ -500,7 +500,7 @@ describe("in virtual time", function()
     return store:get("n").value, attempts, keywatch.now()
   end
 
-  it("many software transactions of one counter get through, because they wait at random", function()
+  it("many software transactions of one counter succeed, because they wait at random", function()
     local store = keywatch.open()
     local value, attempts = count(store, 50)
     assert.equal("50", value)

@@ -388,7 +388,7 @@ describe("a controller", function()
       assert.equal(2, logs.count("has worked on 'r' for 7 s, and its timeout is 5 s")) -- stop waits for the second
     end))
 
-    it("has forgotten the cancellation when the next call fails with the error of another task", in_world(function()
+    it("does not confuse an earlier cancellation with an error of another task in the next call", in_world(function()
       local others = 0
       local one = start(function(request)
         if request == "late" then
@@ -406,7 +406,7 @@ describe("a controller", function()
       one:stop(0)
     end))
 
-    it("does not cancel the next call for the time of this one", in_world(function()
+    it("does not cancel the next call for the timeout of this one", in_world(function()
       local ends = {}
       local one = start(function(request)
         keywatch.sleep(request == "short" and 4.999 or 4.5)
@@ -419,7 +419,7 @@ describe("a controller", function()
       assert.equal(0, one:status().late)
     end))
 
-    it("tells which calls are overdue", in_world(function()
+    it("lists overdue calls", in_world(function()
       local one = start(function() keywatch.shield(100, keywatch.sleep, 100) end, { timeout = 5, workers = 2 })
       one:add("r")
       for _, seconds in ipairs { 4, 20 } do
@@ -658,7 +658,7 @@ describe("a controller", function()
     assert.same({ "a" }, list)
   end))
 
-  it("waits for its end so many seconds", in_world(function()
+  it("can be waited for with a timeout", in_world(function()
     local one = start(function() end)
     assert.same({ "timeout", 5 }, { select(2, one:join(5)).code, keywatch.now() })
     assert.equal("timeout", select(2, one:join(0)).code)

@@ -105,7 +105,7 @@ describe("A finalizer", function()
     return kv and kv.value
   end
 
-  it("is added at the end, and every other byte stays", function()
+  it("is added at the end, and every other byte stays the same", function()
     local add = ownership.add_finalizer
     assert.equal('{"metadata":{"finalizers":["a"]}}', after("{}", add, "a"))
     assert.equal(' { "metadata":{"finalizers":["a"]} } ', after(' { "metadata":null } ', add, "a"))
@@ -117,7 +117,7 @@ describe("A finalizer", function()
       after('{"metadata":{"owner":"o"}}', add, '"q\n'))
   end)
 
-  it("is found under an escaped name, and no second member is written", function()
+  it("is found under an escaped name, and is not written a second time", function()
     local add, remove = ownership.add_finalizer, ownership.remove_finalizer
     assert.equal('{"\\u006detadata":{"final\\u0069zers":["b","a"]}}',
       after('{"\\u006detadata":{"final\\u0069zers":["b"]}}', add, "a"))
@@ -129,7 +129,7 @@ describe("A finalizer", function()
     assert.is_false(add(store, "x", "a"))
   end)
 
-  it("is that of the last member, if there are several of one name", function()
+  it("is read from the last member, if there are several of one name", function()
     local remove = ownership.remove_finalizer
     assert.equal('{"metadata":{"finalizers":["x"]},"metadata":{"finalizers":["b","a"]}}',
       after('{"metadata":{"finalizers":["x"]},"metadata":{"finalizers":["b"]}}', ownership.add_finalizer, "a"))
@@ -138,7 +138,7 @@ describe("A finalizer", function()
     assert.is_nil(after('{"metadata":{"finalizers":["a"],"finalizers":[]}}', ownership.delete))
   end)
 
-  it("that is there twice is removed once and for all", function()
+  it("is removed permanently even if it was there twice", function()
     local remove = ownership.remove_finalizer
     assert.equal('{"metadata":{"finalizers":["b","c"]}}',
       after('{"metadata":{"finalizers":["a","b","a","c","a"]}}', remove, "a"))
@@ -146,7 +146,7 @@ describe("A finalizer", function()
     assert.is_nil(after('{"metadata":{"deleting":true,"finalizers":["a","a"]}}', remove, "a"))
   end)
 
-  it("of a value that is not understood is not touched", function()
+  it("is not changed in a value that cannot be parsed", function()
     local deep = ('{"a":'):rep(1001) .. "1" .. ("}"):rep(1001)
     for _, text in ipairs {
       "", "text", "[]", "1", "null", '"x"', "{} {}", "{", '{"a":"\255"}', '{"metadata":{"finalizers":["a"]}', deep,
@@ -168,7 +168,7 @@ describe("A finalizer", function()
     end
   end)
 
-  it("added and removed at random leaves what cjson decodes of everything else", function()
+  it("may be added and removed at random: everything else decodes to the same", function()
     local random = randoms.new(tonumber(os.getenv("KW_SEED") or 1))
     local names, n = { "a", "b/c", '"', "\195\164" }, 0
     local text = ' {"big":12345678901234567890, "empty":[] ,"metadata" : {"owner":"o","o":{}},"z":[{},[[]]] } '
@@ -210,7 +210,7 @@ describe("A finalizer", function()
     assert.is_true(n > 0)
   end)
 
-  it("is added and removed by several at the same time, and no change is lost", within.world(function(world)
+  it("is added and removed by several tasks at once, and no change is lost", within.world(function(world)
     assert(world.server.store:put("x", '{"n":1}'))
     local tasks = {}
     for i = 1, 8 do
@@ -227,7 +227,7 @@ describe("A finalizer", function()
     for i = 1, 8 do assert.is_true(ownership.has_finalizer(object, "keep " .. i)) end
   end))
 
-  it("is given up after many attempts, if somebody else is always faster", within.world(function(world)
+  it("is given up after many attempts, if other writers are always faster", within.world(function(world)
     local store_below, client = world.server.store, world:client()
     assert(store_below:put("x", "{}"))
     local gets = world:fault { "delay", seconds = 1, method = "txn" }
@@ -242,7 +242,7 @@ describe("A finalizer", function()
     busy:cancel()
   end))
 
-  it("that may have been added or not is told as such", within.world(function(world)
+  it("is reported as in doubt if the write is in doubt", within.world(function(world)
     local client = world:client()
     assert(world.server.store:put("x", "{}"))
     world:fault { "lose_answer", method = "txn", count = 1 }
@@ -252,15 +252,15 @@ describe("A finalizer", function()
   end))
 end)
 
-describe("An object that was decoded", function()
-  it("tells its owner, its finalizers and whether it is being deleted", function()
+describe("A decoded object", function()
+  it("has its owner, its finalizers and whether it is being deleted", function()
     local object = cjson.decode '{"metadata":{"owner":"/parents/a","finalizers":["a",1],"deleting":true}}'
     assert.same({ "/parents/a", true }, { ownership.owner_of(object), ownership.is_deleting(object) })
     assert.is_true(ownership.has_finalizer(object, "a"))
     assert.is_false(ownership.has_finalizer(object, "b"))
   end)
 
-  it("tells nothing if its fields are something else, or it is none", function()
+  it("has none of these if its fields have other types, or it is not an object", function()
     for _, text in ipairs {
       "[null]", "[1]", "[true]", "[[]]", '[{"metadata":null}]', '[{"metadata":"x"}]', '[{"metadata":[]}]',
       '[{"metadata":{"owner":1,"finalizers":"a","deleting":"true"}}]',
@@ -273,7 +273,7 @@ describe("An object that was decoded", function()
     assert.same({ nil, false }, { ownership.owner_of(nil), ownership.is_deleting(nil) })
   end)
 
-  it("is no text: that is misuse", function()
+  it("must not be a text", function()
     for _, fn in ipairs { ownership.owner_of, ownership.is_deleting, ownership.has_finalizer } do
       assert.error_matches(function() fn('{"metadata":{}}', "a") end, "the object is a string, and not decoded")
     end

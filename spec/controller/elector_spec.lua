@@ -566,7 +566,7 @@ describe("An elector", function()
     await(function() return a:leader() == "a" end)
   end)
 
-  it("goes on after the end of keywatch.run, in which its on_lead has ended", function()
+  it("continues after the end of keywatch.run, in which its on_lead has ended", function()
     local world = testing.world()
     local a, seen = elector(world:client(), "a")
     a:start()
@@ -603,7 +603,7 @@ describe("An elector", function()
     store:close()
   end)
 
-  it("belongs to the parent after a fork: that of the child is idle, and takes part if it is started there", function()
+  it("stays with the parent after a fork: the child's elector is idle until it is started", function()
     local status, printed = program.run_forking [[
       local controller = require "keywatch.controller"
       require("keywatch.support.log").set_level("fatal")

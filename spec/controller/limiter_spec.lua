@@ -100,7 +100,7 @@ describe("a bucket", function()
   end))
 end)
 
-describe("a limiter of others", function()
+describe("a combined limiter", function()
   it("uses the longest pause of several, and calls all of them", within.world(function()
     local exponential = limiters.exponential { first = 0.001, longest = 1 }
     local limiter = limiters.max { limiters.fast_slow { fast = 0.005, slow = 3, tries = 3 }, exponential }

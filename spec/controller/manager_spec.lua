@@ -114,7 +114,7 @@ describe("a manager", function()
     assert.equal(20, #done)
   end))
 
-  it("starts at once what is added after its start", managed(function(manager, notes, client)
+  it("starts at once a component that is added after its start", managed(function(manager, notes, client)
     manager:add(component(notes, "a"))
     start_synced(manager)
     local late = assert(manager:add(client:informer("/a/")))
@@ -125,7 +125,7 @@ describe("a manager", function()
     assert.same({ "start a", "start b", "true", "stop b", "stop a" }, notes)
   end))
 
-  it("takes nothing more while it is being stopped", managed(function(manager)
+  it("takes no components while it is being stopped", managed(function(manager)
     local late, err
     manager:add(component({}, "a", { stop = function() late, err = manager:add(component({}, "late")) end }))
     start_synced(manager)
@@ -135,7 +135,7 @@ describe("a manager", function()
     assert.equal("closed", answer.code(manager:load("any.lua")))
   end))
 
-  it("lives once", managed(function(manager)
+  it("can be started once", managed(function(manager)
     manager:add(component({}, "a"))
     manager:start()
     assert.error_matches(function() manager:start() end, "start: the manager is started")
@@ -154,7 +154,7 @@ describe("a manager", function()
     assert.equal("closed", answer.code(manager:wait_synced()))
   end))
 
-  it("tells how it stands", managed(function(manager, _, client)
+  it("reports its state", managed(function(manager, _, client)
     manager:add(client:informer("/a/"))
     manager:add(ticker("c"))
     assert.equal("keywatch.manager<2 components new>", tostring(manager))
@@ -173,7 +173,7 @@ describe("a manager", function()
   end))
 end)
 
-describe("the start of a manager that fails", function()
+describe("a failed start of a manager", function()
   for how, start in pairs {
     ["returns an error"] = function() return nil, "no luck" end,
     ["raises"] = function() error("no luck") end,
@@ -183,7 +183,7 @@ describe("the start of a manager that fails", function()
       error("no luck")
     end,
   } do
-    it("half way stops in reverse order what was started: one " .. how, managed(function(manager, notes)
+    it("half way stops the started components in reverse order: one " .. how, managed(function(manager, notes)
       for _, name in ipairs { "a", "b" } do manager:add(component(notes, name)) end
       manager:add(component(notes, "bad", { start = start }))
       manager:add(component(notes, "never"))
@@ -197,12 +197,12 @@ describe("the start of a manager that fails", function()
     end))
   end
 
-  it("is not one that answers oddly and well", managed(function(manager, notes)
+  it("is not caused by an unusual result that means success", managed(function(manager, notes)
     manager:add(component(notes, "number", { start = function() return 7 end, stop = function() return "x" end }))
     start_synced(manager)
   end))
 
-  it("says which informer has not synced in time, and why", timed(function(world, client)
+  it("names the informer that has not synced in time, and why", timed(function(world, client)
     world.server:stop()
     local notes = {}
     local manager = new_manager { store = client, sync_timeout = 5 }
@@ -217,7 +217,7 @@ describe("the start of a manager that fails", function()
     assert.same({}, notes)
   end))
 
-  it("has an owner, also if nobody waits: join tells later", managed(function(manager)
+  it("is returned by join, too", managed(function(manager)
     manager:add(component({}, "bad", { start = function() error("no luck") end }))
     manager:start()
     keywatch.sleep(5)
@@ -227,7 +227,7 @@ describe("the start of a manager that fails", function()
 end)
 
 describe("a component that ends by itself", function()
-  it("with an error ends the manager: a controller whose channel is closed", managed(function(manager, notes)
+  it("ends the manager with its error: a controller whose channel is closed", managed(function(manager, notes)
     manager:add(component(notes, "a"))
     local values = keywatch.channel(1)
     manager:add(controller.new { name = "c", sources = { values }, reconcile = function() end })
@@ -240,7 +240,7 @@ describe("a component that ends by itself", function()
     assert.same({ "start a", "stop a" }, notes)
   end))
 
-  it("without one is only told: a controller that the program stops", managed(function(manager)
+  it("is only logged without an error: a controller that the program stops", managed(function(manager)
     local one = manager:add(ticker("one"))
     manager:add(ticker("two"))
     start_synced(manager)
@@ -251,7 +251,7 @@ describe("a component that ends by itself", function()
     assert.same({ true, true, true }, { (manager:is_healthy()), manager:has_synced(), manager:stop() })
   end))
 
-  it("is not started by the program while it belongs to a manager", managed(function(manager, _, client)
+  it("cannot be started by the program while it belongs to a manager", managed(function(manager, _, client)
     local one = manager:add(ticker("one"))
     local elector = manager:add(controller.elector { store = client, name = "/e" })
     assert.error_matches(function() one:start() end,
@@ -276,7 +276,7 @@ describe("a component that ends by itself", function()
     assert.is_true(other:stop())
   end))
 
-  it("without a name is told by its place", managed(function(manager)
+  it("is logged by its position without a name", managed(function(manager)
     manager:add(component({}, "a"))
     for _ = 1, 2 do manager:add { start = function() end, stop = function() error("no luck") end } end
     start_synced(manager)
@@ -285,7 +285,7 @@ describe("a component that ends by itself", function()
     assert.matches("the component #3, the component #2$", err.message)
   end))
 
-  it("tells so by its status", managed(function(manager)
+  it("is reported in its status", managed(function(manager)
     local failure
     manager:add(component({}, "t", { status = function() return { failure = failure } end }))
     start_synced(manager)
@@ -294,7 +294,7 @@ describe("a component that ends by itself", function()
   end))
 
   for _, method in ipairs { "informer", "cache" } do
-    it("ends the manager: somebody closes an object with the method " .. method, managed(function(manager, _, client)
+    it("ends the manager if an object is closed with the method " .. method, managed(function(manager, _, client)
       local one = manager:add(client[method](client, "/a/"))
       start_synced(manager)
       one:close()
@@ -302,7 +302,7 @@ describe("a component that ends by itself", function()
     end))
   end
 
-  it("ends the manager: the store is closed under it", within.world(function(world)
+  it("ends the manager if the store is closed", within.world(function(world)
     for _, store in ipairs { world:client(), keywatch.open() } do
       local notes = {}
       local manager = new_manager { store = store }
@@ -316,7 +316,7 @@ describe("a component that ends by itself", function()
     end
   end))
 
-  it("ends the manager: the store is closed, and there is nothing but tables", timed(function(_, client)
+  it("ends the manager if the store is closed, and there are only tables", timed(function(_, client)
     local notes = {}
     local manager = new_manager { store = client, election = "e" }
     manager:add(component(notes, "a"))
@@ -329,7 +329,7 @@ describe("a component that ends by itself", function()
 end)
 
 describe("the stop of a manager", function()
-  it("interrupts a start: the waiting start is cancelled, and what was started is stopped", managed(function(manager)
+  it("interrupts a start: the waiting start is cancelled, and the others are stopped", managed(function(manager)
     local notes, raised = {}, nil
     manager:add(component(notes, "a"))
     manager:add(component(notes, "slow", { start = function()
@@ -353,7 +353,7 @@ describe("the stop of a manager", function()
     assert.equal("closed", informer:error().code)
   end))
 
-  it("stops what has started all the same", managed(function(manager, notes)
+  it("also stops the components that have started", managed(function(manager, notes)
     manager:add(component(notes, "stubborn", { start = function() pcall(keywatch.sleep, 1000) end }))
     manager:start()
     keywatch.sleep(1)
@@ -361,7 +361,7 @@ describe("the stop of a manager", function()
     assert.same({ "start stubborn", "stop stubborn" }, notes)
   end))
 
-  it("leaves a start behind that does not end", managed(function(manager, notes)
+  it("abandons a start that does not end", managed(function(manager, notes)
     manager:add(component(notes, "stubborn", { start = function()
       keywatch.shield(1000, keywatch.sleep, 1000)
     end }))
@@ -373,7 +373,7 @@ describe("the stop of a manager", function()
     assert.is_true(logs.has("the start of the component 'stubborn' ignores its cancellation"))
   end, { leftovers = "cancel" }))
 
-  it("goes on after a stop that raises, and says so", managed(function(manager, notes)
+  it("continues after a stop that raises, and logs that", managed(function(manager, notes)
     manager:add(component(notes, "a"))
     manager:add(component(notes, "raises", { stop = function() error("no luck") end }))
     manager:add(component(notes, "refuses", { stop = function() return nil, "too busy" end }))
@@ -412,7 +412,7 @@ describe("the stop of a manager", function()
       assert.same({ "start a", "stop a" }, notes)
     end))
 
-    it("comes by itself after a start that " .. what, managed(function(manager, notes)
+    it("begins by itself after a start that " .. what, managed(function(manager, notes)
       manager:add(component(notes, "a", { start = fails }))
       manager:start()
       assert.matches("the component 'a' could not be started", select(2, manager:join(5)).message)
@@ -421,7 +421,7 @@ describe("the stop of a manager", function()
   end
 
   for _, field in ipairs { "failure", "trouble" } do
-    it("is not prevented by a status with an odd " .. field, managed(function(manager)
+    it("is not prevented by a status with an unusual " .. field, managed(function(manager)
       manager:add(component({}, "a", { status = function() return { [field] = ODD } end }))
       manager:add(component({}, "b", { status = function() return ODD end }))
       manager:start()
@@ -430,7 +430,7 @@ describe("the stop of a manager", function()
     end))
   end
 
-  it("is bounded in total, however many components hang; each is told its time, and then 0", timed(function(_, client)
+  it("is bounded in total, however many components hang: each gets its time, and then 0", timed(function(_, client)
     local told = {}
     local manager = new_manager { store = client, stop_timeout = 10 }
     for i = 1, 5 do
@@ -446,7 +446,7 @@ describe("the stop of a manager", function()
     assert.same({ 9, 0, 0, 0, 0, 0 }, told)
   end))
 
-  it("leaves something behind that goes on after it was cancelled", managed(function(manager, notes)
+  it("abandons a component that continues after it was cancelled", managed(function(manager, notes)
     manager:add(component(notes, "a"))
     manager:add(component({}, "stubborn", { stop = function()
       keywatch.shield(1000, keywatch.sleep, 1000)
@@ -459,7 +459,7 @@ describe("the stop of a manager", function()
     assert.is_true(logs.has("the component 'stubborn' has not stopped well: it ignores its cancellation"))
   end, { leftovers = "cancel" }))
 
-  it("leaves time to others: a controller that hangs cannot take all", timed(function(_, client)
+  it("leaves time for other components: a hanging controller cannot use it up", timed(function(_, client)
     local left
     local manager = new_manager { store = client, stop_timeout = 10 }
     manager:add(component({}, "a", { stop = function(timeout) left = timeout end }))
@@ -483,7 +483,7 @@ describe("the stop of a manager", function()
     assert.equal(1, stops)
   end))
 
-  it("ends earlier if it is told so: with 0 at once", managed(function(manager)
+  it("ends earlier on request: with 0 at once", managed(function(manager)
     local cancelled, told = 0, {}
     manager:add(ticker("hangs", function()
       local ok, err = pcall(keywatch.sleep, 1000)
@@ -546,7 +546,7 @@ describe("a manager with an election", function()
     return list[1], list[2]
   end
 
-  it("starts what needs it once it leads, and resigns when all of that has stopped", timed(function(world)
+  it("starts components that need the leadership when it leads, and resigns after their stop", timed(function(world)
     local a, b = pair(world)
     for _, one in ipairs { a, b } do
       one.manager:add(component(one.notes, "led", { stop = function()
@@ -609,7 +609,7 @@ describe("a manager with an election", function()
     assert(b.manager.store:put("/x", "6"))
   end))
 
-  it("stops what needs it when that is lost, and begins again when it leads again", timed(function(world)
+  it("stops those components when the leadership is lost, and restarts them when it leads again", timed(function(world)
     local a = pair(world)
     local runs, stores = 0, {}
     local dropped = a.manager:add(ticker("c", function(_, context)
@@ -635,7 +635,7 @@ describe("a manager with an election", function()
     assert.is_true(adds(before) <= now and now > 100 and a.manager:is_healthy())
   end))
 
-  it("stops what needs it before it is lost, and begins again if it is not", timed(function(world)
+  it("stops those components before the leadership is lost, and restarts them if it is not", timed(function(world)
     local a = pair(world)
     local at = {}
     a.manager:add(component(a.notes, "led", { stop = function(timeout)
@@ -655,7 +655,7 @@ describe("a manager with an election", function()
     assert.matches('elector_terms_total{election="/e"} 1\n', a.manager:metrics())
   end))
 
-  it("stops what needs it before it is lost, however the time is rounded", function()
+  it("stops those components before the leadership is lost, however the time is rounded", function()
     for i = 1, 40 do -- times of the day; the differences of some of them are rounded up, and of others down
       managers = {}
       testing.run(function(world)
@@ -671,7 +671,7 @@ describe("a manager with an election", function()
     end
   end)
 
-  it("drops what is queued if it is lost while it stops", timed(function(world)
+  it("drops queued requests if the leadership is lost while it stops", timed(function(world)
     local a = pair(world, { stop_timeout = 1000 })
     local done = 0
     local one = a.manager:add(ticker("c", function()
@@ -688,7 +688,7 @@ describe("a manager with an election", function()
     assert.is_true(done < 20, done)
   end))
 
-  it("fails if what needs it does not stop", timed(function(world)
+  it("fails if a component that needs the leadership does not stop", timed(function(world)
     local a = pair(world)
     a.manager:add(ticker("c", function() keywatch.shield(1000, keywatch.sleep, 1000) end))
     a.manager:start()
@@ -702,7 +702,7 @@ describe("a manager with an election", function()
     assert.matches("the controller 'c' needs a leadership that is lost, and has not stopped", err.message)
   end, { leftovers = "cancel" }))
 
-  it("is stopped while it waits for the leadership, at once", timed(function(world)
+  it("is stopped at once while it waits for the leadership", timed(function(world)
     local a, b = pair(world)
     a.manager:start()
     await(function() return a.manager:status().is_leader end)
@@ -739,7 +739,7 @@ describe("the health of a manager", function()
     return table.concat(list, "\n")
   end
 
-  it("is good while all is well, and follows the state", managed(function(manager)
+  it("is good while all components work, and follows the state", managed(function(manager)
     manager:add(ticker("c"))
     assert.equal("the manager is not started", texts(manager))
     start_synced(manager)
@@ -748,7 +748,7 @@ describe("the health of a manager", function()
     assert.equal("the manager has stopped", texts(manager))
   end))
 
-  it("tells of informers and connections that fail for long", managed(function(manager, _, client, world)
+  it("includes informers and connections that fail for long", managed(function(manager, _, client, world)
     manager:add(client:informer("/a/"))
     manager:add(client:cache("/a/"))
     start_synced(manager, 5)
@@ -764,7 +764,7 @@ describe("the health of a manager", function()
     assert.equal("", texts(manager))
   end))
 
-  it("tells of a worker past its deadline, and of a start that takes long", managed(function(manager)
+  it("includes a worker past its deadline, and a start that takes long", managed(function(manager)
     manager:add(ticker("c", function() keywatch.shield(30, keywatch.sleep, 30) end, { timeout = 2 }))
     manager:add(component({}, "slow", { start = function() keywatch.sleep(60) end }))
     manager:start()
@@ -775,7 +775,7 @@ describe("the health of a manager", function()
     assert.matches("the component 'slow' has not been started for %d+ s", texts(manager))
   end, { leftovers = "cancel" }))
 
-  it("tells of tables that raise, have trouble, or have not synced", managed(function(manager)
+  it("includes tables that raise, have trouble, or have not synced", managed(function(manager)
     manager:add(component({}, "a", { status = function() error("no luck") end }))
     manager:add(component({}, "b", { status = function() return { trouble = "no ink" } end }))
     manager:add(component({}, "c", { has_synced = function() return false end }))
@@ -791,7 +791,7 @@ describe("the health of a manager", function()
     assert.is_false(manager:has_synced())
   end))
 
-  it("tells at once of a method that waits, whoever asks", managed(function(manager)
+  it("answers at once when a component's method waits", managed(function(manager)
     manager:add(component({}, "a", { has_synced = function()
       keywatch.sleep(0.001)
       return true
@@ -804,7 +804,7 @@ describe("the health of a manager", function()
       .. "the component 'b': its method 'has_synced' has raised: it yields", texts(manager))
   end))
 
-  it("tells what the manager has failed with", managed(function(manager)
+  it("has the manager's failure", managed(function(manager)
     manager:add(component({}, "a", { start = function() error("no luck", 0) end }))
     manager:start()
     manager:join()
@@ -836,7 +836,7 @@ end)
 
 describe("a handler whose function hangs", function()
   for _, beside in ipairs { "controller", "handler" } do
-    it("is reported within seconds by its name, and holds no other " .. beside .. " up", timed(function(_, client)
+    it("is reported within seconds by its name, and blocks no other " .. beside .. " up", timed(function(_, client)
       local gate, told, seen = keywatch.channel(), 0, {}
       local lamps, others = client:informer("/lamp/"), client:informer("/lamp/")
       lamps:add_handler {
@@ -881,7 +881,7 @@ describe("a handler whose function hangs", function()
   end
 
   for _, where in ipairs { "its first call", "a transform", "an index", "a controller's map" } do
-    it("is reported where that is " .. where, managed(function(manager, _, client)
+    it("is reported in the place " .. where, managed(function(manager, _, client)
       local gate = keywatch.channel()
       local function hang(object)
         gate:receive()
@@ -965,7 +965,7 @@ describe("a controller file", function()
     end))
   end
 
-  it("that waits for the manager is told that it would wait for itself", timed(function(_, client)
+  it("is refused a wait for the manager, which would be a wait for itself", timed(function(_, client)
     for name, call in pairs { run = "run()", join = "join()" } do
       local path = write(([[return function(manager)
         manager:add { start = function() end, stop = function() end }
@@ -981,7 +981,7 @@ describe("a controller file", function()
     end
   end))
 
-  it("that waits starts nothing before it has returned", managed(function(manager, notes)
+  it("starts nothing before it has returned, even if it waits", managed(function(manager, notes)
     local path = write [[
       local keywatch = require "keywatch"
       return function(manager, component, inner)
@@ -1071,7 +1071,7 @@ describe("a manager in real time", function()
     print((manager:run()))
   ]])
 
-  it("has the signals back afterwards", function()
+  it("restores the signals afterwards", function()
     local status = run [[
       on_request = function() manager:stop() end
       manager:run()
@@ -1098,7 +1098,7 @@ describe("a manager in real time", function()
     print(manager:status().state)
   ]])
 
-  it("goes on after a keywatch.run that has ended before the manager could begin, however many others there are",
+  it("continues after a keywatch.run that has ended before the manager could begin, however many others there are",
     function()
       assert.same({ 0, "/a/1\nstopped\n" }, { run [[
         for i = 1, 50 do
@@ -1114,7 +1114,7 @@ describe("a manager in real time", function()
       ]] })
     end)
 
-  it("goes on in the child after a fork; what needs a leadership begins there when the parent has ended", function()
+  it("continues in the child after a fork; with an election, when the parent has ended", function()
     local _, printed = program.run_forking [[
       local controller = require "keywatch.controller"
       require("keywatch.support.log").set_level "fatal"

@@ -40,7 +40,7 @@ describe("the parser of the spec", function()
 end)
 
 describe("the metrics of a manager", function()
-  it("follow the grammar, in an order that stays", timed(function(_, client)
+  it("follow the grammar, in a stable order", timed(function(_, client)
     local manager = controller.manager { store = client, election = "/e", id = "me" }
     local informer = manager:add(client:informer("/a/"))
     manager:add(client:cache("/a/"))
@@ -70,7 +70,7 @@ describe("the metrics of a manager", function()
     assert.same(names(before), names(prometheus.parse(manager:metrics())))
   end))
 
-  it("escape names of any bytes, and keep them apart", timed(function(_, client)
+  it("escape names of any bytes, and keep them distinct", timed(function(_, client)
     local prefixes = {
       'quote"', "back\\slash", "new\nline", "zero\0byte", "latin\xe9", "grün€😀", "\xff\xfe", "cut\xe2\x82",
       "\\xff\\xfe", "overlong\xc0\x80", "surrogate\xed\xa0\x80", 'quote"#2',
@@ -90,7 +90,7 @@ describe("the metrics of a manager", function()
     manager:stop()
   end))
 
-  it("count what controllers do", timed(function(_, client)
+  it("count the work of controllers", timed(function(_, client)
     local manager = controller.manager { store = client }
     local one = manager:add(controller.new {
       name = "c", sources = { { every = 1000, request = "done" } }, timeout = 3, workers = 2,
@@ -126,7 +126,7 @@ describe("the metrics of a manager", function()
     assert.equal(0, prometheus.value(prometheus.parse(manager:metrics()), "keywatch_controller_running"))
   end))
 
-  it("have counters that never go down, however often a controller begins anew", timed(function(world, client)
+  it("have counters that never decrease, however often a controller restarts", timed(function(world, client)
     local manager = controller.manager { store = client, election = "/e", ttl = 5 }
     local informer = manager:add(client:informer("/a/"))
     manager:add(controller.new { name = "c", sources = { informer }, reconcile = function(_, context)
@@ -158,7 +158,7 @@ describe("the metrics of a manager", function()
     manager:stop()
   end))
 
-  it("tell of leadership, gaps and trouble", timed(function(world, client)
+  it("include leadership, gaps and trouble", timed(function(world, client)
     local manager = controller.manager { store = client, election = "/e" }
     manager:add(client:informer("/a/"))
     manager:add(client:cache("/a/"))

@@ -83,7 +83,7 @@ describe("servers that are processes #slow #once", function()
   end)
 
   --- The disk ends the server at a later sync; groups have two of them, and are not there before the second.
-  it("keep their promises when they are killed, or the power fails, before a commit, in one, and after one", function()
+  it("keep their promises when they are killed, or the power fails, before, in and after a commit", function()
     local control = directory.new() .. "/plan"
     local more = { preload = FAULT, env = { KW_FAULT_DIR = path, KW_FAULT_CONTROL = control } }
     start("keywatch", more)

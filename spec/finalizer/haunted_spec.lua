@@ -24,11 +24,11 @@ end
 describe("a finalizer", function()
   after_each(directory.remove_all)
 
-  it("leaves every binding alive in whose middle it runs, at whichever allocation", function()
+  it("damages no binding that it interrupts, at any allocation", function()
     if probe then expect_well "haunted_bindings" end
   end)
 
-  it("leaves tasks, watches, clients and servers alive, and nobody waits in vain", function()
+  it("damages no task, watch, client or server, and leaves no waiter behind", function()
     if probe then expect_well "haunted_flows" end
   end)
 end)

@@ -24,7 +24,7 @@ local BEGIN = [[
 local expect = program.expecting(BEGIN)
 
 describe("in luv's loop", function()
-  it("a task that is spawned before the loop runs, runs in it", function()
+  it("a task that is spawned before the loop runs, runs in the loop", function()
     expect("spawned\nin the loop default\nended\n", [[
       keywatch.spawn(function() print("in the loop", uv.loop_mode()) ticker:close() end)
       print "spawned"
@@ -47,7 +47,7 @@ describe("in luv's loop", function()
     ]])
   end)
 
-  it("caches work, in a task and in a callback, and a callback is told where to wait", function()
+  it("caches work, in a task and in a callback, and an error in a callback names where to wait", function()
     expect("1 1 1\n2 2\nkeywatch: wait_for waits\n", [[
       local store = keywatch.open()
       local server, client = serve(store)
@@ -69,7 +69,7 @@ describe("in luv's loop", function()
     ]])
   end)
 
-  it("clients, watches and servers work, and timers of the program go on", function()
+  it("clients, watches and servers work, and timers of the program continue", function()
     expect("put 2\nevent 1\nevent 2\nticked true\n", [[
       local store = keywatch.open()
       local server, client = serve(store)
@@ -110,7 +110,7 @@ describe("in luv's loop", function()
     ]])
   end)
 
-  it("what a callback does to a store wakes the watches of tasks", function()
+  it("a change of a store in a callback wakes the watches of tasks", function()
     expect("b 1\nexpired\n", [[
       local store = keywatch.open()
       keywatch.spawn(function()
@@ -126,7 +126,7 @@ describe("in luv's loop", function()
     ]])
   end)
 
-  it("a callback may send to a task, and run leaves the tasks of a scope alone", function()
+  it("a callback may send to a task, and run does not affect the tasks of a scope", function()
     expect("from a callback\nvalue\nended\n", [[
       local channel = keywatch.channel()
       keywatch.spawn(function()
@@ -148,7 +148,7 @@ describe("in luv's loop", function()
     ]])
   end)
 
-  it("a callback right before the loop rests may spawn and cancel tasks", function()
+  it("a callback right before the loop blocks may spawn and cancel tasks", function()
     expect("spawned\ncancelled\n", [[
       ticker:close()
       local function before_rest(fn)
@@ -184,7 +184,7 @@ describe("in luv's loop", function()
     ]])
   end)
 
-  it("a client that is connected does not hold the loop open, and a server does", function()
+  it("a connected client does not keep the loop alive, and a server does", function()
     expect("true\nthe loop has ended with a connection\nserved 1\ntrue\nclosed\n", [[
       ticker:close()
       local store = keywatch.open()
@@ -209,7 +209,7 @@ describe("in luv's loop", function()
     ]])
   end)
 
-  it("the socket of a client that was closed is closed, though no task is left", function()
+  it("the socket of a closed client is closed, though no task is left", function()
     expect("closed\n", [[
       local function count_sockets()
         local directory, n = uv.fs_scandir("/proc/self/fd"), 0
@@ -239,7 +239,7 @@ describe("in luv's loop", function()
     ]])
   end)
 
-  it("run works before luv's loop runs, and leaves luv's tasks alone", function()
+  it("run works before luv's loop runs, and does not affect luv's tasks", function()
     expect("run 1\nstill there\nlater\n", [[
       local task = keywatch.spawn(function()
         keywatch.sleep(0.05)
@@ -255,7 +255,7 @@ describe("in luv's loop", function()
     ]])
   end)
 
-  it("run leaves the tasks alone that luv's tasks spawn meanwhile", function()
+  it("run does not affect the tasks that luv's tasks spawn in between", function()
     expect("parent\nrun\nchild\n", [[
       keywatch.spawn(function()
         keywatch.spawn(function()
@@ -271,7 +271,7 @@ describe("in luv's loop", function()
     ]])
   end)
 
-  it("run does not raise the failure of a task of luv's", function()
+  it("run does not raise the failure of luv's tasks", function()
     local printed = program.printed_by(BEGIN .. [[
       ticker:close()
       keywatch.spawn(function() error "oh" end)
@@ -282,7 +282,7 @@ describe("in luv's loop", function()
     assert.matches("not raised\n$", printed)
   end)
 
-  it("serves after a run that began the server", function()
+  it("a server that began in a run continues to serve", function()
     expect("2\nended\n", [[
       ticker:close()
       uv.run()
@@ -300,7 +300,7 @@ describe("in luv's loop", function()
     ]])
   end)
 
-  it("a task that fails is reported, and all else goes on", function()
+  it("a failed task is reported, and everything else continues", function()
     local printed = program.printed_by(BEGIN .. [[
       keywatch.spawn(function() error "oh" end)
       keywatch.spawn(function() await_tick() print "goes on" ticker:close() end)
@@ -311,7 +311,7 @@ describe("in luv's loop", function()
     assert.matches("goes on\nnot raised\n$", printed)
   end)
 
-  it("calls outside of tasks are refused, and told what to do", function()
+  it("calls outside of tasks are refused, and the error names what to do", function()
     local status, printed = program.run(BEGIN .. [[
       local store = keywatch.open()
       local server, client = serve(store)
@@ -406,7 +406,7 @@ describe("in luv's loop", function()
     ]])
   end)
 
-  it("a step leaves the rest of a crowd to the next one", function()
+  it("a step leaves the rest of many ready tasks to the next one", function()
     expect("true\n100\n", [[
       local n = 0
       for _ = 1, 100 do
@@ -466,7 +466,7 @@ describe("in luv's loop, after a fork", function()
     ]])
   end)
 
-  it("the task that has forked goes on in luv's loop of the child", function()
+  it("the task that has forked continues in luv's loop of the child", function()
     expect_forking("child 2\nparent 2\n", [[
       local parent = uv.os_getpid()
       keywatch.spawn(function() keywatch.sleep(0.01) if uv.os_getpid() ~= parent then print "never" end end)
@@ -481,7 +481,7 @@ describe("in luv's loop, after a fork", function()
 end)
 
 describe("keywatch.driver", function()
-  it("tells and chooses the loop of tasks that are spawned outside of run", function()
+  it("returns and sets the loop of tasks that are spawned outside of run", function()
     expect("luv\nuv\nnot run\nluv\nran\n", [[
       ticker:close()
       print(keywatch.driver())
@@ -497,7 +497,7 @@ describe("keywatch.driver", function()
     ]])
   end)
 
-  it("takes the tasks and servers to luv's loop that were there before luv", function()
+  it("moves earlier tasks and servers to luv's loop", function()
     assert.same({ 0, "run\n2\n" }, { program.run([[
       local keywatch = require "keywatch"
       local server = assert(keywatch.serve { store = keywatch.open(), listen = "http://127.0.0.1:0" })
@@ -515,7 +515,7 @@ describe("keywatch.driver", function()
     ]], 30) })
   end)
 
-  it("takes a server to luv's loop again", function()
+  it("moves a server to luv's loop again", function()
     expect("false\ntrue\n", [[
       ticker:close()
       local server = serve(keywatch.open())
@@ -533,7 +533,7 @@ describe("keywatch.driver", function()
     assert.same({ 0, "uv\n" }, { program.run("print(require('keywatch').driver())") })
   end)
 
-  it("refuses what it does not know, luv that is not loaded, and to leave tasks behind", function()
+  it("refuses unknown names, luv that is not loaded, and to abandon tasks", function()
     local status, printed = program.run [[
       local keywatch = require "keywatch"
       local function try(name) print((select(2, pcall(function() keywatch.driver(name) end)):gsub("^.-:%d+: ", ""))) end

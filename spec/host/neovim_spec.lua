@@ -98,7 +98,7 @@ describe("in Neovim #once #peer", function()
     ]])
   end)
 
-  it("vim.uv is taken, where there is one", function()
+  it("vim.uv is used, if it exists", function()
     expect("luv\nin a task\n", [[
       vim.uv, vim.loop = vim.loop, nil
       print(keywatch.driver())
@@ -110,7 +110,7 @@ describe("in Neovim #once #peer", function()
     ]])
   end)
 
-  it("a call outside of a task is refused, and told what to do", function()
+  it("a call outside of a task is refused, and the error names what to do", function()
     expect("keywatch: get waits, which would block Neovim: call it in a task, with keywatch.spawn\n", [[
       local _, err = pcall(function() local kv = client:get("a") return kv end)
       print((err:gsub("^.-:%d+: ", "")))
@@ -118,7 +118,7 @@ describe("in Neovim #once #peer", function()
     ]])
   end)
 
-  it("and so is a call in a callback of the editor, which a task has caused", function()
+  it("so is a call in a callback of the editor, which a task has caused", function()
     expect("keywatch: get waits, which would block Neovim: call it in a task, with keywatch.spawn\n", [[
       vim.api.nvim_create_autocmd("User", { callback = function()
         local _, err = pcall(client.get, client, "a")
@@ -131,7 +131,7 @@ describe("in Neovim #once #peer", function()
     ]])
   end)
 
-  it("a task may wait with vim.wait, and nothing spins meanwhile", function()
+  it("a task may wait with vim.wait, without busy waiting", function()
     expect("true\n1\n", [[
       keywatch.spawn(function()
         local w = assert(client:watch("a"))

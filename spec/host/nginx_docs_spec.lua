@@ -60,7 +60,7 @@ describe("docs/openresty.md #once #peer", function()
     end)
   end
 
-  it("has each phase in its table, with what happens there", function()
+  it("has each phase in its table, with what works there", function()
     local n = 0
     for _, line in ipairs(page.lines) do
       local name, code, effect = line:match("^| `([%l_]+)` | `([%w_.]+)` | (.-) |$")
@@ -74,7 +74,7 @@ describe("docs/openresty.md #once #peer", function()
   end)
 
   -- Debian's nginx lacks OpenResty's patches, without which a handshake ends if one of its handlers waits.
-  it("is right about phases of balancers, of the exit of workers, and of TLS, where caches are read", function()
+  it("is right about balancer phases, the exit of workers, and TLS phases, where caches are read", function()
     local peer, client = start_peer("")
     assert(client:put("/stock", "7"))
     local cert, key = certificates.paths("server")

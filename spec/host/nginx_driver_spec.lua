@@ -157,7 +157,7 @@ describe("in workers of nginx #once #peer", function()
   nginx_stage.with_tests()
 
   for _, how in ipairs { "TCP", "a unix socket" } do
-    it("every door works over " .. how .. ", and each worker has one connection", function()
+    it("every way to serve works over " .. how .. ", and each worker has one connection", function()
       local stage, tcp = nginx_stage.start_with_server {
         init_worker = how == "TCP" and CONNECT or CONNECT:gsub("$url", "$unix"), words = { data = directory.new() },
       }
@@ -175,7 +175,7 @@ describe("in workers of nginx #once #peer", function()
     end)
   end
 
-  it("every phase does what the table says", function()
+  it("every phase behaves as in the table", function()
     local lua = [[seen = seen or {} seen["$phase"] = { pcall(function() return client:get("p") ~= nil end) }]]
     local function try(phase) return (lua:gsub("%$phase", phase)) end
     local stage = nginx_stage.start_with_server {
@@ -227,7 +227,7 @@ describe("in workers of nginx #once #peer", function()
     assert.equal("", stage:troubles())
   end)
 
-  it("what was begun in init_worker goes on where nginx serves", function()
+  it("activities that began in init_worker continue when nginx serves", function()
     local stage, url = nginx_stage.start_with_server {
       init_worker = CONNECT .. [[
         assert(client:put("k/" .. ngx.worker.pid(), "0"))
@@ -259,7 +259,7 @@ describe("in workers of nginx #once #peer", function()
     assert.equal("", stage:troubles())
   end)
 
-  it("a client that was used before nginx served is used on, and no descriptor of it is inherited", function()
+  it("a client that was used before nginx served stays usable, and none of its descriptors is inherited", function()
     local stage, url = nginx_stage.start_with_server {
       init = CONNECT .. [[
         assert(client:put("a", "1"))
@@ -334,7 +334,7 @@ describe("in workers of nginx #once #peer", function()
     assert.is_nil(stage:log():find("below", 1, true))
   end)
 
-  it("errors of tasks come to error.log as text", function()
+  it("errors of tasks are logged in error.log as text", function()
     local stage = nginx_stage.start_with_server { init = CONNECT }
     stage:ask(stage:workers()[1], [[
       keywatch.spawn(function() error(select(2, client:get("x", { revision = 1e6 })), 0) end)
@@ -388,7 +388,7 @@ describe("in workers of nginx #once #peer", function()
     assert.equal(0, stage:quit())
   end)
 
-  it("names are looked up by the resolver of nginx, and the error says so where there is none", function()
+  it("names are looked up by nginx's resolver, and the error says so if there is none", function()
     local dns = uv.new_udp()
     local asked = 0
     assert(dns:bind("127.0.0.1", 0))
@@ -423,7 +423,7 @@ describe("in workers of nginx #once #peer", function()
     dns:close()
   end)
 
-  it("knows when nginx only tests its configuration", function()
+  it("keywatch knows when nginx only tests its configuration", function()
     assert.is_true(phases.is_test("nginx\0-t\0"))
     assert.is_true(phases.is_test("nginx\0-c\0/etc/nginx.conf\0-qT\0"))
     assert.is_false(phases.is_test("nginx\0-c\0-t\0"))

@@ -14,7 +14,7 @@ end
 describe("a worker of nginx that exits #once #peer", function()
   nginx_stage.with_tests()
 
-  it("serves its last requests with all that it has, which is stale, and with connections of their own", function()
+  it("serves its last requests from stale caches, and with connections of their own", function()
     local stage = nginx_stage.start_with_server {
       workers = 1,
       init_worker = [[
@@ -74,7 +74,7 @@ describe("a worker of nginx that exits #once #peer", function()
     assert.equal("", stage:troubles())
   end)
 
-  it("gives back what others wait for, and calls the functions of the program, before its clients close", function()
+  it("releases locks and leases, and calls the functions of the program, before its clients close", function()
     local stage, url = nginx_stage.start_with_server {
       workers = 1,
       init_worker = [[

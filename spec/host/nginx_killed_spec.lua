@@ -79,7 +79,7 @@ describe("light threads that nginx kills #once #peer", function()
     assert.equal("1", ask [[return client:get("a").value]])
   end)
 
-  it("a watch can be read by others", function()
+  it("a watch can be read by other threads", function()
     start()
     assert.equal("1", ask [[
       local watch = assert(client:watch("w"))
@@ -118,7 +118,7 @@ describe("light threads that nginx kills #once #peer", function()
     ]])
   end)
 
-  it("a channel gives its values to those who live", function()
+  it("a channel gives its values to live threads", function()
     start()
     assert.equal("x", ask [[
       local channel = keywatch.channel()
@@ -142,7 +142,7 @@ describe("light threads that nginx kills #once #peer", function()
     ]])
   end)
 
-  it("who waited for a lock leaves no key, and stops nobody", function()
+  it("a waiter for a lock leaves no key, and blocks no other waiter", function()
     start()
     assert.equal("1 0 true", ask [[
       local lock = assert(client:lock("l", { timeout = 60 }))
@@ -159,7 +159,7 @@ describe("light threads that nginx kills #once #peer", function()
     ]])
   end)
 
-  it("who asked for the default session first is not waited for", function()
+  it("the first caller for the default session is not waited for", function()
     start()
     assert.equal("held", ask [[
       local other = keywatch.connect(url)
@@ -169,7 +169,7 @@ describe("light threads that nginx kills #once #peer", function()
     ]])
   end)
 
-  it("tasks that were killed have ended, also those that did not wait for keywatch", function()
+  it("killed tasks have ended, also those that did not wait for keywatch", function()
     start()
     assert.equal("false cancelled", ask [[
       local task

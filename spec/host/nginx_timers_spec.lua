@@ -24,7 +24,7 @@ local INIT_WORKER = [[
 describe("the timers of workers of nginx #once #peer", function()
   nginx_stage.with_tests()
 
-  it("are renewed while keys change: no event is lost, none comes twice, and no timer is left", function()
+  it("are renewed while keys change: no event is lost or repeated, and no timer is left", function()
     local stage, url = nginx_stage.start_with_server { init_worker = INIT_WORKER }
     stage:await_each("return cache:wait_ready(60)")
     local pids = stage:workers()
@@ -61,7 +61,7 @@ describe("the timers of workers of nginx #once #peer", function()
     assert.equal("", stage:troubles())
   end)
 
-  it("are renewed when they have begun many tasks, and tasks that wake each other do not keep nginx from its work",
+  it("are renewed when they have begun many tasks, and tasks that wake each other do not block nginx",
     function()
       local stage = nginx_stage.start {
         workers = 1, init = [[keywatch = require "keywatch"]],
@@ -83,7 +83,7 @@ describe("the timers of workers of nginx #once #peer", function()
       assert.equal("", stage:troubles())
     end)
 
-  it("end when nothing is left to do, and begin again", function()
+  it("end when there is nothing left to do, and begin again", function()
     local stage = nginx_stage.start_with_server {
       workers = 1, init_worker = [[
         home = require("keywatch.driver.ngx").home
@@ -149,7 +149,7 @@ describe("the timers of workers of nginx #once #peer", function()
   ]]
   local IN_WORKER = [[client, is_full = keywatch.connect("$url"), false home = require("keywatch.driver.ngx").home]]
 
-  it("one that nginx drops, because too many run, is started again", function()
+  it("begin again after nginx drops one because too many run", function()
     local stage = nginx_stage.start_with_server {
       workers = 1, init_worker = IN_WORKER, http = "lua_max_running_timers 2;",
     }
@@ -160,7 +160,7 @@ describe("the timers of workers of nginx #once #peer", function()
     assert.same({ true }, stage:ask_each [[return assert(client:put("a", "1", { timeout = 60 })) ~= nil]])
   end)
 
-  it("if nginx has none left, a connection is not begun later", function()
+  it("if nginx has none left, connections are not opened later", function()
     local stage = nginx_stage.start_with_server {
       workers = 1, init_worker = IN_WORKER, http = "lua_max_pending_timers 2;",
     }
@@ -173,7 +173,7 @@ describe("the timers of workers of nginx #once #peer", function()
     assert.equal(0, n)
   end)
 
-  it("end soon when nothing is left to do", function()
+  it("end soon when there is nothing left to do", function()
     local stage, url = nginx_stage.start_with_server { workers = 1, http = "lua_code_cache off;" }
     stage:ask_each(([[
       local client = require("keywatch").connect(%q)
@@ -185,7 +185,7 @@ describe("the timers of workers of nginx #once #peer", function()
     assert.equal("", stage:troubles("lua_code_cache is off"))
   end)
 
-  it("that a task ends with ngx.exit are begun again, and the log tells of that", function()
+  it("begin again if a task ends one with ngx.exit, which is logged", function()
     local stage = nginx_stage.start_with_server {
       workers = 1, init_worker = [[
         require("keywatch.driver.ngx").home.watch = 0.1
@@ -207,7 +207,7 @@ describe("the timers of workers of nginx #once #peer", function()
     assert.equal("", stage:troubles("has called ngx.exit"))
   end)
 
-  it("tasks of keywatch that were begun before nginx served go on with what they are for", function()
+  it("continue keywatch's tasks that began before nginx served", function()
     local stage = nginx_stage.start_with_server {
       workers = 1, init_worker = [[
         client = keywatch.connect("$url")

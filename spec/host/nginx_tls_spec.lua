@@ -76,7 +76,7 @@ describe("TLS in nginx #once #peer", function()
     return nginx_stage.said(texts)
   end
 
-  it("a channel over a plain cosocket speaks HTTP/2 to a server of ours, resumes sessions, and says what it refuses",
+  it("a channel over a plain cosocket speaks HTTP/2 to keywatch, resumes sessions, and reports refusals",
     function()
       local said, errors = run {
         init_worker = SERVE,
@@ -91,7 +91,7 @@ describe("TLS in nginx #once #peer", function()
         .. "keywatch TLSv1.3 true\n", said, errors)
     end)
 
-  it("nginx's own TLS, which fails in between, has its own errors, and we have ours", function()
+  it("nginx's own TLS, which fails in between, has its own errors, and keywatch has its own", function()
     local said, errors = run {
       init_worker = SERVE,
       content = SPEAK .. [[
@@ -143,7 +143,7 @@ describe("TLS in nginx #once #peer", function()
   ]]
   local WORKED = ("true true\n"):rep(3) .. "unavailable signed by an authority that is not trusted\n"
 
-  it("a client of a worker speaks mutual TLS to a server of ours", function()
+  it("a client of a worker speaks mutual TLS to keywatch", function()
     local said, errors = run {
       init_worker = SERVE .. "\nurl = 'https://127.0.0.1:' .. port",
       content = WORK,

@@ -74,7 +74,7 @@ location = /read {
 }
 ]]
 
-describe("workers of nginx in bad weather #once #peer", function()
+describe("workers of nginx behind a bad network #once #peer", function()
   nginx_stage.with_tests()
   local random, path, options, server, client, writer, proxy, stage, n_settled
 

@@ -31,7 +31,7 @@ local BEGIN = [[
 
 local expect = program.expecting(BEGIN)
 
-describe("a loop of the program's", function()
+describe("a loop of the program", function()
   it("runs tasks that sleep", function()
     expect("1\n", [[
       local task = keywatch.spawn(function() keywatch.sleep(0.01) keywatch.sleep(0.01) return 1 end)
@@ -72,7 +72,7 @@ describe("a loop of the program's", function()
     ]])
   end)
 
-  it("is told by the descriptor alone of what comes from outside", function()
+  it("is woken by the descriptor alone for outside events", function()
     expect("open\nreadable\n1\n", [[
       local server = assert(keywatch.serve { listen = "http://127.0.0.1:0", thread = true })
       local url = server:addresses()[1]
@@ -93,7 +93,7 @@ describe("a loop of the program's", function()
     ]])
   end)
 
-  it("may rest without limit if nothing is to do, and not at all if a task is ready", function()
+  it("may block without limit if there is nothing to do, and not at all if a task is ready", function()
     expect("nil\n0\nnil\ntrue\nnil\n", [[
       keywatch.step()
       print(keywatch.timeout())
@@ -111,7 +111,7 @@ describe("a loop of the program's", function()
     ]])
   end)
 
-  it("must not rest when the program has changed a store that a task watches", function()
+  it("must not block when the program has changed a store that a task watches", function()
     expect("nil\n0\n1\n", [[
       local store = keywatch.open()
       local task = keywatch.spawn(function() return store:watch("a"):next().value end)
@@ -123,7 +123,7 @@ describe("a loop of the program's", function()
     ]])
   end)
 
-  it("must not rest when the program has changed a store that is served", function()
+  it("must not block when the program has changed a store that is served", function()
     expect("true\nevent\n", [[
       local store = keywatch.open()
       local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
@@ -142,7 +142,7 @@ describe("a loop of the program's", function()
     ]])
   end)
 
-  it("is not turned inside of a task, nor by a finalizer meanwhile", function()
+  it("is not turned inside of a task, nor by a finalizer", function()
     local status, printed = program.run [[
       local keywatch = require "keywatch"
       keywatch.run(function()
@@ -155,7 +155,7 @@ describe("a loop of the program's", function()
     assert.same({ 0, text:format("step") .. text:format("timeout") }, { status, printed })
   end)
 
-  it("goes on after a task has failed, and is not told of it twice", function()
+  it("continues after a task has failed, and gets the failure once", function()
     local printed = program.printed_by [[
       local keywatch = require "keywatch"
       keywatch.spawn(function() error "oh" end)
@@ -194,7 +194,7 @@ describe("a loop of the program's", function()
 end)
 
 describe("in virtual time, a step", function()
-  it("does what is ready, and no more", function()
+  it("runs what is ready, and no more", function()
     local driver, list = virtual.new(), {}
     driver.spawn(function()
       table.insert(list, "begins")

@@ -77,7 +77,7 @@ describe("TLS", function()
     ]])
   end)
 
-  it("works in a loop of the program's", function()
+  it("works in a loop of the program", function()
     expect("2 100000 100000\n", [[
       local cqueues = require "cqueues"
       local server, client = serve { store = keywatch.open() }
@@ -96,7 +96,7 @@ describe("TLS", function()
     ]])
   end)
 
-  it("has work left in a step, and says so: a host need not rest before the handshakes are over", function()
+  it("has work left in a step, and reports that: a host must not block before the end of handshakes", function()
     expect("32\n", [[
       local uv = require "luv"
       keywatch.driver "uv"
@@ -152,7 +152,7 @@ describe("the connections of a program that forks", function()
     "client:close() server:close()", "client, server, w = nil, nil, nil collectgarbage() collectgarbage()",
     "pcall(client.get, client, 'a', { timeout = 0.01 })", "os.exit(0, true)", "os.exit(0)",
   } do
-    it("are not disturbed by what the child does with its copies: " .. finish, function()
+    it("are not disturbed by the child's use of its copies: " .. finish, function()
       expect_forking("1\n2\n3 100000 100000\n", [[
         local server, client = serve { store = keywatch.open() }
         local w = assert(client:watch("k"))
@@ -169,7 +169,7 @@ describe("the connections of a program that forks", function()
     end)
   end
 
-  it("are not those of the child, which makes its own", function()
+  it("are not used by the child, which opens its own", function()
     expect_forking("3 100000 100000\n4 100000 100000\n", [[
       local server, client = serve { thread = true }
       client:put("a", "1")

@@ -65,7 +65,7 @@ local function has_little_work(fn)
   end
 end
 
-describe("a table whose keys a peer chooses", function()
+describe("a table whose keys are chosen by a peer", function()
   local ids = colliding_ids()
   local keys = colliding_keys()
 

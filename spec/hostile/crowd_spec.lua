@@ -17,7 +17,7 @@ describe("a server in a crowd #once", function()
     if siege then siege:finish() end
   end)
 
-  it("serves 10,000 connections at once, and forgets them when they go", function()
+  it("serves 10,000 connections at once, and frees them when they close", function()
     local crowd = process.start({ "sh", "-c", 'ulimit -n $(ulimit -H -n) && exec "$@"', "sh",
       "lua5.4", "spec/support/crowd.lua", tostring(siege.peer.port), tostring(CONNECTIONS) })
     crowd:expect("open\n")

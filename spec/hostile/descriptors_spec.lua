@@ -36,7 +36,7 @@ describe("a server without descriptors #once", function()
     siege.attackers = rest
   end
 
-  it("serves those that it has, and the others when there is room", function()
+  it("serves its open connections, and accepts the others when there is room", function()
     local room = LIMIT - siege.peer:descriptors(LIMIT)
     for _ = 1, COMING do siege:by() end
     raw.turn_until(function() return count_open() == room end, "as many connections as there can be")

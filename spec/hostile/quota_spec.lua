@@ -11,7 +11,7 @@ local KIB, MIB = 1024, 1024 * 1024
 local QUOTA, BASE = 512 * MIB, 16 * KIB
 local SLACK = 64 * MIB -- what the allocator does not give back at once
 
-describe("a server with many who hold much #once #slow", function()
+describe("a server with clients that take much memory #once #slow", function()
   local siege
 
   before_each(function() siege = attack.start() end)
@@ -37,7 +37,7 @@ describe("a server with many who hold much #once #slow", function()
   end
 
   -- Each sends 30 requests but for their last bytes: 1.2 GB in all.
-  it("hears no more of requests that do not end than it has room for", function()
+  it("receives incomplete requests only while there is room for them", function()
     local most, n_attackers, n_requests = 1000000, 40, 30
     local half = frame.put("torn", ("x"):rep(1500000)):sub(1, most)
     local attackers = {}

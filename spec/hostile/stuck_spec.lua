@@ -33,7 +33,7 @@ describe("a server with a client that does not read #once", function()
     assert.is_string(siege.witness.client:call(raw.PUT, frame.put(key, value)))
   end
 
-  it("serves others while it holds back large answers, and gives them whole at last", function()
+  it("serves others while large answers wait, and delivers those completely in the end", function()
     for i = 1, KEYS do put(("large/%03d"):format(i), value_of(i)) end
     siege:mark()
     local stuck = siege:by(nil, { is_stuck = true })
@@ -56,7 +56,7 @@ describe("a server with a client that does not read #once", function()
     siege:expect_well(MOST)
   end)
 
-  it("drops one that does not even answer pings, though there is more to write to it", function()
+  it("drops a client that does not even answer pings, though more output waits", function()
     siege:finish()
     siege = attack.start { "--grpc-keepalive-interval=1s", "--grpc-keepalive-timeout=1s" }
     for i = 1, KEYS do put(("large/%03d"):format(i), value_of(i)) end

@@ -122,7 +122,7 @@ describe("a server with TLS #slow", function()
   end
 
   describe("and a handshake", function()
-    it("is forgotten, after whichever byte the client goes, with one line", function()
+    it("is closed, after whichever byte the client leaves, with one line", function()
       serve()
       local bytes = hello()
       for _, how in ipairs { "close", "reset" } do
@@ -175,7 +175,7 @@ describe("a server with TLS #slow", function()
     end
   end)
 
-  describe("and a handshake that takes its time", function()
+  describe("and a slow handshake", function()
     --- Writes bytes one by one until the server ends the connection. Returns how many there were.
     local function drip(attacker, tcp, bytes)
       local at, timer = 0, luv.new_timer()
@@ -189,7 +189,7 @@ describe("a server with TLS #slow", function()
       return at
     end
 
-    it("is given up in time, however often a byte comes", function()
+    it("is ended in time, however often a byte comes", function()
       serve({}, 0.1)
       local bytes = hello():rep(100) -- far more than there is time for
       assert.is_true(drip(plain(), attackers[1].handle, bytes:sub(1, 270) .. bytes) < #bytes)
@@ -199,7 +199,7 @@ describe("a server with TLS #slow", function()
         lines[1])
     end)
 
-    it("is given up in time when nothing comes, and when nothing comes in the middle of it", function()
+    it("is ended in time when no byte comes, or none after some", function()
       serve({}, 0.1)
       for _, bytes in ipairs { "", "\22", hello():sub(1, 100), hello() } do
         local attacker = plain(bytes)
@@ -209,7 +209,7 @@ describe("a server with TLS #slow", function()
       assert.equal(4, count("has not begun to speak HTTP/2 in time$"))
     end)
 
-    it("is given up in time when all of it has come, but no HTTP/2 does", function()
+    it("is ended in time when it is complete, but no HTTP/2 follows", function()
       serve({}, 0.1)
       local attacker = secure(nil, { is_silent = true })
       attacker:await(function() return attacker.is_connected end, "the end of the handshake")
@@ -259,7 +259,7 @@ describe("a server with TLS #slow", function()
         assert.equal(1, count("^debug .* ended: the client has refused the connection"), table.concat(lines, "\n"))
       end)
 
-      it("hears what comes before close_notify, and nothing after it, in " .. version, function()
+      it("reads the bytes before close_notify, and none after it, in " .. version, function()
         serve()
         local attacker = served(version)
         attacker.handle.text = raw.request(3, raw.PUT, frame.put("last", "words"))
@@ -274,7 +274,7 @@ describe("a server with TLS #slow", function()
     end
   end)
 
-  describe("and what holds without TLS", function()
+  describe("and the guarantees of plain connections", function()
     --- Connections in every state of a handshake, and before it.
     local function begin_all()
       local bytes = hello()
@@ -288,7 +288,7 @@ describe("a server with TLS #slow", function()
       for _, attacker in ipairs(attackers) do attacker:await_end() end
     end
 
-    it("ends a shutdown by itself while handshakes are under way", function()
+    it("ends a graceful shutdown during handshakes", function()
       serve()
       begin_all()
       witness:close()
@@ -297,7 +297,7 @@ describe("a server with TLS #slow", function()
       expect_ends()
     end)
 
-    it("ends a shutdown in time though clients do not go, and do not read", function()
+    it("ends a shutdown in time though clients stay, and do not read", function()
       serve()
       begin_all()
       local attacker = served()
@@ -309,7 +309,7 @@ describe("a server with TLS #slow", function()
       assert.is_true(server:shutdown(0.05))
     end)
 
-    it("closes at once while handshakes are under way", function()
+    it("closes at once during handshakes", function()
       serve()
       begin_all()
       served()
@@ -317,7 +317,7 @@ describe("a server with TLS #slow", function()
       expect_ends()
     end)
 
-    it("serves in a thread, whoever else comes", function()
+    it("serves in a thread, beside any other clients", function()
       local cert, key = certificates.paths("server")
       server = assert(keywatch.serve { thread = true, listen = "https://127.0.0.1:0", log_level = "error",
         tls = { cert = cert, key = key } })
@@ -392,7 +392,7 @@ describe("a client with TLS", function()
     end
   end
 
-  it("gives up in time when a server says a byte now and then", function()
+  it("gives up in time when a server sends a byte now and then", function()
     local n
     local message = failure_of(with_flight(function(handle, flight)
       local timer, at = luv.new_timer(), 0
@@ -427,7 +427,7 @@ describe("a client with TLS", function()
     ["a hello of garbage"] = { record(HANDSHAKE, "\2\0\1\0" .. ("x"):rep(256)), "the server " },
     ["a record of 65,535 bytes"] = { record(HANDSHAKE, ("x"):rep(20000), 65535), "the server " },
   } do
-    it("says what is wrong when a server says " .. name, function()
+    it("reports the error when a server sends " .. name, function()
       local message = failure_of(function(handle, bytes)
         if bytes ~= "" then handle:write(what[1]) end
       end, { connect_timeout = 60 })
@@ -497,7 +497,7 @@ describe("a server with TLS in a crowd #once", function()
     end)
   end
 
-  it("takes little more for an idle connection than without TLS", function()
+  it("uses little more memory for an idle connection than without TLS", function()
     local taken = {}
     for i = 1, 2 do
       local crowd = start("crowd", tostring(i == 1 and siege.peer.port or port), tostring(CROWD), i == 2 and authority
@@ -517,7 +517,7 @@ describe("a server with TLS in a crowd #once", function()
   end)
 
   -- If all handshakes were made before anybody else has a turn, there would be one event, or none.
-  it("tells a watch of changes while a burst of handshakes is made", function()
+  it("delivers events to a watch during a burst of handshakes", function()
     local watcher = raw.connect(port, { handle = secure() })
     local n_events = 0
     watcher.on_message = function() n_events = n_events + 1 end

@@ -25,7 +25,7 @@ describe("a server whose clients vanish #once", function()
     .. raw.data(1, frame.watch("witness")) .. raw.request(3, raw.PUT) .. raw.data(3, frame.put("vanish/a", "value"))
 
   for how, name in pairs { close = "a FIN", reset = "a RST" } do
-    it("forgets those that go with " .. name .. ", after any byte of what they had to say", function()
+    it("closes connections that end with " .. name .. ", after any byte of what they had to say", function()
       local clients = {}
       for size = 0, #bytes do
         clients[#clients + 1] = vanish_after(bytes:sub(1, size), how)
@@ -40,7 +40,7 @@ describe("a server whose clients vanish #once", function()
     end)
   end
 
-  it("ends connections whose clients send no more, in the middle of what they say", function()
+  it("closes connections of clients that stop sending in the middle of a request", function()
     for size = 0, #bytes, 5 do
       local client = siege:by(bytes:sub(1, size), { is_silent = true })
       client.handle:shutdown()
@@ -49,7 +49,7 @@ describe("a server whose clients vanish #once", function()
     siege:expect_well(AT_ONCE * CONNECTION + SLACK)
   end)
 
-  it("forgets those that go while it answers them, and while it tells them of changes", function()
+  it("closes connections of clients that leave during an answer, or during events", function()
     local value = ("v"):rep(1000000)
     assert.is_string(siege.witness.client:call(raw.PUT, frame.put("vanish/large", value)))
     siege:mark()

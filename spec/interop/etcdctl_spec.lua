@@ -20,13 +20,13 @@ describe("etcdctl #once", function()
   end
 
   describe("put", function()
-    it("answers OK, and with --prev-kv what was there before", function()
+    it("answers OK, and with --prev-kv the previous kv", function()
       assert.equal("OK\n", ctl:must { "put", "put/a", "1" })
       assert.equal("OK\nput/a\n1\n", ctl:must { "put", "put/a", "2", "--prev-kv" })
       assert.equal("OK\n", ctl:must { "put", "put/new", "2", "--prev-kv" })
     end)
 
-    it("names what is wrong with a request", function()
+    it("reports what is wrong with a request", function()
       assert.equal("etcdserver: key is not provided", ctl:fail { "put", "", "1" })
       assert.equal("etcdserver: key not found", ctl:fail { "put", "put/nothing", "--ignore-value" })
       assert.equal("etcdserver: key not found", ctl:fail { "put", "put/nothing", "1", "--ignore-lease" })
@@ -47,7 +47,7 @@ describe("etcdctl #once", function()
       assert.equal("get/a\n4\n", ctl:must { "get", "get/a", "--consistency", "s" })
     end)
 
-    it("takes a prefix, a range and all from a key on", function()
+    it("takes a prefix, a range and all keys from a key on", function()
       assert.equal("get/a\n4\nget/b\n2\nget/c\n1\n", ctl:must { "get", "get/", "--prefix" })
       assert.equal("get/a\n4\nget/b\n2\n", ctl:must { "get", "get/a", "get/c" })
       assert.equal("get/b\n2\nget/c\n1\n", ctl:must { "get", "get/b", "--from-key", "--limit=2" })
@@ -73,7 +73,7 @@ describe("etcdctl #once", function()
   end)
 
   describe("del", function()
-    it("says how many keys went, and with --prev-kv which", function()
+    it("prints how many keys were deleted, and with --prev-kv which", function()
       put_all("del/a", "1", "del/b", "2", "del/c", "3", "del/d", "4")
       assert.equal("0\n", ctl:must { "del", "del/nothing" })
       assert.equal("1\n", ctl:must { "del", "del/a" })
@@ -89,7 +89,7 @@ describe("etcdctl #once", function()
       return ctl:must { "txn", "-w", format or "simple", input = input }
     end
 
-    it("takes either way, and answers each of its requests", function()
+    it("takes either branch, and answers each of its requests", function()
       put_all("txn/a", "1", "txn/b", "1")
       assert.equal("SUCCESS\n\nOK\n\ntxn/a\n2\n\n1\n",
         txn('value("txn/a") = "1"\n', "put txn/a 2\nget txn/a\ndel txn/b\n", "get txn/b\n"))
@@ -97,7 +97,7 @@ describe("etcdctl #once", function()
       assert.equal("SUCCESS\n\ntxn/a\n3\n", txn("", "get txn/a\n", ""))
     end)
 
-    it("asks for its parts where somebody types them", function()
+    it("asks for its parts in interactive mode", function()
       local done = ctl:start { "txn", "-i" }
       done:expect("compares:\n")
       done:write('version("txn/typed") = "0"\n\n')
@@ -111,7 +111,7 @@ describe("etcdctl #once", function()
   end)
 
   describe("watch", function()
-    it("prints what happened to a key, and then what happens", function()
+    it("prints past events of a key, and then new ones", function()
       local first = put_all("watch/a", "1", "watch/b", "2")
       local watch = ctl:start { "watch", "watch/a", "--rev=" .. first }
       watch:expect("^PUT\nwatch/a\n1\n")
@@ -121,7 +121,7 @@ describe("etcdctl #once", function()
       watch:expect("^DELETE\nwatch/a\n\n")
     end)
 
-    it("takes a prefix and a range, and tells what was before", function()
+    it("takes a prefix and a range, and prints previous kvs", function()
       local first = put_all("watch/p/a", "1")
       local prefix = ctl:start { "watch", "watch/p/", "--prefix", "--prev-kv", "--rev=" .. first }
       local range = ctl:start { "watch", "watch/p/a", "watch/p/b", "--rev=" .. first }
@@ -135,7 +135,7 @@ describe("etcdctl #once", function()
       range:expect("^DELETE\nwatch/p/a\n\n")
     end)
 
-    it("follows several keys at once, and tells how far it is when asked", function()
+    it("watches several keys at once, and prints progress on request", function()
       local first = put_all("watch/i/a", "1")
       local watch = ctl:start { "watch", "-i" }
       watch:write(("watch watch/i/a --rev=%d\n"):format(first))
@@ -158,7 +158,7 @@ describe("etcdctl #once", function()
       watch:expect(('"DELETE" at %d: "watch/exec" = ""\n'):format(first + 1))
     end)
 
-    it("of what is compacted fails, and says from where on it is not", function()
+    it("of a compacted revision fails, and prints the compacted revision", function()
       local first = put_all("watch/c", "1", "watch/c", "2", "watch/c", "3")
       ctl:must { "compaction", tostring(first + 1) }
       local watch = ctl:start { "watch", "watch/c", "--rev=" .. first }
@@ -172,7 +172,7 @@ describe("etcdctl #once", function()
   end)
 
   describe("lease", function()
-    it("is granted, listed, asked about and revoked with its keys", function()
+    it("is granted, listed, queried and revoked with its keys", function()
       local lease = grant(600)
       assert.matches(lease, ctl:must { "lease", "list" })
       ctl:must { "put", "lease/a", "1", "--lease", lease }
@@ -186,7 +186,7 @@ describe("etcdctl #once", function()
       assert.equal(("lease %s already expired\n"):format(lease), ctl:must { "lease", "timetolive", lease })
     end)
 
-    it("is kept alive once, and on and on", function()
+    it("is kept alive once, and continuously", function()
       local lease = grant(3)
       assert.equal(("lease %s keepalived with TTL(3)\n"):format(lease),
         ctl:must { "lease", "keep-alive", "--once", lease })
@@ -198,7 +198,7 @@ describe("etcdctl #once", function()
       assert.equal(0, alive:wait())
     end)
 
-    it("that is not there is named", function()
+    it("that is missing is reported", function()
       assert.equal("failed to revoke lease (etcdserver: requested lease not found)",
         ctl:fail { "lease", "revoke", "1234" })
       assert.equal("etcdserver: requested lease not found", ctl:fail { "lease", "keep-alive", "--once", "1234" })
@@ -209,7 +209,7 @@ describe("etcdctl #once", function()
   end)
 
   describe("compaction", function()
-    it("takes the past away once, and nothing of the future", function()
+    it("removes the past once, and never the present", function()
       local first = put_all("compact/a", "1", "compact/a", "2", "compact/a", "3")
       local to = first + 1
       assert.equal(("compacted revision %d\n"):format(to), ctl:must { "compaction", tostring(to) })
@@ -233,7 +233,7 @@ describe("etcdctl #once", function()
   end)
 
   describe("endpoint", function()
-    it("status tells a leader with a version and a size", function()
+    it("status prints a leader with a version and a size", function()
       local json = ctl:must { "endpoint", "status", "-w", "json" }
       local member = json:match('"member_id":(%d+)')
       assert.equal(member, json:match('"leader":(%d+)'))
@@ -250,7 +250,7 @@ describe("etcdctl #once", function()
     end)
   end)
 
-  it("lists one member, started, with a name and the address that it was reached by", function()
+  it("lists one member, started, with a name and its address", function()
     local list = ctl:must { "member", "list" }
     local id, name, url = list:match("^(%x+), started, ([^,]+), [^,]*, ([^,]+), false\n$")
     assert.is_string(name)
@@ -272,7 +272,7 @@ describe("etcdctl #once", function()
     for byte = 0, 255 do all[#all + 1] = string.char(byte) end
     all = table.concat(all)
 
-    it("of every kind come back as they were", function()
+    it("of every kind are returned unchanged", function()
       ctl:must { "put", "bytes/empty", "" }
       assert.equal("bytes/empty\n\n", ctl:must { "get", "bytes/empty" })
       for name, value in pairs { binary = all, unicode = "žluťoučký 🐎", lines = "\n\n" } do

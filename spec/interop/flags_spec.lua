@@ -33,7 +33,7 @@ describe("a server with the flag #once", function()
   --- A call that lasts: while it does, pings are counted by their own time.
   local function watch() client:send(raw.request(1, raw.WATCH) .. raw.data(1, frame.watch("a"))) end
 
-  it("--max-txn-ops takes so many operations, and not one more", function()
+  it("--max-txn-ops allows that many operations, and no more", function()
     start("--max-txn-ops=2")
     assert.matches("^SUCCESS\n", ctl:must { "txn", input = "\nput a 1\nput b 2\n\n\n" })
     assert.equal("etcdserver: too many operations in txn request",
@@ -41,7 +41,7 @@ describe("a server with the flag #once", function()
     assert.equal("a\n1\nb\n2\n", ctl:must { "get", "", "--prefix" })
   end)
 
-  it("--max-request-bytes takes so many, and 512 KiB more for a message", function()
+  it("--max-request-bytes allows that many, and 512 KiB more for a message", function()
     start("--max-request-bytes=1000")
     ctl:must { "put", "a", ("x"):rep(900) }
     assert.equal("etcdserver: request is too large", ctl:fail { "put", "a", ("x"):rep(1001) })
@@ -51,7 +51,7 @@ describe("a server with the flag #once", function()
     assert.equal(("x"):rep(900) .. "\n", ctl:must { "get", "a", "--print-value-only" })
   end)
 
-  it("--quota-backend-bytes raises an alarm when it is full, which can be disarmed when there is room", function()
+  it("--quota-backend-bytes arms an alarm when it is exceeded, which can be disarmed when there is room", function()
     start("--quota-backend-bytes=1048576")
     local value, done = ("x"):rep(100000), nil
     for _ = 1, 100 do
@@ -76,7 +76,7 @@ describe("a server with the flag #once", function()
     assert.not_matches("alarm:", ctl:must { "endpoint", "status" })
   end)
 
-  it("--max-concurrent-streams says so to every client", function()
+  it("--max-concurrent-streams is sent to every client", function()
     start("--max-concurrent-streams=7")
     connect()
     local most
@@ -89,7 +89,7 @@ describe("a server with the flag #once", function()
     assert.equal(7, most)
   end)
 
-  it("--grpc-keepalive-interval pings who keeps silent, and --grpc-keepalive-timeout cuts off who stays so", function()
+  it("--grpc-keepalive-interval pings silent clients, and --grpc-keepalive-timeout disconnects them", function()
     start("--grpc-keepalive-interval=1s", "--grpc-keepalive-timeout=1s")
     connect()
     client.answers_pings = false
@@ -97,7 +97,7 @@ describe("a server with the flag #once", function()
     assert.is_true(peer:is_running())
   end)
 
-  it("--grpc-keepalive-min-time sends away who pings more often", function()
+  it("--grpc-keepalive-min-time disconnects clients that ping more often", function()
     start("--grpc-keepalive-min-time=1h")
     connect()
     watch()
@@ -106,7 +106,7 @@ describe("a server with the flag #once", function()
     assert.same({ code = raw.ENHANCE_YOUR_CALM, text = "too_many_pings" }, client.goaway)
   end)
 
-  it("--grpc-keepalive-min-time lets others be", function()
+  it("--grpc-keepalive-min-time does not affect other clients", function()
     start("--grpc-keepalive-min-time=1ns")
     connect()
     watch()
@@ -117,7 +117,7 @@ describe("a server with the flag #once", function()
     assert.is_nil(client.goaway)
   end)
 
-  it("--auto-compaction-retention takes the past away as time goes by", function()
+  it("--auto-compaction-retention compacts the past periodically", function()
     start("--auto-compaction-retention=500ms", "--log-level=debug")
     ctl:must { "put", "a", "1" }
     local done
@@ -132,7 +132,7 @@ describe("a server with the flag #once", function()
 
   -- The compactor's clock runs 600 times as fast, which nobody can do to etcd's. A call that Lua answers wakes it.
   if not server.is_etcd then
-    it("--auto-compaction-mode=revision leaves so many revisions, and looks every five minutes", function()
+    it("--auto-compaction-mode=revision keeps that many revisions, and checks every five minutes", function()
       peer = server.start {
         before = [[
           local driver = require("keywatch.task.driver").get()

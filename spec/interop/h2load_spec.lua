@@ -58,7 +58,7 @@ describe("h2load #once", function()
     expect_key("load/upload", 100, ("x"):rep(100000))
   end)
 
-  it("comes and goes with many connections", function()
+  it("opens and closes many connections", function()
     load("Range", frame.range("load/a"), { requests = 200, connections = 100, streams = 2 })
     load("Range", frame.range("load/a"), { requests = 200, connections = 100, streams = 2 })
     assert.is_true(ctl.peer:is_running())

@@ -88,7 +88,7 @@ describe("keywatch and etcdctl #once", function()
       assert(leadership:resign())
     end)
 
-    it("from keywatch to etcdctl, which hears every value", function()
+    it("from keywatch to etcdctl, which prints every value", function()
       local leadership = assert(client:election("e/b"):campaign("ann"))
       local listener = ctl:start { "elect", "-l", "e/b" }
       listener:expect("^e/b/%x+\nann\n")

@@ -8,7 +8,7 @@ describe("etcdctl, for maintenance #once", function()
 
   setup(function() peer = ctl.peer end)
 
-  it("finds the endpoint by the list of members", function()
+  it("finds the endpoint in the member list", function()
     local before = ctl:must { "endpoint", "hashkv", "--cluster" }
     assert.matches("^" .. peer.url:gsub("%p", "%%%0") .. ", %d+\n$", before)
     local status = ctl:must { "endpoint", "status", "--cluster", "-w", "json" }
@@ -17,7 +17,7 @@ describe("etcdctl, for maintenance #once", function()
     assert.equal(("Finished defragmenting etcd member[%s]\n"):format(peer.url), ctl:must { "defrag", "--cluster" })
   end)
 
-  it("checks the performance: the first writes of many clients, of a minute of them", function()
+  it("checks the performance: the first of a minute of writes by many clients", function()
     local prefix = "/etcdctl-check-perf/"
     local watch = ctl:start { "watch", prefix, "--prefix", "--rev=" .. ctl:revision() + 1 }
     local check = ctl:start { "check", "perf", "--load=s" }

@@ -41,7 +41,7 @@ describe("Node #once #peer", function()
     it(case[2], function() client:case(case[1]) end)
   end
 
-  it("has no case that is not tried", function()
+  it("has no untested case", function()
     table.sort(tried)
     assert.same(tried, client:cases())
   end)
@@ -50,7 +50,7 @@ end)
 describe("Node, when the server ends and returns #once #peer", function()
   after_each(process.end_all)
 
-  it("goes on watching where it stopped", function()
+  it("continues watches where they stopped", function()
     local peer = server.start()
     local client = node.new(peer)
     finally(function()

@@ -56,7 +56,7 @@ describe("Python #once #peer", function()
 
   describe("with gRPC", function() try(RAW) end)
 
-  it("has no case that is not tried", function()
+  it("has no untested case", function()
     table.sort(tried)
     assert.same(tried, client:cases())
   end)

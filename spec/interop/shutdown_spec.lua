@@ -11,10 +11,10 @@ local process = require "spec.support.process"
 local python = require "spec.support.python"
 local server = require "spec.support.server"
 
-describe("a server that is told to end #once", function()
+describe("a server that shuts down #once", function()
   after_each(process.end_all)
 
-  it("ends in order with nobody there", function()
+  it("ends in order without clients", function()
     server.start():stop()
   end)
 
@@ -44,7 +44,7 @@ describe("a server that is told to end #once", function()
     assert.is_nil(watch.status) -- it waits for a server to return
   end)
 
-  it("tells Python's streams to come again #peer", function()
+  it("makes Python's streams reconnect #peer", function()
     local peer = server.start()
     local client = python.new(peer)
     finally(function() client:stop() end)
@@ -53,7 +53,7 @@ describe("a server that is told to end #once", function()
     client:finish("watch_until_shutdown")
   end)
 
-  it("tells how far it has come, where it takes long to return", function()
+  it("logs its progress when loading takes long", function()
     if server.is_etcd then return end
     local path, n = directory.new(), 60000
     finally(directory.remove_all)
@@ -74,7 +74,7 @@ describe("a server that is told to end #once", function()
     peer:stop()
   end)
 
-  it("returns with its data, and etcdctl goes on where it stopped", function()
+  it("returns with its data, and etcdctl continues where it stopped", function()
     local path = directory.new()
     finally(directory.remove_all)
     local peer = server.start { path = path }

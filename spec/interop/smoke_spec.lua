@@ -21,7 +21,7 @@ describe("a server", function()
     watch:expect("^DELETE\nsmoke/a\n\nDELETE\nsmoke/b\n\n")
   end)
 
-  it("tells etcdctl who it is", function()
+  it("returns its name and version to etcdctl", function()
     local id = ctl:must { "member", "list" }:match("^(%x+), started, ")
     local status = ctl:must { "endpoint", "status" }
     assert.equal(id, status:match("^[^,]+, (%x+), "))

@@ -138,7 +138,7 @@ describe("a snapshot #once", function()
     end)
   end
 
-  it("of an etcd whose authentication is enabled becomes a keywatch where it is not, which is said", function()
+  it("of an etcd with authentication becomes a keywatch without, and that is logged", function()
     local _, ctl = start { kind = "etcd", "--data-dir", scratch .. "/own" }
     ctl:must { "user", "add", "root:secret" }
     ctl:must { "user", "grant-role", "root", "root" }
@@ -153,7 +153,7 @@ describe("a snapshot #once", function()
     back:must { "put", "a", "1" }
   end)
 
-  it("with many users and roles of long names becomes an etcd, and that a keywatch again", function()
+  it("with many users and roles of long names becomes an etcd, and then a keywatch again", function()
     local store = assert(keywatch.open { path = scratch .. "/data" })
     local lines = { authUsers = {}, authRoles = {} }
     for kind, message in pairs { authUsers = "User", authRoles = "Role" } do
@@ -178,7 +178,7 @@ describe("a snapshot #once", function()
     save(back)
   end)
 
-  it("of an etcd with a user whose name keywatch cannot keep is refused, with the reason", function()
+  it("of an etcd with a user whose name keywatch cannot store is refused, with the reason", function()
     local _, ctl = start { kind = "etcd", "--data-dir", scratch .. "/own" }
     ctl:must { "user", "add", ("a"):rep(502), "--no-password" }
     local refused = command.start("restore", save(ctl), "--data-dir", scratch .. "/refused")
@@ -207,7 +207,7 @@ describe("a snapshot #once", function()
     assert.matches("the file has no SHA%-256", refused:stderr())
   end)
 
-  it("of an etcd that has ended is its file", function()
+  it("of a stopped etcd is its file", function()
     local peer, ctl = start { kind = "etcd", "--data-dir", scratch .. "/own" }
     local lease = fill(ctl)
     local before = all_of(ctl, lease)
@@ -218,7 +218,7 @@ describe("a snapshot #once", function()
   end)
 
   for _, kind in ipairs { "memory", "durable" } do
-    it("is whole while others write to data that is " .. kind, function()
+    it("is whole though others write to data that is " .. kind, function()
       local ctl
       if kind == "memory" then
         _, ctl = start { is_in_memory = true }
@@ -243,7 +243,7 @@ describe("a snapshot #once", function()
     end)
   end
 
-  it("that finds no room fails, and says so", function()
+  it("fails without disk space, with the reason", function()
     local child = process.start({ "sh", "-c", 'ulimit -f 200; exec "$@"', "sh", vm.interpreter, "bin/keywatch", "serve",
       "--memory", "--listen-client-urls", "http://127.0.0.1:0" },
       { env = vm.environment() })
@@ -255,7 +255,7 @@ describe("a snapshot #once", function()
     assert.equal("a\n", ctl:must { "get", "a", "--keys-only" }:match("^[^\n]*\n"))
   end)
 
-  it("becomes an etcd that compacts and goes on, however many records there are", function()
+  it("becomes an etcd that compacts and continues, with any number of records", function()
     local _, ctl = start()
     local lines = {}
     for i = 1, 100 do lines[i] = "put k" .. i .. " " .. ("v"):rep(i % 50 + 1) end

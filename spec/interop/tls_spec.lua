@@ -270,13 +270,13 @@ for _, kind in ipairs { "TLS", "mutual TLS" } do
     local function our_identity() return identity("ca", is_mutual and "alice" or nil) end
 
     for _, version in ipairs { "TLS1.2", "TLS1.3" } do
-      it("does all that it does, in " .. version, function()
+      it("has all of its functions, in " .. version, function()
         local client = connect(our_identity(), { min_version = version, max_version = version })
         assert.equal(EVERYTHING_CAME, load_text(EVERYTHING)()(client))
       end)
     end
 
-    it("does so in luv's loop", function()
+    it("has them in luv's loop", function()
       local who = our_identity()
       local function quoted(text) return text and ("%q"):format(text) or "nil" end
       local status, printed = program.run(
@@ -299,7 +299,7 @@ for _, kind in ipairs { "TLS", "mutual TLS" } do
     end)
 
     if is_mutual then
-      it("is told by etcd that it needs a certificate, or another one", function()
+      it("is refused by etcd without a certificate, or with a wrong one", function()
         expect_failure("the server has refused the connection: .*certificate", identity "ca")
         expect_failure("the server has refused the connection: our certificate", identity("ca", "mallory"))
       end)

@@ -44,7 +44,7 @@ describe("etcdctl #once", function()
       ctl:must { "role", "get", "reader", "-w", "json" })
   end)
 
-  it("makes root what it must be, and is told that it cannot be enabled yet", function()
+  it("creates root as required, and reports that authentication cannot be enabled yet", function()
     if server.is_etcd then return end -- where it can
     add_user("root")
     assert.equal("keywatch: authentication cannot be enabled: permissions are not checked yet",

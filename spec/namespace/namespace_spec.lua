@@ -109,7 +109,7 @@ for name, open in pairs(OWNERS) do
       assert.same({ range_end = "\0", limit = 5 }, opts)
     end)
 
-    it("watches: existing keys, events and previous kvs, by its own names", function()
+    it("watches existing keys, events and previous kvs under its own names", function()
       space:put("a", "1")
       local watch = assert(space:watch("", { prefix = true, initial = true, prev_kv = true }))
       owner:put("/app/", "foreign")
@@ -128,7 +128,7 @@ for name, open in pairs(OWNERS) do
       assert.is_nil(watch:next(0))
     end)
 
-    it("watches what its watches would miss: from a revision, a single key, and the empty key", function()
+    it("has watches from a revision, of a single key, and of the empty key", function()
       local revision = space:put("a", "1").revision
       space:put("\0", "2")
       local since = assert(space:watch("a", { start_revision = revision }))
@@ -153,7 +153,7 @@ for name, open in pairs(OWNERS) do
       assert.is_nil(space:get("a"))
     end)
 
-    it("answers for the whole owner what is about the whole owner", function()
+    it("returns the owner's results for functions about the whole owner", function()
       local revision = space:put("a", "1").revision
       assert.equal(revision, space:status().revision)
       assert.same(owner:hash_kv(revision), space:hash_kv(revision))
@@ -161,7 +161,7 @@ for name, open in pairs(OWNERS) do
       assert.equal("compacted", select(2, owner:get("/app/a", { revision = revision - 1 })).code)
     end)
 
-    it("of a namespace is one namespace with both prefixes", function()
+    it("of a namespace is a namespace with both prefixes", function()
       local inner = space:namespace("x/"):namespace("")
       inner:put("a", "1")
       assert.same({ "1", "x/a" }, { owner:get("/app/x/a").value, space:get("x/a").key })
@@ -177,7 +177,7 @@ for name, open in pairs(OWNERS) do
       assert.equal("a b", answer.keys(all:range("a", { from_key = true })))
     end)
 
-    it("of 0xff bytes has no key behind it", function()
+    it("of 0xff bytes has no end", function()
       local last = owner:namespace("\255\255")
       owner:put("\255", "foreign")
       owner:put("\255\255", "prefix")
@@ -189,7 +189,7 @@ for name, open in pairs(OWNERS) do
       assert.equal(2, owner:range("\255", { prefix = true }).count)
     end)
 
-    it("is closed alone", function()
+    it("is closed without its owner", function()
       local watch = assert(space:watch("a"))
       local lease = assert(space:lease(60))
       space:close()
@@ -227,7 +227,7 @@ for name, open in pairs(OWNERS) do
       assert(leadership:resign())
     end))
 
-    it("has leases that are kept, and whose loss is told", within.task(function()
+    it("has leases that are kept, and whose loss is reported", within.task(function()
       local lease = assert(space:lease(10)):keep()
       space:put("a", "1", { lease = lease })
       owner:put("b", "1", { lease = lease })
@@ -237,7 +237,7 @@ for name, open in pairs(OWNERS) do
       assert.equal("lost", lease:wait_lost(30).code)
     end))
 
-    it("is fenced by its locks, and so is what stands on the fence", within.task(function()
+    it("is fenced by its locks, as are namespaces of the fenced one", within.task(function()
       local lock = assert(space:lock("job"))
       local fence = lock:fence()
       local inner = fence:namespace("x/")
@@ -284,21 +284,21 @@ describe("a namespace", function()
 
   after_each(function() store:close() end)
 
-  it("tells its prefix and its owner", function()
+  it("has its prefix and its owner", function()
     assert.equal("keywatch.namespace</app/ of keywatch.store<revision=1 keys=0>>", tostring(space))
     assert.equal("keywatch.namespace<\\xff\\x00 of ", tostring(store:namespace("\255\0")):sub(1, 31))
     assert.equal(store, space.owner)
     assert.equal("/app/", space.prefix)
   end)
 
-  it("names the cure where it lacks a method of its owner", function()
+  it("names the alternative if it lacks a method of its owner", function()
     for _, name in ipairs { "step", "alarms", "call", "stream", "state", "load" } do
       assert.error_matches(function() space[name](space) end,
         name .. ": a namespace does not have this method.*namespace.owner:" .. name)
     end
   end)
 
-  it("fails as its owner does when that is closed", function()
+  it("fails as its owner does when the owner is closed", function()
     store:close()
     for _, call in ipairs { function() space:get("a") end, function() space:put("a", "1") end } do
       local _, err = pcall(call)
@@ -337,7 +337,7 @@ describe("a namespace", function()
     assert.same({ nil, "request_too_large" }, { result, err.code })
   end)
 
-  it("is collected with nothing left behind", function()
+  it("is collected with all that it references", function()
     local weak = setmetatable({ store:namespace("x") }, { __mode = "v" })
     collectgarbage()
     assert.is_nil(weak[1])

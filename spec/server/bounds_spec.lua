@@ -112,7 +112,7 @@ describe("a client that does not read #slow", function()
     end
   end)
 
-  it("gets every answer in the end, also if its window is what it does not open", function()
+  it("gets every answer in the end, even if it opens only the connection's window", function()
     begin()
     host.store:put("k", ("v"):rep(60000))
     local raw = host:raw(h2.hello { initial_window_size = 0 })
@@ -126,7 +126,7 @@ describe("a client that does not read #slow", function()
     end
   end)
 
-  it("has its connection's window back when it gives up calls that were held back", function()
+  it("gets its connection's window back when it cancels blocked calls", function()
     begin()
     host.store:put("k", ("v"):rep(2 ^ 20))
     local raw = host:raw(h2.hello { initial_window_size = 0 })
@@ -178,7 +178,7 @@ describe("a client that does not read #slow", function()
     assert.equal(count + 2, revision)
   end)
 
-  it("and whose watches wait has its calls answered on the same connection", function()
+  it("gets answers on the connection of its blocked watches", function()
     begin()
     for i = 1, 6 do host.store:put("k" .. i, ("v"):rep(2 ^ 20)) end
     local raw = host:raw(h2.hello { initial_window_size = 100 } .. h2.window(0, WIDE - 65535))
@@ -250,7 +250,7 @@ describe("a client that does not read #slow", function()
     end)
   end
 
-  it("may have as many torn messages as it takes, and not more", function()
+  it("may have a limited number of incomplete messages", function()
     begin()
     local raw = settled()
     local part = ("x"):rep(16384)
@@ -276,7 +276,7 @@ describe("a client that does not read #slow", function()
     assert.equal(0, (raw.reader:status(401)))
   end)
 
-  it("may have as many whole messages that it does not end, and not more", function()
+  it("may have a limited number of whole messages on open streams", function()
     begin()
     local raw = settled()
     local before = resident()
@@ -292,7 +292,7 @@ describe("a client that does not read #slow", function()
     assert.equal(2, host.store:status().revision)
   end)
 
-  it("may ask for more at once than may be done, and is told so", function()
+  it("gets an error if it has too many concurrent requests", function()
     begin()
     local raw = settled()
     local message = h2.message(("\18\4\18\2\10\0"):rep(300000)) -- success = { request_put = { key = "" } }
@@ -305,7 +305,7 @@ describe("a client that does not read #slow", function()
     assert(resident() - before < 100, resident() - before)
   end)
 
-  it("is refused streams beyond the limit, and keeps those that it has", function()
+  it("is refused streams beyond the limit, and keeps the others", function()
     begin(nil, { max_concurrent_streams = 10 })
     local raw = host:raw()
     for i = 1, 12 do raw:send(h2.request(2 * i - 1, paths.Watch)) end
@@ -317,7 +317,7 @@ describe("a client that does not read #slow", function()
     assert.equal(0, (raw.reader:status(25)))
   end)
 
-  it("that has acknowledged the limit of streams, and opens one more, is ended", function()
+  it("is disconnected if it has acknowledged the limit of streams, and opens one more", function()
     begin(nil, { max_concurrent_streams = 10 })
     local raw = settled()
     for i = 1, 11 do raw:say(h2.request(2 * i - 1, paths.Watch)) end
@@ -345,7 +345,7 @@ describe("windows", function()
 
   local function got(raw, id) return #table.concat(raw.reader:stream(id).parts) end
 
-  it("of nothing let only headers and trailers through", function()
+  it("of 0 bytes let only headers and trailers through", function()
     local raw = host:raw(h2.hello { initial_window_size = 0 })
     raw:say(h2.call(1, paths.Range, ask), h2.call(3, paths.Range, ""), h2.request(5, paths.LeaseKeepAlive, nil,
       { ends = true }))
@@ -355,7 +355,7 @@ describe("windows", function()
     assert.equal(0, (raw.reader:status(5)))
   end)
 
-  it("of nothing let the end of a stream through that has nothing to say", function()
+  it("of 0 bytes let an empty end of a stream through", function()
     local raw = host:raw(h2.hello { initial_window_size = 0 })
     raw:say(h2.request(1, paths.Watch, { ["grpc-timeout"] = "1S" }), h2.data(1, h2.message("")))
     assert.equal("200", raw.reader:stream(1).headers[":status"])
@@ -377,7 +377,7 @@ describe("windows", function()
     assert.equal(0, (raw.reader:status(1)))
   end)
 
-  it("of the connection hold for all streams together", function()
+  it("of a connection hold for all of its streams together", function()
     local raw = host:raw(h2.hello { initial_window_size = WIDE })
     raw:say(h2.call(1, paths.Range, ask), h2.call(3, paths.Range, ask))
     assert.equal(65535, got(raw, 1) + got(raw, 3))
@@ -387,7 +387,7 @@ describe("windows", function()
     assert(is_whole(raw, 1) and is_whole(raw, 3))
   end)
 
-  it("may shrink below nothing and grow again", function()
+  it("may become negative and grow again", function()
     local raw = host:raw(h2.hello { initial_window_size = 20000 } .. h2.window(0, 2 ^ 20))
     raw:say(h2.call(1, paths.Range, ask))
     assert.equal(20000, got(raw, 1))
@@ -415,7 +415,7 @@ describe("windows", function()
     assert.is_true(raw:is_done())
   end)
 
-  it("that settings make overflow end the stream or the connection", function()
+  it("that overflow by settings end the stream or the connection", function()
     local raw = host:raw(h2.hello { initial_window_size = 1 })
     raw:say(h2.request(1, paths.Watch), h2.window(1, WIDE - 1), h2.settings { initial_window_size = 2 })
     assert(raw:is_done() or raw.reader:stream(1).reset == "flow_control_error")
@@ -426,7 +426,7 @@ describe("windows", function()
     end
   end)
 
-  it("are counted also where settings change them that are wrong further on", function()
+  it("change even by SETTINGS with a later error", function()
     local raw = host:raw(h2.hello { initial_window_size = 20000 } .. h2.window(0, 1))
     host:pump()
     raw.is_deaf = true
@@ -441,7 +441,7 @@ describe("windows", function()
     assert.is_true(raw:is_done())
   end)
 
-  it("of the server are kept: more than it allows ends the stream or the connection", function()
+  it("of the server are enforced: more bytes end the stream or the connection", function()
     local raw = host:raw(wide_hello())
     host:pump()
     raw:say(h2.settings("ack"))
@@ -466,7 +466,7 @@ describe("windows", function()
     assert.equal(1500000, #host.store:get("large").value)
   end)
 
-  it("of frames are kept, whatever the client takes", function()
+  it("limit frames to their size", function()
     host.store:put("k", ("x"):rep(100000))
     for _, size in ipairs { 16384, 2 ^ 24 - 1 } do
       local raw = host:raw(h2.hello { initial_window_size = WIDE, max_frame_size = size } .. h2.window(0, 2 ^ 20))

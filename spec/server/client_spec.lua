@@ -45,14 +45,14 @@ describe("a client", function()
     return list
   end
 
-  it("gives what came, and how it ended", function()
+  it("returns messages, and how the call ended", function()
     call(true)
     client:feed(h2.headers(1, headers()) .. h2.data(1, h2.message("a") .. h2.message("")) ..
       h2.headers(1, { { "grpc-status", "5" }, { "grpc-message", "n%C3%A4 100%25 %zz" } }, { ends = true }), 0)
     assert.same({ "a", "", 5, "n\195\164 100% %zz" }, take())
   end)
 
-  it("ends a call when the server has, also if its own side is open", function()
+  it("ends a call when the server has, also if it is still sending", function()
     call(false)
     client:feed(h2.headers(1, headers { { "grpc-status", "14" }, { "grpc-message", "stopped" } }, { ends = true }), 0)
     client:pending()
@@ -63,14 +63,14 @@ describe("a client", function()
     assert.same({ "a", 0, "" }, take())
   end)
 
-  it("takes the last status of a server that says two", function()
+  it("takes the last of two statuses", function()
     call(true)
     client:feed(h2.headers(1, headers { { "grpc-status", "0" }, { "grpc-message", "first" } }) ..
       h2.headers(1, { { "grpc-status", "2" }, { "grpc-message", "second" } }, { ends = true }), 0)
     assert.same({ 2, "second" }, take())
   end)
 
-  it("takes HTTP's status and HTTP/2's code where there is none of gRPC", function()
+  it("derives a status from HTTP's status or HTTP/2's code if there is none of gRPC", function()
     for http, status in pairs { ["400"] = 13, ["401"] = 16, ["403"] = 7, ["404"] = 12, ["429"] = 14, ["502"] = 14,
       ["503"] = 14, ["504"] = 14, ["500"] = 2 } do
       local one = core.client("spec", nil, 0)
@@ -95,7 +95,7 @@ describe("a client", function()
     end
   end)
 
-  it("refuses times that are negative or no numbers", function()
+  it("refuses times that are negative or NaN", function()
     for _, name in ipairs { "handshake_timeout", "keepalive", "keepalive_timeout" } do
       for _, seconds in ipairs { -1, -1e-9, -1e300, -math.huge } do
         local ok, err = pcall(core.client, "spec", { [name] = seconds }, 0)
@@ -111,7 +111,7 @@ describe("a client", function()
     end
   end)
 
-  it("says by the scheme of its requests whether they go over TLS", function()
+  it("sets the scheme of its requests for TLS or plain connections", function()
     for _, row in ipairs { { nil, "http" }, { false, "http" }, { true, "https" } } do
       local one = core.client("spec", { is_tls = row[1] }, 0)
       one:pending()
@@ -127,7 +127,7 @@ describe("a client", function()
     end
   end)
 
-  it("takes the shortest time for one, and not for none", function()
+  it("takes the shortest timeout for a timeout, and not for none", function()
     local one = core.client("spec", { keepalive = 1e-9 }, 0)
     one:pending()
     one:feed(h2.settings {}, 0)
@@ -137,7 +137,7 @@ describe("a client", function()
     one:close()
   end)
 
-  it("has nothing of a call that it has cancelled, sent or not", function()
+  it("has no results of a cancelled call, sent or not", function()
     local id = client:call("/spec/Call")
     client:cancel(id)
     client:pending()
@@ -150,7 +150,7 @@ describe("a client", function()
     assert.same({}, take())
   end)
 
-  it("gives answers larger than what a server may send at once", function()
+  it("receives answers larger than the server may send at once", function()
     local id = client:call("/spec/Call")
     client:half_close(id)
     client:pending()
@@ -167,13 +167,13 @@ describe("a client", function()
     assert.equal(0, (select(2, client:receive(id))))
   end)
 
-  it("goes on reading while much of what it has to say does not leave", function()
+  it("continues reading while much of its output is blocked", function()
     client:send(client:call("/spec/Call"), ("x"):rep(6 * 2 ^ 20))
     assert.equal(1, #client:pending(1))
     assert.is_true((client:state()))
   end)
 
-  it("holds a call back whose messages nobody takes, and no other call", function()
+  it("blocks a call whose messages are not received, and no other call", function()
     local id = client:call("/spec/Call")
     client:pending()
     client:feed(h2.frame("settings", h2.flags.ack, 0, "") .. h2.headers(1, headers()), 0)

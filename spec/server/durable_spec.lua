@@ -76,7 +76,7 @@ describe("a server over a durable store", function()
 
   local function put(value, who) return begin(who or client, "Put", { key = "a", value = value }) end
 
-  describe("holds back", function()
+  describe("delays", function()
     local writes = {
       Put = { key = "a", value = "new" },
       DeleteRange = { key = "a" },
@@ -103,7 +103,7 @@ describe("a server over a durable store", function()
       end
     end)
 
-    it("what has seen what is not durable", function()
+    it("answers that have seen writes that are not durable", function()
       hold()
       local calls = {
         put("new"),
@@ -120,7 +120,7 @@ describe("a server over a durable store", function()
       assert.equal("new", txn.responses[1].response_range.kvs[1].value)
     end)
 
-    it("but no transaction that only reads: it sees what is durable", function()
+    it("no transaction that only reads: it sees the durable state", function()
       hold()
       local written = put("new")
       local read = begin(other, "Txn", { compare = { { key = "a", target = "VALUE", value = "old" } },
@@ -131,7 +131,7 @@ describe("a server over a durable store", function()
       release()
     end)
 
-    it("failures that come from what is not durable", function()
+    it("failures that depend on writes that are not durable", function()
       hold()
       begin(client, "LeaseRevoke", { ID = 7 })
       begin(client, "Compact", { revision = 3 })
@@ -192,7 +192,7 @@ describe("a server over a durable store", function()
     assert.is_nil(stream:ask({ ID = 7 })[1].TTL)
   end)
 
-  it("answers many who write at once with few commits", function()
+  it("answers many concurrent writes with few commits", function()
     hold()
     local before, calls = store:settled(), {}
     for i = 1, 100 do calls[i] = put(tostring(i), i % 2 == 0 and client or other) end
@@ -201,7 +201,7 @@ describe("a server over a durable store", function()
     assert.equal(before + 2, store:settled())
   end)
 
-  it("lets a compaction take effect when it is durable", function()
+  it("applies a compaction when it is durable", function()
     hold()
     local call = begin(client, "Compact", { revision = 3 })
     assert.equal("old", other:unary("Range", { key = "a", revision = 2 }).kvs[1].value)
@@ -209,7 +209,7 @@ describe("a server over a durable store", function()
     assert.equal(11, (select(2, other:unary("Range", { key = "a", revision = 2 }))))
   end)
 
-  describe("that answers a physical Compact", function()
+  describe("answers a physical Compact", function()
     local COMPACTED, LAST = 8, 9 -- revisions
     local TURNS = 200 -- in which all happens that can while no checkpoint is made
 
@@ -249,14 +249,14 @@ describe("a server over a durable store", function()
     end
 
     for where, has_records in pairs { ["the database"] = true, ["the journal alone"] = false } do
-      it("when the records are gone from the database: they were in " .. where, function()
+      it("when the records are removed from the database: they were in " .. where, function()
         local answer = finish_compaction(begin_compaction(has_records))
         expect_compacted_database()
         assert.equal(LAST, answer.header.revision)
       end)
     end
 
-    it("with a failure, if the storage fails meanwhile", function()
+    it("with an error, if the storage fails", function()
       local call = begin_compaction()
       probe.fail_disk(store, "storage")
       assert.same({ 14, STORAGE }, { finish_compaction(call) })
@@ -268,7 +268,7 @@ describe("a server over a durable store", function()
     local told = { no_space = { 8, NO_SPACE }, no_memory = { 8, "keywatch: out of memory" }, storage = { 14, STORAGE } }
 
     for how, failure in pairs(told) do
-      it("tells all who have written, and nobody else: " .. how, function()
+      it("sends errors to the failed writers, and to no others: " .. how, function()
         local watch = other:stream("Watch")
         watch:ask { create_request = { key = "a" } }
         hold()
@@ -287,7 +287,7 @@ describe("a server over a durable store", function()
       end)
     end
 
-    it("gives the revisions to others", function()
+    it("reuses the revisions", function()
       local watch = other:stream("Watch")
       watch:ask { create_request = { key = "a" } }
       hold()
@@ -300,7 +300,7 @@ describe("a server over a durable store", function()
       assert.same({ 1, "3", 4 }, { #events, events[1].kv.value, events[1].kv.mod_revision })
     end)
 
-    it("goes on with deletes and compactions where there is no room, and with all after a disarm", function()
+    it("allows deletes and compactions without disk space, and all writes after a disarm", function()
       hold()
       assert.equal(8, (finish(put("1"), "no_space")))
       assert.same({ "no_space" }, store:alarms())
@@ -314,7 +314,7 @@ describe("a server over a durable store", function()
       assert.equal(5, finish(put("3")).header.revision)
     end)
 
-    it("answers those who wait for the end of a compaction", function()
+    it("answers calls that wait for the end of a compaction", function()
       for i = 1, 3000 do store:put("c", tostring(i)) end
       hold()
       local call = begin(client, "Compact", { revision = 3000, physical = true })
@@ -328,7 +328,7 @@ describe("a server over a durable store", function()
       assert.is_truthy(look(call))
     end)
 
-    it("is read-only where nobody knows what has happened", function()
+    it("is read-only if the outcome is unknown", function()
       hold()
       assert.same({ 14, STORAGE }, { finish(put("1"), "storage") })
       for method, request in pairs { Put = { key = "a" }, DeleteRange = { key = "a" }, LeaseGrant = { TTL = 5 },
@@ -340,8 +340,8 @@ describe("a server over a durable store", function()
     end)
   end)
 
-  describe("forgets answers", function()
-    it("whose clients have gone", function()
+  describe("drops answers", function()
+    it("of disconnected clients", function()
       hold()
       put("1")
       local call = put("2", other)
@@ -359,7 +359,7 @@ describe("a server over a durable store", function()
       assert.equal("2", other:unary("Range", { key = "a" }).kvs[1].value)
     end)
 
-    it("that nobody waits for any longer", function()
+    it("of calls past their deadline", function()
       hold()
       local call = client:begin("Put", { key = "a", value = "1" }, { ["grpc-timeout"] = "1S" })
       host:pump()

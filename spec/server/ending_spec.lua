@@ -62,7 +62,7 @@ describe("a connection says that it ends because", function()
     assert.equal("the client goes away: NO_ERROR", why_after(h2.hello() .. h2.goaway(0, "no_error")))
   end)
 
-  it("the client breaks the rules of HTTP/2", function()
+  it("the client violates HTTP/2", function()
     assert.equal("the server ends the connection with the HTTP/2 error PROTOCOL_ERROR",
       why_after(h2.hello() .. h2.frame("data", 0, 0, "x")))
   end)
@@ -72,7 +72,7 @@ describe("a connection says that it ends because", function()
       why_after(h2.hello() .. h2.frame("ping", 0, 0, "12345678"):rep(4)))
   end)
 
-  it("the client does not answer", function()
+  it("the client does not answer pings", function()
     local silent, mute = assert(host.server:accept(host.now)), assert(host.server:accept(host.now))
     mute:feed(h2.hello(), host.now)
     local now = host.now

@@ -34,13 +34,13 @@ describe("a server", function()
       assert.equal(1, raw.reader.acks)
     end)
 
-    it("by saying nothing to whoever says nothing", function()
+    it("silently while the client is silent", function()
       local silent = host:raw(false)
       host:pump()
       assert.is_nil(silent.reader.settings)
     end)
 
-    it("and tells whoever speaks HTTP/1 so in its own words", function()
+    it("with an HTTP/1 response for an HTTP/1 client", function()
       for _, request in ipairs { "GET /version HTTP/1.1\r\nhost: a\r\n\r\n", "POST /v3/kv/range HTTP/1.1\r\n\r\n",
         "PUT / HTTP/1.0\r\n\r\n", "PRI / HTTP/1.1\r\n\r\n" } do
         for cut = 0, 20 do
@@ -60,7 +60,7 @@ describe("a server", function()
       end
     end)
 
-    it("and ends a connection of junk", function()
+    it("and closes a connection with garbage", function()
       for _, junk in ipairs { "\0\0\0\0", "\22\3\1\2\0\1\0\1\252\3\3", h2.MAGIC .. "GET / HTTP/1.1\r\n\r\n",
         h2.MAGIC .. h2.frame("data", 0, 1, "x"), h2.MAGIC .. h2.frame("settings", 0, 1, ""),
         h2.hello() .. h2.frame("headers", 4, 2, ""), h2.hello() .. h2.frame("data", 0, 0, "x"),
@@ -80,7 +80,7 @@ describe("a server", function()
       end
     end)
 
-    it("and ends a connection on which nothing comes", function()
+    it("and closes a silent connection", function()
       local silent = host:raw(false)
       local due = silent.peer:deadline()
       assert.equal(host.now + 120, due)
@@ -90,7 +90,7 @@ describe("a server", function()
       assert.is_true(silent:is_done())
     end)
 
-    it("and ends a connection whose client does not go on", function()
+    it("and closes a connection with an incomplete preface", function()
       local slow = host:raw(h2.MAGIC)
       host:pump()
       slow.peer:step(host.now + 119)
@@ -123,19 +123,19 @@ describe("a server", function()
         { ["content-type"] = "application/grpc;charset=utf-8" }).headers["content-type"])
     end)
 
-    it("to a client that does not say te", function()
+    it("to a client without the header te", function()
       call(1, paths.Range, range_a, { te = false })
       assert.same({ 0 }, status(1))
     end)
 
-    it("with a text in which what is not plain is escaped", function()
+    it("with a percent-encoded text", function()
       call(1, "/100%/\195\164", "")
       assert.same({ 12, "unknown service 100%25" }, status(1))
       call(3, "/etcdserverpb.KV/\195\164%", "")
       assert.same({ 12, "unknown method %C3%A4%25 for service etcdserverpb.KV" }, status(3))
     end)
 
-    it("with the method that there is not", function()
+    it("for an unknown method with UNIMPLEMENTED", function()
       call(1, "/etcdserverpb.KV/Nope", "")
       call(3, "/etcdserverpb.Nope/Range", "")
       call(5, "/Range", "")
@@ -150,13 +150,13 @@ describe("a server", function()
   end)
 
   describe("refuses", function()
-    it("what is not a POST", function()
+    it("requests that are not POST", function()
       local stream = call(1, paths.Range, range_a, { [":method"] = "GET" })
       assert.equal("405", stream.headers[":status"])
       assert.same({ 13, 'http: unsupported method "GET"' }, status(1))
     end)
 
-    it("what is not gRPC", function()
+    it("requests that are not gRPC", function()
       for i, type in ipairs { "text/plain", "application/grpcx", "application/json", "" } do
         local stream = call(2 * i - 1, paths.Range, range_a, { ["content-type"] = type })
         assert.equal("415", stream.headers[":status"])
@@ -165,7 +165,7 @@ describe("a server", function()
       assert.equal("415", call(99, paths.Range, range_a, { ["content-type"] = false }).headers[":status"])
     end)
 
-    it("a timeout that is none", function()
+    it("a malformed timeout", function()
       for i, timeout in ipairs { "1", "S", "123456789S", "-1S", "1.5S", "1s" } do
         local stream = call(2 * i - 1, paths.Range, range_a, { ["grpc-timeout"] = timeout })
         assert.equal("400", stream.headers[":status"], timeout)
@@ -173,7 +173,7 @@ describe("a server", function()
       end
     end)
 
-    it("more headers than it takes, and goes on", function()
+    it("more headers than the limit, and continues", function()
       local many = {}
       for i = 1, 16 do many["x-" .. i] = ("v"):rep(4096) end
       raw:say(h2.request(1, paths.Range, many, { split = 16384 }), h2.data(1, h2.message(range_a), { ends = true }))
@@ -183,7 +183,7 @@ describe("a server", function()
       assert.same({ 0 }, status(3))
     end)
 
-    it("what is compressed", function()
+    it("compressed messages", function()
       call(1, paths.Range, range_a, { ["grpc-encoding"] = "gzip" })
       assert.same({ 12, 'grpc: Decompressor is not installed for grpc-encoding "gzip"' }, status(1))
       call(3, paths.Range, range_a, { ["grpc-encoding"] = "identity", ["grpc-accept-encoding"] = "gzip" })
@@ -192,7 +192,7 @@ describe("a server", function()
       assert.same({ 13, "grpc: compressed flag set with identity or empty encoding" }, status(5))
     end)
 
-    it("a message that is too large, when it has seen its length", function()
+    it("a message that is too large, at its length", function()
       raw:say(h2.request(1, paths.Put), h2.data(1, "\0" .. h2.pack(2097153, 4)))
       assert.same({ 8, "grpc: received message larger than max (2097153 vs. 2097152)" }, status(1))
       assert.equal("no_error", raw.reader:stream(1).reset)
@@ -210,7 +210,7 @@ describe("a server", function()
       assert.equal(1, host.store:status().revision)
     end)
 
-    it("a message that ends in the middle", function()
+    it("a truncated message", function()
       for cut = 1, #h2.message(put_a) - 1 do
         local id = 2 * cut - 1
         raw:say(h2.request(id, paths.Put), h2.data(id, h2.message(put_a):sub(1, cut), { ends = true }))
@@ -221,7 +221,7 @@ describe("a server", function()
       assert.equal(1, host.store:status().revision)
     end)
 
-    it("a message that is malformed", function()
+    it("a malformed message", function()
       call(1, paths.Put, "\10\99a")
       assert.equal(13, status(1)[1])
       raw:say(h2.request(3, paths.Watch), h2.data(3, h2.message("\10\99a")))
@@ -229,7 +229,7 @@ describe("a server", function()
       assert.equal("no_error", raw.reader:stream(3).reset)
     end)
 
-    it("headers that HTTP/2 does not have", function()
+    it("headers that HTTP/2 forbids", function()
       for i, changes in ipairs { { connection = "close" }, { ["X-Upper"] = "1" }, { ["a b"] = "1" }, { a = "1\n2" },
         { a = "1\0" }, { upgrade = "h2c" }, { ["transfer-encoding"] = "chunked" } } do
         call(2 * i - 1, paths.Put, put_a, changes)
@@ -242,7 +242,7 @@ describe("a server", function()
       assert.equal(1, host.store:status().revision)
     end)
 
-    it("a value with a zero byte or an end of a line, at whatever place", function()
+    it("a value with a zero byte or a line break, at any position", function()
       local id = 1
       for length = 7, 17 do
         for place = 1, length do
@@ -256,7 +256,7 @@ describe("a server", function()
       assert.same({ 0 }, status(id))
     end)
 
-    it("a request without what HTTP/2 must have", function()
+    it("a request without the required pseudo-headers", function()
       raw:say(h2.headers(1, {}, { ends = true }), h2.headers(3, { { ":method", "POST" } }, { ends = true }),
         h2.request(5, paths.Put, { [":path"] = false }, { ends = true }))
       for id = 1, 5, 2 do
@@ -268,7 +268,7 @@ describe("a server", function()
   end)
 
   describe("ends a stream", function()
-    it("whose time is over", function()
+    it("at its deadline", function()
       raw:say(h2.request(1, paths.Watch, { ["grpc-timeout"] = "2500m" }), h2.data(1, create_a))
       assert.equal(host.now + 2.5, raw.peer:deadline())
       raw.peer:step(host.now + 2.499)
@@ -280,7 +280,7 @@ describe("a server", function()
       assert.equal("no_error", raw.reader:stream(1).reset)
     end)
 
-    it("whose time is over before its message has come", function()
+    it("at its deadline before its message has come", function()
       raw:say(h2.request(1, paths.Put, { ["grpc-timeout"] = "1m" }), h2.data(1, h2.message(put_a):sub(1, -2)))
       raw.peer:step(host.now + 0.001)
       raw:say(h2.data(1, put_a:sub(-1), { ends = true }))
@@ -288,7 +288,7 @@ describe("a server", function()
       assert.equal(1, host.store:status().revision)
     end)
 
-    it("in time, whatever the unit", function()
+    it("in time, for any unit", function()
       for unit, seconds in pairs { H = 3600, M = 60, S = 1, m = 1e-3, u = 1e-3, n = 1e-3 } do
         local one = host:raw()
         one:say(h2.request(1, paths.Watch, { ["grpc-timeout"] = "1" .. unit }))
@@ -297,7 +297,7 @@ describe("a server", function()
       end
     end)
 
-    it("and says that it hears no more, if the client has not ended its side", function()
+    it("with NO_ERROR if the client has not half-closed it", function()
       raw:say(h2.request(1, paths.Range), h2.data(1, h2.message(range_a) .. "\0"))
       assert.same({}, status(1))
       raw:say(h2.request(3, "/nope/nope"))
@@ -311,7 +311,7 @@ describe("a server", function()
   end)
 
   describe("whose client resets a stream", function()
-    it("goes on, at whatever stage", function()
+    it("continues, in any state", function()
       local stages = {
         h2.request(1, paths.Put),
         h2.request(1, paths.Put) .. h2.data(1, "\0"),
@@ -342,7 +342,7 @@ describe("a server", function()
       end
     end)
 
-    it("has none of the stream's watchers any more", function()
+    it("removes the stream's watchers", function()
       raw:say(h2.request(1, paths.Watch), h2.data(1, create_a))
       host.store:put("a", "1")
       host:pump()
@@ -399,7 +399,7 @@ describe("a server", function()
       assert.is_true(silent:is_done())
     end)
 
-    it("does not wait longer than it was told", function()
+    it("closes after the given time", function()
       host.server:mount("/spec/Call")
       raw:say(h2.call(1, "/spec/Call", "what"))
       host.server:drain(5, host.now)
@@ -410,7 +410,7 @@ describe("a server", function()
       assert.is_true(raw:is_done())
     end)
 
-    it("serves calls that come before the client has heard of it", function()
+    it("serves calls that come before the client has seen the GOAWAY", function()
       raw:say(h2.request(1, paths.Watch), h2.data(1, create_a))
       host.server:mount("/spec/Call")
       raw:say(h2.call(3, "/spec/Call", ""))
@@ -421,7 +421,7 @@ describe("a server", function()
     end)
   end)
 
-  describe("with a client that goes", function()
+  describe("with a client that closes", function()
     it("is done after the last answer", function()
       raw:say(h2.goaway(0, "no_error"))
       assert.is_true(raw:is_done())
@@ -432,7 +432,7 @@ describe("a server", function()
       assert.is_true(other:is_done())
     end)
 
-    it("still answers what was asked before no more bytes come", function()
+    it("answers requests that came before the end of input", function()
       raw:send(h2.call(1, paths.Range, range_a))
       raw:push()
       raw.peer:feed("", host.now)
@@ -441,7 +441,7 @@ describe("a server", function()
       assert.is_true((select(2, raw.peer:state())))
     end)
 
-    it("is done when no more bytes will come", function()
+    it("is done at the end of input", function()
       raw:say(h2.request(1, paths.Watch), h2.data(1, create_a))
       raw.peer:feed("", host.now)
       assert.is_true(raw:is_done())
@@ -472,7 +472,7 @@ describe("keepalive", function()
     host:pump()
   end
 
-  it("asks a silent client for a sign of life, and ends the connection if there is none", function()
+  it("pings a silent client, and closes the connection without an answer", function()
     begin { keepalive_interval = 10, keepalive_timeout = 2 }
     wait(9.9)
     assert.same({}, raw.reader.pings)
@@ -484,7 +484,7 @@ describe("keepalive", function()
     assert.is_true(raw:is_done())
   end)
 
-  it("takes any bytes for a sign of life", function()
+  it("counts any bytes as a sign of life", function()
     begin { keepalive_interval = 10, keepalive_timeout = 2 }
     wait(10)
     raw:say(h2.pong(raw.reader.pings[1]))
@@ -503,7 +503,7 @@ describe("keepalive", function()
     assert.same({ "lifesign" }, raw.reader.pongs)
   end)
 
-  it("ends the connection of a client without streams that asks too often", function()
+  it("closes the connection of a client without streams that pings too often", function()
     begin()
     for i = 1, 3 do
       raw:say(h2.ping())
@@ -515,14 +515,14 @@ describe("keepalive", function()
     assert.same({ { last = 0, code = "enhance_your_calm", text = "too_many_pings" } }, raw.reader.goaways)
   end)
 
-  it("names the last request that was carried out when it ends such a connection", function()
+  it("sends the last executed stream in the GOAWAY for too many pings", function()
     begin()
     for _ = 1, 3 do raw:say(h2.ping()) end
     raw:say(h2.ping(), h2.call(1, paths.Range, range_a))
     assert.same({ { last = 1, code = "enhance_your_calm", text = "too_many_pings" } }, raw.reader.goaways)
   end)
 
-  it("lets a client with streams ask at the interval that it allows, and not more often", function()
+  it("lets a client with streams ping at the minimum interval, and not more often", function()
     begin { keepalive_min_time = 5 }
     raw:say(h2.request(1, paths.Watch), h2.data(1, create_a), h2.ping())
     for _ = 1, 10 do
@@ -538,7 +538,7 @@ describe("keepalive", function()
     assert.equal("too_many_pings", raw.reader.goaways[1].text)
   end)
 
-  it("lets a client ask whenever it has been told something", function()
+  it("lets a client ping after each message of the server", function()
     begin()
     for i = 1, 20 do
       raw:say(h2.call(2 * i - 1, paths.Range, range_a))
@@ -579,7 +579,7 @@ describe("a mounted method", function()
     return id, host.server:receive(id)
   end
 
-  it("hands its calls out in order, and answers come to whom they belong", function()
+  it("gets its calls in order, and answers reach their callers", function()
     local a, b = start("a"), start("b")
     local first, request = next_call()
     local second, other = next_call()
@@ -595,7 +595,7 @@ describe("a mounted method", function()
     host.server:finish(first, 0, "")
   end)
 
-  it("tells of calls that are gone", function()
+  it("is notified of calls that have ended", function()
     local call = start("a")
     client.client:cancel(call)
     host:pump()
@@ -611,7 +611,7 @@ describe("a mounted method", function()
     assert.is_nil(host.server:next_news())
   end)
 
-  it("can be one of the server's own", function()
+  it("may replace one of the server's own", function()
     host.server:mount(paths.Range)
     local call = client:start("Range", nil, range_a)
     client.client:half_close(call)

@@ -37,7 +37,7 @@ describe("the KV service", function()
     return call
   end
 
-  it("answers in etcd's bytes", function()
+  it("answers with etcd's bytes", function()
     assert.equal(header(2), bytes_of("Put", { key = "foo", value = "bar" }))
     assert.equal(header(2) .. "1210" .. "0a03666f6f1002180220012a03626172" .. "2001",
       bytes_of("Range", { key = "foo" }))
@@ -49,7 +49,7 @@ describe("the KV service", function()
     assert.equal(header(4), bytes_of("Compact", { revision = 3 }))
   end)
 
-  it("has the ids that it was given", function()
+  it("has the given ids", function()
     local own = setmetatable({ store = host.store, ends = {}, now = 1, server = core.serve(host.store,
       { cluster_id = 1, member_id = 2, raft_term = 3 }) }, getmetatable(host))
     local one = own:client()
@@ -58,7 +58,7 @@ describe("the KV service", function()
     own.server:close()
   end)
 
-  it("ranges over records of any size, right to the byte", function()
+  it("answers ranges of records of any size, exact to the byte", function()
     local expected = {}
     for i = 1, 200 do
       local key = ("k%03d"):format(i)
@@ -77,7 +77,7 @@ describe("the KV service", function()
     end
   end)
 
-  it("leaves a large answer as it was asked for, whatever is written before it is read", function()
+  it("does not change a large answer by writes that come before it is read", function()
     for i = 1, 20 do host.store:put("k" .. i, ("a"):rep(10000)) end
     client.is_deaf = true
     local call = start(client, "Range", { key = "k", range_end = "l" })
@@ -117,7 +117,7 @@ describe("the KV service", function()
       assert.equal("2", responses[3].response_range.kvs[1].value)
     end)
 
-    it("with others inside, whose headers are empty", function()
+    it("with nested ones, whose headers are empty", function()
       local hex = bytes_of("Txn", { success = { { request_txn = { success = { { request_put = { key = "a" } } } } },
         { request_txn = { compare = { { key = "a", version = 1 } }, failure = { empty } } } } })
       local put_inside = "1a06" .. "1204" .. "0a021802" -- { response_put = { header = { revision = 2 } } }
@@ -129,12 +129,12 @@ describe("the KV service", function()
         answer.responses[1].response_txn)
     end)
 
-    it("of nothing", function()
+    it("without operations", function()
       assert.equal(header(1) .. "1001", bytes_of("Txn", {}))
     end)
   end)
 
-  it("refuses in etcd's words", function()
+  it("refuses requests with etcd's errors", function()
     for i = 1, 3 do put("a", tostring(i)) end
     assert.equal("3 etcdserver: key is not provided", failure("Put", {}))
     assert.equal("3 etcdserver: key is not provided", failure("Range", {}))
@@ -153,7 +153,7 @@ describe("the KV service", function()
     assert.equal("2", client:unary("Range", { key = "a", revision = 3 }).kvs[1].value)
   end)
 
-  it("refuses what is too large, by request and by message", function()
+  it("refuses requests and messages that are too large", function()
     assert.equal("3 etcdserver: request is too large", failure("Put", { key = "a", value = ("x"):rep(1572864) }))
     assert.equal("8 grpc: received message larger than max (2097161 vs. 2097152)",
       failure("Put", { key = "a", value = ("x"):rep(2097153) }))
@@ -173,7 +173,7 @@ describe("the KV service", function()
       client:take()
     end
 
-    it("at once if the records may stay", function()
+    it("at once without physical", function()
       local call = start(client, "Compact", { revision = 4000 })
       move()
       assert.equal(0, client.returns[call].status)
@@ -181,7 +181,7 @@ describe("the KV service", function()
         failure("Range", { key = "k1", revision = 3999 }))
     end)
 
-    it("to the end if they may not, and whoever was too late waits too", function()
+    it("to the end with physical, also for a request of a compacted revision", function()
       local first = start(client, "Compact", { revision = 4000, physical = true })
       local second = start(client, "Compact", { revision = 3000, physical = true })
       move()
@@ -193,7 +193,7 @@ describe("the KV service", function()
       assert.equal(11, client.returns[second].status)
     end)
 
-    it("also if nobody waits for it any more", function()
+    it("even if the client cancels", function()
       local call = start(client, "Compact", { revision = 4000, physical = true })
       client:push()
       client.client:cancel(call)
@@ -209,7 +209,7 @@ describe("the KV service", function()
     end)
   end)
 
-  it("answers many calls at once, each its own", function()
+  it("answers many calls at once, each with its own answer", function()
     local calls = {}
     for i = 1, 90 do
       calls[i] = start(client, i % 3 == 0 and "Range" or "Put", { key = "k" .. math.floor((i - 1) / 3) })

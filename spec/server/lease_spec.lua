@@ -17,14 +17,14 @@ describe("the lease service", function()
     return answer.ID, answer.TTL
   end
 
-  it("grants leases of the id and the time that were asked for", function()
+  it("grants leases with the given id and TTL", function()
     local answer, _, _, bytes = client:unary("LeaseGrant", { ID = 7, TTL = 100 })
     assert.same({ 7, 100, 1 }, { answer.ID, answer.TTL, answer.header.revision })
     assert.equal(HEADER_1 .. "1007" .. "1864", wire.hex(bytes))
     assert.equal(1, host.store:status().revision)
   end)
 
-  it("says -1 of a lease that there is not", function()
+  it("returns -1 for a missing lease", function()
     local answer = client:unary("LeaseTimeToLive", { ID = 7, keys = true })
     assert.same({ 7, -1 }, { answer.ID, answer.TTL })
     assert.is_nil(answer.grantedTTL)
@@ -36,7 +36,7 @@ describe("the lease service", function()
 
     before_each(function() stream = client:stream("LeaseKeepAlive") end)
 
-    it("one answer for each request, in order", function()
+    it("with one answer for each request, in order", function()
       grant { ID = 7, TTL = 100 }
       grant { ID = 8, TTL = 50 }
       for _, id in ipairs { 7, 8, 9, 7 } do stream:send { ID = id } end
@@ -49,7 +49,7 @@ describe("the lease service", function()
       assert.equal(HEADER_1 .. "1009", wire.hex(stream.raw[3]))
     end)
 
-    it("from the time of the request on", function()
+    it("from the time of the request", function()
       grant { ID = 7, TTL = 100 }
       host.store:step(60)
       stream:ask { ID = 7 }
@@ -68,7 +68,7 @@ describe("the lease service", function()
       assert.equal(0, (stream:status()))
     end)
 
-    it("of a stream that asks nothing", function()
+    it("of a stream without requests", function()
       stream:half_close()
       assert.equal(0, (stream:status()))
     end)

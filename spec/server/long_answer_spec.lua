@@ -84,7 +84,7 @@ end
 describe("an answer of a long write that is too large", function()
   after_each(close)
 
-  it("is refused at once if the number of keys tells that", function()
+  it("is refused at once if the number of keys is enough to decide", function()
     open("")
     local range = { request_range = ALL }
     for _, txn in ipairs {
@@ -100,7 +100,7 @@ describe("an answer of a long write that is too large", function()
     check()
   end)
 
-  it("is not confused with one that is smaller than the number of keys", function()
+  it("is not confused with an answer that is smaller than the number of keys", function()
     local middle = ("k%06d"):format(MANY / 2)
     local range = { request_range = ALL }
     for _, txn in ipairs {
@@ -124,7 +124,7 @@ describe("an answer of a long write that is too large", function()
   for _, kind in ipairs { "memory", "disk" } do
     local function path() return kind == "disk" and directory.new() or nil end
 
-    it("is refused while it is made, and nothing has changed, in " .. kind, function()
+    it("is refused while it is built, and nothing has changed, in " .. kind, function()
       open(VALUE, path())
       expect_refused("DeleteRange", with { prev_kv = true })
       expect_refused("Txn", { success = { { request_put = { key = "k1", value = "" } }, { request_range = ALL } } })
@@ -160,7 +160,7 @@ describe("an answer of a long write", function()
   after_each(close)
 
   for _, kind in ipairs { "memory", "disk" } do
-    it("has the bytes that it has in one piece, in " .. kind, function()
+    it("has the same bytes as an answer in one piece, in " .. kind, function()
       local function ask(compares)
         open("", kind == "disk" and directory.new() or nil)
         for i = 1, 4 do assert(store:put("x" .. i, ("v"):rep(i * 3000))) end

@@ -60,7 +60,7 @@ describe("a long read", function()
   end
 
   for method, request in pairs(CALLS) do
-    it("lets writes go before it: " .. method, function()
+    it("lets writes overtake it: " .. method, function()
       local call, puts = client:begin(method, request), 0
       for i = 1, 100000 do
         turn()
@@ -86,7 +86,7 @@ describe("a long read", function()
     end)
   end
 
-  it("lists the keys of a lease in their order, and leases in that of their ends", function()
+  it("lists the keys of a lease in order, and leases in the order of their expiry", function()
     local keys = finish(client:begin("LeaseTimeToLive", { ID = 7, keys = true })).keys
     assert.equal(MANY, #keys)
     for i, key in ipairs(keys) do assert.equal(name(i), key) end
@@ -100,7 +100,7 @@ describe("a long read", function()
     end
   end)
 
-  it("has every lease, and every key of one, that was there all the time", function()
+  it("has every lease, and every key of a lease, that existed during the whole read", function()
     local lists = { client:begin("LeaseLeases"), client:begin("LeaseTimeToLive", { ID = 7, keys = true }) }
     for i = 1, MANY / 2 do
       if lists[1]:look() ~= nil and lists[2]:look() ~= nil then break end
@@ -125,7 +125,7 @@ describe("a long read", function()
     end
   end)
 
-  it("says that there is no lease if that ends meanwhile", function()
+  it("reports a missing lease if the lease ends during the read", function()
     local call = client:begin("LeaseTimeToLive", { ID = 7, keys = true })
     turn()
     assert.is_nil((call:look()))
@@ -135,7 +135,7 @@ describe("a long read", function()
     assert.is_nil(answer.keys)
   end)
 
-  it("sees no half of a long write", function()
+  it("never sees a part of a long write", function()
     local delete = client:begin("DeleteRange", ALL)
     local list = other:begin("LeaseTimeToLive", { ID = 7, keys = true })
     local txn = other:begin("Txn", { success = { { request_range = ALL } } })
@@ -144,7 +144,7 @@ describe("a long read", function()
     assert.equal(0, #(finish(list).keys or {}))
   end)
 
-  it("shares the work of a turn with all others", function()
+  it("shares the work of a turn with all other reads", function()
     if not probe then return end
     local calls = {}
     for i = 1, 8 do calls[i] = client:begin("LeaseLeases") end

@@ -73,7 +73,7 @@ describe("a long response of a watch stream", function()
     assert.equal(N + 1, expect(told[1].events, 1))
   end)
 
-  it("is a row of fragments, for one who takes them", function()
+  it("is a sequence of fragments, if the client allows them", function()
     create { fragment = true }
     delete()
     local told, at = stream:take(), 1
@@ -86,7 +86,7 @@ describe("a long response of a watch stream", function()
     assert.equal(N + 1, at)
   end)
 
-  it("takes little memory while the client does not take it", function()
+  it("takes little memory while the client does not read it", function()
     for _ = 1, 10 do create {} end
     local before = host.server:held()
     begin_response()
@@ -112,7 +112,7 @@ describe("a long response of a watch stream", function()
     assert.equal(1, #stream:take())
   end)
 
-  it("is followed by the answers to requests that came meanwhile", function()
+  it("is followed by the answers to requests that came during it", function()
     create {}
     begin_response()
     stream:send { cancel_request = { watch_id = 0 } }
@@ -129,7 +129,7 @@ describe("a long response of a watch stream", function()
     assert.equal("a", stream:take()[1].events[1].kv.key)
   end)
 
-  it("is told again, without what was before, if its own revision is compacted before it begins", function()
+  it("is sent again, without earlier revisions, if its own revision is compacted before it begins", function()
     create {}
     client.is_deaf = true
     delete()
@@ -143,7 +143,7 @@ describe("a long response of a watch stream", function()
     assert.same({ nil, revision }, { events[1].prev_kv, events[1].kv.mod_revision })
   end)
 
-  it("ends the stream if it is compacted on its way, and the client learns why when it comes again", function()
+  it("ends the stream if it is compacted during it, and the client gets the reason when it reconnects", function()
     create {}
     begin_response()
     host.store:compact(host.store:put("k", "later").revision, { physical = true })
@@ -155,7 +155,7 @@ describe("a long response of a watch stream", function()
     assert.same({ true, revision + 1 }, { told[2].canceled, told[2].compact_revision })
   end)
 
-  it("may be given up on its way", function()
+  it("may be cancelled", function()
     for _, give_up in ipairs { stream.cancel, function() client:close() end } do
       create {}
       begin_response()
@@ -174,7 +174,7 @@ describe("a long response of a watch stream", function()
     host.ends = {}
   end)
 
-  it("has no gap where a transaction changes other keys between", function()
+  it("has no gap for other keys that a transaction changes in between", function()
     local others = {}
     for i = 1, 20 do others[i] = { put = ("z%d"):format(i), value = "" } end
     host.store:txn { success = others }

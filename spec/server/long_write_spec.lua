@@ -68,7 +68,7 @@ describe("a long write", function()
     host:check()
   end
 
-  it("lets reads in between, which see the state before, and makes writes wait", function()
+  it("lets reads run in between, which see the previous state, and makes writes wait", function()
     local revision = store:status().revision
     local delete = client:begin("DeleteRange", ALL)
     local put = other:begin("Put", { key = "k1", value = "new" })
@@ -93,7 +93,7 @@ describe("a long write", function()
     assert.is_nil(store:get("k000001"))
   end)
 
-  it("is counted by nobody before it is done", function()
+  it("is not counted before its end", function()
     local delete = client:begin("DeleteRange", ALL)
     turn()
     local count = other:begin("Range", { key = "k", range_end = "l", count_only = true })
@@ -131,7 +131,7 @@ describe("a long write", function()
     assert.equal(0, store:range("k", { prefix = true, count_only = true }).count)
   end)
 
-  it("is done in one piece before another write of the process", function()
+  it("is finished in one piece before another write of the process", function()
     local revision = store:status().revision
     local delete = client:begin("DeleteRange", ALL)
     assert.is_nil((delete:look()))
@@ -223,7 +223,7 @@ describe("a long write", function()
     store:close()
   end)
 
-  it("makes requests wait, which leave with their streams", function()
+  it("makes requests wait, which are dropped with their streams", function()
     client:begin("DeleteRange", ALL)
     local put = other:begin("Put", { key = "a", value = "" })
     local kept = other:begin("Put", { key = "b", value = "" })
@@ -277,7 +277,7 @@ if probe then
     end)
 
     -- A commit that has detached most keys gives their room back, while the revocation lists the others.
-    it("finds all keys of a lease, whatever is committed meanwhile", function()
+    it("finds all keys of a lease, whatever is committed in between", function()
       for i = MANY + 1, 400 do store:put(("k%06d"):format(i), "old", { lease = 7 }) end
       probe.hold_disk(store, true)
       local delete = client:begin("DeleteRange", { key = "k", range_end = "k000361" })
@@ -292,7 +292,7 @@ if probe then
     end)
 
     for _, how in ipairs { "no_space", "no_memory", "none" } do
-      it("ends with the commit group before it: " .. how, function()
+      it("ends with the previous commit group: " .. how, function()
         probe.hold_disk(store, true)
         local put = client:begin("Put", { key = "other", value = "new" })
         host.server:step(host.now)

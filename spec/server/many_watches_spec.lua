@@ -54,7 +54,7 @@ describe("a watch stream with many watches", function()
     assert.is_true(close() >= 2)
   end)
 
-  it("delays no event of another stream while it is closed, and hears nothing more", function()
+  it("delays no event of another stream while it is closed, and gets no more events", function()
     host.store:put("a", "1")
     watch_all()
     witness:take()
@@ -67,7 +67,7 @@ describe("a watch stream with many watches", function()
     assert.is_true(turns >= 1)
   end)
 
-  it("gives all its memory back", function()
+  it("frees all of its memory", function()
     if not core.probe then return end
     host.store:put("a", "1")
     local before = core.probe.bytes()
@@ -96,7 +96,7 @@ describe("a watch stream with many watches", function()
     end
   end)
 
-  it("has progress as soon as the last of those that begin later has begun, or is cancelled", function()
+  it("reports progress as soon as the last of its future watches has begun, or is cancelled", function()
     watch_all()
     stream:send { create_request = { key = "a", start_revision = 4, watch_id = 77777 } }
     stream:send { create_request = { key = "a", start_revision = 90, watch_id = 88888 } }

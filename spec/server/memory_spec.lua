@@ -15,7 +15,7 @@ local state = require "spec.support.state"
 local within = require "spec.support.within"
 
 if not probe then
-  describe("a build for use", function()
+  describe("a release build", function()
     it("has no probe that could let memory run out", function()
       assert.is_nil(probe)
     end)
@@ -154,7 +154,7 @@ describe("where memory runs out #slow,", function()
     end)
   end
 
-  it("an answer of Lua resets its call, and the driver is told to write that", function()
+  it("an answer of Lua resets its call, and the driver is notified", function()
     local host, raw = begin()
     host.server:mount("/spec/Stream", true)
     raw:say(h2.request(1, "/spec/Stream"))
@@ -203,7 +203,7 @@ describe("where memory runs out #slow,", function()
     assert.is_true(serves(other))
   end)
 
-  it("a watch of the past is told all of it, or its client knows that it is not", function()
+  it("a watch of the past gets all events, or an error", function()
     for _, size in ipairs { 10, 9000 } do
       starve.try_each(function(n)
         local one, hand, other = begin()
@@ -252,7 +252,7 @@ describe("where memory runs out #slow,", function()
     assert.is_true(serves(other))
   end)
 
-  it("a server is not made, and the next one is", function()
+  it("a server is not created, and the next one is", function()
     starve.try_each(function(n)
       local store = require("keywatch").open { now = 0 }
       local server
@@ -347,7 +347,7 @@ describe("where memory runs out #slow,", function()
 end)
 
 describe("when memory runs out in a world #starved", function()
-  it("a server that cannot be started gives its address back", within.world(function(world)
+  it("a server that cannot be started frees its address", within.world(function(world)
     local server = world.server
     local n, is_come_to = 0
     repeat
@@ -359,7 +359,7 @@ describe("when memory runs out in a world #starved", function()
     server:start()
   end))
 
-  it("a kept lease is renewed over another call", within.world(function(world)
+  it("a kept lease is renewed by another call", within.world(function(world)
     local server = world.server
     local client = keywatch.connect(server.url)
     local lease = client:lease(60):keep()

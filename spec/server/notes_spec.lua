@@ -13,7 +13,7 @@ local MOST_TEXT = 768 -- KW_NOTE_TEXT
 local OK, CANCELLED, INVALID_ARGUMENT, DEADLINE_EXCEEDED, PERMISSION_DENIED = 0, 1, 3, 4, 7
 local RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 8, 12, 13
 
-describe("a server that takes notes", function()
+describe("a server with notes", function()
   local host, client
 
   before_each(function()
@@ -64,7 +64,7 @@ describe("a server that takes notes", function()
     return begin("/spec/Wait"), next_call()
   end
 
-  it("tells of connections, and why they end", function()
+  it("notes connections, and why they end", function()
     assert.same({ "accepted", "", OK, "", 0 }, note())
     local raw = host:raw()
     host:pump()
@@ -77,7 +77,7 @@ describe("a server that takes notes", function()
     assert.same({ "ended", "", OK, "the server is closed", 0 }, note())
   end)
 
-  it("tells of requests that are refused, with path, status and text", function()
+  it("notes refused requests, with path, status and text", function()
     notes()
     client:unary("Put", { key = "" })
     assert.same({ "refused", pair.paths.Put, INVALID_ARGUMENT, "etcdserver: key is not provided", 0 }, note())
@@ -88,7 +88,7 @@ describe("a server that takes notes", function()
     assert.same({}, notes())
   end)
 
-  it("tells of requests that are no calls, with their path", function()
+  it("notes requests that are not calls, with their path", function()
     local raw = host:raw()
     host:pump()
     notes()
@@ -103,7 +103,7 @@ describe("a server that takes notes", function()
     assert.same({ "refused", pair.paths.Put, RESOURCE_EXHAUSTED, "", 0 }, note())
   end)
 
-  it("tells of a request whose time is over", function()
+  it("notes a request past its deadline", function()
     local number = client:start("/spec/Wait", { ["grpc-timeout"] = "200m" }, "")
     notes()
     host.server:mount("/spec/Wait")
@@ -115,7 +115,7 @@ describe("a server that takes notes", function()
     assert.same({ "refused", "/spec/Wait", DEADLINE_EXCEEDED, "context deadline exceeded", 250 }, note())
   end)
 
-  it("tells of unary requests that take longer than 100 ms", function()
+  it("notes unary requests that take longer than 100 ms", function()
     notes()
     for ms, expected in pairs { [100] = 0, [101] = 1 } do
       local _, id = begin_mounted()
@@ -129,7 +129,7 @@ describe("a server that takes notes", function()
     end
   end)
 
-  it("tells of slow requests that the client cancels", function()
+  it("notes slow requests that the client cancels", function()
     notes()
     local number = begin_mounted()
     host.now = host.now + 1
@@ -138,7 +138,7 @@ describe("a server that takes notes", function()
     assert.same({ "slow", "/spec/Wait", CANCELLED, "", 1000 }, note())
   end)
 
-  it("does not call a stream slow", function()
+  it("never calls a stream slow", function()
     notes()
     local watch = client:stream("Watch")
     watch:ask { create_request = { key = "a" } }
@@ -148,7 +148,7 @@ describe("a server that takes notes", function()
     assert.same({}, notes())
   end)
 
-  it("counts the time that middleware takes", function()
+  it("includes the time of middleware", function()
     notes()
     host.server:intercept()
     begin(pair.paths.Range, core.encode("RangeRequest", { key = "a" }))
@@ -164,7 +164,7 @@ describe("a server that takes notes", function()
     assert.same({ "refused", pair.paths.Range, PERMISSION_DENIED, "no", 0 }, note())
   end)
 
-  it("holds no more than so many, drops the oldest, and counts those", function()
+  it("keeps a limited number, drops the oldest, and counts the dropped ones", function()
     notes()
     for _ = 1, NOTES + 10 do client:unary("Put", { key = "" }) end
     begin("/last/Method")
@@ -177,7 +177,7 @@ describe("a server that takes notes", function()
     assert.equal("refused", note()[1])
   end)
 
-  it("cuts paths and texts that are too long", function()
+  it("shortens long paths and texts", function()
     notes()
     begin("/" .. ("x"):rep(10000) .. "/Method")
     local cut = note()
@@ -185,7 +185,7 @@ describe("a server that takes notes", function()
     assert.is_true(#cut[4] <= MOST_TEXT, #cut[4])
   end)
 
-  it("takes none unless it is told to", function()
+  it("notes nothing by default", function()
     local quiet = pair.host()
     quiet:client():unary("Put", { key = "" })
     quiet:close()
@@ -194,7 +194,7 @@ describe("a server that takes notes", function()
   end)
 
   if core.probe then
-    it("counts the time that an answer waits for the disk", function()
+    it("includes the time for which an answer waits for the disk", function()
       local durable = pair.host { path = directory.new() }
       durable.server:take_notes()
       local writer = durable:client()

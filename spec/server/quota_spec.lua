@@ -68,7 +68,7 @@ describe("connections together #slow", function()
     assert.equal(before, held())
   end
 
-  it("hold no more of torn requests than they may, and the small ones are heard", function()
+  it("have a limit for incomplete requests, and small ones are received", function()
     local before, refused = held(), 0
     local raws = {}
     for i = 1, 40 do
@@ -88,7 +88,7 @@ describe("connections together #slow", function()
     expect_given_back(before)
   end)
 
-  it("hold no more of what waits behind answers that are not read", function()
+  it("have a limit for messages that wait for unread answers", function()
     host.store:put("k", ("v"):rep(3000))
     local range = encoded("Range", { key = "k" })
     local before = held()
@@ -102,7 +102,7 @@ describe("connections together #slow", function()
     expect_given_back(before)
   end)
 
-  it("are answered that there is too much, where their own answer would be what is too much", function()
+  it("get an error if their own answer exceeds the limit", function()
     for i = 1, 2000 do host.store:put(("small/%04d"):format(i), ("v"):rep(3000)) end
     local all = { key = "small/", range_end = "small0" }
     local _, status, text = witness:unary("Range", all)
@@ -116,14 +116,14 @@ describe("connections together #slow", function()
     expect_well()
   end)
 
-  it("are not charged for large values, which the store holds", function()
+  it("are not charged for large values of the store", function()
     for i = 1, 40 do host.store:put(("large/%02d"):format(i), ("v"):rep(MIB)) end
     local answer = witness:unary("Range", { key = "large/", range_end = "large0" })
     assert.equal(40, #answer.kvs)
     expect_well()
   end)
 
-  it("are charged for large values, which the store reads from its disk", function()
+  it("are charged for large values that the store reads from its disk", function()
     local durable = pair.host({ path = directory.new() }, { quota_connection_bytes = QUOTA })
     finally(function()
       durable:close()
@@ -143,7 +143,7 @@ describe("connections together #slow", function()
     durable:check()
   end)
 
-  it("have no more streams than there is room for", function()
+  it("have a limit of streams", function()
     local raw = settled()
     local before, opened = held(), nil
     for i = 1, 60000 do
@@ -168,7 +168,7 @@ describe("connections together #slow", function()
     assert(held() < before, held())
   end)
 
-  it("have no more watchers than there is room for", function()
+  it("have a limit of watchers", function()
     local before = held()
     local watch, canceled = witness:stream("Watch"), nil
     for i = 1, 40000 do
@@ -186,7 +186,7 @@ describe("connections together #slow", function()
     assert(held() < before + 64 * KIB, held() - before)
   end)
 
-  it("hold no more headers than they may", function()
+  it("have a limit for headers", function()
     local before = held()
     for _ = 1, 200 do -- a header block that does not end, of 60 KB in one line, and in many
       local lines = h2.request_lines(paths.Range)
@@ -220,7 +220,7 @@ describe("connections together #slow", function()
       return client.returns[call]
     end
 
-    it("hold no more of them than they may, and go on when they are received", function()
+    it("have a limit for them, and continue when they are received", function()
       local before = held()
       local big, calls = ("x"):rep(MIB), {}
       for i = 1, 10 do calls[i] = start(big) end
@@ -245,7 +245,7 @@ describe("connections together #slow", function()
       assert(held() < before + 64 * KIB, held() - before)
     end)
 
-    it("hold nothing of those whose client has gone, though Lua has not heard of it", function()
+    it("have nothing of calls whose client has gone, though Lua has not noticed", function()
       local before = held()
       for _ = 1, 3 do start(("x"):rep(MIB)) end
       assert(held() > before + 2 * MIB)
@@ -256,7 +256,7 @@ describe("connections together #slow", function()
     end)
   end)
 
-  describe("of which one is stuck", function()
+  describe("with one that is stuck", function()
     local stuck, light
 
     before_each(function()
@@ -266,14 +266,14 @@ describe("connections together #slow", function()
       tear(stuck, 7, 400 * KIB)
     end)
 
-    it("are refused what is more than their share, while it may still go on", function()
+    it("refuse that one more than its share, while it may recover", function()
       tear(light, 1, 1000 * KIB)
       assert.is_true(is_refused(light, 1))
       assert.is_false(is_cut(stuck))
       expect_well()
     end)
 
-    it("lose it when a lighter one needs the room", function()
+    it("drop that one when a lighter one needs the memory", function()
       host.now = host.now + STUCK_MS
       tear(light, 1, 1000 * KIB)
       assert.is_true(is_refused(light, 1))
@@ -283,7 +283,7 @@ describe("connections together #slow", function()
       expect_well()
     end)
 
-    it("keep it when the one that needs the room would be the heaviest", function()
+    it("keep that one when another one would be the heaviest", function()
       host.now = host.now + STUCK_MS
       for id = 1, 5, 2 do stuck:say(h2.reset(id)) end
       host.now = host.now + STUCK_MS
@@ -292,7 +292,7 @@ describe("connections together #slow", function()
       assert.is_false(is_cut(stuck))
     end)
 
-    it("keep it while there is room for all", function()
+    it("keep that one while there is enough memory", function()
       host.now = host.now + STUCK_MS
       host:step()
       expect_well()
@@ -301,7 +301,7 @@ describe("connections together #slow", function()
   end)
 
   -- A stream takes some events more than its window has room for, and nobody is asked for that.
-  it("lose the heaviest when all hold too much, and nobody else", function()
+  it("drop only the heaviest when all are over the limit", function()
     local heavy = host:raw(h2.hello { initial_window_size = 100 } .. h2.window(0, 2 ^ 31 - 1 - 65535))
     local n = 1000
     for i = 1, n do

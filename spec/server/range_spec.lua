@@ -47,7 +47,7 @@ describe("a large range", function()
     for i, kv in ipairs(answer.kvs) do assert(kv.key == ("k%05d"):format(i) and kv.value == ("v%d"):format(i)) end
   end
 
-  it("comes as it was asked for", function()
+  it("has the requested keys and order", function()
     local answer = client:unary("Range", { key = "k", range_end = "l" })
     assert.same({ 2, KEYS, nil }, { answer.header.revision, answer.count, answer.more })
     assert_whole(answer, KEYS)
@@ -78,7 +78,7 @@ describe("a large range", function()
     assert_whole(answer, KEYS)
   end)
 
-  it("ends with the time of its call, and nothing of it leaves", function()
+  it("ends at the deadline of its call, without an answer", function()
     local call = client:start("Range", { ["grpc-timeout"] = "1S" },
       core.encode("RangeRequest", { key = "k", range_end = "l" }))
     client.client:half_close(call)
@@ -92,7 +92,7 @@ describe("a large range", function()
     assert.equal(KEYS, client:unary("Range", { key = "k", range_end = "l" }).count)
   end)
 
-  it("lets others have their turn", function()
+  it("lets other calls run", function()
     local call = start {}
     turn()
     local other = host:client()
@@ -106,7 +106,7 @@ describe("a large range", function()
     assert_whole(finish(call), KEYS)
   end)
 
-  it("begins anew where its revision is compacted meanwhile", function()
+  it("begins again if its revision is compacted", function()
     local call = start {}
     turn()
     host.store:put("k00001", "v1")
@@ -117,7 +117,7 @@ describe("a large range", function()
   end)
 
   if core.probe then
-    it("that cannot begin anew for want of memory says so #starved", function()
+    it("fails if it cannot begin again without memory #starved", function()
       local statuses = {}
       for n = 1, 12 do
         local call = start {}
@@ -135,7 +135,7 @@ describe("a large range", function()
     end)
   end
 
-  it("fails where the revision that was asked for is compacted meanwhile", function()
+  it("fails if the requested revision is compacted", function()
     local call = start { revision = 2 }
     turn()
     host.store:put("k00001", "v1")
@@ -145,7 +145,7 @@ describe("a large range", function()
     assert.same({ 11, "etcdserver: mvcc: required revision has been compacted" }, { status, text })
   end)
 
-  it("ends when nobody wants it any more", function()
+  it("ends when its call is cancelled", function()
     local call = start {}
     turn()
     client.client:cancel(call)

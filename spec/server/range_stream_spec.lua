@@ -55,7 +55,7 @@ local function suite(kind)
       end
     end
 
-    it("is what a range answers, in several messages", function()
+    it("has the answer of a range, in several messages", function()
       host.store:put("k00007", "changed")
       local requests = {
         {}, { limit = 1 }, { limit = 10 }, { limit = KEYS - 1 }, { limit = KEYS }, { limit = KEYS + 1 },
@@ -77,7 +77,7 @@ local function suite(kind)
       assert.same({ "changed", 1 }, { pair.merge(finish(point)).kvs[1].value, #client.returns[point] })
     end)
 
-    it("is of the revision at which it began, whatever is written meanwhile", function()
+    it("is of the revision at which it began, whatever is written during it", function()
       local call = start {}
       await_message(call)
       host.store:delete("k", { range_end = ("k%05d"):format(KEYS) })
@@ -87,7 +87,7 @@ local function suite(kind)
       assert.equal(VALUE, whole.kvs[KEYS].value)
     end)
 
-    it("fails when its revision is compacted after a message, and begins anew before one", function()
+    it("fails when its revision is compacted after a message, and begins again before one", function()
       local call = start {}
       host.store:put("k00001", "1")
       host.store:compact(3, { physical = true })
@@ -123,7 +123,7 @@ local function suite(kind)
       assert.same({ INTERNAL, "EOF" }, { finish(call).status, finish(call).text })
     end)
 
-    it("holds one page for a client that does not read, and others are served", function()
+    it("holds one page for a client that does not read, and other clients are served", function()
       client.is_deaf = true
       local calls = { start {}, start { keys_only = true }, start { revision = 2 } }
       local other = host:client()
@@ -136,7 +136,7 @@ local function suite(kind)
       for _, call in ipairs(calls) do assert.equal(KEYS, #pair.merge(finish(call)).kvs) end
     end)
 
-    it("leaves nothing when it is cancelled, its time is over, or its connection is cut", function()
+    it("leaves nothing behind when it is cancelled, times out, or its connection is cut", function()
       local other = host:client()
       host:pump()
       local before = host.server:held()
@@ -162,7 +162,7 @@ local function suite(kind)
       end
     end)
 
-    it("is taken out of its messages by the core, which tells of any other message", function()
+    it("is decoded by the core, which reports any other message", function()
       local function receive(call)
         for _ = 1, 5 do
           host.server:step(host.now)

@@ -293,8 +293,8 @@ end
 
 -- Programs ----------------------------------------------------------------------------------------------------
 
-describe("a connection on which anything happens #slow", function()
-  it("is as it must be after each step, serves whoever reads, and lets no call go silent", function()
+describe("a connection with random events #slow", function()
+  it("is consistent after each step, serves readers, and ends every call", function()
     local base, wanted = tonumber(os.getenv("KW_SEED")) or os.time(), { "refused", "lost" }
     for _, name in ipairs(names) do table.insert(wanted, name) end
     occurrences.await(wanted, PROGRAMS, function(i)
@@ -309,13 +309,13 @@ describe("a connection on which anything happens #slow", function()
   end)
 end)
 
-describe("a call that Lua has let go on", function()
+describe("a call that Lua has let proceed", function()
   local KEYS_OF_PAGES = 1001 -- csrc/rpc/range_answer.h: more than a page
   local host
 
   after_each(function() host:close() end)
 
-  it("is answered by its method alone", function()
+  it("is answered only by its method", function()
     host = pair.host()
     for i = 1, KEYS_OF_PAGES do host.store:put(("k%d"):format(i), "") end
     host.server:intercept()

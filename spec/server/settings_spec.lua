@@ -29,11 +29,11 @@ describe("SETTINGS frames", function()
     end
   end
 
-  it("are taken from one connection as long as they touch no more streams than a burst", function()
+  it("are accepted from one connection while they touch no more streams than a burst", function()
     assert.is_nil(flood(connect(STREAMS), BURST / STREAMS / 2))
   end)
 
-  it("end a connection whose frames touch more", function()
+  it("close a connection when they touch more", function()
     local n = flood(connect(STREAMS), 10 * BURST / STREAMS)
     assert.is_true(n * STREAMS >= BURST - FRAMES * STREAMS)
   end)
@@ -47,14 +47,14 @@ describe("SETTINGS frames", function()
     assert.is_true(frames * STREAMS < 2 * BURST + 20 * FRAMES * STREAMS)
   end)
 
-  it("of a connection with few streams are taken while others send too many", function()
+  it("of a connection with few streams are accepted while others send too many", function()
     local modest = connect(10)
     flood(connect(STREAMS), 10 * BURST / STREAMS)
     flood(connect(STREAMS), 10 * BURST / STREAMS)
     assert.is_nil(flood(modest, 5 * FRAMES))
   end)
 
-  it("are forgiven with time", function()
+  it("are allowed again with time", function()
     local raw = connect(STREAMS)
     for _ = 1, 4 do
       assert.is_nil(flood(raw, BURST / STREAMS / 2))
@@ -81,7 +81,7 @@ describe("streams", function()
     return #ids
   end
 
-  it("whose numbers collide are few", function()
+  it("with colliding ids are limited", function()
     local ids, id = {}, INVERSE
     while #ids < 4 * STREAMS do
       if id < 2 ^ 31 then ids[#ids + 1] = id end
@@ -91,7 +91,7 @@ describe("streams", function()
     assert.is_true(open(ids) < STREAMS / 2)
   end)
 
-  it("in a row are as many as the client likes, also with regular gaps", function()
+  it("with ids in a row, also with regular gaps, are not limited", function()
     for _, step in ipairs { 2, 42, 2048 } do
       local ids = {}
       for i = 1, 4 * STREAMS do ids[i] = 1 + (i - 1) * step end

@@ -297,7 +297,7 @@ local function same(expected, answers, where)
   end
 end
 
-describe("a server whose client's bytes are cut", function()
+describe("a server that receives split bytes", function()
   local s, expected
 
   setup(function()
@@ -320,11 +320,11 @@ describe("a server whose client's bytes are cut", function()
     assert.same({ "splitted" }, expected.pongs)
   end)
 
-  it("answers the same if they come one by one", function()
+  it("answers the same byte by byte", function()
     same(expected, run(s, function(part, n) return n == CONTINUED and { part } or in_pieces(part, 1) end), "one by one")
   end)
 
-  it("answers the same if they are cut in two, anywhere #slow", function()
+  it("answers the same for two parts, split anywhere #slow", function()
     for n, part in ipairs(s.parts) do
       for at = FIRST_CUT, #part - 1, STRIDE do
         same(expected, run(s, function(bytes, i)
@@ -334,7 +334,7 @@ describe("a server whose client's bytes are cut", function()
     end
   end)
 
-  it("answers the same if no answer is taken until much has been said", function()
+  it("answers the same if no answer is read for long", function()
     local host = pair.host()
     local raw = host:raw(false)
     raw.is_deaf = true
@@ -346,7 +346,7 @@ describe("a server whose client's bytes are cut", function()
     host:close()
   end)
 
-  it("answers the same if answers are taken in small pieces", function()
+  it("answers the same if answers are read in small pieces", function()
     local host = pair.host()
     local raw = host:raw(false)
     raw.is_deaf = true
@@ -364,7 +364,7 @@ describe("a server whose client's bytes are cut", function()
   end)
 end)
 
-describe("a server whose client's large messages are cut", function()
+describe("a server that receives split large messages", function()
   local s, expected
 
   setup(function()
@@ -383,7 +383,7 @@ describe("a server whose client's large messages are cut", function()
     assert.equal(2, #core.decode("WatchResponse", told[2]).events)
   end)
 
-  it("answers the same if they come in pieces of any size", function()
+  it("answers the same in pieces of any size", function()
     for _, size in ipairs { is_fast and 7 or 1, 2, 3, 5, 9, 64, 1000, 4096, 16384, 65536 } do
       same(expected, run(s, function(part) return in_pieces(part, size) end), ("pieces of %d bytes"):format(size))
     end

@@ -76,7 +76,7 @@ describe("of two streams of a connection #slow", function()
   end
 
   describe("one whose answer is not read", function()
-    it("lets the other be heard and answered", function()
+    it("does not block the other", function()
       put_large(6)
       local keep = open("LeaseKeepAlive", 10000)
       local watch = open("Watch", 10000)
@@ -97,7 +97,7 @@ describe("of two streams of a connection #slow", function()
       end
     end)
 
-    it("lets the other be heard while a slow socket takes a large answer that has a window", function()
+    it("does not block the other while a slow socket takes a large answer that has a window", function()
       put_large(12)
       raw.is_deaf = true
       local id = call("Range", LARGE, WIDE)
@@ -113,7 +113,7 @@ describe("of two streams of a connection #slow", function()
       assert.equal(0, (raw.reader:status(id)))
     end)
 
-    it("that takes many messages is heard no further alone, and goes on when its window opens", function()
+    it("that sends many messages is paused alone, and resumed when its window opens", function()
       local n, keep = 20000, open("LeaseKeepAlive", 1)
       local ask = h2.message(encoded("LeaseKeepAlive", { ID = 7 }))
       for _ = 1, n / 100 do raw:say(h2.data(keep, ask:rep(100))) end
@@ -124,7 +124,7 @@ describe("of two streams of a connection #slow", function()
       expect_served()
     end)
 
-    it("has the other's large answer wait while answers move, and loses its own when it does not", function()
+    it("makes the other's large answer wait while answers move, and loses its own when none moves", function()
       put_large(40)
       local unread = { call("Range", LARGE), call("Range", LARGE), call("Range", LARGE) }
       local read = call("Range", LARGE, 64 * KIB)
@@ -139,7 +139,7 @@ describe("of two streams of a connection #slow", function()
       expect_served()
     end)
 
-    it("has the other's large answer refused, where there is no room for long", function()
+    it("makes the other's large answer fail, if there is no room for long", function()
       put_large(40)
       local slow = { call("Range", LARGE), call("Range", LARGE) }
       local other = call("Range", LARGE, 64 * KIB)
@@ -153,7 +153,7 @@ describe("of two streams of a connection #slow", function()
       expect_served()
     end)
 
-    it("and that goes on slowly keeps its answer, and the other's comes after it", function()
+    it("that is read slowly keeps its answer, and the other's comes after it", function()
       put_large(40)
       local slow = { call("Range", LARGE), call("Range", LARGE) }
       local read = call("Range", LARGE, WIDE)
@@ -165,7 +165,7 @@ describe("of two streams of a connection #slow", function()
       for _, id in ipairs { slow[1], slow[2], read } do assert.equal(40, #answers(id, "Range")[1].kvs) end
     end)
 
-    it("is told if its own answer would be too much, where it cannot wait", function()
+    it("gets an error if its own answer is too large, and cannot wait", function()
       put_large(40)
       for _ = 1, 2 do call("Range", LARGE) end
       local revision = host.store:status().revision
@@ -175,7 +175,7 @@ describe("of two streams of a connection #slow", function()
       expect_served()
     end)
 
-    it("takes no more than it holds for an answer of many values", function()
+    it("takes no more than the memory of an answer with many values", function()
       for i = 1, 2000 do host.store:put(("many/%05d"):format(i), ("v"):rep(5000)) end
       local id = call("Range", { key = "many/", range_end = "many0" })
       assert.is_true(host.server:held() < 2 * MIB, host.server:held())
@@ -183,7 +183,7 @@ describe("of two streams of a connection #slow", function()
       assert.equal(2000, #answers(id, "Range")[1].kvs)
     end)
 
-    it("has its request charged while it waits", function()
+    it("is charged for its waiting request", function()
       put_large(65)
       call("Range", LARGE)
       local before = host.server:held()
@@ -197,7 +197,7 @@ describe("of two streams of a connection #slow", function()
       host:check()
     end)
 
-    it("alone loses it, and not one whose answer waits for the socket", function()
+    it("alone loses its answer, and not a stream whose answer waits for the socket", function()
       put_large(65)
       local keep = open("LeaseKeepAlive", 10000)
       raw.is_deaf = true
@@ -217,7 +217,7 @@ describe("of two streams of a connection #slow", function()
       assert.equal(65, #answers(other, "Range")[1].kvs)
     end)
 
-    it("holds nothing when it has lost its answer, also if nothing can be written", function()
+    it("holds nothing when it has lost its answer, even if nothing can be written", function()
       put_large(65)
       raw.is_deaf = true
       call("Range", { key = "large/01" }, WIDE)
@@ -238,7 +238,7 @@ describe("of two streams of a connection #slow", function()
       expect_served()
     end)
 
-    it("of thousands leaves the others served, and what waits is bounded", function()
+    it("among thousands does not block the others, and the waiting output is bounded", function()
       host.store:put("k", ("v"):rep(60000))
       for _ = 1, 4000 do call("Range", { key = "k" }) end
       expect_served()
@@ -249,7 +249,7 @@ describe("of two streams of a connection #slow", function()
     end)
   end)
 
-  it("none is kept waiting by settings that come again and again", function()
+  it("none is blocked by repeated settings", function()
     host.store:put("k", "v")
     for _ = 1, 3000 do call("Range", { key = "k" }) end
     raw:say(h2.settings({}):rep(100))
@@ -260,7 +260,7 @@ describe("of two streams of a connection #slow", function()
     assert.is_true(raw:is_done())
   end)
 
-  describe("one whose messages nobody receives", function()
+  describe("one whose messages are not received", function()
     local part = ("x"):rep(16 * KIB)
 
     before_each(function() host.server:mount("/spec.Service/Stream", true) end)
@@ -275,7 +275,7 @@ describe("of two streams of a connection #slow", function()
 
     local function credit() return raw.reader.windows[0] or 0 end
 
-    it("keeps none of the connection's window", function()
+    it("takes no part of the connection's window", function()
       local before = credit()
       for _ = 1, 10 do fill("/spec.Service/Stream") end
       assert.is_true(credit() - before > 10 * MIB - 4 * MIB, credit() - before)
@@ -286,7 +286,7 @@ describe("of two streams of a connection #slow", function()
       assert.equal(0, (raw.reader:status(id)))
     end)
 
-    it("has its own window opened as they are received, and not before", function()
+    it("gets its own window opened when messages are received, and not before", function()
       local id = fill("/spec.Service/Stream")
       assert.is_nil(raw.reader.windows[id])
       local call_id = host.server:next_news()
@@ -297,7 +297,7 @@ describe("of two streams of a connection #slow", function()
       assert.equal(STREAM_WINDOW, raw.reader.windows[id])
     end)
 
-    it("since a hook looks at it first keeps none of the connection's window", function()
+    it("takes no part of the connection's window if a hook delays it", function()
       host.server:intercept()
       local message = h2.message(encoded("Put", { key = "large", value = ("v"):rep(MIB - 100) }))
       local before, ids = credit(), {}
@@ -313,7 +313,7 @@ describe("of two streams of a connection #slow", function()
       for _, id in ipairs(ids) do assert.equal(0, (raw.reader:status(id))) end
     end)
 
-    it("and that holds most has to go where there is no room for the other's", function()
+    it("is ended if it holds most, and the other needs the room", function()
       local ids = {}
       for i = 1, MAX_HELD / STREAM_WINDOW + 10 do ids[i] = fill("/spec.Service/Stream") end
       assert.is_true(host.server:held() < MAX_HELD + 24 * MIB, host.server:held())
@@ -335,7 +335,7 @@ describe("of two streams of a connection #slow", function()
       assert.equal(0, (raw.reader:status(id)))
     end)
 
-    it("and whose time is over holds nothing", function()
+    it("holds nothing past its deadline", function()
       last = last + 2
       raw:say(h2.request(last, "/spec.Service/Stream", { ["grpc-timeout"] = "1S" }))
       host.server:send(host.server:next_news(), "unread")
@@ -348,7 +348,7 @@ describe("of two streams of a connection #slow", function()
       assert.is_true(host.server:held() < before - STREAM_WINDOW / 2)
     end)
 
-    it("since its method takes one is ended by the second", function()
+    it("is ended by its second message, if its method takes one", function()
       host.server:mount("/spec.Service/One", true, true)
       local id = open("/spec.Service/One", 1000)
       raw:say(h2.data(id, h2.message("one")))

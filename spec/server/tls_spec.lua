@@ -132,8 +132,8 @@ describe("a server with TLS", function()
     end, "^serve: option 'tls': there is no cipher suite 'WORDS'$")
   end)
 
-  describe("wants of its clients", function()
-    it("a certificate, if it has authorities for those", function()
+  describe("requires of its clients", function()
+    it("a certificate, with the option ca", function()
       local server = serve { cert = cert, key = key, ca = ca }
       assert.is_true(try(server, as "alice"))
       assert.matches("it wants a certificate from us", try(server))
@@ -144,21 +144,21 @@ describe("a server with TLS", function()
       expect_line("^warn .* certificate of the client has expired on 2021%-01%-01")
     end)
 
-    it("one of the system's authorities, if it has none of its own", function()
+    it("a certificate of the system's authorities, without that option", function()
       local server = serve { cert = cert, key = key, client_cert_auth = true }
       assert.equal(1, count("^warn TLS: clients may have a certificate of any authority that this system trusts"))
       assert.matches("refused the connection", try(server, as "alice"))
       assert.matches("it wants a certificate from us", try(server))
     end)
 
-    it("one that was not revoked", function()
+    it("a certificate that is not revoked", function()
       local server = serve { cert = cert, key = key, ca = ca, crl = (certificates.paths("crl")) }
       assert.is_true(try(server, as "alice"))
       assert.matches("our certificate was revoked", try(server, as "bob"))
       expect_line("^warn .* rejected: the certificate of the client was revoked")
     end)
 
-    it("one for an allowed name", function()
+    it("a certificate for an allowed name", function()
       local server = serve { cert = cert, key = key, ca = ca, allowed_hostname = "alice.test,127.0.0.1" }
       assert.is_true(try(server, as "alice"))
       assert.is_true(try(server, as "again")) -- for 127.0.0.1
@@ -166,7 +166,7 @@ describe("a server with TLS", function()
       expect_line("^warn .* the client 'alice%.test,127%.0%.0%.1' is for another name: it is for bob%.test")
     end)
 
-    it("a version and a cipher suite that it has", function()
+    it("a version and a cipher suite of its options", function()
       local server = serve { cert = cert, key = key, min_version = "TLS1.3" }
       assert.is_true(try(server, { ca = ca, min_version = "TLS1.3" }))
       assert.matches("no version of TLS is in common", try(server, { ca = ca, max_version = "TLS1.2" }))
@@ -194,7 +194,7 @@ describe("a server with TLS", function()
       return try(server, { ca = (certificates.paths(name)) }) == true
     end
 
-    it("uses the new ones for new connections, and says so", function()
+    it("uses the new ones for new connections, and logs that", function()
       local server = serve(own)
       local client = connect(server)
       assert(client:put("a", "1"))
@@ -209,7 +209,7 @@ describe("a server with TLS", function()
       assert.equal(1, count("^info"))
     end)
 
-    it("goes on with the old ones while the new ones will not do, and says why, once", function()
+    it("keeps the old ones while the new ones are unusable, and logs the reason once", function()
       local server = serve(own)
       copy("again.pem", own.cert)
       for _ = 1, 3 do assert.is_true(shows(server, "server")) end
@@ -225,7 +225,7 @@ describe("a server with TLS", function()
       assert.equal(1, count("^info TLS: "))
     end)
 
-    it("looks at them though nobody connects", function()
+    it("notices that though no client connects", function()
       local server = serve(own)
       copy("again.pem", own.cert)
       look(server)
@@ -237,7 +237,7 @@ describe("a server with TLS", function()
       assert.equal(2, #lines)
     end)
 
-    it("lets in clients of the new authorities, and those no more that were revoked", function()
+    it("accepts clients of the new authorities, and refuses revoked ones", function()
       copy("stranger.pem", path .. "/ca")
       copy("other_crl.pem", path .. "/crl")
       own.ca, own.crl = path .. "/ca", path .. "/crl"
@@ -250,7 +250,7 @@ describe("a server with TLS", function()
       assert.is_true(try(server, as "alice"))
     end)
 
-    it("looks at them no more when it is closed", function()
+    it("ignores them when it is closed", function()
       local server = serve(own)
       server:close()
       copy("again.pem", own.cert)
@@ -258,7 +258,7 @@ describe("a server with TLS", function()
       assert.same({}, lines)
     end)
 
-    it("may be closed by who is told of that", function()
+    it("may be closed by the log handler", function()
       for _, name in ipairs { "again", "expired" } do -- the second one has a second line to follow
         local server, told
         server = serve(own, { on_log = function(_, text)
@@ -291,7 +291,7 @@ describe("a server with TLS", function()
       expect_warning("^warn TLS: the certificate of CN=future is not valid before 2040%-01%-01 00:00:00 UTC$", "future")
     end)
 
-    it("that expires soon, before and while it serves, once", function()
+    it("that expires soon, at the start and later, once", function()
       local server = serve { cert = cert, key = key }
       look(server)
       assert.same({}, lines)
@@ -308,7 +308,7 @@ describe("a server with TLS", function()
     end)
   end)
 
-  describe("that makes its certificate", function()
+  describe("that creates its certificate", function()
     local path
 
     before_each(function() path = directory.new() .. "/fixtures/client" end)
@@ -342,14 +342,14 @@ describe("a server with TLS", function()
       assert.equal(1, #lines)
     end)
 
-    it("tells of addresses that it is not for", function()
+    it("logs addresses that are missing in the certificate", function()
       assert(tls.self_sign { hosts = "localhost,127.0.0.1,::1", directory = path })
       serve({ auto = true, directory = path }, { advertise = "https://db.test:2379" })
       assert.same({ ("warn TLS: the certificate in %s is not for db.test: remove the file to have another one made")
         :format(path) }, lines)
     end)
 
-    it("makes it anew when the old one has expired, is half there, or does not fit its key", function()
+    it("replaces one that has expired, is incomplete, or does not fit its key", function()
       for _, case in ipairs {
         { "the certificate of CN=expired .*, valid until 2021%-01%-01 00:00:00 UTC, expires", "expired", "expired" },
         { "has a key that does not fit the certificate", "server", "again" },
@@ -371,7 +371,7 @@ describe("a server with TLS", function()
       assert.equal(1, count("^info TLS: made a certificate in"))
     end)
 
-    it("makes it anew before it expires, while it serves", function()
+    it("replaces it before it expires, while it serves", function()
       local server = serve { auto = true, directory = path }
       local before, now = read("cert.pem"), real_time() + 364.5 * DAY
       os.time = function() return now end -- luacheck: ignore
@@ -382,7 +382,7 @@ describe("a server with TLS", function()
       assert.equal(1, count("^info TLS: files have changed, and are used for new connections"))
     end)
 
-    it("may be closed by who is told of that", function()
+    it("may be closed by the log handler", function()
       local server, n = nil, 0
       server = serve({ auto = true, directory = path }, { on_log = function()
         n = n + 1
@@ -395,7 +395,7 @@ describe("a server with TLS", function()
       assert.same({}, server:addresses())
     end)
 
-    it("says once that it cannot do so while it serves", function()
+    it("logs once if it cannot replace it while it serves", function()
       local server = serve { auto = true, directory = path }
       local now = real_time() + 366 * DAY
       os.time = function() return now end -- luacheck: ignore
@@ -406,7 +406,7 @@ describe("a server with TLS", function()
       assert.is_true(try(server, { verify = false }))
     end)
 
-    it("says if it cannot, and listens on nothing", function()
+    it("fails if it cannot create it, and does not listen", function()
       shell.must(": >" .. path:match("^(.*)/fixtures/") .. "/fixtures")
       local server, err = keywatch.serve { store = store, listen = HTTPS, tls = { auto = true, directory = path } }
       assert.is_nil(server)
@@ -423,13 +423,13 @@ describe("a server with TLS", function()
       end, "serve: " .. words)
     end
 
-    it("without options for it, and options without it", function()
+    it("with TLS addresses but no options, or options but no TLS address", function()
       expect_misuse("https://localhost:0 asks for TLS: give the option 'tls'", nil)
       expect_misuse("unixs:///a asks for TLS: give the option 'tls'", nil, { HTTP, "unixs:///a" })
       expect_misuse("option 'tls' needs an https:// or unixs: URL in 'listen'", { cert = cert, key = key }, HTTP)
     end)
 
-    it("with options that cannot be meant", function()
+    it("with invalid options", function()
       expect_misuse("option 'tls' must be a table", true)
       expect_misuse("there is no option 'tls.colour'", { cert = cert, key = key, colour = 1 })
       expect_misuse("there is no option 'tls.verify'", { cert = cert, key = key, verify = false })
@@ -454,7 +454,7 @@ describe("a server with TLS", function()
         { cert = cert, key = key, cipher_suites = "WORDS" })
     end)
 
-    it("with files that will not do, and then listens on nothing", function()
+    it("with unusable files, and then does not listen", function()
       local taken = serve({ cert = cert, key = key })
       local free = taken:addresses()[1]
       taken:close()

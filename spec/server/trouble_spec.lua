@@ -47,7 +47,7 @@ describe("a server", function()
   describe("whose data directory was removed", function()
     before_each(function() directory.remove(path) end)
 
-    it("says so to who writes, once in its log, and by its status", function()
+    it("reports that to writers, once in its log, and in its status", function()
       for _ = 1, 3 do
         assert.same({ nil, UNAVAILABLE, REMOVED }, { client:ask(PUT, { key = "a", value = "2" }) })
       end
@@ -55,7 +55,7 @@ describe("a server", function()
       assert.same({ "error " .. REMOVED .. ": writes fail until the server is started again" }, lines)
     end)
 
-    it("does not serve, for Health, and tells those who watch that", function()
+    it("is not serving, for Health, also for its watchers", function()
       local call, other = client:begin_message(WATCH), client:begin_message(WATCH, { service = "x" })
       assert.same({ { status = "SERVING" } }, answers(call, 1))
       client:ask(PUT, { key = "a", value = "2" })
@@ -70,7 +70,7 @@ describe("a server", function()
       assert.same({ REMOVED }, store:status().errors)
     end)
 
-    it("ends a snapshot with a status that no client tries again after", function()
+    it("ends a snapshot with a status for which clients do not retry", function()
       client:ask(PUT, { key = "a", value = "2" })
       assert.same({ FAILED_PRECONDITION, REMOVED }, { client:finish(client:begin_message(SNAPSHOT)) })
     end)
@@ -85,7 +85,7 @@ describe("a server", function()
     end)
   end)
 
-  it("warns once of an alarm, and says when it is over", function()
+  it("logs an alarm once, and its end", function()
     for _ = 1, 3 do store:arm("no_space") end
     client:settle()
     assert.equal(1, #lines)
@@ -96,7 +96,7 @@ describe("a server", function()
     assert.same({ "info alarm NOSPACE is over" }, { lines[2], lines[3] })
   end)
 
-  it("does not serve while a record is damaged, for Health", function()
+  it("is not serving while a record is damaged, for Health", function()
     local call = client:begin_message(WATCH)
     answers(call, 1)
     store:arm("corrupt")
@@ -105,7 +105,7 @@ describe("a server", function()
     assert.same({ { status = "SERVING" }, { status = "NOT_SERVING" }, { status = "SERVING" } }, answers(call, 3))
   end)
 
-  it("does not fill its log for a client that arms and disarms", function()
+  it("does not fill its log for a client that arms and disarms repeatedly", function()
     local from = keywatch.now()
     for _ = 1, 100 do
       assert(client:ask(ALARM, { action = "ACTIVATE", memberID = server.identity.member_id, alarm = "NOSPACE" }))
@@ -115,7 +115,7 @@ describe("a server", function()
     assert.is_true(#lines >= 10 and #lines <= 20 + later, #lines .. " lines")
   end)
 
-  it("warns once while it cannot accept connections, and says when it can again", function()
+  it("logs once that it cannot accept connections, and when it can again", function()
     local LACK = "too many open files"
     for _ = 1, 3 do trouble.lack(server, LACK) end
     assert.same({ "warn connections cannot be accepted, and wait: too many open files: see ulimit -n" }, lines)
@@ -126,7 +126,7 @@ describe("a server", function()
     assert.same({ "info connections are accepted again" }, { lines[2], lines[3] })
   end)
 
-  it("tells of an alarm that was armed before it came", function()
+  it("logs an alarm that was armed before its start", function()
     store:arm("no_space")
     local other = {}
     local second = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0",
@@ -152,7 +152,7 @@ describe("a server whose disk fails", function()
     process.end_all()
   end)
 
-  it("says at a failed flush what has failed, with the errno", function()
+  it("reports after a failed flush what has failed, with the errno", function()
     assert(client:ask(PUT, { key = "a", value = "1" }))
     disk:plan("fail sync 1 on 5")
     local _, status, text = client:ask(PUT, { key = "a", value = "2" })

@@ -10,7 +10,7 @@ local PER_TURN = 10
 
 local function encoded(method, request) return core.encode(pair.request_name(method), request) end
 
-describe("a connection that asks for much", function()
+describe("a connection with many requests", function()
   local host, greedy, modest
 
   before_each(function()
@@ -39,7 +39,7 @@ describe("a connection that asks for much", function()
     return kv and kv.version or 0
   end
 
-  it("is heard so much in a turn, and is wanted again at once", function()
+  it("is read up to a limit in each turn, and is due again at once", function()
     greedy:say(puts(1, 35))
     assert.equal(PER_TURN, done())
     assert.is_true(greedy.peer:deadline() <= host.now)
@@ -55,14 +55,14 @@ describe("a connection that asks for much", function()
     for i = 1, 35 do assert.equal(0, (greedy.reader:status(2 * i - 1))) end
   end)
 
-  it("is answered in the order in which it has asked", function()
+  it("is answered in the order of its requests", function()
     greedy:say(puts(1, 35))
     for _ = 1, 4 do greedy.peer:step(host.now) end
     assert.equal(tostring(2 * 35 - 1), host.store:get("greedy").value)
     assert.equal(35, done())
   end)
 
-  it("has others served between its turns", function()
+  it("lets other connections run between its turns", function()
     greedy:say(puts(1, 100))
     local seen = {}
     for i = 1, 9 do
@@ -73,7 +73,7 @@ describe("a connection that asks for much", function()
     assert.same({ 10, 20, 30, 40, 50, 60, 70, 80, 90 }, seen)
   end)
 
-  it("is heard no sooner for sending more", function()
+  it("is not read earlier by sending more", function()
     greedy:say(puts(1, 15))
     greedy:say(puts(16, 30))
     assert.equal(PER_TURN, done())
@@ -83,7 +83,7 @@ describe("a connection that asks for much", function()
     assert.equal(tostring(2 * 30 - 1), host.store:get("greedy").value)
   end)
 
-  it("is heard to its end: a stream of messages, and requests that end later", function()
+  it("is read to its end: a stream of messages, and requests that end later", function()
     local id = 1
     greedy:send(h2.request(id, paths.LeaseKeepAlive))
     for _ = 1, 25 do greedy:send(h2.data(id, h2.message(encoded("LeaseKeepAlive", { ID = 1 })))) end
@@ -100,7 +100,7 @@ describe("a connection that asks for much", function()
     for _, each in ipairs { 1, 3, 5 } do assert.equal(0, (greedy.reader:status(each))) end
   end)
 
-  it("may give up what has not been heard yet", function()
+  it("may cancel unread requests", function()
     greedy:say(puts(1, 30))
     for i = 11, 30 do greedy:send(h2.reset(2 * i - 1)) end
     greedy:push()
@@ -110,7 +110,7 @@ describe("a connection that asks for much", function()
     assert.equal(0, (greedy.reader:status(101)))
   end)
 
-  it("is heard at once again when Lua lets its calls go on", function()
+  it("is read again at once when Lua lets its calls proceed", function()
     host.server:intercept()
     greedy:say(puts(1, 35))
     local n = 0

@@ -73,8 +73,8 @@ describe("a watch stream", function()
     return revision
   end
 
-  describe("says on the wire", function()
-    it("what etcd says of a watch that is made, of progress, and of one that fails", function()
+  describe("sends", function()
+    it("the same bytes as etcd for a new watch, progress, and a failed watch", function()
       create { key = "foo" }
       assert.equal("0a1a" .. IDS .. "180120021801", hex(stream.raw[1]))
       create { key = "foo", watch_id = 5 }
@@ -86,7 +86,7 @@ describe("a watch stream", function()
       assert.equal("0a1a" .. IDS .. "1807200210ffffffffffffffffff01", hex(stream.raw[1]))
     end)
 
-    it("what etcd says of events", function()
+    it("the same bytes as etcd for events", function()
       create { key = "foo" }
       put("foo", "bar")
       stream:take()
@@ -96,7 +96,7 @@ describe("a watch stream", function()
       assert.equal("0a1a" .. IDS .. "18032002" .. "5a0b080112070a03666f6f1803", hex(stream.raw[1]))
     end)
 
-    it("what etcd says of history that is gone", function()
+    it("the same bytes as etcd for compacted history", function()
       for _ = 2, 6 do put("a") end
       host.store:compact(5)
       create { key = "a", start_revision = 2 }
@@ -105,7 +105,7 @@ describe("a watch stream", function()
   end)
 
   describe("creates", function()
-    it("a watch whose id it chooses, from 0 on, and none twice", function()
+    it("a watch with an id of its choice, from 0 on, without repetition", function()
       assert.same({ "created id 0 at 1" }, lines(create { key = "a" }))
       assert.same({ "created id 1 at 1" }, lines(create { key = "a" }))
       assert.same({ "canceled id 1 at 1" }, lines(cancel(1)))
@@ -114,7 +114,7 @@ describe("a watch stream", function()
       assert.same({ "created id 4 at 1" }, lines(create { key = "a" }))
     end)
 
-    it("a watch of the id that was asked for, negative ones too", function()
+    it("a watch of the requested id, also of a negative one", function()
       assert.same({ "created id -5 at 1" }, lines(create { key = "a", watch_id = -5 }))
       assert.same({ "created id -1 at 1" }, lines(create { key = "a", watch_id = -1 }))
       assert.same({ "created id 0 at 1" }, lines(create { key = "a" }))
@@ -123,7 +123,7 @@ describe("a watch stream", function()
       assert.same({ "canceled id -5 at 2" }, lines(cancel(-5)))
     end)
 
-    it("none of an id that is in use, of an empty range, or from a negative revision, and goes on", function()
+    it("no watch of a used id, of an empty range, or from a negative revision, and continues", function()
       local function failed(reason) return { "created canceled id -1 at 2 " .. reason } end
       create { key = "a", watch_id = 7 }
       put("b")
@@ -138,7 +138,7 @@ describe("a watch stream", function()
       assert.is_nil((stream:status()))
     end)
 
-    it("watches in the order in which they were asked for", function()
+    it("watches in the order of the requests", function()
       stream:send { create_request = { key = "a", watch_id = 3 } }
       stream:send { create_request = { key = "b", range_end = "a" } }
       stream:send { create_request = { key = "a", watch_id = 2 } }
@@ -146,7 +146,7 @@ describe("a watch stream", function()
         "created id 2 at 1" }, lines(stream:take()))
     end)
 
-    it("one of the least key for an empty one", function()
+    it("a watch of the least key for an empty key", function()
       create {}
       create { range_end = "\0" }
       put("\0")
@@ -154,14 +154,14 @@ describe("a watch stream", function()
       assert.same({ "id 0 at 2 + \0@2", "id 1 at 2 + \0@2", "id 1 at 3 + a@3" }, sorted(stream:take()))
     end)
 
-    it("nothing for a request that asks for nothing", function()
+    it("nothing for an empty request", function()
       assert.same({}, stream:ask {})
       assert.is_nil((stream:status()))
     end)
   end)
 
-  describe("tells", function()
-    it("of what happens from now on, one response for each revision", function()
+  describe("delivers", function()
+    it("later events, in one response for each revision", function()
       put("a")
       create { key = "a" }
       put("a", "2")
@@ -174,7 +174,7 @@ describe("a watch stream", function()
       assert.same({ type = "DELETE", kv = { key = "a", mod_revision = 6 } }, told[3].events[1])
     end)
 
-    it("of all of a transaction at once, in its order", function()
+    it("all events of a transaction at once, in its order", function()
       put("c")
       create { key = "a", range_end = "z" }
       host.store:txn { success = { { put = "b", value = "1" }, { put = "a", value = "2" }, { delete = "c" } } }
@@ -182,13 +182,13 @@ describe("a watch stream", function()
     end)
   end)
 
-  describe("whose history is gone", function()
+  describe("whose history is compacted", function()
     before_each(function()
       for _ = 2, 6 do put("a") end
       host.store:compact(5)
     end)
 
-    it("says so after it was created, and keeps the id", function()
+    it("reports that after the watch was created, and keeps its id", function()
       assert.same({ "created id 0 at 6", "canceled id 0 compacted 5" }, lines(create { key = "a", start_revision = 4 }))
       create { key = "a", watch_id = 8, start_revision = 1 }
       assert.same({ "created canceled id -1 at 6 mvcc: duplicate watch ID provided on the WatchStream" },
@@ -204,7 +204,7 @@ describe("a watch stream", function()
   end)
 
   describe("cancels", function()
-    it("a watch that there is, and says nothing of one that there is not", function()
+    it("an existing watch, and sends nothing for a missing one", function()
       create { key = "a" }
       assert.same({}, cancel(1))
       assert.same({}, cancel(-1))
@@ -215,7 +215,7 @@ describe("a watch stream", function()
       assert.is_nil((stream:status()))
     end)
 
-    it("so that nothing of the watch follows", function()
+    it("without any later response of the watch", function()
       create { key = "a" }
       create { key = "a" }
       put("a")
@@ -231,7 +231,7 @@ describe("a watch stream", function()
     end)
   end)
 
-  describe("tells progress", function()
+  describe("sends progress", function()
     it("of all watches at once, if all are synced", function()
       assert.same({}, progress())
       create { key = "a" }
@@ -247,7 +247,7 @@ describe("a watch stream", function()
       assert.same({}, progress())
     end)
 
-    it("behind the events that it covers", function()
+    it("after the events that it covers", function()
       create { key = "a" }
       put("a")
       stream:send { progress_request = {} }
@@ -268,7 +268,7 @@ describe("a watch stream", function()
       end
     end)
 
-    it("from time to time, to those who want it and were told nothing", function()
+    it("periodically, to idle watches that want progress", function()
       create { key = "a", progress_notify = true }
       create { key = "b", progress_notify = true }
       create { key = "c" }
@@ -288,7 +288,7 @@ describe("a watch stream", function()
     end)
   end)
 
-  describe("in fragments", function()
+  describe("sends fragments", function()
     local LIMIT = 200000 + 512 * 1024
     local SIZE = 150000
 
@@ -300,7 +300,7 @@ describe("a watch stream", function()
       for i = 2, 11 do put("k" .. i, value_of(i)) end
     end)
 
-    it("has what is too large, in parts that follow each other and fit", function()
+    it("of a large response, in parts that follow each other and fit", function()
       create { key = "k", range_end = "l" }
       create { key = "k", range_end = "l", fragment = true, prev_kv = true }
       host.store:delete("k", { prefix = true })
@@ -324,14 +324,14 @@ describe("a watch stream", function()
       assert.equal("id 1 at 13 + k2@13", line(told[#told]))
     end)
 
-    it("has the past", function()
+    it("of the past", function()
       local told = create { key = "k", range_end = "l", start_revision = 1, fragment = true }
       for i = 2, #told do assert(#stream.raw[i] < LIMIT) end
       assert.equal(12, follow(told, 2, function(event, i) assert(event.kv.value == value_of(i)) end))
       assert.is_nil(told[#told].fragment)
     end)
 
-    it("tells nothing to those who did not ask for it", function()
+    it("not to watches that do not want them", function()
       create { key = "k", range_end = "l", prev_kv = true }
       host.store:delete("k", { prefix = true })
       local told = stream:take()
@@ -340,7 +340,7 @@ describe("a watch stream", function()
       assert.is_nil(told[1].fragment)
     end)
 
-    it("has one event alone whole, however large", function()
+    it("with a single event whole, however large", function()
       host:close()
       begin()
       create { key = "a", fragment = true, prev_kv = true }
@@ -353,7 +353,7 @@ describe("a watch stream", function()
       assert.equal(1500000, #told[2].events[1].prev_kv.value)
     end)
 
-    it("shares one batch with those who take it whole", function()
+    it("of one batch that it shares with watches without fragments", function()
       local streams = {}
       for i = 1, 4 do
         streams[i] = client:stream("Watch")
@@ -375,7 +375,7 @@ describe("a watch stream", function()
   end)
 
   describe("that is half-closed", function()
-    it("goes on with its watches", function()
+    it("continues with its watches", function()
       create { key = "a" }
       stream:half_close()
       put("a")
@@ -385,13 +385,13 @@ describe("a watch stream", function()
       assert.is_nil((stream:status()))
     end)
 
-    it("ends if it has none", function()
+    it("ends without watches", function()
       stream:half_close()
       assert.equal(0, (stream:status()))
     end)
   end)
 
-  it("that is cancelled costs nothing any more", function()
+  it("of a cancelled call costs nothing any more", function()
     create { key = "a" }
     create { key = "a", range_end = "b", start_revision = 1 }
     stream:cancel()
@@ -402,7 +402,7 @@ describe("a watch stream", function()
     assert.same({ "created id 0 at 2" }, lines(again:ask { create_request = { key = "a" } }))
   end)
 
-  it("that is not read does not hold up another one", function()
+  it("without a reader does not block another stream", function()
     local slow_client = host:client()
     local slow = slow_client:stream("Watch")
     slow:ask { create_request = { key = "k" } }
@@ -420,7 +420,7 @@ describe("a watch stream", function()
     end))
   end)
 
-  it("that is not read is told when its history is gone meanwhile", function()
+  it("without a reader reports that its history was compacted", function()
     host:close()
     begin(nil, { outlet_bytes = 2000 })
     create { key = "k" }

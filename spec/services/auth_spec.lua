@@ -57,7 +57,7 @@ describe("Auth", function()
     for _, name in ipairs(must("RoleList").roles or {}) do must("RoleDelete", { role = name }) end
   end)
 
-  it("is disabled", function()
+  it("is disabled by default", function()
     if serving.is_etcd then return end -- the question came with 3.5
     local answer = ask("AuthStatus")
     assert.is_nil(answer.enabled)
@@ -65,7 +65,7 @@ describe("Auth", function()
     assert.equal(serving.revision(client), answer.header.revision)
   end)
 
-  it("can be disabled again, and again", function()
+  it("can be disabled repeatedly", function()
     expect_rise(0, function()
       assert.equal(serving.revision(client), must("AuthDisable").header.revision)
     end)
@@ -88,7 +88,7 @@ describe("Auth", function()
     assert.is_nil(must("AuthStatus").enabled)
   end)
 
-  it("lets clients that would log in know that they need not", function()
+  it("tells clients that log in that authentication is disabled", function()
     expect_refusal("authentication is not enabled", "Authenticate", { name = "root", password = "x" })
   end)
 
@@ -112,7 +112,7 @@ describe("Auth", function()
     assert.equal(revision, serving.revision(client))
   end)
 
-  it("finds no user", function()
+  it("reports a missing user", function()
     for method, field in pairs {
       UserGet = "name", UserDelete = "name", UserChangePassword = "name", UserGrantRole = "user",
       UserRevokeRole = "name",
@@ -121,7 +121,7 @@ describe("Auth", function()
     end
   end)
 
-  it("finds no role", function()
+  it("reports a missing role", function()
     for method, field in pairs { RoleGet = "role", RoleDelete = "role", RoleRevokePermission = "role" } do
       expect_refusal("role name not found", method, { [field] = "reader" })
     end
@@ -136,7 +136,7 @@ describe("Auth", function()
       assert.same({ "Ann", "ann2", "b\195\182b", "cleo" }, must("UserList").users)
     end)
 
-    it("have a name of their own", function()
+    it("have unique names", function()
       for _, request in ipairs { {}, { password = "x" }, { options = { no_password = true } } } do
         expect_refusal("user name is empty", "UserAdd", request, INVALID_ARGUMENT)
       end
@@ -149,7 +149,7 @@ describe("Auth", function()
       assert.is_nil(roles_of("ann"))
     end)
 
-    it("may have any password, an empty one, none, and another one", function()
+    it("may have any password, an empty one, none, and a new one", function()
       expect_rise(4, function()
         must("UserAdd", { name = "ann", password = "secret" })
         must("UserAdd", { name = "bob" })
@@ -158,21 +158,21 @@ describe("Auth", function()
       end)
     end)
 
-    it("have no password with a zero byte, which ends one for the system's libcrypt", function()
+    it("have no password with a zero byte, at which the system's libcrypt would stop", function()
       if serving.is_etcd then return end
       assert.same({ nil, UNKNOWN, "keywatch: a password must not have a zero byte" },
         { ask("UserAdd", { name = "ann", password = "a\0b" }) })
       assert.is_nil(must("UserList").users)
     end)
 
-    it("keep their roles with another password, and need none", function()
+    it("keep their roles with a new password", function()
       add_user("ann")
       grant("ann", "root")
       must("UserChangePassword", { name = "ann", password = "x" })
       assert.same({ "root" }, roles_of("ann"))
     end)
 
-    it("have no password that bcrypt would cut off", function()
+    it("have no password that bcrypt would truncate", function()
       if serving.is_etcd then return end -- 3.4 cuts it off
       add_user("ann")
       local long = { name = "ann", password = ("x"):rep(73) }
@@ -189,7 +189,7 @@ describe("Auth", function()
       assert.same({ "Reader", "reader", "root", "writer" }, roles_of("ann"))
     end)
 
-    it("get no role that is not there", function()
+    it("get no missing role", function()
       add_user("ann")
       expect_rise(0, function()
         expect_refusal("role name not found", "UserGrantRole", { user = "ann", role = "reader" })
@@ -198,7 +198,7 @@ describe("Auth", function()
       end)
     end)
 
-    it("lose the roles that they have", function()
+    it("lose the roles that are revoked", function()
       add_user("ann")
       add_role("reader")
       grant("ann", "reader", "root")
@@ -210,7 +210,7 @@ describe("Auth", function()
       assert.is_nil(roles_of("ann"))
     end)
 
-    it("are not longer than what the disk has for names", function()
+    it("have names that fit into the database", function()
       if serving.is_etcd then return end
       expect_refusal("request is too large", "UserAdd", { name = ("x"):rep(502), options = { no_password = true } },
         INVALID_ARGUMENT)
@@ -224,13 +224,13 @@ describe("Auth", function()
       assert.same({ "Reader", "reader", "writer" }, must("RoleList").roles)
     end)
 
-    it("have a name of their own", function()
+    it("have unique names", function()
       expect_refusal("role name is empty", "RoleAdd", {}, INVALID_ARGUMENT)
       add_role("reader")
       expect_refusal("role name already exists", "RoleAdd", { name = "reader" })
     end)
 
-    it("begin without permissions, root, too", function()
+    it("begin without permissions, also root", function()
       add_role("reader")
       assert.is_nil(permissions_of("reader"))
       expect_refusal("role name not found", "RoleGet", { role = "root" })
@@ -252,7 +252,7 @@ describe("Auth", function()
       }, permissions_of("reader"))
     end)
 
-    it("change the permission that they have", function()
+    it("replace a permission for the same range", function()
       add_role("reader", { key = "a", permType = "WRITE" })
       expect_rise(2, function()
         must("RoleGrantPermission", { name = "reader", perm = { key = "a", permType = "READWRITE" } })
@@ -263,7 +263,7 @@ describe("Auth", function()
       assert.same({ { key = "a" } }, permissions_of("reader"))
     end)
 
-    it("may have a permission twice, if another one for its key stands before it", function()
+    it("may have a permission twice, if another one for its key is before it", function()
       add_role("reader", { key = "a", range_end = "b" }, { key = "a", range_end = "c" }, { key = "a", range_end = "c" })
       assert.same({
         { key = "a", range_end = "b" }, { key = "a", range_end = "c" }, { key = "a", range_end = "c" },
@@ -272,7 +272,7 @@ describe("Auth", function()
       assert.same({ { key = "a", range_end = "b" } }, permissions_of("reader"))
     end)
 
-    it("lose the permissions that they have", function()
+    it("lose the permissions that are revoked", function()
       add_role("reader", { key = "a" }, { key = "a", range_end = "b" })
       local refusal = "permission is not granted to the role"
       expect_refusal(refusal, "RoleRevokePermission", { role = "reader", key = "b" })
@@ -282,7 +282,7 @@ describe("Auth", function()
       assert.same({ { key = "a", range_end = "b" } }, permissions_of("reader"))
     end)
 
-    it("have permissions for ranges that are some", function()
+    it("have permissions for ranges that are not empty", function()
       if serving.is_etcd then return end -- 3.4 does not look
       add_role("reader")
       for _, permission in ipairs { {}, { range_end = "b" }, { key = "b", range_end = "b" },
@@ -308,7 +308,7 @@ describe("Auth", function()
       assert.is_nil(roles_of("cleo"))
     end)
 
-    it("may be root, which users keep though nobody has added it", function()
+    it("may be root, which users keep though it was never added", function()
       add_user("ann")
       grant("ann", "root")
       expect_refusal("role name not found", "RoleDelete", { role = "root" })
@@ -316,7 +316,7 @@ describe("Auth", function()
     end)
   end)
 
-  it("keeps all of it with the store, as etcd's file has it", function()
+  it("keeps its data with the store, as etcd's file has them", function()
     if serving.is_etcd then return end
     local function kept(message, name)
       return core.decode(message, peer.store:rows("auth" .. message .. "s", name))
@@ -336,7 +336,7 @@ describe("Auth", function()
       peer.store:rows("auth", "authRevision"))
   end)
 
-  it("loses none of the changes that come at once to a durable store", function()
+  it("loses none of several concurrent changes of a durable store", function()
     if serving.is_etcd then return end
     local scratch = shell.must("mktemp -d")
     local other = serving.start { path = scratch .. "/data" }
@@ -355,7 +355,7 @@ describe("Auth", function()
     assert.same(names, one:ask(AUTH .. "UserGet", { name = "ann" }).roles)
   end)
 
-  it("lets others have their turn between the hashes of passwords", function()
+  it("lets other tasks run between the hashes of passwords", function()
     if serving.is_etcd then return end
     local adding = {}
     for i = 1, 5 do adding[i] = client:begin_message(AUTH .. "UserAdd", { name = "slow" .. i, password = "p" }) end
@@ -365,7 +365,7 @@ describe("Auth", function()
     for i = 1, 5 do must("UserDelete", { name = "slow" .. i }) end
   end)
 
-  it("finds it again in a durable store", function()
+  it("finds its data again in a durable store", function()
     if serving.is_etcd then return end
     local scratch = shell.must("mktemp -d")
     local other = serving.start { path = scratch .. "/data" }
@@ -387,7 +387,7 @@ describe("Auth", function()
     shell.must("rm -r " .. scratch)
   end)
 
-  it("takes a hash in place of another password", function()
+  it("takes a hash in place of a new password", function()
     if serving.is_etcd then return end -- that came with 3.5
     local function password() return core.decode("User", peer.store:rows("authUsers", "ann")).password end
     must("UserAdd", { name = "ann", password = "secret", hashedPassword = "eA==" })
@@ -405,7 +405,7 @@ describe("Auth", function()
     assert.is_nil(password())
   end)
 
-  it("does not look at tokens", function()
+  it("ignores tokens", function()
     if serving.is_etcd then return end -- 3.4 does
     local answer = client:unary("/etcdserverpb.KV/Range", "\10\1a", { token = "nonsense" })
     assert.is_string(answer)
@@ -424,7 +424,7 @@ describe("Auth", function()
     if not ok then error(err, 0) end
   end
 
-  it("serves others while a password is hashed, and hashes one after the other", function()
+  it("serves other calls while a password is hashed, and hashes one after the other", function()
     if serving.is_etcd then return end -- looks inside the server
     while_hashing(function(hold)
       local call = client:begin_message(AUTH .. "UserAdd", { name = "hashed", password = "secret" })
@@ -454,7 +454,7 @@ describe("Auth", function()
     must("UserDelete", { name = "threaded" })
   end)
 
-  it("lets 256 changes wait, refuses more, and makes the changes in the order in which they came", function()
+  it("lets 256 changes wait, refuses more, and makes the changes in order", function()
     if serving.is_etcd then return end -- its changes do not wait
     local waiting = {}
     while_hashing(function(hold)
@@ -478,7 +478,7 @@ describe("Auth", function()
     add_user("later")
   end)
 
-  it("deletes a role of more users than are read at once", function()
+  it("deletes a role of more users than it reads at once", function()
     must("RoleAdd", { name = "common" })
     for i = 1, 600 do
       add_user("one" .. i)

@@ -30,7 +30,7 @@ describe("Cluster", function()
     assert.same(answer, ask("MemberList", { linearizable = true }))
   end)
 
-  it("has headers without a revision", function()
+  it("has response headers without a revision", function()
     serving.put(client, "a", "1")
     local header = ask("MemberList").header
     assert.is_nil(header.revision)
@@ -38,7 +38,7 @@ describe("Cluster", function()
     assert.is_not_nil(header.raft_term)
   end)
 
-  it("knows nobody else", function()
+  it("has no other members", function()
     for _, method in ipairs { "MemberRemove", "MemberUpdate", "MemberPromote" } do
       for _, id in ipairs { 0, 5, "18446744073709551615" } do
         assert.same({ nil, NOT_FOUND, "etcdserver: member not found" }, { ask(method, { ID = id }) })
@@ -46,13 +46,13 @@ describe("Cluster", function()
     end
   end)
 
-  it("keeps its member", function()
+  it("does not remove its member", function()
     assert.same({ nil, UNKNOWN, "etcdserver: re-configuration failed due to not enough started members" },
       { ask("MemberRemove", { ID = me() }) })
     assert.equal(1, #ask("MemberList").members)
   end)
 
-  it("takes no others", function()
+  it("adds no members", function()
     if serving.is_etcd then return end
     assert.same({ nil, UNIMPLEMENTED, "keywatch: the cluster has one member, and takes no others" },
       { ask("MemberAdd", { peerURLs = { "http://a:1" } }) })
@@ -71,7 +71,7 @@ describe("Cluster", function()
     end
   end)
 
-  it("knows a member's URLs when it sees them", function()
+  it("compares a member's URLs in any order", function()
     if serving.is_etcd then return end -- which takes the first, and then no other
     for _, url in ipairs {
       "http://a:1", "https://a:1", "HTTP://a_b.c:1", " http://a:1\n", "http://:1", "http://a:", "http://[::1]:1",
@@ -87,7 +87,7 @@ describe("Cluster", function()
       { ask("MemberPromote", { ID = me() }) })
   end)
 
-  it("lets its member have other peer URLs", function()
+  it("accepts new peer URLs for its member", function()
     local id = me()
     local answer = assert(ask("MemberUpdate", { ID = id, peerURLs = { "http://localhost:9", "http://localhost:10" } }))
     assert.same({ "http://localhost:9", "http://localhost:10" }, answer.members[1].peerURLs)

@@ -47,7 +47,7 @@ describe("the dispatcher of a server", function()
     return list
   end
 
-  it("begins few calls in a turn, in the order in which they came", function()
+  it("begins a limited number of calls in a turn, in order", function()
     local most = 0
     poll_by(function(self)
       local before = opened
@@ -63,7 +63,7 @@ describe("the dispatcher of a server", function()
     assert.is_true(most > 1 and most <= MOST)
   end)
 
-  it("begins no call while others have not begun", function()
+  it("begins no call before earlier ones", function()
     local extra = 0
     poll_by(function(self)
       poll(self)
@@ -75,7 +75,7 @@ describe("the dispatcher of a server", function()
     assert.same({ 200, 0 }, { #begun, extra })
   end)
 
-  it("begins the next calls if those before were cancelled before they began", function()
+  it("begins the next calls if the ones before were cancelled before they began", function()
     local cancelled = 0
     poll_by(function(self)
       poll(self)

@@ -45,7 +45,7 @@ describe("Election", function()
   end
 
   describe("Campaign", function()
-    it("is won at once where nobody leads", function()
+    it("is won at once without a leader", function()
       local lease = grant(0xe1)
       local won = assert(ask("Campaign", { name = "free", lease = lease, value = "me" }))
       assert.equal(serving.revision(client), won.header.revision)
@@ -56,13 +56,13 @@ describe("Election", function()
         version = 1, lease = lease }, led.kv)
     end)
 
-    it("has a lease of sixty seconds, if none is brought", function()
+    it("gets a lease of sixty seconds, if the request has none", function()
       local leader = assert(ask("Campaign", { name = "lent" })).leader
       assert.equal("lent/" .. core.hex(leader.lease), leader.key)
       assert.equal(60, client:ask("/etcdserverpb.Lease/LeaseTimeToLive", { ID = leader.lease }).grantedTTL)
     end)
 
-    it("again by the leader gives it another value, and only if it is another", function()
+    it("of the leader sets another value, and only if the value differs", function()
       local lease = grant()
       local first = assert(ask("Campaign", { name = "twice", lease = lease, value = "1" }))
       local second = assert(ask("Campaign", { name = "twice", lease = lease, value = "2" }))
@@ -74,7 +74,7 @@ describe("Election", function()
       assert.equal(first.header.revision + 1, serving.revision(client))
     end)
 
-    it("is won in turn, whatever the connection", function()
+    it("is won in turn, on any connection", function()
       local third = peer:client()
       local a, b, c = grant(), grant(), grant()
       local first = assert(ask("Campaign", { name = "turns", lease = a, value = "a" })).leader
@@ -96,7 +96,7 @@ describe("Election", function()
       assert.equal("c", ask("Leader", { name = "turns" }).kv.value)
     end)
 
-    it("is given up by one who has gone, or whose time is over: the key goes", function()
+    it("ends when its client disconnects, or at its deadline: the key is deleted", function()
       local a, b, c, d = grant(), grant(), grant(), grant()
       ask("Campaign", { name = "gone", lease = a })
       local cancelled = begin(other, { name = "gone", lease = b }, 2)
@@ -110,7 +110,7 @@ describe("Election", function()
       client:wait(function() return #serving.keys(client, "gone/") == 1 end)
     end)
 
-    it("is won by one whose key has gone meanwhile, as etcd has it", function()
+    it("is won by a call whose key has been deleted since, as in etcd", function()
       local a, b = grant(), serving.grant(client, 100)
       local first = assert(ask("Campaign", { name = "empty", lease = a })).leader
       local waiting = begin(other, { name = "empty", lease = b }, 2)
@@ -128,7 +128,7 @@ describe("Election", function()
   end)
 
   describe("Proclaim", function()
-    it("gives the leader another value", function()
+    it("sets another value of the leader", function()
       local leader = assert(ask("Campaign", { name = "says", lease = grant(), value = "1" })).leader
       local said = assert(ask("Proclaim", { leader = leader, value = "2" }))
       assert.equal(leader.rev + 1, said.header.revision)
@@ -138,7 +138,7 @@ describe("Election", function()
       assert.is_nil(ask("Leader", { name = "says" }).kv.value)
     end)
 
-    it("is refused to one who does not lead, or says of no leader", function()
+    it("is refused to a caller that does not lead, or names no leader", function()
       local lease = grant()
       local leader = assert(ask("Campaign", { name = "past", lease = lease, value = "1" })).leader
       ask("Resign", { leader = leader })
@@ -158,14 +158,14 @@ describe("Election", function()
   end)
 
   describe("Resign", function()
-    it("ends it, once", function()
+    it("ends the leadership, once", function()
       local leader = assert(ask("Campaign", { name = "ends", lease = grant() })).leader
       assert.equal(leader.rev + 1, assert(ask("Resign", { leader = leader })).header.revision)
       assert.same({ nil, UNKNOWN, "election: no leader" }, { ask("Leader", { name = "ends" }) })
       assert.equal(leader.rev + 1, assert(ask("Resign", { leader = leader })).header.revision)
     end)
 
-    it("by one who has led before does not concern who leads now", function()
+    it("of a former leader does not affect the current one", function()
       local lease = grant()
       local leader = assert(ask("Campaign", { name = "before", lease = lease })).leader
       ask("Resign", { leader = leader })
@@ -195,7 +195,7 @@ describe("Election", function()
       return values, revisions
     end
 
-    it("tells of the leader, of its values, and of those who come after", function()
+    it("sends the leader, its values, and later leaders", function()
       local a, b = grant(), grant()
       local first = assert(ask("Campaign", { name = "seen", lease = a, value = "a1" })).leader
       local second = begin(other, { name = "seen", lease = b, value = "b1" }, 2)
@@ -214,7 +214,7 @@ describe("Election", function()
       client:cancel(call)
     end)
 
-    it("waits where nobody leads, and misses nobody, however short", function()
+    it("waits without a leader, and misses none, however short", function()
       local call = observe("short")
       client:settle()
       local lease = grant()
@@ -228,7 +228,7 @@ describe("Election", function()
       client:cancel(call)
     end)
 
-    it("leaves nothing behind when it is cancelled, or its client goes", function()
+    it("leaves nothing behind when it is cancelled, or its client disconnects", function()
       local call = observe("left")
       other:begin_message(ELECTION .. "Observe", { name = "left" })
       client:settle()
@@ -243,12 +243,12 @@ end)
 
 if serving.is_etcd then return end
 
-describe("Election in this process", function()
+describe("Election in a process", function()
   local peer, client
 
   serving.for_each_test(function(...) peer, client = ... end, { now = 0 })
 
-  it("passes on when the leader's lease expires, and Observe tells", function()
+  it("moves on when the leader's lease expires, and Observe reports that", function()
     local call = client:begin_message(ELECTION .. "Observe", { name = "e" })
     local a, b = serving.grant(client, 10), serving.grant(client, 100)
     assert(client:ask(ELECTION .. "Campaign", { name = "e", lease = a, value = "a" }))
@@ -259,7 +259,7 @@ describe("Election in this process", function()
     assert.equal("b", rpc.answers(call, ELECTION .. "Observe")[2].kv.value)
   end)
 
-  it("tells Observe of every value, though several come at once", function()
+  it("sends every value to Observe, though several come at once", function()
     local call = client:begin_message(ELECTION .. "Observe", { name = "e" })
     client:settle()
     peer.store:put("e/1", "first")
@@ -274,7 +274,7 @@ describe("Election in this process", function()
     assert.same({ { "first", 2 }, { "second", 3 }, { "third", 5 } }, told)
   end)
 
-  it("goes on as it is when there is no space", function()
+  it("does not change without disk space", function()
     local lease = serving.grant(client, 100)
     local leader = assert(client:ask(ELECTION .. "Campaign", { name = "e", lease = lease, value = "a" })).leader
     peer.store:arm("no_space")

@@ -21,13 +21,13 @@ describe("Health", function()
     assert.same({ status = "SERVING" }, client:ask(CHECK))
   end)
 
-  it("knows of no single services", function()
+  it("has no single services", function()
     for _, service in ipairs { "etcdserverpb.KV", "x" } do
       assert.same({ nil, NOT_FOUND, "unknown service" }, { client:ask(CHECK, { service = service }) })
     end
   end)
 
-  it("is watched: told at once, and then nothing, for as long as somebody listens", function()
+  it("is watched: sends the status at once, and then nothing while it stays", function()
     local call, told = watch()
     assert.same({ { status = "SERVING" } }, told)
     client:settle()
@@ -38,13 +38,13 @@ describe("Health", function()
     client:wait(function() return next(peer.server.calls) == nil end)
   end)
 
-  it("is watched for what is not known, too", function()
+  it("is watched for unknown services, too", function()
     local call, told = watch("x")
     assert.same({ { status = "SERVICE_UNKNOWN" } }, told)
     assert.is_nil(call.status)
   end)
 
-  it("is no longer watched when the server goes", function()
+  it("is no longer watched when the server closes", function()
     if serving.is_etcd then return end
     local call = watch()
     peer.server.object:drain(1)

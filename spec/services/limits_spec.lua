@@ -54,7 +54,7 @@ describe("a request", function()
     client:cancel(call)
   end
 
-  it("of any method has a limit, beyond which it is not decoded", function()
+  it("of any method has a limit, above which it is not decoded", function()
     for _, method in ipairs(methods.of(peer.server)) do
       local limit = limit_of(method.path)
       assert.same({ RESOURCE_EXHAUSTED, too_large(limit + 1, limit) }, { outcome(method.path, padding(limit + 1)) },
@@ -62,7 +62,7 @@ describe("a request", function()
     end
   end)
 
-  it("of a transaction is not decoded if it has more operations than any may have", function()
+  it("of a transaction is not decoded with more operations than any transaction may have", function()
     local op = wire.field(2, wire.field(1, wire.field(1, "k")))
     local cut = wire.field(2, wire.field(1, "\16"))
     local text = "etcdserver: too many operations in txn request"
@@ -109,7 +109,7 @@ describe("a request", function()
       { client:ask(ELECTION .. "Campaign", { name = name .. "n" }) })
   end)
 
-  it("of middleware's calls has the same limit", function()
+  it("of a call with middleware has the same limit", function()
     peer.server:use { before = function() end }
     assert.equal(RESOURCE_EXHAUSTED, (outcome("/etcdserverpb.Lease/LeaseGrant", padding(SMALL + 1))))
   end)
@@ -134,7 +134,7 @@ describe("a request", function()
       assert.equal(RESOURCE_EXHAUSTED, (outcome(path, ("x"):rep(CONNECTION + 1))))
     end)
 
-    it("is one of many in a stream, each with the limit", function()
+    it("is one message of a stream, each with the limit", function()
       local path = mount { stream = true, max_bytes = 10, handler = function(call)
         for message in call:messages() do call:send(message) end
       end }
@@ -166,7 +166,7 @@ describe("a request", function()
       assert.equal(INVALID_ARGUMENT, status_of("WatchCreateRequest", 20, wire.field(5, ("\1"):rep(20))))
     end)
 
-    it("has no limit that is none", function()
+    it("may have no limit", function()
       for _, limit in ipairs { 0, -1, 1.5, 0 / 0, "1", true } do
         for _, name in ipairs { "max_bytes", "max_fields" } do
           assert.matches("'" .. name .. "' must be a whole number above 0",
@@ -192,7 +192,7 @@ describe("a request", function()
         { client:ask(AUTH .. path, request) })
     end
 
-    it("user is refused when there are many, all of which are listed", function()
+    it("user is refused when there are many, which are all listed", function()
       fill("User", MOST - 1)
       local ann = { name = "ann", options = { no_password = true } }
       assert(client:ask(AUTH .. "UserAdd", ann))
@@ -202,7 +202,7 @@ describe("a request", function()
       assert(client:ask(AUTH .. "UserAdd", ann))
     end)
 
-    it("role is refused when there are many, all of which are listed", function()
+    it("role is refused when there are many, which are all listed", function()
       fill("Role", MOST - 1)
       assert(client:ask(AUTH .. "RoleAdd", { name = "one" }))
       refused("roles", "RoleAdd", { name = "two" })

@@ -21,7 +21,7 @@ describe("Maintenance", function()
   end
 
   describe("Status", function()
-    it("has a leader, which is this member, and a header", function()
+    it("has the member itself as leader, and a header", function()
       local status = ask("Status")
       assert.equal(status.header.member_id, status.leader)
       assert.equal(1, status.header.revision)
@@ -78,7 +78,7 @@ describe("Maintenance", function()
       return list
     end
 
-    it("is told of, all or those of one kind", function()
+    it("is listed, all or those of one kind", function()
       local id = member()
       assert.same({}, alarms {})
       assert.same({ "NOSPACE" }, alarms { action = "ACTIVATE", memberID = id, alarm = "NOSPACE" })
@@ -93,14 +93,14 @@ describe("Maintenance", function()
       assert.equal(1, ask("Alarm").header.revision)
     end)
 
-    it("is raised twice as once", function()
+    it("is armed once by two requests", function()
       local request = { action = "ACTIVATE", memberID = member(), alarm = "NOSPACE" }
       assert.same({ "NOSPACE" }, alarms(request))
       assert.same({ "NOSPACE" }, alarms(request))
       assert.same({ "NOSPACE" }, alarms {})
     end)
 
-    it("is ended once, and only that of the member", function()
+    it("is disarmed once, and only the member's own", function()
       local id = member()
       ask("Alarm", { action = "ACTIVATE", memberID = id, alarm = "NOSPACE" })
       assert.same({}, alarms { action = "DEACTIVATE", alarm = "NOSPACE" })
@@ -112,7 +112,7 @@ describe("Maintenance", function()
       assert.same({}, alarms {})
     end)
 
-    it("of no kind, or asked for in no known way, does nothing", function()
+    it("of no kind, or with an unknown action, does nothing", function()
       if serving.is_etcd then return end -- 3.4 stores the first, and never answers the second
       assert.same({}, alarms { action = "ACTIVATE", memberID = member() })
       assert.same({}, alarms { action = 9, memberID = member(), alarm = "NOSPACE" })
@@ -134,7 +134,7 @@ describe("Maintenance", function()
       return status
     end
 
-    it("is kept for the member that it was raised for, and ended by the same words", function()
+    it("is kept for its member, and disarmed by the same request", function()
       for _, id in ipairs { 5, 0, "18446744073709551615" } do
         local one = { ("%s NOSPACE"):format(id) }
         assert.same(one, members_of { action = "ACTIVATE", memberID = id, alarm = "NOSPACE" })
@@ -149,7 +149,7 @@ describe("Maintenance", function()
       end
     end)
 
-    it("of one member outlives that of another", function()
+    it("of one member does not end with another's", function()
       local own = member()
       for _, id in ipairs { 5, own, 7 } do ask("Alarm", { action = "ACTIVATE", memberID = id, alarm = "NOSPACE" }) end
       ask("Alarm", { action = "ACTIVATE", memberID = 5, alarm = "CORRUPT" })
@@ -164,7 +164,7 @@ describe("Maintenance", function()
       assert.is_nil(put_status())
     end)
 
-    it("is refused for ever more members", function()
+    it("has a limited number of members", function()
       if serving.is_etcd then return end -- which has no such bound
       for id = 1, 100 do assert(ask("Alarm", { action = "ACTIVATE", memberID = id, alarm = "CORRUPT" })) end
       assert.same({ nil, RESOURCE_EXHAUSTED, "keywatch: there are too many alarms of other members" },
@@ -173,7 +173,7 @@ describe("Maintenance", function()
       assert(ask("Alarm", { action = "ACTIVATE", memberID = member(), alarm = "CORRUPT" }))
     end)
 
-    it("refuses what it is about", function()
+    it("refuses the requests that it blocks", function()
       local id = member()
       ask("Alarm", { action = "ACTIVATE", memberID = id, alarm = "NOSPACE" })
       assert.same({ nil, 8, "etcdserver: mvcc: database space exceeded" },
@@ -186,14 +186,14 @@ describe("Maintenance", function()
     end)
   end)
 
-  it("Defragment answers with nothing", function()
+  it("Defragment answers with an empty message", function()
     serving.put(client, "a", "1")
     assert.same({}, ask("Defragment"))
     assert.equal(1, #serving.keys(client, "a"))
   end)
 
   describe("Hash", function()
-    it("is the same for the same", function()
+    it("is the same for the same content", function()
       serving.put(client, "a", "1")
       local first, second = ask("Hash"), ask("Hash")
       assert.equal(2, first.header.revision)
@@ -204,7 +204,7 @@ describe("Maintenance", function()
   end)
 
   describe("HashKV", function()
-    it("is etcd's", function()
+    it("is equal to etcd's", function()
       assert.equal(1084519789, ask("HashKV").hash)
       serving.put(client, "foo", "bar")
       local answer = ask("HashKV")
@@ -214,7 +214,7 @@ describe("Maintenance", function()
       if not serving.is_etcd then assert.equal(2, answer.hash_revision) end -- it came later
     end)
 
-    it("of a revision is of that time", function()
+    it("of an older revision is of that state", function()
       serving.put(client, "foo", "bar")
       serving.put(client, "foo", "baz")
       local answer = ask("HashKV", { revision = 2 })
@@ -223,7 +223,7 @@ describe("Maintenance", function()
       if not serving.is_etcd then assert.equal(2, answer.hash_revision) end -- it came later
     end)
 
-    it("of a revision below 0 is of nothing", function()
+    it("of a negative revision is of an empty store", function()
       serving.put(client, "foo", "bar")
       for _, revision in ipairs { -1, -2 ^ 40 } do
         local answer = ask("HashKV", { revision = revision })
@@ -232,7 +232,7 @@ describe("Maintenance", function()
       end
     end)
 
-    it("is refused for the future, and for what is compacted", function()
+    it("is refused for future and compacted revisions", function()
       for i = 1, 5 do serving.put(client, "a", tostring(i)) end
       for _, revision in ipairs { 7, "9007199254740991", "9007199254740993", "9223372036854775807" } do
         assert.same({ nil, OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision" },
@@ -248,11 +248,11 @@ describe("Maintenance", function()
   end)
 
   describe("MoveLeader", function()
-    it("to itself is done already", function()
+    it("to the member itself succeeds", function()
       assert.same({}, ask("MoveLeader", { targetID = member() }))
     end)
 
-    it("to anybody else is refused", function()
+    it("to any other member is refused", function()
       local refusal = { nil, FAILED_PRECONDITION, "etcdserver: bad leader transferee" }
       assert.same(refusal, { ask("MoveLeader", { targetID = 1 }) })
       assert.same(refusal, { ask("MoveLeader", {}) })
@@ -262,7 +262,7 @@ describe("Maintenance", function()
   describe("Downgrade", function()
     if serving.is_etcd then return end -- it came with 3.5
 
-    it("may be asked about, for the minor version before", function()
+    it("may be validated for the previous minor version", function()
       for _, version in ipairs { "3.4", "3.4.1", "3.4.0" } do
         local answer = assert(ask("Downgrade", { action = "VALIDATE", version = version }))
         assert.equal("3.5", answer.version)
@@ -277,14 +277,14 @@ describe("Maintenance", function()
       end
     end)
 
-    it("is refused to what is no version", function()
+    it("is refused to malformed versions", function()
       for _, version in ipairs { "", "x", "3", "three.four" } do
         assert.same({ nil, INVALID_ARGUMENT, "etcdserver: wrong downgrade target version format" },
           { ask("Downgrade", { action = "VALIDATE", version = version }) })
       end
     end)
 
-    it("is never done, and so cannot be cancelled", function()
+    it("is never enabled, and so cannot be cancelled", function()
       assert.same({ nil, INVALID_ARGUMENT, "etcdserver: invalid downgrade target version" },
         { ask("Downgrade", { action = "ENABLE", version = "3.4" }) })
       assert.same({ nil, FAILED_PRECONDITION, "etcdserver: no inflight downgrade job" },
@@ -292,12 +292,12 @@ describe("Maintenance", function()
     end)
   end)
 
-  it("has no method that it has not", function()
+  it("answers unknown methods with UNIMPLEMENTED", function()
     assert.same({ nil, UNIMPLEMENTED, "unknown method Nothing for service etcdserverpb.Maintenance" },
       { client:unary(MAINTENANCE .. "Nothing", "") })
   end)
 
-  it("refuses what is no message", function()
+  it("refuses malformed messages", function()
     local answer, status, text = client:unary(MAINTENANCE .. "HashKV", "\8")
     assert.is_nil(answer)
     assert.equal(13, status)

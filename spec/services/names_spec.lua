@@ -87,7 +87,7 @@ describe("names of all lengths", function()
   end
 
   for kind, path in pairs { ["in memory"] = false, ["that is durable"] = true } do
-    it("come back from a snapshot of a store " .. kind, function()
+    it("are restored from a snapshot of a store " .. kind, function()
       local peer, client = start { path = path and directories.new() or nil }
       local outcomes = {}
       for _, len in ipairs(EDGES) do make(client, outcomes, len) end

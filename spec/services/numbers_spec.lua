@@ -113,7 +113,7 @@ describe("a number from the wire", function()
     assert(client:ask("/etcdserverpb.KV/Range", { key = "a" }))
   end)
 
-  it("is found in every message, wherever it stands", function()
+  it("is found in every message, in any field", function()
     local found = {}
     each_number("ProclaimRequest", function(path) found[#found + 1] = path[#path].name end)
     assert.same({ "rev", "lease" }, found)

@@ -25,7 +25,7 @@ os.exit(0)
 ]]
 
 describe("the hash of a password", function()
-  it("is one of bcrypt, and names its cost", function()
+  it("is one of bcrypt, with its cost", function()
     assert.matches("^%$2b%$04%$" .. ("[%w./]"):rep(53) .. "$", core.hash_password("secret", CHEAP))
     assert.matches("^%$2b%$05%$", core.hash_password("", CHEAP + 1))
   end)
@@ -34,7 +34,7 @@ describe("the hash of a password", function()
     assert.not_equal(core.hash_password("secret", CHEAP), core.hash_password("secret", CHEAP))
   end)
 
-  it("cannot be had of a zero byte", function()
+  it("is refused for a zero byte", function()
     assert.same({ nil, "keywatch: a password must not have a zero byte" }, { core.hash_password("a\0", CHEAP) })
   end)
 
@@ -50,7 +50,7 @@ describe("the hash of a password", function()
     return hashed, why
   end
 
-  it("is made by a thread, too", function()
+  it("may be made by a thread", function()
     local hashing = assert(core.begin_hash("secret", CHEAP))
     local hashed = await(hashing)
     assert.matches("^%$2b%$04%$" .. ("[%w./]"):rep(53) .. "$", hashed)
@@ -61,7 +61,7 @@ describe("the hash of a password", function()
     assert.same({ nil, "keywatch: a password must not have a zero byte" }, { core.begin_hash("a\0", CHEAP) })
   end)
 
-  it("may be given up while a thread makes it", function()
+  it("may be abandoned while a thread makes it", function()
     for i = 1, 20 do
       local hashing = assert(core.begin_hash("secret", CHEAP + i % 3))
       if i % 2 == 0 then hashing:close() end
@@ -70,13 +70,13 @@ describe("the hash of a password", function()
     assert.matches("^%$2b%$04%$", await(core.begin_hash("secret", CHEAP)))
   end)
 
-  it("fails in the child of a fork, and stops no process that exits", function()
+  it("fails in the child of a fork, and blocks no process that exits", function()
     local child = process.start({ vm.interpreter, "-e", FORKING }, { env = vm.environment() })
     child:wait()
     assert.equal("child false\nparent nil\n", child:stdout(), child:stderr())
   end)
 
-  it("is refused if it cannot be meant", function()
+  it("is refused with invalid arguments", function()
     for _, cost in ipairs { 3, 32, -1, 4.5, "x", {} } do misuse.raises(core.begin_hash, "secret", cost) end
     for _, cost in ipairs { 3, 32, -1, 4.5, "x", {} } do misuse.raises(core.hash_password, "secret", cost) end
     for _, text in ipairs { {}, true } do misuse.raises(core.hash_password, text, CHEAP) end

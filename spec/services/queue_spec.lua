@@ -208,7 +208,7 @@ describe("the queue of a contest", function()
     if not ok then error(("KW_SEED=%d: %s"):format(seed, tostring(err)), 0) end
   end)
 
-  it("is given at once to the lease that has it, while others wait", function()
+  it("answers at once the lease that is the owner, while others wait", function()
     local held = lock("again")
     for _ = 1, 5 do lock("again") end
     store:put("elsewhere", "")
@@ -216,7 +216,7 @@ describe("the queue of a contest", function()
     assert.same({ held.key, serving.revision(client) }, { got.key, got.header.revision })
   end)
 
-  it("gives a call with a key that was deleted and put again its later place", function()
+  it("moves a call whose key was deleted and put again to its later position", function()
     local held, first = lock("anew"), lock("anew")
     store:delete(first.key)
     local between = lock("anew")
@@ -231,7 +231,7 @@ describe("the queue of a contest", function()
     assert.equal(0, (client:finish(again)))
   end)
 
-  it("holds few keys of others, and waits for all of them", function()
+  it("keeps few keys of other contenders, and waits for all of them", function()
     for i = 1, 250 do store:put("dir/a" .. i, "") end
     local first = lock("dir")
     for i = 1, 250 do store:put("dir/b" .. i, "") end
@@ -257,7 +257,7 @@ describe("the queue of a contest", function()
     assert_nothing_is_left("dir/")
   end)
 
-  it("holds few keys that came later, however many come", function()
+  it("keeps few later keys, however many come", function()
     local held, waiting = lock("later"), lock("later")
     for i = 1, 1000 do
       store:put("later/" .. i .. "/x", "")
@@ -269,7 +269,7 @@ describe("the queue of a contest", function()
     wait_for_lock(waiting)
   end)
 
-  it("is found again after its history was compacted", function()
+  it("continues after its history was compacted", function()
     local held, first, second = lock("c"), lock("c"), lock("c")
     local ballast = ("x"):rep(100000)
     for i = 1, 200 do store:put("c/ballast", ballast .. i) end -- more than a watch queues
@@ -325,7 +325,7 @@ describe("the queue of a contest", function()
     setmetatable({ server = server }, getmetatable(peer.server.dispatcher)):finish_all(1)
   end
 
-  it("keeps no key of a call that is over as its turn comes", function()
+  it("deletes the key of a call that ends when its turn comes", function()
     store:put("turn/held", "")
     local entered = store:put("turn/late", "")
     local server, resume, told = bare_server(), calls.resume, 0
@@ -346,7 +346,7 @@ describe("the queue of a contest", function()
     assert.equal(0, open_watches())
   end)
 
-  it("keeps no key of a call that was over before the call could wait", function()
+  it("deletes the key of a call that ended before it could wait", function()
     store:put("over/held", "")
     local entered = store:put("over/late", "")
     local server = bare_server()
@@ -358,7 +358,7 @@ describe("the queue of a contest", function()
     assert.same({ {}, 1 }, { server.queues, count_of("over/") })
   end)
 
-  it("keeps no key of a call that is cancelled during a long write", function()
+  it("deletes the key of a call that is cancelled during a long write", function()
     for i = 1, 20000 do store:put("many/" .. i, "") end
     local entered, server = store:put("over/late", ""), bare_server()
     core.store_methods.range = function(...)
@@ -410,7 +410,7 @@ describe("the queue of a contest", function()
     return err
   end
 
-  it("is followed by another watch after an error, of which no call learns", function()
+  it("gets another watch after an error, which no call notices", function()
     local held, entries = lock("error"), {}
     wait_for_lock(held)
     for i = 1, 20 do entries[i] = lock("error") end
@@ -433,7 +433,7 @@ describe("the queue of a contest", function()
   end)
 
   for _, broken in ipairs { "watch", "range" } do
-    it("tells all calls of an error that stays, and then has new calls: " .. broken, function()
+    it("sends a permanent error to all calls, and then takes new calls: " .. broken, function()
       local held, entries = lock("error"), {}
       wait_for_lock(held)
       for i = 1, 100 do entries[i] = lock("error") end
@@ -464,7 +464,7 @@ describe("the queue of a contest", function()
     end)
   end
 
-  it("gives nobody a turn for whom older keys may still be told of", function()
+  it("lets no call win while earlier keys may still be unread", function()
     local server = bare_server()
     store:put("behind/held", "")
     keywatch.run(function()
@@ -488,7 +488,7 @@ describe("the queue of a contest", function()
     assert.equal(0, open_watches())
   end)
 
-  it("is kept when the run ends that its calls have begun in", function()
+  it("outlives the run in which its calls have begun", function()
     local server = bare_server()
     store:put("run/held", "")
     keywatch.run(function()
@@ -504,7 +504,7 @@ describe("the queue of a contest", function()
     assert.equal(0, open_watches())
   end)
 
-  it("is left by all when the connection of its reader goes", function()
+  it("is left by all calls when the connection of its reader closes", function()
     local other = peer:client()
     local held = lock("gone")
     for _ = 1, 50 do lock("gone", other) end
@@ -526,7 +526,7 @@ describe("the queue of a contest", function()
     assert.same({}, peer.server.queues)
   end)
 
-  it("tells the leader of an election as the store has it", function()
+  it("has the same leader of an election as the store", function()
     local function campaign(value)
       local lease = store:lease(1000).id
       client:begin_message(CAMPAIGN, { name = "e", lease = lease, value = value })

@@ -41,7 +41,7 @@ describe("Snapshot", function()
     for i = 1, n do serving.put(client, "key" .. i, ("x"):rep(100000)) end
   end
 
-  it("comes in pieces that say how much is to come, and then its sum", function()
+  it("comes in messages with the remaining size, and ends with its checksum", function()
     fill(3)
     local call = begin()
     assert.equal(OK, (client:finish(call)))
@@ -63,14 +63,14 @@ describe("Snapshot", function()
 
   if serving.is_etcd then return end
 
-  it("holds no file once it was read", function()
+  it("keeps no file after it was read", function()
     await_no_file()
     fill(3)
     client:finish(begin())
     await_no_file()
   end)
 
-  it("goes on for one who reads slowly", function()
+  it("continues for a slow reader", function()
     fill(10)
     local call = begin()
     client:wait(function() return #call.messages > 0 end)
@@ -81,7 +81,7 @@ describe("Snapshot", function()
     assert.equal(OK, (client:finish(call)))
   end)
 
-  it("is ended for one who reads no more, and holds no file then", function()
+  it("ends for a reader that has stopped, and keeps no file", function()
     await_no_file()
     peer.server.stall_seconds = 0.05
     fill(20)
@@ -94,7 +94,7 @@ describe("Snapshot", function()
     assert.same({ ABORTED, "keywatch: the snapshot was not read for too long" }, { client:finish(call) })
   end)
 
-  it("holds no file for one who has gone", function()
+  it("keeps no file for a disconnected reader", function()
     await_no_file()
     fill(20)
     local call = begin()
@@ -104,7 +104,7 @@ describe("Snapshot", function()
     assert.equal("key1", serving.keys(client, "key")[1])
   end)
 
-  it("holds no file after the server was closed", function()
+  it("keeps no file after the server was closed", function()
     await_no_file()
     fill(20)
     local call = begin()
@@ -114,7 +114,7 @@ describe("Snapshot", function()
     await_no_file()
   end)
 
-  it("is refused if too many are taken at once", function()
+  it("is refused if there are too many at once", function()
     fill(20)
     local snapshots = {}
     for i = 1, 8 do snapshots[i] = assert(peer.store:open_snapshot()) end
@@ -123,7 +123,7 @@ describe("Snapshot", function()
     assert.equal(OK, (client:finish(begin())))
   end)
 
-  describe("that others wait for", function()
+  describe("with waiting requests", function()
     local calls, stuck, other -- the calls of a client that does not read; and another one
 
     --- The readers of the snapshots, once all can read.
@@ -154,7 +154,7 @@ describe("Snapshot", function()
       return other:finish(other:begin_message(PATH))
     end
 
-    it("is kept from them while all readers have just begun, or read fast", function()
+    it("continues while all readers have just begun, or read fast", function()
       for i, reader in ipairs(readers()) do
         if i % 2 == 0 then set_speed(reader, 1e6) end
       end
@@ -162,7 +162,7 @@ describe("Snapshot", function()
       assert.equal(8, #readers())
     end)
 
-    it("is theirs if it is read slowly: the slowest reader gives way, and is told so", function()
+    it("is ended if it is read slowly: the slowest reader gives way, with an error", function()
       local all = readers()
       for i, reader in ipairs(all) do set_speed(reader, i == 3 and 1e3 or i == 5 and 2e5 or 1e6) end
       assert.equal(OK, (finish_other()))
@@ -177,7 +177,7 @@ describe("Snapshot", function()
       assert.same({ { ABORTED, "keywatch: the snapshot was read slowly, and another client needs its place" } }, ended)
     end)
 
-    it("is theirs, too, if its reader has stopped after a fast beginning", function()
+    it("is ended, too, if its reader has stopped after a fast start", function()
       local stopped = readers()[1]
       stopped.taken = stopped.taken + 1e9
       stopped.before = { at = keywatch.now() - 15, taken = stopped.taken }
@@ -186,7 +186,7 @@ describe("Snapshot", function()
     end)
   end)
 
-  it("is taken by many, side by side", function()
+  it("is sent to many readers at the same time", function()
     fill(2)
     local calls = {}
     for i = 1, 8 do calls[i] = begin() end

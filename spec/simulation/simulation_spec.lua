@@ -24,14 +24,14 @@ describe("a simulation", function()
     end
   end)
 
-  it("is the same, byte for byte, again and in another process", function()
+  it("is the same, byte for byte, in every run and process", function()
     local plan = simulation.plan(SEED)
     local first, second = simulation.run(plan), simulation.run(plan)
     assert.equal(table.concat(first.lines, "\n"), table.concat(second.lines, "\n"))
     assert.same({ 0, first.hash .. "\n" }, { program.run(OF_PROCESS:format(SEED)) })
   end)
 
-  it("is shrunk to what makes it fail", function()
+  it("is shrunk to the part that makes it fail", function()
     local plan = simulation.plan(3, { seconds = 5, kinds = { kv = true, watcher = true }, is_calm = true })
     plan.faults[1] = { name = "fault.1", at = 2, seed = 1, fault = { name = "objection", act = function(sim)
       if #sim.operations > 0 then sim:object({ what = "fault" }, "number %d", #sim.operations) end
@@ -101,7 +101,7 @@ describe("the judge of simulations objects", function()
     error("there is no such operation: " .. verb)
   end
 
-  it("if a write is not where it was told to be", function()
+  it("if a write is not at its reported revision", function()
     local put = operation("put")
     expect("is", function() return set(put.answer, "revision", put.answer.revision + 1) end)
   end)
@@ -111,7 +111,7 @@ describe("the judge of simulations objects", function()
     expect("has failed without maybe_done", function() return set(put, "outcome", "refused") end)
   end)
 
-  it("if a revision was asked for by nobody", function()
+  it("if a revision belongs to no request", function()
     local put = operation("put")
     expect("was asked for by nobody", function()
       for i, record in ipairs(sim.operations) do
@@ -123,12 +123,12 @@ describe("the judge of simulations objects", function()
     end)
   end)
 
-  it("if a later read is of an older revision", function()
+  it("if a later read has an older revision", function()
     local range = operation("range", function(record) return record.after > 1 end)
     expect("and began when", function() return set(range, "after", range.answer.revision + 1) end)
   end)
 
-  it("if a read is not what there was", function()
+  it("if a read differs from the log", function()
     local range = operation("range", function(record) return #record.answer.kvs > 0 end)
     expect("kvs%[1%].value", function() return set(range.answer.kvs[1], "value", "another") end)
     expect("count", function() return set(range.answer, "count", range.answer.count + 1) end)
@@ -141,7 +141,7 @@ describe("the judge of simulations objects", function()
     expect("", function() return set(txn.answer, "succeeded", not txn.answer.succeeded) end)
   end)
 
-  it("if a watch lacks a revision, is told of it twice, out of order, or in parts", function()
+  it("if a watch lacks a revision, or has it twice, out of order, or in parts", function()
     local batches = watch_with(4).batches
     expect("before", function()
       local lost = table.remove(batches, 2)
@@ -158,14 +158,14 @@ describe("the judge of simulations objects", function()
     expect("are due", function() return set(batches[2], "events", { batches[3].events[1] }) end)
   end)
 
-  it("if an event, or what was before it, is not that of the log", function()
+  it("if an event, or its previous kv, differs from the log", function()
     local record = watch_with(2)
     local event = record.batches[1].events[1]
     expect("are due", function() return set(event, "mod_revision", 1) end)
     expect("prev of", function() return set(event, "prev", { key = event.key }) end)
   end)
 
-  it("if progress is ahead of events", function()
+  it("if progress overtakes events", function()
     local batches = watch_with(3).batches
     local ahead = { revision = batches[2].revision, time = 0, events = { { type = "progress", revision = 1 } } }
     expect("before", function()
@@ -174,7 +174,7 @@ describe("the judge of simulations objects", function()
     end)
   end)
 
-  it("if a watch ends without a reason, or has not all in the end", function()
+  it("if a watch ends without a reason, or is incomplete in the end", function()
     local record = drained_watch()
     local undo = set(record, "ended", 1)
     local compacted = { code = "compacted", compact_revision = 1 }
@@ -244,12 +244,12 @@ describe("the judges of actors object", function()
     error("no lock was held twice")
   end)
 
-  it("to a fenced write that was refused and is there, and to one that was acknowledged and is not", function()
+  it("to a refused fenced write that was done, and to an acknowledged one that was not", function()
     expect("has failed without maybe_done", write_with("locks", "ok"), "outcome", "refused")
     expect("is 0 times in the history", write_with("locks", "ok"), "tag", "none")
   end)
 
-  it("to a fenced write of one who is not the holder, and to one that was not counted", function()
+  it("to a fenced write of another than the holder, and to one that was not counted", function()
     local history = sim.truths[1].epoch
     local list = history.keys["/c/1"] or history.keys["/c/2"]
     local tag, n, rest = list[2].value:match("^(%S+) (%d+) (.*)$")
@@ -257,20 +257,20 @@ describe("the judges of actors object", function()
     expect("counts to", list[2], "value", ("%s %d %s"):format(tag, n + 1, rest))
   end)
 
-  it("to an observer that has missed a leader, or is told of one twice", function()
+  it("to an observer that has missed a leader, or has it twice", function()
     local observer = records_of("elections").observers[1]
     expect("an observer is told of", observer, 3)
     expect("an observer is told of", observer, 3, observer[2])
   end)
 
-  it("to a transfer that was refused and is there, and to one that is not whole", function()
+  it("to a refused transfer that was done, and to an incomplete one", function()
     local list = records_of("transfers")
     expect("has failed without maybe_done", list[1], "outcome", "refused")
     local event = sim.truths[1].epoch.keys["/a/1"][1]
     expect("is changed by 100", event, "value", "t 100")
   end)
 
-  it("to a handler that was not told of a change, or of another one", function()
+  it("to a handler that has missed a change, or has a wrong one", function()
     local ledger_of = handler_judge.ledger
     function handler_judge.ledger(truth, prefix, cut)
       local ledger = ledger_of(truth, prefix, cut)

@@ -21,7 +21,7 @@ end
 local function with_store(fn) return function() fn(keywatch.open { now = 0 }) end end
 
 describe("compaction", function()
-  it("answers with the current revision and leaves it", with_store(function(store)
+  it("returns the current revision and does not change it", with_store(function(store)
     store:put("a", "1")
     store:put("a", "2")
     assert.same({ revision = 3 }, store:compact(2))
@@ -41,7 +41,7 @@ describe("compaction", function()
       store:get("a").value })
   end)
 
-  it("tells the compacted revision with the error and in the status", with_store(function(store)
+  it("reports the compacted revision in the error and in the status", with_store(function(store)
     assert.equal(-1, store:status().compact_revision)
     for i = 1, 5 do store:put("a", tostring(i)) end
     store:compact(4)
@@ -52,7 +52,7 @@ describe("compaction", function()
     assert.equal(4, err.compact_revision)
   end))
 
-  it("refuses a revision that is compacted already, or still to come", with_store(function(store)
+  it("refuses compacted and future revisions", with_store(function(store)
     for i = 1, 5 do store:put("a", tostring(i)) end
     store:compact(4, { physical = true })
     local before = state.of(store)
@@ -62,7 +62,7 @@ describe("compaction", function()
     state.expect(store, before)
   end))
 
-  it("gives back the memory of what it forgets", with_store(function(store)
+  it("frees the memory of removed records", with_store(function(store)
     store:put("a", ("x"):rep(1000))
     local small = store:status().db_size
     for _ = 1, 100 do store:put("a", ("x"):rep(1000)) end
@@ -71,7 +71,7 @@ describe("compaction", function()
     assert.equal(small, store:status().db_size)
   end))
 
-  it("can be at revision 0 and 1, before which nothing is", with_store(function(store)
+  it("may be at revision 0 and 1, with nothing before", with_store(function(store)
     store:put("a", "")
     assert.same({ revision = 2 }, store:compact(0))
     assert.equal(0, store:status().compact_revision)
@@ -89,7 +89,7 @@ describe("the steps of a compaction", function()
     return store
   end
 
-  it("are due at once, and nothing is due when they are over", function()
+  it("are due at once, and the last one leaves none due", function()
     local store = store_of_changes(100, 10)
     assert.is_nil(store:deadline())
     store:compact(101)
@@ -99,7 +99,7 @@ describe("the steps of a compaction", function()
     assert.is_false(store:step(0))
   end)
 
-  it("each visit as many records as the store was told", function()
+  it("each visit as many records as the option says", function()
     for _, records in ipairs { 1, 7, 10, 100, 1000 } do
       local store = store_of_changes(100, records)
       store:compact(101)
@@ -109,27 +109,27 @@ describe("the steps of a compaction", function()
     end
   end)
 
-  it("are taken by other calls as well, one by each", function()
+  it("are done by other calls as well, one by each", function()
     local store = store_of_changes(100, 10)
     store:compact(101)
     for _ = 1, 11 do store:get("a") end
     assert.is_false(store:step(0))
   end)
 
-  it("are all taken before a physical compaction returns", function()
+  it("are all done before a physical compaction returns", function()
     local store = store_of_changes(100, 1)
     store:compact(101, { physical = true })
     assert.is_nil(store:deadline())
   end)
 
-  it("are all taken by a physical compaction that comes too late", function()
+  it("are all done by a physical compaction of a compacted revision", function()
     local store = store_of_changes(100, 1)
     store:compact(101)
     assert.equal("compacted", code(store:compact(50, { physical = true })))
     assert.is_nil(store:deadline())
   end)
 
-  it("pass over what earlier compactions have left: other keys cost nothing", function()
+  it("skip the remains of earlier compactions: other keys cost nothing", function()
     local store = keywatch.open { now = 0, step_records = 1 }
     for i = 1, 1000 do store:put(("k%04d"):format(i), "") end
     store:compact(1001, { physical = true })

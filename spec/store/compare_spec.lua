@@ -50,12 +50,12 @@ describe("a compare of", function()
     end))
   end
 
-  it("anything is one of equality unless it says otherwise", with_store(function(store)
+  it("any target is for equality by default", with_store(function(store)
     assert.is_true(holds(store, { key = "a", version = 2 }))
     assert.is_false(holds(store, { key = "a", version = 1 }))
   end))
 
-  it("a lease takes the lease itself", with_store(function(store)
+  it("a lease takes a lease object", with_store(function(store)
     assert.is_true(holds(store, { key = "a", lease = store:lease_by_id(7) }))
   end))
 end)
@@ -64,7 +64,7 @@ describe("a compare with a missing key", function()
   local numbers = { "version", "create_revision", "mod_revision", "lease" }
 
   for _, target in ipairs(numbers) do
-    it("takes its " .. target .. " for 0", function()
+    it("has 0 as its " .. target, function()
       local store, found = new_store(), {}
       for _, op in ipairs(ops) do
         found[op] = { holds(store, { key = "none", op = op, [target] = 0 }),
@@ -75,7 +75,7 @@ describe("a compare with a missing key", function()
     end)
   end
 
-  it("fails for every value, also for one that is not equal", with_store(function(store)
+  it("fails for every value, also for a compare with ~=", with_store(function(store)
     for _, op in ipairs(ops) do
       assert.is_false(holds(store, { key = "none", op = op, value = "" }))
       assert.is_false(holds(store, { key = "none", op = op, value = "x" }))

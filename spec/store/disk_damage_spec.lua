@@ -111,7 +111,7 @@ describe("a damaged store #slow", function()
     end
   end
 
-  it("is refused when its file has lost its end", function()
+  it("is refused when its file is truncated", function()
     for _, kept in ipairs { 4 * PAGE, 3 * PAGE, 2 * PAGE, PAGE, 1, 0 } do
       expect_refused(function(bytes) return bytes:sub(1, kept) end, "its database has lost its end")
     end
@@ -141,7 +141,7 @@ describe("a damaged store #slow", function()
     end
   end)
 
-  it("is refused when its format is another one", function()
+  it("is refused when its format is unknown", function()
     expect_refused(forging_number("format", "\3$", "\4"), "its format is not one of this keywatch", "storage")
   end)
 
@@ -165,12 +165,12 @@ describe("a damaged store #slow", function()
     assert.same(before, contents(directory))
   end
 
-  it("is refused when a record is none", function()
+  it("is refused when a record is malformed", function()
     local key = ("\0"):rep(7) .. "\2\0\0\0\76\0"
     expect_refused_with_checksums(files.read(data), forging(1, key, key, "^\10\6", "\10\99"))
   end)
 
-  it("is refused when its numbers cannot be", function()
+  it("is refused when its numbers are impossible", function()
     local bytes = files.read(data)
     local zeros, ones = ("\0"):rep(7), ("\255"):rep(7)
     for _, damage in ipairs {
@@ -182,7 +182,7 @@ describe("a damaged store #slow", function()
     } do expect_refused_with_checksums(bytes, damage) end
   end)
 
-  it("is refused when the time of a lease cannot be", function()
+  it("is refused when the TTL of a lease is impossible", function()
     program.printed_by(([[
       local store = assert(require("keywatch").open { path = %q })
       assert(store:lease(60, { id = 77 }))
@@ -193,7 +193,7 @@ describe("a damaged store #slow", function()
     expect_refused_with_checksums(files.read(data), forging(2, id, id, "^.*$", "\127" .. zeros))
   end)
 
-  it("has its newest state or is refused, but never fatal, whichever byte of its heads is another #slow", function()
+  it("has its newest state or is refused, without a crash, for any changed byte of its meta pages #slow", function()
     local FLIP = [[
       local keywatch, path, data = require "keywatch", %q, %q
       local files = require "spec.support.files"
@@ -230,12 +230,12 @@ describe("a wrong bit in the database #slow", function()
     return tonumber(corrupt), tonumber(right)
   end
 
-  it("is not served when the store is opened, nor when it is written", function()
+  it("is detected when the store is opened, and when it is written", function()
     local corrupt, right = flip("while_closed", 1)
     assert.is_true(corrupt > 0 and right > 0)
   end)
 
-  it("is not served by a store that is open", function()
+  it("is detected by an open store", function()
     local corrupt, right = flip("while_open", 3)
     assert.is_true(corrupt > 0 and right > 0)
   end)
@@ -256,14 +256,14 @@ describe("a store with a record that is damaged while it is open #slow", functio
     assert.same({ 0, words .. "\n" }, { status, (printed:gsub("\t", " ")) })
   end
 
-  it("says of each read that it is damaged, and gives all others", function()
+  it("reports the damage for each read of it, and serves all others", function()
     expect("corrupt corrupt corrupt fine fine", [[
       print(code(store:get("key 77")), code(store:range("key", { prefix = true })), code(store:hash_kv()),
         code(store:get("key 78")), code(store:range("key 78")))
     ]])
   end)
 
-  it("writes, but for what would have to read the record", function()
+  it("allows writes that do not read the record", function()
     expect("corrupt fine corrupt fine", [[
       print(code(store:put("key 77", "new", { prev_kv = true })), code(store:put("key 78", "new", { prev_kv = true })),
         code(store:txn { compare = { { key = "key 77", value = "x" } }, success = {} }),
@@ -271,7 +271,7 @@ describe("a store with a record that is damaged while it is open #slow", functio
     ]])
   end)
 
-  it("is not defragmented, which would give the damaged record another place", function()
+  it("is not defragmented, which would move the damaged record", function()
     expect("corrupt corrupt fine fine", [[
       print(code(store:defragment()), code(store:get("key 77")), code(store:get("key 78")), code(store:put("a", "1")))
     ]])
@@ -289,7 +289,7 @@ describe("a store with a record that is damaged while it is open #slow", functio
     ]])
   end)
 
-  it("raises the alarm when a compaction comes to it, and is left as it is", function()
+  it("arms the alarm when a compaction reads it, and is not changed", function()
     expect("fine corrupt corrupt", [[
       for i = 1, 100 do assert(store:put("key " .. i, "new")) end
       print(code(store:compact(store:status().revision, { physical = true })), store:alarms()[1],
@@ -311,7 +311,7 @@ describe("a store with a record that is damaged while it is open #slow", functio
     end)
   end
 
-  it("fails the watches that need it, and no other", function()
+  it("fails the watches that need the record, and no other", function()
     expect("corrupt fine corrupt fine corrupt", [[
       local function last(key, opts)
         local watch = store:watch(key, opts)
@@ -330,7 +330,7 @@ describe("a store with a record that is damaged while it is open #slow", functio
     ]])
   end)
 
-  it("fails no watch that begins behind it, also if one that needs it is brought up at the same time", function()
+  it("fails no watch that begins behind it, also if one that needs it catches up at the same time", function()
     expect("true corrupt 1", [[
       local host = require("spec.support.pair").host_of(store)
       local stream = host:client():stream("Watch")
@@ -343,7 +343,7 @@ describe("a store with a record that is damaged while it is open #slow", functio
     ]])
   end)
 
-  it("fails no watch that is brought up while a compaction comes to it", function()
+  it("fails no watch that catches up while a compaction reads it", function()
     expect("a b corrupt", [[
       local watch = store:watch("key 190", { max_bytes = 1 })
       assert(store:put("key 190", "a"))
@@ -358,7 +358,7 @@ describe("a store with a record that is damaged while it is open #slow", functio
 end)
 
 describe("a directory of a store #slow", function()
-  it("is refused to who may not write there", function()
+  it("is refused without write permission", function()
     make(directory)
     local before = contents(directory)
     shell.must(("chmod 755 %s/.. %s; chmod 644 %s/*; chmod a-w %s"):format(directory, directory, directory, directory))
@@ -380,7 +380,7 @@ describe("a directory of a store #slow", function()
     assert.matches("process %d+ has it open\ntrue\n", printed)
   end)
 
-  it("may have been left in the middle of its making", function()
+  it("may have been left by an interrupted creation", function()
     shell.must("mkdir " .. directory)
     files.write(directory .. "/copy.mdb", "half of it")
     assert.equal("opened at 1", open(directory))

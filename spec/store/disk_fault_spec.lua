@@ -50,7 +50,7 @@ describe("a large delete #slow", function()
     end)
   end
 
-  it("is there whole or not at all after the program was killed", function()
+  it("is whole or absent after the program was killed", function()
     local random, killed = new_random(tonumber(os.getenv("KW_SEED"))), 0
     for _ = 1, dose.of(2, 6) do
       local program = disk:start("large", ("kill any %d after"):format(random:between(2, 12)), tostring(KEYS))
@@ -75,7 +75,7 @@ describe("a database whose file grows #slow", function()
   local BYTES = core.probe and 1800 or 100000
   local SYNC_MS = core.probe and 1 or 20
 
-  it("has every page that a checkpoint writes meanwhile", function()
+  it("has every page that a concurrent checkpoint writes", function()
     disk.slow_ms = SYNC_MS
     expect_done(disk:start("grow", tostring(BYTES)))
   end)
@@ -84,7 +84,7 @@ end)
 describe("a full disk #slow", function()
   -- Its error, and bytes beside whole pages, so that the last page is written by a part.
   for what, case in pairs { ["a disk"] = { 28, 0, 4000 }, ["a quota"] = { 122, 100 }, ["a file"] = { 27, 0 } } do
-    it("is " .. what .. " whose end deletes have come to: it is read, and compaction makes room", function()
+    it("may be " .. what .. " that only deletes fit into: reads work, and compaction frees space", function()
       for i = 2, #case do
         expect_done(disk:start("exhaust", ("room %d %d"):format(12 * 1024 * 1024 + case[i], case[1])))
         disk:renew()
@@ -92,21 +92,21 @@ describe("a full disk #slow", function()
     end)
   end
 
-  it("has no key again that was deleted, where compaction has room for a part of what it removes", function()
+  it("has no deleted key again, if compaction has space for a part of its work", function()
     expect_done(disk:start("part", ("room %d 28"):format(12 * 1024 * 1024)))
   end)
 
-  it("is written to again only after a while, where nobody asks for it", function()
+  it("is retried only after a pause, if no write is made", function()
     expect_end(disk:start("patient"))
   end)
 
-  it("answers what has changed nothing, also while it takes no write at all", function()
+  it("serves reads, also while no write is possible", function()
     expect_end(disk:start("read"))
   end)
 
-  it("is no place for a new store, and says why", function() expect_done(disk:start("make")) end)
+  it("is refused for a new store, with the reason", function() expect_done(disk:start("make")) end)
 
-  it("is a small file system whose end deletes have come to: it is read, and compaction makes room", function()
+  it("may be a small file system that only deletes fit into: reads work, and compaction frees space", function()
     expect_done(disk:start_small(12 * 1024 * 1024, "exhaust", ""))
   end)
 end)

@@ -110,7 +110,7 @@ describe("a write that is not durable yet", function()
     defragment = function() return begin("defragment") end,
   }
   for name, write in pairs(writes) do
-    it("is answered when it is: " .. name, function()
+    it("is answered when it is durable: " .. name, function()
       while_held(function() assert.is_truthy(finish(write())) end)
     end)
 
@@ -129,7 +129,7 @@ describe("a write that is not durable yet", function()
       open()
     end))
 
-    it("may have been done, if nobody knows what the disk has done: " .. name, held(function()
+    it("may have been done, if the disk's state is unknown: " .. name, held(function()
       local call = write()
       probe.fail_disk(store, "storage")
       assert.equal("storage", code_of(call))
@@ -137,14 +137,14 @@ describe("a write that is not durable yet", function()
     end))
   end
 
-  it("is known not to have been done, if there was no memory for it", held(function()
+  it("was certainly not done, if memory was short", held(function()
     local call = begin("put", "a", "new")
     probe.fail_disk(store, "no_memory")
     assert.equal("out_of_memory", code_of(call))
     assert.is_nil(call.err.maybe_done)
   end))
 
-  it("is not answered because somebody wakes its task", function()
+  it("is not answered when its task is woken early", function()
     local driver = require("keywatch.task.driver").get()
     local event, events_made = driver.event, {}
     while_held(function()
@@ -170,7 +170,7 @@ describe("a write that is not durable yet", function()
     assert.is_true(store:outcome(mark))
   end))
 
-  it("is no write, if it is an answer that is cancelled while it waits", held(function()
+  it("is not in doubt for a read that is cancelled while it waits", held(function()
     begin("put", "c", "new", { lease = 7 })
     local call = begin_of_lease("keys", 7)
     call.task:cancel()
@@ -178,13 +178,13 @@ describe("a write that is not durable yet", function()
     assert.same({ "cancelled" }, { err.code, err.maybe_done })
   end))
 
-  it("is answered when it is: disarm", function()
+  it("is answered when it is durable: disarm", function()
     store:arm("no_space")
     while_held(function() assert.is_true(finish(begin("disarm", "no_space"))) end)
     assert.same({}, store:alarms())
   end)
 
-  it("is not seen by those who read, and they do not wait", held(function()
+  it("is invisible to reads, which do not wait", held(function()
     local before = state.trace(store)
     local calls = { begin("put", "a", "new"), begin("put", "c", "new"), begin("delete", "b") }
     assert.equal("old", store:get("a").value)
@@ -207,7 +207,7 @@ describe("a write that is not durable yet", function()
     assert.equal("a c", answer.keys(store:range("", everything)))
   end))
 
-  it("is seen by the writes after it", held(function()
+  it("is visible to later writes", held(function()
     begin("put", "a", "1")
     begin("put", "a", "2")
     local third = finish(begin("put", "a", "3", { prev_kv = true }))
@@ -215,7 +215,7 @@ describe("a write that is not durable yet", function()
     assert.same({ "2", 3, 5 }, { third.prev_kv.value, third.prev_kv.version, third.prev_kv.mod_revision })
   end))
 
-  it("is not told to those who watch", held(function()
+  it("is not delivered to watches", held(function()
     local now, past = store:watch("", everything), store:watch("", { prefix = true, start_revision = 3 })
     assert.equal("b", past:next(0).key)
     local call = begin("txn", { success = { { put = "a", value = "new" }, { delete = "b" } } })
@@ -234,7 +234,7 @@ describe("a write that is not durable yet", function()
     end
   end))
 
-  it("wakes those who wait for it", held(function()
+  it("wakes its waiters", held(function()
     local watch = store:watch("a")
     local reader = keywatch.spawn(function() return watch:next().value end)
     local call = begin("put", "a", "new")
@@ -244,7 +244,7 @@ describe("a write that is not durable yet", function()
   end))
 end)
 
-describe("an answer that has seen what is not durable yet", function()
+describe("an answer that depends on a write that is not durable yet", function()
   local answers = {
     ["of a lease that is granted"] = {
       function() begin("lease", 10, { id = 8 }) return begin_of_lease("remaining", 8) end, 10,
@@ -306,13 +306,13 @@ describe("an answer that has seen what is not durable yet", function()
     end))
   end
 
-  it("tells of the compaction that it was refused for", held(function()
+  it("reports the compaction that has refused it", held(function()
     begin("compact", 3)
     local _, err = finish(begin("compact", 2))
     assert.equal(3, err.compact_revision)
   end))
 
-  it("does not wait, if it keeps a lease alive that is on its way out", held(function()
+  it("does not wait, if it renews a lease whose revocation is not durable", held(function()
     local call = begin_of_lease("revoke", 7)
     assert.equal(100, store:lease_by_id(7):keepalive())
     finish(call)
@@ -320,7 +320,7 @@ describe("an answer that has seen what is not durable yet", function()
   end))
 
   for _, how in ipairs { "durable", "no_memory" } do
-    it("keeps the newest lease of an id alive while all that had the id are on their way out: " .. how, function()
+    it("renews the newest lease of an id while all with that id are being revoked: " .. how, function()
       keywatch.run(function()
         hold()
         local calls = { begin("put", "z", "") }
@@ -345,7 +345,7 @@ describe("an answer that has seen what is not durable yet", function()
     end)
   end
 
-  it("does not say that a lease lives on whose time is over, and whose end is not durable yet", function()
+  it("does not report an expired lease as live while its end is not durable", function()
     reopen { now = 0 }
     while_held(function()
       store:step(101)
@@ -356,7 +356,7 @@ describe("an answer that has seen what is not durable yet", function()
 end)
 
 describe("a compaction", function()
-  it("takes effect for those who read when it is durable", held(function()
+  it("applies to reads when it is durable", held(function()
     local call = begin("compact", 3)
     assert.equal("old", store:get("a", { revision = 2 }).value)
     assert.equal(-1, store:status().compact_revision)
@@ -367,14 +367,14 @@ describe("a compaction", function()
     assert.equal(3, store:status().compact_revision)
   end))
 
-  it("cannot be ahead of what is durable", held(function()
+  it("cannot be newer than the durable state", held(function()
     local put = begin("put", "a", "new")
     assert.equal("future_revision", code_of(begin("compact", 4)))
     assert.equal(4, put.answer.revision)
     assert.equal(4, store:compact(4).revision)
   end))
 
-  it("removes what it is about when it is durable, and not before", function()
+  it("removes records when it is durable, and not before", function()
     for _ = 1, 200 do store:put("a", ("x"):rep(1000)) end
     local before = store:status().db_size_in_use
     while_held(function()
@@ -385,7 +385,7 @@ describe("a compaction", function()
     end)
   end)
 
-  it("is as it was, if its group fails", held(function()
+  it("is undone, if its group fails", held(function()
     local call = begin("compact", 3)
     probe.fail_disk(store, "no_memory")
     assert.equal("out_of_memory", code_of(call))
@@ -393,7 +393,7 @@ describe("a compaction", function()
     assert.equal(3, store:compact(3).revision)
   end))
 
-  it("still removes what it was about to remove when a group failed", function()
+  it("still removes its records after a group has failed", function()
     local options = { step_records = 40 }
     reopen(options)
     for i = 1, 300 do store:put("a", ("x"):rep(1000) .. i) end
@@ -421,7 +421,7 @@ describe("a compaction", function()
   end)
 end)
 
-describe("a group that fails", function()
+describe("a failed group", function()
   --- Writes of every kind, in a group that is being written and behind it, and a failure.
   local function fail_everything(how)
     local calls = {}
@@ -448,14 +448,14 @@ describe("a group that fails", function()
   end
 
   for _, how in ipairs { "no_memory", "no_space", "storage" } do
-    it("fails all who have written in it, and after it: " .. how, within.task(function()
+    it("fails all of its writers, and later ones: " .. how, within.task(function()
       for _, call in ipairs(fail_everything(how)) do
         assert.equal(how == "no_memory" and "out_of_memory" or how, answer.code(call.answer, call.err))
       end
     end))
   end
 
-  it("leaves nothing of them behind", function()
+  it("leaves no traces of them", function()
     store:put("b", "later")
     store:put("a", "later", { lease = 7 })
     local before = state.of(store)
@@ -473,7 +473,7 @@ describe("a group that fails", function()
     assert.same(before.leases, after.leases)
   end)
 
-  it("leaves the revisions to those who come next", within.task(function()
+  it("lets later writes reuse the revisions", within.task(function()
     local watch = store:watch("", everything)
     fail_everything("no_memory")
     assert.equal("timeout", answer.code(watch:next(0)))
@@ -498,7 +498,7 @@ describe("a group that fails", function()
     end)()
   end
 
-  it("is known to those who ask after any number of others has failed", function()
+  it("is reported to callers that ask after any number of other failures", function()
     for _, n in ipairs { 7, 8, 9, 15, 16, 17, 100 } do
       keywatch.run(function()
         hold()
@@ -515,7 +515,7 @@ describe("a group that fails", function()
     assert.equal("old", store:get("a").value)
   end)
 
-  it("leaves those alone who have written before it, and ask later", within.task(function()
+  it("does not affect earlier writers that ask later", within.task(function()
     hold()
     local call = begin("put", "a", "new")
     release()
@@ -527,7 +527,7 @@ describe("a group that fails", function()
     assert.equal(4, call.answer and call.answer.revision)
   end))
 
-  it("keeps leases that were about to end, and ends them later", within.task(function()
+  it("keeps leases that were about to expire, and expires them later", within.task(function()
     hold()
     store:step(101)
     local call = begin("put", "c", "new")
@@ -543,8 +543,8 @@ describe("a group that fails", function()
   end))
 end)
 
-describe("a disk without room", function()
-  it("raises the alarm", function()
+describe("a disk without space", function()
+  it("arms the alarm", function()
     keywatch.run(function()
       hold()
       local call = begin("put", "a", "new")
@@ -560,7 +560,7 @@ describe("a disk without room", function()
     assert.same({ "no_space" }, store:alarms())
   end)
 
-  it("lets deletes and compactions through, and all, once the alarm is disarmed", function()
+  it("allows deletes and compactions, and all writes after the alarm is disarmed", function()
     probe.fail_disk(store, "no_space")
     assert.equal("no_space", answer.code(store:put("a", "new")))
     assert.same({ "no_space" }, store:alarms())
@@ -573,7 +573,7 @@ describe("a disk without room", function()
   end)
 end)
 
-describe("a disk of which nobody knows what it has done", function()
+describe("a disk in an unknown state", function()
   local function break_disk()
     probe.fail_disk(store, "storage")
     local _, err = store:put("a", "new")
@@ -586,7 +586,7 @@ describe("a disk of which nobody knows what it has done", function()
       .. "(errno 5)" }, { err.code, err.grpc_status, err.message })
   end)
 
-  it("can be read", function()
+  it("is readable", function()
     local watch = store:watch("a", { start_revision = 2 })
     local before = state.of(store)
     break_disk()
@@ -597,7 +597,7 @@ describe("a disk of which nobody knows what it has done", function()
     assert.equal("old", store:get("a", { revision = 2 }).value)
   end)
 
-  it("takes no writes and no leases, of whoever asks", function()
+  it("refuses all writes and leases", function()
     break_disk()
     local function expect_refused()
       assert.equal("storage", answer.code(store:put("a", "new")))
@@ -616,7 +616,7 @@ describe("a disk of which nobody knows what it has done", function()
     assert.same({}, store:alarms())
   end)
 
-  it("ends a compaction that goes on, for those who wait for it", function()
+  it("ends a compaction, for its waiters", function()
     reopen { step_records = 1 }
     for i = 1, 50 do store:put("a", tostring(i)) end
     store:compact(40)
@@ -628,7 +628,7 @@ describe("a disk of which nobody knows what it has done", function()
     assert.equal("37", store:get("a", { revision = 40 }).value)
   end)
 
-  it("ends no leases", function()
+  it("expires no leases", function()
     break_disk()
     store:step(1000)
     assert.equal("old", store:get("a").value)
@@ -662,7 +662,7 @@ describe("tasks", function()
     assert.equal("2", store:get("a").value)
   end))
 
-  it("that are cancelled need nobody after them", function()
+  it("that are cancelled do not need later writes", function()
     keywatch.run(function()
       hold()
       begin("put", "a", "1").task:cancel()
@@ -684,7 +684,7 @@ describe("tasks", function()
   end)
 end)
 
-describe("who is no task", function()
+describe("a caller outside of tasks", function()
   it("waits until its write is durable", function()
     for i = 1, 20 do
       local before = store:settled()
@@ -694,7 +694,7 @@ describe("who is no task", function()
     end
   end)
 
-  it("waits for what tasks have written, too", within.task(function()
+  it("waits for the writes of tasks, too", within.task(function()
     hold()
     local call = begin("put", "a", "1")
     release()
@@ -705,12 +705,12 @@ describe("who is no task", function()
 end)
 
 describe("the bell of a store", function()
-  it("is held by the store and its two threads, and by nobody once it is taken away", function()
+  it("is retained by the store and its two threads, and released when it is replaced", function()
     assert.equal(3, probe.set_bell(store, true))
     assert.equal(0, probe.set_bell(store, false))
   end)
 
-  it("is let go of when the store is closed", function()
+  it("is released when the store is closed", function()
     assert.equal(3, probe.set_bell(store, true))
     store:close()
     open()

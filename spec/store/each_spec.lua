@@ -45,7 +45,7 @@ describe("each", function()
     end
   end)
 
-  it("goes on beyond its page where none is given", function()
+  it("continues beyond its page with the default size", function()
     local store = keywatch.open { now = 0 }
     for i = 1, 2500 do store:put(("%04d"):format(i), "") end
     local n = 0
@@ -75,7 +75,7 @@ describe("each", function()
     assert.same({ prefix = true, page = 1, limit = 2 }, opts)
   end)
 
-  it("gives nothing any more after its end", function()
+  it("returns nothing after its end", function()
     local store = store_of("a")
     local next_kv = store:each("", { prefix = true })
     assert.equal("a", next_kv().key)
@@ -84,7 +84,7 @@ describe("each", function()
     assert.is_nil(next_kv())
   end)
 
-  it("raises what it fails with, as an error of the store", function()
+  it("raises its failures, as errors of the store", function()
     local store = store_of("a")
     assert.equal("empty_key", failure_of(function() keys_of_each(store:each("")) end).code)
     assert.equal("future_revision", failure_of(function() keys_of_each(store:each("a", { revision = 9 })) end).code)
@@ -103,7 +103,7 @@ describe("each", function()
     assert.equal("compacted", err.code)
   end)
 
-  it("has no order other than that of keys, and no count", function()
+  it("has no other order than that of keys, and no count", function()
     local store = store_of("a")
     for _, opts in ipairs { { sort_order = "descend" }, { sort_target = "mod" }, { count_only = true } } do
       assert.has_error(function() keys_of_each(store:each("a", opts)) end)

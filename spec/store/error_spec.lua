@@ -44,19 +44,19 @@ local function requests()
 end
 
 describe("the table of errors", function()
-  it("has etcd's words and statuses, to the letter, since its clients compare them", function()
+  it("has etcd's exact texts and statuses, since its clients compare them", function()
     for code, expected in pairs(failures) do
       assert.same({ grpc_status = expected[1], message = expected[2] }, errors[code])
     end
   end)
 
-  it("says in every case whose words they are", function()
+  it("has the origin of each text", function()
     local owners = { etcdserver = true, mvcc = true, grpc = true, keywatch = true, context = true } -- context: of Go
     for _, entry in pairs(errors) do assert.is_true(owners[entry.message:match("^%l+")]) end
     for _, code in ipairs(ours) do assert.matches("^keywatch: ", errors[code].message) end
   end)
 
-  it("has statuses that gRPC knows, and words that are told apart", function()
+  it("has gRPC's statuses, and distinct texts", function()
     local seen = {}
     for _, entry in pairs(errors) do
       assert.is_true(entry.grpc_status >= 1 and entry.grpc_status <= 16)
@@ -67,7 +67,7 @@ describe("the table of errors", function()
 end)
 
 describe("an error", function()
-  it("has the code, the words and the status of the table", function()
+  it("has the code, the text and the status of the table", function()
     for code, found in pairs(requests()) do
       local answer, err = found[1], found[2]
       assert.is_nil(answer)
@@ -76,13 +76,13 @@ describe("an error", function()
     end
   end)
 
-  it("tells the compacted revision if it is about that, and only then", function()
+  it("has the compacted revision if it is about compaction, and only then", function()
     for code, found in pairs(requests()) do
       assert.equal(code == "compacted" and 3 or nil, found[2].compact_revision)
     end
   end)
 
-  it("prints its words and its code", function()
+  it("prints its text and its code", function()
     for code, found in pairs(requests()) do
       local text = tostring(found[2])
       assert.is_truthy(text:find(errors[code].message, 1, true))
@@ -99,7 +99,7 @@ describe("an error", function()
     assert.equal(text .. 5, err .. 5)
   end)
 
-  it("can be raised and caught as it is, and serves assert, which raises it", function()
+  it("can be raised and caught, also by assert", function()
     local store = keywatch.open { now = 0 }
     local _, err = store:get("")
     local ok, caught = pcall(error, err)
@@ -109,7 +109,7 @@ describe("an error", function()
     assert.is_truthy(tostring(caught):find("etcdserver: key is not provided", 1, true))
   end)
 
-  it("is the last result of every method: LuaJIT's assert raises that one", function()
+  it("is the last result of every method: LuaJIT's assert raises it", function()
     local store = keywatch.open { now = 0 }
     local function all()
       for name, found in pairs {

@@ -9,7 +9,7 @@ describe("exists", function()
 
   before_each(function() store = keywatch.open { now = 0 } end)
 
-  it("is true for a key that is there, whatever its value, and false for others", function()
+  it("is true for an existing key, whatever its value, and false for others", function()
     store:put("a", "1")
     store:put("empty", "")
     assert.is_true(store:exists("a"))
@@ -19,7 +19,7 @@ describe("exists", function()
     assert.equal(1, select("#", store:exists("b")))
   end)
 
-  it("follows a key through its lives, and knows those of the past", function()
+  it("follows deletes and puts of a key, also at older revisions", function()
     store:put("a", "1") -- 2
     store:delete("a") -- 3
     assert.is_false(store:exists("a"))
@@ -29,13 +29,13 @@ describe("exists", function()
     assert.is_false(store:exists("a", { revision = 3 }))
   end)
 
-  it("takes what every call takes", function()
+  it("has the common options", function()
     store:put("a", "1")
     assert.is_true(store:exists("a", { timeout = 60, serializable = true }))
     assert.is_true(store:exists("a", { deadline = keywatch.now() + 60 }))
   end)
 
-  it("fails as get does, and does not say false then", function()
+  it("fails as get does, and does not return false then", function()
     store:put("a", "1")
     store:put("a", "2")
     store:compact(3)
@@ -46,7 +46,7 @@ describe("exists", function()
     assert.equal("empty_key", code(store:exists("")))
   end)
 
-  it("refuses the options that it does not have", function()
+  it("refuses unknown options", function()
     for _, name in ipairs { "keys_only", "prefix", "limit", "colour" } do
       local ok, err = pcall(store.exists, store, "a", { [name] = true })
       assert.is_false(ok)

@@ -15,7 +15,7 @@ end
 local function with_store(fn) return function() fn(keywatch.open { now = 0 }) end end
 
 describe("a lease", function()
-  it("lives until its time is over, and not longer", function()
+  it("lives until its TTL is over, and not longer", function()
     local store = keywatch.open { now = 100 }
     local lease = store:lease(10)
     store:put("a", "", { lease = lease })
@@ -27,7 +27,7 @@ describe("a lease", function()
     assert.same({ 0, 3 }, { store:status().leases, store:status().revision })
   end)
 
-  it("that ends deletes its keys in one revision, and another that ends with it in one of its own", function()
+  it("that ends deletes its keys in one revision, and another that ends with it in the next one", function()
     local store = keywatch.open { now = 0 }
     store:lease(10, { id = 1 })
     store:lease(10, { id = 2 })
@@ -39,15 +39,15 @@ describe("a lease", function()
     assert.equal("a b c d e", keys(store:range("", { prefix = true, revision = 6 })))
   end)
 
-  it("that ends without keys leaves the revision", with_store(function(store)
+  it("without keys ends without a revision", with_store(function(store)
     store:lease(10)
     pass_time(store, 10)
     assert.same({ 1, 0 }, { store:status().revision, store:status().leases })
   end))
 end)
 
-describe("what remains of a lease", function()
-  it("is told in whole seconds, rounded down", with_store(function(store)
+describe("the remaining time of a lease", function()
+  it("is in whole seconds, rounded down", with_store(function(store)
     local lease = store:lease(10)
     local seen = {}
     for i, now in ipairs { 0, 0.001, 0.999, 1, 8.5, 9, 9.001, 9.999 } do
@@ -57,7 +57,7 @@ describe("what remains of a lease", function()
     assert.same({ 10, 9, 9, 9, 1, 1, 0, 0 }, seen)
   end))
 
-  it("is all of its time again after a keepalive, which tells that time", with_store(function(store)
+  it("is the whole TTL again after a renewal, which returns the TTL", with_store(function(store)
     local lease = store:lease(10)
     store:step(7)
     assert.equal(3, lease:remaining())
@@ -70,7 +70,7 @@ describe("what remains of a lease", function()
   end))
 end)
 
-describe("a lease past its time that is not yet revoked", function()
+describe("an expired lease that is not yet revoked", function()
   --- A store with many leases past their time, of which a step has revoked only some, and one that is left.
   local function overdue()
     local store = keywatch.open { now = 0 }
@@ -80,7 +80,7 @@ describe("a lease past its time that is not yet revoked", function()
     return store, store:lease_by_id(MANY)
   end
 
-  it("is not brought back by a keepalive", function()
+  it("cannot be renewed", function()
     local store, lease = overdue()
     assert.equal("lease_not_found", code(lease:keepalive()))
     assert.matches("keys=1", tostring(store)) -- which does no step
@@ -89,7 +89,7 @@ describe("a lease past its time that is not yet revoked", function()
     assert.equal(0, store:status().leases)
   end)
 
-  it("has nothing left", function()
+  it("has no time left", function()
     local _, lease = overdue()
     assert.equal("lease_not_found", code(lease:remaining()))
     assert.equal("lease_not_found", code(lease:keys()))
@@ -103,11 +103,11 @@ describe("a lease past its time that is not yet revoked", function()
 end)
 
 describe("the time of a store", function()
-  it("has no deadline where there is nothing to do", function()
+  it("has no deadline without work", function()
     assert.is_nil(keywatch.open({ now = 5 }):deadline())
   end)
 
-  it("is over for a lease exactly at the deadline, whatever the fraction", function()
+  it("ends a lease exactly at the deadline, whatever the fraction", function()
     for _, now in ipairs { 0.1, 0.3, 1 / 3, 2.3, 1e9 + 0.7 } do
       local store = keywatch.open { now = now }
       store:lease(2)
@@ -126,7 +126,7 @@ describe("the time of a store", function()
     assert.equal(115, store:deadline())
   end)
 
-  it("may begin before zero", function()
+  it("may begin below zero", function()
     local store = keywatch.open { now = -100 }
     store:lease(10)
     assert.equal(-90, store:deadline())
@@ -134,7 +134,7 @@ describe("the time of a store", function()
     assert.equal(0, store:status().leases)
   end)
 
-  it("is the system's where none is given", function()
+  it("is the system's by default", function()
     local store = keywatch.open()
     local lease = store:lease(1000)
     local deadline = store:deadline()
@@ -147,7 +147,7 @@ describe("the time of a store", function()
 end)
 
 describe("a step", function()
-  it("revokes 500 leases at most, and tells whether more are due", with_store(function(store)
+  it("revokes 500 leases at most, and returns whether more are due", with_store(function(store)
     for _ = 1, MANY do store:lease(10) end
     store:lease(11)
     assert.is_false(store:step(9))
@@ -157,20 +157,20 @@ describe("a step", function()
     assert.equal(1, store:status().leases)
   end))
 
-  it("tells that nothing is due where the last lease was its last", with_store(function(store)
+  it("returns that no work is due after the last lease", with_store(function(store)
     for _ = 1, 500 do store:lease(10) end
     assert.is_false(store:step(10))
     assert.equal(0, store:status().leases)
   end))
 
-  it("is taken by every other call first", with_store(function(store)
+  it("is done first by every other call", with_store(function(store)
     for _ = 1, MANY do store:lease(10) end
     assert.is_true(store:step(10)) -- 500
     assert.equal(MANY - 1000, store:status().leases)
     assert.equal(0, #store:leases())
   end))
 
-  it("takes the leases that ended first", with_store(function(store)
+  it("revokes the leases first that ended first", with_store(function(store)
     for i = 1, MANY do store:put("k" .. i, "", { lease = store:lease(5 + i * 7 % MANY) }) end
     store:step(2000)
     local status = store:status() -- one more step

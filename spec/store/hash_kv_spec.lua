@@ -66,7 +66,7 @@ describe("the hash", function()
     assert.equal(told[9][9], store:hash_kv().hash)
   end))
 
-  it("has all that a compaction has left if no key lives at its revision", with_new(function(store)
+  it("has all records that a compaction has left if no key lives at its revision", with_new(function(store)
     store:put("a", "") -- 2
     store:compact(2, { physical = true })
     store:delete("a") -- 3
@@ -80,7 +80,7 @@ describe("the hash", function()
     assert.equal(crc32c.checksum(history), store:hash_kv(3).hash) -- no longer the newest revision
   end))
 
-  it("leaves out what was deleted since a compaction if a key lives at its revision, the last of many", function()
+  it("leaves out records deleted since a compaction if a key lives at its revision, the last of many", function()
     local store = keywatch.open { now = 0 }
     store:put("y", "") -- 2
     store:put("z", "") -- 3
@@ -95,7 +95,7 @@ describe("the hash", function()
     assert.equal(crc32c.checksum(history), store:hash_kv(4).hash)
   end)
 
-  it("is etcd's while a compaction is on its way", function()
+  it("is etcd's during a compaction", function()
     local store = store_with_history { step_records = 1 }
     store:compact(6)
     assert.equal(told[6][7], store:hash_kv(7).hash)
@@ -103,7 +103,7 @@ describe("the hash", function()
     assert.equal(told[6][9], store:hash_kv(9).hash)
   end)
 
-  it("leaves out the mark of a delete at the compacted revision, which older stores do not keep", function()
+  it("leaves out the tombstone of the compacted revision, which older stores do not keep", function()
     local function compacted_at(revision)
       local store = keywatch.open { now = 0 }
       store:put("a", "") -- 2
@@ -122,14 +122,14 @@ describe("the hash", function()
 end)
 
 describe("hash_kv", function()
-  it("tells the revision of the store, of the hash, and of the last compaction", with_history(function(store)
+  it("returns the revision of the store, of the hash, and of the last compaction", with_history(function(store)
     assert.same({ hash = told[-1][9], revision = 9, compact_revision = -1, hash_revision = 9 }, store:hash_kv(0))
     store:compact(4)
     local found = store:hash_kv(7)
     assert.same({ 9, 4, 7 }, { found.revision, found.compact_revision, found.hash_revision })
   end))
 
-  it("refuses a revision that is compacted or still to come", with_history(function(store)
+  it("refuses compacted and future revisions", with_history(function(store)
     assert.equal("future_revision", code(store:hash_kv(10)))
     store:compact(4)
     assert.equal("compacted", code(store:hash_kv(3)))

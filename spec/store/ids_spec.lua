@@ -44,7 +44,7 @@ local function same(expected, got)
 end
 
 describe("an id of 64 bits", function()
-  it("is given to a lease, and told by it", function()
+  it("is given to a lease, and returned by it", function()
     each_id(function(store, text, id)
       same(id, store:lease(10, { id = text }).id)
       assert.equal("lease_exists", code(store:lease(10, { id = text })))
@@ -59,7 +59,7 @@ describe("an id of 64 bits", function()
     end)
   end)
 
-  it("is not mixed up with its neighbours", function()
+  it("is distinct from its neighbours", function()
     local store, n = keywatch.open { now = 0 }, 0
     for _, text in ipairs { "9007199254740992", "9007199254740993", "9007199254740994", "9223372036854775806",
       "9223372036854775807", "-9223372036854775808", "-9223372036854775807" } do
@@ -73,7 +73,7 @@ describe("an id of 64 bits", function()
     assert.equal("lease_not_found", code(store:lease_by_id("9007199254740993"):keepalive()))
   end)
 
-  it("is the lease of a put, as string, as given back, and as the lease itself", function()
+  it("may be the lease of a put as a string, as it was returned, and as the lease object", function()
     each_id(function(store, text, id)
       local lease = store:lease(10, { id = text })
       for i, form in ipairs { text, id, lease } do
@@ -95,7 +95,7 @@ describe("an id of 64 bits", function()
     end)
   end)
 
-  it("is compared", function()
+  it("can be compared", function()
     each_id(function(store, text, id)
       local lease = store:lease(10, { id = text })
       store:put("a", "", { lease = lease })
@@ -118,7 +118,7 @@ describe("an id of 64 bits", function()
     assert.is_true(holds("<", "9223372036854775807"))
   end))
 
-  it("names a lease for everything that is done with it", function()
+  it("refers to a lease in every function", function()
     each_id(function(store, text, id)
       store:lease(10, { id = text })
       store:put("a", "", { lease = text })
@@ -154,7 +154,7 @@ describe("an id of 64 bits", function()
     end)
   end)
 
-  it("is refused as a number that may stand for another one", function()
+  it("is refused as a number that may be another one", function()
     if has_integers then return end
     local store = keywatch.open { now = 0 }
     store:lease(10, { id = "9007199254740992" })
@@ -177,13 +177,13 @@ describe("an id of 64 bits", function()
     assert.is_nil(store:get("a"))
   end)
 
-  it("may be written with zeros in front", with_new(function(store)
+  it("may have leading zeros", with_new(function(store)
     same(7, store:lease(10, { id = "0007" }).id)
     assert.equal(10, store:lease_by_id("007"):keepalive())
     assert.equal(10, store:lease_by_id("000000000000000000000000000007"):keepalive())
   end))
 
-  it("of 0 is none, also as a string", with_new(function(store)
+  it("of 0 means no lease, also as a string", with_new(function(store)
     assert.is_true(store:lease(10, { id = "0" }).id > 0)
     assert.is_true(store:lease(10, { id = "-0" }).id > 0)
     store:put("a", "", { lease = "0" })
@@ -192,7 +192,7 @@ describe("an id of 64 bits", function()
 end)
 
 describe("revisions and counts", function()
-  it("are whole numbers of the VM", with_new(function(store)
+  it("are integers of the VM", with_new(function(store)
     local kv = store:put("a", "") and store:get("a")
     local found = store:range("a")
     local status = store:status()
@@ -203,7 +203,7 @@ describe("revisions and counts", function()
     end
   end))
 
-  it("are refused as numbers that may stand for others", function()
+  it("are refused as numbers that may be others", function()
     if has_integers then return end
     local store, number = keywatch.open { now = 0 }, 9007199254740993
     for _, door in ipairs {
@@ -218,7 +218,7 @@ describe("revisions and counts", function()
     } do assert.matches("is not exact$", (misuse.raises(door):gsub("%)$", ""))) end
   end)
 
-  it("are taken as floats that are whole", with_new(function(store)
+  it("may be floats without a fraction", with_new(function(store)
     store:put("a", "1")
     store:put("a", "2")
     assert.equal("1", store:get("a", { revision = 2.0 }).value)

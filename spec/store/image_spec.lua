@@ -57,7 +57,7 @@ describe("an image", function()
     return back
   end
 
-  it("of an empty store is one", function() expect_same(open()) end)
+  it("may be of an empty store", function() expect_same(open()) end)
 
   it("has keys, their history, and leases", function()
     local store = open()
@@ -71,7 +71,7 @@ describe("an image", function()
     expect_same(store)
   end)
 
-  it("has what compaction has left, and goes on from there", function()
+  it("has the records that a compaction has left, and continues from there", function()
     local store = open()
     for i = 1, 20 do store:put("k" .. i % 3, tostring(i)) end
     store:delete("k1")
@@ -85,7 +85,7 @@ describe("an image", function()
     assert.same(all_of(store), all_of(back))
   end)
 
-  it("of a compaction that is under way is finished by who opens it", function()
+  it("of a running compaction is finished by the store that opens the image", function()
     local store = open { step_records = 1, now = 0 }
     for i = 1, 30 do store:put("k" .. i % 3, tostring(i)) end
     store:compact(25)
@@ -96,7 +96,7 @@ describe("an image", function()
     assert.equal(store:hash_kv().hash, back:hash_kv().hash)
   end)
 
-  it("is that of the moment, whatever is written meanwhile", function()
+  it("has the state of its moment, whatever is written during it", function()
     for _, path in ipairs { false, scratch .. "/durable" } do
       local store = open { path = path or nil }
       for i = 1, 200 do store:put("k" .. i, ("x"):rep(i)) end
@@ -160,7 +160,7 @@ describe("an image", function()
       snapshot:close()
     end)
 
-    it("has the leases of the moment, however they change meanwhile", function()
+    it("has the leases of its moment, however they change during it", function()
       open_with_leases()
       local ttls = ttls_of(store)
       local snapshot = assert(store:open_snapshot())
@@ -176,7 +176,7 @@ describe("an image", function()
       if core.probe then core.probe.check(store) end
     end)
 
-    it("is passed by no compaction, which goes on later", function()
+    it("is not overtaken by a compaction, which continues later", function()
       local snapshot = open_and_change()
       local size = store:status().db_size
       assert(store:compact(store:status().revision))
@@ -194,7 +194,7 @@ describe("an image", function()
       expect_before(snapshot)
     end)
 
-    it("lets a compaction go on if it is given up", function()
+    it("lets a compaction continue if it is abandoned", function()
       local snapshot = open_and_change()
       local size = store:status().db_size
       assert(store:compact(store:status().revision))
@@ -217,7 +217,7 @@ describe("an image", function()
     end)
   end)
 
-  it("is the same of a store in memory and of a durable one", function()
+  it("is the same for a store in memory and a durable one", function()
     local in_memory, durable = open(), open { path = scratch .. "/durable" }
     for _, store in ipairs { in_memory, durable } do
       store:lease(100, { id = 7 })
@@ -228,7 +228,7 @@ describe("an image", function()
     assert.equal(image.take(in_memory), image.take(durable))
   end)
 
-  it("has values of all sizes around those of pages", function()
+  it("has values of all sizes around the size of a page", function()
     local store = open()
     for pages = 1, 3 do
       for off = -40, 40 do store:put("k", ("x"):rep(pages * PAGE - OVERHEAD + off)) end
@@ -238,7 +238,7 @@ describe("an image", function()
     expect_same(store)
   end)
 
-  it("has any number of records, as few as they are", function()
+  it("has any number of records", function()
     local store = open()
     for i = 1, 250 do
       store:put("k", ("x"):rep(3000)) -- each on a page of its own: 123 of them make a branch
@@ -261,7 +261,7 @@ describe("an image", function()
     assert.equal(sum, (bytes:sub(-SUM):gsub(".", function(c) return ("%02x"):format(c:byte()) end)))
   end)
 
-  it("is not read before it is ready, nor beyond its end, nor after it is closed", function()
+  it("cannot be read before it is ready, beyond its end, or after it is closed", function()
     local store = open()
     local snapshot = assert(store:open_snapshot())
     image.await(snapshot)
@@ -276,7 +276,7 @@ describe("an image", function()
     assert.has_error(function() snapshot:is_ready() end, "the snapshot is closed")
   end)
 
-  it("may outlive its store, or be given up with it", function()
+  it("may outlive its store, or be abandoned with it", function()
     local store = open()
     for i = 1, 1000 do store:put("k" .. i, ("x"):rep(1000)) end
     local whole, given_up = store:open_snapshot(), store:open_snapshot()
@@ -319,7 +319,7 @@ describe("restoring an image", function()
     assert.equal("", left())
   end
 
-  it("wants a directory that is not there, or is empty", function()
+  it("needs a directory that is missing or empty", function()
     shell.must("mkdir " .. scratch .. "/data")
     local store = image.restore(bytes, scratch)
     assert.equal(original:hash_kv().hash, store:hash_kv().hash)
@@ -329,7 +329,7 @@ describe("restoring an image", function()
     assert.matches("data: the directory exists, and is not empty", err.message)
   end)
 
-  it("says what is wrong with the names of files", function()
+  it("reports invalid file names", function()
     local function message(...) return select(2, core.restore(...)).message end
     image.write(scratch .. "/image", bytes)
     assert.matches("nothing: No such file", message(scratch .. "/nothing", scratch .. "/data"))
@@ -338,12 +338,12 @@ describe("restoring an image", function()
     assert.matches("image: Not a directory", message(scratch .. "/image", scratch .. "/image"))
   end)
 
-  it("makes the directories above, too", function()
+  it("creates the parent directories, too", function()
     image.write(scratch .. "/image", bytes)
     assert.is_truthy(core.restore(scratch .. "/image", scratch .. "/one/two/data"))
   end)
 
-  it("refuses what is cut off, wherever", function()
+  it("refuses files that are truncated, at any byte", function()
     expect_refused("no SHA%-256", "")
     expect_refused("damaged", "", true)
     for at = 1, #bytes - 1, 50021 do
@@ -354,7 +354,7 @@ describe("restoring an image", function()
     expect_refused("damaged", bytes:sub(1, -4096 - 1), true)
   end)
 
-  it("takes a file without sum, or with another one, if told so", function()
+  it("takes a file without checksum, or with a wrong one, on request", function()
     for _, given in ipairs { bytes:sub(1, -SUM - 1), bytes:sub(1, -2) .. "?" } do
       expect_refused("SHA%-256", given)
       local store = image.restore(given, scratch, true)
@@ -364,19 +364,19 @@ describe("restoring an image", function()
     end
   end)
 
-  it("refuses what has a byte of another value", function()
+  it("refuses files with a changed byte", function()
     for at = 1, #bytes, 100003 do
       local other = string.char((bytes:byte(at) + 1) % 256)
       expect_refused("damaged: its SHA%-256", bytes:sub(1, at - 1) .. other .. bytes:sub(at + 1))
     end
   end)
 
-  it("refuses what is something else", function()
+  it("refuses other files", function()
     expect_refused("damaged, or is not an image", ("\0"):rep(65536), true)
     expect_refused("damaged, or is not an image", ("x"):rep(65536), true)
   end)
 
-  it("is refused when the number of a change in its revision is the last that there is", function()
+  it("is refused when a change has the last possible number in its revision", function()
     local last = bytes:gsub("(%z%z%z%z%z%z%z\2_%z%z%z%z)%z%z%z%z", "%1\255\255\255\255")
     assert.not_equal(bytes, last)
     expect_refused("damaged", last, true)
@@ -452,7 +452,7 @@ if core.probe then
       assert.equal(live, core.probe.live())
     end)
 
-    it("fails if memory is short while it gathers", function()
+    it("fails if memory is short during it", function()
       for i = 1, MANY do store:put("k" .. i, "v") end
       local live = core.probe.live()
       local snapshot = assert(store:open_snapshot())

@@ -59,12 +59,12 @@ local function try(bytes, segment_bytes)
 end
 
 describe("a store", function()
-  it("is whole with the journal as it was, which the database lacks", function()
+  it("is whole with the original journal, which the database lacks", function()
     assert.equal("whole", try(files[JOURNAL], SMALL_JOURNAL))
     assert.equal("whole", try(files[JOURNAL], 0))
   end)
 
-  it("is refused where frames are lost, and the header is not", function()
+  it("is refused if frames are lost, and the header is not", function()
     for at = FRAMES, USED - 2 * BLOCK, BLOCK do
       local bytes = files[JOURNAL]
       local damaged = bytes:sub(1, at) .. ("\0"):rep(BLOCK) .. bytes:sub(at + BLOCK + 1)
@@ -83,7 +83,7 @@ describe("a store that was not closed, and whose journal is missing", function()
   end)
   after_each(function() log.to(nil) end)
 
-  it("says so in the log, in its status and in that of its server", function()
+  it("reports that in the log, in its status and in that of its server", function()
     local store = assert(keywatch.open { path = path, now = 0 })
     local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
     local client = keywatch.connect(server:addresses()[1])
@@ -97,7 +97,7 @@ describe("a store that was not closed, and whose journal is missing", function()
     store:close()
   end)
 
-  it("does not say so once it was written and closed, also without the files of the journal", function()
+  it("does not report that once it was written and closed, also without the journal's files", function()
     local subject = durable.new(path, SMALL_JOURNAL)
     assert(subject:open())
     assert(subject.store:put("a", "1"))

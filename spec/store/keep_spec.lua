@@ -55,7 +55,7 @@ describe("a kept lease of a store", function()
     return function() keywatch.run(fn) end
   end
 
-  it("lives as long as it is kept", inside(function()
+  it("lives while it is kept", inside(function()
     local lease = store:lease(60)
     store:put("a", "1", { lease = lease })
     assert.equal(lease, lease:keep())
@@ -72,7 +72,7 @@ describe("a kept lease of a store", function()
     assert.equal("1", store:get("a").value)
   end))
 
-  it("is renewed when it is kept, and at a third of its time", inside(function()
+  it("is renewed when it is kept, and after a third of its TTL", inside(function()
     local lease = store:lease(60)
     keywatch.sleep(50)
     lease:keep()
@@ -112,7 +112,7 @@ describe("a kept lease of a store", function()
     end
   end))
 
-  it("does not stay silent about its loss if nobody waits", inside(function()
+  it("reports its loss even without waiters", inside(function()
     local lease = store:lease(60):keep()
     store:lease_revoke(lease.id)
     assert.equal("lost", lease:error().code) -- before the loop has turned
@@ -120,13 +120,13 @@ describe("a kept lease of a store", function()
     expect_lost(lease, "it was revoked")
   end))
 
-  it("is lost if its time is over because the loop did not turn", inside(function()
+  it("is lost if it expires because the loop did not turn", inside(function()
     local lease = store:lease(60):keep()
     while store:step(keywatch.now() + 61) do end -- luacheck: ignore 542
     expect_lost(lease, "it has expired")
   end))
 
-  it("is renewed by calls of error, where no loop turns", inside(function()
+  it("is renewed by calls of error, if no loop turns", inside(function()
     local manual = keywatch.open { now = 100 }
     local lease = manual:lease(60):keep()
     local clock = drivers.get()
@@ -142,14 +142,14 @@ describe("a kept lease of a store", function()
     manual:close()
   end))
 
-  it("is lost if there is no such lease", inside(function()
+  it("is lost if the lease does not exist", inside(function()
     expect_lost(store:lease_by_id(77):keep(), "it has expired, or was revoked")
     local lease = store:lease(60)
     lease:revoke()
     expect_lost(lease:keep(), "it has expired, or was revoked")
   end))
 
-  it("is lost when the store is closed, and after it", inside(function()
+  it("is lost when the store is closed, and if it is kept afterwards", inside(function()
     local lease, other = store:lease(60):keep(), store:lease(60)
     local task = keywatch.spawn(function() return lease:wait_lost() end)
     keywatch.sleep(1)
@@ -159,7 +159,7 @@ describe("a kept lease of a store", function()
     expect_lost(other:keep(), "the store is closed")
   end))
 
-  it("expires after it was orphaned, and those who wait learn that", inside(function()
+  it("expires after it was orphaned, which its waiters learn", inside(function()
     local lease = store:lease(60):keep()
     local task = keywatch.spawn(function() return lease:wait_lost() end)
     local other = keywatch.spawn(function() return keywatch.select { lease } end)
@@ -194,7 +194,7 @@ describe("a kept lease of a store", function()
     assert.equal("lost", select(2, task:join()).code)
   end))
 
-  it("is kept by one object though a finalizer orphans the other meanwhile", inside(function()
+  it("is kept by one object though a finalizer orphans the other one", inside(function()
     local lease = store:lease(60):keep()
     local other = store:lease_by_id(lease.id)
     local sentinel = compat.sentinel
@@ -211,7 +211,7 @@ describe("a kept lease of a store", function()
     expect_lost(other, "it was revoked")
   end))
 
-  it("is not kept if the keeper cannot begin", inside(function()
+  it("is not kept if the keeper cannot start", inside(function()
     local lease = store:lease(60)
     local methods = core.store_methods
     local tag_lease = methods.tag_lease
@@ -224,7 +224,7 @@ describe("a kept lease of a store", function()
     assert.equal("lease_not_found", code(lease:remaining()))
   end))
 
-  it("is not the lease that has its id later", inside(function()
+  it("is not confused with a later lease of the same id", inside(function()
     local lease = store:lease(60, { id = 7 }):keep()
     lease:revoke()
     local later = store:lease(60, { id = 7 }):keep()
@@ -246,7 +246,7 @@ describe("a kept lease of a store", function()
     assert.equal("lease_not_found", code(store:lease_by_id(id):remaining()))
   end))
 
-  it("is held by who waits for its loss", inside(function()
+  it("is not collected while a task waits for its loss", inside(function()
     local id
     do
       local lease = store:lease(60):keep()
@@ -261,7 +261,7 @@ describe("a kept lease of a store", function()
     assert(store:lease_by_id(id):remaining())
   end))
 
-  it("leaves nothing at the driver once nothing is kept", inside(function()
+  it("detaches from the driver when no lease is kept", inside(function()
     local inner = drivers.get().inside()
     local n = #inner.pollers
     local lease, other = store:lease(60):keep(), store:lease(60):keep()
@@ -272,7 +272,7 @@ describe("a kept lease of a store", function()
     assert.equal(n, #inner.pollers)
   end))
 
-  it("leaves nothing at the driver once its store is closed", inside(function()
+  it("detaches from the driver when its store is closed", inside(function()
     local stores = setmetatable({}, { __mode = "k" })
     for _ = 1, 10 do
       local other = keywatch.open { now = keywatch.now() }
@@ -301,7 +301,7 @@ describe("a kept lease of a store", function()
     end
   end)
 
-  it("goes the way of a simple model, whatever is done", function()
+  it("behaves like a simple model", function()
     local acts_of_all = { "grant", "again", "keep", "orphan", "revoke", "drop", "pass" }
     occurrences.await(acts_of_all, ROUNDS, function(round)
       local random, counts = new_random(SEED + round), {}
@@ -403,7 +403,7 @@ describe("a kept lease of a durable store", function()
     expect_lost(store:lease_by_id(1):keep(), "the store is closed")
   end)
 
-  it("is the parent's after a fork; one in memory is that of each", function()
+  it("stays with the parent after a fork; in memory each process has its own", function()
     local _, printed = program.run_forking(([[
       local uv = require "keywatch.uv"
       local disk, memory = assert(keywatch.open { path = %q }), keywatch.open()

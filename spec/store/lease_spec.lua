@@ -28,13 +28,13 @@ end
 local function with_store(fn) return function() fn(new_store()) end end
 
 describe("granting a lease", function()
-  it("gives its id and its time, and leaves the revision", with_store(function(store)
+  it("returns its id and its TTL, and no new revision", with_store(function(store)
     local lease = store:lease(10, { id = 7 })
     assert.same({ 7, 10 }, { lease.id, lease.ttl })
     assert.same({ 1, 1 }, { store:status().leases, store:status().revision })
   end))
 
-  it("raises a time that is too short to the least", with_store(function(store)
+  it("raises a short TTL to the minimum", with_store(function(store)
     assert.same({ 2, 2, 2, 2, 3 }, { store:lease(1).ttl, store:lease(0).ttl, store:lease(-5).ttl, store:lease(2).ttl,
       store:lease(3).ttl })
     assert.equal(2, store:lease(1 - 2 ^ 53).ttl)
@@ -42,13 +42,13 @@ describe("granting a lease", function()
     assert.equal(2, store:lease_by_id(store:lease(1).id):keepalive())
   end))
 
-  it("takes a time of 9,000,000,000 seconds and no more", with_store(function(store)
+  it("accepts a TTL of 9,000,000,000 seconds and no more", with_store(function(store)
     assert.equal(9000000000, store:lease(9000000000).ttl)
     refuses(store, "lease_ttl_too_large", 9000000001)
     refuses(store, "lease_ttl_too_large", 2 ^ 53 - 1)
   end))
 
-  it("refuses an id that is taken, until it is revoked", with_store(function(store)
+  it("refuses a used id, until it is revoked", with_store(function(store)
     local lease = store:lease(10, { id = 7 })
     refuses(store, "lease_exists", 20, { id = 7 })
     lease:revoke()
@@ -88,7 +88,7 @@ describe("a key", function()
     assert.equal(1, store:get("a").lease)
   end)
 
-  it("goes to another lease by a put", function()
+  it("moves to another lease by a put", function()
     store:put("a", "", { lease = 1 })
     store:put("a", "", { lease = 2 })
     assert.same({ {}, { "a" } }, keys_of_both())
@@ -108,12 +108,12 @@ describe("revoking a lease", function()
     assert.same({ 6, 0 }, { store:status().revision, store:status().leases })
   end))
 
-  it("without keys leaves the revision", with_store(function(store)
+  it("without keys makes no revision", with_store(function(store)
     store:put("a", "")
     assert.same({ revision = 2 }, store:lease(10):revoke())
   end))
 
-  it("fails where there is no such lease", with_store(function(store)
+  it("fails for a missing lease", with_store(function(store)
     local lease = store:lease(10)
     lease:revoke()
     local before = state.of(store)
@@ -122,7 +122,7 @@ describe("revoking a lease", function()
     state.expect(store, before)
   end))
 
-  it("ends every object that stands for it", with_store(function(store)
+  it("ends every object of the lease", with_store(function(store)
     local lease = store:lease(10)
     store:lease_by_id(lease.id):revoke()
     assert.equal("lease_not_found", code(lease:keepalive()))
@@ -149,7 +149,7 @@ describe("the keys of a lease", function()
     return function(store) store:txn { success = ops } end
   end
 
-  it("are deleted in the order of keys, when it is revoked and when it expires", function()
+  it("are deleted in the order of keys, by a revocation and by an expiry", function()
     local ordered = hash_after(delete_in_order("a", "b\0", "c"))
     assert.equal(ordered, hash_after(function(_, lease) lease:revoke() end))
     assert.equal(ordered, hash_after(function(store) pass_time(store, 10) end))
@@ -165,7 +165,7 @@ describe("the keys of a lease", function()
     assert.same(expected, lease:keys())
   end))
 
-  it("come and go while they become many", with_store(function(store)
+  it("may be added and removed while they become many", with_store(function(store)
     local lease, other, expected = store:lease(10), store:lease(10), {}
     for i = 1, 1000 do
       store:put(("k%04d"):format(i), "", { lease = lease })
@@ -183,8 +183,8 @@ describe("the keys of a lease", function()
   end))
 end)
 
-describe("the lease of an id", function()
-  it("needs no lease to be there, until it is used", with_store(function(store)
+describe("the lease object of an id", function()
+  it("may exist without the lease, until it is used", with_store(function(store)
     local lease = store:lease_by_id(7)
     assert.equal(7, lease.id)
     assert.equal("lease_not_found", code(lease:keepalive()))

@@ -47,7 +47,7 @@ describe("a closed store", function()
     assert.equal("keywatch.store<closed>", tostring(store))
   end))
 
-  it("raises, whatever it is asked", with_store(function(store)
+  it("raises in every method", with_store(function(store)
     store:close()
     for name, given in pairs(calls) do
       local function call()
@@ -67,7 +67,7 @@ describe("a closed store", function()
     end
   end))
 
-  it("raises in a loop that is at work on it", with_store(function(store)
+  it("raises in a loop over it", with_store(function(store)
     local seen = 0
     local words = misuse.raises(function()
       for _ in store:each("", { prefix = true, page = 3 }) do
@@ -79,7 +79,7 @@ describe("a closed store", function()
     assert.equal(3, seen)
   end))
 
-  it("leaves what it answered before", with_store(function(store)
+  it("does not change earlier results", with_store(function(store)
     local kv, found = store:get("key 1"), store:range("key 1", { prefix = true })
     store:close()
     collectgarbage()
@@ -89,7 +89,7 @@ describe("a closed store", function()
 end)
 
 describe("a store", function()
-  it("goes with its variable, if that is to be closed", function()
+  it("is closed with its to-be-closed variable", function()
     if jit then return end -- there are no such variables
     local store = assert(load [[
       local store
@@ -115,7 +115,7 @@ describe("a store", function()
     store:close()
   end)
 
-  it("is kept by its leases and by the loops that are at work on it", function()
+  it("is referenced by its leases and by loops over it", function()
     local lease = store_with_keys():lease(10)
     local next_kv = store_with_keys():each("", { prefix = true, page = 1 })
     next_kv()
@@ -146,21 +146,21 @@ describe("a store", function()
 end)
 
 describe("as text", function()
-  it("a store tells its revision and its keys", with_store(function(store)
+  it("a store has its revision and its number of keys", with_store(function(store)
     assert.equal("keywatch.store<revision=22 keys=19>", tostring(store))
   end))
 
-  it("a lease tells its id and, where it is known, its time", with_store(function(store)
+  it("a lease has its id and, if known, its TTL", with_store(function(store)
     assert.equal("keywatch.lease<id=7 ttl=30>", tostring(store:lease(30, { id = 7 })))
     assert.matches("id=7", tostring(store:lease_by_id(7)))
     assert.matches("id=123456789012", tostring(store:lease_by_id(123456789012)))
   end))
 
-  it("keywatch tells its version", function() assert.matches("^keywatch ", keywatch._VERSION) end)
+  it("keywatch has its version", function() assert.matches("^keywatch ", keywatch._VERSION) end)
 end)
 
 -- How programs end that have watches, too, spec/watch/watch_life_spec.lua tells.
-describe("a program comes to its end", function()
+describe("a program ends", function()
   for what, text in pairs {
     ["inside of a loop over a store"] = 'everyone = store:each("", { prefix = true, page = 2 }) everyone()',
     ["with a store in a sleeping coroutine"] = [[

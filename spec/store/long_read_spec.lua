@@ -80,7 +80,7 @@ for kind, open in pairs(many_keys.kinds) do
     end
 
     for what, call in pairs(CALLS) do
-      it("is what it is in one piece, lets others run, and never makes the store busy: " .. what, function()
+      it("has the result of a call in one piece, lets tasks run, and never makes the store busy: " .. what, function()
         local whole = assert(call(store))
         local result, err, turns = beside(call, function()
           assert.is_false(store:is_busy())
@@ -97,7 +97,7 @@ for kind, open in pairs(many_keys.kinds) do
       end)
     end
 
-    it("is a range of any kind", function()
+    it("may be a range of any kind", function()
       for _, opts in ipairs {
         { prefix = true, count_only = true }, { prefix = true, keys_only = true }, { prefix = true, limit = MANY - 1 },
         { prefix = true, sort_target = "value", sort_order = "descend" },
@@ -109,7 +109,7 @@ for kind, open in pairs(many_keys.kinds) do
       end
     end)
 
-    it("is of one revision, whatever is written meanwhile", function()
+    it("is of one revision, whatever is written during it", function()
       local revision = store:status().revision
       local result, _, turns = beside(CALLS.range, function(turn)
         if turn > 1 then return end
@@ -146,7 +146,7 @@ for kind, open in pairs(many_keys.kinds) do
         end)
       end
 
-      it("fails if the revision that was asked for is compacted", function()
+      it("fails if the requested revision is compacted", function()
         local revision = store:status().revision
         local result, err = beside(function() return store:range("k", { prefix = true, revision = revision }) end,
           function(turn)
@@ -187,7 +187,7 @@ for kind, open in pairs(many_keys.kinds) do
       assert.is_truthy(err:find("^[^:]*long_read_spec.lua:%d+: range: option 'limit'"), err)
     end))
 
-    it("is not behind writes that wait", function()
+    it("does not wait for writes in the queue", function()
       many_keys.fill(store, LONGER, nil, "z")
       keywatch.run(function()
         local delete = keywatch.spawn(function() return store:delete("z", { prefix = true }) end)
@@ -199,7 +199,7 @@ for kind, open in pairs(many_keys.kinds) do
       end)
     end)
 
-    it("is a transaction that turns out to write nothing", within.task(function()
+    it("may be a transaction that happens to write nothing", within.task(function()
       local put
       local txn = keywatch.spawn(function()
         return store:txn {
@@ -218,7 +218,7 @@ for kind, open in pairs(many_keys.kinds) do
       if put then assert.equal(put.revision - 1, result.revision) end
     end))
 
-    it("has every key that a lease has had all the time, while keys come and go", function()
+    it("has every key that a lease had during the whole read, while keys come and go", function()
       local n = 0
       local listed = beside(CALLS["keys of a lease"], function()
         for _ = 1, n < MANY / 2 and 4 or 0 do
@@ -238,7 +238,7 @@ end
 
 if probe then
   describe("a list of leases whose expiry fails with its commit group", function()
-    it("has all of them, also if it is made while they are put back, or fails with the group", function()
+    it("has all of them, also if it is made while they are restored, or fails with the group", function()
       local store = directory.open(directory.new())
       for _ = 1, LEASES do assert(store:lease_grant(10)) end
       keywatch.run(function()

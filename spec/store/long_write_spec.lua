@@ -142,7 +142,7 @@ for kind, open in pairs(many_keys.kinds) do
     end
 
     if probe and kind == "disk" then
-      it("fails with its commit group, whoever has waited for that", function()
+      it("fails with its commit group, as do its waiters", function()
         local put_error, result, err
         keywatch.run(function()
           probe.fail_disk(store, "no_space")
@@ -214,7 +214,7 @@ for kind, open in pairs(many_keys.kinds) do
     local function count() return store:range("k", { prefix = true, count_only = true }).count end
 
     for call, long in pairs(LONG) do
-      it("is what it is in one piece, and lets reads in between: " .. call, function()
+      it("has the result of a write in one piece, and lets reads run in between: " .. call, function()
         local twin = open()
         fill(twin)
         local whole = assert(long(twin))
@@ -271,7 +271,7 @@ for kind, open in pairs(many_keys.kinds) do
       assert.is_true(revoked.revision >= deleted.revision)
     end))
 
-    it("goes on if its task is cancelled", function()
+    it("continues if its task is cancelled", function()
       keywatch.run(function()
         local task = begin "delete"
         task:cancel()
@@ -298,7 +298,7 @@ for kind, open in pairs(many_keys.kinds) do
       assert.is_not_nil(store:get("b"))
     end)
 
-    it("does not wait for a task that was left behind while it waits", function()
+    it("does not wait for a task that is abandoned while it waits", function()
       keywatch.run(function()
         local _, scheduler = driver.get().inside()
         local delete = begin "delete"
@@ -317,7 +317,7 @@ for kind, open in pairs(many_keys.kinds) do
       assert.is_not_nil(store:get("c"))
     end)
 
-    it("ends with its store, and so do those that wait", within.task(function()
+    it("ends with its store, and so do the waiting ones", within.task(function()
       local delete, put = begin "delete", keywatch.spawn(store.put, store, "a", "")
       local list = keywatch.spawn(store.lease_time_to_live, store, 7, { keys = true })
       keywatch.sleep(0)
@@ -350,7 +350,7 @@ end
 
 describe("a physical compaction by a task", function()
   for _, kind in ipairs { "memory", "disk" } do
-    it("fails if the store is closed meanwhile: " .. kind, function()
+    it("fails if the store is closed before its end: " .. kind, function()
       local store = kind == "disk" and directory.open(directory.new()) or keywatch.open { step_records = 1 }
       fill(store)
       keywatch.run(function()
@@ -380,7 +380,7 @@ describe("a list of all leases", function()
     directory.remove_all()
   end)
 
-  it("is whole though the table of leases shrinks meanwhile", function()
+  it("is complete though the table of leases shrinks during it", function()
     store = directory.open(directory.new())
     local cap = 2
     while cap * 3 / 4 < MANY_LEASES do cap = cap * 2 end
@@ -412,8 +412,8 @@ describe("a list of all leases", function()
   end)
 end)
 
-describe("leases whose keys, or which themselves, a write has deleted,", function()
-  it("are told in turns that the write cannot be undone any more", function()
+describe("leases that a write has deleted, or whose keys,", function()
+  it("are made final in turns", function()
     local store = keywatch.open { now = 0 }
     for id = 1, MANY do
       store:lease(1000, { id = id })
@@ -430,7 +430,7 @@ describe("leases whose keys, or which themselves, a write has deleted,", functio
     store:close()
   end)
 
-  it("are gone for every caller as soon as that is durable", function()
+  it("are gone for every caller as soon as the write is durable", function()
     local LEASES = 40
     local store = keywatch.open { path = directory.new() }
     for id = 1, LEASES do store:lease(1000, { id = id }) end
@@ -485,7 +485,7 @@ describe("work is counted in bytes, too:", function()
     it(what, function() assert.is_false(store:try_txn(ops(op))) end)
   end
 
-  it("but not the values that puts replace otherwise", function()
+  it("except the values that puts replace", function()
     assert.is_table(store:try_txn(ops(function(key) return { put = key, value = "" } end)))
   end)
 

@@ -15,7 +15,7 @@ local function allocations(fn)
   return probe.allocations() - before
 end
 
-describe("a record that is only looked at", function()
+describe("a record that is only examined", function()
   local store, old
 
   before_each(function()

@@ -259,7 +259,7 @@ describe("where memory runs out #starved,", function()
       end
     end
 
-    it("a compaction waits, and removes later what it has to", function()
+    it("a compaction waits, and removes its records later", function()
       local compact = call("compact", 100, { physical = true })
       for n = 1, PAST, is_fast and 7 or 1 do
         local store = new_store(0)
@@ -280,7 +280,7 @@ describe("where memory runs out #starved,", function()
     end)
   end)
 
-  it("a compaction pauses, and goes on when its time has come", function()
+  it("a compaction pauses, and continues later", function()
     local path = directory.new()
     local store = keywatch.open { now = 0, path = path }
     for _ = 1, 100 do store:put("often", long) end
@@ -299,7 +299,7 @@ describe("where memory runs out #starved,", function()
     directory.remove_all()
   end)
 
-  it("a range of many keys fails and leaves everything as it was", function()
+  it("a range of many keys fails and changes nothing", function()
     try_all({ "", call("range", "", { prefix = true, sort_target = "mod", sort_order = "descend" }) }, 500,
       probe.fail_core, 1)
   end)
@@ -319,7 +319,7 @@ describe("where memory runs out #starved,", function()
     end
   end)
 
-  it("a lease that is over stays, and ends later", function()
+  it("an expired lease stays, and ends later", function()
     for n = 1, PAST do
       local store = new_store(9)
       local reached = starve(probe.fail_core, n, call("step", 20), store)
@@ -335,7 +335,7 @@ describe("where memory runs out #starved,", function()
     error("there is no end")
   end)
 
-  it("nothing is lost of it", function()
+  it("nothing is lost", function()
     collectgarbage()
     local base = probe.live()
     for _, request in ipairs(requests) do

@@ -95,7 +95,7 @@ describe("a replica that is merged", function()
     watch:close()
   end)
 
-  it("moves on without a difference", function()
+  it("advances without a difference", function()
     local watch = assert(store:watch("", { prefix = true }))
     local same = { kv("a", 3), kv("b", 7), kv("c", 5) }
     assert(store:merge(30, same))
@@ -105,7 +105,7 @@ describe("a replica that is merged", function()
     watch:close()
   end)
 
-  it("does not know what was in between", function()
+  it("does not know the history in between", function()
     assert(store:merge(20, { kv("a", 15), kv("b", 7) }))
     assert.equal(3, store:get("a", { revision = 10 }).mod_revision)
     for revision = 11, 19 do
@@ -127,7 +127,7 @@ describe("a replica that is merged", function()
     end
   end)
 
-  it("goes on afterwards, and has one gap at most", function()
+  it("continues afterwards, and has one gap at most", function()
     assert(store:merge(20, { kv("a", 15) }))
     assert(store:apply(21, { { type = "put", key = "z", value = "1", create_revision = 21, version = 1 } }))
     assert.equal(20, store:range("", { prefix = true, revision = 20 }).count == 1 and 20)
@@ -152,7 +152,7 @@ describe("a replica that is merged", function()
     assert.equal(10, store:status().revision)
   end)
 
-  it("leaves watches that are behind to catch up", function()
+  it("lets lagging watches catch up", function()
     local watch = assert(store:watch("", { prefix = true, max_bytes = 1000 }))
     local kvs = {}
     for i = 1, 500 do kvs[i] = kv(("k%04d"):format(i), 10 + i) end
@@ -164,7 +164,7 @@ describe("a replica that is merged", function()
     watch:close()
   end)
 
-  it("is what its upstream is, whatever it has missed", function()
+  it("is equal to its upstream, whatever it has missed", function()
     for round = 1, dose.of(3, 30) do
       local random = new_random(seed + round)
       local upstream, requests = new_model(), history.new(random, {})

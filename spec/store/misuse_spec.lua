@@ -58,8 +58,8 @@ local function compact(store, opts) store:compact(2, opts) end
 local function lease(store, opts) store:lease(5, opts) end
 local function open(_, opts) keywatch.open(opts) end
 
-describe("it is refused", function()
-  it("that a key is no string", with_store(function(store)
+describe("a call is refused", function()
+  it("with a key that is not a string", with_store(function(store)
     local before = state.of(store)
     for _, name in ipairs { "get", "range", "put", "delete" } do
       for _, key in ipairs(not_strings) do misuse.raises(store[name], store, key, name == "put" and "" or nil) end
@@ -116,7 +116,7 @@ describe("it is refused", function()
   refuses_values("that an id is none", not_ids, { { "lease", put }, { "id", lease } })
   refuses_values("that a timeout is no number", { "1", nan, true, {} }, { { "timeout", range }, { "deadline", put } })
 
-  it("that a revision to compact to, or to hash at, is no count", with_store(function(store)
+  it("with a revision that is not a count", with_store(function(store)
     local before = state.of(store)
     for _, value in ipairs(not_counts) do
       misuse.raises(store.compact, store, value)
@@ -142,7 +142,7 @@ describe("it is refused", function()
   })
 end)
 
-describe("to open a store is refused", function()
+describe("opening a store is refused", function()
   refuses("with what are no options of a store", {
     'keywatch.open("path")', "keywatch.open { colour = 1 }", "keywatch.open { step_records = 0 }",
     "keywatch.open { journal_segment_bytes = 65535 }", "keywatch.open { journal_segment_bytes = 1073741825 }",
@@ -173,15 +173,15 @@ describe("a method is refused", function()
 
   refuses("to finalize another object", { "getmetatable(store).__gc(io.stdout)" })
 
-  it("in words that name the colon", with_store(function(store)
+  it("with a text that names the colon", with_store(function(store)
     for _, name in ipairs { "get", "range", "put", "delete", "txn", "compact", "leases", "status", "close" } do
       assert.matches("colon", misuse.raises(store[name], "a"))
     end
   end))
 end)
 
-describe("an element of a list", function()
-  it("is named by the list and its number", with_store(function(store)
+describe("an invalid element of a list", function()
+  it("is reported by the list and its number", with_store(function(store)
     for _, n in ipairs { 1, 9, 10, 109 } do
       local list = {}
       for i = 1, n - 1 do list[i] = { get = "a" } end
@@ -197,8 +197,8 @@ describe("an element of a list", function()
   end))
 end)
 
-describe("numbers as large as they get", function()
-  it("are taken or refused, and do no harm", with_store(function(store)
+describe("numbers of any size", function()
+  it("are accepted or refused, and do no harm", with_store(function(store)
     local before = state.of(store)
     assert.equal(1, #store:range("a", { limit = huge }).kvs)
     assert.equal(2, #store:range("", { prefix = true, limit = huge, sort_target = "mod" }).kvs)

@@ -59,7 +59,7 @@ describe("the pause before a commit group", function()
     return store:status().commits
   end
 
-  it("lets those come along who write again", function()
+  it("lets writers join that write again", function()
     -- The first writers, then all, then the second ones; without the pause the first ones would be alone again. On a
     -- machine that is very slow they may come too late: then they try again.
     local commits, tries = commits_of_two(), 1
@@ -73,7 +73,7 @@ describe("the pause before a commit group", function()
     assert.equal("1", store:get("b" .. WRITERS).value)
   end)
 
-  it("ends when a long write begins: what has gathered does not wait for that", function()
+  it("ends when a long write begins: the gathered writes do not wait for that", function()
     many_keys.fill(store, KEYS)
     local before
     keywatch.run(function()
@@ -87,7 +87,7 @@ describe("the pause before a commit group", function()
     assert.equal(2, store:status().commits - before)
   end)
 
-  it("is left out more and more often if the writers do not come back", function()
+  it("is left out more and more often if the writers do not write again", function()
     local backs, expected = {}, {}
     for _, without in ipairs { 1, 2, 4, 8, 16, 32, 64, 64 } do
       backs[#backs + 1], expected[#expected + 1] = 0, true
@@ -96,12 +96,12 @@ describe("the pause before a commit group", function()
     assert.same(expected, { probe.pauses(WRITERS, unpack(backs)) })
   end)
 
-  it("follows every group again once half of the writers have come back", function()
+  it("follows every group again once half of the writers write again", function()
     assert.same({ true, false, true, false, false, true, true, true },
       { probe.pauses(WRITERS, 0, 0, 1, 0, 0, WRITERS / 2, WRITERS, 0) })
   end)
 
-  it("does not hold up a write that is waited for outside of a task", function()
+  it("does not delay a write outside of a task", function()
     keywatch.run(function() join_all(spawn_writers("a", 1)) end)
     assert(store:put("b", "1"))
     assert.equal(2, store:status().commits)

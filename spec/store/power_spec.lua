@@ -185,7 +185,7 @@ local function survive(random, seed, from, target, counts)
 end
 
 describe("a store whose power fails #slow", function()
-  it("has every acknowledged step, and each step whole, whatever it was writing", function()
+  it("has every acknowledged step, and each step whole, whatever was being written", function()
     local random = new_random(tonumber(os.getenv("KW_SEED")))
     occurrences.await(KINDS, POWER, function(i)
       local seed, counts = random:next(), {}
@@ -254,7 +254,7 @@ if core.probe then
       error(("seed %d: the store is none of the first %d steps"):format(seed, done), 0)
     end
 
-    it("is caught when the power fails", function()
+    it("is found out when the power fails", function()
       local random = new_random(tonumber(os.getenv("KW_SEED")))
       occurrences.await({ "caught" }, 1, function()
         local seed = random:next()

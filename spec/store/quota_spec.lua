@@ -29,7 +29,7 @@ describe("a request", function()
     state.expect(store, before)
   end
 
-  it("that writes may be 1.5 MiB, with what goes around it, if nothing else is said", function()
+  it("that writes may have 1.5 MiB, with its framing, by default", function()
     store = new_store()
     assert.is_table(store:put("k", ("x"):rep(1536 * KIB - 64)))
     refuses(store:put("k", ("x"):rep(1536 * KIB)))
@@ -44,7 +44,7 @@ describe("a request", function()
     assert.is_table(store:put("k", long:sub(1, 950)))
   end)
 
-  it("is too large as a transaction, whichever of its parts is", function()
+  it("is too large as a transaction by any of its parts", function()
     local small, large = { put = "k", value = "" }, { put = "k2", value = long }
     refuses(store:txn { success = { large } })
     refuses(store:txn { success = { small }, failure = { large } })
@@ -66,25 +66,25 @@ describe("a request", function()
     refuses(txn { get = "k", revision = 1 })
   end)
 
-  it("that only reads may be of any size", function()
+  it("that only reads may have any size", function()
     assert.is_nil(store:get(long))
     assert.equal(0, store:range(long, { prefix = true }).count)
     assert.is_true(store:txn({ success = { { get = long }, { range = long } } }).succeeded)
     assert.is_false(store:txn({ compare = { { key = long, version = 1 } } }).succeeded)
   end)
 
-  it("is looked at for its form first", function()
+  it("is first checked for its form", function()
     assert.equal("empty_key", code(store:put("", long)))
     assert.equal("value_provided", code(store:put("k", long, { ignore_value = true })))
   end)
 
-  it("is looked at for its size before anything is looked up", function()
+  it("is checked for its size before any look-up", function()
     refuses(store:put("k", long, { lease = 99 }))
   end)
 end)
 
 describe("the quota", function()
-  it("is 2 GiB if nothing else is said", function()
+  it("is 2 GiB by default", function()
     assert.equal(2147483648, new_store():status().quota)
     assert.equal(2147483648, new_store({ quota_backend_bytes = 0 }):status().quota)
     assert.equal(100000, new_store({ quota_backend_bytes = 100000 }):status().quota)
@@ -120,14 +120,14 @@ describe("the quota", function()
     assert.equal("no failure", txn(two + 1, { nested, put("a") }))
   end)
 
-  it("does not count what is read and deleted", function()
+  it("does not count reads and deletes", function()
     local store = store_with_room(1)
     assert.is_table(store:delete("k"))
     assert.is_table(store:txn { success = { { delete = "k" }, { get = "k" } } })
     assert.same({}, store:alarms())
   end)
 
-  it("that is exceeded arms the alarm and changes nothing else", function()
+  it("arms the alarm when it is exceeded, and nothing else changes", function()
     local store = store_with_room(300)
     local before = state.of(store)
     assert.equal("no_space", code(store:put("k", ("x"):rep(100))))
@@ -138,11 +138,11 @@ describe("the quota", function()
     assert.equal("no_space", code(store:put("k", ""))) -- although this would have fitted
   end)
 
-  it("is looked at before the form of a request", function()
+  it("is checked before the form of a request", function()
     assert.equal("no_space", code(store_with_room(10):put("", "")))
   end)
 
-  it("refuses a lease once leases have used it up, and grants one again after some are gone", function()
+  it("refuses a lease once leases have used it up, and grants one again after some have ended", function()
     local store = store_with_room(100000)
     local leases = {}
     repeat
@@ -159,7 +159,7 @@ describe("the quota", function()
     assert.is_table(store:put("k", ""))
   end)
 
-  it("can be done without", function()
+  it("can be switched off", function()
     local store = new_store { quota_backend_bytes = -1 }
     assert.is_table(store:put("k", ""))
     assert.is_table(store:lease(10))

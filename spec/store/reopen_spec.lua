@@ -57,13 +57,13 @@ after_each(function()
 end)
 
 describe("a store that is opened again", function()
-  it("is at revision 1 if nothing was written", function()
+  it("is at revision 1 without writes", function()
     reopen()
     assert.same({ 1, -1, 0 }, { store:status().revision, store:status().compact_revision, store:status().keys })
     assert.equal(2, store:put("a", "1").revision)
   end)
 
-  it("has its history, deletions included, to read and to watch", function()
+  it("has its history, deletions included, for reads and watches", function()
     store:put("a", "1")
     store:put("a", "2")
     store:delete("a")
@@ -99,7 +99,7 @@ describe("a store that is opened again", function()
     assert.equal("put b 4", (history_of("", 4, { prefix = true })))
   end)
 
-  it("goes on with a compaction", function()
+  it("continues a compaction", function()
     for i = 1, 500 do store:put("k" .. i % 5, ("x"):rep(1000)) end
     reopen { step_records = 10 }
     store:compact(501)
@@ -116,7 +116,7 @@ describe("a store that is opened again", function()
     assert.same({ 5, hash }, { store:status().keys, store:hash_kv().hash })
   end)
 
-  it("goes on with what the compaction before it has left", function()
+  it("continues the work of an earlier compaction", function()
     for i = 1, 200 do store:put(("k%03d"):format(i) .. ("x"):rep(1000), "") end
     local tombstones = store:delete("k", everything).revision
     store:compact(tombstones, { physical = true })
@@ -128,7 +128,7 @@ describe("a store that is opened again", function()
     assert.is_true(store:status().db_size_in_use < before / 2)
   end)
 
-  it("has its leases of any id, with their whole time and their keys", function()
+  it("has its leases of any id, with their whole TTL and their keys", function()
     local ids = { "-9223372036854775808", "7", "9223372036854775807" }
     for i, id in ipairs(ids) do
       store:lease(100 * i, { id = id })
@@ -156,7 +156,7 @@ describe("a store that is opened again", function()
     end
   end)
 
-  it("gives no lease the id of another one", function()
+  it("reuses no id of a lease", function()
     local seen = {}
     for _ = 1, 20 do
       for _ = 1, 5 do
@@ -169,7 +169,7 @@ describe("a store that is opened again", function()
     assert.equal(100, #store:leases())
   end)
 
-  it("does so after garbage was collected", function()
+  it("keeps its state though the old object is collected", function()
     store:put("a", "1")
     store = nil -- luacheck: ignore 311
     collectgarbage()
@@ -179,7 +179,7 @@ describe("a store that is opened again", function()
 end)
 
 describe("the directory of a store", function()
-  it("is made where it is missing", function()
+  it("is created if it is missing", function()
     store:close()
     path = path .. "/new//one/two/"
     open()
@@ -188,7 +188,7 @@ describe("the directory of a store", function()
     assert.equal("1", store:get("a").value)
   end)
 
-  it("must be one that can be had", function()
+  it("must be usable", function()
     local function why(where)
       local none, err = keywatch.open { path = where }
       assert.is_nil(none)
@@ -202,7 +202,7 @@ describe("the directory of a store", function()
     assert.matches("^keywatch: cannot open : ", why(""))
   end)
 
-  it("cannot be that of a replica", function()
+  it("cannot be a replica's", function()
     assert.has_error(function() keywatch.open { path = path, replica = true } end)
     assert.has_error(function() keywatch.open { path = "a\0b" } end)
     assert.has_error(function() keywatch.open { path = 7 } end)
@@ -215,7 +215,7 @@ describe("a store that is defragmented", function()
     store:compact(store:status().revision, { physical = true })
   end
 
-  it("gives back what is not in use", function()
+  it("gives back unused space", function()
     fill(1000)
     local before, hash = store:status(), store:hash_kv()
     local bytes = directory.size(file("data.mdb"))
@@ -229,7 +229,7 @@ describe("a store that is defragmented", function()
     assert.same({ "data.mdb", "data.mdb-lock", "lock" }, without_journal(directory.list(path)))
   end)
 
-  it("is what it was, also when it is opened again", function()
+  it("has the same content, also when it is opened again", function()
     fill(300)
     store:lease(100, { id = 7 })
     store:put("a", "1", { lease = 7 })
@@ -248,7 +248,7 @@ describe("a store that is defragmented", function()
     assert.equal("2", store:get("a").value)
   end)
 
-  it("goes on being watched and read", function()
+  it("continues to serve watches and reads", function()
     fill(100)
     for i = 1, 50 do store:put("b", ("x"):rep(8 * KIB) .. i) end
     local old, new = store:watch("b", { start_revision = 102, max_bytes = 16 * KIB }), store:watch("a")
@@ -261,7 +261,7 @@ describe("a store that is defragmented", function()
     assert.equal(("x"):rep(8 * KIB) .. 7, store:get("b", { revision = 108 }).value)
   end)
 
-  it("says so if it could not be, whatever is written later, and goes on as it is", function()
+  it("reports a failure, whatever is written later, and continues with the old file", function()
     fill(10)
     assert(uv.fs_mkdir(file("copy.mdb"), 448))
     local before = store:hash_kv()
@@ -276,7 +276,7 @@ describe("a store that is defragmented", function()
     assert.equal("1", store:get("a").value)
   end)
 
-  it("takes what is written meanwhile", function()
+  it("accepts writes during that", function()
     fill(200)
     local base = store:status().revision
     keywatch.run(function()
@@ -295,7 +295,7 @@ describe("a store that is defragmented", function()
     for i = 1, 10 do assert.equal("20", store:get("w" .. i).value) end
   end)
 
-  it("while several ask for it is so for all", function()
+  it("serves several requests by one defragmentation", function()
     fill(100)
     keywatch.run(function()
       local tasks = {}
@@ -305,7 +305,7 @@ describe("a store that is defragmented", function()
     assert.same({ "data.mdb", "data.mdb-lock", "lock" }, without_journal(directory.list(path)))
   end)
 
-  it("does not mind a copy that somebody has left unfinished", function()
+  it("ignores an unfinished copy", function()
     store:put("a", "1")
     store:close()
     for _, name in ipairs { "copy.mdb", "copy.mdb-lock" } do files.write(file(name), "half of it") end
@@ -315,7 +315,7 @@ describe("a store that is defragmented", function()
     assert.equal("1", store:get("a").value)
   end)
 
-  it("has nothing to do in memory", function()
+  it("does nothing in memory", function()
     local other = keywatch.open()
     assert.is_true(other:defragment())
     other:close()
@@ -323,7 +323,7 @@ describe("a store that is defragmented", function()
 end)
 
 describe("the size of a durable store", function()
-  it("is that of its file, with what was allocated ahead, and of what is in use", function()
+  it("is the file's, with the allocated space, beside the used space", function()
     local empty = store:status()
     assert.is_true(empty.db_size > 0 and empty.db_size_in_use > 0)
     for i = 1, 100 do store:put("k" .. i, ("x"):rep(10 * KIB)) end
@@ -340,7 +340,7 @@ describe("the size of a durable store", function()
     assert.equal(left.db_size_in_use, store:status().db_size_in_use)
   end)
 
-  it("is bounded by the quota, and there is room again after a compaction", function()
+  it("is bounded by the quota, and there is space again after a compaction", function()
     reopen { quota_backend_bytes = 2 * MIB }
     local n = 0
     repeat
@@ -362,7 +362,7 @@ describe("the size of a durable store", function()
     assert.same({}, store:alarms())
   end)
 
-  it("is bounded for those who write at once, too", function()
+  it("is bounded for concurrent writes, too", function()
     reopen { quota_backend_bytes = MIB }
     keywatch.run(function()
       local tasks, good = {}, 0

@@ -196,11 +196,11 @@ end
 describe("a replica", function()
   local rounds, length = is_fast and 2 or 25, is_fast and 15 or 60
 
-  it("has what its upstream had, at every revision since its base", function()
+  it("has its upstream's state, at every revision since its base", function()
     for round = 1, rounds do run({}, seed + round, length) end
   end)
 
-  it("has what its upstream had, as far back as its bounded history goes", function()
+  it("has its upstream's state, as far back as its bounded history goes", function()
     for round = 1, rounds do run({ history_bytes = 200 * round, step_records = 3 }, seed + 1000 + round, length) end
   end)
 
@@ -246,14 +246,14 @@ describe("a replica", function()
       }, store:range("", { prefix = true }))
     end)
 
-    it("takes a delete of a key that it does not have", function()
+    it("accepts a delete of a missing key", function()
       assert(store:apply(12, { delete("nothing") }))
       assert.equal(12, store:status().revision)
       assert.equal(3, store:status().keys)
     end)
 
     if probe then
-      it("frees in steps what is replaced", function()
+      it("frees its old content in steps", function()
         local KEYS, value = 300, ("x"):rep(100)
         local kvs = {}
         for i = 1, KEYS do kvs[i] = kv(("k%03d"):format(i), i, { value = value }) end

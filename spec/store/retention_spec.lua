@@ -36,7 +36,7 @@ describe("the history of a replica", function()
     check(store)
   end)
 
-  it("may be none", function()
+  it("may be empty", function()
     store = keywatch.open { replica = true, now = 0, history_revisions = 0 }
     store:load(10, { kv("a", 3) })
     for rev = 11, 20 do
@@ -79,7 +79,7 @@ describe("the history of a replica", function()
     assert.equal(11, store:status().compact_revision)
   end)
 
-  it("has the bytes of what comes after a gap alone, when the part before is forgotten", function()
+  it("has the size of the events after a gap, when the part before is forgotten", function()
     store = keywatch.open { replica = true, now = 0, history_bytes = 2000 }
     store:load(10, { kv("a", 3) })
     local rev = 10
@@ -95,7 +95,7 @@ describe("the history of a replica", function()
     end
   end)
 
-  it("is less while nothing needs the past, and all that is allowed for a reader that does", function()
+  it("is shorter while it has no readers, and has its full size for a reader", function()
     local rev = 10
     local function feed(n)
       for _ = 1, n do
@@ -129,7 +129,7 @@ describe("the history of a replica", function()
     assert.equal(idle, feed(1000))
   end)
 
-  it("is refused a negative age", function()
+  it("refuses a negative age", function()
     store = keywatch.open()
     assert.error_matches(function() keywatch.open { replica = true, history_age = -1 } end, "history_age")
     keywatch.open({ replica = true, history_age = math.huge }):close()

@@ -51,7 +51,7 @@ if not probe then
   end
 
   describe("a step", function()
-    it("gives a bounded part of the memory back", function()
+    it("frees a bounded part of the memory", function()
       local all, most = program.printed_by([[
         local keywatch, memory_of = require "keywatch", require("spec.support.proc").anonymous
         local store = keywatch.open { now = 0 }

@@ -46,7 +46,7 @@ describe("rows", function()
     assert.is_nil(store:rows("a", "2"))
   end)
 
-  it("may be any bytes, and none", function()
+  it("may be any bytes, and empty", function()
     assert.is_true(store:change_rows { { "a", "empty", "" }, { "a", "zero", "\0\255" } })
     assert.equal("", store:rows("a", "empty"))
     assert.equal("\0\255", store:rows("a", "zero"))
@@ -67,7 +67,7 @@ describe("rows", function()
     assert.is_true(store:change_rows {})
   end)
 
-  it("are no keys: no revision rises, and nobody sees them", function()
+  it("are not keys: they make no revisions, and are invisible", function()
     local before = state.trace(store)
     fill(store)
     assert.equal(before, state.trace(store))
@@ -80,7 +80,7 @@ describe("rows", function()
     assert.same({}, rows_of(store, "b"))
   end)
 
-  it("take no more than 16 MiB: then all stay as they are", function()
+  it("have 16 MiB at most: otherwise nothing changes", function()
     local long = ("x"):rep(MIB)
     for i = 1, 15 do assert.is_true(store:change_rows { { "a", tostring(i), long } }) end
     assert.equal("no_space", code(store:change_rows { { "b", "1", "x" }, { "a", "16", long } }))
@@ -97,13 +97,13 @@ describe("rows", function()
     assert.same(FILLED, rows_of(store, "b"))
   end)
 
-  it("are not for replicas", function()
+  it("cannot be in replicas", function()
     local replica = keywatch.open { now = 0, replica = true }
     assert.equal("read_only", code(replica:change_rows { { "a", "1", "x" } }))
     replica:close()
   end)
 
-  it("are refused if they cannot be meant", function()
+  it("are refused if they are malformed", function()
     for _, change in ipairs { {}, { 1, "k", "v" }, { "a\0", "k", "v" }, { "a", 1, "v" }, { "a", "k", 1 }, { "a" },
       { "a", "k", false } } do
       misuse.raises(function() store:change_rows { { "b", "1", "x" }, change } end)
@@ -155,7 +155,7 @@ describe("rows of a durable store", function()
     for _, name in ipairs { "a", "b", "ba" } do assert.same({}, store:rows(name)) end
   end)
 
-  it("live beside its keys and leases", function()
+  it("coexist with its keys and leases", function()
     store:put("k", "1")
     fill(store)
     store:lease(10, { id = 7 })
@@ -178,7 +178,7 @@ describe("rows of a durable store", function()
     for i, pair in ipairs(found) do assert.same({ changes[i][2], changes[i][3] }, pair) end
   end)
 
-  it("with a size that is not theirs are refused as damaged", function()
+  it("with a wrong size are refused as damaged", function()
     assert.is_true(store:change_rows { { "t", "1", ("x"):rep(1000) } })
     store:close()
     files.overwrite(path .. "/data/data.mdb", "\236\3\0\0\0\0\3\0t\0001",
@@ -224,7 +224,7 @@ describe("rows of a durable store", function()
     assert.is_true(n > 0)
   end
 
-  it("that cannot be read after a failed write are not taken for erased ones: writing ends", function()
+  it("that cannot be read after a failed write are not treated as erased: writing ends", function()
     if not probe then return end
     assert.is_true(store:change_rows { { "a", "1", "in a page of its own" } })
     assert.is_true(store:defragment()) -- so that the row is in the file

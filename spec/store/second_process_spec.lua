@@ -60,7 +60,7 @@ local function await_stop(program)
 end
 
 describe("a store that a process has open #slow", function()
-  it("is refused to a second process, which has everything once the first one is killed", function()
+  it("is refused to a second process, which gets everything once the first one is killed", function()
     local first = hold()
     expect_refusal(first)
     expect_refusal(first) -- a refusal changes nothing

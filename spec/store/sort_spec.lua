@@ -63,7 +63,7 @@ describe("a range without an order but with a target other than the key", functi
     assert.equal("b", keys(store:range("", { prefix = true, sort_target = "create", limit = 1 })))
   end))
 
-  it("sorts everything if a filter is there", with_store(function(store)
+  it("sorts everything with a filter", with_store(function(store)
     local found = store:range("", { prefix = true, sort_target = "value", limit = 2, min_mod_revision = 1 })
     assert.equal("d c", keys(found))
     assert.same({ true, 4 }, { found.more, found.count })
@@ -71,7 +71,7 @@ describe("a range without an order but with a target other than the key", functi
 end)
 
 describe("sorting", function()
-  it("takes numbers for numbers", function()
+  it("compares numbers as numbers", function()
     local store = keywatch.open { now = 0 }
     for _ = 1, 11 do store:put("often", "") end
     for _ = 1, 2 do store:put("twice", "") end
@@ -91,7 +91,7 @@ describe("sorting", function()
     assert.same({ "", "\0", "a", "ab", "b", "\127", "\128", "\255" }, values)
   end)
 
-  it("keeps every key among equals", function()
+  it("keeps every key with equal targets", function()
     local store = keywatch.open { now = 0 }
     for i = 1, 100 do store:put(("k%03d"):format(i), i % 2 == 0 and "even" or "odd") end
     local seen = {}

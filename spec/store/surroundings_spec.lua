@@ -39,7 +39,7 @@ describe("the directory of a durable store", function()
 
   local function is_there(name) return uv.fs_stat(place .. name) ~= nil end
 
-  it("stays the same if its path means another one: for the journal and for a defragmentation", function()
+  it("stays in use if its path means another one: by the journal and by a defragmentation", function()
     assert(store:put("a", "1"))
     assert.same({ true, false }, { is_there "/one/data/journal-0", is_there "/two/data/journal-0" })
     assert(store:defragment())
@@ -49,7 +49,7 @@ describe("the directory of a durable store", function()
     assert.equal("1", store:get("a").value)
   end)
 
-  it("stays the same if the program changes its directory", function()
+  it("stays in use if the program changes its directory", function()
     local printed = run([[
       local keywatch, uv = require "keywatch", require "luv"
       uv.chdir("%s/one")
@@ -62,7 +62,7 @@ describe("the directory of a durable store", function()
     assert.matches("^true\tnil", printed)
   end)
 
-  it("may have a name that is too long to be told", function()
+  it("may have a very long name", function()
     local _, printed = program.run(([[
       local keywatch, uv = require "keywatch", require "luv"
       uv.chdir("%s")
@@ -124,7 +124,7 @@ describe("a durable store whose directory", function()
     end
   end
 
-  it("was moved goes on, and leaves that alone which is in its place", function()
+  it("was moved continues, and does not touch the new directory in its place", function()
     assert(uv.fs_rename(place .. "/data", place .. "/moved"))
     local other = assert(keywatch.open { path = place .. "/data", journal_segment_bytes = 65536 })
     assert(other:put("b", "1"))
@@ -145,7 +145,7 @@ describe("a durable store whose directory", function()
     other:close()
   end)
 
-  it("was moved goes on, if nothing was written before", function()
+  it("was moved continues, if nothing was written before", function()
     store:close()
     store = assert(keywatch.open { path = place .. "/data", journal_segment_bytes = 65536 })
     assert(uv.fs_rename(place .. "/data", place .. "/moved"))
@@ -156,7 +156,7 @@ describe("a durable store whose directory", function()
     assert.equal(1001, store:status().keys)
   end)
 
-  it("cannot be seen any more goes on", function()
+  it("has become invisible continues", function()
     local printed = run([[
       local keywatch, uv = require "keywatch", require "luv"
       assert(uv.fs_mkdir("%s/closed", 448))
@@ -205,7 +205,7 @@ describe("a durable store whose user is not root", function()
     assert.matches("keywatch: cannot open data: Permission denied", open("data", "data"))
   end)
 
-  it("opens if the parent of its directory cannot be read", function()
+  it("opens if the parent of its directory is unreadable", function()
     assert.equal("2\n", open("parent", "parent/data"))
   end)
 end)
@@ -213,7 +213,7 @@ end)
 describe("a durable store whose quota was lowered", function()
   after_each(directory.remove_all)
 
-  it("still opens with what its journal alone has #slow", function()
+  it("still opens with records that only its journal has #slow", function()
     local place = directory.new()
     local store = assert(keywatch.open { path = place .. "/data" })
     for i = 1, 800 do assert(store:put("a" .. i, ("v"):rep(100000))) end
@@ -236,7 +236,7 @@ describe("a durable store without descriptors", function()
   after_each(function() directory.remove_all() end)
 
   for when, first in pairs { ["before the first write"] = "", ["after the first write"] = "store:put('a', '0')" } do
-    it("goes on writing: they run out " .. when, function()
+    it("continues to write: they run out " .. when, function()
       local printed = run([[
         local keywatch = require "keywatch"
         local pid = require("keywatch.uv").pid()
@@ -260,7 +260,7 @@ describe("a durable store without descriptors", function()
     end)
   end
 
-  it("says that it lacks them for a defragmentation or a snapshot, and that nothing has failed", function()
+  it("reports their lack at a defragmentation or a snapshot, and that nothing has failed", function()
     local printed = run([[
       local keywatch = require "keywatch"
       local store = assert(keywatch.open { path = "%s" })
@@ -286,7 +286,7 @@ describe("a durable store without descriptors", function()
       .. "read: Too many open files (errno 24)\n0\n", printed)
   end)
 
-  it("does not take those that a program prints to, if they are closed", function()
+  it("does not use the standard descriptors of a program, if they are closed", function()
     local printed = run([[
       local uv = require "luv"
       local out = assert(io.open("%s/printed", "w"))

@@ -33,7 +33,7 @@ end
 describe("a transaction is refused", function()
   refuses("that is no table", { "put", 5, true })
 
-  it("that is not there", function()
+  it("that is not a table", function()
     misuse.raises(function() store_with_keys():txn() end)
   end)
 
@@ -45,7 +45,7 @@ describe("a transaction is refused", function()
     { compare = true }, { success = "put" }, { success = { put }, failure = 5 },
   })
 
-  it("without a verb or a target, with the ones that there are", function()
+  it("without a verb or a target, with the list of them", function()
     local verbs = "give one of get, range, put, delete, txn$"
     assert.matches("success%[1%]: has no verb, but a field 'putt': " .. verbs,
       refuse { success = { { putt = "a", value = "x" } } })
@@ -56,7 +56,7 @@ describe("a transaction is refused", function()
 
   refuses("with options that it does not have", { { success = { put }, limit = 5 } })
 
-  it("with options beside it that it does not have", function()
+  it("with unknown options", function()
     refuse({ success = { put } }, { colour = 1 })
     refuse({ success = { put } }, 5)
   end)
@@ -120,7 +120,7 @@ describe("an operation is refused", function()
     { success = { put, { txn = 5 } } }, { success = { put, { txn = { put } } } },
   })
 
-  it("in words that say which it is", function()
+  it("in a text that names the operation", function()
     assert.matches("success%[2%]", refuse { success = { put, {} } })
     assert.matches("failure%[1%]", refuse { success = { put }, failure = { { get = 5 } } })
     assert.matches("compare%[2%]", refuse { compare = { { key = "a", version = 1 }, { key = "a" } } })
@@ -159,8 +159,8 @@ describe("a compare is refused", function()
   })
 end)
 
-describe("a transaction without end", function()
-  it("is refused when it is nested in itself", function()
+describe("an endless transaction", function()
+  it("is refused if it contains itself", function()
     local txn = { success = { put } }
     txn.success[2] = { txn = txn }
     refuse(txn)
@@ -169,19 +169,19 @@ describe("a transaction without end", function()
     refuse(both)
   end)
 
-  it("is refused when its lists are its operations", function()
+  it("is refused if its lists are its operations", function()
     local list = {}
     list[1] = list
     refuse { success = list }
   end)
 
-  it("is refused when it is nested 300 deep", function()
+  it("is refused if it is nested 300 deep", function()
     local txn = { success = { put } }
     for _ = 1, 300 do txn = { success = { { txn = txn } } } end
     refuse(txn)
   end)
 
-  it("fails at once when it holds the same tables over and over", function()
+  it("fails at once if it repeats the same tables many times", function()
     assert.same({ 0, "failed\n" }, { program.run([[
       local store = require("keywatch").open { now = 0 }
       local txn = { success = { { get = "a" } } }

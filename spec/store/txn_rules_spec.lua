@@ -94,7 +94,7 @@ describe("a key may not be written twice:", function()
 end)
 
 describe("the number of operations", function()
-  it("may be 128 and no more, if nothing else is said", function()
+  it("may be 128 and no more, by default", function()
     assert.equal("no failure", refusal(new_store(), puts(128)))
     assert.equal("too_many_ops", refusal(new_store(), puts(129)))
   end)
@@ -110,7 +110,7 @@ describe("the number of operations", function()
     assert.equal("too_many_ops", code(store:txn { compare = compares }))
   end)
 
-  it("of a nested transaction may be what the one around it left", function()
+  it("of a nested transaction may be as large as the outer one leaves", function()
     local store = new_store { max_txn_ops = 5 }
     assert.equal("no failure", refusal(store, { put("a"), put("b"), txn { put("c"), put("d") } }))
     assert.equal("too_many_ops", refusal(store, { put("a"), put("b"), txn { put("c"), put("d"), put("e") } }))
@@ -145,7 +145,7 @@ describe("all operations and compares of a transaction, each counted as often as
     return list
   end
 
-  it("may be 16384, in both branches together", function()
+  it("may be 16384, over both branches", function()
     local store = new_store() -- 64 + 2 * 192 * 42 = 16192
     assert.equal("no failure", refusal(store, many(42), gets))
     assert.equal("too_many_ops", refusal(store, many(43), gets))
@@ -176,7 +176,7 @@ describe("an operation that the plain call would refuse", function()
     for _, case in ipairs(refused) do assert.equal(case[1], refusal(new_store(), { put("a b"), case[2] })) end
   end)
 
-  it("is refused in the branch that is not taken, and when it is nested", function()
+  it("is refused in the branch that does not run, and when it is nested", function()
     for _, case in ipairs(refused) do
       assert.equal(case[1], refusal(new_store(), { put("a b") }, { case[2] }))
       assert.equal(case[1], refusal(new_store(), { put("a b"), txn({}, { txn { case[2] } }) }))
@@ -184,7 +184,7 @@ describe("an operation that the plain call would refuse", function()
   end)
 end)
 
-describe("a key that is deleted many times and put many times", function()
+describe("a key that is deleted and put many times", function()
   --- n * n * n operations of one kind, in nested transactions.
   local function many(op, n)
     for _ = 1, 3 do
@@ -195,27 +195,27 @@ describe("a key that is deleted many times and put many times", function()
     return op
   end
 
-  it("is refused with work that grows with the number of operations, and not with its square", function()
+  it("is refused in time proportional to the number of operations", function()
     local store = new_store()
     assert.equal("duplicate_key", refusal(store, { many(delete(), 11), many(put(), 11) }))
     assert.equal("no failure", refusal(store, { many(delete(), 15) }))
   end)
 end)
 
-describe("of several things that are wrong", function()
+describe("of several errors", function()
   local store
   before_each(function() store = new_store { max_txn_ops = 3, max_request_bytes = 1000 } end)
 
-  it("the number of operations is told before anything else", function()
+  it("the number of operations is reported first", function()
     assert.equal("too_many_ops", refusal(store, { put(""), put(""), put(""), put("") }))
   end)
 
-  it("compares are told before operations", function()
+  it("compares are reported before operations", function()
     assert.equal("empty_key", code(store:txn { compare = { { key = "", version = 0 } },
       success = { { put = "a", value = "v", ignore_value = true } } }))
   end)
 
-  it("the first operation is told, those of success before those of failure", function()
+  it("the first operation is reported, with success before failure", function()
     local bad_value, bad_key = { put = "a", value = "v", ignore_value = true }, put("")
     assert.equal("value_provided", refusal(store, { bad_value, bad_key }))
     assert.equal("empty_key", refusal(store, { bad_key, bad_value }))
@@ -223,15 +223,15 @@ describe("of several things that are wrong", function()
     assert.equal("too_many_ops", refusal(store, { txn { put("a"), put("b"), put("c") }, bad_key }))
   end)
 
-  it("what is wrong with one operation is told before keys that are written twice", function()
+  it("an invalid operation is reported before repeated keys", function()
     assert.equal("empty_key", refusal(store, { put(), put() }, { put("") }))
   end)
 
-  it("keys that are written twice are told before the size", function()
+  it("repeated keys are reported before the size", function()
     assert.equal("duplicate_key", refusal(store, { put(("x"):rep(2000)), put(), put() }))
   end)
 
-  it("the size is told before a lease that is not there", function()
+  it("the size is reported before a missing lease", function()
     assert.equal("request_too_large", refusal(store, { put(("x"):rep(2000)), { put = "a", value = "", lease = 7 } }))
   end)
 end)

@@ -34,7 +34,7 @@ describe("a transaction", function()
     assert.equal("a else then", keys(store:range("", { prefix = true })))
   end))
 
-  it("answers each operation as the plain call would be answered", function()
+  it("answers each operation like the plain call", function()
     local store = store_of("a", "b", "c")
     local kv = store:get("a")
     assert.same({
@@ -55,7 +55,7 @@ describe("a transaction", function()
     } })
   end)
 
-  it("gives all its changes one revision, of which everything becomes visible at once", function()
+  it("gives all its changes one revision, which becomes visible as a whole", function()
     local store = store_of("a", "b")
     store:txn { success = { { put = "a", value = "1" }, { put = "c", value = "2" }, { delete = "b" } } }
     assert.equal(4, store:status().revision)
@@ -65,7 +65,7 @@ describe("a transaction", function()
     assert.equal("a c", keys(store:range("", { prefix = true, revision = 4 })))
   end)
 
-  it("tells the old revision until something has changed, and the new one from then on", with_store(function(store)
+  it("reports the old revision until a change, and then the new one", with_store(function(store)
     local revisions = {}
     local answered = store:txn { success = {
       { range = "a" }, { delete = "none" }, { put = "b", value = "" }, { range = "a" }, { delete = "none" },
@@ -75,7 +75,7 @@ describe("a transaction", function()
     assert.equal(3, answered.revision)
   end))
 
-  it("that changes nothing leaves the revision", with_store(function(store)
+  it("without changes makes no revision", with_store(function(store)
     local before = state.of(store)
     assert.equal(2, store:txn({ success = { { get = "a" }, { delete = "none" }, { txn = {} } } }).revision)
     state.expect(store, before)
@@ -83,7 +83,7 @@ describe("a transaction", function()
 end)
 
 describe("a nested transaction", function()
-  it("answers in its place, with the revision of the whole", with_store(function(store)
+  it("has its answer in its place, with the revision of the outer transaction", with_store(function(store)
     assert.same({
       succeeded = true,
       revision = 3,
@@ -99,7 +99,7 @@ describe("a nested transaction", function()
     assert.equal("a b c", keys(store:range("", { prefix = true, revision = 3 })))
   end))
 
-  it("compares with what was there before the whole began", with_store(function(store)
+  it("compares with the state before the outer transaction", with_store(function(store)
     local responses = store:txn { success = {
       { put = "a", value = "changed" }, { put = "b", value = "" },
       { txn = {
@@ -121,7 +121,7 @@ describe("a nested transaction", function()
     refuses(store, "too_many_ops", { success = { { txn = txn } } })
   end)
 
-  it("may be one deeper where it is empty", function()
+  it("may be one deeper without operations", function()
     local txn = {}
     for _ = 1, 128 do txn = { success = { { txn = txn } } } end
     assert.is_true(store_of():txn(txn).succeeded)
@@ -130,7 +130,7 @@ describe("a nested transaction", function()
 end)
 
 describe("a delete without an end", function()
-  it("takes away what was put before it in the transaction", with_store(function(store)
+  it("deletes keys that were put before it in the transaction", with_store(function(store)
     local answered = store:txn { success = {
       { put = "k", value = "new" }, { delete = "b", from_key = true, prev_kv = true },
     } }
@@ -138,7 +138,7 @@ describe("a delete without an end", function()
     assert.equal("a", keys(store:range("", { prefix = true })))
   end))
 
-  it("leaves what is put after it in the transaction, as a new key", function()
+  it("keeps keys that are put after it in the transaction, as new keys", function()
     local store = store_of("a", "k")
     local answered = store:txn { success = {
       { delete = "a", from_key = true }, { put = "k", value = "new", prev_kv = true }, { range = "", prefix = true },
@@ -152,14 +152,14 @@ describe("a delete without an end", function()
   end)
 end)
 
-describe("a transaction that cannot run", function()
-  it("fails as a whole where a lease is not there", function()
+describe("a transaction with an error at run time", function()
+  it("fails as a whole if a lease is missing", function()
     refuses(store_of("a"), "lease_not_found", { success = {
       { put = "b", value = "" }, { delete = "a" }, { put = "c", value = "", lease = 7 },
     } })
   end)
 
-  it("fails as a whole where it has deleted the key whose value or lease is to be kept", function()
+  it("fails as a whole if it has deleted a key whose value or lease an operation needs", function()
     for _, option in ipairs { "ignore_value", "ignore_lease" } do
       refuses(store_of("a", "k"), "key_not_found", { success = {
         { put = "b", value = "" }, { delete = "a", from_key = true }, { put = "k", value = "", [option] = true },
@@ -167,7 +167,7 @@ describe("a transaction that cannot run", function()
     end
   end)
 
-  it("fails as a whole where a revision cannot be read", function()
+  it("fails as a whole if it cannot read a revision", function()
     local store = store_of("a", "b", "c")
     store:compact(3)
     for _, verb in ipairs { "get", "range" } do
@@ -176,14 +176,14 @@ describe("a transaction that cannot run", function()
     end
   end)
 
-  it("tells the compacted revision, if it cannot read what is older", function()
+  it("reports the compacted revision, if it reads an older one", function()
     local store = store_of("a", "b", "c")
     store:compact(3)
     local _, err = store:txn { success = { { get = "a", revision = 2 } } }
     assert.equal(3, err.compact_revision)
   end)
 
-  it("tells of what its puts lack before it tells of what its reads do", function()
+  it("reports errors of its puts before those of its reads", function()
     refuses(store_of("a"), "lease_not_found", { success = {
       { get = "a", revision = 99 }, { txn = { success = { { put = "b", value = "", lease = 7 } } } },
     } })

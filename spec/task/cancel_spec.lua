@@ -58,7 +58,7 @@ describe("a task is cancelled", function()
     assert.equal("put a 2", events.text(w:next()))
   end)
 
-  it("in the middle of a loop over events, of which none is lost", function()
+  it("in the middle of a loop over events, and none is lost", function()
     local store = keywatch.open { now = 0 }
     local w = store:watch("a")
     local seen = {}
@@ -79,7 +79,7 @@ describe("a task is cancelled", function()
     for i = 1, 20 do assert.equal(i + 1, seen[i]) end
   end)
 
-  it("while it waits for a task, which goes on", within.task(function()
+  it("while it waits for a task, which continues", within.task(function()
     local may_end = false
     local other = keywatch.spawn(function()
       while not may_end do keywatch.sleep(0.001) end
@@ -92,7 +92,7 @@ describe("a task is cancelled", function()
     assert.same({ true, "done" }, { other:join() })
   end))
 
-  it("after it was woken and before it goes on: the wait after that one raises", function()
+  it("after it was woken and before it runs: the wait after that one raises", function()
     local store = keywatch.open { now = 0 }
     local w = store:watch("a")
     local got
@@ -145,7 +145,7 @@ describe("a task is cancelled", function()
     assert.same({ false, "on purpose" }, { failed:join() })
   end)
 
-  it("for good: each wait raises, whatever was caught before, and what need not wait works", within.task(function()
+  it("permanently: each wait raises, whatever was caught before; calls that need not wait work", within.task(function()
     local codes = {}
     local channel, event, ended = keywatch.channel(1), driver.event(), keywatch.spawn(function() return "ended" end)
     local waits = {
@@ -170,7 +170,7 @@ describe("a task is cancelled", function()
     for _, code in ipairs(codes) do assert.equal("cancelled", code) end
   end))
 
-  it("and is left behind if it goes on waiting for ever; others have their turns meanwhile", function()
+  it("and abandoned if it continues to wait; other tasks run in between", function()
     local status, printed = program.run [[
       io.stdout:setvbuf("no")
       local keywatch = require "keywatch"
@@ -216,7 +216,7 @@ describe("a task is cancelled", function()
     for i = 1, 3 do expect_cancelled(tasks[i]) end
   end)
 
-  it("and its timer finds nobody later", function()
+  it("and its timer wakes no task later", function()
     local may_end = driver.event()
     keywatch.run(function()
       local task = keywatch.spawn(function()
@@ -233,7 +233,7 @@ describe("a task is cancelled", function()
     end)
   end)
 
-  it("and nothing is written about it", function()
+  it("without a log line", function()
     assert.same({ 0, "end\n" }, { program.run([[
       local keywatch = require "keywatch"
       local w = keywatch.open():watch("a")
@@ -270,7 +270,7 @@ describe("at the end of run", function()
     ["reading takes nothing from those who come later, and"] = "while true do pcall(w.next, w) end",
     ["yielding"] = "while true do coroutine.yield() end",
   } do
-    it("a task that goes on " .. what .. " does not hold it up, and is reported", function()
+    it("a task that continues " .. what .. " does not hold it up, and is reported", function()
       assert.equal(LEFT_BEHIND .. "true\tresult\n1\n", plain(ending(body)))
     end)
   end

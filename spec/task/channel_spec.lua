@@ -19,7 +19,7 @@ local function code(value, err)
 end
 
 describe("a channel", function()
-  it("gives values in the order in which they were sent", function()
+  it("delivers values in the order in which they were sent", function()
     for _, capacity in ipairs { 0, 1, 3, 100 } do
       driver.run(function()
         local channel, got = driver.channel(capacity), {}
@@ -34,7 +34,7 @@ describe("a channel", function()
     end
   end)
 
-  it("takes every value but nil, false too", function()
+  it("accepts every value except nil, also false", function()
     local channel, key = driver.channel(3), {}
     assert.is_true(channel:send(false))
     assert.is_true(channel:send(key))
@@ -53,7 +53,7 @@ describe("a channel", function()
     end)
   end)
 
-  it("holds as many values as its capacity, and says how many it holds", function()
+  it("holds as many values as its capacity, and reports their number", function()
     local channel = driver.channel(2)
     assert.equal(0, channel:count())
     assert.is_true(channel:send("a", 0))
@@ -63,7 +63,7 @@ describe("a channel", function()
     assert.same({ "a", "b", "timeout" }, { channel:receive(0), channel:receive(0), code(channel:receive(0)) })
   end)
 
-  it("of capacity 0 has sender and receiver wait for each other", in_task(function()
+  it("of capacity 0 makes sender and receiver wait for each other", in_task(function()
     local channel, order = driver.channel(), {}
     assert.equal("timeout", code(channel:send(1, 0)))
     driver.spawn(function()
@@ -79,7 +79,7 @@ describe("a channel", function()
     assert.same({ true, "handed over" }, { receiver:join() })
   end))
 
-  it("serves those who wait in the order in which they came, and nobody before them", in_task(function()
+  it("serves waiters in the order in which they came", in_task(function()
     local channel, got = driver.channel(1), {}
     for i = 1, 3 do start(function() table.insert(got, i .. channel:receive()) end) end
     channel:send("a")
@@ -116,7 +116,7 @@ describe("a channel", function()
     assert.equal(11, driver.now())
   end))
 
-  it("passes those by who are cancelled while they wait", in_task(function()
+  it("skips waiters that are cancelled", in_task(function()
     local channel = driver.channel()
     local first, second = start(channel.receive, channel), start(channel.receive, channel)
     first:cancel()
@@ -150,14 +150,14 @@ describe("a channel", function()
     assert.same({ "hello!", "timeout", 3 }, { channel:receive(), code(channel:receive(2)), driver.now() })
   end)
 
-  it("is a deadlock if nobody else is there", function()
+  it("is a deadlock without another task", function()
     local channel = driver.channel()
     assert.has_error(function() channel:receive() end)
     assert.matches("deadlock", select(2, pcall(channel.send, channel, 1)))
     assert.equal("timeout", code(channel:receive(0))) -- nothing is left of that
   end)
 
-  it("has many waiters come and go without a trace", in_task(function()
+  it("may have many waiters, and forgets them", in_task(function()
     local channel = driver.channel()
     for _ = 1, 200 do channel:receive(1) end
     local task
@@ -201,7 +201,7 @@ describe("a channel", function()
     end)
   end)
 
-  it("gives nothing up that the top level was handed when it was interrupted", function()
+  it("loses no value that the top level got when it was interrupted", function()
     local channel = driver.channel()
     local source = {}
     driver.spawn(function() channel:send("value") end)
@@ -236,7 +236,7 @@ describe("a channel", function()
 end)
 
 describe("a closed channel", function()
-  it("gives what it holds, and then nil alone", function()
+  it("delivers its values, and then nil alone", function()
     local channel = driver.channel(3)
     channel:send(1)
     channel:send(2)
@@ -248,7 +248,7 @@ describe("a closed channel", function()
     channel:close()
   end)
 
-  it("takes nothing more, and says so to those who wait", in_task(function()
+  it("accepts no values, and wakes senders with that error", in_task(function()
     local channel = driver.channel(1)
     channel:send("held")
     local sender = start(channel.send, channel, "waiting")
@@ -378,7 +378,7 @@ describe("a finalizer", function()
       end)
     end)
 
-    it("that closes while somebody begins to wait ends the wait", function()
+    it("that closes while a task begins to wait ends the wait", function()
       each_call(function(soon)
         local channel, has_closed = driver.channel(), nil
         local receiver = driver.spawn(function()

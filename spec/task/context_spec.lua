@@ -50,16 +50,16 @@ end
 local function expect_refusals(owner, text) assert.equal(expected(owner), program.printed_by(text)) end
 
 describe("at top level", function()
-  it("everything may wait", function() expect_refusals(nil, TRY .. "try_all()") end)
+  it("every call may wait", function() expect_refusals(nil, TRY .. "try_all()") end)
 
-  it("nothing may wait in Neovim", function() expect_refusals("Neovim", "vim = {}\n" .. TRY .. "try_all()") end)
+  it("no call may wait in Neovim", function() expect_refusals("Neovim", "vim = {}\n" .. TRY .. "try_all()") end)
 
-  it("nothing may wait while luv turns its loop", function()
+  it("no call may wait while luv turns its loop", function()
     expect_refusals("luv", "package.loaded.luv = { loop_mode = function() return 'default' end }\n" .. TRY ..
       "try_all()")
   end)
 
-  it("nothing may wait while luv turns its loop, for the shortest time neither", function()
+  it("no call may wait while luv turns its loop, not for the shortest time", function()
     assert.same({ 0, "next\tluv\nbatch\tluv\njoin\tluv\nwait\tluv\nwait\ttrue\n" }, { program.run(TRY .. [[
       package.loaded.luv = { loop_mode = function() return "default" end }
       try("next", w.next, w, 1e-9)
@@ -71,16 +71,16 @@ describe("at top level", function()
     ]]) })
   end)
 
-  it("everything may wait while luv does not", function()
+  it("every call may wait while luv does not", function()
     expect_refusals(nil, "package.loaded.luv = { loop_mode = function() return nil end }\n" .. TRY .. "try_all()")
   end)
 
-  it("everything may wait beside modules and globals that only have such names", function()
+  it("every call may wait beside modules and globals that only have such names", function()
     expect_refusals(nil, "ngx = true\npackage.loaded.luv = true\n" .. TRY .. "try_all()")
     expect_refusals(nil, "ngx = {}\npackage.loaded.luv = {}\n" .. TRY .. "try_all()")
   end)
 
-  it("in words that tell the cure, and whose it is", function()
+  it("the error names the alternative, and the call", function()
     local printed = program.printed_by [[
       package.loaded.luv = { loop_mode = function() return "default" end }
       local keywatch = require "keywatch"
@@ -173,7 +173,7 @@ describe("a call that may not wait is named", function()
 end)
 
 describe("with the real luv", function()
-  it("nothing may wait inside of a callback, and all may again after the loop", function()
+  it("no call may wait inside of a callback, and all may again after the loop", function()
     assert.equal("before\ttrue\n" .. expected("luv") .. "after\ttrue\n", program.printed_by(TRY .. [[
       local luv = require "luv"
       try("before", keywatch.sleep, 0)
@@ -192,7 +192,7 @@ describe("with the real luv", function()
     ]]))
   end)
 
-  it("a program ends well that has both loops", function()
+  it("a program with both loops ends well", function()
     for _, order in ipairs { { "luv", "keywatch" }, { "keywatch", "luv" } } do
       assert.same({ 0, "from luv\n" }, { program.run(([[
         local first, second = require "%s", require "%s"

@@ -72,7 +72,7 @@ describe("a task that fails", function()
   prints("is not written if it is what was run: that is raised", "false\ton purpose\n",
     "attempt(function() keywatch.sleep(0) error('on purpose', 0) end)")
 
-  it("and is joined later is written, and does not make run raise", function()
+  it("and is joined later is reported, and does not make run raise", function()
     local printed = match([[
       print(keywatch.run(function()
         local task = keywatch.spawn(error, "on purpose", 0)
@@ -83,7 +83,7 @@ describe("a task that fails", function()
     assert.equal(1, count(printed, "a task has failed: on purpose"))
   end)
 
-  it("is written each time, and the first is raised", function()
+  it("is reported each time, and the first failure is raised", function()
     local printed = match([[
       attempt(function()
         for i = 1, 3 do keywatch.spawn(error, "number " .. i, 0) end
@@ -126,7 +126,7 @@ describe("a task that fails", function()
     attempt(function() return "well" end)
   ]], "^keywatch: a task has failed: the other\n", "\nfalse\tthe main one\ntrue\twell\n$")
 
-  it("just when who waited for it was cancelled is written", function()
+  it("just when its joiner was cancelled is reported", function()
     local printed = run [[
       print(pcall(keywatch.run, function()
         local gate = keywatch.spawn(keywatch.sleep, 0.001)
@@ -143,7 +143,7 @@ describe("a task that fails", function()
     assert.matches("\nkeywatch.task<failed>\tkeywatch.task<failed>\nfalse\ton purpose\n$", printed)
   end)
 
-  it("just when the time of who waited for it was over is written, or told to that one", function()
+  it("just when its joiner timed out is reported, or returned to the joiner", function()
     local printed = run [[
       print(pcall(keywatch.run, function()
         local failing = keywatch.spawn(function() keywatch.sleep(0.01) error("on purpose", 0) end)
@@ -162,7 +162,7 @@ describe("a task that fails", function()
     assert.equal(1, count(printed, "a task has failed: on purpose") + count(printed, "told: on purpose"))
   end)
 
-  it("inside of coroutines of its own has a traceback", function()
+  it("inside of its own coroutines has a traceback", function()
     local printed = run [[
       keywatch.spawn(function()
         coroutine.wrap(function() error("deep inside") end)()
@@ -172,7 +172,7 @@ describe("a task that fails", function()
     assert.matches("deep inside\nstack traceback:\n", printed)
   end)
 
-  it("does no harm to the others", function()
+  it("does not affect other tasks", function()
     local printed = run [[
       local store = keywatch.open()
       local w = store:watch("a")
@@ -210,7 +210,7 @@ describe("a task that fails with an error of keywatch", function()
 
   local TEXT = "etcdserver: mvcc: required revision has been compacted %(compacted%)"
 
-  it("hands that object out by join and run, with the traceback of the task and otherwise unchanged", function()
+  it("returns that object from join and run, with the traceback of the task and otherwise unchanged", function()
     local printed = run(FAILING .. [[
       local function fail() innermost() end
       for _, try in ipairs { function() return keywatch.spawn(fail):join() end,
@@ -226,13 +226,13 @@ describe("a task that fails with an error of keywatch", function()
     assert.equal(("false\ttrue\ttrue\n"):rep(2), printed)
   end)
 
-  it("prints with the traceback where run is not called by pcall", function()
+  it("prints the traceback if run is not called by pcall", function()
     local printed = run(FAILING .. "keywatch.run(function() innermost() end)", 1)
     assert.matches(TEXT .. "\nstack traceback:\n", printed)
     assert.equal(1, count(printed, "innermost"))
   end)
 
-  it("and that nobody joins is written with one traceback, and then raised with it", function()
+  it("and is not joined is reported with one traceback, and then raised with it", function()
     local printed = run(FAILING .. [[
       local ok, err = pcall(keywatch.run, function()
         keywatch.spawn(function() innermost() end)

@@ -114,7 +114,7 @@ for context, within in pairs(contexts) do
       assert.same({ true, true }, { task:join() })
     end)
 
-    it("may ask how a task has ended, and whether one has", function()
+    it("may query whether and how a task has ended", function()
       local done, sleeper = keywatch.spawn(function() return "result" end), keywatch.spawn(keywatch.sleep, 1000)
       done:join()
       local got, err
@@ -157,7 +157,7 @@ describe("a finalizer", function()
     assert.same({ "task", "finalizer", "main" }, order)
   end)
 
-  it("that raises hurts nobody but the run that it interrupts", function()
+  it("that raises affects only the run that it interrupts", function()
     local raised
     local ok = pcall(contexts["while the driver turns"], function()
       raised = true
@@ -243,7 +243,7 @@ if not jit then -- the other VM has hooks for all coroutines at once
       assert.equal(#tasks, #came)
     end)
 
-    it("is the end of a task that ends meanwhile", function()
+    it("ends a task that ends during it", function()
       local main = coroutine.running()
       local task = keywatch.spawn(interrupt, main)
       assert.same({ false, "interrupted!" }, { pcall(task.join, task) })

@@ -50,7 +50,7 @@ describe("after a fork", function()
     print(store:get("a") ~= nil, store:get("b"))
   ]])
 
-  it("channels go on in the child, without those who wait in the parent", function()
+  it("channels continue in the child, without the parent's waiters", function()
     local printed = run [[
       local function code(value, err) return err and err.code or value end
       keywatch.run(function()
@@ -143,7 +143,7 @@ describe("after a fork", function()
     assert.equal("true\tnil\n", printed)
   end)
 
-  it("a failure is reported in the child if those who waited for the task are the parent's", function()
+  it("a failure is reported in the child if the joiners of the task are the parent's", function()
     local printed = run [[
       local function fork_and_fail()
         keywatch.sleep(0)
@@ -164,7 +164,7 @@ describe("after a fork", function()
     assert.same({ 3, 3 }, { reports, (select(2, printed:gsub("parent\ttrue\tnil\n", ""))) })
   end)
 
-  it("the task that has forked goes on, and no other does", function()
+  it("the task that has forked continues, and no other does", function()
     local printed = run [[
       keywatch.run(function()
         local event = driver.event()
@@ -268,7 +268,7 @@ describe("after a fork", function()
     end)
   ]])
 
-  it("nobody waits for the disk of the parent", function()
+  it("no task waits for the parent's disk", function()
     local printed = run(([[
       local store = assert(keywatch.open { path = %q })
       local w = store:watch("", { prefix = true })
@@ -362,7 +362,7 @@ describe("after a fork", function()
     server:close()
   ]])
 
-  it("servers are the parent's, and the child has its own", function()
+  it("servers stay with the parent, and the child opens its own", function()
     local printed = run(([[
       local path = %q
       local store = keywatch.open()

@@ -136,7 +136,7 @@ describe("Ctrl-C", function()
     expect_end(child, "waiting\nfalse\tthe program:3: interrupted!\n")
   end)
 
-  it("is raised there whichever code of keywatch it meets", function()
+  it("is raised there, whatever code of keywatch it interrupts", function()
     for _, folder in ipairs { "driver", "task", "watch" } do
       local child = start(([[
         if jit then jit.off() end -- compiled code calls no hooks
@@ -167,7 +167,7 @@ describe("Ctrl-C", function()
     end
   end)
 
-  it("ends a run: its tasks are cancelled and clean up, and then it is raised", function()
+  it("ends a run: its tasks are cancelled and clean up, and then run raises", function()
     local child = start [[
       local ok, err = pcall(keywatch.run, function()
         keywatch.spawn(function()
@@ -216,7 +216,7 @@ describe("Ctrl-C", function()
     assert.equal("10", child:stdout():match("!\t(%d+)"))
   end)
 
-  it("ends the program in order if nobody catches it: what is to be closed is closed, finalizers run", function()
+  it("ends the program in order if it is not caught: to-be-closed variables are closed, finalizers run", function()
     local child = start [[
       local compat = require "keywatch.support.compat"
       kept = compat.sentinel(function() print "finalized" end)
@@ -239,7 +239,7 @@ describe("Ctrl-C", function()
     assert.matches("interrupted!", child:stderr())
   end)
 
-  it("leaves no part of a request behind that it has ended: the client goes on", function()
+  it("leaves no incomplete request when it ends one: the client continues", function()
     local child = start([[
       local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
       local silent = keywatch.connect(os.getenv("SILENT"))
@@ -259,7 +259,7 @@ describe("Ctrl-C", function()
     assert.matches("^waiting\ninterrupted!\n1\tnil\t[^\n]+\ntrue\n$", child:stdout())
   end)
 
-  it("goes to signals that want it, and to the interpreter again once they are closed", function()
+  it("is delivered to signals objects, and to the interpreter again once they are closed", function()
     local child = start [[
       local signals = keywatch.signals { "INT" }
       print "waiting"
@@ -294,7 +294,7 @@ describe("Ctrl-C", function()
     expect_end(child, "waiting\nfalse\ttrue\n")
   end)
 
-  it("calls the program's own handler, which stays, and a wait that it does not end goes on", function()
+  it("calls the program's own handler, which stays, and a wait that it does not end continues", function()
     local child = start [[
       package.loadlib("build/fault.so", "kw_fault_handle_interrupts")()
       print "waiting"

@@ -20,9 +20,9 @@ describe("join", function()
     assert.same({ true }, { driver.join { tasks[1], tasks[1], timeout = 0 } })
   end))
 
-  it("has nothing to wait for in an empty list", function() assert.same({ true }, { driver.join {} }) end)
+  it("returns at once for an empty list", function() assert.same({ true }, { driver.join {} }) end)
 
-  it("returns the failure of the first in the list that has failed, after all have ended, and all that have", function()
+  it("returns the failure of the first failed task in the list, after all have ended, and all failed tasks", function()
     driver.run(function()
       local function fail_after(seconds, what)
         return driver.spawn(function()

@@ -3,7 +3,7 @@
 local keywatch = require "keywatch"
 local driver = require("keywatch.task.driver").get()
 
-describe("looking", function()
+describe("keywatch.driver.look", function()
   it("is allowed anywhere, and resumes no task", function()
     driver.look()
     coroutine.wrap(driver.look)()
@@ -19,7 +19,7 @@ describe("looking", function()
     assert.same({ "main", "other" }, ran)
   end)
 
-  it("lets a source hear of the end of a lookup", function()
+  it("lets a poller notice the end of a lookup", function()
     local result = keywatch.run(function()
       local lookup, event = assert(driver.lookup("nonexistent.invalid")), driver.event()
       local source = {}
@@ -35,7 +35,7 @@ describe("looking", function()
     assert.matches("^EAI_", result[3])
   end)
 
-  it("has all sources polled again before the loop blocks, if one of them, or a finalizer there, looks", function()
+  it("has all pollers polled again before the loop blocks, if one of them, or a finalizer there, looks", function()
     local event, polls, has_looked = driver.event(), 0, false
     local early, late = {}, {}
     function early.poll()
@@ -55,7 +55,7 @@ describe("looking", function()
     assert.same({ true, 2 }, { came, polls })
   end)
 
-  it("has a host learn anew when the loop must turn again", function()
+  it("makes a host query again when the loop must turn", function()
     local polls, source = 0, { is_steady = true }
     function source.poll()
       polls = polls + 1

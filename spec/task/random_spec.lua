@@ -251,7 +251,7 @@ end
 describe("random programs of tasks", function()
   local outcomes = { "sent", "received", "timeout", "cancelled", "closed", "not chosen", "came", "late" }
 
-  it("lose nothing, double nothing and wake everybody", function()
+  it("lose nothing, repeat nothing and wake all waiters", function()
     occurrences.await(outcomes, ROUNDS, function(i)
       counts = {}
       new_program(seed + i):play()
@@ -267,7 +267,7 @@ describe("random programs of tasks", function()
     end)
   end)
 
-  it("do the same in every run of the same program, and something else in another one", function()
+  it("do the same in every run of one program, and differ between programs", function()
     local first = new_program(seed):play()
     assert.equal(first, new_program(seed):play())
     assert.not_equal(first, new_program(seed + 1):play())

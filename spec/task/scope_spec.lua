@@ -90,7 +90,7 @@ describe("a scope", function()
     assert.equal(1, driver.now())
   end))
 
-  it("can cancel the tasks that were spawned in it, and goes on", in_task(function()
+  it("can cancel its tasks, and continues", in_task(function()
     assert.equal("body", driver.scope(function(scope)
       for _ = 1, 3 do scope:spawn(driver.sleep, 1000) end
       driver.sleep(1)
@@ -118,7 +118,7 @@ describe("a scope", function()
     kept:cancel()
   end))
 
-  it("can stand in another one", in_task(function()
+  it("can be nested", in_task(function()
     local codes = {}
     local ok, err = pcall(driver.scope, function(outer)
       outer:spawn(function()
@@ -149,7 +149,7 @@ describe("a scope", function()
     assert.same({ false, "on purpose" }, { pcall(driver.scope, function() fail_after(1, "on purpose") end) })
   end)
 
-  it("ends its tasks when the top level is interrupted, or all of them wait in vain", function()
+  it("ends its tasks when the top level is interrupted, or at a deadlock", function()
     local source, task = {}, nil
     function source.poll()
       driver.detach(source)
@@ -164,7 +164,7 @@ describe("a scope", function()
     assert.error_matches(function() driver.scope(function() driver.channel():receive() end) end, "deadlock")
   end)
 
-  it("leaves tasks behind that go on waiting in vain, and says so", function()
+  it("abandons tasks that do not end, and logs that", function()
     local printed = program.printed_by [[
       local keywatch = require "keywatch"
       local ok, err = pcall(keywatch.scope, function()
@@ -192,7 +192,7 @@ describe("a scope", function()
     assert.matches("false\tsecond\n$", printed)
   end)
 
-  it("raises, where its caller may not wait, and begins nothing", function()
+  it("raises if its caller may not wait, and begins no task", function()
     local has_begun
     local ok, err = coroutine.wrap(function()
       return pcall(driver.scope, function() has_begun = true end)

@@ -30,7 +30,7 @@ local function code(which, err)
 end
 
 describe("select", function()
-  it("returns an object that is ready, and what its own call returns", in_task(function()
+  it("returns a ready object, and the results of its own call", in_task(function()
     local a, b = driver.channel(1), driver.channel(1)
     b:send("value")
     assert.same({ b, "value" }, { driver.select { a, b } })
@@ -43,7 +43,7 @@ describe("select", function()
     assert.same({ b, nil }, { driver.select { a, b } })
   end))
 
-  it("waits for the first", in_task(function()
+  it("waits for the first object that is ready", in_task(function()
     local a, b = driver.channel(), driver.channel()
     local sleeper = driver.spawn(driver.sleep, 7)
     driver.spawn(function()
@@ -58,7 +58,7 @@ describe("select", function()
     assert.same({ a, nil }, { driver.select { a, b } })
   end))
 
-  it("gives up after its timeout, and only looks with a timeout of 0", in_task(function()
+  it("returns at its timeout, and only checks with a timeout of 0", in_task(function()
     local a, b = driver.channel(1), driver.channel(1)
     assert.same({ "timeout", 3 }, { code(driver.select { a, b, timeout = 3 }), driver.now() })
     assert.equal("timeout", code(driver.select { a, b, timeout = 0 }))
@@ -93,7 +93,7 @@ describe("select", function()
     assert.same(found, counts())
   end)
 
-  it("is cancelled as any other wait, and leaves nothing behind", in_task(function()
+  it("is cancelled like any other wait, and leaves nothing behind", in_task(function()
     local a, b, sleeper = driver.channel(), driver.channel(), driver.spawn(driver.sleep, 1000)
     local task = start(driver.select, { a, b:sending("value"), sleeper, timeout = 100 })
     task:cancel()
@@ -113,7 +113,7 @@ describe("select", function()
     assert.same({ "timeout", 3 }, { code(driver.select { a, b, timeout = 1 }), driver.now() })
   end)
 
-  it("takes a value once, whoever else waits for it", in_task(function()
+  it("takes each value once, among other waiters", in_task(function()
     local a, b, got = driver.channel(), driver.channel(), {}
     local function take(name)
       return function()
@@ -133,7 +133,7 @@ describe("select", function()
     assert.same({ { "first", "a", 1 }, { "second", "b", 2 }, { "third", "b", 3 } }, got)
   end))
 
-  it("sends, too: when the channel can take the value", in_task(function()
+  it("may send, when the channel has room", in_task(function()
     local a, b = driver.channel(), driver.channel(1)
     local sending = b:sending("value")
     assert.same({ sending, true }, { driver.select { a, sending } })
@@ -152,7 +152,7 @@ describe("select", function()
     assert.same({ to_a, nil, "closed" }, { which, ok, err.code })
   end))
 
-  it("never gives a task its own value, and gives it to another that selects", in_task(function()
+  it("never gives a task its own value, but gives it to another task's select", in_task(function()
     local channel = driver.channel()
     assert.equal("timeout", code(driver.select { channel, channel:sending("own"), timeout = 5 }))
     local receiver = start(driver.select, { channel, driver.channel() })
@@ -164,7 +164,7 @@ describe("select", function()
     assert.same({ true, sending, true }, { sender:join() })
   end))
 
-  it("gives nothing up that the top level was handed when it was interrupted", function()
+  it("loses no value that the top level got when it was interrupted", function()
     local channel, source = driver.channel(), {}
     driver.spawn(channel.send, channel, "value")
     function source.poll()
@@ -176,7 +176,7 @@ describe("select", function()
     assert.equal("value", channel:receive(0))
   end)
 
-  it("does not mind that the program changes its table meanwhile", in_task(function()
+  it("ignores changes of its table during the wait", in_task(function()
     local a, b = driver.channel(), driver.channel()
     local objects = { a, b }
     local task = start(driver.select, objects)
@@ -190,7 +190,7 @@ if not rawget(_G, "jit") then -- on Lua 5.4 a call may grow the stack, and final
   describe("a finalizer", function()
     local CALLS = 120 -- more than a selection makes
 
-    it("that cancels a task while it is handed a value loses no value", function()
+    it("that cancels a task while it gets a value loses no value", function()
       local outcomes = {}
       for n = 1, CALLS do
         virtual_time.renew()
@@ -212,7 +212,7 @@ if not rawget(_G, "jit") then -- on Lua 5.4 a call may grow the stack, and final
 end
 
 describe("a task that fails while it is selected", function()
-  it("is reported, as one that nobody joined, if it was not the first", function()
+  it("is reported as unjoined, if it was not the first", function()
     local printed = program.printed_by [[
       local keywatch = require "keywatch"
       print(pcall(keywatch.run, function()
@@ -236,7 +236,7 @@ describe("a task that fails while it is selected", function()
     assert.matches("false\tother\n", printed)
   end)
 
-  it("is not reported if another joins it, or its scope raises its failure", function()
+  it("is not reported if another task joins it, or its scope raises its failure", function()
     assert.same({ 0, "true\tfalse\ton purpose\ntrue\ttrue\nfalse\ton purpose\ntrue\ttrue\n" }, { program.run([[
       local keywatch = require "keywatch"
       print(keywatch.run(function()
@@ -262,7 +262,7 @@ describe("a task that fails while it is selected", function()
     ]]) })
   end)
 
-  it("is not reported if the selection gets it", function()
+  it("is not reported if select returns it", function()
     assert.same({ 0, "false\ton purpose\n" }, { program.run([[
       local keywatch = require "keywatch"
       print(keywatch.run(function()
@@ -277,7 +277,7 @@ describe("a task that fails while it is selected", function()
 end)
 
 describe("a watch that is selected", function()
-  it("gives its events one by one, its failure and its end", within.task(function()
+  it("delivers its events one by one, its failure and its end", within.task(function()
     local store, channel = keywatch.open(), keywatch.channel(1)
     local watch = store:watch("a")
     keywatch.spawn(function()
@@ -302,7 +302,7 @@ describe("a watch that is selected", function()
     assert.same({ watch, nil, "closed" }, { which, event, err.code })
   end))
 
-  it("hides progress that was not asked for, and counts its reader", within.task(function()
+  it("hides unrequested progress, and counts its reader", within.task(function()
     local store, channel = keywatch.open(), keywatch.channel(1)
     local watch = store:watch("a")
     local reader = keywatch.spawn(function()
@@ -320,7 +320,7 @@ describe("a watch that is selected", function()
     assert.equal(watch:sync(), watch.revision)
   end))
 
-  it("begins with what exists, from a store and from a server", function()
+  it("begins with the initial kvs, of a store and of a server", function()
     local N = 2500 -- three pages
     local client, store, close = near()
     for i = 1, N do store:put(("k%05d"):format(i), "") end
@@ -352,7 +352,7 @@ describe("a watch that is selected", function()
     close()
   end)
 
-  it("is woken however often something came that was not for this select, in a store and from a server", function()
+  it("is woken by events for other waiters any number of times, of a store and of a server", function()
     local client, store, close = near()
     for _, face in ipairs { store, client } do
       for _, initial in ipairs { false, true } do

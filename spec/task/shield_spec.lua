@@ -22,7 +22,7 @@ local function code_of(fn, ...)
 end
 
 describe("a shield", function()
-  it("returns the results of its function, or raises its error, also where there is no task", function()
+  it("returns the results of its function, or raises its error, also outside of tasks", function()
     local function check()
       assert.same({ 1, nil, 3 }, { driver.shield(1, function(...) return ... end, 1, nil, 3) })
       local err = {}
@@ -38,7 +38,7 @@ describe("a shield", function()
     assert.equal(5, driver.now())
   end)
 
-  it("lets a cancelled task wait, and is none behind itself", in_task(function()
+  it("lets a cancelled task wait, and has no effect after its end", in_task(function()
     local codes = {}
     assert.same({ false, "cancelled", 3 }, { cancel_after(1, function()
       codes[1] = code_of(driver.sleep, 1000)
@@ -53,7 +53,7 @@ describe("a shield", function()
     assert.same({ "cancelled", "clean", "cancelled" }, codes)
   end))
 
-  it("holds a cancellation back that comes while it waits, for as long as it says from then on", in_task(function()
+  it("delays a cancellation that comes while it waits, by its time from then on", in_task(function()
     local log = {}
     assert.same({ false, "cancelled", 10 }, { cancel_after(5, function()
       driver.shield(10, function()
@@ -79,14 +79,14 @@ describe("a shield", function()
     assert.equal(nil, channel[1])
   end))
 
-  it("does not bound a task that is not cancelled", function()
+  it("does not limit a task that is not cancelled", function()
     driver.run(function() assert.same({ "later", 100 }, { driver.shield(1, function()
       driver.sleep(100)
       return "later", driver.now()
     end) }) end)
   end)
 
-  it("inside of another one does not outlast that", in_task(function()
+  it("inside of another one ends with the outer one at the latest", in_task(function()
     assert.same({ false, "cancelled", 2 }, { cancel_after(1, function()
       driver.shield(2, function() driver.shield(10, driver.sleep, 1000) end)
     end) })
@@ -102,7 +102,7 @@ describe("a shield", function()
     end) })
   end))
 
-  it("ends with an error of its function, and the cancellation is back", in_task(function()
+  it("ends with an error of its function, and the cancellation is effective again", in_task(function()
     local codes = {}
     cancel_after(1, function()
       codes[1] = select(2, pcall(driver.shield, 10, function()
@@ -114,7 +114,7 @@ describe("a shield", function()
     assert.same({ "broken", "cancelled" }, codes)
   end))
 
-  it("is one for the tasks that are spawned in it, and for its scopes", in_task(function()
+  it("also covers the tasks that are spawned in it, and its scopes", in_task(function()
     local ended = {}
     assert.same({ false, "cancelled", 3 }, { cancel_after(1, function()
       driver.shield(10, function()
@@ -141,7 +141,7 @@ describe("a shield", function()
     assert.same({ "timeout", "cancelled" }, { select(2, child:join(2.5)).code, select(2, child:join(1)).code })
   end))
 
-  it("does not hold back what is cancelled from inside of it", in_task(function()
+  it("does not delay a cancellation from inside of it", in_task(function()
     local function fail_in_a_scope()
       driver.scope(function(scope)
         scope:spawn(driver.sleep, 1000)
@@ -177,7 +177,7 @@ describe("a shield", function()
     assert.equal(4, driver.now())
   end))
 
-  it("holds back what comes from outside of it, also for the tasks of a scope that it is in", in_task(function()
+  it("delays a cancellation from outside of it, also for the tasks of a scope around it", in_task(function()
     local late
     assert.equal("on purpose", code_of(driver.scope, function(scope)
       scope:spawn(function()
@@ -200,7 +200,7 @@ describe("a shield", function()
     end) })
   end))
 
-  it("in a limit that ends is none for longer in its scopes", in_task(function()
+  it("in a limit that ends does not last longer in its scopes", in_task(function()
     local limit = { ends_at = 1 }
     assert.equal("cancelled", code_of(driver.limit, limit, driver.shield, 2, driver.scope, function(scope)
       scope:spawn(driver.sleep, 1000)
@@ -209,7 +209,7 @@ describe("a shield", function()
     assert.equal(3, driver.now())
   end))
 
-  it("is none for its task that is begun anew, as when nginx begins to serve", function()
+  it("does not cover its task that is restarted, as when nginx begins to serve", function()
     local _, inside = driver.inside()
     driver.run(function()
       local channel = driver.channel()
@@ -229,7 +229,7 @@ describe("a shield", function()
     end)
   end)
 
-  it("holds the end of a run back, and what it waits for runs meanwhile", function()
+  it("delays the end of a run, and the tasks that it waits for continue", function()
     local events, did = {}, nil
     driver.run(function()
       local requests, answers = driver.channel(), driver.channel()
@@ -258,7 +258,7 @@ describe("a shield", function()
     assert.same({ true, 3 }, { did, driver.now() })
   end)
 
-  it("has its end with the run: a clean-up that hangs is ended", function()
+  it("ends with the run: a hanging clean-up is ended", function()
     driver.run(function()
       driver.spawn(driver.shield, 5, driver.sleep, 1000)
       driver.spawn_own(driver.shield, 7, driver.sleep, 1000)
@@ -283,7 +283,7 @@ describe("a shield", function()
     end) })
   end))
 
-  it("is told by nothing on stderr, in a program that is at its end", function()
+  it("is mentioned nowhere on stderr at the end of a program", function()
     assert.same({ 0, "clean\n" }, { program.run([[
       local keywatch = require "keywatch"
       keywatch.run(function()
@@ -299,7 +299,7 @@ describe("a shield", function()
 end)
 
 describe("a limit", function()
-  it("ends at a time, and its task goes on", in_task(function()
+  it("ends at a time, and its task continues", in_task(function()
     local codes = {}
     driver.spawn(function()
       codes[1] = code_of(driver.limit, { ends_at = 5 }, function()
@@ -313,7 +313,7 @@ describe("a limit", function()
     assert.same({ "cancelled", "cancelled", 7 }, codes)
   end))
 
-  it("ends when it is cut, and not by what was cut before it", in_task(function()
+  it("ends when it is cut, and not by an earlier cut", in_task(function()
     local limit, codes = {}, {}
     local task = driver.spawn(function()
       for i = 1, 2 do
@@ -329,7 +329,7 @@ describe("a limit", function()
     assert.equal(11, driver.now())
   end))
 
-  it("does not count the waits that have raised in it against its task", in_task(function()
+  it("does not count the raising waits in it against its task", in_task(function()
     local n = 0
     local task = driver.spawn(function()
       for _ = 1, 1001 do
@@ -345,7 +345,7 @@ describe("a limit", function()
     assert.equal(0, n)
   end))
 
-  it("tells its own cancellation from that of its task, and of another one", in_task(function()
+  it("distinguishes its own cancellation from those of its task and of other limits", in_task(function()
     local other = driver.spawn(driver.sleep, 1000)
     driver.sleep(0)
     other:cancel()

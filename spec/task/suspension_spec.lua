@@ -91,18 +91,18 @@ for place in pairs(places) do
       end))
     end
 
-    it("has no place among those who wait for the event", within.task(function()
+    it("has no place among the waiters of the event", within.task(function()
       local event = driver.event()
       expect_refused(place, event.wait, event, 0.01)
       assert.is_false(event:set())
       assert.is_true(event:wait(0))
     end))
 
-    it("is refused, if it is a run", function()
+    it("is refused for a run", function()
       keywatch.run(function() assert.matches("run works only at top level", refusal(place, keywatch.run, print)) end)
     end)
 
-    it("is none, if there is nothing to wait for", within.task(function()
+    it("does not happen without a need to wait", within.task(function()
       local done = keywatch.spawn(function() end)
       done:join()
       local store = keywatch.open()
@@ -128,7 +128,7 @@ for place in pairs(places) do
       assert.same({ false, "cancelled" }, { ok, err.code })
     end))
 
-    it("is for the disk, if it is a durable write, which is durable when it returns", function()
+    it("includes the flush of a durable write, which is durable when it returns", function()
       local store = directory.open(directory.new())
       keywatch.run(function()
         for i = 1, 20 do
@@ -141,7 +141,7 @@ for place in pairs(places) do
       store:close()
     end)
 
-    it("leaves durable writes after it to be answered when they are durable", function()
+    it("does not affect later durable writes, which are answered when they are durable", function()
       local store = directory.open(directory.new())
       keywatch.run(function()
         local tasks = {}
@@ -171,7 +171,7 @@ for place in pairs(places) do
 end
 
 describe("a refusal", function()
-  it("names the line that has called keywatch", function()
+  it("names the line of the call", function()
     local w = keywatch.open():watch("a")
     keywatch.run(function()
       assert.matches("suspension_spec%.lua:%d+: keywatch: next waits", refusal("gsub", function() w:next() end))

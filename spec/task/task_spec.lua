@@ -21,7 +21,7 @@ describe("run", function()
     assert.same({ n = 4, nil, 1, nil, nil }, pack(keywatch.run(function() return nil, 1, nil, nil end)))
   end)
 
-  it("hands on its arguments, with nils between and behind, also after the function has waited", function()
+  it("passes its arguments, with nils between and behind, also after the function has waited", function()
     local function wait(...)
       for _, seconds in ipairs { 0, 0.001 } do keywatch.sleep(seconds) end
       return ...
@@ -76,12 +76,12 @@ describe("run", function()
     assert.same({ n = 2, false }, pack(pcall(keywatch.run, function() error(nil) end)))
   end)
 
-  it("raises a text that tells where it comes from", function()
+  it("raises a text with its position", function()
     local _, err = pcall(keywatch.run, function() error("on purpose") end)
     assert.matches("task_spec%.lua:%d+: on purpose$", err)
   end)
 
-  it("can be called again, whatever became of it", function()
+  it("can be called again, after any outcome", function()
     for _ = 1, 3 do
       assert.equal(1, keywatch.run(function() return 1 end))
       pcall(keywatch.run, function() error("on purpose") end)
@@ -104,7 +104,7 @@ describe("run", function()
     assert.same({ "cancelled", nil }, { why, reached })
   end)
 
-  it("does not begin what was spawned and has not begun when it ends", function()
+  it("does not begin tasks that were spawned and have not begun when it ends", function()
     local began = false
     keywatch.run(function() keywatch.spawn(function() began = true end) end)
     assert.is_false(began)
@@ -124,7 +124,7 @@ describe("run", function()
     assert.same({ false, "cancelled" }, { ok, err.code })
   end)
 
-  it("is refused to a task, and to a coroutine, in words that name the cure", function()
+  it("is refused in a task, and in a coroutine, with a text that names the alternative", function()
     local function try() assert.matches("keywatch%.spawn", misuse.raises(keywatch.run, print)) end
     coroutine.wrap(try)()
     keywatch.run(try)
@@ -140,13 +140,13 @@ describe("spawn", function()
     assert.same({ "keywatch.task<done>", true }, { tostring(task), began })
   end)
 
-  it("hands on arguments, with nils between and behind", function()
+  it("passes arguments, with nils between and behind", function()
     local task = keywatch.spawn(pack, nil, "a", nil)
     local _, given = task:join()
     assert.same({ n = 3, nil, "a", nil }, given)
   end)
 
-  it("takes any function, one of C too", function()
+  it("takes any function, also one in C", function()
     assert.same({ true, "b" }, { keywatch.spawn(string.lower, "B"):join() })
   end)
 
@@ -202,7 +202,7 @@ describe("join", function()
     end
   end))
 
-  it("may be called by many, who go on in the order in which they came", function()
+  it("may be called by several tasks, which continue in the order in which they came", function()
     local order = {}
     keywatch.run(function()
       local task = keywatch.spawn(function()
@@ -221,7 +221,7 @@ describe("join", function()
     assert.same({ 1, 2, 3, 4, 5 }, order)
   end)
 
-  it("gives up when its time is over, and may be tried again", within.task(function()
+  it("returns at its timeout, and may be tried again", within.task(function()
     local task = keywatch.spawn(function()
       keywatch.sleep(0.01)
       return "done"
@@ -256,7 +256,7 @@ describe("join", function()
 end)
 
 describe("sleep", function()
-  it("lasts no less than it should", function()
+  it("lasts no less than its time", function()
     local function sleep()
       local before = keywatch.now()
       keywatch.sleep(0.01)
@@ -266,7 +266,7 @@ describe("sleep", function()
     keywatch.run(sleep)
   end)
 
-  it("lets those wake first whose time is over first", function()
+  it("wakes those first whose time is over first", function()
     local order, is_undisturbed
     repeat -- until all of them sleep before the first could have woken
       order = {}
@@ -285,7 +285,7 @@ describe("sleep", function()
     assert.same({ -1, 0, 0.02, 0.04, 0.06 }, order)
   end)
 
-  it("of no time gives way to the others", function()
+  it("for 0 seconds lets other tasks run", function()
     local order = {}
     keywatch.run(function()
       local one = keywatch.spawn(function()
@@ -303,7 +303,7 @@ describe("sleep", function()
     assert.equal("ababab", table.concat(order))
   end)
 
-  it("wakes each of many, and none before its time", function()
+  it("wakes each of many tasks, and none before its time", function()
     local woken = 0
     keywatch.run(function()
       local tasks, begin = {}, keywatch.now()
@@ -327,7 +327,7 @@ describe("sleep", function()
     assert.is_false((task:join()))
   end))
 
-  it("called off again and again costs no memory", function()
+  it("that is cancelled again and again takes no memory", function()
     local store = keywatch.open { now = 0 }
     local w = store:watch("a")
     local function used()
@@ -354,7 +354,7 @@ describe("sleep", function()
 end)
 
 describe("now", function()
-  it("is a number of seconds that never goes back", function()
+  it("is a number of seconds that never decreases", function()
     local last = keywatch.now()
     assert.equal("number", type(last))
     for _ = 1, 1000 do
@@ -368,7 +368,7 @@ describe("now", function()
 end)
 
 describe("a task", function()
-  it("tells its state", within.task(function()
+  it("reports its state", within.task(function()
     local task
     task = keywatch.spawn(function()
       assert.equal("keywatch.task<running>", tostring(task))
@@ -401,7 +401,7 @@ describe("a task", function()
     assert.same({ 1, 2, 3 }, seen)
   end)
 
-  it("that yields by itself goes on in its turn, with nothing", function()
+  it("that yields by itself continues in its turn, without results", function()
     local order = {}
     keywatch.run(function()
       local one = keywatch.spawn(function()
@@ -489,8 +489,8 @@ describe("a task", function()
   end)
 end)
 
-describe("at top level a wait", function()
-  it("lets tasks go on, which go on with the next wait", function()
+describe("a wait at top level", function()
+  it("lets tasks run, which continue during the next wait", function()
     local order = {}
     local task = keywatch.spawn(function()
       for i = 1, 3 do
@@ -528,7 +528,7 @@ describe("at top level a wait", function()
   end)
 end)
 
-describe("where every task waits for ever", function()
+describe("at a deadlock", function()
   local words = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
     .. "wake one"
 
@@ -571,7 +571,7 @@ describe("where every task waits for ever", function()
     w:close()
   end)
 
-  it("that may be for each other", function()
+  it("the tasks may wait for each other", function()
     assert.error_matches(function()
       keywatch.run(function()
         local one, two
@@ -582,7 +582,7 @@ describe("where every task waits for ever", function()
     end, words)
   end)
 
-  it("nothing is raised while a time or a lease may still end", function()
+  it("nothing is raised while a timer or a lease may still end a wait", function()
     local store = keywatch.open { min_lease_ttl = 1 }
     local w = store:watch("a")
     assert.equal("timeout", answer.code(w:next(0.01)))
@@ -592,7 +592,7 @@ describe("where every task waits for ever", function()
 end)
 
 describe("an event", function()
-  it("holds few places for those who have left, however many come and go", function()
+  it("holds few entries of former waiters, however many come and go", function()
     local event = require("keywatch.task.driver").get().event()
     keywatch.run(function()
       local before

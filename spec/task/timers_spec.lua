@@ -13,7 +13,7 @@ local function due(heap, now)
 end
 
 describe("timers", function()
-  it("give nobody before the time", function()
+  it("return no entry before its time", function()
     local heap = timers.new()
     assert.same({ nil, nil, nil }, { heap:next(), heap:due(math.huge), (heap:first()) })
     heap:add(5, { name = "a" })
@@ -23,14 +23,14 @@ describe("timers", function()
     assert.is_nil(heap:next())
   end)
 
-  it("give who is due in the order of time, and of asking where times are equal", function()
+  it("return due entries in the order of time, and of addition for equal times", function()
     local heap = timers.new()
     for i, deadline in ipairs { 3, 1, 2, 1, 3, 1 } do heap:add(deadline, { name = i }) end
     assert.same({ 2, 4, 6, 3 }, due(heap, 2))
     assert.same({ 1, 5 }, due(heap, 3))
   end)
 
-  it("forget what was called off, and only that", function()
+  it("forget removed entries, and only those", function()
     local heap = timers.new()
     local added = {}
     for i = 1, 5 do added[i] = heap:add(i, { name = i }) end
@@ -43,7 +43,7 @@ describe("timers", function()
     assert.same({ 4, 5 }, due(heap, 9))
   end)
 
-  it("keep the order, and the heap whole, whatever is called off", function()
+  it("keep the order, and a consistent heap, whatever is removed", function()
     local rnd, heap, kept = random.new(tonumber(os.getenv("KW_SEED")) or 1), timers.new(), {}
     for i = 1, 2000 do
       if rnd:one_in(3) and #kept > 0 then
@@ -64,7 +64,7 @@ describe("timers", function()
     assert.is_nil(heap:next())
   end)
 
-  it("are whole again after a repair, wherever an interrupt has raised", function()
+  it("are consistent after a repair, wherever an interrupt has raised", function()
     local is_luajit = rawget(_G, "jit")
     if is_luajit then jit.off() end -- hooks are not called by what is compiled
     local raised = 0

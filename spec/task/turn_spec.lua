@@ -36,7 +36,7 @@ local function most_at_once(looks)
 end
 
 describe("a turn of the loop", function()
-  it("runs few of the tasks that take long, and the others in the next turns, in their order", function()
+  it("runs few slow tasks, and the others in the next turns, in order", function()
     local driver, worked, looks = new_driver()
     driver.run(function()
       local tasks, expected = {}, {}

@@ -9,7 +9,7 @@ local scheduler = require "spec.support.scheduler"
 local HOUR = 3600
 
 describe("virtual time", function()
-  it("passes where all wait, at once and by just so much", function()
+  it("advances when all tasks wait, at once and exactly to the next deadline", function()
     local driver = virtual.new(1000)
     driver.run(function()
       local other = driver.spawn(function() driver.sleep(2 * HOUR) return driver.now() end)
@@ -41,7 +41,7 @@ describe("virtual time", function()
     end)
   end
 
-  it("needs no loop of libuv", function()
+  it("needs no libuv loop", function()
     assert.equal("5\tnil\n", program.printed_by([[
       local driver = require("keywatch.driver.virtual").new()
       driver.run(function() driver.spawn(driver.sleep, 5):join() end)

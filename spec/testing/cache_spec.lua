@@ -66,7 +66,7 @@ describe("a cache in a world", function()
     assert(age <= 20, age) -- the server is asked every ten seconds, and answers
   end))
 
-  it("keeps 1 MiB of history, and more only for a watch of the past or if the program says how much", function()
+  it("keeps 1 MiB of history, and more only for a watch of the past or by an option", function()
     for _, opts in ipairs { {}, { history_bytes = 2 ^ 24 } } do
       run(function(_, client, _, cache)
         local function kept() -- in 100 revisions of 10 KB, after 300 of them
@@ -100,7 +100,7 @@ describe("a cache in a world", function()
       assert.same({ "k1=1 k2=2", nil }, { content_of(cache), cache:status().trouble })
     end))
 
-  it("of a slow server is behind as long as bytes take, and a consistent read waits", in_world(
+  it("of a slow server lags by the latency, and a consistent read waits", in_world(
     function(_, _, server, cache, store)
       server:slow(0.5)
       store:put("k2", "2")
@@ -208,7 +208,7 @@ describe("a cache in a world", function()
     assert.equal("full", await(function() return w:error() end).code)
   end)
 
-  it("ends with its client, and with its world, and keeps what it has for those who read", function()
+  it("ends with its client, and with its world, and its content stays readable", function()
     local cache
     run(function(_, client, _, own)
       client:put("k1", "v")
@@ -238,7 +238,7 @@ describe("a cache in a world", function()
 end)
 
 describe("a burst that arrives at once, and is followed by silence,", function()
-  it("reaches tables and waiting watches though one revision takes the replica many steps to tell", in_world(
+  it("reaches tables and waiting watches though one revision takes the replica many steps", in_world(
     function(_, _, _, cache, store)
       local n = 0
       for i = 1, 12000 do store:put("k" .. i, "") end
@@ -262,7 +262,7 @@ describe("a burst that arrives at once, and is followed by silence,", function()
 end)
 
 describe("the table of a cache in a world", function()
-  it("has the content of a server that is restored or replaced, and is told what changes, in order", in_world(
+  it("has the content of a restored or replaced server, and the changes, in order", in_world(
     function(_, client, server, cache)
       local changes = {}
       local content = cache:table { on_change = function(key, new) changes[#changes + 1] = key .. (new or "-") end }
@@ -300,7 +300,7 @@ describe("an object watch in a world", function()
     return assert(x:object_watch("k", own))
   end
 
-  it("of a client and of a cache goes on after lost connections, and shares its watch", in_world(
+  it("of a client and of a cache continues after lost connections, and shares its watch", in_world(
     function(world, client, server, cache, store)
       for _, x in ipairs { client, cache } do
         store:put("k1", "a 1")
@@ -370,7 +370,7 @@ describe("an object watch in a world", function()
 end)
 
 describe("a cache of many keys in a world", function()
-  it("makes up for a long absence in turns, while the world's time stands still", within.world(function(world)
+  it("catches up after a long absence in turns, while the world's time stands still", within.world(function(world)
     local client, server = world:client(), world.server
     local function fill(value)
       for i = 1, 20000 do server.store:put("k" .. i, value) end

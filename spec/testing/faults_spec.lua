@@ -33,7 +33,7 @@ describe("a request" .. tag, function()
     assert.same({ 1, 6 }, { store:status().revision, world.counts.refuse })
   end))
 
-  it("that finds no leader is in doubt if it writes, and repeated if it reads", in_world(function(world, client)
+  it("that finds no leader is in doubt if it writes, and is repeated if it reads", in_world(function(world, client)
     world:fault { "refuse", method = "put", error = "no_leader", count = 1 }
     local _, err = client:put("a", "")
     assert.same({ "etcdserver: no leader", true }, { err.message, err.maybe_done })
@@ -43,7 +43,7 @@ describe("a request" .. tag, function()
     assert.equal("unavailable", (outcome(client:get("a", { timeout = 5 }))))
   end))
 
-  it("that is delayed takes so long, or its time is over", in_world(function(world, client, store)
+  it("that is delayed takes that long, or times out", in_world(function(world, client, store)
     local rule = world:fault { "delay", seconds = 3 }
     assert.same({ "done" }, { outcome(client:put("a", "")) })
     assert.equal(3, keywatch.now())
@@ -59,14 +59,14 @@ describe("a request" .. tag, function()
     assert(taken >= 1 and taken < 2, taken)
   end))
 
-  it("that hangs is not done, and its time is over", in_world(function(world, client, store)
+  it("that hangs is not done, and times out", in_world(function(world, client, store)
     world:fault { "hang", count = 2 }
     assert.same({ "deadline_exceeded", true }, { outcome(client:put("a", "")) })
     assert.same({ "deadline_exceeded", 20, nil }, { outcome(client:get("a")), keywatch.now(), (store:get("a")) })
     assert.same({ "done" }, { outcome(client:put("a", "")) })
   end))
 
-  it("that is lost with its connection is in doubt if it writes, and repeated if it reads", in_world(
+  it("that is lost with its connection is in doubt if it writes, and is repeated if it reads", in_world(
     function(world, client, store)
       world:fault { "lose_request", method = "put", count = 1 }
       assert.same({ "unavailable", true }, { outcome(client:put("a", "")) })
@@ -96,7 +96,7 @@ describe("a request" .. tag, function()
     assert.same({ "1", "1", 1 }, { store:get("a").value, client:get("a", { timeout = 60 }).value, world.counts.mute })
   end))
 
-  it("is told of by on_call, with its attempts", function()
+  it("is reported to on_call, with its attempts", function()
     local attempts = {}
     in_world(function(world, client)
       world:fault { "lose_request", method = "get", count = 2 }
@@ -131,7 +131,7 @@ describe("a rule" .. tag, function()
     end)
   end
 
-  it("is about all requests, or about methods", function()
+  it("applies to all requests, or to methods", function()
     for _, case in ipairs {
       { "pgrfdtls" }, { "p", "put" }, { "grf", "get" }, { "pd", { "put", "delete" } }, { "pdtl", "write" },
       { "grfs", "read" }, { "l", "/etcdserverpb.Lease/LeaseGrant" },
@@ -140,7 +140,7 @@ describe("a rule" .. tag, function()
     end
   end)
 
-  it("is about keys that a request touches", function()
+  it("applies to keys of requests", function()
     for _, case in ipairs {
       { "pgrd", "a/1" }, { "r", "a/2" }, { "pgrd", "a/", true }, { "ft", "b/2" }, { "ft", "c/3" }, { "ft", "d", true },
       { "f", "\255", true }, { "", "A" }, { "pgrfdt", "", true },
@@ -150,7 +150,7 @@ describe("a rule" .. tag, function()
     assert.equal("d", hits { key = "a/1", method = "delete" })
   end)
 
-  it("is about the pages that watches and caches read", within.world(function(world)
+  it("applies to the pages that watches and caches read", within.world(function(world)
     local client = world:client()
     for _, key in ipairs { "a/1", "b/1" } do client:put(key, key) end
     local rule = world:fault { "refuse", error = "unavailable", key = "a/", prefix = true, count = 3 }
@@ -169,7 +169,7 @@ describe("a rule" .. tag, function()
     assert.equal("corrupt", select(2, other:get("b/1", { consistent = true })).code)
   end))
 
-  it("for keys of requests that have none is refused", within.world(function(world)
+  it("for keys of requests without keys is refused", within.world(function(world)
     for _, method in ipairs { "watch", "keepalive", "lease", "status" } do
       assert.error_matches(function() world:fault { "hang", method = method, key = "a" } end,
         "'key' is for requests that have keys")
@@ -199,7 +199,7 @@ describe("a rule" .. tag, function()
     assert.equal("", hits { chance = 0 })
   end)
 
-  it("is about one client or one server", within.world(function(world)
+  it("applies to one client or one server", within.world(function(world)
     local other = world:serve()
     local one, two, three = world:client(), world:client(), world:client { server = other }
     local by_client = world:fault { "refuse", error = "corrupt", client = one }
@@ -213,13 +213,13 @@ describe("a rule" .. tag, function()
     assert.equal("keywatch.testing.rule<refuse hits=1 stopped>", tostring(by_client))
   end))
 
-  it("is about clients that the program has made itself", within.world(function(world)
+  it("applies to clients that the program has made itself", within.world(function(world)
     local client = keywatch.connect(world.server.url)
     world:fault { "refuse", error = "corrupt", key = "a", client = client }
     assert.same({ "corrupt", "done" }, { outcome(client:get("a")), (outcome(client:get("b"))) })
   end))
 
-  it("is about watches and renewals, as they are begun", within.world(function(world)
+  it("applies to watches and renewals, at their begin", within.world(function(world)
     local client = world:client()
     world:fault { "refuse", method = "watch", error = "permission_denied", count = 1 }
     assert.equal("permission_denied", (outcome(client:watch("a"))))

@@ -29,7 +29,7 @@ describe("the network of virtual time", function()
     end
   end))
 
-  it("has ports for those who want any, and those who listen on all addresses", within.world(function()
+  it("has ports for servers without a fixed port, and for servers on all addresses", within.world(function()
     local _, one = serve("http://127.0.0.1:0")
     local _, two = serve("http://127.0.0.1:0")
     assert.not_equal(one:addresses()[1], two:addresses()[1])
@@ -37,7 +37,7 @@ describe("the network of virtual time", function()
     assert(keywatch.connect("http://any.name:2379"):put("a", ""))
   end))
 
-  it("refuses an address that is taken, and those who connect to nobody", within.world(function()
+  it("refuses a used address, and connections to unused ones", within.world(function()
     serve("http://a:1")
     local _, err = keywatch.serve { store = keywatch.open(), listen = "http://a:1" }
     assert.same({ "listen_failed", "EADDRINUSE" }, { err.code, err.errno })
@@ -54,7 +54,7 @@ describe("the network of virtual time", function()
     for i = 1, VALUES do assert.equal(tostring(i), w:next(60).value:sub(MIB + 1)) end
   end))
 
-  it("takes the time that a server's place has", within.world(function(world)
+  it("has the latency of a server", within.world(function(world)
     local client = world:client()
     client:put("a", "1")
     local function seconds_of(fn)
@@ -102,7 +102,7 @@ describe("the network of virtual time", function()
     server:close()
   end))
 
-  it("keeps what is on the way while a client or a server is isolated", within.world(function(world)
+  it("keeps bytes in flight while a client or a server is isolated", within.world(function(world)
     for _, isolate in ipairs { "client", "server" } do
       local client = world:client { keepalive = 0 }
       local w = assert(client:watch("k", { prefix = true }))
@@ -122,7 +122,7 @@ describe("the network of virtual time", function()
     end
   end))
 
-  it("lets a client notice by pings that nothing comes any more, and connect anew", within.world(function(world)
+  it("lets a client notice by pings that no bytes arrive, and reconnect", within.world(function(world)
     local client = world:client()
     local w = assert(client:watch("a"))
     local link = world.network.links[1]

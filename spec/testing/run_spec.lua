@@ -40,7 +40,7 @@ describe("testing.run", function()
     assert.same({ n = 4, "keywatch.testing.world<seed=1>", nil, 3, nil }, results)
   end)
 
-  it("moves time at once when all tasks wait, for every function of keywatch", function()
+  it("advances time at once when all tasks wait, for every function of keywatch", function()
     local clock = os.clock()
     testing.run(function()
       assert.equal(0, keywatch.now())
@@ -59,7 +59,7 @@ describe("testing.run", function()
     assert(os.clock() - clock < HOUR)
   end)
 
-  it("begins at the time that is given", function() assert.equal(1000, testing.run(keywatch.now, { now = 1000 })) end)
+  it("begins at the given time", function() assert.equal(1000, testing.run(keywatch.now, { now = 1000 })) end)
 
   it("gives stores the same time", within.world(function()
     local store = keywatch.open()
@@ -75,7 +75,7 @@ describe("testing.run", function()
     assert.equal(err, raised)
   end)
 
-  it("raises what a task raises that nobody joins", function()
+  it("raises the failure of a task that is not joined", function()
     local stderr = io.stderr
     io.stderr = { write = function() end } -- luacheck: ignore
     local ok, err = pcall(testing.run, function()
@@ -86,7 +86,7 @@ describe("testing.run", function()
     assert.same({ false, "in a task" }, { ok, err })
   end)
 
-  it("tells of tasks that are left over, where they were spawned and what they wait for", function()
+  it("reports tasks that are left over, where they were spawned and what they wait for", function()
     local err = failure_of(function()
       local channel = keywatch.channel()
       keywatch.spawn(function() channel:receive() end)
@@ -99,7 +99,7 @@ describe("testing.run", function()
     testing.run(function() keywatch.spawn(keywatch.sleep, HOUR) end, { leftovers = "cancel" })
   end)
 
-  it("does not tell of tasks that servers and clients have", within.world(function(world)
+  it("does not report tasks of servers and clients", within.world(function(world)
     world:fault { "hang", method = "get" }
     local client = world:client()
     assert.equal("deadline_exceeded", select(2, client:get("a", { timeout = 0.1 })).code)
@@ -138,7 +138,7 @@ describe("testing.run", function()
     world:close()
   end)
 
-  it("refuses what has a time of its own", function()
+  it("refuses objects with a time of their own", function()
     local path = directory.new() .. "/store"
     local refused = failure_of(function() keywatch.open { path = path, now = 5 } end)
     assert.matches("^[%w_./]*run_spec.lua:%d+: open: a store with a disk has the clock of the virtual time", refused)
@@ -154,7 +154,7 @@ describe("testing.run", function()
     assert.equal("virtual", testing.run(function() return keywatch.driver() end))
   end)
 
-  it("refuses TLS, in words", within.world(function()
+  it("refuses TLS, with a reason", within.world(function()
     local _, err = keywatch.connect("https://a:1"):get("a", { timeout = 1 })
     assert.same({ "unavailable", "keywatch: https://a:1: TLS does not work in virtual time: use http:// or unix:" },
       { err.code, err.message })
@@ -164,7 +164,7 @@ describe("testing.run", function()
   end))
 
   describe("fails", function()
-    it("if all tasks wait, and nothing is due", function()
+    it("at a deadlock", function()
       local err = failure_of(function()
         local channel = keywatch.channel()
         keywatch.spawn(function() channel:send(1) channel:send(2) end)
@@ -186,7 +186,7 @@ describe("testing.run", function()
       assert.matches("task 1 waits in next at [%w_./]*run_spec.lua:%d+", err)
     end)
 
-    it("if there are many, and tells of some", function()
+    it("with many tasks, and reports some of them", function()
       local err = failure_of(function()
         for _ = 1, 50 do keywatch.spawn(function() keywatch.channel():receive() end) end
         keywatch.channel():receive()
@@ -214,7 +214,7 @@ describe("testing.run", function()
       end, { turns = 1000 }))
     end)
 
-    it("not if a task sleeps longer than nothing else happens", within.world(function(world)
+    it("never because a task sleeps for long", within.world(function(world)
       local client = world:client()
       client:put("a", "")
       keywatch.sleep(200)
@@ -243,7 +243,7 @@ describe("a world", function()
     assert.is_false(pcall(world.client, world))
   end)
 
-  it("closes what it has, and ends the tasks that still live", function()
+  it("closes its objects, and ends the remaining tasks", function()
     local world, ended = testing.world(), false
     local client = world:client()
     local w = assert(client:watch("a"))
@@ -256,7 +256,7 @@ describe("a world", function()
     assert.same({ "cancelled", "closed" }, { ended, select(2, w:next(0)).code })
   end)
 
-  it("closes all, and raises the first error of that", function()
+  it("closes all objects, and raises the first error", function()
     local world = testing.world()
     local bad, good = world:client(), world:client()
     local close = bad.close
@@ -299,7 +299,7 @@ describe("a world", function()
     world:close()
   end)
 
-  it("has random numbers that depend on its seed alone", function()
+  it("has random numbers that depend only on its seed", function()
     local function draw(seed)
       return testing.run(function(world)
         local list = {}

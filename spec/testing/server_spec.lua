@@ -57,7 +57,7 @@ describe("a server of a world", function()
     assert.equal(1, world.counts.compact)
   end))
 
-  it("is restored to an older state: watches fail, and what came later is gone", within.world(function(world)
+  it("is restored to an older state: watches fail, and later revisions are gone", within.world(function(world)
     local client, server = world:client(), world.server
     local w = assert(client:watch("", { prefix = true }))
     local lease = assert(client:lease(100))
@@ -78,7 +78,7 @@ describe("a server of a world", function()
     assert.equal(1, world.counts.restore)
   end))
 
-  describe("that is exchanged between two pages of a range", function()
+  describe("that is replaced between two pages of a range", function()
     local N = 1500
 
     --- Readers of the keys below "k/": each calls `between` after the first kv, and returns the values by numbers; or
@@ -130,7 +130,7 @@ describe("a server of a world", function()
       end
     end
 
-    it("and has the same history is read on", function()
+    it("by one with the same history is read further", function()
       with_each("k/0001", function(_, server) server:restart(1) end, function(values, err, name)
         assert(values, tostring(err))
         assert.same({ "lost", "old" }, { values["0001"], values["1500"] }, name)
@@ -153,7 +153,7 @@ describe("a server of a world", function()
       end)
     end
 
-    it("and has other content where it is read later gives that content", function()
+    it("by one with other content there gives that content", function()
       with_each("k/1400", function(_, server, backup)
         assert(server:restore(backup))
         assert(server.store:put("k/1300", "new"))
@@ -164,18 +164,18 @@ describe("a server of a world", function()
       end)
     end)
 
-    it("and is not as far as it was is noticed", function()
+    it("by one at an older revision is noticed", function()
       with_each("k/0001", function(_, server, backup) assert(server:restore(backup - 10)) end, fails_with "regressed")
     end)
 
-    it("and is one of another cluster is noticed", function()
+    it("by one of another cluster is noticed", function()
       with_each("k/0001", function(_, server)
         server:replace()
         for i = 1, 2 * N do assert(server.store:put(("k/%04d"):format(i % N), "old")) end
       end, fails_with "cluster_changed")
     end)
 
-    it("again and again ends with an error, behind which the iterator can be called on", within.world(function(world)
+    it("again and again makes the iterator raise, which can then be called again", within.world(function(world)
       local server, is_cutting = world.server, true
       for i = 1, N do assert(server.store:put(("k/%04d"):format(i), "v")) end
       local client = keywatch.connect(server.url, { on_call = function()
@@ -196,7 +196,7 @@ describe("a server of a world", function()
     end))
   end)
 
-  it("cannot be restored to what was compacted, but to what came later", within.world(function(world)
+  it("cannot be restored to a compacted revision, but to a later one", within.world(function(world)
     local server = world.server
     for i = 1, 9 do server.store:put("k" .. i % 3, tostring(i)) end -- revisions 2 to 10
     server:compact(6)
@@ -220,7 +220,7 @@ describe("a server of a world", function()
     assert.equal(1, world.counts.replace)
   end))
 
-  it("loses a lease: keep, sessions and locks tell", within.world(function(world)
+  it("loses a lease: keep, sessions and locks report that", within.world(function(world)
     local client, server = world:client(), world.server
     local lease = assert(client:lease(30)):keep()
     client:put("a", "", { lease = lease })
@@ -236,7 +236,7 @@ describe("a server of a world", function()
     assert.same({ "lost", false, 2 }, { lock:wait_lost(60).code, lock:is_held(), world.counts.lose_lease })
   end))
 
-  it("stands still with all its world, and leases end meanwhile", within.world(function(world)
+  it("stands still with its whole world, and leases end during that", within.world(function(world)
     local client = world:client()
     local lease = assert(client:lease(5)):keep()
     client:put("a", "", { lease = lease })
@@ -291,7 +291,7 @@ describe("a server of a world", function()
     assert.same(results[1], results[2])
   end)
 
-  it("sends a snapshot that is larger than what is gathered at once", within.world(function(world)
+  it("sends a snapshot that is larger than one step gathers", within.world(function(world)
     local MIB, size = 1024 * 1024, 0
     for i = 1, 8 do world.server.store:put("k" .. i, ("v"):rep(MIB)) end
     local stream = assert(world:client():stream("/etcdserverpb.Maintenance/Snapshot"))

@@ -68,7 +68,7 @@ describe("beside LuaSec", function()
     ]])
   end)
 
-  it("a connection of its own goes on while ours fail, and are collected", function()
+  it("a connection of LuaSec continues while keywatch's fail, and are collected", function()
     expect("h2 4\n" .. WORKED:rep(2) .. "4\n", [[
       keywatch = require "keywatch"
       serve()
@@ -88,7 +88,7 @@ end)
 
 -- Not under sanitizers: the texts of luaossl's errors have the name of a file whose memory OpenSSL has freed.
 describe("beside luaossl #once", function()
-  it("errors that it has left behind do not show in ours, nor ours in its own", function()
+  it("errors that luaossl has left do not appear in keywatch, nor the reverse", function()
     expect("true\ntrue\n" .. WORKED .. "false\ntrue\n", [[
       local x509, pkey = require "openssl.x509", require "openssl.pkey"
       local key = pkey.new { type = "EC", curve = "prime256v1" }
@@ -104,7 +104,7 @@ describe("beside luaossl #once", function()
     ]])
   end)
 
-  it("and it makes certificates that we use, of keys that we use", function()
+  it("keywatch uses certificates and keys that luaossl has made", function()
     expect("1\n", [[
       local x509, pkey = require "openssl.x509", require "openssl.pkey"
       local name, altname = require "openssl.x509.name", require "openssl.x509.altname"
@@ -129,7 +129,7 @@ describe("beside luaossl #once", function()
 end)
 
 describe("beside cqueues", function()
-  it("a socket of its own with TLS, and ours, work in one loop", function()
+  it("a cqueues socket with TLS and keywatch's work in one loop", function()
     expect("h2 4\ntrue\n", [[
       local cqueues, socket = require "cqueues", require "cqueues.socket"
       local context = require("openssl.ssl.context").new("TLS", false)

@@ -22,7 +22,7 @@ describe("a channel", function()
     server:close()
   end)
 
-  it("gives what was written, at random, both ways at once", function()
+  it("delivers written bytes, at random, in both directions at once", function()
     local chance = random.new(tonumber(os.getenv("KW_SEED")) or 1)
     local sent, got = { {}, {} }, { {}, {} }
     for _ = 1, dose.of(20, 200) do
@@ -35,7 +35,7 @@ describe("a channel", function()
     for i = 1, 2 do assert.is_true(table.concat(sent[i]) == table.concat(got[i])) end
   end)
 
-  it("reads ciphertext that is given to it without a queue, after what was fed", function()
+  it("reads ciphertext that is passed to it without a queue, after queued ciphertext", function()
     local text = ("0123456789"):rep(5000)
     client:write(text)
     local bytes = client:pending()
@@ -107,7 +107,7 @@ describe("a channel", function()
     assert.equal("", client:read())
   end)
 
-  it("tells an end without close_notify apart", function()
+  it("distinguishes an end without close_notify", function()
     client:write("half of it")
     local got = {}
     pair.move(client, server, nil, got)
@@ -119,7 +119,7 @@ describe("a channel", function()
     assert.equal("the client has closed the connection without close_notify", text)
   end)
 
-  it("fails when a record was altered, at whichever byte, and says so to the other side", function()
+  it("fails when a record was altered, at any byte, and sends an alert", function()
     for at = 1, 33, 2 do
       client, server = pair.shake(client_context, server_context)
       client:write("hello there")
@@ -142,7 +142,7 @@ describe("a channel", function()
     end
   end)
 
-  it("fails when an alert comes that nobody has encrypted", function()
+  it("fails at an unencrypted alert", function()
     server:feed("\21\3\3\0\2\2\40")
     pair.work(server, {})
     assert.equal("protocol", (select(2, server:error())))
@@ -166,7 +166,7 @@ describe("a channel", function()
     assert.equal("protocol", (select(2, server:error())))
   end)
 
-  it("tells either side that a handshake was cut", function()
+  it("reports on either side that a handshake was cut", function()
     local one, other = client_context:connect("localhost"), server_context:accept()
     one:step()
     other:feed(one:pending():sub(1, 100))
@@ -180,7 +180,7 @@ describe("a channel", function()
     end
   end)
 
-  it("is closed again and again", function()
+  it("may be closed repeatedly", function()
     client:close()
     client:close()
     assert.error_matches(function() client:read() end, "the channel is closed")
@@ -202,7 +202,7 @@ describe("a channel", function()
     assert.same({ "hello" }, got)
   end)
 
-  it("refuses misuse", function()
+  it("refuses invalid arguments", function()
     assert.error_matches(function() client:feed() end, "string expected")
     assert.error_matches(function() client:write(7) end, "string expected")
     assert.error_matches(function() client_context:connect(7) end, "string expected")
@@ -212,7 +212,7 @@ end)
 
 if not probe then return end
 
-describe("who wants another handshake", function()
+describe("a peer that requests another handshake", function()
   local HANDSHAKE, ALERT = 22, 21 -- types of records
 
   for _, who in ipairs { "client", "server" } do
@@ -229,7 +229,7 @@ describe("who wants another handshake", function()
     end)
   end
 
-  it("has one record handled at a time, so that others get their turn", function()
+  it("gets one record handled at a time, so that other connections run", function()
     local client, server = pair.shake(pair.client(), pair.server())
     for _ = 1, 10 do assert.is_true(probe.update_keys(client)) end
     client:write("x")
@@ -244,7 +244,7 @@ describe("who wants another handshake", function()
     assert.is_false(server:state().may_read)
   end)
 
-  it("may change the keys in TLS 1.3, but not without reading the answers", function()
+  it("may change the keys in TLS 1.3, but must read the answers", function()
     local client, server = pair.shake(pair.client(), pair.server())
     local got = {}
     for _ = 1, 5 do

@@ -127,7 +127,7 @@ describe("a program with a server in a thread that speaks TLS", function()
   end
 
   if jit then -- the other VM has no way to call __cxa_atexit
-    it("may touch contexts and channels after OpenSSL's end, in what it does at its own", function()
+    it("may use contexts and channels after OpenSSL's end, in its own exit handlers", function()
       local status, printed = program.run(([[
         local ffi = require "ffi"
         ffi.cdef "int __cxa_atexit(void (*handler)(void *), void *argument, void *object);"

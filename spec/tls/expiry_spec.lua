@@ -47,7 +47,7 @@ for _, version in ipairs { "TLS1.2", "TLS1.3" } do
 end
 ]]
 
-describe("time goes by #once, and", function()
+describe("after time has passed #once", function()
   local scratch
 
   setup(function()
@@ -65,19 +65,19 @@ describe("time goes by #once, and", function()
     assert.equal(line .. "\n" .. line, (printed:gsub(" on 20[%d: -]+UTC ", "")))
   end
 
-  it("a client whose certificate has expired is not let in again", function()
+  it("a client whose certificate has expired is refused at the next connection", function()
     local refused = "the certificate of the client has expired"
     expect(("whole, whole, %s, %s"):format(refused, refused), [[
       try(pair.client { cert = cert, key = key, max_version = version }, pair.server("server", { ca = ca }))]])
   end)
 
-  it("a server whose certificate has expired is not trusted again", function()
+  it("a server whose certificate has expired is refused at the next connection", function()
     local refused = "the client has refused the connection: our certificate has expired "
     expect(("whole, resumed, %s, %s"):format(refused, refused), [[
       try(pair.client { max_version = version }, pair.server "brief")]])
   end)
 
-  it("a server has other keys for its tickets", function()
+  it("a server has new keys for its tickets", function()
     expect("whole, resumed, whole, resumed", "try(pair.client { max_version = version }, pair.server())")
   end)
 end)

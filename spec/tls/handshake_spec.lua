@@ -29,7 +29,7 @@ describe("a handshake", function()
 
   setup(function() client_context, server_context = pair.client(), pair.server() end)
 
-  it("ends with TLS 1.3, and knows the name that was asked for and whose certificate it was", function()
+  it("ends with TLS 1.3, and knows the requested name and the owner of the certificate", function()
     local client, server = pair.shake(client_context, server_context)
     expect_open(client, server)
     assert.equal("TLSv1.3", client:info().version)
@@ -39,7 +39,7 @@ describe("a handshake", function()
     expect_talk(client, server)
   end)
 
-  it("says nothing of what is agreed on before its end", function()
+  it("reports no agreed protocol before its end", function()
     local client = client_context:connect("localhost")
     assert.is_nil((client:info()))
     client:step()
@@ -72,18 +72,18 @@ describe("a handshake", function()
     assert.matches("server 'elsewhere%.test' is for another name", (client:error()))
   end)
 
-  it("asks for no name where the host is an address", function()
+  it("sends no name if the host is an address", function()
     local _, server = pair.shake(client_context, server_context, "127.0.0.1")
     assert.is_nil(server:info().server_name)
   end)
 
-  it("takes any certificate where none is to be verified", function()
+  it("accepts any certificate if verification is off", function()
     local client, server = pair.shake(pair.client { verify = false }, pair.server("expired"), "elsewhere.test")
     expect_open(client, server)
     assert.is_nil(client:info().common_name)
   end)
 
-  it("needs a name, unless nothing is verified", function()
+  it("needs a name, unless verification is off", function()
     local channel, text, kind = client_context:connect("")
     assert.is_nil(channel)
     assert.equal("option", kind)
@@ -105,14 +105,14 @@ describe("a handshake", function()
     end)
   end
 
-  it("takes no name with a zero byte", function()
+  it("accepts no name with a zero byte", function()
     for _, host in ipairs { "localhost\0", "localhost\0.evil.test" } do
       assert.error_matches(function() client_context:connect(host) end, "zero byte")
       assert.error_matches(function() client_context:connect("localhost", host) end, "zero byte")
     end
   end)
 
-  it("is made with the least and the greatest version that both have", function()
+  it("is made with the lowest and the highest version that both sides have", function()
     local client, server = pair.shake(client_context, pair.server("server", { max_version = "TLS1.2" }))
     expect_open(client, server)
     assert.equal("TLSv1.2", client:info().version)
@@ -123,7 +123,7 @@ describe("a handshake", function()
     assert.matches("the client has no version of TLS in common with us", (server:error()))
   end)
 
-  it("is made with the server's favourite suite, AES with 128 bits, unless the client likes ChaCha20 best", function()
+  it("is made with the server's favourite suite, AES with 128 bits, unless the client prefers ChaCha20", function()
     local function suite(version, ...)
       local client = pair.shake(pair.client { max_version = version, cipher_suites = table.concat({ ... }, ",") },
         pair.server())
@@ -156,7 +156,7 @@ describe("a handshake", function()
   end)
 
   for _, version in ipairs { "TLS1.2", "TLS1.3" } do
-    it("goes on wherever its bytes are split, in " .. version, function()
+    it("continues wherever its bytes are split, in " .. version, function()
       local context = pair.client { max_version = version }
       for _, size in ipairs { 1, 2, 7, 100 } do
         local client, server = pair.shake(context, server_context, "localhost", size)
@@ -180,7 +180,7 @@ describe("a handshake", function()
     assert.not_equal("", server:pending())
   end)
 
-  it("is told in the channel that a context's own role does not make", function()
+  it("is refused for a channel of the other role", function()
     assert.matches("context of clients", select(2, client_context:accept()))
     assert.matches("context of servers", select(2, server_context:connect("localhost")))
   end)
@@ -188,7 +188,7 @@ end)
 
 describe("resumption", function()
   for _, version in ipairs { "TLS1.2", "TLS1.3" } do
-    it("spares the next connection to the same place a full handshake, in " .. version, function()
+    it("replaces the next full handshake with the same place, in " .. version, function()
       local client_context, server_context = pair.client { max_version = version }, pair.server()
       local client, server = pair.shake(client_context, server_context)
       assert.is_false(client:info().is_resumed)
@@ -242,7 +242,7 @@ describe("resumption", function()
     assert.is_false(is_resumed("127.0.0.1", "one"))
   end)
 
-  it("falls back to a full handshake at a server that has other tickets", function()
+  it("falls back to a full handshake with a server that has other tickets", function()
     local client_context = pair.client()
     pair.shake(client_context, pair.server())
     local client, server = pair.shake(client_context, pair.server())
@@ -269,7 +269,7 @@ end)
 describe("an option", function()
   local function expect_refused(make, options, words) pair.expect_refused(words, make(options)) end
 
-  it("that has no sense is told", function()
+  it("with an invalid value is reported", function()
     expect_refused(tls.server, {}, "a server needs the options cert and key")
     expect_refused(tls.client, { cert = "/a" }, "cert and key need each other")
     expect_refused(tls.client, { min_version = "TLS1.1" }, "versions of TLS are 'TLS1.2' and 'TLS1.3'")

@@ -56,7 +56,7 @@ describe("TLS that is used for long #once", function()
     end)
   end
 
-  it("leaves nothing behind of handshakes that fail, or are given up", function()
+  it("leaves nothing behind of handshakes that fail, or are abandoned", function()
     local client_context, server_context = pair.client(), pair.server("expired")
     expect_flat("handshakes that fail", 2 * CHANNELS, function()
       shake(client_context, server_context, CHANNELS, false)

@@ -69,7 +69,7 @@ describe("memory", function()
     return connect_to(options) or connect_to { cert = options.cert, key = options.key }
   end
 
-  it("is given back", function()
+  it("is freed", function()
     collect()
     local base = probe.live()
     assert.is_nil(whole())
@@ -78,7 +78,7 @@ describe("memory", function()
     assert.equal(base, probe.live())
   end)
 
-  it("may run out at every allocation of our own: that is told, and nothing is lost #starved", function()
+  it("may run out at every allocation of keywatch: that is reported, and nothing is lost #starved", function()
     collect()
     local base, failures = probe.live(), 0
     for n = 1, 1000 do
@@ -103,7 +103,7 @@ describe("memory", function()
     error("there is no end")
   end)
 
-  it("may run out while files are read again: they are, once there is memory #starved", function()
+  it("may run out while files are read again: they are read later #starved", function()
     local path = os.tmpname()
     local function write(name) files.write(path, certificates.text(name)) end
     write("crl.pem")
@@ -128,7 +128,7 @@ describe("memory", function()
     os.remove(path)
   end)
 
-  it("is not held by a channel that is idle", function()
+  it("is not held by an idle channel", function()
     local client, server = pair.shake(pair.client(), pair.server())
     local idle = probe.live()
     client:write("hello")
@@ -138,7 +138,7 @@ describe("memory", function()
     assert.equal(idle, probe.live())
   end)
 
-  it("is held once by a context for the ciphertext of all of its channels, one after the other", function()
+  it("for ciphertext is shared by all channels of a context, one after the other", function()
     collect()
     local client_context, server_context = pair.client(), pair.server()
     local pairs_of = {}
@@ -176,7 +176,7 @@ end)
 describe("OpenSSL's queue of errors", function()
   before_each(function() probe.errors() end)
 
-  it("is left empty by everything that fails", function()
+  it("is left empty by every failure", function()
     local path = certificates.directory()
     local trials = {
       function() tls.client { ca = "/no/such" } end,
@@ -206,7 +206,7 @@ describe("OpenSSL's queue of errors", function()
     end
   end)
 
-  it("keeps the host's errors when objects are collected: that may be in the middle of the host's calls", function()
+  it("keeps the host's errors when objects are collected, even during the host's calls", function()
     local context = pair.client()
     local server_context = pair.server("expired")
     local client, server = pair.shake(context, server_context)
@@ -220,7 +220,7 @@ describe("OpenSSL's queue of errors", function()
     assert.equal(2, probe.errors())
   end)
 
-  it("does not disturb us when a host has left an error there", function()
+  it("does not affect keywatch when a host has left an error there", function()
     probe.fault()
     local client_context, server_context = pair.client(), pair.server()
     probe.fault()

@@ -6,7 +6,7 @@ local PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 local SETTINGS = "\0\0\6\4\0\0\0\0\0\0\3\0\0\0\100"
 local TEXT = "this port speaks TLS: use https://"
 
-describe("who speaks HTTP where TLS is expected", function()
+describe("a peer without TLS", function()
   local client_context, server_context
 
   setup(function() client_context, server_context = pair.client(), pair.server() end)
@@ -19,7 +19,7 @@ describe("who speaks HTTP where TLS is expected", function()
   end
 
   for _, size in ipairs { 1, 5, 1000 } do
-    it("is recognised as a client of HTTP/2, and gets no SETTINGS, after which it would not pause: " .. size, function()
+    it("is recognized as an HTTP/2 client, and gets no SETTINGS, after which it would not pause: " .. size, function()
       local server = server_context:accept()
       feed(server, PREFACE .. SETTINGS, size)
       assert.same({ "the client speaks plain HTTP/2, and not TLS", "plain" }, { server:error() })
@@ -28,7 +28,7 @@ describe("who speaks HTTP where TLS is expected", function()
       assert.is_true(server:state().is_done)
     end)
 
-    it("is recognised as a client of HTTP/1, and gets a response, in pieces of " .. size, function()
+    it("is recognized as an HTTP/1 client, and gets a response, in pieces of " .. size, function()
       local server = server_context:accept()
       feed(server, "POST /v3/kv/range HTTP/1.1\r\nHost: localhost\r\n\r\n", size)
       assert.same({ "the client speaks plain HTTP/1, and not TLS", "plain" }, { server:error() })
@@ -38,14 +38,14 @@ describe("who speaks HTTP where TLS is expected", function()
       assert.equal(#TEXT + 1, tonumber(answer:match("Content%-Length: (%d+)")))
     end)
 
-    it("is recognised as a server of HTTP/2, in pieces of " .. size, function()
+    it("is recognized as an HTTP/2 server, in pieces of " .. size, function()
       local client = client_context:connect("localhost")
       client:step()
       feed(client, SETTINGS, size)
       assert.same({ "the server speaks plain HTTP/2, and not TLS", "plain" }, { client:error() })
     end)
 
-    it("is recognised as a server of HTTP/1, in pieces of " .. size, function()
+    it("is recognized as an HTTP/1 server, in pieces of " .. size, function()
       local client = client_context:connect("localhost")
       client:step()
       feed(client, "HTTP/1.1 400 Bad Request\r\n\r\n", size)
@@ -53,7 +53,7 @@ describe("who speaks HTTP where TLS is expected", function()
     end)
   end
 
-  it("has no work done for it while it is not clear yet who it is", function()
+  it("costs no work while its protocol is not known", function()
     local server = server_context:accept()
     server:feed("PR")
     assert.is_true(server:state().has_work)

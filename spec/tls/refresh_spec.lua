@@ -63,7 +63,7 @@ describe("files that change", function()
     end)
   end
 
-  it("are told of once", function()
+  it("are reported once", function()
     local context = new_server()
     assert.is_nil((context:news()))
     assert.is_true(context:refresh())
@@ -112,7 +112,7 @@ describe("files that change", function()
     assert.equal("again", served_by(client_context, server_context))
   end)
 
-  it("may be those of whom a client trusts", function()
+  it("may be the trusted authorities of a client", function()
     write("ca", "stranger.pem")
     local client_context, server_context = assert(tls.client { ca = scratch .. "/ca" }), pair.server()
     assert.matches("not trusted", served_by(client_context, server_context))
@@ -122,7 +122,7 @@ describe("files that change", function()
     assert.matches("not trusted", served_by(client_context, server_context))
   end)
 
-  it("may be of the same size, and be written in the same instant as before", function()
+  it("may have the same size, and be written in the same instant as before", function()
     local ca, stranger, server_context = certificates.text "ca.pem", certificates.text "stranger.pem", pair.server()
     local size = math.max(#ca, #stranger)
     local function fill(text) files.write(scratch .. "/ca", text .. ("\n"):rep(size - #text)) end
@@ -134,7 +134,7 @@ describe("files that change", function()
     end
   end)
 
-  it("may be the list of those who are revoked, and ends their sessions, too", function()
+  it("may be the revocation list, which ends sessions, too", function()
     local cert, key = certificates.paths("bob")
     write("crl", "other_crl.pem")
     local server_context = pair.server("server",

@@ -5,14 +5,14 @@ local tls = require "keywatch.tls"
 local pair = require "spec.support.tls_pair"
 local shell = require "spec.support.shell"
 
-describe("a certificate of our own making", function()
+describe("a self-signed certificate", function()
   local scratch
 
   before_each(function() scratch = shell.must("mktemp -d") end)
 
   after_each(function() shell.must("rm -rf " .. scratch) end)
 
-  it("is for the given hosts, and is trusted by those who have it", function()
+  it("is for the given hosts, and is trusted by clients that have it", function()
     local cert, key = tls.self_sign { hosts = "localhost,127.0.0.1,::1,*.example.test" }
     local server_context = assert(tls.server { cert = cert, key = key })
     local client_context = assert(tls.client { ca = cert })
@@ -27,7 +27,7 @@ describe("a certificate of our own making", function()
     assert.matches("is self%-signed", (client:error()))
   end)
 
-  it("is what openssl takes for one of ECDSA on P-256, for that many years", function()
+  it("is recognized by openssl as ECDSA on P-256, for the given years", function()
     local cert, key = scratch .. "/cert.pem", scratch .. "/key.pem"
     assert.is_true(tls.self_sign { hosts = "localhost", years = 10, cert = cert, key = key })
     local text = shell.must(("openssl x509 -in %s -noout -text"):format(cert))
@@ -42,14 +42,14 @@ describe("a certificate of our own making", function()
     shell.must(("openssl pkey -in %s -noout"):format(key))
   end)
 
-  it("has another key and another number each time", function()
+  it("has a new key and a new serial number each time", function()
     local first, first_key = tls.self_sign { hosts = "a" }
     local second, second_key = tls.self_sign { hosts = "a" }
     assert.not_equal(first, second)
     assert.not_equal(first_key, second_key)
   end)
 
-  it("has a file with its key that nobody else can read, whatever the umask", function()
+  it("has a file with its key that only its user can read, with any umask", function()
     local cert, key = scratch .. "/cert.pem", scratch .. "/key.pem"
     shell.must("umask 0; : >" .. key .. ".new; : >" .. key) -- left by somebody
     assert.is_true(tls.self_sign { hosts = "localhost", cert = cert, key = key })
@@ -58,7 +58,7 @@ describe("a certificate of our own making", function()
     assert.truthy(tls.server { cert = cert, key = key })
   end)
 
-  it("is written below a directory, which is made for nobody else", function()
+  it("is written below a directory, which only its user can enter", function()
     local directory = scratch .. "/fixtures/client"
     for _ = 1, 2 do -- the second one replaces the first
       assert.is_true(tls.self_sign { hosts = "localhost", directory = directory })
@@ -74,7 +74,7 @@ describe("a certificate of our own making", function()
       "exclude each other")
   end)
 
-  it("tells of itself", function()
+  it("has a description", function()
     local cert, key = tls.self_sign { hosts = "localhost,10.0.0.1,*.example.test", years = 2 }
     local context = assert(tls.server { cert = cert, key = key })
     local certificate = context:certificate()
@@ -91,7 +91,7 @@ describe("a certificate of our own making", function()
     assert.is_false(tls.client { verify = false }:is_for("localhost"))
   end)
 
-  it("is not made for what is no host, nor for no or too many years", function()
+  it("is not made for malformed hosts, nor for an invalid number of years", function()
     local function expect_refused(words, options) pair.expect_refused(words, tls.self_sign(options)) end
     expect_refused("'' is no host", {})
     expect_refused("'' is no host", { hosts = "a,,b" })

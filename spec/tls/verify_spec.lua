@@ -69,12 +69,12 @@ describe("a client refuses a server's certificate", function()
     end
   end)
 
-  it("if nobody is trusted but the system's authorities", function()
+  it("if only the system's authorities are trusted", function()
     local client = pair.shake(assert(tls.client {}), pair.server())
     assert.matches("authority that is not trusted", (client:error()))
   end)
 
-  it("unless it leads to a trusted one", function()
+  it("unless its chain leads to a trusted one", function()
     for _, name in ipairs { "server", "chain", "rsa", "server_only" } do
       local client, server = pair.shake(context, pair.server(name))
       assert.is_nil((client:error()))
@@ -118,7 +118,7 @@ describe("a server", function()
     assert.equal("alice", expect_taken(as "alice", { ca = ca, client_cert_auth = true }):info().common_name)
   end)
 
-  it("wants a certificate of clients if it is told so, or whom to trust", function()
+  it("requires a certificate of clients by an option, or with the option ca", function()
     expect_refused(pair.client(), { ca = ca }, "^the client has sent no certificate$", "protocol")
     expect_refused(pair.client(), { client_cert_auth = true }, "has sent no certificate", "protocol")
     assert.is_nil(expect_taken(as "alice", {}):info().common_name)
@@ -192,7 +192,7 @@ describe("a server", function()
     end
   end)
 
-  it("refuses everybody below an authority that has not signed its list", function()
+  it("refuses every client below an authority that has not signed its list", function()
     local der = os.tmpname()
     shell.must(("openssl crl -in %s -outform DER -out %s"):format(path "keyed_crl.pem", der))
     local file = assert(io.open(der, "r+b"))
@@ -206,7 +206,7 @@ describe("a server", function()
     os.remove(der)
   end)
 
-  it("makes a whole handshake with clients whose certificates it checks, each time", function()
+  it("makes a full handshake with each client whose certificate it checks", function()
     for _, options in ipairs { { ca = ca }, { ca = ca, client_cert_auth = true, max_version = "TLS1.2" } } do
       local client_context, server_context = as "alice", pair.server("server", options)
       for _ = 1, 3 do
@@ -224,13 +224,13 @@ end)
 describe("files", function()
   local function expect_refused(words, options) pair.expect_refused(words, tls.client(options)) end
 
-  it("that cannot be read are told by name", function()
+  it("that cannot be read are named in the error", function()
     expect_refused("file '/no/such' of the option ca cannot be read: No such file", { ca = "/no/such" })
     expect_refused("file '/' of the option ca is no file of at most", { ca = "/" })
     expect_refused("file '/dev/zero' of the option ca is no file", { ca = "/dev/zero" })
   end)
 
-  it("that have nothing of the kind are told by name", function()
+  it("without a certificate or key are named in the error", function()
     expect_refused("empty%.pem' of the option ca has no certificate", { ca = path "empty.pem" })
     expect_refused("server%.key' of the option ca has no certificate", { ca = path "server.key" })
     expect_refused("ca%.pem' of the option crl has no revocation list", { ca = path "ca.pem", crl = path "ca.pem" })
@@ -238,19 +238,19 @@ describe("files", function()
       { cert = path "server.pem", key = path "ca.pem" })
   end)
 
-  it("that are malformed or cut are told by name", function()
+  it("that are malformed or truncated are named in the error", function()
     expect_refused("malformed%.pem' of the option ca has a malformed certificate", { ca = path "malformed.pem" })
     expect_refused("cut%.pem' of the option ca has a malformed certificate", { ca = path "cut.pem" })
     expect_refused("the PEM text of the option ca has a malformed certificate", { ca = certificates.text "cut.pem" })
   end)
 
-  it("whose key does not fit the certificate are told by name", function()
+  it("whose key does not match the certificate are named in the error", function()
     expect_refused("alice%.key' of the option key has a key that does not fit the certificate in .*server%.pem'",
       { cert = path "server.pem", key = path "alice.key" })
     expect_refused("does not fit", { cert = path "server.pem", key = path "rsa.key" })
   end)
 
-  it("with an encrypted key are refused, and nobody is asked for a password", function()
+  it("with an encrypted key are refused, without asking for a password", function()
     expect_refused("encrypted%.key' of the option key has a key that is encrypted",
       { cert = path "server.pem", key = path "encrypted.key" })
   end)

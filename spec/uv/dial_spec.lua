@@ -56,7 +56,7 @@ describe("a lookup", function()
     end
   end)
 
-  it("is one of many, each of which ends a turn", function()
+  it("may be one of many, each of which ends a turn", function()
     local lookups = {}
     for i = 1, 20 do lookups[i] = assert(loop:lookup("127.0.0." .. i)) end
     for i = 1, 20 do
@@ -140,7 +140,7 @@ describe("a dialed connection", function()
     return address.path and address or { host = address.host, port = handle:getsockname().port }
   end
 
-  it("carries bytes both ways over IPv4", function()
+  it("carries bytes in both directions over IPv4", function()
     local listener = listen()
     local client = open(listener)
     expect_echo(client, "hello")
@@ -148,7 +148,7 @@ describe("a dialed connection", function()
     assert.equal(2, loop:connections())
   end)
 
-  it("carries bytes both ways over IPv6, where there is any", function()
+  it("carries bytes in both directions over IPv6, if there is any", function()
     local listener, _, name = loop:listen(server, { host = "::1", port = 0 })
     if not listener then
       assert.is_true(name == "EADDRNOTAVAIL" or name == "EAFNOSUPPORT", name)
@@ -159,13 +159,13 @@ describe("a dialed connection", function()
     assert.equal("[::1]:" .. listener:address().port, client:state().remote)
   end)
 
-  it("carries bytes both ways at a path", function()
+  it("carries bytes in both directions at a path", function()
     local client = open(listen { path = scratch .. "/socket" })
     expect_echo(client, "hello")
     assert.equal("unix", client:state().remote)
   end)
 
-  it("carries much, and is left alone while its client wants no bytes", function()
+  it("carries many bytes, and pauses while its client wants none", function()
     local listener = listen()
     local client = open(listener, { limit = 1000 })
     local block = {}
@@ -182,7 +182,7 @@ describe("a dialed connection", function()
     end)
   end)
 
-  it("writes what was said before it was connected", function()
+  it("writes bytes that came before it was connected", function()
     local listener = listen()
     local client = new_client()
     client:say("early ")
@@ -207,7 +207,7 @@ describe("a dialed connection", function()
     assert.equal("news", client:take())
   end)
 
-  it("is refused where nobody listens", function()
+  it("is refused if no server listens", function()
     local listener = listen()
     local address = listener:address()
     listener:close()
@@ -222,7 +222,7 @@ describe("a dialed connection", function()
     assert.equal(0, loop:connections())
   end)
 
-  it("fails at once at a path that is none, and its client may be dialed elsewhere", function()
+  it("fails at once at a malformed path, and its client may be dialed elsewhere", function()
     local client = new_client()
     assert.same({ nil, "no such file or directory", "ENOENT" }, { loop:dial(client, { path = scratch .. "/none" }) })
     assert.same({ nil, "connection refused", "ECONNREFUSED" }, { loop:dial(client, { path = shell.must(
@@ -238,7 +238,7 @@ describe("a dialed connection", function()
     listener:close()
   end)
 
-  it("takes clients of core, once each, and nothing else", function()
+  it("takes clients of the core, once each, and nothing else", function()
     local listener = listen()
     for _, other in ipairs { {}, "client", io.stdout, loop, server } do
       assert.error_matches(function() loop:dial(other, LOCAL) end, "keywatch.core.client expected")
@@ -249,7 +249,7 @@ describe("a dialed connection", function()
     assert.has_error(function() loop:dial(new_client()) end)
   end)
 
-  it("is closed at the deadline of its client, if nobody accepts it", function()
+  it("is closed at the deadline of its client, if it is not accepted", function()
     local address = listen_idly(LOCAL)
     local clients = {}
     for i = 1, 4 do -- more than the kernel takes for a listener that accepts nobody
@@ -288,7 +288,7 @@ describe("a dialed connection", function()
     assert.equal(1, server:counts().closed)
   end)
 
-  it("tells why it has failed, after what had come before", function()
+  it("reports why it has failed, after the bytes that came before", function()
     server = new_server { done_after = 1, greeting = "the last words" }
     local handle = luv.new_tcp()
     handle:bind("127.0.0.1", 0)
@@ -420,7 +420,7 @@ describe("a dialed connection", function()
     end
   end)
 
-  it("is one of very many", function()
+  it("may be one of very many", function()
     local listener, clients = listen(), {}
     for i = 1, 300 do clients[i] = dial(listener) end
     for i, client in ipairs(clients) do
@@ -509,7 +509,7 @@ describe("a loop after a fork", function()
       .. "false\toperation canceled\tECANCELED\ninherited\tfalse\n" .. WENT_ON, printed)
   end)
 
-  it("is left alone by a child that does nothing, or only ends", function()
+  it("is not affected by a child that does nothing, or only exits", function()
     for _, child in ipairs { "", "client:finish() other:say('x') collectgarbage() collectgarbage()",
       "listener, client, at_path, other, lookup, loop, server = nil collectgarbage() collectgarbage()",
       "at_path:close() loop:close()", "loop:release(server)" } do

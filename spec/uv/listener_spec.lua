@@ -39,7 +39,7 @@ describe("a listener", function()
     return client.received == "x"
   end
 
-  it("tells the port that the kernel chose", function()
+  it("has the port that the kernel chose", function()
     local listener = loop:listen(server, LOCAL)
     local address = listener:address()
     assert.equal("127.0.0.1", address.host)
@@ -58,7 +58,7 @@ describe("a listener", function()
     assert.is_false((shell.run("test -e " .. path)))
   end)
 
-  it("takes over a path that nobody accepts on", function()
+  it("takes over a path without an active listener", function()
     local path = scratch .. "/socket"
     local status = program.run(([[
       require "keywatch.core"
@@ -75,7 +75,7 @@ describe("a listener", function()
     listener:close()
   end)
 
-  it("leaves alone a path that somebody accepts on, and one that is no socket", function()
+  it("does not touch a path with an active listener, or one that is not a socket", function()
     local path, file = scratch .. "/socket", scratch .. "/file"
     local first = assert(loop:listen(server, { path = path }))
     local none, text, name = loop:listen(server, { path = path })
@@ -89,7 +89,7 @@ describe("a listener", function()
     assert.equal("kept", shell.must("cat " .. file))
   end)
 
-  it("does not remove a path that has become another's", function()
+  it("does not remove a path that another listener has taken over", function()
     local path = scratch .. "/socket"
     local listener = assert(loop:listen(server, { path = path }))
     shell.must(("rm %s && touch %s"):format(path, path))
@@ -97,7 +97,7 @@ describe("a listener", function()
     shell.must("test -f " .. path)
   end)
 
-  it("says what keeps it from listening", function()
+  it("reports why it cannot listen", function()
     local taken = loop:listen(server, LOCAL)
     local function name_of(address) return (select(3, loop:listen(server, address))) end
     assert.equal("EADDRINUSE", name_of(taken:address()))
@@ -112,7 +112,7 @@ describe("a listener", function()
     assert.has_error(function() loop:listen({}, LOCAL) end)
   end)
 
-  it("accepts no more when it is closed, and its connections live on", function()
+  it("accepts no more when it is closed, and its connections stay open", function()
     local listener = loop:listen(server, LOCAL)
     local address = listener:address()
     local client = socket.connect(address)
@@ -129,7 +129,7 @@ describe("a listener", function()
     assert.is_false(loop:is_awaiting())
   end)
 
-  it("keeps its server alive, and lets it go when nothing is left", function()
+  it("keeps its server alive, and releases it when nothing is left", function()
     local weak = setmetatable({ server = server }, { __mode = "v" })
     local listener = loop:listen(server, LOCAL)
     server = nil
@@ -169,7 +169,7 @@ describe("a listener", function()
     assert.error_matches(function() loop:listen(server, LOCAL) end, "version 99")
   end)
 
-  it("waits until there are descriptors again, without spinning, and drops nobody", function()
+  it("waits until there are descriptors again, without spinning, and drops no connection", function()
     local status, printed = program.run [[
       require "keywatch.core"
       local uv, luv = require "keywatch.uv", require "luv"

@@ -16,7 +16,7 @@ describe("the loop", function()
   before_each(function() loop = assert(uv.open()) end)
   after_each(function() loop:close() end)
 
-  it("listens for open servers of core, and for nothing else", function()
+  it("listens for open servers of the core, and for nothing else", function()
     for _, other in ipairs { {}, "server", io.stdout, loop } do
       assert.error_matches(function() loop:listen(other, LOCAL) end, "keywatch.core.server expected")
     end
@@ -27,7 +27,7 @@ describe("the loop", function()
     store:close()
   end)
 
-  it("refuses everything when it is closed, but to be closed again", function()
+  it("refuses all calls when it is closed, except a close", function()
     loop:close()
     loop:close()
     for _, name in ipairs { "turn", "listen", "release", "resolve", "catch", "flush", "is_awaiting", "connections",
@@ -109,7 +109,7 @@ describe("the loop", function()
     assert.equal(143, status)
   end)
 
-  it("does not spin while a signal that came is not taken", function()
+  it("does not spin while a signal is not taken", function()
     local status, printed = program.run [[
       local luv = require "luv"
       local uv = require "keywatch.uv"
@@ -164,7 +164,7 @@ if probe then
       wait(function() return server:counts()[name] >= n end)
     end
 
-    it("writes once for all that became dirty between two turns", function()
+    it("writes once for all bytes that became pending between two turns", function()
       local server, listener = serve()
       local client = connect(listener)
       wait_for(server, "accepted", 1)
@@ -200,7 +200,7 @@ if probe then
       assert.equal(0, loop:connections())
     end)
 
-    it("loses nothing of what was written last, though bytes come that nobody wants", function()
+    it("loses no last written bytes, though more bytes arrive that are not wanted", function()
       local server, listener = serve { done_after = 1, greeting = "the last words" }
       local client = connect(listener)
       client:write(("y"):rep(3000000))
@@ -243,7 +243,7 @@ if probe then
       assert.equal(0, loop:connections())
     end)
 
-    it("is closed, and the process lives, when there is nobody left to write to", function()
+    it("is closed, and the process lives, when the other side is gone", function()
       local server, listener = serve { is_silent = true, stays = true }
       local client = connect(listener)
       wait_for(server, "accepted", 1)
@@ -255,7 +255,7 @@ if probe then
       end)
     end)
 
-    it("gives its peer a step when it is due", function()
+    it("steps its peer when that is due", function()
       local server, listener = serve { tick = 20 }
       local client = connect(listener)
       client:write("a")
@@ -263,7 +263,7 @@ if probe then
       assert.equal(1, server:counts().steps)
     end)
 
-    it("is refused if the server takes no more, and the next one is asked for all the same", function()
+    it("is refused if the server is full, and the next one is offered all the same", function()
       local server, listener = serve { refuses = true }
       for _ = 1, 3 do
         local client = connect(listener)
@@ -330,7 +330,7 @@ if probe then
       assert.equal(0, status)
     end)
 
-    it("steps its servers when they want to be", function()
+    it("steps its servers when they are due", function()
       local server = probe.server { step_every = 5 }
       local listener = loop:listen(server, LOCAL)
       repeat loop:turn(0.05) until server:counts().server_steps >= 30
@@ -345,7 +345,7 @@ if probe then
       listener:close()
     end)
 
-    it("ends at once if there is work already, but looks at the sockets", function()
+    it("ends at once if there is work already, but polls the sockets", function()
       local server = probe.server { has_work = true }
       local listener = loop:listen(server, LOCAL)
       local client = socket.connect(listener:address())

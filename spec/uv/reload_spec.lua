@@ -33,7 +33,7 @@ describe("a module that is loaded again", function()
   ]]
 
   for _, name in ipairs { "keywatch.core", "keywatch.tls", "keywatch.uv" } do
-    it("leaves servers and clients that there are as they are: " .. name, function()
+    it("does not affect existing servers and clients: " .. name, function()
       local cert, key = secure.pair()
       local text = TEXT:format("https://127.0.0.1:0", cert, key, secure.ca(), name, secure.ca())
       assert.same({ 0, "done well" }, { program.run(text) })

@@ -34,7 +34,7 @@ describe("a thread", function()
     return assert(uv.start_thread("body", directory .. "/?.lua", package.cpath, text or ""))
   end
 
-  it("is given a text, and tells one, of any bytes", function()
+  it("gets a text, and reports one, of any bytes", function()
     local all = {}
     for i = 0, 255 do all[#all + 1] = string.char(i) end
     local text = table.concat(all):rep(100)
@@ -48,7 +48,7 @@ describe("a thread", function()
     end
   end)
 
-  it("has the paths of its own, and nothing of the state that has started it", function()
+  it("has its own package paths, and nothing of the state that has started it", function()
     rawset(_G, "keywatch_thread_spec", true)
     local thread = start "this:report(tostring(keywatch_thread_spec) .. package.path)"
     rawset(_G, "keywatch_thread_spec", nil)
@@ -56,7 +56,7 @@ describe("a thread", function()
     thread:close()
   end)
 
-  it("is told when it shall end, and how", function()
+  it("gets its owner's request to end, with the grace", function()
     for _, grace in ipairs { 1.5, 0 } do
       local thread = start "this:report(tostring(wait() * 2))"
       assert.is_false(thread:has_ended())
@@ -70,7 +70,7 @@ describe("a thread", function()
     thread:close()
   end)
 
-  it("is told so while its loop waits, and ends the wait of its owner's", function()
+  it("gets that request while its loop waits, and ends the wait of its owner's loop", function()
     local thread = start "this:report(tostring(loop:is_awaiting())) wait()"
     assert.equal("true", thread:wait(SECONDS))
     local loop = uv.open()
@@ -95,7 +95,7 @@ describe("a thread", function()
     thread:close()
   end)
 
-  it("tells what it has failed with", function()
+  it("reports its failure", function()
     for body, text in pairs {
       ["error('a slip', 0)"] = "a slip",
       ["error({})"] = "an error that is not a text",
@@ -110,7 +110,7 @@ describe("a thread", function()
     end
   end)
 
-  it("can be left alone", function()
+  it("can be abandoned", function()
     local thread = start "wait()"
     assert.is_nil(thread:wait(0))
     thread:abandon()
@@ -121,7 +121,7 @@ describe("a thread", function()
     thread:close()
   end)
 
-  it("is this one only in itself", function()
+  it("is `this` only in itself", function()
     assert.error_matches(uv.this_thread, "not a thread of keywatch.uv")
   end)
 end)

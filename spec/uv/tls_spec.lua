@@ -20,7 +20,7 @@ describe("the loop", function()
   before_each(function() loop = assert(uv.open()) end)
   after_each(function() loop:close() end)
 
-  it("takes contexts of the right side, and nothing else", function()
+  it("takes contexts of the right role, and nothing else", function()
     local core = require "keywatch.core"
     local store = core.open()
     local server = assert(core.serve(store))
@@ -108,7 +108,7 @@ describe("a connection with TLS", function()
     return table.concat(lines)
   end
 
-  it("carries bytes both ways", function()
+  it("carries bytes in both directions", function()
     local client = open(listen())
     expect_echo(client, "hello")
     expect_echo(client, block(800000))
@@ -123,7 +123,7 @@ describe("a connection with TLS", function()
     end
   end)
 
-  it("is left alone while its client wants no bytes", function()
+  it("pauses while its client wants no bytes", function()
     local client = open(listen(), { limit = 1000 })
     server:say(("x"):rep(2000000))
     for _ = 1, 50 do loop:turn(0) end
@@ -149,7 +149,7 @@ describe("a connection with TLS", function()
     end)
   end)
 
-  it("knows the name of a client's certificate", function()
+  it("has the name of a client's certificate", function()
     local client = open(listen { client_cert_auth = true, ca = certificates.paths("ca") }, nil, { name = "alice" })
     expect_echo(client, "x")
     assert.same({ "", "alice" }, { server:heard() })
@@ -174,7 +174,7 @@ describe("a connection with TLS", function()
   end)
 
   for _, module in ipairs { "uv", "tls" } do
-    it("survives every want of memory in keywatch." .. module .. " #starved #slow", function()
+    it("survives every lack of memory in keywatch." .. module .. " #starved #slow", function()
       local fail_at = require("keywatch." .. module).probe.fail_at
       local listener, own = listen(), client_context()
       local at, is_opened = 0, false
@@ -200,7 +200,7 @@ describe("a connection with TLS", function()
     end)
   end
 
-  it("is one of very many, and its handshake delays nobody #slow", function()
+  it("may be one of very many, and its handshake delays no other #slow", function()
     local listener, clients, own = listen(), {}, client_context()
     local first = open(listener)
     for i = 1, 100 do
@@ -241,7 +241,7 @@ describe("a connection with TLS", function()
     return channel, client
   end
 
-  it("decrypts for a turn, and leaves the rest of what came for the next iterations", function()
+  it("decrypts for one turn, and leaves the rest for the next iterations", function()
     local n = 0
     local channel, client = open_by_hand(listen())
     for _ = 1, 2000 do assert.is_true(tls.probe.update_keys(channel)) end

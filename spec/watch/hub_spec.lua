@@ -94,7 +94,7 @@ end
 local function with_store(fn) return function() fn(keywatch.open { now = 0 }) end end
 
 describe("a watcher whose outlet is full", function()
-  it("is blocked, brought up and told again, and has missed nothing", with_store(function(store)
+  it("is blocked, catches up and gets its events later, and has missed nothing", with_store(function(store)
     local handle = store:open_watch("k", { max_bytes = 1 })
     local all = {}
     for _ = 1, 5 do
@@ -114,7 +114,7 @@ describe("a watcher whose outlet is full", function()
     expect_revisions(2, 51, all)
   end))
 
-  it("is told of each put alone while it is synced, and of many at once when it is brought up", function()
+  it("gets each put in its own batch while it is synced, and many in one batch when it catches up", function()
     local store = keywatch.open { now = 0 }
     local handle = store:open_watch("k", { max_bytes = 200 })
     put_many(store, "k", 20)
@@ -125,7 +125,7 @@ describe("a watcher whose outlet is full", function()
     assert.is_true(sizes[#sizes] > 1)
   end)
 
-  it("leaves the store nothing to do until something is taken, whatever the size of what was refused", function()
+  it("leaves the store idle until its queue is read, whatever the size of the refused batch", function()
     local store = keywatch.open { now = 0 }
     local handle = store:open_watch("", with(everything, { max_bytes = 1000 }))
     store:put("small", ("x"):rep(300))
@@ -136,7 +136,7 @@ describe("a watcher whose outlet is full", function()
     assert.equal("put small 2, put large 3", events.texts((take_all(handle))))
   end)
 
-  it("is not brought up again and again while it is read, before there is room for what it needs", function()
+  it("does not catch up in vain while it is read, before there is room for the next batch", function()
     local store = keywatch.open { now = 0 }
     local handle = store:open_watch("k", { max_bytes = 100000 })
     put_many(store, "k", 2000, ("x"):rep(100))
@@ -153,7 +153,7 @@ describe("a watcher whose outlet is full", function()
   end)
 end)
 
-describe("memory", function()
+describe("the memory", function()
   local PUTS = is_fast and 1000 or 10000
 
   --- What `PUTS` puts leave in the core and in Lua, while somebody watches who is blocked, or nobody.
@@ -196,7 +196,7 @@ describe("memory", function()
     for _, handle in ipairs(handles) do assert.truthy(handle:request_progress()) end
   end))
 
-  it("for one event is shared by all who are told of it", with_store(function(store)
+  it("for an event is shared by all watchers of the event", with_store(function(store)
     local handles = {}
     for i = 1, 500 do handles[i] = store:open_watch("k", {}) end
     store:put("k", "")
@@ -224,7 +224,7 @@ end)
 
 -- {====== Batches ======
 
-describe("a batch of what is replayed", function()
+describe("a replayed batch", function()
   it("has at most a thousand revisions", with_store(function(store)
     put_many(store, "k", 2500)
     local batches = take_batches(store:open_watch("k", { start_revision = 1 }))
@@ -232,7 +232,7 @@ describe("a batch of what is replayed", function()
     assert.equal(3, #batches)
   end))
 
-  it("has at most a MiB, but for the end of a revision", with_store(function(store)
+  it("has at most one MiB, except for the end of a revision", with_store(function(store)
     local value = ("x"):rep(100 * 1024)
     for i = 1, 30 do store:put("k" .. i, value) end
     local batches = take_batches(store:open_watch("", with(everything, { start_revision = 1 })))
@@ -259,7 +259,7 @@ describe("a batch of what is replayed", function()
   end))
 
   for _, n in ipairs { 999, 1000, 1001, 1999, 2000, 2001 } do
-    it("is followed by the next, and that by what happens: " .. n .. " revisions", with_store(function(store)
+    it("is followed by the next, and then by new events: " .. n .. " revisions", with_store(function(store)
       put_many(store, "k", n)
       local handle = store:open_watch("k", { start_revision = 2 })
       local all = take_all(handle)
@@ -292,7 +292,7 @@ describe("thousands of lagging watchers", function()
     return store, handles
   end
 
-  it("do not keep a put from those who are synced, nor make it tell more than a bounded number", function()
+  it("do not keep a put from synced watchers, nor make the put deliver more than a bounded number", function()
     local store, handles = new_crowd()
     local synced, synced_tag = store:open_watch("other", {})
     for _, handle in ipairs(handles) do handle:arm() end
@@ -315,7 +315,7 @@ describe("thousands of lagging watchers", function()
     store:close()
   end)
 
-  it("share the walks that bring them up, and miss nothing", function()
+  it("share the walks that catch them up, and miss nothing", function()
     local store, handles = new_crowd()
     local batches = math.ceil(MISSED / 1000)
     assert.is_true(settle(store) <= batches * math.ceil(WATCHERS / PER_STEP) + 1)
@@ -334,7 +334,7 @@ describe("thousands of lagging watchers", function()
 end)
 
 describe("watchers that lag at different revisions", function()
-  it("are all brought up by few walks", with_store(function(store)
+  it("catch up by few walks", with_store(function(store)
     put_many(store, "k", 900)
     local handles = {}
     for i = 1, 300 do
@@ -346,7 +346,7 @@ describe("watchers that lag at different revisions", function()
     check(store)
   end))
 
-  it("are brought up if they are far from each other, too", with_store(function(store)
+  it("catch up even if their positions are far apart", with_store(function(store)
     put_many(store, "k", 5000)
     local handles, starts = {}, { 4900, 2, 1000, 3333, 5001, 1, 2500 }
     for i, start in ipairs(starts) do handles[i] = store:open_watch("k", { start_revision = start }) end
@@ -363,7 +363,7 @@ end)
 -- {====== Progress ======
 
 describe("progress", function()
-  it("is not to be had while the watcher lags, is blocked, or has no room", with_store(function(store)
+  it("is unavailable while the watcher lags, is blocked, or has no room", with_store(function(store)
     put_many(store, "k", 5)
     local lagging = store:open_watch("k", { start_revision = 1 })
     assert.is_false(lagging:request_progress())
@@ -382,7 +382,7 @@ describe("progress", function()
     assert.same({ "progress", 8 }, { full:take() })
   end))
 
-  it("is to be had again at once after one that began later was held back and brought up", with_store(function(store)
+  it("is available again at once after a later watcher was blocked and has caught up", with_store(function(store)
     local handle = store:open_watch("k", { start_revision = 3, max_bytes = 1 })
     put_many(store, "k", 5)
     assert.is_true(handle:is_blocked())
@@ -391,7 +391,7 @@ describe("progress", function()
     assert.same({ "progress", 6 }, { handle:take() })
   end))
 
-  it("is not to be had of a watcher that has failed, or that is closed", with_store(function(store)
+  it("is unavailable for a watcher that has failed, or that is closed", with_store(function(store)
     put_many(store, "k", 5)
     store:compact(5)
     local handle = store:open_watch("k", { start_revision = 2 })
@@ -404,10 +404,10 @@ describe("progress", function()
   end))
 end)
 
-describe("progress that comes by itself", function()
+describe("periodic progress", function()
   local function open(interval) return keywatch.open { now = 100, progress_interval = interval } end
 
-  it("comes after an interval too if nobody wanted it for long", function()
+  it("comes after an interval even if there was no interested watcher for long", function()
     local store = open(10)
     store:open_watch("k", { progress = true }):close()
     settle(store, 1000)
@@ -418,7 +418,7 @@ describe("progress that comes by itself", function()
     assert.equal("progress", (handle:take()))
   end)
 
-  it("passes over those that did not ask for it, that lag, and that are full", function()
+  it("skips watchers that did not request it, that lag, and that are full", function()
     local store = open(10)
     put_many(store, "k", 3)
     local silent = store:open_watch("k", {})
@@ -433,7 +433,7 @@ describe("progress that comes by itself", function()
     assert.is_nil(kind)
   end)
 
-  it("comes to thousands, in bounded steps that tell whether more is due", function()
+  it("comes to thousands, in bounded steps that return whether more is due", function()
     local store = open(10)
     local handles = {}
     for i = 1, 3000 do handles[i] = store:open_watch("k" .. i, { progress = true }) end
@@ -450,7 +450,7 @@ end)
 -- {====== Beginning and end ======
 
 describe("a watcher", function()
-  it("that is armed is named once, also for what came before", with_store(function(store)
+  it("that is armed is announced once, also for earlier events", with_store(function(store)
     local handle, tag = store:open_watch("k", {})
     handle:arm()
     assert.is_nil(store:next_ready())
@@ -468,7 +468,7 @@ describe("a watcher", function()
     check(store)
   end))
 
-  it("that begins in the future does not mind compaction", with_store(function(store)
+  it("that begins in the future is not affected by compaction", with_store(function(store)
     local handle = store:open_watch("k", { start_revision = 5 })
     put_many(store, "k", 3)
     store:compact(4)
@@ -477,7 +477,7 @@ describe("a watcher", function()
     expect_revisions(5, 6, (take_all(handle)))
   end))
 
-  it("that is closed gives nothing of what it holds, and does not hinder the others", with_store(function(store)
+  it("that is closed loses its queue, and does not affect others", with_store(function(store)
     local handles = {}
     for i = 1, 6 do
       local is_range = i % 2 == 1
@@ -493,7 +493,7 @@ describe("a watcher", function()
     for i = 5, 6 do expect_revisions(2, 15, (take_all(handles[i]))) end
   end))
 
-  it("is closed in every state", with_store(function(store)
+  it("may be closed in every state", with_store(function(store)
     put_many(store, "k", 10)
     store:compact(5)
     local failed = store:open_watch("k", { start_revision = 2 })
@@ -518,7 +518,7 @@ end)
 -- {====== Compaction ======
 
 describe("compaction", function()
-  it("does not fail a watcher for what it does not want", with_store(function(store)
+  it("fails no watcher for events that it does not watch", with_store(function(store)
     local handle = store:open_watch("k", { no_put = true, max_bytes = 1 })
     store:put("k", "")
     store:delete("k") -- 3, which fills the outlet
@@ -529,7 +529,7 @@ describe("compaction", function()
     assert.equal("delete k 3, delete k 5", events.texts((take_all(handle))))
   end))
 
-  it("does not fail a watcher for what others want", with_store(function(store)
+  it("fails no watcher for events of other watchers", with_store(function(store)
     put_many(store, "k", 5)
     local late = store:open_watch("k", { start_revision = 6, max_bytes = 1 })
     put_many(store, "k", 1)
@@ -542,7 +542,7 @@ describe("compaction", function()
     expect_revisions(3, 12, (take_all(early)))
   end))
 
-  it("leaves no watcher that it overtakes without a word", with_store(function(store)
+  it("fails every watcher that it overtakes, with a reason", with_store(function(store)
     local handles = {}
     for i = 1, 50 do handles[i] = store:open_watch("k", { max_bytes = 1 }) end
     put_many(store, "k", 10)
@@ -572,7 +572,7 @@ describe("a replica's watchers", function()
     return events.texts(list), code, w:error() and w:error().compact_revision
   end
 
-  it("fail when its history is replaced, after what they were told", function()
+  it("fail when its history is replaced, after the events in their queues", function()
     local replica = new_replica(5)
     local synced, blocked = replica:watch("k"), replica:watch("k", { max_bytes = 1 })
     for revision = 6, 8 do replica:apply(revision, { put_event(revision, "k") }) end
@@ -586,7 +586,7 @@ describe("a replica's watchers", function()
     check(replica)
   end)
 
-  it("that begin with what exists have all of it before they fail, whatever was asked meanwhile", function()
+  it("with initial kvs have all of them before they fail, whatever is requested in between", function()
     for _, base in ipairs { 20, 4 } do
       local replica = new_replica(5)
       replica:apply(6, { put_event(6, "a"), put_event(6, "b") })
@@ -601,7 +601,7 @@ describe("a replica's watchers", function()
     end
   end)
 
-  it("that begin with what exists are not given that of another history", function()
+  it("with initial kvs get none of another history", function()
     local function kvs(value, revision)
       local list = {}
       for i = 1, 1500 do -- more than a page
@@ -622,7 +622,7 @@ describe("a replica's watchers", function()
     assert.equal("compacted", code)
   end)
 
-  it("that had begun later fail as well when history goes back", function()
+  it("that began later fail as well when the history goes back", function()
     local replica = new_replica(5)
     local w = replica:watch("k", { start_revision = 10 })
     local held = replica:watch("k", { start_revision = 10, max_bytes = 1 })
@@ -635,7 +635,7 @@ describe("a replica's watchers", function()
     assert.same({ "", "compacted", 6 }, { code_of(held) })
   end)
 
-  it("that wait for a revision still to come go on waiting", function()
+  it("that begin in the future continue to wait", function()
     local replica = new_replica(5)
     local w = replica:watch("k", { start_revision = 10 })
     replica:replace(8, {})
@@ -647,7 +647,7 @@ describe("a replica's watchers", function()
     assert.equal("compacted", select(2, events.drain(passed)))
   end)
 
-  it("are brought up from behind its base, and fail from its base on", function()
+  it("catch up from behind its base, and fail from its base on", function()
     local replica = new_replica(5)
     replica:apply(6, { put_event(6, "k") })
     assert.same({ "put k 6", "timeout" }, { events.drain(replica:watch("k", { start_revision = 6 })) })
@@ -657,7 +657,7 @@ describe("a replica's watchers", function()
     assert.same({ "put k 6", "timeout" }, { events.drain(again) })
   end)
 
-  it("fail when what they have missed is more than it keeps", function()
+  it("fail when their missed events exceed its history", function()
     local replica = keywatch.open { now = 0, replica = true, history_bytes = 500 }
     replica:load(5, {})
     local synced, blocked = replica:watch("k"), replica:watch("k", { max_bytes = 1 })
@@ -668,7 +668,7 @@ describe("a replica's watchers", function()
     assert.same({ "put k 6", "compacted", compacted }, { code_of(blocked) })
   end)
 
-  it("need not fail for a revision that it has forgotten as soon as it was refused", function()
+  it("fail for no revision that it has forgotten as soon as it was refused", function()
     local replica = keywatch.open { now = 0, replica = true, history_bytes = 1 }
     replica:load(5, {})
     local w = replica:watch("k", { max_bytes = 1 })
@@ -678,7 +678,7 @@ describe("a replica's watchers", function()
     assert.same({ "put k 6, put k 7", "timeout" }, { events.drain(w) })
   end)
 
-  it("see a key deleted and made again in one revision, with what was before the delete alone", function()
+  it("get a key deleted and created again in one revision, with the previous kv only at the delete", function()
     local replica = new_replica(5)
     replica:apply(6, { put_event(6, "k", { value = "old" }) })
     local w = replica:watch("k", { prev_kv = true })
@@ -696,7 +696,7 @@ end)
 
 if not probe then return end
 
-describe("where memory runs out", function()
+describe("without memory", function()
   local MOST = 300 -- allocations: nothing here needs as many
 
   after_each(function() probe.fail_none() end)
@@ -769,7 +769,7 @@ describe("where memory runs out", function()
     end
   end
 
-  it("a watch that begins with what exists is opened, or not at all", function()
+  it("a watch with initial kvs is opened, or not at all", function()
     for_each_failure(function()
       local store = keywatch.open { now = 0 }
       put_many(store, "k", 3)
@@ -785,7 +785,7 @@ describe("where memory runs out", function()
   end)
 
   for what, more in pairs { ["one of them blocked"] = {}, ["all with little room"] = { max_bytes = 100 } } do
-    it("puts that are seen by five are told to all of them, now or later: " .. what, function()
+    it("puts are delivered to all of their five watchers, now or later: " .. what, function()
       for_each_failure(function()
         local store = keywatch.open { now = 0 }
         store:put("k", "")
@@ -801,7 +801,7 @@ describe("where memory runs out", function()
     end)
   end
 
-  it("a watch that begins later is told of nothing before, neither events nor progress", function()
+  it("a watch that begins later gets no earlier events or progress", function()
     for_each_failure(function()
       local store = keywatch.open { now = 0, progress_interval = 1 }
       store:put("k", "")
@@ -821,7 +821,7 @@ describe("where memory runs out", function()
   end)
 
   for what, new_path in pairs { memory = function() end, disk = directory.new } do
-    it("a step that brings up those who lag brings them up later: " .. what, function()
+    it("a step that catches watchers up does it later: " .. what, function()
       for_each_failure(function()
         local store = keywatch.open { now = 0, path = new_path() }
         for i = 1, 20 do store:put("k", tostring(i)) end
@@ -841,7 +841,7 @@ describe("where memory runs out", function()
     end)
   end
 
-  it("the failure of a watch that was overtaken is told later", function()
+  it("the failure of an overtaken watch is delivered later", function()
     for_each_failure(function()
       local store = keywatch.open { now = 0 }
       put_many(store, "k", 20)
@@ -859,7 +859,7 @@ describe("where memory runs out", function()
     end)
   end)
 
-  it("the failure of a replica's watches is told later", function()
+  it("the failure of a replica's watches is delivered later", function()
     for_each_failure(function()
       local replica = keywatch.open { now = 0, replica = true }
       replica:load(5, {})
@@ -880,7 +880,7 @@ describe("where memory runs out", function()
     end)
   end)
 
-  it("sync fails or gives a revision, and nothing is lost", function()
+  it("sync fails or returns a revision, and nothing is lost", function()
     for _, max_bytes in ipairs { MIB, 100, 1 } do
       for_each_failure(function()
         local store = keywatch.open { now = 0 }
@@ -903,7 +903,7 @@ describe("where memory runs out", function()
     end
   end)
 
-  it("progress comes or does not, and what is asked for later does", function()
+  it("progress comes or fails, and later requests succeed", function()
     for_each_failure(function()
       local store = keywatch.open { now = 0, progress_interval = 1 }
       local handles = {}
@@ -922,7 +922,7 @@ describe("where memory runs out", function()
     end)
   end)
 
-  it("what was queued stays until Lua has room for it", with_store(function(store)
+  it("queued events stay until Lua has room for them", with_store(function(store)
     local handle = store:open_watch("k", {})
     put_many(store, "k", 5)
     for n = 1, MOST do

@@ -63,7 +63,7 @@ for kind, open in pairs(many_keys.kinds) do
       check_rest(w)
     end))
 
-    it("goes on when the task that reads it is cancelled", within.task(function()
+    it("continues when the task that reads it is cancelled", within.task(function()
       local w = watch()
       local reader = keywatch.spawn(function() w:next() end)
       keywatch.sleep(0)
@@ -96,14 +96,14 @@ for kind, open in pairs(many_keys.kinds) do
       end,
     }
     for how, read in pairs(readers) do
-      it("is read to its end " .. how, within.task(function()
+      it("is read completely " .. how, within.task(function()
         local w = watch()
         check(read(w))
         check_rest(w)
       end))
     end
 
-    it("is begun anew if an error was raised in the middle of it", function()
+    it("begins again if an error was raised in the middle of it", function()
       for _, place in ipairs { "turn", "end" } do
         local methods, has_raised = getmetatable(store).__index, false
         local read_more = methods.read_more
@@ -127,7 +127,7 @@ for kind, open in pairs(many_keys.kinds) do
       end
     end)
 
-    it("does not wait for an object that is on a later page", within.task(function()
+    it("does not wait for an object on a later page", within.task(function()
       local last = many_keys.name(2500)
       many_keys.fill(store, 2500)
       local w = assert(store:object_watch("k", {
@@ -137,7 +137,7 @@ for kind, open in pairs(many_keys.kinds) do
       assert.equal(last, w:next(0).key)
     end))
 
-    it("is whole at once in a table", function()
+    it("is complete at once in a table", function()
       many_keys.fill(store, MANY)
       keywatch.run(function()
         local n = 0
@@ -152,7 +152,7 @@ for kind, open in pairs(many_keys.kinds) do
       check_rest(w)
     end)
 
-    it("fails if a compaction passes its revision", within.task(function()
+    it("fails if a compaction overtakes its revision", within.task(function()
       local w = watch()
       assert(store:compact(store:status().revision))
       local event, err = w:next(SECONDS)

@@ -83,7 +83,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       return revision
     end
 
-    it("is told whole and in order, and is reached with its last event", with_watch(function(watch)
+    it("is delivered completely and in order, and the watch reaches it with its last event", with_watch(function(watch)
       local revision = delete()
       store:put("k", "later")
       for i = 1, N do
@@ -111,7 +111,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       expect_nothing(watch)
     end))
 
-    it("lets other tasks go on while a batch of it is made", within.task(function()
+    it("lets other tasks run while a batch of it is made", within.task(function()
       local watch, turns, is_made = store:watch("k", all_keys), 0, false
       local other = keywatch.spawn(function()
         while not is_made do
@@ -126,7 +126,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       assert.same({ true, N }, { turns > 3, #batch.events })
     end))
 
-    it("comes after what was before it, to one that catches up, and before what follows", function()
+    it("comes after earlier events to a watch that catches up, and before later ones", function()
       local revision = delete()
       store:put("k", "later")
       local watch = store:watch("k", with(all_keys, { start_revision = before - 1 }))
@@ -137,7 +137,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       expect_nothing(watch)
     end)
 
-    it("is told to each watch as it wants it", function()
+    it("is delivered to each watch with its options", function()
       local watches = {
         all = store:watch("k", { prefix = true }),
         end_of_it = store:watch(key_of(N - 9), { from_key = true, prev_kv = true }),
@@ -169,7 +169,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       expect_nothing(watch)
     end))
 
-    it("is told again, without what was before, after its own revision was compacted", with_watch(function(watch)
+    it("is delivered again, without earlier events, after its own revision was compacted", with_watch(function(watch)
       local revision = delete()
       store:put("k", "later")
       settle()
@@ -189,7 +189,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       assert.same({ nil, "compacted", later }, { event, err and err.code, err and err.compact_revision })
     end))
 
-    it("fails if it is compacted while it is read, and is never reached", function()
+    it("fails if it is compacted while it is read, and the watch never reaches it", function()
       local watch, other = store:watch("k", all_keys), store:watch("k", all_keys)
       local revision = delete()
       for i = 1, 10 do expect(watch:next(0), i, revision) end
@@ -220,7 +220,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
   end)
 end
 
-describe("a watch that is behind", function()
+describe("a lagging watch", function()
   local store
 
   before_each(function() store = keywatch.open { now = 0 } end)
@@ -233,7 +233,7 @@ describe("a watch that is behind", function()
     assert.equal("delete k20000 20002", events.text(w:next(0)))
   end)
 
-  it("has more to read without waiting, though what comes first is unwanted", function()
+  it("has more to read without waiting, though the first events are filtered out", function()
     for _ = 1, 3000 do store:put("a", "x") end
     store:put("a", "wanted")
     for _, read in ipairs { function(one) return one:next(0) end, function(one)

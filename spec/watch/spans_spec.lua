@@ -71,7 +71,7 @@ local function expect_told(store, open, key)
 end
 
 describe("a put", function()
-  it("is told to those whose keys it is among, and to nobody else", function()
+  it("is delivered to the watches whose ranges contain its key, and to no others", function()
     local random = new_random(seed)
     local store = keywatch.open { now = 0 }
     local open = {}

@@ -17,7 +17,7 @@ local function drain(stream)
   end
 end
 
-describe("a stream", function()
+describe("a stream of watchers", function()
   local store, stream
 
   before_each(function()
@@ -36,7 +36,7 @@ describe("a stream", function()
     store:close()
   end)
 
-  it("has none while one of them lags, begins later, or has failed", function()
+  it("has no progress while one of them lags, begins later, or has failed", function()
     store:put("a", "")
     stream:watch("a")
     stream:watch("b", { start_revision = 2 })
@@ -51,7 +51,7 @@ describe("a stream", function()
     assert.is_true(stream:progress())
   end)
 
-  it("that is full holds back all its watchers, and loses nothing", function()
+  it("that is full blocks all its watchers, and loses nothing", function()
     renew(200)
     stream:watch("a")
     stream:watch("", { prefix = true })
@@ -70,7 +70,7 @@ describe("a stream", function()
     assert.equal(("ba"):rep(25), table.concat(of_all))
   end)
 
-  it("goes on after the progress that filled it was thrown away", function()
+  it("continues after the progress that filled it was dropped", function()
     renew(200)
     stream:watch("a")
     stream:progress()
@@ -82,7 +82,7 @@ describe("a stream", function()
     assert.same({ "events 0 2 a" }, drain(stream))
   end)
 
-  it("brings watchers of one batch up together, and others as there is room", function()
+  it("catches up watchers of one batch together, and others as there is room", function()
     renew(1000)
     for _ = 1, 10 do stream:watch("a") end
     for key in ("bcdefg"):gmatch(".") do stream:watch(key) end
@@ -104,7 +104,7 @@ describe("a stream", function()
     assert.equal(17, #lines)
   end)
 
-  it("goes on after what filled it was cancelled", function()
+  it("continues after the watch that filled it was cancelled", function()
     renew(200)
     stream:watch("a")
     stream:watch("b")

@@ -58,7 +58,7 @@ local function compare(x, store)
   lean:close()
 end
 
-describe("a watch whose events nobody keeps", function()
+describe("a watch without references to its events", function()
   after_each(function()
     network.finish()
     directory.remove_all()
@@ -85,7 +85,7 @@ describe("a watch whose events nobody keeps", function()
 end)
 
 describe("a watch of the core", function()
-  it("sets what has come in a table, and stops at anything else", function()
+  it("sets events in a table, and stops at anything else", function()
     local store = core.open { now = 0 }
     local watch = store:open_watch("k/", { prefix = true })
     local target = { gone = "old", kept = "old" }

@@ -48,7 +48,7 @@ describe("a revision that is longer than a step", function()
     store:put("z", "")
   end)
 
-  it("is gathered over several steps, and told whole", function()
+  it("is gathered in several steps, and delivered completely", function()
     local handle = past(store, "k")
     assert.is_true(step(store))
     assert.same({ 0, 0, true }, { handle:backlog() })
@@ -58,7 +58,7 @@ describe("a revision that is longer than a step", function()
     assert.is_nil((handle:take()))
   end)
 
-  it("is told to the others if one that waits for it is closed", function()
+  it("is delivered to the others if one of its watches is closed", function()
     local first, second, third = past(store, "k"), past(store, "k01"), past(store, "k")
     step(store)
     second:close() -- the only one of its range
@@ -71,7 +71,7 @@ describe("a revision that is longer than a step", function()
     assert.equal(20, #list)
   end)
 
-  it("leaves nothing if all that wait for it are closed", function()
+  it("leaves nothing behind if all of its watches are closed", function()
     local handle = past(store, "k")
     step(store)
     handle:close()
@@ -79,13 +79,13 @@ describe("a revision that is longer than a step", function()
     assert.is_false(step(store))
   end)
 
-  it("does not leak if the store is closed meanwhile", function()
+  it("does not leak if the store is closed during it", function()
     past(store, "k")
     step(store)
     store:close()
   end)
 
-  it("fails who waits for it, if a compaction passes meanwhile", function()
+  it("fails its watches, if a compaction overtakes it", function()
     local handle, later = past(store, "k"), past(store, "", { start_revision = 3 })
     step(store)
     store:compact(3)
@@ -95,7 +95,7 @@ describe("a revision that is longer than a step", function()
     assert.same({ "events", "z" }, { kind, list[1].key })
   end)
 
-  it("is told later to one who is synced, and once", function()
+  it("is delivered later to a synced watch, and once", function()
     local handle = store:open_watch("k", everything)
     store:delete("k", everything)
     assert.same({ 0, 0, true }, { handle:backlog() })
@@ -109,7 +109,7 @@ describe("a revision that is longer than a step", function()
 end)
 
 describe("a compaction after a revision that is longer than a step", function()
-  it("leaves the history to the watches that have still to be told, and tells them in steps", function()
+  it("keeps the history for the remaining watches, and delivers in steps", function()
     for _, path in ipairs { false, directory.new() } do
       local store = keywatch.open { now = 0, path = path or nil }
       probe.set_walk_visits(store, VISITS)
@@ -134,7 +134,7 @@ describe("a compaction after a revision that is longer than a step", function()
 end)
 
 describe("a watch from the past", function()
-  it("is not told all small events in one step that have large records before them", function()
+  it("gets many small events that have large previous records in several steps", function()
     for _, path in ipairs { false, directory.new() } do
       local store = keywatch.open { now = 0, path = path or nil }
       for i = 1, 10 do assert(store:put("k" .. i, ("x"):rep(300000))) end
@@ -150,7 +150,7 @@ describe("a watch from the past", function()
     directory.remove_all()
   end)
 
-  it("does not read all of the large records of others in one step, which the disk has", function()
+  it("reads the large records of other keys, which are on disk, in several steps", function()
     local path = directory.new()
     local store = keywatch.open { now = 0, path = path }
     for i = 1, 10 do assert(store:put("other" .. i, ("x"):rep(300000))) end
@@ -166,7 +166,7 @@ describe("a watch from the past", function()
   end)
 end)
 
-describe("a replica that forgets its history while nobody needs it", function()
+describe("a replica that drops its history without readers", function()
   local REVISIONS, WATCHES = 8, 6
 
   local function events(revision, n)
@@ -178,7 +178,7 @@ describe("a replica that forgets its history while nobody needs it", function()
   end
 
   for what, first in pairs { ["a long one"] = 20, ["a short one"] = 1 } do
-    it("tells its watches, which could not be told in one step, revisions of many events after " .. what, function()
+    it("delivers many events to its watches, in more than one step, after " .. what, function()
       local store = keywatch.open { now = 0, replica = true, history_idle_bytes = 0 }
       probe.set_walk_visits(store, VISITS)
       store:load(10, {})
@@ -200,7 +200,7 @@ describe("a replica that forgets its history while nobody needs it", function()
   end
 end)
 
-describe("a commit group with more revisions than a step tells", function()
+describe("a commit group with more revisions than a step delivers", function()
   local REVISIONS = 30
   local store, handle
 
@@ -257,7 +257,7 @@ describe("a commit group with more revisions than a step tells", function()
     directory.remove_all()
   end)
 
-  it("is told whole and in order, to those who begin meanwhile, too", function()
+  it("is delivered completely and in order, also to watches that begin during it", function()
     local new, old, first
     after_group(function()
       assert.is_false(handle:request_progress())
@@ -274,7 +274,7 @@ describe("a commit group with more revisions than a step tells", function()
     assert.same(all_from(5), told(old))
   end)
 
-  it("is told before a compaction removes the history", function()
+  it("is delivered before a compaction removes the history", function()
     after_group(function()
       local compaction = keywatch.spawn(function() assert(store:compact(REVISIONS + 3, { physical = true })) end)
       assert.is_false(handle:request_progress())
@@ -285,7 +285,7 @@ describe("a commit group with more revisions than a step tells", function()
   end)
 end)
 
-describe("a revision with more watchers than a step tells", function()
+describe("a revision with more watchers than a step serves", function()
   local store
 
   before_each(function()
@@ -317,7 +317,7 @@ describe("a revision with more watchers than a step tells", function()
     return n
   end
 
-  it("is told to some of them in each step, and once", function()
+  it("is delivered to some of them in each step, and once", function()
     local list = open_all(20)
     store:put("k", "")
     assert.is_true(count_told(list) <= VISITS)
@@ -325,7 +325,7 @@ describe("a revision with more watchers than a step tells", function()
     for _, handle in ipairs(list) do assert.same({ 2 }, take_all(handle)) end
   end)
 
-  it("is told once if watches begin and end meanwhile, and so are later revisions", function()
+  it("is delivered once if watches begin and end during it, and so are later revisions", function()
     local ranges = { "k", "ka", "kab", "kabc" } -- of which each has a key of all
     local list = open_all(24, function(i) return ranges[i % #ranges + 1] end, everything)
     store:put("kabc", "")
@@ -346,7 +346,7 @@ describe("a revision with more watchers than a step tells", function()
     end
   end)
 
-  it("is told with the records before it, which a compaction leaves until then", function()
+  it("is delivered with its previous kvs, which a compaction keeps until then", function()
     store:put("k", "before")
     local list = open_all(20, nil, { prev_kv = true })
     store:put("k", "after")
@@ -362,7 +362,7 @@ describe("a revision with more watchers than a step tells", function()
     assert.is_false(store:is_compacting())
   end)
 
-  it("is no longer told after all watches, or the store, were closed", function()
+  it("is not delivered after all watches, or the store, were closed", function()
     local list = open_all(20)
     store:put("k", "")
     for _, handle in ipairs(list) do
@@ -374,7 +374,7 @@ describe("a revision with more watchers than a step tells", function()
     store:put("k", "")
   end)
 
-  it("is told once to watches of more ranges than a step looks at, whatever else happens", function()
+  it("is delivered once to watches of more ranges than a step visits, whatever else happens", function()
     local list = open_all(20, function(i) return ("a%02d"):format(i) end, { range_end = "z" })
     local other, later = store:open_watch("x", everything), store:open_watch("k", { start_revision = 5 })
     store:txn { success = { { put = "k1", value = "" }, { put = "x", value = "" }, { put = "k2", value = "" } } }
@@ -392,7 +392,7 @@ describe("a revision with more watchers than a step tells", function()
     for _, handle in ipairs(list) do assert.same({ 6 }, take_all(handle)) end
   end)
 
-  it("leaves watches that begin later where they are", function()
+  it("does not affect watches that begin later", function()
     local replica = keywatch.open { replica = true, now = 0 }
     probe.set_walk_visits(replica, VISITS)
     local list = {}

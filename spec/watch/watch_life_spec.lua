@@ -30,7 +30,7 @@ after_each(function() pcall(keywatch.run, function() end) end) -- whatever a tes
 local function with_store(fn) return function() fn(new_store()) end end
 
 describe("a closed watch", function()
-  it("may be closed again, and is no matter to its store", with_store(function(store)
+  it("may be closed again, without effect on its store", with_store(function(store)
     local w, other = store:watch("a"), store:watch("a")
     w:close()
     w:close()
@@ -43,7 +43,7 @@ describe("a closed watch", function()
     other:close()
   end))
 
-  it("gives back what it had, at once", with_store(function(store)
+  it("frees its queue at once", with_store(function(store)
     local function round()
       local list = {}
       for i = 1, 100 do list[i] = store:watch(i % 2 == 0 and "a" or "b", { prefix = true, start_revision = i % 3 }) end
@@ -60,7 +60,7 @@ describe("a closed watch", function()
     assert.same({ base, 100, 100 }, { again, #first, #second })
   end))
 
-  it("ends with its variable, if that is to be closed", function()
+  it("is closed with its to-be-closed variable", function()
     if jit then return end -- there are no such variables
     local w = assert(load [[
       local w
@@ -74,7 +74,7 @@ describe("a closed watch", function()
     assert.matches("closed", tostring(w))
   end)
 
-  it("ends inside of a loop that an error leaves, if its variable is to be closed", function()
+  it("is closed in a loop that an error leaves, with its to-be-closed variable", function()
     if jit then return end
     local w, ok = assert(load [[
       local store = require("keywatch").open { now = 0 }
@@ -93,7 +93,7 @@ describe("a closed watch", function()
 end)
 
 describe("a forgotten watch", function()
-  it("is collected, and is watched no more by the core", with_store(function(store)
+  it("is collected, and the core removes its watcher", with_store(function(store)
     local seen = setmetatable({}, { __mode = "k" })
     local function round()
       for i = 1, 100 do
@@ -150,7 +150,7 @@ describe("a forgotten watch", function()
     end))
   end
 
-  it("is not one that somebody waits for", with_store(function(store)
+  it("is kept while a task waits for it", with_store(function(store)
     local got
     keywatch.run(function()
       local reader = keywatch.spawn(function() got = store:watch("a", { start_revision = 3 }):next() end)
@@ -164,7 +164,7 @@ describe("a forgotten watch", function()
 end)
 
 describe("a store", function()
-  it("is kept by its watches", function()
+  it("is kept alive by its watches", function()
     local w = new_store():watch("a", { start_revision = 1 })
     collectgarbage()
     assert.equal("put a 2", (events.drain(w)))
@@ -189,7 +189,7 @@ describe("a store", function()
     assert.equal(base, live())
   end)
 
-  it("is collected too if somebody has waited for it", function()
+  it("is collected also after a task has waited for it", function()
     local seen = setmetatable({}, { __mode = "k" })
     for _ = 1, 5 do
       local store = new_store()
@@ -208,7 +208,7 @@ describe("a store", function()
     assert.is_nil(next(seen))
   end)
 
-  it("that is closed leaves its watches, which say so", with_store(function(store)
+  it("that is closed ends its watches, which report that", with_store(function(store)
     local w, unread = store:watch("a"), store:watch("a", { start_revision = 1 })
     local initial = store:watch("a", { initial = true })
     initial:next()
@@ -346,12 +346,12 @@ describe("a program", function()
   end
 
   for _, way in ipairs(ends) do
-    it("that loads the parts in another order " .. way[1], function()
+    it("with another order of require " .. way[1], function()
       expect_end(begin(orders[6], { "keywatch.uv", "keywatch.core" }) .. way[2], way[3], way[4])
       expect_end(begin(orders[6], { "keywatch.core", "keywatch.watch.watch", "keywatch.uv" }) .. way[2], way[3], way[4])
     end)
 
-    it("that is inside of a task " .. way[1], function()
+    it("in a task " .. way[1], function()
       local text = begin { "store", "watch" } .. ([[
         keywatch.run(function()
           keywatch.spawn(function() while true do w:next() end end)
@@ -362,11 +362,11 @@ describe("a program", function()
       expect_end(text, way[3], way[4])
     end)
 
-    it("whose store is closed and whose watches are not " .. way[1], function()
+    it("with a closed store and open watches " .. way[1], function()
       expect_end(begin(orders[6]) .. "store:close()\n" .. way[2], way[3], way[4])
     end)
 
-    it("that has forgotten everything " .. way[1], function()
+    it("with forgotten objects " .. way[1], function()
       expect_end(begin(orders[6]) .. [[
         store, w, task, keywatch = nil, nil, nil, nil
         for name in pairs(package.loaded) do

@@ -26,19 +26,19 @@ local function watch(opts)
   return function(store) store:watch("a", opts) end
 end
 
-describe("a watch is refused of", function()
-  it("a key that is no string", function()
+describe("a watch is refused for", function()
+  it("a key that is not a string", function()
     for _, key in ipairs { 5, true, {} } do refused(function(store) store:watch(key) end) end
     refused(function(store) store:watch() end)
   end)
 
-  it("something that is no store, in words that name the colon", function()
+  it("an object that is not a store, with a text that names the colon", function()
     assert.matches("colon", refused(function(store) store.watch("a") end))
     assert.matches("colon", refused(function(store) store.watch({}, "a") end))
     refused(function(store) store.watch() end)
   end)
 
-  it("a store that is closed", function()
+  it("a closed store", function()
     local store = keywatch.open { now = 0 }
     store:close()
     assert.matches("closed", misuse.raises(store.watch, store, "a"))
@@ -83,13 +83,13 @@ describe("options of a watch are refused:", function()
   refuses_values("max_bytes", not_counts)
   refuses_values("timeout", not_times)
 
-  it("in words that tell the caller where", function()
+  it("with the position of the caller", function()
     for _, opts in ipairs { { colour = 1 }, { filters = { "no_get" } }, { start_revision = -1 } } do
       assert.matches("watch", refused(watch(opts)))
     end
   end)
 
-  it("an interval of progress that is none", function()
+  it("an invalid progress interval", function()
     for _, value in ipairs { "1", true, {}, nan, inf } do
       misuse.raises(keywatch.open, { progress_interval = value })
     end
@@ -97,7 +97,7 @@ describe("options of a watch are refused:", function()
 end)
 
 describe("a method of a watch is refused", function()
-  it("a timeout that is no number of seconds", function()
+  it("for a timeout that is not a number of seconds", function()
     local w = keywatch.open({ now = 0 }):watch("a")
     for _, name in ipairs { "next", "batch", "sync" } do
       for _, value in ipairs(not_times) do misuse.raises(w[name], w, value) end
@@ -105,7 +105,7 @@ describe("a method of a watch is refused", function()
     assert.equal("timeout", select(2, w:next(0)).code)
   end)
 
-  it("with a dot instead of a colon, in words that name the colon", function()
+  it("for a dot instead of a colon, with a text that names the colon", function()
     local w = keywatch.open({ now = 0 }):watch("a")
     for _, name in ipairs { "next", "batch", "events", "sync", "error", "close" } do
       assert.matches("colon", misuse.raises(w[name]))
@@ -114,7 +114,7 @@ describe("a method of a watch is refused", function()
 end)
 
 describe("as text", function()
-  it("a watch tells its key, its revision and its state", function()
+  it("a watch has its key, its revision and its state", function()
     local store = keywatch.open { now = 0 }
     store:put("a", "")
     store:put("a", "")
@@ -128,19 +128,19 @@ describe("as text", function()
     assert.equal('keywatch.watch<key="b" revision=6 closed>', tostring(closed))
   end)
 
-  it("a watch of any bytes is one line of text", function()
+  it("a watch of any bytes is one line", function()
     local store = keywatch.open { now = 0 }
     for _, key in ipairs { "a\nb", "a\0b", 'a"b', "\r", "" } do
       assert.not_matches("[%z\n\r]", tostring(store:watch(key)))
     end
   end)
 
-  it("an error of a watch tells what is wrong", function()
+  it("an error of a watch has the reason", function()
     local w = keywatch.open({ now = 0 }):watch("a")
     assert.equal("keywatch: timed out (timeout)", tostring(select(2, w:next(0))))
   end)
 
-  it("an error of a watch that was closed does not speak of the store", function()
+  it("an error of a closed watch does not mention the store", function()
     local w = keywatch.open({ now = 0 }):watch("a")
     w:close()
     assert.not_matches("the store is closed", tostring(select(2, w:sync())))

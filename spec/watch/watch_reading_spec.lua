@@ -24,14 +24,14 @@ local function with_store(fn) return function() fn(store_with_keys()) end end
 local function with_new(fn) return function() fn(keywatch.open { now = 0 }) end end
 
 describe("next", function()
-  it("gives one event after the other", function()
+  it("returns one event after the other", function()
     local w = store_with_keys():watch("", { prefix = true, start_revision = 1 })
     assert.equal("put a 2", events.text(w:next()))
     assert.equal("put a 3", events.text(w:next(0)))
     assert.equal("put b 4", events.text(w:next(1000)))
   end)
 
-  it("does not wait if it has no time, and says that its time is over", function()
+  it("does not wait with a timeout of 0, and returns timeout", function()
     local w = store_with_keys():watch("a")
     for _, timeout in ipairs { 0, -1, -math.huge, 0.001 } do
       local event, err = w:next(timeout)
@@ -39,7 +39,7 @@ describe("next", function()
     end
   end)
 
-  it("fails not for good when its time is over", with_store(function(store)
+  it("can be called again after a timeout", with_store(function(store)
     local w = store:watch("a")
     w:next(0.001)
     assert.is_nil(w:error())
@@ -47,7 +47,7 @@ describe("next", function()
     assert.equal("put a 5", events.text(w:next(0.001)))
   end))
 
-  it("polls from anywhere, from a coroutine that is no task too", with_store(function(store)
+  it("polls anywhere, also in a coroutine that is not a task", with_store(function(store)
     local w = store:watch("a")
     local poll = coroutine.wrap(function()
       while true do coroutine.yield(w:next(0)) end
@@ -57,7 +57,7 @@ describe("next", function()
     assert.equal("put a 5", events.text(poll()))
   end))
 
-  it("gives nil alone after close, and nothing of what was still to read", with_store(function(store)
+  it("returns nil alone after close, and no unread events", with_store(function(store)
     local w = store:watch("", { prefix = true, start_revision = 1 })
     w:next()
     w:close()
@@ -67,7 +67,7 @@ describe("next", function()
     assert.is_nil(w:error())
   end))
 
-  it("gives the same error again and again once the watch has failed", function()
+  it("returns the same error again and again once the watch has failed", function()
     local w = failed_watch()
     local _, err = w:next()
     assert.equal("compacted", err.code)
@@ -77,7 +77,7 @@ describe("next", function()
     assert.equal(err, w:error())
   end)
 
-  it("at top level waits for what a task will do", with_store(function(store)
+  it("at top level waits for the changes of a task", with_store(function(store)
     local w = store:watch("a")
     keywatch.spawn(function()
       keywatch.sleep(0)
@@ -86,7 +86,7 @@ describe("next", function()
     assert.equal("put a 5", events.text(w:next()))
   end))
 
-  it("in a task lets others go on until something comes", with_store(function(store)
+  it("in a task lets others run until an event comes", with_store(function(store)
     local w = store:watch("a")
     local order = {}
     keywatch.run(function()
@@ -103,14 +103,14 @@ describe("next", function()
     assert.same({ "waits", "puts", "has put", "put a 5" }, order)
   end))
 
-  it("sees what the store does by itself: the end of a lease", function()
+  it("returns events of the store itself: the expiry of a lease", function()
     local store = keywatch.open { min_lease_ttl = 1 } -- by the system's clock
     local w = store:watch("a", { filters = { "no_put" } })
     repeat until store:put("a", "", { lease = store:lease(1) }) -- unless we are slow, and the lease is over already
     assert.equal("delete a 3", events.text(w:next()))
   end)
 
-  it("with a manual clock sees that when the store is stepped there", with_new(function(store)
+  it("with a manual clock returns them when the store is stepped", with_new(function(store)
     store:put("a", "", { lease = store:lease(10) })
     local w = store:watch("a")
     keywatch.spawn(function()
@@ -120,7 +120,7 @@ describe("next", function()
     assert.equal("delete a 3", events.text(w:next()))
   end))
 
-  it("raises where nothing is left that could wake it", with_new(function(store)
+  it("raises at a deadlock", with_new(function(store)
     store:put("a", "", { lease = store:lease(10) })
     local w = store:watch("a")
     local ok, err = pcall(w.next, w)
@@ -130,7 +130,7 @@ describe("next", function()
     assert.equal("put a 3", events.text(w:next()))
   end))
 
-  it("in a coroutine that is no task raises, and names the cure", function()
+  it("in a coroutine that is not a task raises, and names the alternative", function()
     local w = store_with_keys():watch("a")
     local ok, err = coroutine.resume(coroutine.create(function() return w:next() end))
     assert.is_false(ok)
@@ -146,7 +146,7 @@ describe("batch", function()
     return store
   end
 
-  it("gives all of one revision, and that revision", function()
+  it("returns all events of one revision, and that revision", function()
     local w = store_with_txns():watch("", { prefix = true, start_revision = 4 })
     local seen = {}
     for i = 1, 3 do
@@ -157,7 +157,7 @@ describe("batch", function()
     assert.same({ "4: put b 4", "5: put x 5, put y 5, delete b 5", "6: put a 6" }, seen)
   end)
 
-  it("gives of a revision what concerns the watch", function()
+  it("returns only the events of the watch", function()
     local w = store_with_txns():watch("b", { start_revision = 5 })
     assert.equal("delete b 5", events.texts(w:batch().events))
     w = store_with_txns():watch("x", { from_key = true, start_revision = 5, filters = { "no_delete" } })
@@ -165,14 +165,14 @@ describe("batch", function()
     assert.equal("timeout", answer.code(w:batch(0)))
   end)
 
-  it("gives the rest of a revision of which next gave a part", function()
+  it("returns the rest of a revision of which next has returned a part", function()
     local w = store_with_txns():watch("", { prefix = true, start_revision = 5 })
     w:next()
     assert.equal("put y 5, delete b 5", events.texts(w:batch().events))
     assert.equal("put a 6", events.text(w:next()))
   end)
 
-  it("gives what exists one by one, and marks alone", with_store(function(store)
+  it("returns initial kvs one by one, and marks alone", with_store(function(store)
     local w, marked = store:watch("", { prefix = true, initial = true }), store:watch("c", { progress = true })
     drain(marked)
     store:put("c", "")
@@ -196,7 +196,7 @@ describe("batch", function()
     assert.same({}, { w:batch() })
   end))
 
-  it("of a large transaction is whole, however the watch was held back", with_new(function(store)
+  it("of a large transaction is complete, however the watch was blocked", with_new(function(store)
     local w = store:watch("", { prefix = true, max_bytes = 500 })
     for i = 1, 60 do
       local ops = {}
@@ -211,7 +211,7 @@ describe("batch", function()
 end)
 
 describe("a loop over events", function()
-  it("goes on until the watch is closed, and ends silently then", with_store(function(store)
+  it("continues until the watch is closed, and ends silently then", with_store(function(store)
     local w = store:watch("", { prefix = true, start_revision = 1 })
     local seen = {}
     for event in w:events() do
@@ -221,7 +221,7 @@ describe("a loop over events", function()
     assert.same({ "put a 2", "put a 3", "put b 4" }, seen)
   end))
 
-  it("can be left, and entered again where it was left", with_store(function(store)
+  it("can be left, and continued at the same position", with_store(function(store)
     local w = store:watch("", { prefix = true, start_revision = 1 })
     for event in w:events() do
       if events.text(event) == "put a 2" then break end
@@ -233,7 +233,7 @@ describe("a loop over events", function()
     assert.equal("", (drain(w)))
   end))
 
-  it("raises what the watch fails with, as the error that it is", function()
+  it("raises the error of the watch, unchanged", function()
     local w = failed_watch()
     local ok, err = pcall(function()
       for _ in w:events() do error("there is no event") end
@@ -263,7 +263,7 @@ describe("a loop over events", function()
     ]]))
   end)
 
-  it("in a task is fed by other tasks, and ended by them", with_store(function(store)
+  it("in a task gets events of other tasks, and ends with them", with_store(function(store)
     local w = store:watch("job/", { prefix = true })
     local seen = {}
     keywatch.run(function()
@@ -309,7 +309,7 @@ describe("two tasks that read one watch", function()
     return seen, times
   end
 
-  it("are given each event once, by the one or by the other", function()
+  it("get each event once, one or the other", function()
     local seen, times = read_by(2, function(store)
       for i = 1, 200 do
         store:put("k", tostring(i))
@@ -321,7 +321,7 @@ describe("two tasks that read one watch", function()
     assert.is_true(times[1] > 0 and times[2] > 0)
   end)
 
-  it("are both at work on one transaction", function()
+  it("may share one transaction", function()
     local seen, times = read_by(2, function(store)
       local ops = {}
       for i = 1, 100 do ops[i] = { put = "k" .. i, value = "" } end
@@ -353,7 +353,7 @@ describe("two tasks that read one watch", function()
   end)
 end)
 
-describe("one who waits", function()
+describe("a waiting reader", function()
   --- What a task that waits gets when fn(w, store) is done to it.
   local function woken(fn)
     local store = store_with_keys()
@@ -366,7 +366,7 @@ describe("one who waits", function()
     end)
   end
 
-  it("is woken by what happens, by close, and by the end of the store", function()
+  it("is woken by events, by close, and by the end of the store", function()
     local ok, event = woken(function(_, store) store:put("a", "") end)
     assert.same({ true, "put a 5" }, { ok, events.text(event) })
     assert.same({ true }, { woken(function(w) w:close() end) })
@@ -383,7 +383,7 @@ describe("one who waits", function()
     assert.equal("closed", answer.code(two:next()))
   end))
 
-  it("for what exists of a store that is closed is told so", with_new(function(store)
+  it("of the initial kvs of a closed store gets its error", with_new(function(store)
     for i = 1, 1500 do store:put("k" .. i, "") end
     local w = store:watch("k", { prefix = true, initial = true })
     store:close()
@@ -400,7 +400,7 @@ describe("one who waits", function()
     assert.equal("closed", w:error().code)
   end))
 
-  it("is not woken by what it does not watch", with_store(function(store)
+  it("is not woken by events of other keys", with_store(function(store)
     local w = store:watch("a")
     local woke = false
     keywatch.run(function()

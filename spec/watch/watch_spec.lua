@@ -17,7 +17,7 @@ local function with_store(fn) return function() fn(store_with_keys()) end end
 local function with_new(fn) return function() fn(keywatch.open { now = 0 }) end end
 
 describe("a watch", function()
-  it("tells what happens to its key from now on", with_store(function(store)
+  it("delivers later events of its key", with_store(function(store)
     local w = store:watch("a")
     assert.equal("", (drain(w)))
     store:put("a", "3")
@@ -27,7 +27,7 @@ describe("a watch", function()
     assert.same({ "put a 5, delete a 7, put a 8", "timeout" }, { drain(w) })
   end))
 
-  it("gives a put with all that a kv has", with_new(function(store)
+  it("delivers a put with all fields of the kv", with_new(function(store)
     local lease = store:lease(10)
     local w = store:watch("a")
     store:put("a", "1", { lease = lease })
@@ -38,13 +38,13 @@ describe("a watch", function()
       w:next())
   end))
 
-  it("gives a delete with its key and its revision", with_store(function(store)
+  it("delivers a delete with its key and its revision", with_store(function(store)
     local w = store:watch("a")
     store:delete("a")
     assert.same({ type = "delete", key = "a", mod_revision = 5 }, w:next())
   end))
 
-  it("gives an event that is the reader's own", with_store(function(store)
+  it("delivers events that belong to the reader", with_store(function(store)
     local one, two = store:watch("a"), store:watch("a")
     store:put("a", "3")
     local event = one:next()
@@ -52,7 +52,7 @@ describe("a watch", function()
     assert.equal("put a 5", events.text(two:next()))
   end))
 
-  it("is told nothing by what changes nothing", with_store(function(store)
+  it("delivers nothing for requests without changes", with_store(function(store)
     local w = store:watch("", { prefix = true })
     store:delete("nobody")
     store:get("a")
@@ -63,19 +63,19 @@ describe("a watch", function()
     assert.equal("", (drain(w)))
   end))
 
-  it("tells all of a transaction in the order of its ops, at one revision", with_store(function(store)
+  it("delivers all events of a transaction in the order of its ops, at one revision", with_store(function(store)
     local w = store:watch("", { prefix = true })
     store:txn { success = { { put = "c", value = "" }, { delete = "a" }, { put = "b", value = "" } } }
     assert.equal("put c 5, delete a 5, put b 5", (drain(w)))
   end))
 
-  it("tells of every key that a delete of a range finds", with_store(function(store)
+  it("delivers every key that a delete of a range finds", with_store(function(store)
     local w = store:watch("", { prefix = true })
     store:delete("", { prefix = true })
     assert.equal("delete a 5, delete b 5", (drain(w)))
   end))
 
-  it("tells of the keys of a lease that is revoked, or that ends", with_new(function(store)
+  it("delivers the keys of a lease that is revoked, or that expires", with_new(function(store)
     local one, two = store:lease(10), store:lease(20)
     local w = store:watch("", { prefix = true })
     store:put("a", "", { lease = one })
@@ -88,7 +88,7 @@ describe("a watch", function()
     assert.equal("delete b 6, delete c 6", (drain(w)))
   end))
 
-  it("does the work that is due when it is read, as every call does", with_new(function(store)
+  it("does the work that is due when it is read, like every call", with_new(function(store)
     store:put("a", "", { lease = store:lease(10) })
     local w = store:watch("a", { start_revision = 2 })
     assert.equal("put a 2", (drain(w))) -- from history, which was read in a step
@@ -107,19 +107,19 @@ describe("a watch of", function()
 
   local keys = { "a", "ab", "abc", "ac", "b", "ba", "c" }
 
-  it("a key hears of no other", function() assert.equal("ab", told("ab", nil, keys)) end)
+  it("a key has the events of no other", function() assert.equal("ab", told("ab", nil, keys)) end)
 
-  it("a prefix hears of all that begin with it", function()
+  it("a prefix has the events of all keys that begin with it", function()
     assert.equal("ab abc", told("ab", { prefix = true }, keys))
     assert.equal("a ab abc ac b ba c", told("", { prefix = true }, keys))
   end)
 
-  it("a range hears of its begin and not of its end", function()
+  it("a range includes its start and not its end", function()
     assert.equal("ab abc ac", told("ab", { range_end = "b" }, keys))
     assert.equal("ab", told("ab", { range_end = "ab\0" }, keys))
   end)
 
-  it("all keys from one on hears of them", function()
+  it("all keys from one on has their events", function()
     assert.equal("b ba c", told("b", { from_key = true }, keys))
     assert.equal("b ba c", told("b", { range_end = "\0" }, keys))
     assert.equal("a ab abc ac b ba c", told("", { from_key = true }, keys))
@@ -129,7 +129,7 @@ describe("a watch of", function()
     assert.equal("\0", told("", nil, { "\0", "\0\0", "a" }))
   end)
 
-  it("keys of any bytes gives them as they are", function()
+  it("keys of any bytes delivers them unchanged", function()
     local bytes = {}
     for i = 0, 255 do bytes[i + 1] = string.char(i) end
     local all = table.concat(bytes)
@@ -149,7 +149,7 @@ describe("a watch of", function()
     assert.equal("timeout", answer.code(last:next(0)))
   end)
 
-  it("an empty range is not to be had", with_new(function(store)
+  it("an empty range is refused", with_new(function(store)
     for _, range in ipairs { { "b", "a" }, { "b", "b" }, { "b\0", "b" } } do
       assert.equal("empty_range", answer.code(store:watch(range[1], { range_end = range[2] })))
     end
@@ -159,7 +159,7 @@ describe("a watch of", function()
 end)
 
 describe("a watch that starts", function()
-  it("in the past is told what has been, from that revision on, and then what happens", with_store(function(store)
+  it("in the past delivers past events, from that revision on, and then new ones", with_store(function(store)
     local w = store:watch("", { prefix = true, start_revision = 3 })
     store:delete("a")
     assert.equal("put a 3, put b 4, delete a 5", (drain(w)))
@@ -167,17 +167,17 @@ describe("a watch that starts", function()
     assert.equal("put a 6", (drain(w)))
   end))
 
-  it("at the present revision is told of it", function()
+  it("at the present revision delivers its events", function()
     assert.equal("put b 4", (drain(store_with_keys():watch("b", { start_revision = 4 }))))
   end)
 
   it("at 0 starts now", function() assert.equal("", (drain(store_with_keys():watch("b", { start_revision = 0 })))) end)
 
-  it("at 1 is told everything", with_store(function(store)
+  it("at 1 delivers everything", with_store(function(store)
     assert.equal("put a 2, put a 3, put b 4", (drain(store:watch("", { prefix = true, start_revision = 1 }))))
   end))
 
-  it("in the future hears nothing before", with_store(function(store)
+  it("in the future delivers nothing before", with_store(function(store)
     local w = store:watch("a", { start_revision = 6 })
     store:put("a", "5")
     assert.equal("", (drain(w)))
@@ -186,12 +186,12 @@ describe("a watch that starts", function()
     assert.equal("put a 6, put a 7", (drain(w)))
   end))
 
-  it("at the compacted revision is told what was not forgotten", with_store(function(store)
+  it("at the compacted revision delivers the events that were kept", with_store(function(store)
     store:compact(3)
     assert.equal("put a 3, put b 4", (drain(store:watch("", { prefix = true, start_revision = 3 }))))
   end))
 
-  it("at the compacted revision is told of every change that was made in it, until the next compaction", function()
+  it("at the compacted revision delivers every change of it, until the next compaction", function()
     local store = store_with_keys()
     store:txn { success = {
       { delete = "a", from_key = true }, { put = "a", value = "5" }, { put = "b", value = "5" },
@@ -208,7 +208,7 @@ describe("a watch that starts", function()
     assert.same({ "5", nil, "" }, { store:get("a").value, store:get("b"), store:get("c").value })
   end)
 
-  it("before the compacted revision fails, and tells which that is", with_store(function(store)
+  it("before the compacted revision fails, and reports that revision", with_store(function(store)
     store:compact(3)
     local w = store:watch("a", { start_revision = 2 })
     local event, err = w:next()
@@ -235,9 +235,9 @@ describe("filters", function()
     assert.equal("", told { "no_put", "no_delete" })
   end)
 
-  it("may be named twice", function() assert.equal("delete a 3", told { "no_put", "no_put" }) end)
+  it("may be listed twice", function() assert.equal("delete a 3", told { "no_put", "no_put" }) end)
 
-  it("hold for what is replayed", with_new(function(store)
+  it("apply to replayed events", with_new(function(store)
     store:put("a", "1")
     store:delete("a")
     assert.equal("delete a 3", (drain(store:watch("a", { start_revision = 1, filters = { "no_put" } }))))
@@ -254,7 +254,7 @@ describe("the previous kv", function()
     assert.same({ key = "a", value = "3", create_revision = 2, mod_revision = 5, version = 3, lease = 0 }, delete.prev)
   end))
 
-  it("comes with what is replayed", function()
+  it("comes with replayed events", function()
     local w = store_with_keys():watch("a", { prev_kv = true, start_revision = 3 })
     assert.equal("1", w:next().prev.value)
   end)
@@ -270,7 +270,7 @@ describe("the previous kv", function()
     assert.is_nil(list[3].prev)
   end))
 
-  it("does not come where it is forgotten", with_store(function(store)
+  it("does not come if it is compacted", with_store(function(store)
     store:compact(3, { physical = true })
     local w = store:watch("a", { prev_kv = true, start_revision = 3 })
     local event = w:next()
@@ -280,7 +280,7 @@ describe("the previous kv", function()
 end)
 
 describe("with initial a watch", function()
-  it("begins with what exists, in the order of keys, then says so, then goes on", with_store(function(store)
+  it("begins with the existing kvs, in the order of keys, then a mark, then later events", with_store(function(store)
     store:put("c", "")
     store:delete("c")
     local w = store:watch("", { prefix = true, initial = true })
@@ -290,7 +290,7 @@ describe("with initial a watch", function()
     assert.equal("delete a 8", (drain(w)))
   end))
 
-  it("gives what exists as puts that say that they are not news", function()
+  it("delivers existing kvs as puts that are marked as initial", function()
     local w = store_with_keys():watch("a", { initial = true })
     assert.same({ type = "put", key = "a", value = "2", create_revision = 2, mod_revision = 3, version = 2, lease = 0,
       initial = true }, w:next())
@@ -298,14 +298,14 @@ describe("with initial a watch", function()
     assert.equal("timeout", answer.code(w:next(0)))
   end)
 
-  it("is at once at its mark where nothing exists", with_new(function(store)
+  it("is at its mark at once if nothing exists", with_new(function(store)
     local w = store:watch("a", { prefix = true, initial = true })
     assert.equal("synced 1", (drain(w)))
     store:put("ab", "")
     assert.equal("put ab 2", (drain(w)))
   end))
 
-  it("keeps to its range", with_new(function(store)
+  it("stays in its range", with_new(function(store)
     for _, key in ipairs { "a", "ab", "b", "c" } do store:put(key, "") end
     local function seen(key, opts)
       opts.initial = true
@@ -325,7 +325,7 @@ describe("with initial a watch", function()
     assert.equal("initial \0 2, synced 3, put \0 4", (drain(w)))
   end))
 
-  it("tells what happens while what exists is read after all of that, once", with_new(function(store)
+  it("delivers events that occur during the initial read after all of it, once", with_new(function(store)
     for i = 1, 2500 do store:put(("k%04d"):format(i), "old") end
     local w = store:watch("k", { prefix = true, initial = true })
     local state, synced, n = {}, nil, 0
@@ -353,7 +353,7 @@ describe("with initial a watch", function()
     assert.same(expected, state)
   end))
 
-  it("fails if what exists is compacted away before it was read", with_new(function(store)
+  it("fails if unread initial kvs are compacted", with_new(function(store)
     for i = 1, 1500 do store:put(("k%04d"):format(i), "") end
     local w = store:watch("k", { prefix = true, initial = true })
     store:put("k0001", "")
@@ -364,7 +364,7 @@ describe("with initial a watch", function()
     assert.equal("compacted", answer.code(w:next(0)))
   end))
 
-  it("tells the compacted revision if it fails so", with_new(function(store)
+  it("reports the compacted revision in that case", with_new(function(store)
     for i = 1, 1500 do store:put(("k%04d"):format(i), "") end
     local w = store:watch("k", { prefix = true, initial = true })
     store:put("k0001", "")
@@ -373,7 +373,7 @@ describe("with initial a watch", function()
     assert.equal(1502, w:error().compact_revision)
   end))
 
-  it("goes with a previous kv, which belongs to what happens", with_store(function(store)
+  it("may have previous kvs, of later events", with_store(function(store)
     local w = store:watch("a", { initial = true, prev_kv = true })
     store:put("a", "3")
     local list = events.read(w)
@@ -383,13 +383,13 @@ describe("with initial a watch", function()
 end)
 
 describe("the revision of a watch", function()
-  it("is that of the store when it starts now, and the one before its start otherwise", with_store(function(store)
+  it("is the store's when it starts now, and the one before its start otherwise", with_store(function(store)
     assert.equal(4, store:watch("a").revision)
     assert.equal(1, store:watch("a", { start_revision = 2 }).revision)
     assert.equal(9, store:watch("a", { start_revision = 10 }).revision)
   end))
 
-  it("is reached when the last of its events was handed out", with_store(function(store)
+  it("is reached when the last of its events was delivered", with_store(function(store)
     local w = store:watch("", { prefix = true })
     store:txn { success = { { put = "x", value = "" }, { put = "y", value = "" }, { put = "z", value = "" } } }
     store:put("a", "")
@@ -401,7 +401,7 @@ describe("the revision of a watch", function()
     assert.same({ 4, 4, 5, 6 }, seen)
   end))
 
-  it("does not claim what exists before all of it was handed out", with_store(function(store)
+  it("does not include the initial kvs before all of them were delivered", with_store(function(store)
     local w = store:watch("", { prefix = true, initial = true })
     assert.is_true(w.revision < 4)
     w:next()
@@ -411,7 +411,7 @@ describe("the revision of a watch", function()
     assert.equal(4, w.revision)
   end))
 
-  it("is where another watch goes on, wherever this one stopped", with_new(function(store)
+  it("is where another watch continues, wherever this one stopped", with_new(function(store)
     for i = 1, 12 do
       local ops = {}
       for n = 1, i % 3 + 1 do ops[n] = { put = ("%d/%d"):format(i, n), value = "" } end
@@ -431,8 +431,8 @@ describe("the revision of a watch", function()
   end))
 end)
 
-describe("a watch that nobody reads", function()
-  it("holds back, and goes on from history when there is room: nothing is lost, nothing comes twice", function()
+describe("a watch that is not read", function()
+  it("is blocked, and continues from history when there is room: nothing is lost or repeated", function()
     local store = keywatch.open { now = 0 }
     local w = store:watch("", { prefix = true, max_bytes = 1000 })
     local revisions, n = {}, 0
@@ -456,7 +456,7 @@ describe("a watch that nobody reads", function()
     for i = 1, n do assert.equal(i + 1, revisions[i]) end
   end)
 
-  it("takes a revision that is larger than all that it may hold", with_new(function(store)
+  it("accepts a revision that is larger than its bound", with_new(function(store)
     local w = store:watch("", { prefix = true, max_bytes = 0 })
     local ops = {}
     for i = 1, 50 do ops[i] = { put = ("k%02d"):format(i), value = ("v"):rep(100) } end
@@ -466,7 +466,7 @@ describe("a watch that nobody reads", function()
     assert.same({ 2, 50, 3, 50 }, { first.revision, #first.events, second.revision, #second.events })
   end))
 
-  it("fails if what it has missed is compacted away, after all that it still holds", with_new(function(store)
+  it("fails if its missed events are compacted, after its queue", with_new(function(store)
     local w = store:watch("a", { max_bytes = 300 })
     for i = 1, 100 do store:put("a", tostring(i)) end
     store:compact(90)
@@ -478,7 +478,7 @@ describe("a watch that nobody reads", function()
     assert.equal(list[#list].mod_revision, w.revision)
   end))
 
-  it("does not mind a compaction that leaves what it has missed", with_new(function(store)
+  it("is not affected by a compaction that keeps its missed events", with_new(function(store)
     local w = store:watch("a", { max_bytes = 300 })
     for i = 1, 100 do store:put("a", tostring(i)) end
     local first = w:next()
