@@ -285,7 +285,7 @@ local function trouble(ok, err, name)
   if not err:find("^blame:1: ") then return "it was raised elsewhere: " .. err end
   local words = err:gsub("^blame:1: ", "")
   if words:find("%.lua:%d") then return "it has two positions: " .. err end
-  if words:find("number of seconds expected, got number", 1, true) then return "it helps nobody: " .. err end
+  if words:find("number of seconds expected, got number", 1, true) then return "it does not help: " .. err end
   local is_named = words:find("%f[%w]" .. name .. "%f[%W]") or words:find("^%l+%[%d+%]") -- an element of a list
   if not is_named then return "it does not name the function: " .. err end
 end

@@ -427,7 +427,7 @@ describe("a call", function()
           while true do
             call:send(("x"):rep(10000))
             sent = sent + 1
-            assert(sent < 1000, "it goes on")
+            assert(sent < 1000, "the call continues")
           end
         end)
         assert(not ok)

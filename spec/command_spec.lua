@@ -15,7 +15,7 @@ local urls_of = require "keywatch.support.url"
 
 local HTTP = "http://127.0.0.1:0"
 
--- Has a program tell how its garbage collector is set.
+-- Makes a program print the settings of its garbage collector.
 local TELL_COLLECTOR = [[
 local plain = collectgarbage
 function collectgarbage(mode, ...)
@@ -95,7 +95,7 @@ describe("keywatch serve", function()
 
   local function write(name, text) return files.write(scratch .. "/" .. name, text) end
 
-  --- Whether somebody accepts there.
+  --- Whether a server accepts there.
   local function is_open(address)
     local handle, result
     local function on_connect(err) result = err or "open" end
@@ -207,7 +207,7 @@ describe("keywatch serve", function()
     it(("ends at once upon a second %s, though a client stays"):format(name), function()
       local process = start("--listen-client-urls", HTTP)
       local client = keywatch.connect(command.wait_until_ready(process)[1])
-      assert(client:put("a", "1")) -- and is not told that the server ends, since its loop does not turn
+      assert(client:put("a", "1")) -- and does not notice that the server ends, since its loop does not turn
       process:signal(name)
       process:expect_error("shutting down")
       process:signal(name)

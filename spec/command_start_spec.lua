@@ -47,18 +47,18 @@ describe("keywatch serve", function()
 
   it("reports that it has too few descriptors", function()
     for _, limit in ipairs { 8, 12, 20 } do
-      local status, told = run({ "prlimit", ("--nofile=%d:%d"):format(limit, limit) }, "--data-dir", "data")
+      local status, got = run({ "prlimit", ("--nofile=%d:%d"):format(limit, limit) }, "--data-dir", "data")
       assert.equal(1, status)
       assert.matches("^keywatch: cannot serve data: %d+ file descriptors are free, and at least 32 are needed: "
-        .. "raise the limit, see ulimit %-n\n$", told)
+        .. "raise the limit, see ulimit %-n\n$", got)
     end
   end)
 
   it("reports that the address space is too small for its database", function()
     if vm.is_sanitized then return end
-    local status, told = run({ "prlimit", "--as=2000000000" }, "--data-dir", scratch .. "/data")
+    local status, got = run({ "prlimit", "--as=2000000000" }, "--data-dir", scratch .. "/data")
     assert.same({ 1, ("keywatch: cannot open %s/data: its map takes 4160 MiB of addresses: see ulimit -v, or lower the "
-      .. "quota\n"):format(scratch) }, { status, told })
+      .. "quota\n"):format(scratch) }, { status, got })
   end)
 
   it("names the flag of a number that is too large", function()
@@ -70,9 +70,9 @@ describe("keywatch serve", function()
       ["watch-progress-notify-interval"] = "9223372036854775808h", ["grpc-keepalive-interval"] = "99999999999999h",
     }
     for name, number in pairs(numbers) do
-      local status, told = run({}, "--memory", "--" .. name, number)
-      assert.equal(2, status, told)
-      assert.matches("^keywatch serve: %-%-" .. name:gsub("%-", "%%-") .. " must be [^\n]*\n$", told)
+      local status, got = run({}, "--memory", "--" .. name, number)
+      assert.equal(2, status, got)
+      assert.matches("^keywatch serve: %-%-" .. name:gsub("%-", "%%-") .. " must be [^\n]*\n$", got)
     end
   end)
 end)
@@ -89,10 +89,10 @@ describe("keywatch serve on a full disk", function()
         luv.cwd() .. "/bin/keywatch", "serve", "--listen-client-urls", HTTP, "--data-dir", disk.path }
       local server = process.start(argv, { env = vm.environment() })
       assert.equal(1, server:wait())
-      local told = server:stderr()
-      assert.is_truthy(told:find("^keywatch: cannot %a+ " .. disk.path:gsub("%p", "%%%0") .. ": "), told)
-      local why = told:find("No space left on device", 1, true) or told:find("the disk or the quota is full", 1, true)
-      assert.is_truthy(why, told)
+      local got = server:stderr()
+      assert.is_truthy(got:find("^keywatch: cannot %a+ " .. disk.path:gsub("%p", "%%%0") .. ": "), got)
+      local why = got:find("No space left on device", 1, true) or got:find("the disk or the quota is full", 1, true)
+      assert.is_truthy(why, got)
     end
   end)
 end)

@@ -138,7 +138,7 @@ describe("a compactor", function()
       return nil, { code = "compacted", message = "etcd's words" }
     end
     self:step()
-    assert.equal(13, self.last_revision) -- somebody else has done it
+    assert.equal(13, self.last_revision) -- another caller has done it
     assert.equal(2, #lines)
   end)
 

@@ -155,7 +155,7 @@ describe("middleware", function()
       ["returns false and an error"] = function() return false, refusal end,
       ["raises an error"] = function() error(refusal) end,
     } do
-      it(name .. ": that is the answer, and nobody further is asked", function()
+      it(name .. ": that is the answer, and later functions are not called", function()
         use_refusal(how)
         local lines = serving.log_of(function()
           for _, path in ipairs { ECHO, PUT, STATUS } do

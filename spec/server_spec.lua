@@ -162,11 +162,11 @@ describe("a server", function()
     end)
 
     it("passes none of these at another level", function()
-      local told = 0
-      local quiet = assert(keywatch.serve { store = store, listen = LOCAL, on_log = function() told = told + 1 end })
+      local got = 0
+      local quiet = assert(keywatch.serve { store = store, listen = LOCAL, on_log = function() got = got + 1 end })
       connect(quiet):unary("/no/Method", "")
       quiet:close()
-      assert.equal(0, told)
+      assert.equal(0, got)
     end)
 
     it("refuses an unknown level, and a function for a thread", function()
@@ -195,7 +195,7 @@ describe("a server", function()
     status(client)
     local first = keywatch.spawn(function() return server:shutdown(1e6) end)
     local second = keywatch.spawn(function() return server:shutdown(1e6) end)
-    wait(function() return client:is_told_to_go() end)
+    wait(function() return client:has_goaway() end)
     client:close()
     assert.same({ true, true }, { first:join() })
     assert.same({ true, true }, { second:join() })
@@ -301,7 +301,7 @@ for where, is_thread in pairs { ["of this process"] = false, ["in a thread"] = t
 
     it("ends in order: clients are notified, and the last one to leave ends it", function()
       local ender = keywatch.spawn(function() return server:shutdown(SECONDS) end)
-      wait(function() return client:is_told_to_go() end)
+      wait(function() return client:has_goaway() end)
       client:close()
       assert.same({ true, true }, { ender:join() })
       assert.same({}, server:addresses())

@@ -1,4 +1,4 @@
---- keywatch.serve in a thread of its own: the same server, whatever the program does meanwhile.
+--- keywatch.serve in a thread of its own: the same server, whatever the program does.
 
 local keywatch = require "keywatch"
 local uv = require "keywatch.uv"
@@ -28,7 +28,7 @@ local function wait(is_so)
   end
 end
 
---- The response, or nil if the call has failed. Nobody turns keywatch's loop.
+--- The response, or nil if the call has failed. keywatch's loop does not turn.
 local function ask(client, path, request)
   local call = client:begin_message(path, request)
   wait(function()
@@ -114,7 +114,7 @@ describe("a server in a thread", function()
     status(client)
     keywatch.run(function()
       local ender = keywatch.spawn(function() return server:shutdown(1e6) end)
-      client:wait(function() return client:is_told_to_go() end)
+      client:wait(function() return client:has_goaway() end)
       assert.is_true(server:close())
       assert.same({ true, true }, { ender:join() })
     end)
@@ -325,11 +325,11 @@ describe("a program with a server in a thread", function()
         local ok, err = server:close()
         print(ok, err.code, err.grpc_status, #server:addresses())
       ]])
-      local line, told = printed:match("^(.-)(nil\tkeywatch: .*)$")
+      local line, received = printed:match("^(.-)(nil\tkeywatch: .*)$")
       assert.matches("error a server's thread has failed: .*a slip", line)
       assert.matches("stack traceback:", line)
       local expected = "nil\tkeywatch: the thread has failed: [^\n]*a slip %(thread_failed%)\n"
-      assert.matches("^" .. expected .. expected .. "nil\tthread_failed\t13\t0\n$", told)
+      assert.matches("^" .. expected .. expected .. "nil\tthread_failed\t13\t0\n$", received)
     end)
 
     it("gets the failure of a task that was not joined", function()

@@ -705,7 +705,7 @@ describe("the content in a file", function()
     assert.has_error(function() replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1) end,
       "the writer is not done")
     assert.is_true(replica:hold_content(writer, 10))
-    replica:close() -- the writer goes on
+    replica:close() -- the writer continues
     assert(writer:wait())
     writer:close()
     assert(load())

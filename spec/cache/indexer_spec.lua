@@ -1,5 +1,5 @@
 --- Indexes of an informer: which objects a value has, how they follow every change, what functions that fail do, and
--- loops over them that go on while objects change.
+-- loops over them that continue while objects change.
 
 local keywatch = require "keywatch"
 
@@ -358,7 +358,7 @@ describe("a loop over objects", function()
       n = n + 1
       assert.equal("a", object:match("^%a"), key)
       local first, step = n == 10 and 1 or n == 15 and 2, n == 10 and 2 or 4
-      if first then -- the second time: the set was built anew meanwhile
+      if first then -- the second time: the set was built anew since
         change(function()
           for i = first, 100, step do store:put("/a/" .. i, "b") end
         end)
@@ -436,7 +436,7 @@ describe("indexes at random", function()
     return model
   end
 
-  --- Goes on with an iterator: no object comes twice.
+  --- Continues an iterator: no object comes twice.
   local function step(one)
     local key, object = one.next[1](one.next[2], one.last)
     one.last = key

@@ -1,4 +1,4 @@
---- An informer: what its handlers are told, whatever it stands on; what becomes of handlers that raise, wait, remove
+--- An informer: what its handlers receive, of each kind of store; what becomes of handlers that raise, wait, remove
 -- each other and are slow; of values that cannot be decoded; of users that share one; and how it ends.
 
 local keywatch = require "keywatch"
@@ -57,7 +57,7 @@ for _, door in ipairs(informing.doors) do
       it(title .. ", in a task" .. (door.name == "store" and "" or " #slow"), function() keywatch.run(fn) end)
     end
 
-    each_it("reports existing objects, and then each that is added, updated or deleted", function()
+    each_it("reports existing objects, and then each one that is added, updated or deleted", function()
       put("/a/1", "one")
       put("/a/2", "two")
       put("/ab/1", "of a sibling")
@@ -92,7 +92,7 @@ for _, door in ipairs(informing.doors) do
         { "deleted", "two", nil, r3, r1 }, { "added", "three", nil, r4, r4 } }, found)
     end)
 
-    each_it("is read: one object, all, how many", function()
+    each_it("can be read: one object, all, and their number", function()
       local r1 = put("/a/1", "one")
       put("/a/2", "two")
       put("/ab/1", "of a sibling")
@@ -112,7 +112,7 @@ for _, door in ipairs(informing.doors) do
       assert.equal(1, informer:count())
     end)
 
-    each_it("gives a late handler the objects of that time, and each handler syncs by itself", function()
+    each_it("delivers the present objects to a late handler, and each handler syncs by itself", function()
       put("/a/1", "one")
       local informer = open_synced(x)
       local first = record(informer)
@@ -241,8 +241,8 @@ for _, door in ipairs(informing.doors) do
         } })
       end
       put_and_delete "one"
-      local told = rec:rest(writer)
-      if #told > 0 then assert.same({ "add /a/1 one", "delete /a/1 one" }, told) end -- a client that has read anew
+      local got = rec:rest(writer)
+      if #got > 0 then assert.same({ "add /a/1 one", "delete /a/1 one" }, got) end -- a client that has read anew
       put("/a/1", "two")
       assert.same({ "add /a/1 two" }, rec:take(1))
       assert.equal("two", informer:get("/a/1"))
@@ -251,7 +251,7 @@ for _, door in ipairs(informing.doors) do
       assert.is_nil((informer:get("/a/1")))
     end)
 
-    each_it("reports the end of a lease", function()
+    each_it("reports the expiry of a lease", function()
       if not writer.lease then return end
       local _, rec = recorded(open_synced(x))
       local lease = assert(writer:lease(60))
@@ -386,9 +386,9 @@ describe("the handlers of an informer", function()
     local status = slow.handler:status()
     assert(status.queued >= 19 and status.queued_bytes > 0, status.queued)
     gate:close()
-    local told = slow:take(20)
-    assert.equal("add /a/1 1", told[1])
-    for i = 2, 20 do assert.equal(("update /a/1 %d was %d"):format(i, i - 1), told[i]) end
+    local got = slow:take(20)
+    assert.equal("add /a/1 1", got[1])
+    for i = 2, 20 do assert.equal(("update /a/1 %d was %d"):format(i, i - 1), got[i]) end
     await(function() return slow.handler:status().queued == 0 end)
     assert.equal(0, slow.handler:status().queued_bytes)
     assert(slow.handler:status().most_queued_bytes >= status.queued_bytes)
@@ -567,7 +567,7 @@ describe("the handlers of an informer", function()
     assert(rec.handler:wait_synced(PATIENCE))
     rec:rest(store)
     assert.same({ [MARK] = "mark 1" }, rec:content())
-    assert.equal(3, #rec.calls) -- one object, its deletion, and the mark: the others were never told of
+    assert.equal(3, #rec.calls) -- one object, its deletion, and the mark: the others were never delivered
   end))
 
   it("receive the newest state of initial objects, which take no room in the queue", with_walk(50, function(rec, gate)
@@ -810,7 +810,7 @@ describe("a value that cannot be decoded", function()
     local late, deaf = record(informer), record(informer, { only = { "add" } })
     assert.same({ 'add /a/1 {"n":1} initial', "error /a/bad malformed" }, late:take_sorted(2))
     assert(late.handler:wait_synced(PATIENCE))
-    store:put("/a/bad", "{{") -- another one: told again
+    store:put("/a/bad", "{{") -- another one: reported again
     for _, rec in ipairs { one, late } do assert.same({ "error /a/bad malformed" }, rec:take(1)) end
     assert.equal(1, #deaf.calls)
     assert.same({}, one:rest(store, field(2)))
@@ -1067,17 +1067,17 @@ describe("an informer without references", function()
 
   it("lives as long as it has handlers, or until its client is closed", function()
     local client, store = open_client()
-    local told = keywatch.channel(10)
+    local got = keywatch.channel(10)
     local weak = setmetatable({}, { __mode = "v" })
     do
       local informer = assert(client:informer("/a/"))
       weak[1] = informer
-      weak[2] = informer:add_handler { add = function(key) told:send(key, 0) end }
+      weak[2] = informer:add_handler { add = function(key) got:send(key, 0) end }
     end
     for i = 1, 2 do
       collect()
       store:put("/a/" .. i, "v")
-      assert.equal("/a/" .. i, told:receive(PATIENCE))
+      assert.equal("/a/" .. i, got:receive(PATIENCE))
     end
     client:close()
     collect()
@@ -1109,7 +1109,7 @@ describe("an informer without references", function()
 end)
 
 describe("an informer and its server", function()
-  --- A test in a world with three objects that a handler was told of: fn(world, informer, recorder, store).
+  --- A test in a world with three objects that a handler has received: fn(world, informer, recorder, store).
   local function with_three(opts, fn)
     return within.world(function(world)
       local store = world.server.store
@@ -1157,13 +1157,13 @@ describe("an informer and its server", function()
       store:put("/a/5", "passing")
       store:delete("/a/5")
     end)
-    local told = rec:take(3)
-    assert.equal("delete /a/2 2 missed", told[1])
-    table.sort(told)
-    assert.equal("add /a/4 5", (told[1]:gsub(" missed", "")))
-    assert.equal("update /a/1 new was 1", (told[3]:gsub(" missed", "")))
+    local got = rec:take(3)
+    assert.equal("delete /a/2 2 missed", got[1])
+    table.sort(got)
+    assert.equal("add /a/4 5", (got[1]:gsub(" missed", "")))
+    assert.equal("update /a/1 new was 1", (got[3]:gsub(" missed", "")))
     assert.same({ {}, 1 }, { rec:rest(store), informer:status().gaps })
-    for _, state in ipairs(states) do -- the state has changed at once, before the first was told
+    for _, state in ipairs(states) do -- the state has changed at once, before the first was delivered
       assert.equal("/a/1 new,/a/3 3,/a/4 5", state:match("^[^~]-5"))
     end
     table.sort(seen)
@@ -1177,9 +1177,9 @@ describe("an informer and its server", function()
         store:put("/a/" .. i, value)
       end
     end)
-    local by_key, told = {}, rec:take(4)
-    for i = 1, 2 do assert.matches("^delete", told[i]) end
-    for _, text in ipairs(told) do
+    local by_key, got = {}, rec:take(4)
+    for i = 1, 2 do assert.matches("^delete", got[i]) end
+    for _, text in ipairs(got) do
       local key = text:match("/a/%d")
       by_key[key] = (by_key[key] and by_key[key] .. ", " or "") .. text
     end
@@ -1230,8 +1230,8 @@ describe("an informer and its server", function()
     rec:take(3)
     for _ = 1, 10 do store:put("/b", "") end
     world.server:restore(before)
-    local told, kinds = rec:take(3), {}
-    for i, text in ipairs(told) do kinds[i] = text:match("^%l+ %S+") end
+    local got, kinds = rec:take(3), {}
+    for i, text in ipairs(got) do kinds[i] = text:match("^%l+ %S+") end
     assert.equal("delete /a/4", kinds[1])
     table.sort(kinds)
     assert.same({ "add /a/3", "delete /a/4", "update /a/1" }, kinds)
@@ -1247,10 +1247,10 @@ describe("an informer and its server", function()
     local store = world.server.store
     for _, key in ipairs { "/a/2", "/a/1", "/a/9" } do store:put(key, key == "/a/1" and "other" or key:sub(-1)) end
     world.server:start()
-    local told = rec:rest(store) -- nothing of /a/2, which is equal, though of another revision
-    for i, text in ipairs(told) do assert.equal(i <= 2 and "delete" or "add", text:match("^%l+")) end
-    table.sort(told)
-    assert.same({ "add /a/1 other missed", "add /a/9 9 missed", "delete /a/1 1 missed", "delete /a/3 3 missed" }, told)
+    local got = rec:rest(store) -- nothing of /a/2, which is equal, though of another revision
+    for i, text in ipairs(got) do assert.equal(i <= 2 and "delete" or "add", text:match("^%l+")) end
+    table.sort(got)
+    assert.same({ "add /a/1 other missed", "add /a/9 9 missed", "delete /a/1 1 missed", "delete /a/3 3 missed" }, got)
     assert.same({ "/a/1 other", "/a/2 2", "/a/9 9", MARK .. " mark 1" }, sorted(informer:each()))
     assert.same({ "2", store:get("/a/2").mod_revision }, { informer:get("/a/2") })
     assert.equal(store:status().revision, informer:status().revision)
@@ -1319,18 +1319,18 @@ describe("an informer and its server", function()
       store:put("/a/1", "{{")
       store:put("/a/3", field(4))
     end)
-    local told = rec:take_sorted(2)
-    assert.matches("^error /a/1 malformed", told[1])
-    assert.matches('^update /a/3 {"n":4} was {"n":3}', told[2])
+    local got = rec:take_sorted(2)
+    assert.matches("^error /a/1 malformed", got[1])
+    assert.matches('^update /a/3 {"n":4} was {"n":3}', got[2])
     assert.same({}, rec:rest(store, field(9)))
     assert.same({ 2, 1 }, { informer:status().bad, informer:get("/a/1").n })
     change_behind(world, function()
       store:delete("/a/1")
       store:put("/a/2", field(2))
     end)
-    told = rec:take(2)
-    assert.matches('^delete /a/1 {"n":1} missed', told[1])
-    assert.matches('^add /a/2 {"n":2}', told[2])
+    got = rec:take(2)
+    assert.matches('^delete /a/1 {"n":1} missed', got[1])
+    assert.matches('^add /a/2 {"n":2}', got[2])
     assert.equal(0, informer:status().bad)
   end))
 end)

@@ -332,7 +332,7 @@ describe("a handler", function()
 
   local LIVES = { { "v" }, { "bad" }, { "v", "w" }, { "bad", "v" }, { "v", "bad" } } -- values of a key until it is gone
 
-  --- A handler with these functions hangs, in its walk over what exists or later, and then goes on.
+  --- A handler with these functions hangs, in its initial walk or later, and then continues.
   local function hang(names, policy, is_late)
     local store, only = keywatch.open(), {}
     local what = ("%s, %s, %s"):format(names, policy, is_late and "late" or "early")

@@ -1,5 +1,5 @@
 --- What the specs of informers share: doors, which are all that an informer can stand on, and recorders, which are
--- handlers that note what they are told.
+-- handlers that note their calls.
 
 local keywatch = require "keywatch"
 
@@ -207,14 +207,14 @@ end
 --- Checks that the calls are possible: an object is added if it was not there, and updated from its state before.
 -- Returns the content to which they lead, by key.
 function recorder_methods:content()
-  local told = {}
+  local received = {}
   for _, call in ipairs(self.calls) do
     local key, name = call.key, call.name
-    assert(name == "error" or (told[key] == nil) == (name == "add"), key)
-    if name == "update" then assert(told[key] == call.old, key) end
-    if name ~= "error" then told[key] = name ~= "delete" and call.object or nil end
+    assert(name == "error" or (received[key] == nil) == (name == "add"), key)
+    if name == "update" then assert(received[key] == call.old, key) end
+    if name ~= "error" then received[key] = name ~= "delete" and call.object or nil end
   end
-  return told
+  return received
 end
 
 --- Waits until so many calls have begun.

@@ -21,7 +21,7 @@ end
 
 local function expect_flat(before, what)
   local grown = collected() - before
-  if resident.is_telling then assert(grown < MOST, ("%d bytes more after %s"):format(grown, what)) end
+  if resident.is_reliable then assert(grown < MOST, ("%d bytes more after %s"):format(grown, what)) end
 end
 
 describe("caches #slow #starved", function()

@@ -1,4 +1,4 @@
---- An object watch: what it tells of each change, whatever it stands on; how it begins and ends; what functions of the
+--- An object watch: its events for each change, of each kind of store; how it begins and ends; what functions of the
 -- program that fail do to it; and how many of them share one watch.
 
 local keywatch = require "keywatch"
@@ -56,7 +56,7 @@ local function read(watch, n)
   return list
 end
 
---- Nothing has come. An object watch of a client has what was written before `marker` is told of.
+--- Nothing has come. An object watch of a client has received what was written before `marker`.
 local function expect_nothing(watch) assert.equal("nil timeout", short(watch:next(0))) end
 
 --- The options of a watch of the objects with n = 1, which shares; or of all objects, alone.
@@ -514,15 +514,15 @@ describe("an object watch", function()
       store:put("/a/1", "one")
       assert.equal("error malformed", short(watch:next(0)))
       opts.on_bad_value = "skip"
-      local told = {}
+      local got = {}
       opts.on_error = function(err, key)
-        told[#told + 1] = err.code .. key
+        got[#got + 1] = err.code .. key
         error("no")
       end
       local skipping = open_at(store, opts)
       store:put("/a/1", "two")
       expect_nothing(skipping)
-      assert.same({ "malformed/a/1" }, told)
+      assert.same({ "malformed/a/1" }, got)
       assert.matches("^error on_error of an object watch has failed: ", logs.lines[1])
       logs.begin()
       store:delete("/a/1")

@@ -1,4 +1,4 @@
---- What the log is told about a cache whose content is stale: one line, and one when it has caught up.
+--- The log about a cache whose content is stale: one line, and one when it has caught up.
 
 local keywatch = require "keywatch"
 

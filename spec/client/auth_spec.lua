@@ -176,7 +176,7 @@ describe("a client with a user", function()
         local task = keywatch.spawn(function() return client:get("a") end)
         peer:await("#calls == 1")
         peer:behave(SERVING)
-        peer:tell("go")
+        peer:signal("go")
         task:cancel()
         for _ = 1, 100 do client:state() end -- takes what has come
         assert.is_table(client.transport.refusal)

@@ -170,7 +170,7 @@ describe("a call #plain", function() -- there is no TLS in virtual time
       end)
       keywatch.sleep(0)
       table.insert(order, "others")
-      peer:tell("go")
+      peer:signal("go")
       task:join()
     end)
     assert.same({ "others", "answered" }, order)
@@ -668,7 +668,7 @@ describe("collecting #plain", function()
     local function forget()
       assert(world:client():range("a"))
       world.server:stop()
-      keywatch.sleep(1) -- nobody waits for the client, which does not hear of it
+      keywatch.sleep(1) -- no task waits for the client, which does not notice
     end
     forget()
     for _ = 1, 3 do

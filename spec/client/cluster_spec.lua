@@ -37,7 +37,7 @@ local LOSES_LEADER = [[
   stream:wait("lost")
   stream:status(14, "etcdserver: no leader")
 ]]
--- It tells each watch of one event, after the revision that the watch has seen.
+-- It sends one event to each watch, after the revision that the watch has seen.
 local TELLS = [[
   stream:headers()
   local id, kv = 0, { key = "k", value = "new", create_revision = 2, mod_revision = 6, version = 2 }
@@ -115,7 +115,7 @@ end)
 describe("the health of a cluster #plain", function()
   network.in_virtual_time()
 
-  through_each_door("is told in the order of the endpoints, each of which is asked by itself", function()
+  through_each_door("is reported in the order of the endpoints, each of which is asked separately", function()
     local good = member()
     local full = member { [STATUS] = { "reply", { header = HEADER, version = "3.5.21", leader = 9, raftTerm = 3,
       errors = { "memberID:7 alarm:NOSPACE " } } } }
@@ -146,7 +146,7 @@ describe("the health of a cluster #plain", function()
     assert.equal("health", call.messages[1].key)
     assert.is_nil(call.messages[1].serializable)
     good:await_end()
-    assert.equal("idle", client:state().state) -- it has asked nobody over a connection of its own
+    assert.equal("idle", client:state().state) -- it has used no connection of its own
   end)
 
   it("is requested as the client's user", function()
@@ -395,7 +395,7 @@ describe("a member without a leader #plain", function()
     for _, w in ipairs(watches) do assert.is_nil(w:error()) end
   end)
 
-  through_each_door("has done nothing: reads and writes go on elsewhere", function()
+  through_each_door("has done nothing: reads and writes continue elsewhere", function()
     local bad, good = leaderless(), member()
     assert.equal("v", assert(connect({ bad, good }):get("k")).value)
     local client = connect { bad, good }
@@ -412,7 +412,7 @@ describe("a member without a leader #plain", function()
       assert.equal("etcdserver: no leader", err.message)
       assert.equal(is_in_doubt, err.maybe_done == true, path)
     end
-    -- A server that was not told to require a leader is not believed.
+    -- A server is not believed about a request that did not require a leader.
     assert.is_true(select(2, connect({ member { [PUT] = NO_LEADER } }):put("k", "v")).maybe_done)
     for _, text in ipairs { "etcdserver: request timed out", "etcdserver: leader changed" } do
       local peer = member { [PUT] = { "status", 14, text } }
@@ -430,7 +430,7 @@ describe("a member without a leader #plain", function()
     local write = keywatch.spawn(function() return select(2, client:put("k", "v")) end)
     first:await("#calls == 1")
     assert(client:sync_endpoints())
-    first:tell("go on")
+    first:signal("go on")
     local _, failure = write:join()
     assert.is_true(failure.maybe_done)
     assert.equal(0, #second:calls_of(PUT))
@@ -449,12 +449,12 @@ describe("a member without a leader #plain", function()
     assert.same({ "t", "true" }, { good:calls_of(RANGE)[1].headers.token, good:calls_of(RANGE)[1].headers.hasleader })
   end)
 
-  through_each_door("is left by watches, which go on elsewhere", function()
+  through_each_door("is left by watches, which continue elsewhere", function()
     local bad, good = member { [WATCH] = LOSES_LEADER }, member { [WATCH] = TELLS }
     local client = connect { bad, good }
     local w = assert(client:watch("k"))
     for call in pairs(client.transport.watch_calls.calls) do call.since = -PATIENCE end -- it has lasted
-    bad:tell("lost")
+    bad:signal("lost")
     assert.equal("new", assert(w:next(PATIENCE)).value)
     assert.equal(6, w.revision)
     assert.equal(good.url, client:state().endpoint)
@@ -471,7 +471,7 @@ describe("a member without a leader #plain", function()
       local watch = assert(client:watch("k"))
       local reading = keywatch.spawn(function() return client:get("k") end)
       bad:await("calls[#calls].path == '" .. AUTHENTICATE .. "' and #calls > 2")
-      bad:tell("lost")
+      bad:signal("lost")
       local _, found = reading:join(PATIENCE)
       assert.equal("v", found.value)
       bad:await_end()
@@ -479,10 +479,10 @@ describe("a member without a leader #plain", function()
     end)
   end)
 
-  --- A watch of a client of two members: the first one tells it of revision 10, and later of 12. The other one knows
-  -- less when the watch comes there, and has to be asked whether it is behind. Returns both, and the watch.
+  --- A watch of a client of two members: the first one sends revision 10, and later 12. The other one is at an earlier
+  -- revision when the watch comes there, and has to be asked whether it is behind. Returns both, and the watch.
   local function behind_and_left()
-    local function tells(revision, ending)
+    local function delivers(revision, ending)
       return ([[
         stream:headers()
         stream:receive()
@@ -493,7 +493,7 @@ describe("a member without a leader #plain", function()
         stream:status(14, "spec: restarted")
       ]]):format(revision - 1, revision, revision, ending)
     end
-    local good = member { [WATCH] = { "in_turn", tells(10, "end"), tells(12, "never") } }
+    local good = member { [WATCH] = { "in_turn", delivers(10, "end"), delivers(12, "never") } }
     local behind = member { [WATCH] = LOSES_LEADER, [RANGE] = [[
       stream:receive()
       stream:wait("answer")
@@ -503,16 +503,16 @@ describe("a member without a leader #plain", function()
     local client = connect { good, behind }
     local w = assert(client:watch("k"))
     assert.equal(10, assert(w:next(PATIENCE)).mod_revision)
-    good:tell("end")
+    good:signal("end")
     behind:await("calls[#calls].path == '" .. RANGE .. "'")
-    behind:tell("lost")
+    behind:signal("lost")
     assert.equal(12, assert(w:next(PATIENCE)).mod_revision)
     return good, behind, w
   end
 
   it("is not believed, after it was left, about the revision that a watch has seen since", function()
     local _, behind, w = behind_and_left()
-    behind:tell("answer")
+    behind:signal("answer")
     behind:await_end()
     assert.equal("timeout", select(2, w:next(0)).code)
   end)
@@ -523,13 +523,13 @@ describe("a member without a leader #plain", function()
   end)
 
   it("keeps a watch that requires a leader waiting if it is alone, and the state has the reason", within.task(function()
-    local told = {}
+    local received = {}
     local peer = member { [WATCH] = { "in_turn", LOSES_LEADER, NO_LEADER } }
-    local client = connect({ peer }, { on_state = function(state) table.insert(told, state) end })
+    local client = connect({ peer }, { on_state = function(state) table.insert(received, state) end })
     local w = assert(client:watch("k", { require_leader = true }))
-    peer:tell("lost")
-    await(function() return told[#told] and told[#told].state == "waiting" end)
-    assert.same({ "etcdserver: no leader", peer.url }, { told[#told].why, told[#told].endpoint })
+    peer:signal("lost")
+    await(function() return received[#received] and received[#received].state == "waiting" end)
+    assert.same({ "etcdserver: no leader", peer.url }, { received[#received].why, received[#received].endpoint })
     peer:await("#calls >= 4")
     assert.is_nil(w:error())
     peer:behave { [WATCH] = TELLS }
@@ -639,27 +639,27 @@ describe("a member without a leader #plain", function()
 end)
 
 describe("the hook on_call #plain", function()
-  local told, world
+  local received, world
 
   network.in_virtual_time(function(one) world = one end)
-  before_each(function() told = {} end)
+  before_each(function() received = {} end)
 
   local function observed(peers, options)
-    local all = { on_call = function(call) table.insert(told, call) end }
+    local all = { on_call = function(call) table.insert(received, call) end }
     for name, value in pairs(options or {}) do all[name] = value end
     return connect(peers, all)
   end
 
-  --- What was told, without the seconds, which are 0 or more.
+  --- The reports, without the seconds, which are 0 or more.
   local function without_seconds()
-    for _, call in ipairs(told) do
+    for _, call in ipairs(received) do
       assert(call.seconds >= 0)
       call.seconds = nil
     end
-    return told
+    return received
   end
 
-  through_each_door("is told of each request, when it has ended", function()
+  through_each_door("gets each request, when it has ended", function()
     local peer = member { [PUT] = { "status", 8, "etcdserver: mvcc: database space exceeded" } }
     local client = observed { peer }
     assert(client:get("k"))
@@ -695,12 +695,12 @@ describe("the hook on_call #plain", function()
     local nobody = observed { NOBODY }
     nobody:get("k", { timeout = 0.01 })
     local found = {}
-    for i, call in ipairs(told) do found[i] = { call.code, call.status, call.attempts, call.endpoint } end
+    for i, call in ipairs(received) do found[i] = { call.code, call.status, call.attempts, call.endpoint } end
     assert.same({ { "cancelled", 1, 1, peer.url }, { "deadline_exceeded", 4, 1, peer.url },
       { "unavailable", 14, 0 } }, found)
   end))
 
-  through_each_door("is told of the pages that a watch reads, and not of its stream", function()
+  through_each_door("gets the pages that a watch reads, and not its stream", function()
     local peer = member { [RANGE] = { "in_turn", { "status", 14, "spec: no" }, FOUND } }
     local client = observed { peer }
     local w = assert(client:watch("k", { initial = true }))
@@ -712,7 +712,7 @@ describe("the hook on_call #plain", function()
     local client = observed { member() }
     assert.has_error(function() client:get(7) end)
     assert.has_error(coroutine.wrap(function() client:get("k") end)) -- it is no task
-    assert.same({}, told)
+    assert.same({}, received)
   end)
 
   for what, act in pairs {
@@ -725,13 +725,13 @@ describe("the hook on_call #plain", function()
     through_each_door("harms no request if it " .. what, function()
       local client
       client = observed({ member() }, { on_call = function(call)
-        table.insert(told, call)
+        table.insert(received, call)
         act(call, client)
       end })
       local written = written_by(function()
         for i = 1, 2 do
           assert.equal("v", client:get("k").value)
-          assert.equal(i, #told)
+          assert.equal(i, #received)
         end
       end)
       assert.equal(2, select(2, written:gsub("error the function on_call of a client has ", "")))
@@ -763,7 +763,7 @@ describe("the hook on_call #plain", function()
       local tasks = {}
       for i = 1, 2 do tasks[i] = keywatch.spawn(function() return client:watch("k", { initial = true }) end) end
       peer:await("#calls == 2")
-      peer:tell("go")
+      peer:signal("go")
       for _, task in ipairs(tasks) do
         local ok, watch, err = task:join(PATIENCE)
         assert(ok and watch, err or watch)
@@ -786,13 +786,13 @@ describe("the hook on_call #plain", function()
   it("does not get the requests that it makes itself on a closed client", function()
     local client
     client = observed({ member() }, { on_call = function(call)
-      table.insert(told, call.code or "ok")
+      table.insert(received, call.code or "ok")
       client:close()
       client:get("k")
     end })
     assert.equal("v", client:get("k").value)
     assert.equal("closed", select(2, client:get("k")).code)
-    assert.same({ "ok", "closed" }, told)
+    assert.same({ "ok", "closed" }, received)
   end)
 
   it("does not keep its client: a forgotten client is closed", function()

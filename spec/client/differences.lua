@@ -20,10 +20,10 @@ local ALL = {
 -- Of every client.
 local CLIENT = {
   ["store/txn"] = {
-    ["errors over the wire do not tell it"] = { "reports the compacted revision, if it reads an older one" },
+    ["errors over the wire lack the revision"] = { "reports the compacted revision, if it reads an older one" },
   },
   ["store/compaction"] = {
-    ["errors over the wire do not tell it"] = { "reports the compacted revision in the error and in the status" },
+    ["errors over the wire lack the revision"] = { "reports the compacted revision in the error and in the status" },
     ["the steps are the server's own affair"] = {
       "are due at once, and the last one leaves none due", "each visit as many records as the option says",
       "are done by other calls as well, one by each", "are all done before a physical compaction returns",
@@ -35,24 +35,24 @@ local CLIENT = {
       "has the code, the text and the status of the table", "prints its text and its code",
       "has the compacted revision if it is about compaction, and only then",
     },
-    ["the table is nobody's face"] = { "the table of errors" },
+    ["the table belongs to no store"] = { "the table of errors" },
   },
   ["store/misuse"] = {
     ["only a store has them"] = {
-      "that there is no such choice", "that a name is known only up to a zero byte", "that a step is to no time",
-      "that a store is led that is no replica", "do no harm as the revision of a replica",
+      "with an unknown choice", "with a name that is known only up to a zero byte", "with a step to a malformed time",
+      "of a replica's method on another store", "do no harm as the revision of a replica",
       "to finalize another object",
     },
     ["it is a store that is opened"] = { "opening a store is refused", "do no harm as the options of a store" },
   },
   ["store/ids"] = { ["a replica is a store"] = { "is kept by a replica" } },
   ["store/hash_kv"] = {
-    ["servers do not tell the revision of a hash"] = {
+    ["servers do not return the revision of a hash"] = {
       "returns the revision of the store, of the hash, and of the last compaction",
     },
   },
   ["watch/watch"] = {
-    ["errors over the wire do not tell it"] = { "reports the compacted revision in that case" },
+    ["errors over the wire lack the revision"] = { "reports the compacted revision in that case" },
     ["the server still holds what the watch has no room for"] = {
       "fails if its missed events are compacted, after its queue",
     },
@@ -111,7 +111,7 @@ local ETCD = {
     ["etcd has the keys of a lease in no order"] = {
       "may be the lease of a put as a string, as it was returned, and as the lease object",
     },
-    ["etcd's clock goes on"] = { "refers to a lease in every function" },
+    ["etcd's clock cannot be stopped"] = { "refers to a lease in every function" },
     ["etcd has leases that end together in no order"] = { "sets the order of leases that end together" },
   },
   ["store/hash_kv"] = {
@@ -135,7 +135,7 @@ local ETCD = {
     ["the server has a past"] = { "a watch has its key, its revision and its state" },
   },
   ["watch/watch_progress"] = {
-    ["nobody sets etcd's interval of progress, nor its clock"] = {
+    ["etcd's interval of progress and clock cannot be set"] = {
       "comes only if it was requested",
       "comes after idle time, with the revision up to which nothing is missing",
       "comes after ten minutes by default",
@@ -151,7 +151,8 @@ local ETCD = {
       "returns when that task was handed everything", "covers revisions without events for this watch",
       "may be called by many tasks", "returns at its timeout",
       "waits for a task that continues a read of another one", "is woken when the watch is closed",
-      "waits for no reader that has ended", "does not treat the top level as a task, which reads only while it waits there",
+      "waits for no reader that has ended",
+      "does not treat the top level as a task, which reads only while it waits there",
     },
   },
 }

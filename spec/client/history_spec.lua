@@ -2,7 +2,7 @@
 -- and so is what comes on streams of watches; what may differ stands in spec/support/known_differences.lua. The watches
 -- of clients are judged at both by spec/crash/crash_spec.lua.
 --
--- A failure tells the operation, its number and both answers. KW_SEED=… repeats it, KW_DOSE=n makes n
+-- A failure prints the operation, its number and both answers. KW_SEED=… repeats it, KW_DOSE=n makes n
 -- times as many operations, in rounds of which each begins with empty servers.
 
 local directory = require "spec.support.directory"
@@ -23,7 +23,7 @@ local MOST_WATCHES = 40   -- on a stream
 local BULK, BULK_VALUE = 15, 56000 -- puts, and their bytes: more than 512 KiB above the most of a request
 local EXPIRY = 5          -- seconds: time enough to bind keys to a lease
 
--- So long and so far from each other that none ends, or overtakes another, while the history goes on.
+-- So long and so far from each other that none ends, or overtakes another, during the history.
 local TTLS = { 3600, 3600, 36000, 360000, 3600000, 9000000000, 9000000001 }
 
 local WEIGHTS = {
@@ -91,7 +91,7 @@ function act.close_stream(self)
   if #streams > 0 then table.remove(streams, self.random:between(1, #streams)):close() end
 end
 
---- So much at once that it is told in fragments to those who want them.
+--- So much at once that it is sent in fragments to watches that want them.
 function act.bulk(self)
   local world = self.world
   local start = world.revision + 1
@@ -134,7 +134,7 @@ function round:run()
   act.hash(self)
 end
 
---- Runs a round; raises what differs, and how to repeat it. In a large dose it is told how much was compared.
+--- Runs a round; raises what differs, and how to repeat it. In a large dose it prints how much was compared.
 local function run_round(number, n)
   local one = new_round(number, n)
   local world = one.world

@@ -1,5 +1,5 @@
 --- Servers that mean harm, or are out of their minds: a client says clearly what is wrong, in time, takes no more
--- memory than it should, and goes on as soon as somebody serves it.
+-- memory than it should, and continues as soon as a server serves it.
 
 local keywatch = require "keywatch"
 
@@ -294,7 +294,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
         expect_error("deadline_exceeded", "context deadline exceeded", client:get("a", { timeout = SHORT }))
         local get = keywatch.spawn(function() return client:get("a") end)
         assert.equal(1, #peer.calls)
-        peer:tell "go"
+        peer:signal "go"
         assert(put:join())
         assert.equal("v", select(2, get:join()).value)
       end)
@@ -310,7 +310,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       for _ = 1, 50 do
         expect_error("deadline_exceeded", "context deadline exceeded", client:put("a", value, { timeout = 0.001 }))
       end
-      if resident.is_telling then assert.is_true(resident.now() - before < 20 * MIB) end
+      if resident.is_reliable then assert.is_true(resident.now() - before < 20 * MIB) end
       assert.equal(0, #peer.calls)
       peer:behave(GOOD)
       peer.conns[1]:settings { max_concurrent_streams = 10 }
@@ -448,7 +448,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
         peer:await("#calls == 1 and #calls[1].messages == 1")
         keywatch.sleep(0.01)
         assert.equal("v", assert(client:get("a")).value)
-        peer:tell "go"
+        peer:signal "go"
         assert(put:join())
       end)
       assert.same({ 1, 2 }, { peer.calls[1].connection, peer.calls[2].connection })
@@ -494,7 +494,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       resident.reset_peak()
       local before = resident.now()
       fn()
-      if resident.is_telling then
+      if resident.is_reliable then
         local taken = resident.peak() - before
         assert.is_true(taken < BOUND, ("%d bytes were taken"):format(taken))
       end

@@ -1,4 +1,4 @@
---- Servers that lie to those who watch: a watch fails in clear words, or goes on where it was. It never gives what is
+--- Servers that lie to watches: a watch fails with a clear error, or continues where it was. It never gives what is
 -- out of order, and never takes others along.
 
 local keywatch = require "keywatch"
@@ -62,7 +62,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
   end)
 
   --- A client whose first Watch call is answered by the first script, and so on.
-  local function told(...)
+  local function received(...)
     local turns = { "in_turn" }
     for i, script in ipairs { ... } do turns[i + 1] = { "watch", script } end
     peer:behave { [WATCH] = turns }
@@ -95,7 +95,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
     }
     for _, refusal in ipairs(refusals) do
       for _, id in ipairs { -1, 0 } do
-        local client = told { { header = header(5), watch_id = id, created = true, canceled = true,
+        local client = received { { header = header(5), watch_id = id, created = true, canceled = true,
           cancel_reason = refusal[1] } }
         local err = expect_error(refusal[2], refusal[3], client:watch("a"))
         assert.equal(refusal[3], err.message)
@@ -106,7 +106,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
   end)
 
   it("is ended, with a reason or by compaction", function()
-    local client = told { created(5), events(0, 6),
+    local client = received { created(5), events(0, 6),
       { header = header(7), watch_id = 0, canceled = true,
         cancel_reason = "rpc error: code = PermissionDenied desc = no" } }
     local one = assert(client:watch("a"))
@@ -115,7 +115,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
     expect_error("permission_denied", "no", one:next(PATIENT))
     assert.equal("permission_denied", one:error().code)
 
-    client = told { created(5), { header = header(9), watch_id = 0, canceled = true, compact_revision = 7 } }
+    client = received { created(5), { header = header(9), watch_id = 0, canceled = true, compact_revision = 7 } }
     one = assert(client:watch("a", { start_revision = 2 }))
     assert.equal(7, expect_error("compacted", "has been compacted", one:next(PATIENT)).compact_revision)
     expect_recovery(connect())
@@ -123,13 +123,13 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
 
   it("gets answers for unknown watches: it fails, and this server is not trusted any more", function()
     for _, lie in ipairs {
-      { created(5, 1) },                                        -- nobody has asked for another
+      { created(5, 1) },                                        -- another one was not requested
       { events(0, 7, 6) },                                      -- backwards
       { { header = header(6), watch_id = 0, events = { {} } } }, -- of no revision
       { { bytes = "\255" } },
       { { header = header(6), watch_id = 0, created = true, events = { event(6) } } },
     } do
-      local client = told({ created(5), lie[1] }, { created(9), events(0, 10) })
+      local client = received({ created(5), lie[1] }, { created(9), events(0, 10) })
       local one = assert(client:watch("a"))
       expect_error("malformed", "the server's answer is malformed", one:next(PATIENT))
       assert.same({ 10 }, revisions(assert(client:watch("a")), 1)) -- on another call
@@ -141,7 +141,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
   end)
 
   it("continues elsewhere after a reset, and does not reconnect too often", function()
-    local client = told({ created(5), events(0, 6), { reset = "internal_error" } },
+    local client = received({ created(5), events(0, 6), { reset = "internal_error" } },
       { created(6), events(0, 7), { status = { 14, "etcdserver: no leader" } } },
       { created(7), events(0, 8), { close = "reset" } }, { created(8), events(0, 9) })
     assert.same({ 6, 7, 8, 9 }, revisions(assert(client:watch("a")), 4))
@@ -198,7 +198,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
   end)
 
   it("is refused permanently after a reconnection: the watch reports that", function()
-    local client = told({ created(5), events(0, 6), { status = { 7, "etcdserver: permission denied" } } })
+    local client = received({ created(5), events(0, 6), { status = { 7, "etcdserver: permission denied" } } })
     local one = assert(client:watch("a"))
     assert.same({ 6 }, revisions(one, 1))
     expect_error("permission_denied", "etcdserver: permission denied", one:next(PATIENT))
@@ -216,7 +216,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
   describe("with a flood", function()
     local BOUND = 9 * MIB
 
-    --- Floods the watch with an answer, in Lua text, until the client has enough; meanwhile the spec does something. In
+    --- Floods the watch with an answer, in Lua text, until the client has enough, while the spec does something. In
     -- `latency` seconds 250 KB come.
     local function flood(answer, fn, latency, bound, opts)
       peer:behave { [WATCH] = ([[
@@ -246,7 +246,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
       resident.reset_peak()
       fn(one)
       local taken = resident.peak() - before
-      if resident.is_telling then assert.is_true(taken < (bound or BOUND), ("%d bytes were taken"):format(taken)) end
+      if resident.is_reliable then assert.is_true(taken < (bound or BOUND), ("%d bytes were taken"):format(taken)) end
       one:close()
       collectgarbage()
       collectgarbage()
@@ -349,7 +349,7 @@ describe("a watch in virtual time #plain", function() -- there is no TLS in virt
   end)
 
   --- Answers create requests. The answer for the key "large", with `size` bytes, is sent as long as is_large(n) is true
-  -- for the n-th request for this key; otherwise, and for other keys, a small one is sent. Tells progress of no watch.
+  -- for the n-th request for this key; otherwise, and for other keys, a small one is sent. Sends progress of no watch.
   local function oversizing(size, is_large)
     local counts, last = { large = 0, calls = 0 }, 0
     return counts, function(call)
@@ -374,7 +374,7 @@ describe("a watch in virtual time #plain", function() -- there is no TLS in virt
     end
   end
 
-  for _, case in ipairs { { "once: all go on", 1 }, { "always: it fails, and the others go on", math.huge } } do
+  for _, case in ipairs { { "once: all continue", 1 }, { "always: it fails, and the others continue", math.huge } } do
     it("gets an answer that is larger than max_message, beside others, " .. case[1], function()
       local counts, handler = oversizing(300000, function(n) return n <= case[2] end)
       testing.run(function(world)

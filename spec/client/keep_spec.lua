@@ -155,7 +155,7 @@ describe("a kept lease of a client in virtual time #plain", function() -- there 
     assert.equal(0, client:state().leases.open)
   end)
 
-  test("lives through connections that are cut", function(world, client)
+  test("outlives connections that are cut", function(world, client)
     local lease = assert(client:lease(LONG)):keep()
     for _ = 1, 4 do
       hurry(lease)
@@ -179,7 +179,7 @@ describe("a kept lease of a client in virtual time #plain", function() -- there 
     end)
   end
 
-  test("leaves a server that is silent, before pings tell that", function(world)
+  test("leaves a silent server earlier than pings would detect that", function(world)
     local first = world.server
     local other = assert(keywatch.serve { store = first.store, listen = "http://127.0.0.1:2380",
       cluster_token = "server 1" })
@@ -193,7 +193,7 @@ describe("a kept lease of a client in virtual time #plain", function() -- there 
     other:close()
   end)
 
-  test("is one of many on one connection, whatever happens to that", function(world, client, direct)
+  test("may be one of many on one connection, whatever happens to the connection", function(world, client, direct)
     local random = new_random(SEED)
     local leases, revoked = {}, {}
     local acts = {}
@@ -288,7 +288,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     local peer = start [[
       local ttls = { 0, -5, "9223372036854775807", 1000 }
       for request in stream.receive, stream do
-        stream:message { ID = 99, TTL = 1 }                          -- nobody has asked for that
+        stream:message { ID = 99, TTL = 1 }                          -- which was not requested
         stream:message { TTL = 1 }
         stream:message { ID = request.ID, TTL = ttls[request.ID] }
         stream:message { ID = request.ID, TTL = 7 }                  -- a second time
@@ -319,13 +319,13 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     local other = client:lease_by_id(6):keep()
     other:orphan()
     local lease, rest = client:lease_by_id(5):keep(), client:lease(LONG, { id = 8 })
-    rest:keep() -- so that the call goes on
+    rest:keep() -- so that the call continues
     await(function() return lease.reference.kept.call end)
     peer:await("#calls >= 1 and #calls[#calls].messages == 1")
     lease:orphan()
     local again = client:lease_by_id(5):keep()
     await(function() return again.reference.kept.call end)
-    peer:tell("both")
+    peer:signal("both")
     await_answer(again)
     assert.equal(500, again.reference.kept.ttl)
   end)
@@ -476,7 +476,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     await(function() return keeper.waiting < n end)
     keywatch.sleep(0.01) -- in which the rest is not sent
     assert.is_true(keeper.waiting > 0)
-    peer:tell("go on")
+    peer:signal("go on")
     await(function() return leases[n].reference.kept.ttl end)
     assert.equal(0, keeper.waiting)
     client:close()

@@ -10,7 +10,7 @@ local resident = require "spec.support.resident"
 local server = require "spec.support.server"
 
 -- Where the memory of the process says nothing, that of Lua is looked at, which is known to the byte.
-local FACTOR = dose.factor * (resident.is_telling and not dose.is_small and 1 or 0.2)
+local FACTOR = dose.factor * (resident.is_reliable and not dose.is_small and 1 or 0.2)
 local EVENTS, WATCHES, CALLS = 28000 * FACTOR, 2800 * FACTOR, 5000 * FACTOR
 local CONNECTIONS = 30 * FACTOR
 local KIB, MIB = 1024, 1024 * 1024

@@ -1,4 +1,4 @@
---- Memory that runs out in a client: wherever it does, its watches are told everything, and everything once.
+--- Memory that runs out in a client: wherever it does, its watches receive every event, once.
 --
 -- In builds with a probe the n-th allocation of the core is made to fail, for n = 1, 2, 3, … until what is done needs
 -- no more. Then a call may have ended, or the connection: the watches are attached anew, where they were, to a server
@@ -56,22 +56,22 @@ local function answer(self, stream, request)
     state.last_id = state.last_id + 1
     local from = request.create_request.start_revision or self.last + 1
     state.watches[state.last_id] = from
-    self.server:tell(stream, created(state.last_id, self.last))
+    self.server:answer(stream, created(state.last_id, self.last))
   elseif request.cancel_request then
     local id = request.cancel_request.watch_id or 0
     if not state.watches[id] then return end
     state.watches[id] = nil
-    self.server:tell(stream, hand.canceled(id))
+    self.server:answer(stream, hand.canceled(id))
   end
 end
 
---- Answers what was asked for, and tells all that happened, each revision in two pieces.
+--- Answers requests, and sends all events, each revision in two fragments.
 function world:serve()
   for stream, state in pairs(self.streams) do
     for _, request in ipairs(self.server:requests(stream)) do answer(self, stream, request) end
     for id, from in pairs(state.watches) do
       for revision = from, self.last do
-        self.server:tell(stream, events(id, { revision }, { fragment = true }), events(id, { revision }))
+        self.server:answer(stream, events(id, { revision }, { fragment = true }), events(id, { revision }))
       end
       state.watches[id] = self.last + 1
     end
@@ -138,7 +138,7 @@ local function is_whole(self)
   return true
 end
 
---- Everything goes on, until everybody was told all.
+--- Continues until each watch has received every event.
 function world:repair()
   for _ = 1, ROUNDS do
     self.server:read()
@@ -148,7 +148,7 @@ function world:repair()
     self:take()
     if is_whole(self) then return end
   end
-  error("something was not told")
+  error("an event is missing")
 end
 
 --- Each revision once, in order. What has two pieces has two events.
@@ -163,7 +163,7 @@ function world:check()
     local all = {}
     for revision = FIRST, self.last do all[#all + 1] = revision end
     assert.same(all, distinct)
-    assert(#given <= 2 * #all, "something was told twice")
+    assert(#given <= 2 * #all, "an event came twice")
   end
 end
 
@@ -215,7 +215,7 @@ describe("when memory runs out in a client #starved", function()
   setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
   teardown(function() if jit then jit.on() end end)
 
-  starved("watches that are asked for are created at last", unattached, function(during, w)
+  starved("requested watches are created in the end", unattached, function(during, w)
     during(function()
       local call = w:open()
       for _, sub in ipairs(w.subs) do sub:attach(w.server.client, call) end
@@ -225,7 +225,7 @@ describe("when memory runs out in a client #starved", function()
     w.last = w.last + 2
   end)
 
-  starved("watches whose creation is answered go on", unattached, function(during, w)
+  starved("watches whose creation is answered continue", unattached, function(during, w)
     local _, stream = w:open()
     w:attach()
     local frames = framed(stream, created(0, w.last), created(1, w.last))
@@ -234,7 +234,7 @@ describe("when memory runs out in a client #starved", function()
     during(function() w.server:feed(unpack(frames)) end)
   end)
 
-  starved("what is told in pieces, and progress, is told once", begin, function(during, w, call, stream)
+  starved("fragmented revisions, and progress, are delivered once", begin, function(during, w, call, stream)
     local fragment = { fragment = true }
     w.server.client:trust(call)
     local frames = framed(stream, events(0, { FIRST }), events(1, { FIRST }, fragment), events(1, { FIRST + 1 }),
@@ -246,7 +246,7 @@ describe("when memory runs out in a client #starved", function()
     during(function() w.server:feed(unpack(frames)) end)
   end)
 
-  starved("a watch that is not read leaves its call, and goes on", begin_slow, function(during, w, _, stream)
+  starved("a watch that is not read leaves its call, and continues", begin_slow, function(during, w, _, stream)
     local large = { value = ("x"):rep(1000) }
     local frames = {}
     for i = 0, 5 do
@@ -261,7 +261,7 @@ describe("when memory runs out in a client #starved", function()
     end)
   end)
 
-  starved("a call that is held back goes on when its watch is read", begin_slow_alone, function(during, w, _, stream)
+  starved("a blocked call continues when its watch is read", begin_slow_alone, function(during, w, _, stream)
     local large = { value = ("x"):rep(1000) }
     local frames = {}
     for i = 0, 9 do frames[i + 1] = framed(stream, events(0, { FIRST + i }, large))[1] end
@@ -312,8 +312,8 @@ describe("when memory runs out in a client #starved", function()
       return one
     end
 
-    --- What a watch of the replica was told.
-    local function told(watch)
+    --- The events of a watch of the replica.
+    local function received(watch)
       local list = {}
       for kind, what in watch.take, watch do note(list, kind, what) end
       return list
@@ -345,19 +345,19 @@ describe("when memory runs out in a client #starved", function()
             for _, revision in ipairs(all) do
               if revision >= from then missing[#missing + 1] = revision end
             end
-            if missing[1] then w.server:tell(other, puts(missing)) end
+            if missing[1] then w.server:answer(other, puts(missing)) end
           end
         end
       end
       assert.equal(17, replica:status().revision)
-      assert.same({ 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 17, 17 }, told(watch))
+      assert.same({ 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 17, 17 }, received(watch))
       replica:close()
       w:close()
       return is_come_to
     end)
   end)
 
-  starved("a watch that leaves is gone, and others are told all", begin, function(during, w)
+  starved("a watch that leaves is gone, and others get all events", begin, function(during, w)
     w.last = FIRST + 2
     during(function()
       w.subs[1]:detach()
@@ -366,7 +366,7 @@ describe("when memory runs out in a client #starved", function()
     assert.equal("idle", (w.subs[1]:state()))
   end)
 
-  starved("a watch that fails has failed, and gives nothing after it", begin, function(during, w, _, stream)
+  starved("a failed watch has failed, and delivers nothing afterwards", begin, function(during, w, _, stream)
     local frames = framed(stream, hand.canceled(0, { cancel_reason = "no" }), events(0, { FIRST }))
     during(function() w.server:feed(unpack(frames)) end)
     local sub = table.remove(w.subs, 1)

@@ -102,7 +102,7 @@ describe("the readers of one watch #plain", function() -- there is no TLS in vir
       await(function() return n == N + PUTS + 1 end, "the last event was not handed out")
       stop:close()
       assert.same({ true }, { readers[LAST]:join(SECONDS) })
-      assert.is_nil(watch.arrival[1]) -- nobody waits any more
+      assert.is_nil(watch.arrival[1]) -- no task waits any more
       watch:close()
     end)
   end

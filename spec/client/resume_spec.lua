@@ -15,7 +15,7 @@ local writer = require "spec.support.writer"
 local within = require "spec.support.within"
 
 local PATIENCE = network.PATIENCE
-local SOON = 8 -- seconds: before anybody looks after a watch by himself
+local SOON = 8 -- seconds: before the server checks on a watch by itself
 
 network.of_each(function(kind, tag)
   describe(("a client of %s %s"):format(kind, tag), function()
@@ -145,7 +145,7 @@ network.of_each(function(kind, tag)
         local w = assert(client:watch("k"))
         for version, how in ipairs { "close", "reset", "shutdown" } do
           p:cut { how = how }
-          luv.sleep(10) -- there was time to hear of it, and nobody who did
+          luv.sleep(10) -- there was time for the bytes, and no loop to read them
           assert(client:put("k", how))
           local event = assert(w:next(PATIENCE))
           assert.same({ how, version }, { event.value, event.version })
@@ -177,7 +177,7 @@ network.of_each(function(kind, tag)
       local lookup = d.lookup
       function d.lookup(name)
         asked = name
-        return { result = function() return { "127.0.0.9", "127.0.0.1" } end } -- nobody listens on the first
+        return { result = function() return { "127.0.0.9", "127.0.0.1" } end } -- the first has no listener
       end
       local client = connect((s.url:gsub("127%.0%.0%.1", "two-addresses.example.test")))
       local ok, result, err = pcall(client.range, client, "a")
@@ -194,7 +194,7 @@ network.of_each(function(kind, tag)
       assert.equal(one:write(), assert(w:batch(PATIENCE)).revision)
     end)
 
-    --- etcd 3.4 tells a watch how far it is before it has told it everything.
+    --- etcd 3.4 sends progress to a watch before all of its events.
     if kind == "etcd" then
       it("cannot sync a watch, as progress comes too early", function()
         s = network.start(kind)

@@ -20,21 +20,21 @@ local OPTIONS = {
   backoff = { first = 0.01, longest = 0.05 },
 }
 
---- A client, and the list of what its hook was told. `act`, if given, is what the hook does then.
+--- A client, and the list of states that its hook got. `act`, if given, is what the hook does then.
 local function observed(urls, act, options)
-  local told = {}
+  local received = {}
   local all = { on_state = function(state)
-    table.insert(told, state)
-    if act then act(state, #told) end
+    table.insert(received, state)
+    if act then act(state, #received) end
   end }
   for name, value in pairs(OPTIONS) do all[name] = value end
   for name, value in pairs(options or {}) do all[name] = value end
-  return network.connect(urls, all), told
+  return network.connect(urls, all), received
 end
 
-local function names(told)
+local function names(received)
   local list = {}
-  for i, state in ipairs(told) do list[i] = state.state end
+  for i, state in ipairs(received) do list[i] = state.state end
   return list
 end
 
@@ -43,9 +43,9 @@ local function await_state(client, name)
   return client:state()
 end
 
-local function await_told(told, name)
-  await(function() return told[1] and told[#told].state == name end)
-  return told[#told]
+local function await_told(received, name)
+  await(function() return received[1] and received[#received].state == name end)
+  return received[#received]
 end
 
 describe("a client #plain", function() -- there is no TLS in virtual time
@@ -64,21 +64,21 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     assert.equal("idle", client:state().state)
   end)
 
-  through_each_door("tells how it stands, and its hook of each change", function()
-    local client, told = observed(url)
+  through_each_door("has a state, and calls its hook at each change", function()
+    local client, received = observed(url)
     local state = client:state()
     assert.same({ state = "idle", since = state.since, requests = { open = 0, waiting = 0 },
       watches = { open = 0, waiting = 0 }, leases = { open = 0, waiting = 0 } }, state)
     assert(client:exists("k") ~= nil)
     local w = assert(client:watch("k"))
-    state = await_told(told, "connected")
-    assert.same({ "connecting", "connected" }, names(told))
+    state = await_told(received, "connected")
+    assert.same({ "connecting", "connected" }, names(received))
     assert.same({ endpoint = url, why = nil }, { endpoint = state.endpoint, why = state.why })
     assert.same({ "connected", state.since, url, { open = 1, waiting = 0 } }, { client:state().state,
       client:state().since, client:state().endpoint, client:state().watches })
 
     server:stop()
-    state = await_told(told, "waiting")
+    state = await_told(received, "waiting")
     assert.is_nil(state.endpoint)
     assert.matches(url .. ": ", state.why, 1, true)
     local since = state.since
@@ -86,19 +86,19 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     state = client:state()
     assert.same({ "waiting", since, { open = 1, waiting = 1 } }, { state.state, state.since, state.watches })
     assert.matches("refused", state.why, 1, true)
-    assert(since <= keywatch.now() and since >= told[2].since)
+    assert(since <= keywatch.now() and since >= received[2].since)
 
     server:start()
-    await_told(told, "connected")
+    await_told(received, "connected")
     assert(client:put("k", "v"))
     assert.equal("v", w:next(PATIENCE).value)
     assert.same({ open = 1, waiting = 0 }, client:state().watches)
     client:close()
-    await_told(told, "closed")
+    await_told(received, "closed")
     assert.same({ state = "closed" }, { state = client:state().state, endpoint = client:state().endpoint })
-    local last = #told
+    local last = #received
     keywatch.sleep(0.01)
-    assert.equal(last, #told)
+    assert.equal(last, #received)
   end)
 
   it("has the same fields in its status, with the server's status or without", function()
@@ -148,46 +148,46 @@ describe("a client whose server is unavailable #plain", function()
     it("waits, though it is connected: " .. what, within.task(function()
       local peer = imposter.start { [RANGE] = { "reply", { header = { revision = 1 } } }, [WATCH] = CREATED,
         [path] = TROUBLE }
-      local client, told = observed(peer.url)
+      local client, received = observed(peer.url)
       local task = keywatch.spawn(path == RANGE and client.get or client.watch, client, "k")
-      local state = await_told(told, "waiting")
+      local state = await_told(received, "waiting")
       assert.same({ peer.url, "etcdserver: no leader" }, { state.endpoint, state.why })
       peer:await("#calls >= 4")
-      assert.same({ "connecting", "connected", "waiting" }, names(told))
+      assert.same({ "connecting", "connected", "waiting" }, names(received))
       peer:behave { [RANGE] = { "reply", { header = { revision = 1 } } }, [WATCH] = CREATED }
       assert(task:join(PATIENCE))
-      assert.is_nil(await_told(told, "connected").why)
-      assert.equal(4, #told)
+      assert.is_nil(await_told(received, "connected").why)
+      assert.equal(4, #received)
     end))
   end
 
   it("reports why it is idle, or that it is connected, after a failed request", function()
-    local client, told = observed(NOBODY)
+    local client, received = observed(NOBODY)
     assert.is_nil(client:get("k", { timeout = 0.05 }))
-    local state = await_told(told, "idle")
+    local state = await_told(received, "idle")
     assert.matches(NOBODY .. ": ", state.why, 1, true)
     local peer = imposter.start { [RANGE] = { "in_turn", { "close" }, { "status", 14, "spec: no" } } }
-    client, told = observed(peer.url)
+    client, received = observed(peer.url)
     await(function() -- a slow machine needs more time for the second connection
       assert.is_nil(client:get("k", { timeout = 0.2 }))
       return client:state().state == "connected"
     end)
     assert.same({ "connected", { open = 0, waiting = 0 } }, { client:state().state, client:state().requests })
-    assert.is_nil(await_told(told, "connected").why)
+    assert.is_nil(await_told(received, "connected").why)
     peer:behave { [RANGE] = { "close" } }
     assert.is_nil(client:get("k", { timeout = 0.2 }))
     await(function() return client:state().state ~= "waiting" end) -- until the last connection is opened, or refused
     keywatch.sleep(0)
-    assert.equal(client:state().state, told[#told].state)
+    assert.equal(client:state().state, received[#received].state)
   end)
 
   it("reports why it is idle after it was refused", function()
     local peer = imposter.start { ["/etcdserverpb.Auth/Authenticate"] = { "status", 3, "spec: who?" } }
-    local client, told = observed(peer.url, nil, { user = "u", password = "p" })
+    local client, received = observed(peer.url, nil, { user = "u", password = "p" })
     local found, err = client:get("k")
     assert.is_nil(found)
     assert.equal("spec: who?", err.message)
-    local state = await_told(told, "idle")
+    local state = await_told(received, "idle")
     assert.matches("spec: who?", state.why, 1, true)
     assert.equal("idle", client:state().state)
   end)
@@ -196,10 +196,10 @@ describe("a client whose server is unavailable #plain", function()
     local n = "/etcdserverpb.Auth/Authenticate"
     local peer = imposter.start { [n] = { "in_turn", { "reply", { token = "1" } }, { "reply", { token = "2" } } },
       [RANGE] = { "in_turn", { "status", 16, "etcdserver: invalid auth token" }, { "reply", { count = 7 } } } }
-    local client, told = observed(peer.url, nil, { user = "u", password = "p" })
+    local client, received = observed(peer.url, nil, { user = "u", password = "p" })
     assert.equal(7, client:range("k").count)
     keywatch.sleep(0.01)
-    assert.same({ "connecting", "connected" }, names(told))
+    assert.same({ "connecting", "connected" }, names(received))
   end)
 end)
 
@@ -257,10 +257,10 @@ describe("the hook on_state #plain", function()
     return list
   end
 
-  through_each_door("may raise: that is logged, and the client goes on", function()
-    local client, told = observed(url, function(_, n) error(n == 1 and "a slip" or { code = "cancelled" }, 0) end)
+  through_each_door("may raise: that is logged, and the client continues", function()
+    local client, received = observed(url, function(_, n) error(n == 1 and "a slip" or { code = "cancelled" }, 0) end)
     assert(client:put("k", "v"))
-    await_told(told, "connected")
+    await_told(received, "connected")
     keywatch.sleep(0)
     local words = "the function on_state of a client has failed: a slip\n    stack traceback:"
     assert.matches(words, errors()[1], 1, true)
@@ -268,14 +268,14 @@ describe("the hook on_state #plain", function()
     assert.equal(2, #errors())
     assert.equal("v", client:get("k").value)
     client:close()
-    await_told(told, "closed")
-    assert.same({ "connecting", "connected", "closed" }, names(told))
+    await_told(received, "closed")
+    assert.same({ "connecting", "connected", "closed" }, names(received))
   end)
 
   through_each_door("may wait, and is called once at a time, in order", function()
     local running, most, put = 0, 0, {}
-    local client, told
-    client, told = observed(url, function(state)
+    local client, received
+    client, received = observed(url, function(state)
       running = running + 1
       most = math.max(most, running)
       keywatch.sleep(0.005)
@@ -285,17 +285,17 @@ describe("the hook on_state #plain", function()
     assert(client:get("k") == nil)
     await(function() return put[1] end)
     client:close()
-    await_told(told, "closed")
+    await_told(received, "closed")
     await(function() return running == 0 end)
-    assert.same({ "connecting", "connected", "closed" }, names(told))
+    assert.same({ "connecting", "connected", "closed" }, names(received))
     assert.equal(1, most)
     assert.equal(url, world.server.store:get("told").value)
     assert.same({}, errors())
   end)
 
-  through_each_door("may close the client, and is then told that and nothing more", function()
-    local client, told
-    client, told = observed(url, function(state)
+  through_each_door("may close the client, and then gets only the state closed", function()
+    local client, received
+    client, received = observed(url, function(state)
       if state.state == "connected" then client:close() end
     end)
     local found, err = client:watch("k")
@@ -304,34 +304,34 @@ describe("the hook on_state #plain", function()
     end
     assert.is_nil(found)
     assert.equal("closed", err.code)
-    await_told(told, "closed")
+    await_told(received, "closed")
     keywatch.sleep(0.01)
-    assert.same({ "connecting", "connected", "closed" }, names(told))
+    assert.same({ "connecting", "connected", "closed" }, names(received))
     assert.same({}, errors())
   end)
 
   it("gets only the state closed after a close", function()
-    local client, told = observed(NOBODY)
+    local client, received = observed(NOBODY)
     keywatch.run(function()
       local task = keywatch.spawn(client.get, client, "k")
-      await_told(told, "waiting")
-      local n = #told
-      table.insert(client.transport.state.queue, { state = "spec" }) -- not told yet
+      await_told(received, "waiting")
+      local n = #received
+      table.insert(client.transport.state.queue, { state = "spec" }) -- not delivered yet
       client:close()
       task:join()
       keywatch.sleep(0.01)
-      assert.same({ n + 1, "closed" }, { #told, told[#told].state })
+      assert.same({ n + 1, "closed" }, { #received, received[#received].state })
     end)
   end)
 
   it("is called in the next turn of the loop, also after the end of a run", function()
-    local client, told = observed(url)
+    local client, received = observed(url)
     keywatch.run(function() client:put("k", "v") end)
     keywatch.run(function() client:close() end)
-    assert.not_equal("closed", told[#told].state)
+    assert.not_equal("closed", received[#received].state)
     keywatch.sleep(0) -- starts the task anew that the end of the run has cancelled
     keywatch.sleep(0)
-    assert.equal("closed", told[#told].state)
+    assert.equal("closed", received[#received].state)
   end)
 
   it("is not called if the loop never turns again, without a log line, in nginx too", function()
@@ -350,8 +350,8 @@ describe("the hook on_state #plain", function()
 
   it("is called again after a run has cancelled it", function()
     local has_begun = false
-    local client, told
-    client, told = observed(url, function()
+    local client, received
+    client, received = observed(url, function()
       if has_begun then return end
       has_begun = true
       keywatch.sleep(1000)
@@ -360,7 +360,7 @@ describe("the hook on_state #plain", function()
       client:get("k")
       await(function() return has_begun end)
     end)
-    await_told(told, "connected")
+    await_told(received, "connected")
     assert.same({}, errors())
   end)
 
@@ -379,11 +379,11 @@ describe("the hook on_state #plain", function()
     transport.watch_calls = { trouble_of_waiting = function() end, count = function() return 0, 0 end }
     transport.reads = { trouble = function() end, list = {}, count_waiting = function() return 0 end }
     transport.keeper = { trouble_of_waiting = function() end, count = 0, waiting = 0 }
-    local told, gate = {}, true
+    local received, gate = {}, true
     local one = states.new(transport)
     local function hook(state)
       while gate do keywatch.sleep(0.001) end
-      table.insert(told, state.endpoint)
+      table.insert(received, state.endpoint)
     end
     one:observe(hook)
     for i = 1, 100 do
@@ -392,7 +392,7 @@ describe("the hook on_state #plain", function()
     end
     assert.equal(64, #one.queue)
     gate = false
-    await(function() return told[#told] == "100" end)
-    assert.same({ 64, "37" }, { #told, told[1] })
+    await(function() return received[#received] == "100" end)
+    assert.same({ 64, "37" }, { #received, received[1] })
   end)
 end)

@@ -59,9 +59,9 @@ describe("a get of a client #once", function()
       assert.equal(2, #all)
       for _, one in ipairs(all) do
         assert.is_true(one.counts.sendmsg >= GETS) -- the trace is what it is taken for
-        local told = {}
-        for name, n in pairs(one.counts) do told[#told + 1] = name .. " " .. n end
-        assert(one.sum <= LIMIT * GETS, ("%d calls: %s"):format(one.sum, table.concat(told, ", ")))
+        local received = {}
+        for name, n in pairs(one.counts) do received[#received + 1] = name .. " " .. n end
+        assert(one.sum <= LIMIT * GETS, ("%d calls: %s"):format(one.sum, table.concat(received, ", ")))
       end
     end)
   end

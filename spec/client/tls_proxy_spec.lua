@@ -1,5 +1,5 @@
 --- Handshakes of TLS over a bad network, full ones and some that resume a session: a proxy cuts and swallows their
--- bytes. No write is made twice, and nobody waits for ever. Cuts after a handshake are in virtual_network_spec.lua.
+-- bytes. No write is made twice, and no call waits for ever. Cuts after a handshake are in virtual_network_spec.lua.
 
 local keywatch = require "keywatch"
 
@@ -30,7 +30,7 @@ network.of_each(function(kind, tag)
 
     after_each(network.finish)
 
-    --- A client that soon notices that nobody answers, also while it connects.
+    --- A client that soon notices a silent server, also while it connects.
     local function connect(url)
       return network.connect(url or p.url, {
         connect_timeout = 0.3, keepalive = 0.1, keepalive_timeout = 0.3, timeout = PATIENCE,
@@ -40,7 +40,7 @@ network.of_each(function(kind, tag)
 
     local n_keys = 0
 
-    --- Puts a key that nobody else puts. Returns whether that was acknowledged; it was made once at most, and exactly
+    --- Puts a key of its own. Returns whether that was acknowledged; it was made once at most, and exactly
     -- once if it was.
     local function put_once(client)
       n_keys = n_keys + 1

@@ -1,6 +1,6 @@
 --- A cluster of etcd members is killed, stopped and cut off, one member after the other (faults.lua), while clients
--- write, watch, lock, elect, transfer and keep caches. All that these are told is judged as in simulations
--- (spec/simulation/real.lua). KW_DOSE=n goes on for n times as long.
+-- write, watch, lock, elect, transfer and keep caches. All results are judged as in simulations
+-- (spec/simulation/real.lua). KW_DOSE=n runs for n times as long.
 
 local keywatch = require "keywatch"
 
@@ -35,7 +35,7 @@ describe("a cluster under attack #slow", function()
   before_each(network.begin)
   after_each(network.finish)
 
-  --- Clients of all members. `on_call` is told of their calls.
+  --- Clients of all members. `on_call` gets their calls.
   local function connect_all(on_call)
     local clients = {}
     for i, more in ipairs(CLIENTS) do

@@ -42,7 +42,7 @@ end
 
 describe("A lock that many sessions of one owner wait for", function()
   owners.each(function(with)
-    test("is given to all of them, in the order in which they came", function()
+    test("is acquired by all of them, in order", function()
       local order, expected = {}, {}
       local held = assert(with.other:lock("all"))
       local entries = begin_calls(with.owner, "all", MANY, order, function(session) return session:lock("all") end)
@@ -55,7 +55,7 @@ describe("A lock that many sessions of one owner wait for", function()
       assert.same({}, owners.keys(with.owner, "all/"))
     end)
 
-    test("is like the lead of an election, with the keys of others between", function()
+    test("behaves like an election with keys of other candidates between", function()
       local order = {}
       local leader = assert(with.other:election("lead"):campaign("first"))
       local entries = begin_calls(with.owner, "lead", MANY / 2, order, function(session, i)
@@ -74,7 +74,7 @@ describe("A lock that many sessions of one owner wait for", function()
       assert.equal(MANY, #order)
     end)
 
-    test("passes over calls that are cancelled, or whose session is lost", function()
+    test("skips calls that are cancelled, or whose session is lost", function()
       local order, expected = {}, {}
       local held = assert(with.other:lock("some"))
       local entries = begin_calls(with.owner, "some", MANY, order, function(session) return session:lock("some") end)
@@ -91,7 +91,7 @@ describe("A lock that many sessions of one owner wait for", function()
       assert.same({}, owners.keys(with.owner, "some/"))
     end)
 
-    test("is left by calls whose time is over, and their keys go", function()
+    test("is left by calls whose time is over, and their keys are deleted", function()
       local order = {}
       local held = assert(with.other:lock("late"))
       local entries = begin_calls(with.owner, "late", 12, order, function(session) return session:lock("late") end)
@@ -104,7 +104,7 @@ describe("A lock that many sessions of one owner wait for", function()
       assert.equal(12, #order)
     end)
 
-    test("is left by all calls whose leases end at once; those behind have their turn", function()
+    test("is left by all calls whose leases end at once; later ones have their turn", function()
       local order = {}
       local held = assert(with.other:lock("end"))
       local entries = begin_calls(with.owner, "end", MANY, order, function(session) return session:lock("end") end)

@@ -126,7 +126,7 @@ describe("A lock of a remote store", function()
     assert.equal("lost", error_at_once(creating).code)
   end)
 
-  test("that is given back is lost at once with its session, though the request hangs", function()
+  test("that is being released is lost at once with its session, though the request hangs", function()
     local session = sessions(1)
     local lock = assert(session:lock("a"))
     local leadership = assert(session:election("e"):campaign("x"))
@@ -144,7 +144,7 @@ describe("A lock of a remote store", function()
     assert.match("revoked", select(2, leadership:proclaim("z")).message)
   end)
 
-  test("that was given back to a session that is lost already has written nothing", function()
+  test("that was released to a lost session has written nothing", function()
     local session = sessions(1)
     local lock = assert(session:lock("a"))
     local leadership = assert(session:election("e"):campaign("x"))
@@ -156,14 +156,14 @@ describe("A lock of a remote store", function()
 
   test("is lost at once with its session while it waits for its turn", function()
     local holder, session = sessions(2)
-    local held = assert(holder:lock("a")) -- one that nobody holds is given back
+    local held = assert(holder:lock("a")) -- a free lock is acquired and released
     local waiting = keywatch.spawn(function() return session:lock("a") end)
     keywatch.sleep(HOUR)
     revoke(session)
     assert.same({ "lost", true }, { error_at_once(waiting).code, held:is_held() })
   end)
 
-  test("is lost at once with its session while it asks for the watch of the key before its own", function()
+  test("is lost at once with its session while it opens the watch of the key before its own", function()
     local holder, session = sessions(2)
     local held = assert(holder:lock("a"))
     function owner:watch(...)
@@ -177,7 +177,7 @@ describe("A lock of a remote store", function()
     assert.same({ "lost", true }, { error_at_once(waiting).code, held:is_held() })
   end)
 
-  test("does not fail because the time of another call is over, which was first to ask for their session", function()
+  test("does not fail when the call times out that was first to ask for their session", function()
     weather.is_cut = true
     local first = keywatch.spawn(function() return owner:lock("a", { timeout = 1 }) end)
     local second = keywatch.spawn(function() return owner:lock("b", { timeout = HOUR }) end)
@@ -192,7 +192,7 @@ describe("A lock of a remote store", function()
     assert.equal(101, keywatch.now())
   end)
 
-  test("that a finalizer gives back just before another call begins to wait for it goes to that call", function()
+  test("that a finalizer releases just before another call begins to wait goes to that call", function()
     local driver = drivers.get()
     local event = driver.event
     local lock = assert(store:lock("a"))
@@ -205,7 +205,7 @@ describe("A lock of a remote store", function()
     assert.same({ true, 100 }, { second:is_held(), keywatch.now() })
   end)
 
-  test("that is held for long is not burdened by calls whose time is over", function()
+  test("that is held for long is not slowed down by calls that time out", function()
     local session = sessions(1)
     local lock = assert(session:lock("a"))
     local order = {}
@@ -231,7 +231,7 @@ describe("A lock of a remote store", function()
     assert.same({ "first", "patient 100", "patient 200", "patient 300", "patient 400", "patient 500" }, order)
   end)
 
-  test("whose time is over before it has a session has timed out, as at any other moment", function()
+  test("whose time is over before it has a session times out, as at any other moment", function()
     for _, code in ipairs { "unavailable", "deadline_exceeded" } do
       function owner.lease_grant(_, _, opts)
         keywatch.sleep(opts.deadline - keywatch.now())
@@ -265,15 +265,15 @@ describe("A lock of a remote store", function()
     assert.equal("lost", lock:wait_lost(10).code)
   end
 
-  test("whose key can neither be watched nor read is looked at now and then, and not all the time", function()
+  test("whose key can neither be watched nor read is checked now and then, and not all the time", function()
     expect_few_looks("range", function() return nil, core.new_error("unavailable") end)
   end)
 
-  test("whose watch fails again and again is looked at now and then, and its loss is noticed", function()
+  test("whose watch fails again and again is checked now and then, and its loss is noticed", function()
     expect_few_looks("watch", function() return failed_watch("regressed") end)
   end)
 
-  test("that could not be given back is given back in the background", function()
+  test("that could not be released is released in the background", function()
     local session, other = sessions(2)
     local lock = assert(session:lock("a"))
     weather.is_cut = true
@@ -289,7 +289,7 @@ describe("A lock of a remote store", function()
     assert.is_true(select(2, mine:join(HOUR)):is_held())
   end)
 
-  test("whose creation comes late is deleted, and does not stop the same session from locking", function()
+  test("whose creation comes late is deleted, and does not block the same session", function()
     local session = sessions(1)
     for i = 1, 50 do
       weather.latency, weather.late = i / 50, i % 2 == 0 and i / 10
@@ -317,7 +317,7 @@ describe("A lock of a remote store", function()
     assert.equal(0, count("a/"))
   end)
 
-  test("or a leader, whose election is observed, ends the observer with an error that does not pass", function()
+  test("or a leader, whose election is observed, ends the observer with a permanent error", function()
     for _, code in ipairs { "permission_denied", "unavailable" } do
       function owner.watch() return failed_watch("compacted") end
       local observer = assert(owner:election("e"):observe())

@@ -10,7 +10,7 @@ local SECONDS = 30 -- for what is certain to come
 
 describe("A fence", function()
   owners.each(function(with)
-    test("writes and answers as the store does, while the lock is held", function()
+    test("writes and answers like the store, while the lock is held", function()
       local lock = assert(with.owner:lock("a"))
       local fence, plain = lock:fence(), with.owner
       local put = assert(fence:put("k", "1"))
@@ -33,7 +33,7 @@ describe("A fence", function()
       assert.equal(2, assert(fence:delete("p/", { prefix = true })).deleted)
     end)
 
-    test("nests a transaction, so that its failure branch keeps its meaning", function()
+    test("nests a transaction, so its failure branch keeps its meaning", function()
       local fence = assert(with.owner:lock("a")):fence()
       local result = assert(fence:txn {
         compare = { { key = "k", version = 1 } },
@@ -51,7 +51,7 @@ describe("A fence", function()
       assert.equal(result.revision, empty.revision)
     end)
 
-    test("refuses to write when the key of the lock has gone, and does not change anything", function()
+    test("refuses to write when the key of the lock is gone, and changes nothing", function()
       local revision = with.other:put("mark", "").revision
       for _, is_anew in ipairs { false, true } do -- or another session holds the key's name
         local lock = assert(with.owner:lock(is_anew and "b" or "a"))
@@ -67,7 +67,7 @@ describe("A fence", function()
       end
     end)
 
-    test("refuses at once what is known to be lost or given back, without a request", function()
+    test("refuses a write at once, without a request, when the lock is known to be lost or released", function()
       local lock = assert(with.owner:lock("a"))
       local fence = lock:fence()
       assert(lock:unlock())
@@ -79,7 +79,7 @@ describe("A fence", function()
       assert.is_nil(with.other:get("k"))
     end)
 
-    test("of a leadership works alike", function()
+    test("of a leadership works in the same way", function()
       local leadership = assert(with.owner:election("e"):campaign("me"))
       local fence = leadership:fence()
       assert(fence:put("k", "1"))
@@ -90,7 +90,7 @@ describe("A fence", function()
       assert.equal("2", with.other:get("k").value)
     end)
 
-    test("is itself an owner of sessions, locks, elections and fences", function()
+    test("itself has sessions, locks, elections and fences", function()
       local lock = assert(with.owner:lock("outer"))
       local fence = lock:fence()
       local inner = assert(fence:lock("inner"))
@@ -120,7 +120,7 @@ describe("A fence", function()
       assert.equal(1, fence:range("k", { count_only = true }).count)
     end)
 
-    test("refuses what it cannot guard", function()
+    test("refuses calls that it cannot guard", function()
       local fence = assert(with.owner:lock("a")):fence()
       for _, name in ipairs { "compact", "close" } do
         assert.matches(name .. ": a fence cannot do this", misuse.raises(fence[name], fence, 1))
@@ -129,7 +129,7 @@ describe("A fence", function()
       assert.equal("empty_key", answer.code(fence:put("", "x")))
     end)
 
-    test("counts its operations as the store does", function()
+    test("counts its operations like the store", function()
       local fence = assert(with.owner:lock("a")):fence()
       local ops = {}
       for i = 1, 127 do ops[i] = { put = "k" .. i, value = "" } end

@@ -11,7 +11,7 @@ local SECONDS = 30 -- for what is certain to come
 
 describe("An observer", function()
   owners.each(function(with)
-    test("begins with the leader that there is, and goes on with every value and every leader", function()
+    test("begins with the present leader, and continues with every value and every leader", function()
       local election = with.owner:election("e")
       local one = assert(assert(with.owner:session()):election("e"):campaign("one"))
       local observer = assert(with.other:election("e"):observe())
@@ -33,7 +33,7 @@ describe("An observer", function()
       assert.is_nil(observer:next())
     end)
 
-    test("sees leaders who came and went before it was read, in order", function()
+    test("returns former leaders that it has not read, in order", function()
       local observer = assert(with.owner:election("e"):observe())
       local election = with.other:election("e")
       local expected = {}

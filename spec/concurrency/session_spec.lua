@@ -12,7 +12,7 @@ local test = owners.test
 local SECONDS = 30 -- for what is certain to come
 
 describe("The default session of a store", function()
-  test("does not keep the store that the program has dropped", function()
+  test("does not keep a store alive that the program has dropped", function()
     local dropped = setmetatable({}, { __mode = "v" })
     local function lock_and_drop()
       local store = keywatch.open()
@@ -31,7 +31,7 @@ end)
 
 describe("A session", function()
   owners.each(function(with)
-    test("has a lease of sixty seconds, or of the time that is asked for", function()
+    test("has a lease of sixty seconds, or of the given TTL", function()
       assert.same({ 60, 77 }, { with.owner:session().lease.ttl, with.owner:session({ ttl = 77 }).lease.ttl })
     end)
 
@@ -62,7 +62,7 @@ describe("A session", function()
       assert.same({ last.key }, owners.keys(with.owner, "na/"))
     end)
 
-    test("of another client may have the same lease: to the server the two are one", function()
+    test("of another client may have the same lease: for the server they are the same", function()
       if not with.is_client then return end
       local session = assert(with.owner:session())
       local second = assert(with.other:session { lease = session.lease.id })
@@ -85,7 +85,7 @@ describe("A session", function()
       assert.same({}, with.owner:leases())
     end)
 
-    test("gives back what a cancelled task holds, and what it waits for", function()
+    test("releases what a cancelled task holds and waits for", function()
       local session, other = assert(with.owner:session()), assert(with.owner:session())
       local lock = assert(session:lock("held"))
       local function cancel(fn, ...)
@@ -128,7 +128,7 @@ describe("A session", function()
       assert.equal("lost", why.code)
     end)
 
-    test("that is orphaned is lost to the program, and its keys stay", function()
+    test("that is orphaned is lost for the program, and its keys stay", function()
       local session = assert(with.owner:session())
       local lock = assert(session:lock("orphan"))
       session:orphan()
@@ -141,7 +141,7 @@ describe("A session", function()
       assert.same({}, with.owner:leases())
     end)
 
-    test("whose lease is orphaned is lost, for all who wait", function()
+    test("whose lease is orphaned is lost, for all waiters", function()
       local session = assert(with.owner:session())
       local lock = assert(session:lock("orphan"))
       local tasks = {
@@ -162,7 +162,7 @@ describe("A session", function()
       assert.same({}, with.owner:leases())
     end)
 
-    test("of an owner is made once, for all who use it first at the same time", function()
+    test("of an owner is created once, for all concurrent first uses", function()
       local tasks = {}
       for i = 1, 5 do
         tasks[i] = keywatch.spawn(function() return assert(with.owner:lock("name" .. i)).session end)
@@ -174,7 +174,7 @@ describe("A session", function()
       assert.equal(2, #with.owner:leases())
     end)
 
-    test("of an owner is made anew after it was lost", function()
+    test("of an owner is created again after it was lost", function()
       local lock = assert(with.owner:lock("a"))
       assert(lock.session.lease:revoke())
       assert.equal("lost", lock:error().code)
@@ -183,7 +183,7 @@ describe("A session", function()
       assert.is_true(again:is_held())
     end)
 
-    test("of an owner is made anew after a call has found that its lease was revoked elsewhere", function()
+    test("of an owner is created again after a call has found that its lease was revoked elsewhere", function()
       local lock = assert(with.owner:lock("a"))
       assert(with.other:lease_by_id(lock.session.lease.id):revoke())
       local got, err = with.owner:lock("b") -- a client does not know it before
@@ -192,7 +192,7 @@ describe("A session", function()
       assert.is_true(assert(with.owner:lock("c")):is_held())
     end)
 
-    test("of an owner is made anew after its lease was revoked elsewhere while a call waited for its turn", function()
+    test("of an owner is created again if its lease is revoked elsewhere while a call waits for its turn", function()
       local theirs = assert(assert(with.other:session()):lock("a"))
       local waiting = keywatch.spawn(function() return with.owner:lock("a") end)
       owners.await_keys(with.other, "a/", 2)

@@ -242,7 +242,7 @@ local function specs(open)
 
   it("forbids lost updates and write skew, except with read_committed", function()
     local function sum_of(reader) return tonumber(reader:get("x").value) + tonumber(reader:get("y").value) end
-    -- Both take one away if the sum is 2. Another one does so meanwhile, of the other key.
+    -- Both take one away if the sum is 2. Another one does the same with the other key at the same time.
     at_levels(owner, LEVELS, { x = "1", y = "1" }, function(tx, attempt)
       local sum = sum_of(tx)
       if attempt == 1 then owner:put("y", "0") end

@@ -28,7 +28,7 @@ end
 
 describe("The deletion of an object", function()
   owners.each(function(with)
-    test("deletes the key of one without finalizers, through each door", function()
+    test("deletes the key of an object without finalizers, through every kind of store", function()
       for name, store in pairs(doors(with.owner)) do
         for _, text in ipairs { "{}", '{"metadata":null}', '{"metadata":{}}', '{"metadata":{"finalizers":[]}}',
           '{"metadata":{"finalizers":null,"owner":"x","deleting":false}}' } do
@@ -40,7 +40,7 @@ describe("The deletion of an object", function()
       end
     end)
 
-    test("marks one with finalizers; its key goes with the last one", function()
+    test("marks an object with finalizers; its key is deleted with the last one", function()
       for name, store in pairs(doors(with.owner)) do
         assert(store:put("job", '{ "n": 12345678901234567890, "list": [] }'))
         assert.is_true(ownership.add_finalizer(store, "job", "a"))

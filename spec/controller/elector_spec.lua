@@ -32,7 +32,7 @@ local function test(name, fn)
   end))
 end
 
---- An elector whose functions note in its list `seen` what they are told. Options: as those of electors; `lead` is
+--- An elector whose functions note their calls in its list `seen`. Options: as those of electors; `lead` is
 --- called by on_lead.
 local function elector(store, id, opts)
   opts = opts or {}
@@ -177,7 +177,7 @@ describe("An elector", function()
       b:stop()
       await_leader(a)
       assert(fence:put("y", "1"))
-      server.store:delete(server.store:range("e/", { prefix = true }).kvs[1].key) -- somebody takes it away
+      server.store:delete(server.store:range("e/", { prefix = true }).kvs[1].key) -- another client deletes it
       refused()
       assert.is_false(a:is_leader())
       await_leader(a)
@@ -204,7 +204,7 @@ describe("An elector", function()
       assert.equal("of term 2", world.server.store:get("x").value)
     end)
 
-    test("whose write that was under way as the term changed is none of the next term", function(world)
+    test("whose late write does not end the next term", function(world)
       local a = elector(world:client(), "a")
       lead(a)
       world:fault { "delay", seconds = 5, method = "txn", key = "x", count = 1 }
@@ -228,7 +228,7 @@ describe("An elector", function()
       ["in another history"] = function(world) world.server:replace() end,
       ["in an older history"] = function(world) world.server:restore(1) end,
     } do
-      test(name .. " ends on_lead, tells so, and takes part again", function(world)
+      test(name .. " ends on_lead, reports that, and takes part again", function(world)
         local a, seen = elector(world:client(), "a")
         lead(a)
         keywatch.sleep(1)
@@ -242,7 +242,7 @@ describe("An elector", function()
       end)
     end
 
-    test("by a partition has ended a third of the time to live before somebody else leads", function(world)
+    test("by a partition has ended a third of the TTL before another candidate leads", function(world)
       local ca, ended_at, lost_at, led_at = world:client(), nil, nil, nil
       local a = elector(ca, "a", {
         lead = function()
@@ -286,10 +286,10 @@ describe("An elector", function()
       assert.same({ "sees a", "lead", "end", "lose lost" }, { seen[1], seen[2], seen[3], seen[4] })
       await_leader(a)
       assert.is_true(a:stop())
-      assert.equal(0, logs.count("goes on, 15 s after"))
+      assert.equal(0, logs.count("is still running 15 s after"))
     end)
 
-    test("waits for an on_lead that goes on after it was cancelled, before it takes part again", function(world)
+    test("waits for an on_lead that continues after it was cancelled, before it takes part again", function(world)
       local is_free = false
       local a, seen = elector(world:client(), "a", { lead = function()
         keywatch.shield(1000, function()
@@ -311,7 +311,7 @@ describe("An elector", function()
     end)
   end)
 
-  test("has no trouble any more once it takes part again: the server was set back to an older state", function(world)
+  test("has no trouble any more once it takes part again: the server was restored to an older state", function(world)
     local a, b = two(world)
     lead(a)
     local revision = world.server.store:status().revision
@@ -374,7 +374,7 @@ describe("An elector", function()
       await_leader(b)
     end)
 
-    test("does not wait for ever for an on_lead that goes on: its key goes with its lease", function(world)
+    test("does not wait for ever for an on_lead that continues: its key is deleted with its lease", function(world)
       local is_free, refused = false, nil
       local a = elector(world:client(), "a", { lead = function(fence)
         keywatch.shield(1000, function()
@@ -398,7 +398,7 @@ describe("An elector", function()
       assert.same({ true, "lost", "idle" }, { a:join(10), refused.code, a:status().state })
     end)
 
-    test("while the server cannot be reached says so, and its key goes with its lease", function(world)
+    test("while the server cannot be reached reports that, and its key is deleted with its lease", function(world)
       local a = elector(world:client(), "a")
       lead(a)
       world.server:isolate()
@@ -456,7 +456,7 @@ describe("An elector", function()
     end
 
     if rawget(_G, "jit") == nil then
-      test("at the end of a block gives its key back", function(world)
+      test("at the end of a block releases its key", function(world)
         local run = assert(load [[
           local a, await_leader = ...
           do
@@ -473,7 +473,7 @@ describe("An elector", function()
   end)
 
   describe("whose function raises", function()
-    test("an odd error gives the leadership up as with any other", function(world)
+    test("with an unusual error gives up the leadership as with any other", function(world)
       local odd = setmetatable({}, {
         __index = function() error("odd field") end, __tostring = function() error("odd text") end,
       })
@@ -483,7 +483,7 @@ describe("An elector", function()
       assert.is_true(logs.count("'on_lead' of the elector 'e' has failed: an error that cannot be printed") > 0)
     end)
 
-    test("in on_lead gives the leadership up, and takes part again after a pause", function(world)
+    test("in on_lead gives up the leadership, and takes part again after a pause", function(world)
       local times = 0
       local a, b, seen = two(world, { lead = function()
         times = times + 1
@@ -509,7 +509,7 @@ describe("An elector", function()
       assert.is_true(b:is_leader())
     end)
 
-    test("in on_lose and on_leader goes on", function(world)
+    test("in on_lose and on_leader continues", function(world)
       local function fail() error("seen") end
       local a, b = two(world, { on_lose = function() error({}) end, on_leader = fail }, { on_leader = fail })
       lead(a)
@@ -525,7 +525,7 @@ describe("An elector", function()
     end)
   end)
 
-  test("tells of each new leader, in order, and of none twice", function(world)
+  test("reports each new leader, in order and once", function(world)
     local store = world.server.store
     local a = elector(world:client(), "a")
     lead(a)
@@ -550,7 +550,7 @@ describe("An elector", function()
     assert.is_nil(b:leader())
   end)
 
-  test("knows that nobody leads", function(world)
+  test("knows that there is no leader", function(world)
     local a = elector(world:client(), "a")
     local leadership = world.server.store:session():election("e"):campaign("other")
     a:start()

@@ -1,4 +1,4 @@
---- The examples that are about several processes: workers and leaders are killed, and others go on.
+--- The examples with several processes: workers and leaders are killed, and others take over.
 
 local controller = require "keywatch.controller"
 

@@ -267,7 +267,7 @@ describe("a component that ends by itself", function()
     for _, thing_of in ipairs { one, elector } do assert.has_error(function() thing_of:start() end) end
     assert.is_true(manager:stop())
     assert.same({ "idle", "idle" }, { one:status().state, elector:status().state })
-    one:start() -- it belongs to nobody
+    one:start() -- it belongs to no manager
     one:stop()
     other:add(one)
     other:start()
@@ -431,11 +431,11 @@ describe("the stop of a manager", function()
   end
 
   it("is bounded in total, however many components hang: each gets its time, and then 0", timed(function(_, client)
-    local told = {}
+    local received = {}
     local manager = new_manager { store = client, stop_timeout = 10 }
     for i = 1, 5 do
       manager:add(component({}, "t" .. i, { stop = function(timeout)
-        told[#told + 1] = timeout
+        received[#received + 1] = timeout
         while true do keywatch.sleep(100) end
       end }))
     end
@@ -443,7 +443,7 @@ describe("the stop of a manager", function()
     local before = keywatch.now()
     assert.equal("timeout", answer.code(manager:stop()))
     assert.is_true(keywatch.now() - before <= 10 + 1.5 + 5 * 0.2)
-    assert.same({ 9, 0, 0, 0, 0, 0 }, told)
+    assert.same({ 9, 0, 0, 0, 0, 0 }, received)
   end))
 
   it("abandons a component that continues after it was cancelled", managed(function(manager, notes)
@@ -484,14 +484,14 @@ describe("the stop of a manager", function()
   end))
 
   it("ends earlier on request: with 0 at once", managed(function(manager)
-    local cancelled, told = 0, {}
+    local cancelled, received = 0, {}
     manager:add(ticker("hangs", function()
       local ok, err = pcall(keywatch.sleep, 1000)
       if not ok then cancelled = cancelled + 1 end
       error(err, 0)
     end))
     manager:add(component({}, "t", { stop = function(timeout)
-      told[#told + 1] = timeout
+      received[#received + 1] = timeout
       if timeout > 0 then keywatch.sleep(1000) end
     end }))
     manager:start()
@@ -501,7 +501,7 @@ describe("the stop of a manager", function()
     local before = keywatch.now()
     assert.equal("timeout", answer.code(manager:stop(0)))
     assert.is_true(keywatch.now() - before < 1 and task:join())
-    assert.same({ 1, { 28, 0 } }, { cancelled, told })
+    assert.same({ 1, { 28, 0 } }, { cancelled, received })
   end))
 
   it("may be called by reconcile, by a handler, and by a start and a stop", timed(function(_, client)
@@ -837,13 +837,13 @@ end)
 describe("a handler whose function hangs", function()
   for _, beside in ipairs { "controller", "handler" } do
     it("is reported within seconds by its name, and blocks no other " .. beside .. " up", timed(function(_, client)
-      local gate, told, seen = keywatch.channel(), 0, {}
+      local gate, received, seen = keywatch.channel(), 0, {}
       local lamps, others = client:informer("/lamp/"), client:informer("/lamp/")
       lamps:add_handler {
         name = "dimmer", max_bytes = 2 ^ 16,
         add = function(_, _, event)
           gate:receive()
-          told = told + (event.missed and 1 or 0)
+          received = received + (event.missed and 1 or 0)
         end,
       }
       local manager = new_manager { store = client }
@@ -874,7 +874,7 @@ describe("a handler whose function hangs", function()
       keywatch.sleep(1)
       assert.same({ true, {} }, { manager:is_healthy() })
       assert.is_true(logs.has("the handler 'dimmer' of the informer of '/lamp/' continues, after"))
-      assert.is_true(told > 10, told) -- of those beyond its bound, which it could have missed
+      assert.is_true(received > 10, received) -- of those beyond its bound, which it could have missed
       assert.equal(40, lamps:count())
       manager:stop()
     end))
@@ -1081,7 +1081,7 @@ describe("a manager in real time", function()
     assert.equal(143, status)
   end)
 
-  prints("goes on in the next keywatch.run", "/a/1\nstarted\n/a/2\nstopped\n", [[
+  prints("continues in the next keywatch.run", "/a/1\nstarted\n/a/2\nstopped\n", [[
     manager:start()
     keywatch.run(function() keywatch.sleep(0) end)
     keywatch.run(function() manager:wait_synced() keywatch.sleep(0.05) end)

@@ -38,7 +38,7 @@ local function store_with(n)
   return store, store:informer("/a/")
 end
 
---- Returns what a list has, and empties it. Waits a second before, unless told otherwise.
+--- Returns the content of a list, and empties it. Waits a second before by default.
 local function take(list, seconds)
   keywatch.sleep(seconds or 1)
   local copy = {}

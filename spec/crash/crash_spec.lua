@@ -1,6 +1,6 @@
 --- Servers that are processes: they are killed again and again, their power fails, and the network before them is bad,
--- while clients write, watch, lock, elect and keep caches. All that these are told is judged as in simulations
--- (spec/simulation/real.lua). KW_DOSE=n goes on for n times as long.
+-- while clients write, watch, lock, elect and keep caches. All results are judged as in simulations
+-- (spec/simulation/real.lua). KW_DOSE=n runs for n times as long.
 
 local keywatch = require "keywatch"
 

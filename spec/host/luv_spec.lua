@@ -220,7 +220,7 @@ describe("in luv's loop", function()
       end
       local listener = uv.new_tcp()
       listener:bind("127.0.0.1", 0)
-      listener:listen(1, function() end) -- libuv accepts one connection, which nobody reads or closes
+      listener:listen(1, function() end) -- libuv accepts one connection, which is neither read nor closed
       local before = count_sockets()
       keywatch.spawn(function()
         local client = keywatch.connect(("http://127.0.0.1:%d"):format(listener:getsockname().port))

@@ -287,7 +287,7 @@ describe("in workers of nginx #once #peer", function()
       init = [[
         local store = assert(keywatch.open { path = "$path" })
         assert(store:put("a", "1"))
-        assert(store:watch("a"):next(0.001) == nil) -- whoever waits for a store on a disk needs its bell
+        assert(store:watch("a"):next(0.001) == nil) -- a wait for a durable store needs its bell
         store:close()
       ]] .. CONNECT .. [[
         assert(client:put("a", "1"))

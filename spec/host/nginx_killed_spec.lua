@@ -3,7 +3,7 @@
 local http = require "spec.support.http"
 local nginx_stage = require "spec.support.nginx_stage"
 
--- settle() waits until nothing of killed threads is left; counters() tells what the client counts.
+-- settle() waits until nothing of killed threads is left; counters() returns the client's counters.
 local INIT_WORKER = [[
   url = "$url"
   client = keywatch.connect(url)

@@ -105,7 +105,7 @@ describe("the timers of workers of nginx #once #peer", function()
   it("a worker exits at once, though it connects to a host that does not answer", function()
     local server, ones = uv.new_tcp(), {}
     assert(server:bind("127.0.0.1", 0))
-    assert(server:listen(1, function() end)) -- the kernel's queue is soon full, and answers nobody
+    assert(server:listen(1, function() end)) -- the kernel's queue is soon full, and does not answer
     local port = server:getsockname().port
     for i = 1, 8 do
       ones[i] = uv.new_tcp()

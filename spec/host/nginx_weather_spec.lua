@@ -1,6 +1,6 @@
 --- Two workers of nginx that follow a server through a proxy, under load, while at random nginx is reloaded, workers
 -- and the server are killed, history is compacted, the network fails, and the server is restored to an older state.
--- After each of these the workers have the right data, and the watch of each has told every event once.
+-- After each of these the workers have the right data, and the watch of each has delivered every event once.
 
 local keywatch = require "keywatch"
 
@@ -26,7 +26,7 @@ local RENEWAL = 0.5 -- seconds after which a worker's timer and connection are r
 local TIMERS = 4    -- of a worker: where its tasks began, where its connections are, for its exit, and a new one
 local WRITES = 20   -- before and after each thing that happens
 
--- `follower` has what the present watch has told since it knew what existed.
+-- `follower` has the events of the present watch since its initial kvs.
 local INIT_WORKER = [[
 local keywatch = require "keywatch"
 local writer = dofile "$root/spec/support/writer.lua"

@@ -211,23 +211,23 @@ describe("a task that was spawned, and that nothing ever ran", function()
   local SPAWN = "local keywatch = require 'keywatch' keywatch.spawn(function() end)\n"
 
   for name, case in pairs {
-    ["is told of at the end of the program"] = { SPAWN,
+    ["is reported at the end of the program"] = { SPAWN,
       "a task was spawned and has never run: keywatch.run turns the loop that runs tasks" },
     ["is counted with others"] = { SPAWN .. "for _ = 1, 2 do keywatch.spawn(function() end) end",
       "3 tasks were spawned and have never run: keywatch.run turns the loop that runs tasks" },
-    ["is told that luv's loop would have run it"] = { "require 'luv' " .. SPAWN,
+    ["is reported with the note that luv's loop would have run it"] = { "require 'luv' " .. SPAWN,
       "a task was spawned and has never run: uv.run turns luv's loop, which runs tasks" },
-    ["is told that it was spawned before luv was loaded"] = { SPAWN .. "require('luv').run()",
+    ["is reported with the note that it was spawned before luv was loaded"] = { SPAWN .. "require('luv').run()",
       "a task was spawned and has never run: luv's loop runs only tasks that are spawned after luv was loaded" },
-    ["is not told of if the program ends in a task"] = {
+    ["is not reported if the program ends in a task"] = {
       SPAWN .. "keywatch.run(function() keywatch.spawn(function() end) os.exit(0, true) end)",
     },
-    ["is not told of if a task has spawned it, as those of servers do"] = { [[
+    ["is not reported if a task has spawned it, as servers do"] = { [[
       local keywatch = require "keywatch"
       keywatch.spawn(function() keywatch.spawn(function() end) end)
       keywatch.sleep(0)
     ]] },
-    ["is not told of if it was cancelled, or has begun"] = { [[
+    ["is not reported if it was cancelled, or has begun"] = { [[
       local keywatch = require "keywatch"
       keywatch.spawn(function() end):cancel()
       keywatch.spawn(function() keywatch.sleep(1000) end)

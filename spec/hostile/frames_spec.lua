@@ -1,4 +1,5 @@
---- Frames that nobody in good faith sends: what the protocol has for each, and that neither the server's memory nor its
+--- Frames that no well-behaved client sends: what the protocol has for each, and that neither the server's memory nor
+-- its
 -- other clients suffer.
 
 local attack = require "spec.support.attack"

@@ -1,4 +1,4 @@
---- A client that asks and never reads. Others are served meanwhile, what waits for it is bounded, and when it reads at
+--- A client that asks and never reads. Others are served, its pending output is bounded, and when it reads at
 -- last everything comes.
 
 local core = require "keywatch.core"

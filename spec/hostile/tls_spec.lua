@@ -1,4 +1,5 @@
---- Peers that break TLS, or use it to do harm: a server goes on to serve others, ends what is broken, and says why.
+--- Peers that break TLS, or use it to do harm: a server continues to serve others, closes broken connections, and
+-- reports why.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
@@ -26,7 +27,7 @@ package.loaded.luv = luv -- luv's loop turns the servers; each spec file has mod
 
 local real_serve = core.serve
 
---- A record that nobody has encrypted.
+--- An unencrypted record.
 local function record(kind, payload, length)
   return string.char(kind) .. "\3\3" .. raw.number(length or #payload, 2) .. payload
 end
@@ -223,8 +224,8 @@ describe("a server with TLS #slow", function()
     --- What an attacker writes as it is, in the middle of TLS. The server ends its connection, and says why to it.
     for name, bytes in pairs {
       ["plaintext"] = raw.frame(raw.PING, 0, 0, "12345678"),
-      ["a fatal alert that nobody has encrypted"] = record(ALERT, FATAL),
-      ["a warning that nobody has encrypted"] = record(ALERT, WARNING),
+      ["an unencrypted fatal alert"] = record(ALERT, FATAL),
+      ["an unencrypted warning"] = record(ALERT, WARNING),
       ["plaintext in a record"] = record(DATA, raw.frame(raw.PING, 0, 0, "12345678")),
       ["a record with a wrong MAC"] = record(DATA, ("x"):rep(100)),
       ["an oversized record"] = record(DATA, ("x"):rep(16384 + 257)),
@@ -516,7 +517,7 @@ describe("a server with TLS in a crowd #once", function()
     assert.is_true(taken[2] - taken[1] < 40)
   end)
 
-  -- If all handshakes were made before anybody else has a turn, there would be one event, or none.
+  -- If all handshakes were made before any other work, there would be one event, or none.
   it("delivers events to a watch during a burst of handshakes", function()
     local watcher = raw.connect(port, { handle = secure() })
     local n_events = 0

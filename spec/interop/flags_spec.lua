@@ -130,7 +130,7 @@ describe("a server with the flag #once", function()
     if not server.is_etcd then assert.matches(" debug compacted to revision %d+\n", peer:log()) end
   end)
 
-  -- The compactor's clock runs 600 times as fast, which nobody can do to etcd's. A call that Lua answers wakes it.
+  -- The compactor's clock runs 600 times as fast, which is impossible with etcd. A call that Lua answers wakes it.
   if not server.is_etcd then
     it("--auto-compaction-mode=revision keeps that many revisions, and checks every five minutes", function()
       peer = server.start {

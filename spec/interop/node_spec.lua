@@ -12,12 +12,12 @@ local CASES = {
   { "transactions", "makes transactions" },
   { "software_transactions", "makes software transactions, each done once" },
   { "watch_key", "watches a key" },
-  { "watch_and_cancel_while_writing", "ends watchers while they are told of events" },
-  { "watch_progress", "is told of progress" },
-  { "watch_compacted", "is told that the past is compacted" },
+  { "watch_and_cancel_while_writing", "ends watchers during events" },
+  { "watch_progress", "receives progress" },
+  { "watch_compacted", "gets an error for compacted history" },
   { "lease", "binds keys to a lease, and revokes it" },
   { "lease_kept_alive", "keeps a lease" },
-  { "lease_lost", "is told that a lease is lost" },
+  { "lease_lost", "reports a lost lease" },
   { "election", "elects leaders" },
 }
 

@@ -12,7 +12,7 @@ local CLIENT = {
   { "lock", "locks" },
   { "watch_callback", "watches with a callback" },
   { "watch_iterator", "watches with an iterator" },
-  { "compaction", "compacts, and is told that it has" },
+  { "compaction", "compacts, and gets the error for compacted history" },
   { "status_and_members", "asks for the status and the members" },
   { "alarm", "raises an alarm, and disarms it" },
 }

@@ -1,6 +1,6 @@
 --- The end of a server with clients on it, and its return.
 --
--- A server that has lost its data begins again at revision 1 when it returns. A client that goes on where it stopped
+-- A server that has lost its data begins again at revision 1 when it returns. A client that continues where it stopped
 -- then waits until the new store gets there.
 
 local keywatch = require "keywatch"

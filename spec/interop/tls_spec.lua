@@ -76,7 +76,7 @@ function fails.etcdctl(peer, who)
   return etcdctl.new(peer, who):fail { "put", "a", "refused", "--command-timeout", "1s" }
 end
 
---- Has a client in another language tell why it cannot connect.
+--- Makes a client in another language report why it cannot connect.
 local function ask_why(client)
   local ok, text = pcall(client.case, client, "no_connection")
   client:stop()
@@ -120,7 +120,7 @@ local function expect_one_line_each(peer)
   end
 end
 
---- Has all clients refused by a server of its own, whose log has not told of many others yet.
+--- Has all clients refused by a server of its own, whose log is not yet rate-limited.
 local function refuse_all(is_mutual, who, words)
   local peer = start(is_mutual)
   finally(function()

@@ -39,7 +39,7 @@ describe("a client that does not read #slow", function()
   --- Takes almost nothing of what waits, as a socket that is full.
   local function sip(raw) raw.reader:feed(raw.peer:pending(1)) end
 
-  --- A connection that takes almost nothing of what it is told.
+  --- A connection that reads almost nothing of the server's output.
   local function deaf(hello)
     local raw = host:raw(hello or wide_hello())
     raw.is_deaf = true
@@ -71,7 +71,7 @@ describe("a client that does not read #slow", function()
     return n
   end
 
-  --- Takes what waits, piece by piece, and goes on with what was not taken before.
+  --- Takes the pending output, piece by piece, beginning with the rest of the last piece.
   local function read_all(raw, from, n, make)
     for _ = 1, 100000 do
       local bytes = raw.peer:pending(2 ^ 18 + 1)
@@ -192,8 +192,8 @@ describe("a client that does not read #slow", function()
     for i = 1, 6 do raw:send(h2.window(2 * i - 1, 2 ^ 21)) end
     host:pump()
     for i = 1, 6 do
-      local told = raw.reader:messages(2 * i - 1)
-      assert.equal(2 ^ 20, #core.decode("WatchResponse", told[2]).events[1].kv.value)
+      local received = raw.reader:messages(2 * i - 1)
+      assert.equal(2 ^ 20, #core.decode("WatchResponse", received[2]).events[1].kv.value)
     end
   end)
 
@@ -237,7 +237,7 @@ describe("a client that does not read #slow", function()
     ["that keeps a lease alive"] = 150000, ["that asks a watch to be made and cancelled"] = 50000 }
 
   for name, make in pairs(floods) do
-    it(name .. " takes bounded memory and keeps nobody from being served", function()
+    it(name .. " takes bounded memory and blocks no other client", function()
       begin(nil, { max_concurrent_streams = 2000 })
       local raw = deaf(h2.hello())
       local many = endless[name] or 150000
@@ -446,7 +446,7 @@ describe("windows", function()
     host:pump()
     raw:say(h2.settings("ack"))
     raw:send(h2.request(1, paths.Put), h2.data(1, "\0" .. h2.pack(2 ^ 21, 4)))
-    for _ = 1, 80 do raw:send(h2.data(1, ("x"):rep(16384))) end -- at once: no window could open meanwhile
+    for _ = 1, 80 do raw:send(h2.data(1, ("x"):rep(16384))) end -- at once: no window can open in between
     host:pump()
     assert(raw:is_done() or raw.reader:stream(1).reset == "flow_control_error" or raw.reader:status(1) == nil)
     raw:say(h2.call(3, paths.Put, encoded("Put", { key = "a" })))

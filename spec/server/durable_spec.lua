@@ -159,8 +159,8 @@ describe("a server over a durable store", function()
       assert.same({}, now:take())
       finish(call)
       for _, watch in ipairs { now, past } do
-        local told = watch:take()
-        assert.same({ 1, 4, "new" }, { #told, told[1].header.revision, told[1].events[1].kv.value })
+        local got = watch:take()
+        assert.same({ 1, 4, "new" }, { #got, got[1].header.revision, got[1].events[1].kv.value })
       end
     end)
   end)
@@ -265,9 +265,9 @@ describe("a server over a durable store", function()
   end)
 
   describe("whose disk fails", function()
-    local told = { no_space = { 8, NO_SPACE }, no_memory = { 8, "keywatch: out of memory" }, storage = { 14, STORAGE } }
+    local got = { no_space = { 8, NO_SPACE }, no_memory = { 8, "keywatch: out of memory" }, storage = { 14, STORAGE } }
 
-    for how, failure in pairs(told) do
+    for how, failure in pairs(got) do
       it("sends errors to the failed writers, and to no others: " .. how, function()
         local watch = other:stream("Watch")
         watch:ask { create_request = { key = "a" } }

@@ -1,5 +1,5 @@
 --- The answers of long writes: they are made in turns, take no more memory than their connection may hold, and are
--- refused as soon as that is known. Answers that nobody takes are freed in turns.
+-- refused as soon as that is known. Answers that are not taken are freed in turns.
 
 local core = require "keywatch.core"
 local probe = core.probe
@@ -139,7 +139,7 @@ describe("an answer of a long write that is too large", function()
       it("never takes more memory than the connection may hold, in " .. kind, function()
         open("", path())
         local room = QUOTA / 2 + 16 * KIB
-        -- The filter lets all keys pass, which nothing tells before.
+        -- The filter lets all keys pass, which is unknown before.
         local txn = client:begin("Txn", txn_of { request_range = with { min_mod_revision = 1 } })
         collectgarbage()
         local before, most = probe.bytes(), 0

@@ -1,4 +1,4 @@
---- Calls that only read, and take more than one turn: nobody waits for them, and they are of one state.
+--- Calls that only read, and take more than one turn: they delay no other call, and see one state.
 
 local core = require "keywatch.core"
 local probe = core.probe

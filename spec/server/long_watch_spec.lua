@@ -68,18 +68,18 @@ describe("a long response of a watch stream", function()
   it("is one message", function()
     create {}
     delete()
-    local told = stream:take()
-    assert.same({ 1, nil, revision }, { #told, told[1].fragment, told[1].header.revision })
-    assert.equal(N + 1, expect(told[1].events, 1))
+    local received = stream:take()
+    assert.same({ 1, nil, revision }, { #received, received[1].fragment, received[1].header.revision })
+    assert.equal(N + 1, expect(received[1].events, 1))
   end)
 
   it("is a sequence of fragments, if the client allows them", function()
     create { fragment = true }
     delete()
-    local told, at = stream:take(), 1
-    assert(#told > 2)
-    for i, response in ipairs(told) do
-      assert.equal(i < #told, response.fragment or false)
+    local received, at = stream:take(), 1
+    assert(#received > 2)
+    for i, response in ipairs(received) do
+      assert.equal(i < #received, response.fragment or false)
       assert(#stream.raw[i] < LIMIT)
       at = expect(response.events, at)
     end
@@ -92,9 +92,9 @@ describe("a long response of a watch stream", function()
     begin_response()
     assert(host.server:held() - before < HELD)
     client.is_deaf = false
-    local told = stream:take()
-    assert.equal(10, #told)
-    for i = 1, 10 do assert.equal(N + 1, expect(told[i].events, 1)) end
+    local received = stream:take()
+    assert.equal(10, #received)
+    for i = 1, 10 do assert.equal(N + 1, expect(received[i].events, 1)) end
   end)
 
   it("lets other calls of its connection be answered", function()
@@ -121,9 +121,9 @@ describe("a long response of a watch stream", function()
     host.store:put("k", "later")
     host:pump()
     client.is_deaf = false
-    local told = stream:take()
-    assert.equal(N + 1, expect(told[1].events, 1))
-    local canceled, created = told[#told - 1], told[#told]
+    local received = stream:take()
+    assert.equal(N + 1, expect(received[1].events, 1))
+    local canceled, created = received[#received - 1], received[#received]
     assert.same({ true, true, 1 }, { canceled.canceled, created.created, created.watch_id })
     host.store:put("a", "")
     assert.equal("a", stream:take()[1].events[1].kv.key)
@@ -137,9 +137,9 @@ describe("a long response of a watch stream", function()
     host.store:compact(revision, { physical = true })
     client.is_deaf = false
     host:pump() -- the server notices
-    local told = stream:take()
-    local events = told[#told].events
-    assert.same({ 1, N }, { #told, #events })
+    local received = stream:take()
+    local events = received[#received].events
+    assert.same({ 1, N }, { #received, #events })
     assert.same({ nil, revision }, { events[1].prev_kv, events[1].kv.mod_revision })
   end)
 
@@ -151,8 +151,8 @@ describe("a long response of a watch stream", function()
     assert.equal(0, #stream:take())
     assert.equal(13, (stream:status()))
     stream = client:stream("Watch")
-    local told = create { start_revision = revision }
-    assert.same({ true, revision + 1 }, { told[2].canceled, told[2].compact_revision })
+    local received = create { start_revision = revision }
+    assert.same({ true, revision + 1 }, { received[2].canceled, received[2].compact_revision })
   end)
 
   it("may be cancelled", function()
@@ -184,7 +184,7 @@ describe("a long response of a watch stream", function()
       { delete = key_of(N / 2 + 1), range_end = "l" },
     } }
     revision = host.store:status().revision
-    local told = stream:take()
-    assert.same({ 1, N + 1 }, { #told, expect(told[1].events, 1) })
+    local received = stream:take()
+    assert.same({ 1, N + 1 }, { #received, expect(received[1].events, 1) })
   end)
 end)

@@ -1,4 +1,5 @@
---- Long writes over the wire: a write that takes more than one turn lets others in between, and nobody sees a half.
+--- Long writes over the wire: a write that takes more than one turn lets reads run in between, which never see a part
+-- of it.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

@@ -1,4 +1,4 @@
---- A stream with many watches: closing it, and asking it for progress, keeps nobody waiting.
+--- A stream with many watches: closing the stream, and requesting progress, delays no other stream.
 
 local core = require "keywatch.core"
 

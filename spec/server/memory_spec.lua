@@ -1,4 +1,4 @@
---- Memory that runs out in a server: wherever it does, nothing is lost and nobody is misled.
+--- Memory that runs out in a server: wherever it does, nothing is lost, and no client gets a wrong result.
 --
 -- In builds with a probe the n-th allocation of the core is made to fail, for n = 1, 2, 3, … until what is asked for
 -- needs no more. A call that is answered has happened; one that fails with a status has not; where the connection is
@@ -86,7 +86,7 @@ end
 
 local function is_alive(raw) return not raw:is_done() end
 
---- Whether the connection tells how the call has ended, and how.
+--- Whether the call has ended, and its status.
 local function outcome(raw)
   local it = raw.reader:stream(1)
   if it.reset and not it.is_ended then return "reset" end
@@ -171,13 +171,13 @@ describe("where memory runs out #slow,", function()
     host:close()
   end)
 
-  --- What a watch was told, if it goes on: every revision from `first` on, and it goes on.
+  --- Checks a watch that is still open: it has every revision from `first` on, and continues.
   local function check_watch(hand, one, first)
     if outcome(hand) ~= "nothing" then return end
     local revision, is_created = first, false
     for _, message in ipairs((hand.reader:messages(1))) do
       local response = core.decode("WatchResponse", message)
-      if response.canceled then return end -- it was not made, and has been told so
+      if response.canceled then return end -- it was not created, and the client knows
       is_created = is_created or response.created
       for _, event in ipairs(response.events or {}) do
         assert.equal(revision, event.kv.mod_revision)
@@ -188,7 +188,7 @@ describe("where memory runs out #slow,", function()
     assert.equal(one.store:status().revision + 1, revision)
   end
 
-  starved("a watch is made and told all, or its client knows that it is not", function(during, one, hand, other)
+  starved("a watch is created and gets all events, or its client gets an error", function(during, one, hand, other)
     during(function()
       hand:say(stream("Watch", { create_request = { key = "w", prev_kv = true, progress_notify = true } }))
       for i = 1, 3 do one.store:put("w", tostring(i)) end
@@ -222,7 +222,7 @@ describe("where memory runs out #slow,", function()
     end
   end)
 
-  starved("two watches of a stream do not hinder each other, nor others", function(during, one, hand, other)
+  starved("two watches of a stream affect neither each other nor others", function(during, one, hand, other)
     local well = other:stream("Watch")
     well:ask { create_request = { key = "w" } }
     hand:say(stream("Watch", { create_request = { key = "w" } }, { create_request = { key = "w", range_end = "x" } }))
@@ -237,13 +237,13 @@ describe("where memory runs out #slow,", function()
     probe.check(one.store)
     local status = well:status()
     if status == nil and not select(2, other.client:state()) and not select(2, other.peer:state()) then
-      local told = well.client.returns[well.call]
-      local last = core.decode("WatchResponse", told[#told]).events
+      local received = well.client.returns[well.call]
+      local last = core.decode("WatchResponse", received[#received]).events
       assert.equal(revision + 1, last[#last].kv.mod_revision)
     end
   end)
 
-  starved("a connection is not taken, and the next one is", function(during, one, _, other)
+  starved("a connection is not accepted, and the next one is", function(during, one, _, other)
     local peer
     local is_reached = during(function() peer = one.server:accept(one.now) end)
     assert(is_reached == (peer == nil))
@@ -295,7 +295,7 @@ describe("where memory runs out #slow,", function()
     assert.is_true(serves(other))
   end)
 
-  starved("a call that Lua sees first goes on, or fails and has not happened", function(during, one, hand, other)
+  starved("a call that Lua intercepts proceeds, or fails and has not happened", function(during, one, hand, other)
     local before = one.store:status().revision
     one.server:intercept()
     local function proceed()

@@ -1,5 +1,5 @@
 --- What all connections of a server hold together: it has a bound, whatever they hold and however many they are. Who
--- holds little goes on as if the others were not there.
+-- holds little continues as if the others were not there.
 
 local core = require "keywatch.core"
 

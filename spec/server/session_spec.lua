@@ -222,7 +222,7 @@ table.sort(names)
 --- A call with a window is answered, whatever the other streams wait for.
 function program:expect_served()
   local stream = self:call("Put", { key = "witness", value = "w" }, 1000)
-  for _ = 1, 50 do -- a hook lets it go on
+  for _ = 1, 50 do -- a hook lets it proceed
     if self.raw.reader:status(stream.id) then break end
     self:hear()
     for _, id in ipairs(self.calls) do

@@ -11,7 +11,7 @@ local is_fast = require("spec.support.dose").is_small
 local STRIDE = is_fast and 7 or 3
 local FIRST_CUT = 1 + tonumber(os.getenv("KW_SEED") or 0) % STRIDE
 
-local CONTINUED = 2 -- the part with header blocks that go on in other frames
+local CONTINUED = 2 -- the part with header blocks that continue in other frames
 
 -- What the client says ---------------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ local function answers_of(s, reader)
   return answers
 end
 
---- Says a script. `cut` gives the pieces of a part; it is told its number.
+--- Sends a script. `cut` returns the pieces of a part, and gets its number.
 local function run(s, cut)
   local host = pair.host()
   local raw = host:raw(false)
@@ -378,9 +378,9 @@ describe("a server that receives split large messages", function()
     local range = core.decode("RangeResponse", expected.range.messages[1])
     assert.equal(2, #range.kvs)
     assert.equal(32768 * 4, #range.kvs[2].value)
-    local told = expected.watch.messages["0"]
-    assert.equal(2, #told)
-    assert.equal(2, #core.decode("WatchResponse", told[2]).events)
+    local received = expected.watch.messages["0"]
+    assert.equal(2, #received)
+    assert.equal(2, #core.decode("WatchResponse", received[2]).events)
   end)
 
   it("answers the same in pieces of any size", function()

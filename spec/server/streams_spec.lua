@@ -46,7 +46,7 @@ describe("of two streams of a connection #slow", function()
     return last
   end
 
-  local function tell(id, method, request) raw:say(h2.data(id, h2.message(encoded(method, request)))) end
+  local function send(id, method, request) raw:say(h2.data(id, h2.message(encoded(method, request)))) end
 
   local function answers(id, method)
     local list = {}
@@ -80,11 +80,11 @@ describe("of two streams of a connection #slow", function()
       put_large(6)
       local keep = open("LeaseKeepAlive", 10000)
       local watch = open("Watch", 10000)
-      tell(watch, "Watch", { create_request = { key = "witness" } })
+      send(watch, "Watch", { create_request = { key = "witness" } })
       local unread = {}
       for i = 1, 6 do unread[i] = call("Range", LARGE) end
       for i = 1, 3 do
-        tell(keep, "LeaseKeepAlive", { ID = 7 })
+        send(keep, "LeaseKeepAlive", { ID = 7 })
         assert.equal(i, #answers(keep, "LeaseKeepAlive"))
         expect_served()
         assert.equal(i, answers(watch, "Watch")[i + 1].events[1].kv.version)
@@ -203,7 +203,7 @@ describe("of two streams of a connection #slow", function()
       raw.is_deaf = true
       call("Range", { key = "large/01" }, WIDE)
       raw.reader:feed(raw.peer:pending(1))
-      tell(keep, "LeaseKeepAlive", { ID = 7 })
+      send(keep, "LeaseKeepAlive", { ID = 7 })
       local unread = call("Range", LARGE)
       local other = call("Range", LARGE, 1)
       raw.peer:step(host.now + UNREAD)

@@ -205,7 +205,7 @@ describe("a server with TLS", function()
       assert.is_false(shows(server, "server"))
       assert.equal(1, count("^info TLS: files have changed, and are used for new connections: certificate of CN=again "
         .. "for localhost, %*%.example%.test, 127%.0%.0%.1, ::1, valid until 2040%-01%-01 00:00:00 UTC$"))
-      assert(client:put("a", "2")) -- the old connection goes on
+      assert(client:put("a", "2")) -- the old connection stays open
       assert.equal(1, count("^info"))
     end)
 
@@ -260,15 +260,15 @@ describe("a server with TLS", function()
 
     it("may be closed by the log handler", function()
       for _, name in ipairs { "again", "expired" } do -- the second one has a second line to follow
-        local server, told
+        local server, got
         server = serve(own, { on_log = function(_, text)
-          told = text
+          got = text
           server:close()
         end })
         copy(name .. ".pem", own.cert)
         copy(name .. ".key", own.key)
         look(server)
-        assert.matches("^TLS: files have changed, and are used for new connections: certificate of CN=" .. name, told)
+        assert.matches("^TLS: files have changed, and are used for new connections: certificate of CN=" .. name, got)
         assert.same({}, server:addresses())
         assert.equal("closed", server.certificates:describe())
       end

@@ -1,4 +1,4 @@
---- What a server tells when its store does not work: in its log, by Health, in its status, and to who writes.
+--- How a server reports that its store does not work: in its log, by Health, in its status, and to writers.
 
 local keywatch = require "keywatch"
 local trouble = require "keywatch.server.trouble"

@@ -1,4 +1,4 @@
---- Turns: whoever asks for much at once is heard a part of it at a time, and others come between.
+--- Turns: the requests of a busy connection are read in parts, and others run in between.
 
 local core = require "keywatch.core"
 

@@ -168,10 +168,10 @@ describe("a watch stream", function()
       put("a", "3")
       put("b")
       host.store:delete("a")
-      local told = stream:take()
-      assert.same({ "id 0 at 3 + a@3", "id 0 at 4 + a@4", "id 0 at 6 - a@6" }, lines(told))
-      assert.same({ key = "a", value = "3", create_revision = 2, mod_revision = 4, version = 3 }, told[2].events[1].kv)
-      assert.same({ type = "DELETE", kv = { key = "a", mod_revision = 6 } }, told[3].events[1])
+      local got = stream:take()
+      assert.same({ "id 0 at 3 + a@3", "id 0 at 4 + a@4", "id 0 at 6 - a@6" }, lines(got))
+      assert.same({ key = "a", value = "3", create_revision = 2, mod_revision = 4, version = 3 }, got[2].events[1].kv)
+      assert.same({ type = "DELETE", kv = { key = "a", mod_revision = 6 } }, got[3].events[1])
     end)
 
     it("all events of a transaction at once, in its order", function()
@@ -221,13 +221,13 @@ describe("a watch stream", function()
       put("a")
       stream:send { cancel_request = { watch_id = 0 } }
       put("a")
-      local told, is_over = lines(stream:take()), false
-      for _, words in ipairs(told) do
+      local got, is_over = lines(stream:take()), false
+      for _, words in ipairs(got) do
         assert(not (is_over and words:find("id 0")), words)
         is_over = is_over or words:find("canceled id 0") ~= nil
       end
       assert.is_true(is_over)
-      assert.equal("id 1 at 3 + a@3", told[#told])
+      assert.equal("id 1 at 3 + a@3", got[#got])
     end)
   end)
 
@@ -262,7 +262,7 @@ describe("a watch stream", function()
       stream:send { create_request = { key = "b", start_revision = 1 } }
       local is_behind = false
       for _, words in ipairs(lines(stream:take())) do
-        assert(not (is_behind and words:find("id %-1")), "progress covers what was not told")
+        assert(not (is_behind and words:find("id %-1")), "progress covers undelivered events")
         if words:find("created id 1") then is_behind = true end
         if words:find("b@2") then is_behind = false end
       end
@@ -305,11 +305,11 @@ describe("a watch stream", function()
       create { key = "k", range_end = "l", fragment = true, prev_kv = true }
       host.store:delete("k", { prefix = true })
       put("k2", "small")
-      local told, keys, parts = stream:take(), {}, {}
-      for i, response in ipairs(told) do
+      local got, keys, parts = stream:take(), {}, {}
+      for i, response in ipairs(got) do
         if response.watch_id == 1 and response.header.revision == 12 then
           assert.equal(#parts < 2, response.fragment or false)
-          assert(#parts == 0 or told[i - 1].watch_id == 1)
+          assert(#parts == 0 or got[i - 1].watch_id == 1)
           assert(#stream.raw[i] < LIMIT)
           parts[#parts + 1] = #response.events
           for _, event in ipairs(response.events) do
@@ -321,23 +321,23 @@ describe("a watch stream", function()
       end
       assert.same({ 4, 4, 2 }, parts)
       assert.same({ "k10", "k11", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9" }, keys)
-      assert.equal("id 1 at 13 + k2@13", line(told[#told]))
+      assert.equal("id 1 at 13 + k2@13", line(got[#got]))
     end)
 
     it("of the past", function()
-      local told = create { key = "k", range_end = "l", start_revision = 1, fragment = true }
-      for i = 2, #told do assert(#stream.raw[i] < LIMIT) end
-      assert.equal(12, follow(told, 2, function(event, i) assert(event.kv.value == value_of(i)) end))
-      assert.is_nil(told[#told].fragment)
+      local got = create { key = "k", range_end = "l", start_revision = 1, fragment = true }
+      for i = 2, #got do assert(#stream.raw[i] < LIMIT) end
+      assert.equal(12, follow(got, 2, function(event, i) assert(event.kv.value == value_of(i)) end))
+      assert.is_nil(got[#got].fragment)
     end)
 
     it("not to watches that do not want them", function()
       create { key = "k", range_end = "l", prev_kv = true }
       host.store:delete("k", { prefix = true })
-      local told = stream:take()
-      assert.equal(1, #told)
-      assert.equal(10, #told[1].events)
-      assert.is_nil(told[1].fragment)
+      local got = stream:take()
+      assert.equal(1, #got)
+      assert.equal(10, #got[1].events)
+      assert.is_nil(got[1].fragment)
     end)
 
     it("with a single event whole, however large", function()
@@ -346,11 +346,11 @@ describe("a watch stream", function()
       create { key = "a", fragment = true, prev_kv = true }
       put("a", ("x"):rep(1500000))
       put("a", ("y"):rep(1500000))
-      local told = stream:take()
-      assert.equal(2, #told)
-      assert.is_nil(told[1].fragment)
-      assert.is_nil(told[2].fragment)
-      assert.equal(1500000, #told[2].events[1].prev_kv.value)
+      local got = stream:take()
+      assert.equal(2, #got)
+      assert.is_nil(got[1].fragment)
+      assert.is_nil(got[2].fragment)
+      assert.equal(1500000, #got[2].events[1].prev_kv.value)
     end)
 
     it("of one batch that it shares with watches without fragments", function()
@@ -361,14 +361,14 @@ describe("a watch stream", function()
       end
       host.store:delete("k", { prefix = true })
       for i = 1, 4 do
-        local told, n = streams[i]:take(), 0
-        for _, response in ipairs(told) do
+        local got, n = streams[i]:take(), 0
+        for _, response in ipairs(got) do
           for _, event in ipairs(response.events) do
             assert(event.prev_kv.value == value_of(tonumber(event.kv.key:sub(2))))
             n = n + 1
           end
         end
-        assert.equal(i % 2 == 0 and 3 or 1, #told)
+        assert.equal(i % 2 == 0 and 3 or 1, #got)
         assert.equal(10, n)
       end
     end)
@@ -429,8 +429,8 @@ describe("a watch stream", function()
     host:pump()
     host.store:compact(400)
     client.is_deaf = false
-    local told = stream:take()
-    assert.equal("canceled id 0 compacted 400", line(told[#told]))
-    assert(follow(told, 2) < 400)
+    local got = stream:take()
+    assert.equal("canceled id 0 compacted 400", line(got[#got]))
+    assert(follow(got, 2) < 400)
   end)
 end)

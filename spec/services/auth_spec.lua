@@ -43,7 +43,7 @@ describe("Auth", function()
   local function roles_of(user) return must("UserGet", { name = user }).roles end
   local function permissions_of(role) return must("RoleGet", { role = role }).perm end
 
-  --- By how much a function raises the auth revision. etcd 3.4 does not tell.
+  --- By how much a function raises the auth revision. etcd 3.4 does not report it.
   local function expect_rise(by, fn)
     if serving.is_etcd then return fn() end
     local before = must("AuthStatus").authRevision
@@ -88,7 +88,7 @@ describe("Auth", function()
     assert.is_nil(must("AuthStatus").enabled)
   end)
 
-  it("tells clients that log in that authentication is disabled", function()
+  it("refuses Authenticate while authentication is disabled", function()
     expect_refusal("authentication is not enabled", "Authenticate", { name = "root", password = "x" })
   end)
 
@@ -360,7 +360,7 @@ describe("Auth", function()
     local adding = {}
     for i = 1, 5 do adding[i] = client:begin_message(AUTH .. "UserAdd", { name = "slow" .. i, password = "p" }) end
     client:finish(adding[1])
-    assert.is_nil(adding[5].status) -- the loop has turned meanwhile
+    assert.is_nil(adding[5].status) -- the loop has turned since
     for i = 1, 5 do assert.equal(0, (client:finish(adding[i]))) end
     for i = 1, 5 do must("UserDelete", { name = "slow" .. i }) end
   end)

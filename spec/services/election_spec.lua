@@ -32,7 +32,7 @@ describe("Election", function()
     return client:ask(ELECTION .. method, request)
   end
 
-  --- Campaigns where somebody leads already, and waits until it stands in the queue.
+  --- Campaigns while there is a leader, and waits until the call is in the queue.
   local function begin(from, request, place)
     local call = from:begin_message(ELECTION .. "Campaign", request)
     from:wait(function() return #serving.keys(client, request.name .. "/") >= place end)
@@ -185,8 +185,8 @@ describe("Election", function()
       return client:begin_message(ELECTION .. "Observe", { name = name })
     end
 
-    --- The values that were told, once there are so many.
-    local function told(call, n)
+    --- The received values, once there are so many.
+    local function received(call, n)
       client:wait(function() return #call.messages >= n or call.status end)
       local values, revisions = {}, {}
       for i, message in ipairs(rpc.answers(call, ELECTION .. "Observe")) do
@@ -200,14 +200,14 @@ describe("Election", function()
       local first = assert(ask("Campaign", { name = "seen", lease = a, value = "a1" })).leader
       local second = begin(other, { name = "seen", lease = b, value = "b1" }, 2)
       local call = observe("seen")
-      assert.same({ "a1" }, (told(call, 1)))
+      assert.same({ "a1" }, (received(call, 1)))
       ask("Proclaim", { leader = first, value = "a2" })
-      assert.same({ "a1", "a2" }, (told(call, 2)))
+      assert.same({ "a1", "a2" }, (received(call, 2)))
       ask("Resign", { leader = first })
       local now = answer(other, second).leader
-      assert.same({ "a1", "a2", "b1" }, (told(call, 3)))
+      assert.same({ "a1", "a2", "b1" }, (received(call, 3)))
       ask("Proclaim", { leader = now, value = "b2" })
-      local values, revisions = told(call, 4)
+      local values, revisions = received(call, 4)
       assert.same({ "a1", "a2", "b1", "b2" }, values)
       assert.equal(serving.revision(client), revisions[4])
       assert.is_nil(call.status)
@@ -220,11 +220,11 @@ describe("Election", function()
       local lease = grant()
       for i = 1, 3 do
         local leader = assert(ask("Campaign", { name = "short", lease = lease, value = tostring(i) })).leader
-        assert.equal(tostring(i), told(call, i)[i])
+        assert.equal(tostring(i), received(call, i)[i])
         ask("Resign", { leader = leader })
       end
       client:settle()
-      assert.same({ "1", "2", "3" }, (told(call, 3)))
+      assert.same({ "1", "2", "3" }, (received(call, 3)))
       client:cancel(call)
     end)
 
@@ -267,11 +267,11 @@ describe("Election in a process", function()
     peer.store:delete("e/1")
     peer.store:put("e/2", "third")
     client:wait(function() return #call.messages == 3 end)
-    local told = {}
+    local received = {}
     for i, message in ipairs(rpc.answers(call, ELECTION .. "Observe")) do
-      told[i] = { message.kv.value, message.header.revision }
+      received[i] = { message.kv.value, message.header.revision }
     end
-    assert.same({ { "first", 2 }, { "second", 3 }, { "third", 5 } }, told)
+    assert.same({ { "first", 2 }, { "second", 3 }, { "third", 5 } }, received)
   end)
 
   it("does not change without disk space", function()

@@ -1,4 +1,4 @@
---- Health: gRPC's own question, whether anybody is there.
+--- Health: gRPC's standard health check.
 
 local rpc = require "spec.support.rpc"
 local serving = require "spec.support.serving"
@@ -28,8 +28,8 @@ describe("Health", function()
   end)
 
   it("is watched: sends the status at once, and then nothing while it stays", function()
-    local call, told = watch()
-    assert.same({ { status = "SERVING" } }, told)
+    local call, received = watch()
+    assert.same({ { status = "SERVING" } }, received)
     client:settle()
     assert.equal(1, #call.messages)
     assert.is_nil(call.status)
@@ -39,8 +39,8 @@ describe("Health", function()
   end)
 
   it("is watched for unknown services, too", function()
-    local call, told = watch("x")
-    assert.same({ { status = "SERVICE_UNKNOWN" } }, told)
+    local call, received = watch("x")
+    assert.same({ { status = "SERVICE_UNKNOWN" } }, received)
     assert.is_nil(call.status)
   end)
 

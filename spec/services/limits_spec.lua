@@ -44,7 +44,7 @@ describe("a request", function()
     return ("grpc: received message larger than max (%d vs. %d)"):format(n, limit)
   end
 
-  --- The status and the text of a call with one request; no status if the call goes on.
+  --- The status and the text of a call with one request; no status if the call continues.
   local function outcome(path, bytes)
     local call = client:begin(path, bytes)
     for _ = 1, 2000 do

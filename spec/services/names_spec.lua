@@ -37,7 +37,7 @@ describe("names of all lengths", function()
     return peer, peer:client()
   end
 
-  --- Bytes that tell names of one length apart, in front of one that repeats.
+  --- Bytes that distinguish names of one length, before a repeated byte.
   local function name_of(len)
     return (random:bytes(4) .. random:pick { "x", "\0", "\255" }:rep(LONGEST)):sub(1, len)
   end

@@ -84,7 +84,7 @@ describe("a number from the wire", function()
 
   after_each(function() peer:stop() end)
 
-  --- Makes calls at once, and cancels those that go on. Their statuses.
+  --- Makes calls at once, and cancels those that do not end. Their statuses.
   local function make(path, requests)
     local statuses = {}
     for from = 1, #requests, AT_ONCE do

@@ -1,4 +1,4 @@
---- The queue of a lock or an election: whoever contends, by calls or by transactions of its own, has its turn in the
+--- The queue of a lock or an election: each contender, by a call or by its own transactions, has its turn in the
 -- order in which the keys were created.
 
 local calls = require "keywatch.server.call"
@@ -138,7 +138,7 @@ describe("the queue of a contest", function()
         entry.is_gone = true
         store:lease_by_id(entry.lease):revoke()
       end },
-      { 8, function() -- somebody deletes a key
+      { 8, function() -- another client deletes a key
         local entry = #entries > 0 and rnd:pick(entries)
         if not entry or entry.is_gone then return end
         entry.is_gone = true
@@ -328,10 +328,10 @@ describe("the queue of a contest", function()
   it("deletes the key of a call that ends when its turn comes", function()
     store:put("turn/held", "")
     local entered = store:put("turn/late", "")
-    local server, resume, told = bare_server(), calls.resume, 0
+    local server, resume, received = bare_server(), calls.resume, 0
     calls.resume = function(call, ...)
       resume(call, ...)
-      told = told + 1
+      received = received + 1
       end_calls(server) -- before the task of the call runs
     end
     local ok, err = pcall(keywatch.run, function()
@@ -342,7 +342,7 @@ describe("the queue of a contest", function()
     end)
     calls.resume = resume
     assert(ok, err)
-    assert.same({ 1, {}, {} }, { told, server.answers, server.queues })
+    assert.same({ 1, {}, {} }, { received, server.answers, server.queues })
     assert.equal(0, open_watches())
   end)
 

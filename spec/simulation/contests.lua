@@ -28,7 +28,7 @@ function contests.step(follower, events)
   end
 end
 
---- The event that has made the holder's key what it is; nil if nobody holds it.
+--- The event that has made the holder's key what it is; nil if there is no holder.
 function contests.holder(follower)
   local first
   for _, event in pairs(follower.candidates) do

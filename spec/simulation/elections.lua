@@ -1,4 +1,4 @@
---- Candidates and observers of an election in a cluster under attack, and what must be true of what they were told.
+--- Candidates and observers of an election in a cluster under attack, and the checks of their results.
 --
 -- One leads at a time, as locks are held, see locks.lua. Every observer has seen every leader, and every value that a
 -- leader has proclaimed, in the order of the history.
@@ -59,7 +59,7 @@ end
 --- Reads leaders until the last one.
 local function observe(world, observer, client)
   local found, err = client:election(NAME):observe { timeout = world.silence or PATIENCE }
-  if not found then return world:object("nobody can observe: %s", tostring(err)) end
+  if not found then return world:object("the election cannot be observed: %s", tostring(err)) end
   while true do
     local kv
     kv, err = found:next(world.silence or PATIENCE)
@@ -85,7 +85,7 @@ local function start(world, n)
   return records
 end
 
---- Nobody leads any more; then the last leader does.
+--- There is no leader any more; then the last leader leads again.
 local function finish(world, records, direct)
   locks.wait_gone(world, direct, NAME .. "/")
   for _, owner in ipairs(records.owners) do
@@ -98,26 +98,26 @@ end
 
 --- The leaders and their values, as the history has them.
 local function leaders_of(history)
-  local follower, list, told = contests.follow(NAME .. "/"), {}, nil
+  local follower, list, received = contests.follow(NAME .. "/"), {}, nil
   history:each(NAME .. "/", history.first, history.last, function(_, events)
     contests.step(follower, events)
     local holder = contests.holder(follower)
-    if holder and (not told or told.key ~= holder.key or told.mod_revision ~= holder.mod_revision) then
+    if holder and (not received or received.key ~= holder.key or received.mod_revision ~= holder.mod_revision) then
       list[#list + 1] = ("%s %s %d"):format(holder.key, holder.value, holder.mod_revision)
     end
-    told = holder
+    received = holder
   end)
   return list
 end
 
 --- An observer has begun somewhere, and has seen all from there on.
 local function judge_observer(world, expected, observer)
-  if #observer == 0 then return world:object("an observer is told of nobody") end
+  if #observer == 0 then return world:object("an observer has no leader") end
   local at = 1
   while expected[at] and expected[at] ~= observer[1] do at = at + 1 end
   for i = 1, math.max(#observer, #expected - at + 1) do
     if observer[i] ~= expected[at + i - 1] then
-      return world:object("an observer is told of %s, and %s leads", tostring(observer[i]),
+      return world:object("an observer has %s, and %s leads", tostring(observer[i]),
         tostring(expected[at + i - 1]))
     end
   end

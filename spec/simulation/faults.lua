@@ -221,7 +221,7 @@ add("lose_lease", 4, function(sim, random)
   server:lose_lease(id)
 end, { is_rough = true })
 
---- Everything is well, and nobody writes, until all have seen that the server was set back.
+--- No faults and writes, until all have noticed that the server was restored to an older state.
 local function set_back(sim, random, choose)
   local server = sim:server(random)
   local truth = sim:truth_of(server)

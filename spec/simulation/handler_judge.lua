@@ -1,14 +1,15 @@
---- What the handlers of informers must have been told, at random.
+--- Checks the events that the handlers of informers have received, at random.
 --
 -- A ledger has what was written, revision by revision, for each epoch of a server (truth.lua). A judge is a handler
 -- that notes its calls. They are judged when the run is over:
 --
---   always: an object is added only if it was not there, updated from the state that was told before, and deleted only
---   if it was there; what is told was written so at that revision, and is not older than what was told before. In the
+--   always: an object is added only if it was not there, updated from the state that was delivered before, and deleted
+--   only if it was there; a delivered state was written at its revision, and is not older than the previous one. In the
 --   end the calls lead to the content.
---   at_bound = "wait", and no gap: every change was told exactly once, and in the order of revisions.
+--   at_bound = "wait", and no gap: every change was delivered exactly once, and in the order of revisions.
 --
--- Values are texts: "good ..." decodes, "bad ..." does not, and "hidden ..." decodes to an object that nobody wants.
+-- Values are texts: "good ..." decodes, "bad ..." does not, and "hidden ..." decodes to an object that no handler
+-- wants.
 
 local handler_judge = {}
 
@@ -79,13 +80,13 @@ function handler_judge.open(name, informer, opts)
     opts = opts,
     ledger = nil,      -- when it is judged
     calls = {},
-    told = {},         -- by key: { text, revision, epoch, create }, while it is judged
+    received = {},         -- by key: { text, revision, epoch, create }, while it is judged
     base = nil,        -- revision of the informer, when the handler was first seen to have synced
     gaps = {},         -- { after, ending }: revisions in which the informer may have read anew
     seen_gaps = status.gaps,
     seen_revision = status.revision,
     began_at = status.revision,
-    latest = {},       -- by key: the text told last
+    latest = {},       -- by key: the last delivered text
     is_closed = false,
   }, meta)
   local function note(call)
@@ -134,7 +135,7 @@ end
 
 -- What always holds ---------------------------------------------------------------------------------------------------
 
---- Finds the epoch in which a state that is told is newer than what was told before of the key. The first that fits.
+--- Finds the first epoch in which a delivered state is newer than the previous one of the key.
 function methods:epoch_of(call, last)
   local revision = call.event.revision
   for epoch = last and last.epoch or 1, #self.ledger do
@@ -151,7 +152,7 @@ function methods:judge_state(call, last)
   if not epoch then
     self:fail(call, "this was never so, or is older than revision %s", last and tostring(last.revision) or "of nothing")
   end
-  if call.text:find("^bad") or call.text:find("^hidden") then self:fail(call, "nobody wants this") end
+  if call.text:find("^bad") or call.text:find("^hidden") then self:fail(call, "no handler wants this") end
   local create = call.event.create_revision
   if call.name == "update" and last.create and epoch == last.epoch and create ~= last.create then
     self:fail(call, "this is another object, created at %s and not at %s", tostring(create), tostring(last.create))
@@ -164,10 +165,10 @@ function methods:may_coalesce()
   return self.opts.at_bound == "coalesce" or (self.handler:status().overruns or 0) > 0
 end
 
---- Judges one call by what was told before.
+--- Judges one call by the previous ones.
 function methods:judge_call(call)
-  local told, key = self.told, call.key
-  local last = told[key]
+  local received, key = self.received, call.key
+  local last = received[key]
   if call.is_late then self:fail(call, "this has begun after close") end
   if call.name == "error" then
     if call.err.code ~= "malformed" then self:fail(call, "another error: %s", tostring(call.err)) end
@@ -182,21 +183,21 @@ function methods:judge_call(call)
     return
   end
   if call.name == "update" and call.old ~= last.text then
-    self:fail(call, "the old state is %s, and %s was told", tostring(call.old), last.text)
+    self:fail(call, "the old state is %s, and %s was delivered", tostring(call.old), last.text)
   end
   if call.name == "delete" then
     if not self:may_coalesce() and call.text ~= last.text then
       self:fail(call, "the last state is not %s", last.text)
     end
-    told[key] = { revision = last.revision, epoch = last.epoch } -- what comes is newer than what was
+    received[key] = { revision = last.revision, epoch = last.epoch } -- what comes is newer than what was
     return
   end
-  told[key] = self:judge_state(call, last)
+  received[key] = self:judge_state(call, last)
 end
 
 -- What holds where there is no gap ------------------------------------------------------------------------------------
 
---- What must have been told of a key after a position at which a state was known.
+--- The states of a key that must have been delivered after a position at which a state was known.
 function methods:expected(key, position, known)
   local list = {}
   for _, change in ipairs(self.ledger[#self.ledger].keys[key] or {}) do
@@ -250,7 +251,7 @@ local function is_same(want, call)
 end
 
 --- The calls of a key, without resyncs, are those expected; all of them if it is quiet. Bad values up to the revision
--- `optional` need not have been told: they were mended while the handler was told of what existed.
+-- `optional` need not have been delivered: they were corrected during the initial walk.
 function methods:compare(key, calls, expected, is_quiet, optional)
   local at = 1
   local function skip(call)
@@ -263,15 +264,15 @@ function methods:compare(key, calls, expected, is_quiet, optional)
     skip(call)
     if not is_same(expected[at], call) then
       local found = { name = call.name, text = call.text, old = call.old, revision = call.event.revision }
-      self:fail(call, "%s was told, and %s was due", shown(found), shown(expected[at]))
+      self:fail(call, "%s was delivered, and %s was due", shown(found), shown(expected[at]))
     end
     at = at + 1
   end
   skip()
-  if is_quiet and expected[at] then self:fail(nil, "%s was not told: %s", key, shown(expected[at])) end
+  if is_quiet and expected[at] then self:fail(nil, "%s was not delivered: %s", key, shown(expected[at])) end
 end
 
---- Every change of a key was told once, since the handler has begun.
+--- Every change of a key was delivered once, since the handler has begun.
 function methods:judge_key(key, calls, is_quiet)
   local rest, first, position, known = {}, calls[1], nil, nil
   if first and first.name ~= "add" and first.name ~= "error" then self:fail(first, "the first of this key") end
@@ -311,7 +312,7 @@ function methods:judge_order()
   end
 end
 
---- Judges all calls by a ledger. If it is quiet, all that there is was told.
+--- Judges all calls by a ledger. If it is quiet, the whole content was delivered.
 function methods:judge(ledger, is_quiet)
   self:sample()
   self.ledger = ledger
@@ -330,18 +331,18 @@ function methods:judge(ledger, is_quiet)
   if is_quiet then self:judge_content() end
 end
 
---- What was told leads to the content of the informer, and that is what the server has.
+--- The delivered events lead to the content of the informer, which is the server's.
 function methods:judge_content()
-  local told = {}
-  for key, text in pairs(self.latest) do told[key] = text end
+  local received = {}
+  for key, text in pairs(self.latest) do received[key] = text end
   for key, object in self.informer:each() do
-    if told[key] ~= object.text then
-      self:fail(nil, "%s is %s, and %s was told", key, object.text, tostring(told[key]))
+    if received[key] ~= object.text then
+      self:fail(nil, "%s is %s, and %s was delivered", key, object.text, tostring(received[key]))
     end
-    told[key] = nil
+    received[key] = nil
   end
-  local left = next(told)
-  if left then self:fail(nil, "%s was told, %s, and is not there", left, told[left]) end
+  local left = next(received)
+  if left then self:fail(nil, "%s was delivered, %s, and is not there", left, received[left]) end
 end
 
 -- }======

@@ -1,11 +1,11 @@
---- The one judge: whether all that clients were told fits what their servers have had (truth.lua).
+--- The one judge: checks that all results of clients agree with the history of their servers (truth.lua).
 --
--- The workload records what was asked and what was told; the judge looks at it when the run is over. An objection is a
--- sentence. What holds for every record:
+-- The workload records requests and results; the judge checks them when the run is over. An objection is a sentence.
+-- What holds for every record:
 --
 --   writes      an acknowledged one is in the log at its revision, with its events and its answer; one in doubt is
 --               there once or not at all; a refused one is not there. Every other revision is the end of a lease.
---   time        what began after something was told has a revision that is not older, and newer if it writes
+--   time        a request that began after a result has a revision that is not older, and newer if it writes
 --   reads       are what the log has at the revision of the answer
 --   watches     ordered, unique, reliable, atomic, resumable, bookmarkable; and they end for a true reason
 --   caches      have at every moment the state of one revision, which never goes back
@@ -214,7 +214,7 @@ function judge.judge_end_of_lease(self, truth, epoch, revision, events)
   for _, event in ipairs(events) do
     local before = epoch:at(event.key, revision - 1)
     if event.type ~= "delete" or not before or before.lease == 0 or lease and lease ~= before.lease then
-      return self:object(nil, "%s of %s at %d was asked for by nobody", event.type, event.key, revision)
+      return self:object(nil, "%s of %s at %d was requested by no client", event.type, event.key, revision)
     end
     lease = before.lease
   end
@@ -259,7 +259,7 @@ local function wanted(record, event)
     or event.type == "delete" and not record.no_delete)
 end
 
---- The events of a revision that a watch is to be told.
+--- The events of a revision that a watch must receive.
 local function due(record, epoch, revision)
   local list = {}
   for _, event in ipairs(epoch:within(revision, record.within)) do
@@ -275,10 +275,10 @@ local function find_due(record, epoch, after, last)
   end
 end
 
-local function same_event(told, event)
-  return told.type == event.type and told.key == event.key and told.mod_revision == event.mod_revision
-    and told.value == event.value and told.version == event.version and told.lease == event.lease
-    and told.create_revision == event.create_revision
+local function same_event(received, event)
+  return received.type == event.type and received.key == event.key and received.mod_revision == event.mod_revision
+    and received.value == event.value and received.version == event.version and received.lease == event.lease
+    and received.create_revision == event.create_revision
 end
 
 local function same_list(batch, list)
@@ -314,10 +314,10 @@ end
 --- What existed when the watch began. Returns the revision, or nil.
 local function judge_initial(self, record, epoch)
   local kvs = epoch:kvs(record.synced, record.within)
-  local told = record.initial
-  table.sort(told, function(a, b) return a.key < b.key end)
+  local received = record.initial
+  table.sort(received, function(a, b) return a.key < b.key end)
   local plain = {}
-  for i, event in ipairs(told) do plain[i] = kv_of(event) end
+  for i, event in ipairs(received) do plain[i] = kv_of(event) end
   local words = difference(plain, kvs, "what existed")
   if words and #record.truth.epochs == 1 then self:object(record, "at %d: %s", record.synced, words) end
 end
@@ -381,18 +381,18 @@ function judge.watch(self, record)
     local now = is_progress and epoch or epoch_of(record, batch, epoch)
     if not now then
       local list = due(record, epoch, revision)
-      return self:object(record, "is told of %d events at %d, first %s of %s, and %d are due: %s", #batch.events,
+      return self:object(record, "has %d events at %d, first %s of %s, and %d are due: %s", #batch.events,
         revision, first.type, tostring(first.key), #list,
         difference(batch.events, list, "the events") or "of another epoch")
     end
     if now == epoch then
       local missing = find_due(record, epoch, position, is_progress and revision or revision - 1)
       if missing and (#record.truth.epochs == 1 or not is_progress) then
-        self:object(record, "is told of %s at %d before %d", first.type, revision, missing)
+        self:object(record, "has %s at %d before %d", first.type, revision, missing)
       end
     end
     if not is_progress and (revision <= position or revision <= bookmark) and now == epoch then
-      self:object(record, "is told of %d after %d", revision, math.max(position, bookmark))
+      self:object(record, "has %d after %d", revision, math.max(position, bookmark))
     end
     if is_progress then
       if revision < bookmark and now == epoch then

@@ -1,11 +1,11 @@
---- Owners of kept leases in a cluster under attack, and what must be true of what they were told.
+--- Owners of kept leases in a cluster under attack, and the checks of their results.
 --
 -- As long as the lease is not lost to its owner, its key is there: a read that does not find the key finds the lease
--- lost. A lease whose owner has ended it, by revoking, by giving it up or by forgetting it, ends with its key. Whoever
--- waits for the loss of a lease is told of it, whoever has revoked it.
+-- lost. A lease whose owner has ended it, by revoking, by giving it up or by forgetting it, ends with its key. A waiter
+-- for the loss of a lease is notified, for any kind of revocation.
 --
 -- etcd 3.4 can end a lease too early, though it was renewed in time: a leader that was stopped does that when it
--- continues, before it has heard of the new one. The owner is then told by the server. How often this was is counted.
+-- continues, before it has heard of the new one. The server then notifies the owner. These cases are counted.
 
 local keywatch = require "keywatch"
 
@@ -32,12 +32,12 @@ function ends.revoke(world, lease)
   insist(world, "revoke", function() return lease:revoke { timeout = world:patience() } end)
 end
 
---- Somebody else revokes the lease: the owner is told.
+--- Another client revokes the lease: the owner is notified.
 function ends.other(world, lease)
   local other = world:client():lease_by_id(lease.id)
   insist(world, "revoke", function() return other:revoke { timeout = world:patience() } end)
   local lost, err = lease:wait_lost(PATIENCE)
-  if not lost then world:object("the owner of a revoked lease is not told: %s", tostring(err)) end
+  if not lost then world:object("the owner of a revoked lease is not notified: %s", tostring(err)) end
 end
 
 function ends.orphan(_, lease) lease:orphan() end
@@ -45,7 +45,7 @@ function ends.orphan(_, lease) lease:orphan() end
 --- The lease object is garbage, once its caller has returned.
 function ends.forget() end
 
---- True if the owner was told by the server, and not by its own clock.
+--- True if the server has notified the owner, and not its own clock.
 local function is_by_server(err) return err.message:find("has expired, or was revoked", 1, true) ~= nil end
 
 --- The key of a lease was gone before its owner knew by its own clock that it was late. A leader of etcd that was
@@ -58,7 +58,7 @@ local function note_early(world, lease, found, lost)
     tostring(lease.id), found.revision, tostring(lost))
 end
 
---- Looks after a lease for some time. Returns true if it was lost meanwhile.
+--- Watches a lease for some time. Returns true if the lease was lost.
 local function hold(world, record, lease)
   local deadline = keywatch.now() + world.random:between(2, 60) / 10
   while keywatch.now() < deadline and not world.is_over do
@@ -68,7 +68,7 @@ local function hold(world, record, lease)
     if found and not found.kvs[1] and not lost then
       lost = lease:wait_lost(2) -- by the next renewal, if etcd has ended the lease too early
       if not lost then
-        return world:object("the key of lease %s is gone at %d, and its owner not told", tostring(lease.id),
+        return world:object("the key of lease %s is gone at %d, and its owner not notified", tostring(lease.id),
           found.revision)
       elseif not is_by_server(lost) then
         note_early(world, lease, found, lost)
@@ -128,7 +128,7 @@ local function judge(world, history, records)
     elseif #found > 1 then
       world:object("%s is %d times in the history", record.tag, #found)
     elseif record.outcome == "ok" and found[1] ~= record.revision then
-      world:object("%s is at %s and was told to be at %d", record.tag, tostring(found[1]), record.revision)
+      world:object("%s is at %s and was reported at %d", record.tag, tostring(found[1]), record.revision)
     end
   end
 end

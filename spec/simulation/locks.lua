@@ -1,7 +1,7 @@
---- Owners of locks in a cluster under attack, and what must be true of what they were told.
+--- Owners of locks in a cluster under attack, and the checks of their results.
 --
 -- A lock is held by one owner at a time: the times at which owners found it held do not overlap, and what they count
--- behind its fence is one count. Whoever gives up, or is cancelled, leaves no key behind.
+-- behind its fence is one count. A contender that gives up, or is cancelled, leaves no key behind.
 --
 -- Where etcd has ended a lease too early, see leases.lua, the owner learns that at the next renewal: its time may then
 -- overlap with that of the next owner. The fence holds all the same.
@@ -90,7 +90,7 @@ end
 
 local ends = {}
 
---- Somebody else deletes the key, and the owner does not know: the fence refuses what the owner writes.
+--- Another client deletes the key, and the owner does not know: the fence refuses what the owner writes.
 function ends.rob(world, lock, _, again)
   local robbed
   repeat
@@ -213,7 +213,7 @@ local function judge(world, history, records)
     local n, changes = contests.judge(world, history, PREFIX .. i .. "/", COUNTERS .. i)
     world:count("counted behind locks", "writes", n)
     world:count("counted behind locks", "changes of hands", changes)
-    if history.keys[COUNTERS .. i .. "/failed"] then world:object("somebody else has counted behind a fence") end
+    if history.keys[COUNTERS .. i .. "/failed"] then world:object("another client has counted behind a fence") end
   end
 end
 

@@ -5,7 +5,7 @@
 --
 -- A C file is compiled with its change, and linked with the object files of the rock in build/VM; a Lua file stands in
 -- a folder that LUA_PATH has first. A mutation whose text is not in its file exactly once is an error. Sources that
--- nobody has changed must pass the seed that has found a mutation. The last line is "N passed, N failed".
+-- without changes must pass the seed that has found a mutation. The last line is "N passed, N failed".
 
 local mutations = require "spec.simulation.mutations"
 local files = require "spec.support.files"

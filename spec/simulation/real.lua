@@ -35,7 +35,7 @@ end
 
 function methods.heal() end
 
---- What random requests a cluster is spared: members of etcd 3.4 that are killed meanwhile come to have other histories
+--- What random requests a cluster is spared: members of etcd 3.4 that are killed during them get other histories
 -- than each other. Locks, elections, leases and transfers make transactions, and keys with leases, all the same.
 local SPARED = { txn = true, lease = true, keepalive = true, revoke = true, remaining = true, lease_keys = true,
   leases = true }

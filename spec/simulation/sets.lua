@@ -1,9 +1,9 @@
---- Actors that are controllers of sets and their parts (spec/controller/replicas.lua): in each step somebody creates,
+--- Actors that are controllers of sets and their parts (spec/controller/replicas.lua): in each step an actor creates,
 -- changes or deletes a set, or its parts behind the controller's back; or a process with a controller, alone, with an
 -- elector or in a manager, is started, stopped, restarted or killed. Reconciles raise and hang at times.
 --
--- In silence each set has its parts, nothing else is there, and nobody writes. A leader that was deposed has written
--- nothing; a set goes by its finalizer only after its parts.
+-- In silence each set has its parts, nothing else is there, and there are no writes. A leader that was deposed has
+-- written nothing; a set goes by its finalizer only after its parts.
 
 local keywatch = require "keywatch"
 local controller = require "keywatch.controller"
@@ -15,7 +15,7 @@ local IMAGES = { "red", "green", "blue" }
 local MOST_PARTS = 6
 local ELECTION, TTL = "/electors/sets", 5
 local RESYNC = 15
-local REST = 10 -- seconds before the end in which nobody may write
+local REST = 10 -- seconds before the end without writes
 
 local people, process = {}, {}
 

@@ -91,7 +91,7 @@ local function run_all(from, step)
   return passed, failed
 end
 
---- Starts other processes, each of which has some of the seeds, and adds up what they tell.
+--- Starts other processes, each of which has some of the seeds, and adds up their results.
 local function run_side_by_side()
   local passed, failed, pipes = 0, 0, {}
   local interpreter, i = arg[0], 0

@@ -6,7 +6,7 @@
 -- atoms of a plan are the steps of its actors, and its faults; a run may leave out any of them (shrink.lua).
 --
 -- run(plan) makes the program until its time is over. Then faults end and writers stop, and after some seconds of
--- silence everything must be what its server has. The judge looks at all that was told (judge.lua).
+-- silence everything must be what its server has. The judge checks all results (judge.lua).
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
@@ -186,7 +186,7 @@ end
 
 local function short(err) return type(err) == "table" and err.code or tostring(err) end
 
---- Makes a request of the client of an actor, and records it and what was told.
+--- Makes a request of an actor's client, and records it and its result.
 function methods:perform(a, one, prefix, tag)
   local client, truth = a.slot.client, a.truth
   local epoch = truth.epoch
@@ -293,7 +293,7 @@ function methods:heal()
   for _, slot in ipairs(self.slots) do self.world:join(slot.client) end
 end
 
---- Calls a function while nothing else goes wrong and nobody writes, before or after it.
+--- Calls a function without faults and writes, before or after it.
 function methods:hush(fn)
   if self.is_hushed then return end
   self.is_hushed = true

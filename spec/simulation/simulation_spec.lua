@@ -47,7 +47,7 @@ end)
 describe("the judge of simulations objects", function()
   local sim
 
-  --- A watch that was told of so many revisions.
+  --- A watch that has received so many revisions.
   local function watch_with(n)
     for _, record in ipairs(sim.watches) do
       local found = 0
@@ -113,7 +113,7 @@ describe("the judge of simulations objects", function()
 
   it("if a revision belongs to no request", function()
     local put = operation("put")
-    expect("was asked for by nobody", function()
+    expect("was requested by no client", function()
       for i, record in ipairs(sim.operations) do
         if record == put then
           table.remove(sim.operations, i)
@@ -259,8 +259,8 @@ describe("the judges of actors object", function()
 
   it("to an observer that has missed a leader, or has it twice", function()
     local observer = records_of("elections").observers[1]
-    expect("an observer is told of", observer, 3)
-    expect("an observer is told of", observer, 3, observer[2])
+    expect("an observer has", observer, 3)
+    expect("an observer has", observer, 3, observer[2])
   end)
 
   it("to a refused transfer that was done, and to an incomplete one", function()

@@ -1,4 +1,4 @@
---- Software transactions in a cluster under attack, and what must be true of what they were told.
+--- Software transactions in a cluster under attack, and the checks of their results.
 --
 -- Each takes one from an account and gives it to another. One that has returned ok is in the history once, in one
 -- revision; one whose error has no maybe_done is not there; and each has seen the accounts as they were just before it,

@@ -41,7 +41,7 @@ local function new_epoch(number)
     tags = {},            -- by tag, the list of the events that have put it
     times = {},           -- by revision
     began = keywatch.now(),
-    acknowledged = 1,     -- the newest revision that any answer or event has told
+    acknowledged = 1,     -- the newest revision of any answer or event
     compactions = {},     -- { revision, began }: all that may have been done
     claims = {},          -- by revision: the operation that has written it
     sorted = {},          -- by prefix: { keys, n }
@@ -108,7 +108,7 @@ function epoch_methods:each(prefix, from, to, fn)
   end
 end
 
---- Adds the events of a revision, each with what the recorder was told of the kv before, unless `is_known`.
+--- Adds the events of a revision, each with the recorder's previous kv, unless `is_known`.
 function epoch_methods:record(revision, events, is_known)
   for _, event in ipairs(events) do
     if not self.keys[event.key] then self.n_keys = self.n_keys + 1 end
@@ -229,7 +229,7 @@ local function new(server)
     epochs = { new_epoch(1) },
     epoch = nil,
     watch = nil,
-    failure = nil,  -- why the log cannot go on: an objection
+    failure = nil,  -- why the log cannot continue: an objection
     reopened = 0,   -- when the store was opened again: leases begin anew then
     leases = {},    -- by id, as a text: a list of { what, began, ended, ttl, outcome }
     living = {},    -- { id, ends }: leases that may live, in the order of their grants
@@ -314,7 +314,7 @@ function truth_methods:restore(revision)
   return true
 end
 
---- The ids of the leases that live, as far as was told.
+--- The ids of the leases that live, as far as known.
 function truth_methods:living_leases()
   local ids, now = {}, keywatch.now()
   for i = #self.living, 1, -1 do

@@ -369,7 +369,7 @@ kinds.cache = {
 
 -- {====== Informers, and controllers ======
 
---- Closes a handler; what it was told is judged later.
+--- Closes a handler, whose calls are judged later.
 local function close_handler(one)
   if one.is_closed then return end
   one:sample()

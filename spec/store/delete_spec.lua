@@ -1,4 +1,4 @@
---- Deleting: which keys go, what is told of them, and what is left.
+--- Deletes: which keys, their events, and what is left.
 
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe

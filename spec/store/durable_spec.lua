@@ -1,4 +1,4 @@
---- Writes that are not durable yet: nobody is told of them, and nobody waits for them but who has seen them. If they
+--- Writes that are not durable yet: they are not delivered, and only calls that have seen them wait for them. If they
 -- never become durable, they have never been.
 --
 -- In builds with a probe the disk is held, so that what is written stays on its way, or made to fail.
@@ -288,7 +288,7 @@ describe("an answer that depends on a write that is not durable yet", function()
       function() begin("lease", 10, { id = 8 }) return begin("lease", 10, { id = 8 }) end },
     { "key_not_found", "a put that wants the value of a key that is deleted",
       function() begin("delete", "a") return begin("put", "a", "", { ignore_value = true }) end },
-    { "compacted", "a compaction before one that goes on",
+    { "compacted", "a compaction before one that is running",
       function() begin("compact", 3) return begin("compact", 2) end },
     { "no_space", "a put after an alarm",
       function() begin("arm", "no_space") return begin("put", "a", "new") end },
@@ -484,7 +484,7 @@ describe("a failed group", function()
     assert.equal(2, store:get("a").version)
   end))
 
-  --- Writes, at once, that come to nothing; the loop does not turn meanwhile. A failure is told to the disk again where
+  --- Writes, at once, that come to nothing; the loop does not turn. A failure is injected again if
   -- the group before has taken it.
   local function fail_many(n)
     coroutine.wrap(function()

@@ -2,7 +2,7 @@
 -- lease when it is forgotten is one. Calls stay whole. spec/finalizer has finalizers that close what is in use.
 --
 -- Each case is a program of its own, since what goes wrong here goes very wrong. It collects garbage at every
--- allocation, and prints what it does, so that a failure tells where it was.
+-- allocation, and prints what it does, so that a failure can be located.
 
 local program = require "spec.support.program"
 

@@ -17,7 +17,7 @@ local function bytes(hex)
   return (hex:gsub("%s", ""):gsub("%x%x", function(digits) return string.char(tonumber(digits, 16)) end))
 end
 
---- The history whose hashes an etcd told: see `told` below.
+--- The history whose hashes are etcd's: see `got` below.
 local function store_with_history(opts)
   opts = opts or {}
   opts.now = 0
@@ -38,8 +38,8 @@ end
 
 local function with_history(fn) return function() fn(store_with_history()) end end
 
--- The hashes by revision, as etcd tells them: of all history, compacted at 4, compacted at 6, compacted at 9.
-local told = {
+-- The hashes by revision, as etcd returns them: of all history, compacted at 4, compacted at 6, compacted at 9.
+local got = {
   [-1] = {
     1084519789, 3305255506, 2020292994, 3093051035, 629404502, 243873475, 2338005980, 343751598, 1876458124,
   },
@@ -55,15 +55,15 @@ local function hashes(store, from)
 end
 
 describe("the hash", function()
-  it("is etcd's at every revision of a history", function() assert.same(told[-1], hashes(store_with_history(), 1)) end)
+  it("is etcd's at every revision of a history", function() assert.same(got[-1], hashes(store_with_history(), 1)) end)
 
   it("is etcd's after compactions", with_history(function(store)
     for _, revision in ipairs { 4, 6 } do
       store:compact(revision, { physical = true })
-      assert.same(told[revision], hashes(store, revision + 1))
+      assert.same(got[revision], hashes(store, revision + 1))
     end
     store:compact(9, { physical = true })
-    assert.equal(told[9][9], store:hash_kv().hash)
+    assert.equal(got[9][9], store:hash_kv().hash)
   end))
 
   it("has all records that a compaction has left if no key lives at its revision", with_new(function(store)
@@ -98,9 +98,9 @@ describe("the hash", function()
   it("is etcd's during a compaction", function()
     local store = store_with_history { step_records = 1 }
     store:compact(6)
-    assert.equal(told[6][7], store:hash_kv(7).hash)
-    assert.equal(told[6][8], store:hash_kv(8).hash)
-    assert.equal(told[6][9], store:hash_kv(9).hash)
+    assert.equal(got[6][7], store:hash_kv(7).hash)
+    assert.equal(got[6][8], store:hash_kv(8).hash)
+    assert.equal(got[6][9], store:hash_kv(9).hash)
   end)
 
   it("leaves out the tombstone of the compacted revision, which older stores do not keep", function()
@@ -123,7 +123,7 @@ end)
 
 describe("hash_kv", function()
   it("returns the revision of the store, of the hash, and of the last compaction", with_history(function(store)
-    assert.same({ hash = told[-1][9], revision = 9, compact_revision = -1, hash_revision = 9 }, store:hash_kv(0))
+    assert.same({ hash = got[-1][9], revision = 9, compact_revision = -1, hash_revision = 9 }, store:hash_kv(0))
     store:compact(4)
     local found = store:hash_kv(7)
     assert.same({ 9, 4, 7 }, { found.revision, found.compact_revision, found.hash_revision })
@@ -175,7 +175,7 @@ describe("hash_kv of a store on a disk", function()
     local expected, walk = store:hash_kv(), walk_all_records()
     probe.hold_disk(store, false)
     make_checkpoint()
-    assert.equal(0, store:deadline()) -- the compaction can go on
+    assert.equal(0, store:deadline()) -- the compaction can continue
     files.overwrite(path .. "/data.mdb", "\10\1a", "\0") -- all records of the key "a"
     local found, err = store:hash_step(1, 0, walk) -- begins with a step of the compaction
     assert.is_nil(err)

@@ -80,7 +80,7 @@ describe("a journal whose disk fails #slow", function()
   expect("is interrupted", "fail write %d once 4")
   expect("knows no flush with a write", "fail sync %d once 95")
 
-  it("goes on with small segments on a disk that is almost full, and leaves some room", function()
+  it("continues with small segments on a disk that is almost full, and leaves some space", function()
     local program = disk:start_small_program(PROGRAM, 300000, "small")
     assert.equal(0, program:wait(), program:transcript())
     assert.matches("done %d+\n", program:stdout())

@@ -45,7 +45,7 @@ local function recover(options)
   return probe.recover(path, all)
 end
 
---- A change that tells its group.
+--- A change that names its group.
 local function put(n, len) return { "put", n, 0, false, ("%d "):format(n) .. ("x"):rep(len or 0) } end
 
 --- Appends groups with one record each.
@@ -307,7 +307,7 @@ describe("a journal", function()
     expect_groups(n + 1, 2 * n, { applied = n })
   end)
 
-  it("refuses a group that fits in no segment, and goes on", function()
+  it("refuses a group that fits in no segment, and continues", function()
     local journal = open { first_bytes = SMALL, most_bytes = 4 * SMALL }
     append(journal, 1, 1)
     assert.equal(4 * SMALL - FRAMES, journal:max_frame())
@@ -415,7 +415,7 @@ describe("a journal", function()
     expect_groups(7, 8, { epoch = EPOCH + 1, applied = 6 })
   end)
 
-  it("goes on after groups that LMDB has got without it", function()
+  it("continues after groups that went to LMDB directly", function()
     local journal = open { first_bytes = SMALL }
     append(journal, 1, 3)
     append(journal, 6, 7)

@@ -1,4 +1,5 @@
---- Leases of a store that are kept: renewed in the background, and their loss told at once. In virtual time, so that an
+--- Leases of a store that are kept: renewed in the background, and their loss reported at once. In virtual time, so
+-- that an
 -- hour is nothing.
 
 local compat = require "keywatch.support.compat"
@@ -24,7 +25,7 @@ local function collect()
   keywatch.sleep(0)
 end
 
---- Checks that a lost lease says why, to everybody and for ever.
+--- Checks that a lost lease reports the reason, to all callers and permanently.
 local function expect_lost(lease, why)
   for _ = 1, 2 do
     for _, err in ipairs {
@@ -91,8 +92,8 @@ describe("a kept lease of a store", function()
     }
     for _, revoke in ipairs(revokes) do
       local lease = store:lease(60):keep()
-      local since, told = keywatch.now(), {}
-      local function note(err) table.insert(told, { err.code, keywatch.now() - since }) end
+      local since, received = keywatch.now(), {}
+      local function note(err) table.insert(received, { err.code, keywatch.now() - since }) end
       local tasks = {
         keywatch.spawn(function() note(lease:wait_lost()) end),
         keywatch.spawn(function() note(lease:wait_lost(HOUR)) end),
@@ -106,7 +107,7 @@ describe("a kept lease of a store", function()
       keywatch.sleep(1)
       revoke(lease)
       keywatch.join(tasks)
-      assert.same({ { "lost", 1 }, { "lost", 1 }, { "lost", 1 }, { "lost", 1 } }, told)
+      assert.same({ { "lost", 1 }, { "lost", 1 }, { "lost", 1 }, { "lost", 1 } }, received)
       expect_lost(lease, "it was revoked")
       assert.equal("lease_not_found", code(lease:revoke()))
     end
@@ -384,11 +385,11 @@ describe("a kept lease of a durable store", function()
     local store = assert(keywatch.open { path = directory.new() })
     keywatch.run(function()
       local lease = assert(store:lease(60)):keep()
-      local told = keywatch.channel()
-      keywatch.spawn(function() told:send(lease:wait_lost()) end)
+      local received = keywatch.channel()
+      keywatch.spawn(function() received:send(lease:wait_lost()) end)
       keywatch.sleep(0)
       assert(store:lease_by_id(lease.id):revoke())
-      assert.equal("lost", told:receive().code)
+      assert.equal("lost", received:receive().code)
       expect_lost(lease, "it was revoked")
     end)
     store:close()

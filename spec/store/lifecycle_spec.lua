@@ -159,7 +159,7 @@ describe("as text", function()
   it("keywatch has its version", function() assert.matches("^keywatch ", keywatch._VERSION) end)
 end)
 
--- How programs end that have watches, too, spec/watch/watch_life_spec.lua tells.
+-- spec/watch/watch_life_spec.lua has programs with watches that end.
 describe("a program ends", function()
   for what, text in pairs {
     ["inside of a loop over a store"] = 'everyone = store:each("", { prefix = true, page = 2 }) everyone()',

@@ -1,5 +1,5 @@
 --- Calls of tasks that only read, and take more than one turn: ranges, lists of leases and of their keys, transactions.
--- They are made in turns, at one revision; others run in between, and nobody waits for them. Those of clients are in
+-- They are made in turns, at one revision; others run in between, and no task waits for them. Those of clients are in
 -- spec/server/long_read_spec.lua.
 
 local core = require "keywatch.core"

@@ -1,4 +1,5 @@
---- Writes of tasks that take more than one turn: others run in between, writes wait, and nobody sees a half. Those of a
+--- Writes of tasks that take more than one turn: others run in between, writes wait, and no part of a write is visible.
+-- Those of a
 -- server's clients are in spec/server/long_write_spec.lua.
 
 local core = require "keywatch.core"
@@ -402,7 +403,7 @@ describe("a list of all leases", function()
         for _ = 1, 4 do keywatch.sleep(0) end -- turns in which a part of the list is made
         probe.hold_disk(store, false)
         local now = os.clock()
-        repeat until os.clock() > now + 0.005 -- the disk is done meanwhile, and the list goes on afterwards
+        repeat until os.clock() > now + 0.005 -- the disk is done during this, and the list continues afterwards
         assert(keywatch.join { list, revoke })
       end
     end)

@@ -23,7 +23,7 @@ describe("a record that is only examined", function()
     for i = 1, CHANGES + 50 do store:put(("few/%03d"):format(i), "x") end
     old = store:status().revision
     for i = 1, CHANGES do store:put("many", ("%05d"):format(i)) end
-    while store:step(0) do end -- all is told and given back
+    while store:step(0) do end -- all is delivered and freed
   end)
 
   after_each(function()

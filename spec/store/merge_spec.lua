@@ -1,4 +1,4 @@
---- A replica that has missed events goes on at a later state: its watches are told the difference.
+--- A replica that has missed events continues at a later state: its watches receive the difference.
 
 local keywatch = require "keywatch"
 local core = require "keywatch.core"

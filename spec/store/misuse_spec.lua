@@ -69,52 +69,52 @@ describe("a call is refused", function()
     state.expect(store, before)
   end))
 
-  refuses("that a value is missing, or no string", {
+  refuses("with a missing value, or one that is not a string", {
     'store:put("a")', 'store:put("a", nil, {})', 'store:put("a", 5)', 'store:put("a", { prev_kv = true })',
   })
 
-  refuses("that options are no table", {
+  refuses("with options that are not a table", {
     'store:get("a", 5)', 'store:put("a", "", "lease")', 'store:each("a", 5)()', "store:lease(5, true)",
     'store:range("a", { "prefix" })',
   })
 
-  refuses("that an option is unknown", {
+  refuses("with an unknown option", {
     'store:get("a", { prefix = true })', 'store:range("a", { colour = 1 })', 'store:each("a", { colour = 1 })()',
     'store:put("a", "", { prefix = true })', 'store:delete("a", { limit = 1 })', "store:compact(2, { colour = 1 })",
     "store:lease(5, { colour = 1 })", "store:lease_by_id(7):keepalive { colour = 1 }",
     "store:lease_by_id(7):remaining { colour = 1 }", "store:lease_by_id(7):revoke { colour = 1 }",
   })
 
-  refuses("that a name is known only up to a zero byte", {
+  refuses("with a name that is known only up to a zero byte", {
     [[store:range("a", { ["limit\0"] = 1 })]], [[store:range("a", { sort_order = "ascend\0" })]],
     [[store:arm("no_space\0")]],
   })
 
-  refuses("that there is no such choice", {
+  refuses("with an unknown choice", {
     'store:range("a", { sort_order = "up" })', 'store:range("a", { sort_target = "mod_revision" })',
     'store:arm("fire")', "store:arm()", "store:disarm(5)",
   })
 
-  refuses("that a range has two ends", {
+  refuses("with two ends of a range", {
     'store:range("a", { prefix = true, range_end = "b" })', 'store:delete("a", { prefix = true, from_key = true })',
     'store:each("a", { from_key = true, range_end = "b" })()',
   })
 
-  refuses_values("that what counts is no whole number, or negative", not_counts, {
+  refuses_values("with a count that is negative or not an integer", not_counts, {
     { "limit", range }, { "limit", each }, { "page", each }, { "revision", range }, { "revision", get },
     { "revision", each }, { "min_mod_revision", range }, { "max_mod_revision", range },
     { "min_create_revision", range }, { "max_create_revision", range },
   })
-  refuses_values("that what is yes or no is neither", not_bools, {
+  refuses_values("with a flag that is not a boolean", not_bools, {
     { "prefix", range }, { "prefix", each }, { "prefix", delete }, { "from_key", range }, { "keys_only", get },
     { "count_only", range }, { "serializable", range }, { "prev_kv", delete }, { "ignore_value", put },
     { "physical", compact },
   })
-  refuses_values("that a range_end is no string", not_strings, {
+  refuses_values("with a range_end that is not a string", not_strings, {
     { "range_end", range }, { "range_end", each }, { "range_end", delete },
   })
-  refuses_values("that an id is none", not_ids, { { "lease", put }, { "id", lease } })
-  refuses_values("that a timeout is no number", { "1", nan, true, {} }, { { "timeout", range }, { "deadline", put } })
+  refuses_values("with a malformed id", not_ids, { { "lease", put }, { "id", lease } })
+  refuses_values("with a malformed timeout", { "1", nan, true, {} }, { { "timeout", range }, { "deadline", put } })
 
   it("with a revision that is not a count", with_store(function(store)
     local before = state.of(store)
@@ -126,41 +126,41 @@ describe("a call is refused", function()
     state.expect(store, before)
   end))
 
-  refuses("that the time of a lease is no whole number", {
+  refuses("with a TTL that is not an integer", {
     "store:lease()", "store:lease(2.5)", "store:lease(nan)", "store:lease(inf)", 'store:lease("5")',
   })
 
-  refuses("that the lease of an id is of none", {
+  refuses("with a lease of a malformed id", {
     "store:lease_by_id()", "store:lease_by_id(true)", 'store:lease_by_id("seven"):keepalive()',
     "store:lease_by_id(7.5):revoke()",
   })
 
-  refuses("that a step is to no time", { "store:step({})", "store:step(nan)", "store:step(inf)" })
+  refuses("with a step to a malformed time", { "store:step({})", "store:step(nan)", "store:step(inf)" })
 
-  refuses("that a store is led that is no replica", {
+  refuses("of a replica's method on another store", {
     "store:load(9, {})", "store:apply(9, {})", "store:advance(9)", "store:replace(9, {})",
   })
 end)
 
 describe("opening a store is refused", function()
-  refuses("with what are no options of a store", {
+  refuses("with unknown options", {
     'keywatch.open("path")', "keywatch.open { colour = 1 }", "keywatch.open { step_records = 0 }",
     "keywatch.open { journal_segment_bytes = 65535 }", "keywatch.open { journal_segment_bytes = 1073741825 }",
   })
 
-  refuses("at a time that is none", {
+  refuses("at a malformed time", {
     "keywatch.open { now = nan }", "keywatch.open { now = inf }", "keywatch.open { now = 1e300 }",
     'keywatch.open { now = "0" }',
   })
 
-  refuses_values("with what counts and is no whole number, or negative", not_counts, {
+  refuses_values("with a count that is negative or not an integer", not_counts, {
     { "max_request_bytes", open }, { "max_txn_ops", open }, { "min_lease_ttl", open }, { "step_records", open },
     { "history_bytes", open }, { "history_idle_bytes", open }, { "journal_segment_bytes", open },
   })
-  refuses_values("with a quota that is no whole number", { 1.5, nan, inf, "1", {} }, {
+  refuses_values("with a quota that is not an integer", { 1.5, nan, inf, "1", {} }, {
     { "quota_backend_bytes", open },
   })
-  refuses_values("with what is yes or no and is neither", not_bools, { { "replica", open } })
+  refuses_values("with a flag that is not a boolean", not_bools, { { "replica", open } })
 end)
 
 describe("a method is refused", function()

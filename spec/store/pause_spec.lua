@@ -67,7 +67,7 @@ describe("the pause before a commit group", function()
     assert.equal(3, commits)
   end)
 
-  it("ends by itself if nobody writes again", function()
+  it("ends by itself if there is no further write", function()
     keywatch.run(spawn_both, 1)
     assert.equal(2, store:status().commits)
     assert.equal("1", store:get("b" .. WRITERS).value)

@@ -1,7 +1,7 @@
 --- Long random histories, made of a store and of the naive model alike: every answer must be the same, and from
 -- time to time everything that can be asked.
 --
--- A failure tells the seed, the step and the request. KW_SEED=… repeats it.
+-- A failure prints the seed, the step and the request. KW_SEED=… repeats it.
 
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
@@ -88,7 +88,7 @@ function pair:may_give_back(time)
     and space.cost(records) + KEY_BYTES * #records >= GIVE_BACK_LEAST
 end
 
---- The store may also have a compaction to go on with, now; or, soon, memory to give back.
+--- The store may also have a compaction to continue now, or memory to free soon.
 function pair:examine_deadline()
   self.doing = "deadline()"
   local got, expected = self.store:deadline(), self.model:deadline()

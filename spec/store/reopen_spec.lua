@@ -1,4 +1,4 @@
---- A store that is closed and opened again is what it was; and what happens to its files meanwhile.
+--- A store that is closed and opened again has the same state; and changes of its files in between.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

@@ -1,6 +1,6 @@
 --- A replica repeats an upstream: at every revision that it still has, it answers what the upstream answered.
 --
--- The upstream is the naive model, led through a random history. A failure tells the seed and the revision;
+-- The upstream is the naive model, led through a random history. A failure prints the seed and the revision;
 -- KW_SEED=… repeats it.
 
 local keywatch = require "keywatch"
@@ -87,7 +87,7 @@ function mirror:events_at(revision)
   return events
 end
 
---- Tells the replica what happened at one revision; where nothing did, sometimes that.
+--- Applies one revision to the replica; if it has no events, sometimes advances.
 function mirror:follow(revision)
   local events = self:events_at(revision)
   if #events > 0 then
@@ -344,7 +344,7 @@ describe("a replica", function()
     for rev = 2, 1001 do assert(store:apply(rev, { put("key" .. rev % 10, rev, { value = ("x"):rep(100) }) })) end
     assert(store:status().compact_revision > 5)
     assert.is_true(store:replace(5, { kv("a", 2) }))
-    assert.is_false(core.durable_methods.step_compaction(store)) -- a physical compaction would wait for the end for ever
+    assert.is_false(core.durable_methods.step_compaction(store)) -- a physical one would wait for ever
     local answer, err = store:compact(5, { physical = true })
     assert.same({ nil, "read_only" }, { answer, err.code })
     store:close()

@@ -113,7 +113,7 @@ describe("a durable store whose directory", function()
   }
   for what, act in pairs(acts) do
     for how, bytes in pairs { ["with a journal"] = 65536, ["without a journal"] = 0 } do
-      it(what .. " does not go on, " .. how, function()
+      it(what .. " stops, " .. how, function()
         store:close()
         store = assert(keywatch.open { path = place .. "/data", journal_segment_bytes = bytes })
         assert(store:put("a", "2"))

@@ -31,17 +31,17 @@ local function refuses(title, list)
 end
 
 describe("a transaction is refused", function()
-  refuses("that is no table", { "put", 5, true })
+  refuses("that is not a table", { "put", 5, true })
 
   it("that is not a table", function()
     misuse.raises(function() store_with_keys():txn() end)
   end)
 
-  refuses("with a field that it does not have", {
+  refuses("with unknown fields", {
     { colour = {} }, { success = { put }, ["then"] = {} }, { put }, { put = "new", value = "" },
   })
 
-  refuses("with lists that are no tables", {
+  refuses("with lists that are not tables", {
     { compare = true }, { success = "put" }, { success = { put }, failure = 5 },
   })
 
@@ -54,7 +54,7 @@ describe("a transaction is refused", function()
       refuse { compare = { { key = "a", op = "=" } } })
   end)
 
-  refuses("with options that it does not have", { { success = { put }, limit = 5 } })
+  refuses("with unknown options", { { success = { put }, limit = 5 } })
 
   it("with unknown options", function()
     refuse({ success = { put } }, { colour = 1 })
@@ -69,7 +69,7 @@ describe("a transaction is refused", function()
     { compare = { key = "a", version = 99 }, success = { put } },
   })
 
-  refuses("with holes in its lists, behind which operations would be lost", {
+  refuses("with holes in its lists, after which operations would be lost", {
     { success = { put, nil, { delete = "a" } } }, { success = { [1] = put, [3] = { delete = "a" } } },
     { success = { [2] = put } }, { success = { [0] = put } }, { success = { [1.5] = put } },
     { compare = { [2] = { key = "a", version = 99 } }, success = { put } },
@@ -77,7 +77,7 @@ describe("a transaction is refused", function()
 end)
 
 describe("an operation is refused", function()
-  refuses("that is no table", {
+  refuses("that is not a table", {
     { success = { "put" } }, { success = { put, false } }, { failure = { 5 } },
   })
 
@@ -90,7 +90,7 @@ describe("an operation is refused", function()
     { success = { { delete = "a", txn = {} } } },
   })
 
-  refuses("with a key that is no string", {
+  refuses("with a key that is not a string", {
     { success = { { get = 5 } } }, { success = { { range = {} } } }, { success = { { put = true, value = "" } } },
     { success = { { delete = 5 } } },
   })
@@ -101,7 +101,7 @@ describe("an operation is refused", function()
     { success = { put, { txn = {}, prefix = true } } },
   })
 
-  refuses("with options that the plain call would not take", {
+  refuses("with options that the plain call would refuse", {
     { success = { put, { get = "a", revision = -1 } } }, { success = { put, { range = "a", limit = 1.5 } } },
     { success = { put, { range = "a", sort_order = "up" } } },
     { success = { put, { range = "a", prefix = true, from_key = true } } },
@@ -109,12 +109,12 @@ describe("an operation is refused", function()
     { success = { { put = "new", value = "", lease = "seven" } } },
   })
 
-  refuses("to put without a value", {
+  refuses("that puts no value", {
     { success = { { put = "new" } } }, { success = { { put = "new", ignore_lease = true } } },
     { success = { { put = "new", value = 5 } } },
   })
 
-  refuses("wherever it stands", {
+  refuses("at any position", {
     { success = { put }, failure = { {} } },
     { success = { put, { txn = { failure = { { txn = { success = { {} } } } } } } } },
     { success = { put, { txn = 5 } } }, { success = { put, { txn = { put } } } },
@@ -128,9 +128,9 @@ describe("an operation is refused", function()
 end)
 
 describe("a compare is refused", function()
-  refuses("that is no table", { { compare = { "a" } }, { compare = { 5 } } })
+  refuses("that is not a table", { { compare = { "a" } }, { compare = { 5 } } })
 
-  refuses("without a key, or with one that is no string", {
+  refuses("without a key, or with one that is not a string", {
     { compare = { { version = 1 } } }, { compare = { { key = 5, version = 1 } } },
   })
 
@@ -142,7 +142,7 @@ describe("a compare is refused", function()
     { compare = { { key = "a", lease = 0, version = 0 } } },
   })
 
-  refuses("with an operator that there is not", {
+  refuses("with an unknown operator", {
     { compare = { { key = "a", version = 1, op = "==" } } }, { compare = { { key = "a", version = 1, op = "~=" } } },
     { compare = { { key = "a", version = 1, op = "=\0" } } }, { compare = { { key = "a", version = 1, op = 1 } } },
   })
@@ -153,7 +153,7 @@ describe("a compare is refused", function()
     { compare = { { key = "a", value = 1 } } }, { compare = { { key = "a", lease = {} } } },
   })
 
-  refuses("with options that it does not have, or two ranges", {
+  refuses("with unknown options, or two ranges", {
     { compare = { { key = "a", version = 1, limit = 1 } } },
     { compare = { { key = "a", version = 1, prefix = true, range_end = "b" } } },
   })

@@ -1,4 +1,4 @@
---- A client in another language: a process that is given names of cases, and tells how each of them ends.
+--- A client in another language: a process that gets names of cases, and reports how each of them ends.
 --
 -- It reads a name a line, and prints "-- ok NAME" or "-- failed NAME" after all that the case has to say. For "list" it
 -- prints "cases: " and all names, in order.

@@ -2,8 +2,8 @@
 --
 -- Members can be killed and started again, stopped and continued; and clients, which know only the proxies, can be cut
 -- off from one member at a time. Members talk to each other directly. What they advertise to clients are the proxies,
--- so a client that reads the list of members still has none of their own addresses. Ports are kept while nobody listens
--- on them. Nothing is left behind by stop, which may be called in any state.
+-- so a client that reads the list of members still has none of their own addresses. Ports are reserved while no member
+-- listens on them. Nothing is left behind by stop, which may be called in any state.
 --
 -- Methods that wait turn the loop of luv, not that of keywatch: in a task, nothing else of this process goes on
 -- meanwhile. Those that are called while clients work (kill, launch, pause, resume, cut, mend, is_ready, leader) are
@@ -37,7 +37,7 @@ local function ask(port, path, body)
   return ok and answer and answer.body or nil
 end
 
---- What a member says of itself: { member, leader }, two ids; 0 is nobody.
+--- What a member says of itself: { member, leader }, two ids; 0: none.
 local function status_of(member)
   local answer = ask(member.port, "/v3/maintenance/status", "{}")
   if not answer then return nil end
@@ -56,7 +56,7 @@ local function pass(milliseconds) process.turn_until(function() return false end
 
 -- {====== One member ======
 
---- A port that is nobody else's until the socket is closed: it is bound, and does not listen.
+--- A port that is reserved until the socket is closed: the socket is bound, and does not listen.
 local function keep_port()
   local keeper = uv.new_tcp()
   assert(keeper:bind("127.0.0.1", 0))

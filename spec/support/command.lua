@@ -1,5 +1,5 @@
 --- The program `keywatch`, as a process on the VM of this run. Each has a directory of its own to run in, since a
--- server keeps its data there unless it is told otherwise: directory.remove_all() is for the end of a test.
+-- server keeps its data there by default: directory.remove_all() is for the end of a test.
 
 local busted = require "busted"
 

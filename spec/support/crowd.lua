@@ -1,4 +1,4 @@
---- A program: as many idle connections as it is told to open, in a process of their own.
+--- A program: opens a given number of idle connections, in a process of its own.
 --
 --   lua5.4 spec/support/crowd.lua PORT CONNECTIONS [AUTHORITY]
 --

@@ -68,7 +68,7 @@ function methods:ask(step)
   return true
 end
 
---- Tells the model of a step that is known to have been done.
+--- Applies a step to the model that is known to have been done.
 function methods:assume(step) act(self.model, step) end
 
 local function names_of(armed)

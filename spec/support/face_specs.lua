@@ -26,7 +26,7 @@ local function new_keeper(face, file)
   return keeper
 end
 
---- Keeps tests, and groups of them, out that are listed as different. `met` is told of those.
+--- Leaves out tests, and groups of them, that are listed as different, and adds those to `met`.
 local function filtered(declare, list, met)
   return function(name, fn)
     if not list[name] then return declare(name, fn) end

@@ -240,7 +240,7 @@ local of_etcd = { name = "etcd" }
 local FLAGS = { max_request_bytes = "--max-request-bytes=%d", max_txn_ops = "--max-txn-ops=%d" }
 local WITHOUT_MEANING = { now = true, step_records = true, quota_backend_bytes = true } -- to what is tested there
 
-local running = {} -- by flags: servers that nobody uses
+local running = {} -- by flags: unused servers
 
 local function flags_of(opts)
   local flags = {}

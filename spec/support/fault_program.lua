@@ -3,7 +3,7 @@
 --   fault_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a workload in turn; with
 --                                                    a small dose for every third, from the first on that KW_SEED says
 --   fault_program.lua large DIRECTORY CONTROL PLAN N   N keys, which are deleted at once while the plan holds
---   fault_program.lua patient DIRECTORY CONTROL   nobody asks for anything while the disk is full
+--   fault_program.lua patient DIRECTORY CONTROL   without requests while the disk is full
 --   fault_program.lua read DIRECTORY CONTROL   answers that have changed nothing, while the disk takes nothing
 --   fault_program.lua make DIRECTORY CONTROL   makes stores where there is room for a part of one
 --   fault_program.lua exhaust DIRECTORY CONTROL PLAN   until deletes have no room either; the plan makes it so
@@ -97,7 +97,7 @@ local function try(line)
   local opened, why = subject:reopen()
   assert(opened, tostring(why))
   assert(opened:disarm("no_space"))
-  subject:assume { "disarm", "no_space" } -- whoever has raised it
+  subject:assume { "disarm", "no_space" } -- whoever armed it
   subject:check()
   assert(subject:ask { "put", "after", "all" })
   subject:check()
@@ -280,7 +280,7 @@ function modes.grow()
   print("done " .. n)
 end
 
---- What nobody asked for, such as an alarm of the store's own, is not tried again and again on a full disk, but later.
+--- Background writes, such as the store's own alarm, are retried on a full disk only after a pause.
 function modes.patient()
   local store = assert(keywatch.open { path = path, now = 0 })
   plan("fail write 1 on 28")

@@ -1,4 +1,4 @@
---- Returns a port that was free a moment ago, for a program that must be told its port.
+--- Returns a port that was free a moment ago, for a program that needs a fixed port.
 
 local uv = require "spec.support.luv"
 

@@ -105,7 +105,8 @@ function h2.request_lines(path, changes)
   return lines
 end
 
---- HEADERS of a list of lines. opts: ends, pad (bytes), split (the block goes on in CONTINUATION frames of that size),
+--- HEADERS of a list of lines. opts: ends, pad (bytes), split (the block continues in CONTINUATION frames of that
+-- size),
 -- priority.
 function h2.headers(id, lines, opts)
   opts = opts or {}

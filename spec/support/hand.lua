@@ -81,7 +81,7 @@ function hand_methods:watch(max_torn)
 end
 
 --- Answers of a Watch call.
-function hand_methods:tell(stream, ...)
+function hand_methods:answer(stream, ...)
   for _, answer in ipairs { ... } do
     self:feed(h2.data_in_parts(stream, h2.message(core.encode("WatchResponse", answer)), 16384))
   end
@@ -128,7 +128,7 @@ end
 
 -- }======
 
---- Everything that can be taken of a watch: revisions of events, lists of what else it is told.
+--- Everything that a watch has received: revisions of events, and lists of other news.
 function hand.take(sub)
   local list = {}
   while true do

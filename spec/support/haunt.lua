@@ -165,7 +165,7 @@ end
 
 local CLEAN = { "closed", "a finalizer has to wait", "not enough memory", "was finalized", "not ready", "has ended" }
 
---- Whether what was raised tells of something that a finalizer may have done.
+--- True if a finalizer may have caused the raised error.
 function haunt.is_clean(err)
   if type(err) == "table" then return err.code ~= nil end
   for _, words in ipairs(CLEAN) do

@@ -1,6 +1,6 @@
 --- A program: every binding, with every action of a finalizer that could touch it, at every allocation that it makes.
 --
--- It prints what it is about to do, so that a death tells where it was; and at the end, how often each action happened,
+-- It prints what it is about to do, so that a crash can be located; and at the end, how often each action happened,
 -- inside of how many bindings. It fails if an action never happened inside of a binding that asks for memory and has
 -- the parts for it, or if there is a binding that needs a case and has none.
 
@@ -496,8 +496,8 @@ case("channel:error", function(w)
   return w.channel
 end)
 
---- They belong to the thread that they are in, and nobody there closes it.
-local ELSEWHERE = { ["this_thread:text"] = true, ["this_thread:tell"] = true, ["this_thread:asked"] = true,
+--- They belong to their thread, in which they are not closed.
+local ELSEWHERE = { ["this_thread:text"] = true, ["this_thread:report"] = true, ["this_thread:asked"] = true,
   ["this_thread:wakes"] = true }
 
 local has_case = {}

@@ -18,7 +18,7 @@ local CERT, KEY = require("keywatch.tls").self_sign { hosts = "127.0.0.1" }
 
 local DIRECTORY = rawget(_G, "KW_HAUNTED")
 local FAULTS = require("spec.support.dose").factor -- times as often
-local ROUNDS, PATIENT_ROUNDS = 25 * FAULTS, 5 * FAULTS -- of an action in a flow; and where somebody may wait
+local ROUNDS, PATIENT_ROUNDS = 25 * FAULTS, 5 * FAULTS -- of an action in a flow; and where a task may wait
 local VIRTUAL_ROUNDS = 5 * FAULTS -- the same, in virtual time
 local MOST_TRIES = 300 -- in each flow, of an action that has not happened in any binding yet
 local SECONDS = 20                     -- after which what is waited for is taken for lost
@@ -618,7 +618,7 @@ for i, one in ipairs(actions) do actions[i] = { name = one[1], part = one[2], ac
 
 local tally = haunt.tally()
 
---- Whether somebody may wait in vain: a client whose server is gone tries again, as long as it was told.
+--- True if a wait may be in vain: a client whose server is gone tries again, until its timeout.
 local function is_patient(one, action)
   return one.has_client and not one.is_virtual and (action.part == "server" or action.part == "store")
 end
@@ -680,7 +680,7 @@ end
 
 local lengths, parts_of = {}, {} -- by flow: its length, and the world that it has made
 
---- Goes on with an action that chance has kept out of all bindings.
+--- Continues an action that chance has kept out of all bindings.
 local function insist(action)
   for _ = 1, MOST_TRIES do
     for _, one in ipairs(flows) do
@@ -706,7 +706,7 @@ local function try_all(one, parts)
   end
 end
 
---- What disturbs nobody, again and again: the flow has to come through.
+--- Harmless actions, again and again: the flow has to succeed.
 local function try_through(one)
   print(one.name, "put and compact all along")
   io.stdout:flush()
@@ -720,7 +720,7 @@ local function try_through(one)
   if not ok and not haunt.is_clean(err) then blame(one.name .. ", all along", err) end
 end
 
-log.set_level("fatal") -- controllers and electors tell of what a finalizer has closed
+log.set_level("fatal") -- controllers and electors log what a finalizer has closed
 haunt.begin()
 for _, one in ipairs(flows) do
   local w = new_world()

@@ -115,7 +115,7 @@ local function move(from, to)
   if bytes ~= "" then to:feed(bytes, NOW) end
 end
 
---- Moves bytes. Calls of the method are Lua's to answer; all others it lets go on.
+--- Moves bytes. Calls of the method are Lua's to answer; it lets all others proceed.
 function world.pump(w)
   local server, peer, client = w.server, w.peer, w.client
   for _ = 1, 4 do

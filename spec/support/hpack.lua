@@ -1,6 +1,6 @@
 --- Header blocks of a client that remembers: the whole static table, and a dynamic one (RFC 7541).
 
-local TABLE_SIZE = 4096 -- what a client may use, unless it is told otherwise
+local TABLE_SIZE = 4096 -- what a client may use by default
 local ENTRY_SIZE = 32   -- beside name and value
 
 local STATIC = [[

@@ -1,4 +1,4 @@
---- A server that says whatever a spec tells it to say, on the network of a world of virtual time (keywatch.testing),
+--- A scripted server, on the network of a world of virtual time (keywatch.testing),
 -- which has to be open. It ends with the world.
 --
 -- Behaviours are a table by paths; "*" is for all others, which are unknown methods without it, and "connection" for
@@ -56,11 +56,11 @@ end
 --- From now on what is said takes so many seconds, in either direction.
 function imposter_methods:slow(seconds) self.latency, self.network:place(self).latency = seconds, seconds end
 
---- Tells a name: stream:wait(name) goes on, here and ever after.
-function imposter_methods:tell(name) self.signals[name] = true end
+--- Signals a name: stream:wait(name) returns, now and at any later call.
+function imposter_methods:signal(name) self.signals[name] = true end
 
 --- Waits until an expression with `connections` and `calls` in it is true, and returns its value; one that fails is not
--- true yet. `turn`, if given, is called again and again meanwhile.
+-- true yet. `turn`, if given, is called again and again during the wait.
 function imposter_methods:await(expression, turn)
   local value_of = assert(load("local connections, calls = ... return " .. expression))
   local deadline = keywatch.now() + PATIENCE
@@ -100,7 +100,7 @@ function imposter_methods:accept()
   return conn
 end
 
---- Lets all behaviours go on that can. Returns when the next one can, if that is a matter of time.
+--- Resumes all behaviours that can continue. Returns when the next one can, if that depends on time.
 function imposter_methods:step() return connection.turn(self.tasks) end
 
 -- }======

@@ -25,7 +25,7 @@ local UNSENT = 2 ^ 20      -- bytes in a queue that is full
 
 -- {====== Tasks ======
 
-local function go_on(task)
+local function resume(task)
   local ok, is_ready, at = coroutine.resume(task.thread)
   if not ok then error(debug.traceback(task.thread, tostring(is_ready)), 0) end
   task.is_ready, task.at = is_ready, at
@@ -48,13 +48,14 @@ local function resume_some(tasks)
       table.insert(tasks, task)
     else
       has_resumed = true
-      if task.conn.record.is_open then go_on(task) end
+      if task.conn.record.is_open then resume(task) end
     end
   end
   return has_resumed
 end
 
---- Lets all go on that can. Those of connections that have ended are forgotten. Returns the earliest time at which
+--- Resumes all tasks that can continue. Those of connections that have ended are forgotten. Returns the earliest time
+-- at which
 -- another one can.
 local function turn(tasks)
   while resume_some(tasks) do end -- luacheck: ignore 542
@@ -212,7 +213,7 @@ function stream_methods:receive()
   return record.messages[self.taken]
 end
 
---- Waits until the spec has told a name.
+--- Waits until the spec has signalled a name.
 function stream_methods:wait(name)
   local signals = self.conn.owner.signals
   if not signals[name] then self.conn:wait(function() return signals[name] end) end

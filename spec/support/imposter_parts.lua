@@ -174,7 +174,7 @@ function parts.compressed(message, encoding)
   end
 end
 
---- Somebody who knows no gRPC: a status of HTTP, and a page.
+--- A server without gRPC: a status of HTTP, and a page.
 function parts.html(status)
   return function(stream)
     stream:receive()

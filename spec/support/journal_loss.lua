@@ -11,7 +11,7 @@ local function expect(err)
   for _, sentence in ipairs(SENTENCES) do
     if type(err) == "table" and err.code == "corrupt" and err.message:find(sentence) then return end
   end
-  error("no loss is told: " .. tostring(err), 0)
+  error("no loss is reported: " .. tostring(err), 0)
 end
 
 return { expect = expect }

@@ -36,7 +36,7 @@ function modes.append()
   journal:close()
 end
 
---- True if a file is a segment. If one cannot be made, the journal goes on: the file has another name until then.
+--- True if a file is a segment. If one cannot be made, the journal continues: the file has another name until then.
 local function is_segment(name)
   local file = name:find("/journal%-%d+$") and io.open(name)
   if file then file:close() end
@@ -60,7 +60,7 @@ local function work(journal, is_full)
       assert(err.code == "storage", tostring(err))
       plan("")
       local _, again = groups.append(journal, done + 2)
-      assert(again and again.code == "storage", "it goes on")
+      assert(again and again.code == "storage", "the journal continues")
       return done, applied, true
     end
     if done % 4 == 0 and done > 0 then

@@ -1,5 +1,5 @@
 --- luv, opened once. Each spec file has modules of its own, and opening luv anew would take the loop from under the
--- handles of the files before. Whoever writes to a connection that has ended is told by an error, and not by SIGPIPE.
+-- handles of the files before. A write to a connection that has ended returns an error, without SIGPIPE.
 
 local NAME = "spec.support.luv"
 

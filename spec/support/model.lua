@@ -302,7 +302,7 @@ function methods:advance(revision)
   return true
 end
 
---- The events of one revision, as an upstream would tell them.
+--- The events of one revision, as an upstream would send them.
 function methods:events_at(revision)
   local events = {}
   for _, record in ipairs(self.history) do

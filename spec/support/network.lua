@@ -87,7 +87,7 @@ function network.through_each_door(name, fn)
   busted.it(name .. ", in a task", function() keywatch.run(fn) end)
 end
 
---- Runs fn, and returns what was written to stderr meanwhile; in virtual time, what would have been, without the times.
+--- Runs fn, and returns what it has written to stderr; in virtual time, what would have been, without the times.
 function network.written_by(fn, ...)
   local stderr, text, before = io.stderr, "", world and #world.log
   rawset(io, "stderr", { write = function(_, part) text = text .. part end })
@@ -101,7 +101,7 @@ function network.written_by(fn, ...)
 end
 
 --- A server that may be asked for signs of life as often as one likes, unless `is_strict`: keywatch's, in memory unless
--- a path is given, or an etcd. Whoever starts it outside of a test stops it.
+-- a path is given, or an etcd. A caller outside of a test must stop it.
 function network.serve(kind, options)
   options = options or {}
   options.kind, options.is_in_memory = kind, not options.path

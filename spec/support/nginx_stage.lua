@@ -16,7 +16,7 @@ local uv = require "spec.support.luv"
 
 local PATIENCE = 60  -- seconds, after which what is awaited does not come
 local POLL_MS = 2
-local ATTEMPTS = 20  -- at a port that nobody else has taken meanwhile
+local ATTEMPTS = 20  -- to find a port that is still free
 local WORKER = "nginx: worker process" -- the title of a worker that does not exit yet
 
 local nginx_stage = {}
@@ -233,7 +233,7 @@ local function is_port_taken(self)
   return self.master.status and self:log():find("bind() to 127.0.0.1:" .. self.port, 1, true)
 end
 
---- Whether somebody listens on the port of the stage.
+--- True if a server listens on the port of the stage.
 local function is_listening(self)
   local one = http.connect(self.port)
   process.turn_until(function() return one.is_over or one.socket:is_readable() end)

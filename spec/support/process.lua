@@ -28,13 +28,14 @@ local function environment(extra)
   return list
 end
 
---- Turns the loop until a condition holds; returns false if it took too long. Of what no event tells, one looks again
+--- Turns the loop until a condition holds; returns false if it took too long. Conditions without events are checked
+-- again
 -- after `poll_ms`.
 function process.turn_until(holds, seconds, poll_ms)
   local is_late = false
   local timer, poll = uv.new_timer(), poll_ms and uv.new_timer()
   if poll then poll:start(poll_ms, poll_ms, function() end) end
-  uv.update_time() -- nobody may have turned the loop for long
+  uv.update_time() -- the loop may not have turned for long
   timer:start((seconds or SECONDS) * 1000, 0, function() is_late = true end)
   while not holds() and not is_late do uv.run("once") end
   timer:close()
@@ -79,7 +80,7 @@ function process.start(argv, options)
     input = uv.new_pipe(false),
     out = new_stream(),
     err = new_stream(),
-    status = nil, -- once it has ended: as a shell would tell it
+    status = nil, -- once it has ended: as in a shell
   }, process)
 
   local args = { "--pdeathsig", "KILL" }

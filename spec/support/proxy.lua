@@ -59,7 +59,7 @@ function proxy_methods:cut_once(n, direction, how)
   self.remote:ask { "cut_once", n or false, direction or "both", how or "reset" }
 end
 
---- Connections are refused, as if nobody listened, or no longer. Those that there are stay.
+--- Refuses connections, as without a listener, or accepts them again. Open ones stay.
 function proxy_methods:refuse() self.remote:ask { "refuse" } end
 function proxy_methods:accept_again() self.remote:ask { "accept_again" } end
 

@@ -160,7 +160,7 @@ end
 
 -- {====== What comes ======
 
---- Nobody hears of it. Of a connection that has lost something nothing is heard ever after.
+--- Without a notice to either side. A connection that has lost bytes stays silent for ever.
 local function lose(lane, chunk)
   local connection = lane.connection
   connection.is_lost = true
@@ -241,7 +241,7 @@ end
 
 -- {====== The port ======
 
---- A socket that is bound and does not listen: the port is nobody else's while connections are refused.
+--- A socket that is bound and does not listen: the port is reserved while connections are refused.
 local function keep_port()
   local keeper = uv.new_tcp()
   assert(keeper:bind("127.0.0.1", port or 0))

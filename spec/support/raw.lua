@@ -1,4 +1,4 @@
---- HTTP/2 by hand: frames as bytes, and a client that says whatever it is told to say.
+--- HTTP/2 by hand: frames as bytes, and a client that sends any given bytes.
 --
 -- Nothing is checked on the way out. What comes is kept: by streams, and by kinds of frames. Header blocks are not
 -- decoded; since the client has asked for no dynamic table, numbers stand in them as they are.
@@ -8,7 +8,7 @@ local h2 = require "spec.support.h2"
 local process = require "spec.support.process"
 local uv = require "spec.support.luv"
 
-local POLL_MS = 10 -- between two looks at what no event tells of
+local POLL_MS = 10 -- between two checks of conditions without events
 local MAX_WINDOW = 2 ^ 31 - 1
 local DEFAULT_WINDOW = 65535
 
@@ -127,8 +127,8 @@ function raw.connect(port, options)
     failure = nil,
     is_text = options.text,
     answers_pings = true,
-    on_frame = nil,     -- is told of every frame
-    on_message = nil,   -- is told of every message, of which then nothing is kept
+    on_frame = nil,     -- is called for every frame
+    on_message = nil,   -- is called for every message, which is then not kept
   }, client)
   self.handle:connect("127.0.0.1", port, function(err)
     self.failure = err
@@ -158,7 +158,7 @@ end
 
 function client:stop_reading() self.handle:read_stop() end
 
---- Whoever meets a reset first is told of it, and no other: a write that does leaves an end in order to the read.
+--- The first call that meets a reset gets the error, and no other: if that is a write, the read sees a normal end.
 function client:send(bytes)
   if self.handle:is_closing() then return end
   self.handle:write(bytes, function(err)
@@ -229,7 +229,7 @@ end
 local witness = {}
 witness.__index = witness
 
---- Somebody who wants nothing but to be served.
+--- A well-behaved client.
 function raw.witness(port, options)
   return setmetatable({ client = raw.connect(port, options), n = 0 }, witness)
 end

@@ -1,7 +1,7 @@
---- Programs that obey: a process beside the spec that does what it is told, and says when it is done.
+--- Remote-controlled programs: a process beside the spec that executes commands, and reports when each is done.
 --
 -- A command is a line, a list of its name and arguments as Lua writes them; its answer is a line too. While a spec
--- waits for an answer nothing else in it goes on, unless it gives a function that turns what must.
+-- waits for an answer the spec does nothing else, unless it passes a function that turns its loops.
 
 local literal = require "keywatch.support.literal"
 
@@ -65,7 +65,7 @@ local function await(self, number, turn)
 end
 
 --- Has a command done: a list of its name and arguments. Returns its answer, or raises what it says of its failure.
--- `turn`, if there is one, is called again and again meanwhile.
+-- `turn`, if there is one, is called again and again during the wait.
 function remote_methods:ask(command, turn)
   self.n_asked = self.n_asked + 1
   self.process:write(write(command) .. "\n")

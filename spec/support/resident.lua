@@ -11,7 +11,7 @@ function resident.reset_peak() proc.reset_peak("self") end
 
 --- Whether it says anything: sanitizers and valgrind have memory of their own.
 local how = require("spec.support.vm").how
-resident.is_telling = how == "rock" or how == "once"
+resident.is_reliable = how == "rock" or how == "once"
 
 local DOSES = 3 -- after one to warm up
 local KIB, MIB = 1024, 1024 * 1024
@@ -37,7 +37,7 @@ function resident.expect_flat(name, n, dose, flat, flat_heap, measure)
     if flat_heap then least_heap, last_heap = math.min(least_heap, heap - last_heap), heap end
   end
   print(("  %d %s leave %.0f KiB beside %.1f MiB"):format(DOSES * n, name, (last - before) / KIB, before / MIB))
-  if measure or resident.is_telling then
+  if measure or resident.is_reliable then
     assert(DOSES * least <= flat, ("%.0f bytes are left by every dose"):format(least))
   end
   assert(not flat_heap or DOSES * least_heap <= flat_heap,

@@ -80,7 +80,7 @@ function client_methods:pump()
   take_returns(self)
 end
 
---- The same, and lets the server's tasks go on.
+--- The same, and lets the server's tasks run.
 function client_methods:turn()
   self:pump()
   keywatch.sleep(0)
@@ -166,7 +166,7 @@ function client_methods:ask(path, request)
 end
 
 --- Whether the connection is over for this client, which has no call: the server has sent it away, or is gone.
-function client_methods:is_told_to_go()
+function client_methods:has_goaway()
   self:pump()
   return select(2, self.core:health())
 end

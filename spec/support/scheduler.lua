@@ -96,7 +96,7 @@ local function check_sources(inside)
   if n ~= 0 then return "a poller is detached, and known" end
 end
 
---- What is wrong with the scheduler, in words, or nil. No finalizer changes it meanwhile.
+--- What is wrong with the scheduler, in words, or nil. No finalizer changes it during the call.
 function scheduler.check(which)
   collectgarbage("stop")
   local tasks, owner = (which or driver).inside()

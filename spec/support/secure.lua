@@ -1,9 +1,9 @@
 --- TLS for a whole run: in the pass tls the servers that specs start listen on https://, and clients connect there.
 --
 -- The specs themselves do not know: what they start by spec/support gets its URLs and flags from here; and the module
--- keywatch of this process and of the Lua programs beside it serves https:// where it is told to serve http://, and
--- trusts our authority where it is told to connect to https://. URLs that name no server of the specs, and the paths of
--- unix sockets, stay as they are. In other passes nothing is changed.
+-- keywatch of this process and of the Lua programs beside it serves https:// in place of http://, and trusts our
+-- authority for https://. URLs that name no server of the specs, and the paths of unix sockets, stay as they are. In
+-- other passes nothing is changed.
 --
 -- Lua programs beside the spec run this file first, by LUA_INIT, wherever they are: it requires nothing when loaded.
 

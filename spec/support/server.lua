@@ -20,7 +20,7 @@ local server = {}
 server.__index = server
 server.is_etcd = is_etcd
 
---- Two ports that nobody listens on.
+--- Two ports without a listener.
 local function free_ports()
   local first, second = uv.new_tcp(), uv.new_tcp()
   assert(first:bind("127.0.0.1", 0))

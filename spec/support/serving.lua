@@ -65,7 +65,7 @@ function serving.in_process(set)
   busted.after_each(function()
     client:close()
     server:close()
-    keywatch.run(function() keywatch.sleep(0) end) -- what is told after the end
+    keywatch.run(function() keywatch.sleep(0) end) -- late notices
     store:close()
   end)
 end

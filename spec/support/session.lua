@@ -64,7 +64,7 @@ end
 function session:run(command, variables)
   if command:find("etcdctl", 1, true) and not self.port then self:serve {} end
   local env = { PATH = self.bin .. ":" .. os.getenv("PATH"), ETCDCTL_API = "3" }
-  if not command:find("--endpoints", 1, true) then -- etcdctl refuses to be told twice
+  if not command:find("--endpoints", 1, true) then -- etcdctl refuses the flag twice
     env.ETCDCTL_ENDPOINTS = "http://127.0.0.1:" .. (self.port or PORT)
   end
   command = command:gsub(":" .. PORT, ":" .. (self.port or PORT))

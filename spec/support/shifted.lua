@@ -30,7 +30,7 @@ local function back(base, answer, err)
   if type(err) == "table" and err.compact_revision then err.compact_revision = err.compact_revision - base end
   answer = moved(answer, -base)
   if type(answer) == "table" and answer.compact_revision and answer.compact_revision <= 0 then
-    answer.compact_revision = -1 -- which nobody knows of
+    answer.compact_revision = -1 -- which is unknown
   end
   return answer, err
 end

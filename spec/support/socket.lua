@@ -40,7 +40,7 @@ function socket_methods:pause() self.handle:read_stop() end
 
 function socket_methods:write(bytes) self.handle:write(bytes) end
 
---- Writes no more, and goes on reading.
+--- Ends writing, and continues to read.
 function socket_methods:shutdown() self.handle:shutdown() end
 
 --- The other side meets an error, not an end.

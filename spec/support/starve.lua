@@ -113,7 +113,7 @@ local function at_ease(fn)
 end
 
 --- Calls `act` from finalizers again and again, but not while it acts, while `body` runs. Returns how often; body is
--- given a function that tells the same.
+-- given a function that returns the same.
 function starve.haunt(act, body)
   local is_over, acting, runs = false, false, 0
   local function haunt()

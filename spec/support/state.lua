@@ -12,7 +12,7 @@ local function leases_of(store)
   return leases
 end
 
---- How often the disk was written is nobody's state. The sizes of a durable store depend on checkpoints.
+--- The number of disk writes is not part of the state. The sizes of a durable store depend on checkpoints.
 local function status_of(store)
   local status = store:status()
   if status.commits then status.db_size, status.db_size_in_use = nil, nil end

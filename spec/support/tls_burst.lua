@@ -44,8 +44,8 @@ local function first_bytes(connection)
   return kind == "half" and flight:sub(1, math.floor(#flight / 2)) or flight
 end
 
---- Reads what comes, and goes on with the handshake.
-local function go_on(connection)
+--- Reads bytes, and continues the handshake.
+local function step(connection)
   connection.handle:read_start(function(err, bytes)
     local channel = connection.channel
     if err or not bytes then
@@ -75,15 +75,15 @@ end
 turn_until(function() return n_connected == n end)
 say("ready")
 
-local input, is_told, has_ended = uv.new_pipe(false), false, false
+local input, is_asked, has_ended = uv.new_pipe(false), false, false
 input:open(0)
 input:read_start(function(_, chunk)
-  is_told = true
+  is_asked = true
   has_ended = chunk == nil
 end)
-turn_until(function() return is_told end)
+turn_until(function() return is_asked end)
 for _, connection in ipairs(connections) do
-  go_on(connection)
+  step(connection)
   if connection.bytes == "" then
     note_done(connection)
   else

@@ -55,8 +55,8 @@ local function note_state(self)
   end
   if state.is_done and not self.failure then
     self.failure = self.channel:error() or "finished"
-    local tell = self.on_read or self.on_open
-    if tell then tell(self.failure) end
+    local notify = self.on_read or self.on_open
+    if notify then notify(self.failure) end
   end
 end
 

@@ -190,7 +190,7 @@ local function take_in(self, asked, answer)
   if learn[verb] then learn[verb](self, asked) end
 end
 
---- Whether it may compact: everybody who watches is to have seen what happened before.
+--- True if it may compact: all watches have received the earlier events.
 local function compacts(asked)
   return asked.verb == "compact" or asked.verb == "call" and asked[1]:match("Compact$") ~= nil
 end
@@ -234,16 +234,16 @@ end
 
 --- Waits until all that has happened is known.
 function twins:catch_up()
-  local told = self.all_watch.told
+  local received = self.all_watch.received
   for _, kind in ipairs(KINDS) do
     self.all:receive_until(kind, function()
-      local last = told[kind][#told[kind]]
+      local last = received[kind][#received[kind]]
       return (last and last.kv.mod_revision or 1) >= self.revision
     end, "all that happened up to revision " .. self.revision)
   end
-  for i = #self.events + 1, math.max(#told.keywatch, #told.etcd) do
-    local event = told.keywatch[i]
-    self:compare({ keywatch = event, etcd = told.etcd[i] }, request.new("watch"), "event " .. i .. " of all")
+  for i = #self.events + 1, math.max(#received.keywatch, #received.etcd) do
+    local event = received.keywatch[i]
+    self:compare({ keywatch = event, etcd = received.etcd[i] }, request.new("watch"), "event " .. i .. " of all")
     self.events[i] = event
   end
 end
@@ -251,14 +251,14 @@ end
 --- Opens a stream of watches at both.
 function twins:open_stream() table.insert(self.streams, watch_twins.stream(self)) end
 
---- Waits until every watch has told all that happened, and compares what they told.
+--- Waits until every watch has delivered all events, and compares them.
 function twins:settle()
   self:catch_up()
   for _, stream in ipairs(self.streams) do stream:settle() end
   self:await_synced()
 end
 
---- Waits until etcd has gone through the past for every watch: one that has nothing to tell of it would still be
+--- Waits until etcd has gone through the past for every watch: a watch without past events would still be
 -- cancelled by a compaction. It goes through it for all of them at once.
 function twins:await_synced()
   if not self.has_past or self.revision == 1 then return end

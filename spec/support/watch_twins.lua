@@ -1,6 +1,6 @@
 --- The same watches at two servers: streams of the wire with many watches each.
 --
--- What a watch has to tell follows from all that happened, which the twins know. Both are read until they have told as
+-- The events that a watch owes follow from the history, which the twins know. Both are read until they have sent as
 -- much; then it must be equal, in order. spec/support/known_differences.lua says what is not compared.
 
 local difference = require("spec.support.difference").difference
@@ -12,18 +12,18 @@ local SECONDS = 60 -- without a message, after which one that is owed is taken f
 
 local watch_twins = {}
 
--- {====== What is to be told ======
+-- {====== Expected events ======
 
 --- A watch of both. `fields`: stream, within, start (the first revision), filters (a set of NOPUT and NODELETE),
 -- has_prev_kv.
 local function new_watch(world, fields)
   fields.world = world
   fields.edge = math.max(world.compact_revision, 0) -- the revision of the last compaction when it was created
-  fields.told = { keywatch = {}, etcd = {} }
+  fields.received = { keywatch = {}, etcd = {} }
   fields.owed = {}      -- events of all, after the edge
   fields.owed_edge = {} -- and at it: { event, is_superseded }
   fields.at = 0         -- how many of all were looked at
-  fields.n_edge = { keywatch = 0, etcd = 0 } -- told, at the edge
+  fields.n_edge = { keywatch = 0, etcd = 0 } -- received, at the edge
   fields.n_equal = { keywatch = 0, etcd = 0 }
   if fields.start <= world.revision then world.has_past = true end
   return fields
@@ -60,7 +60,7 @@ local function look_on(watch)
   watch.at = #all
 end
 
---- An event of all as a watch tells it.
+--- An event of the history as a watch delivers it.
 local function form_of(watch, event)
   return { type = event.type, kv = event.kv, prev_kv = watch.has_prev_kv and event.prev_kv or nil }
 end
@@ -69,7 +69,7 @@ end
 
 -- {====== Comparing ======
 
---- Whether an event of the edge has to be told, and not only may be.
+--- True if an event of the edge must be delivered, and not only may be.
 local function is_due(owed, kind)
   return kind == "keywatch" or not owed.is_superseded and owed.event.type ~= "DELETE"
 end
@@ -82,13 +82,13 @@ local function n_due(watch, kind)
   return n
 end
 
---- At the edge: all that is due is told, and the rest of it may be. What was before is compacted.
+--- At the edge: due events are delivered, and the other ones may be. Earlier ones are compacted.
 local function compare_edge(watch, kind)
   local at = 1
   for _, owed in ipairs(watch.owed_edge) do
-    local told = at <= watch.n_edge[kind] and watch.told[kind][at]
+    local received = at <= watch.n_edge[kind] and watch.received[kind][at]
     local form = { type = owed.event.type, kv = owed.event.kv }
-    local words = difference(told or nil, form, kind .. ", at the edge")
+    local words = difference(received or nil, form, kind .. ", at the edge")
     if not words then at = at + 1 end
     if words and is_due(owed, kind) then watch.world:fail(watch.name .. ": " .. words) end
   end
@@ -96,18 +96,18 @@ local function compare_edge(watch, kind)
 end
 
 local function compare(watch, kind)
-  local n_edge, told = watch.n_edge[kind], watch.told[kind]
+  local n_edge, received = watch.n_edge[kind], watch.received[kind]
   if watch.n_equal[kind] == 0 then compare_edge(watch, kind) end
-  for i = watch.n_equal[kind] + 1, math.max(#watch.owed, #told - n_edge) do
+  for i = watch.n_equal[kind] + 1, math.max(#watch.owed, #received - n_edge) do
     local event = watch.owed[i]
-    local words = difference(told[n_edge + i], event and form_of(watch, event), ("event %d of %s"):format(i, kind))
+    local words = difference(received[n_edge + i], event and form_of(watch, event), ("event %d of %s"):format(i, kind))
     if words then watch.world:fail(("%s: %s"):format(watch.name, words)) end
     watch.world.n_events = watch.world.n_events + 1
   end
   watch.n_equal[kind] = #watch.owed
 end
 
---- Waits until both have told what they owe, and compares it.
+--- Waits until both have delivered the events that they owe, and compares them.
 local function settle(watch)
   if watch.is_over then return end
   look_on(watch)
@@ -115,7 +115,7 @@ local function settle(watch)
     local due = n_due(watch, kind)
     watch.stream:receive_until(kind, function()
       local n_edge = watch.n_edge[kind]
-      return n_edge >= due and #watch.told[kind] - n_edge >= #watch.owed
+      return n_edge >= due and #watch.received[kind] - n_edge >= #watch.owed
     end, "all that " .. watch.name .. " owes")
     compare(watch, kind)
   end
@@ -145,20 +145,20 @@ end
 --- The events of a response. Those of a revision are in one response, or in fragments of one.
 local function take_events(self, kind, message)
   local watch = self.watches[message.watch_id or 0]
-  if not watch then self.world:fail(kind .. " tells events of a watch that there is not") end
-  local list = watch.told[kind]
+  if not watch then self.world:fail(kind .. " sends events of an unknown watch") end
+  local list = watch.received[kind]
   local last, first = list[#list], message.events[1]
   if last and first.kv.mod_revision <= last.kv.mod_revision and not watch.is_in_parts[kind] then
-    self.world:fail(("%s tells revision %d in two parts, or twice"):format(kind, first.kv.mod_revision))
+    self.world:fail(("%s sends revision %d in two parts, or twice"):format(kind, first.kv.mod_revision))
   end
   for _, event in ipairs(message.events) do
     table.insert(list, event)
     if event.kv.mod_revision == watch.edge then watch.n_edge[kind] = watch.n_edge[kind] + 1 end
   end
   if message.header.revision < list[#list].kv.mod_revision then
-    self.world:fail(kind .. " tells an event of a revision above that of the header")
+    self.world:fail(kind .. " sends an event of a revision above that of the header")
   end
-  if message.fragment and not watch.has_fragments then self.world:fail(kind .. " tells fragments unasked") end
+  if message.fragment and not watch.has_fragments then self.world:fail(kind .. " sends fragments without a request") end
   if message.fragment then self.world.n_fragments[kind] = self.world.n_fragments[kind] + 1 end
   watch.is_in_parts[kind] = message.fragment
 end
@@ -175,7 +175,7 @@ end
 function stream:receive_until(kind, holds, what)
   while not holds() do
     local message, err = self.calls[kind]:receive(SECONDS)
-    if not message then self.world:fail(("%s does not tell %s: %s"):format(kind, what, tostring(err))) end
+    if not message then self.world:fail(("%s does not send %s: %s"):format(kind, what, tostring(err))) end
     take(self, kind, message)
   end
 end
@@ -228,7 +228,7 @@ function stream:create(message)
   return watch
 end
 
---- Ends a watch at both. What it had to tell is told before.
+--- Ends a watch at both, after its events were delivered.
 function stream:cancel(id)
   self.world:catch_up()
   settle(self.watches[id])

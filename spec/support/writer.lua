@@ -1,4 +1,4 @@
---- Somebody who changes keys at random, and knows what those who watch them must be told.
+--- A writer that changes keys at random, and knows the events that watches must receive.
 
 local PATIENCE = 60 -- seconds without what is awaited, after which a watch is taken for one that has lost it
 
@@ -16,7 +16,7 @@ local function new(client, random, prefix, options)
     size = options.size or 20,
     state = {},   -- the kvs that there are, by key
     log = {},     -- what has happened, by revision: lists of { text, text with the revision before }
-    revision = 0, -- of the store; somebody else who writes has to tell
+    revision = 0, -- of the store; other writers must report theirs
     n = 0,        -- writes
   }, meta)
 end
@@ -68,14 +68,14 @@ function methods:write(ops)
   ops = ops or choose(self)
   local answer = assert(self.client:txn { success = ops })
   local revision = answer.revision
-  assert(self.revision == 0 or revision == self.revision + 1, "somebody else writes")
+  assert(self.revision == 0 or revision == self.revision + 1, "another writer")
   local events = {}
   for i, op in ipairs(ops) do events[i] = apply(self, op, revision) end
   self.log[revision], self.revision = events, revision
   return revision
 end
 
---- The last write of all: who has been told of it is done.
+--- The last write: a watch that has received it is done.
 function methods:finish()
   return self:write { { put = self.prefix .. "end", value = "" } }
 end

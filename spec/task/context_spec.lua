@@ -1,4 +1,4 @@
---- Where a call may wait: in a task, and at top level unless somebody else turns a loop there.
+--- Where a call may wait: in a task, and at top level unless another library turns a loop there.
 
 local program = require "spec.support.program"
 

@@ -1,4 +1,4 @@
---- A failure of a task is never swallowed: somebody is told, by join, by run, or on stderr.
+--- A failure of a task is never swallowed: join returns it, run raises it, or stderr has it.
 --
 -- Each case is a program of its own, of which everything that it prints counts.
 
@@ -6,7 +6,8 @@ local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local program = require "spec.support.program"
 
--- What all of them begin with. attempt(fn) prints what becomes of a run; fail(...) has a task fail that nobody joins.
+-- What all of them begin with. attempt(fn) prints what becomes of a run; fail(...) makes a task fail that is not
+-- joined.
 local BEFORE = [[
   io.stdout:setvbuf("no")
   local keywatch = require "keywatch"
@@ -17,7 +18,7 @@ local BEFORE = [[
   end
 ]]
 
---- Runs a program, which ends well unless told otherwise. Returns what it printed.
+--- Runs a program, which ends well by default. Returns what it printed.
 local function run(text, expected)
   local status, printed = program.run(BEFORE .. text, 20)
   assert.equal(expected or 0, status, printed)
@@ -46,14 +47,14 @@ end
 local function count(text, words) return select(2, text:gsub(words, "")) end
 
 describe("a task that fails", function()
-  matches("and that nobody joins is written to stderr, with its traceback", [[
+  matches("and is not joined is reported on stderr, with its traceback", [[
     local function innermost() error("on purpose") end
     keywatch.spawn(function() innermost() keywatch.sleep(0) end)
     keywatch.sleep(0)
     print "end"
   ]], "^keywatch: a task has failed: [^\n]*: on purpose\nstack traceback:\n", "innermost", "\nend\n$")
 
-  matches("makes run raise, if nobody joined it", [[
+  matches("makes run raise, if it is not joined", [[
     attempt(function()
       fail("on purpose", 0)
       print "goes on"
@@ -64,12 +65,12 @@ describe("a task that fails", function()
     assert.not_matches("not reached", run('keywatch.run(function() fail("on purpose", 0) end) print "not reached"', 1))
   end)
 
-  prints("is not written if somebody waits for it", ("false\ton purpose\n"):rep(2), [[
+  prints("is not reported if it is joined", ("false\ton purpose\n"):rep(2), [[
     keywatch.run(function() print(keywatch.spawn(error, "on purpose", 0):join()) end)
     print(keywatch.spawn(error, "on purpose", 0):join())
   ]])
 
-  prints("is not written if it is what was run: that is raised", "false\ton purpose\n",
+  prints("is not reported if it is the function of run: run raises", "false\ton purpose\n",
     "attempt(function() keywatch.sleep(0) error('on purpose', 0) end)")
 
   it("and is joined later is reported, and does not make run raise", function()
@@ -109,7 +110,7 @@ describe("a task that fails", function()
     fail()
   ]], "^false\tnil\nkeywatch: a task has failed: nil\n")
 
-  matches("by an error of keywatch that it did not look at is written in words", [[
+  matches("by an unchecked error of keywatch is reported with its text", [[
     local store = keywatch.open()
     local w = store:watch("a")
     keywatch.spawn(function() for _ in w:events() do end end)
@@ -118,7 +119,7 @@ describe("a task that fails", function()
     for _ = 1, 2 do keywatch.sleep(0) end
   ]], "^keywatch: a task has failed: keywatch: the store is closed %(closed%)\n")
 
-  matches("together with what was run is written, while that is raised, and no matter to the next run", [[
+  matches("together with the function of run is reported, while run raises, and does not affect the next run", [[
     attempt(function()
       fail("the other", 0)
       error("the main one", 0)
@@ -131,7 +132,7 @@ describe("a task that fails", function()
       print(pcall(keywatch.run, function()
         local gate = keywatch.spawn(keywatch.sleep, 0.001)
         local joiner, failing
-        keywatch.spawn(function() gate:join() joiner:cancel() end) -- before the next one goes on
+        keywatch.spawn(function() gate:join() joiner:cancel() end) -- before the next one continues
         failing = keywatch.spawn(function() gate:join() error("on purpose", 0) end)
         joiner = keywatch.spawn(function() failing:join() end)
         joiner:join()
@@ -268,7 +269,7 @@ describe("a task that fails with an error of keywatch", function()
 end)
 
 describe("a task that fails with a table of the program's own", function()
-  prints("leaves that table as it is", ("true\ttrue\n"):rep(3), [[
+  prints("keeps that table as it is", ("true\ttrue\n"):rep(3), [[
     local frozen = setmetatable({}, { __newindex = function() error("it was changed") end })
     for _, object in ipairs { {}, { code = "closed", message = "mine" }, frozen } do
       local before = {}

@@ -212,7 +212,7 @@ end)
 
 if not jit then -- the other VM has hooks for all coroutines at once
   describe("an interrupt that comes while a task runs", function()
-    --- Has the top level interrupted as soon as it goes on.
+    --- Has the top level interrupted as soon as it continues.
     local function interrupt(main)
       debug.sethook(main, function()
         debug.sethook(main)

@@ -1,4 +1,4 @@
---- The driver in a child of its process: it goes on there, with nothing of what was under way.
+--- The driver in a forked child: it continues there, without the parent's waits.
 
 local directory = require "spec.support.directory"
 local program = require "spec.support.program"
@@ -196,7 +196,7 @@ describe("after a fork", function()
       .. "new\ttrue\nwaiter\ttrue\nsleeper\ttrue\n", printed)
   end)
 
-  prints("a task that forks and ends lets nobody else run in the child", "main\ttrue\ntrue\tnil\n", [[
+  prints("a task that forks and ends lets no other task run in the child", "main\ttrue\ntrue\tnil\n", [[
     local parent = uv.pid()
     local ok, err = pcall(keywatch.run, function()
       keywatch.spawn(function() fork() end)
@@ -226,7 +226,7 @@ describe("after a fork", function()
     end)
   ]])
 
-  prints("who joins one at top level learns it, too", "false\tcancelled\nkeywatch.task<parked>\n", [[
+  prints("who joins one at top level learns that, too", "false\tcancelled\nkeywatch.task<parked>\n", [[
     local other = keywatch.spawn(keywatch.sleep, 1000)
     keywatch.sleep(0)
     child(function()
@@ -236,7 +236,7 @@ describe("after a fork", function()
     print(other)
   ]])
 
-  prints("an event that tasks of the parent wait for is one that nobody waits for", "true\nfalse\ttrue\n", [[
+  prints("an event that tasks of the parent wait for has no waiters", "true\nfalse\ttrue\n", [[
     keywatch.run(function()
       local event = driver.event()
       for _ = 1, 3 do keywatch.spawn(event.wait, event) end
@@ -295,7 +295,7 @@ describe("after a fork", function()
     assert.equal("cancelled\n" .. ("store is that of the parent process\n"):rep(4) .. ("true\n"):rep(20), printed)
   end)
 
-  prints("nobody waits for a thread of the parent", "cancelled\ntrue\ttrue\n", [[
+  prints("no task waits for a thread of the parent", "cancelled\ntrue\ttrue\n", [[
     local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
     keywatch.run(function()
       local stopper = keywatch.spawn(server.shutdown, server, 0)
@@ -308,7 +308,7 @@ describe("after a fork", function()
     end)
   ]])
 
-  prints("signals are the parent's, and the child is told so",
+  prints("signals stay with the parent, and the child gets an error",
     ("belong to the parent process\n"):rep(3) .. ("keywatch.signals<TERM inherited>\n"):rep(2), [[
     local signals = assert(keywatch.signals { "TERM" })
     keywatch.run(function()
@@ -325,7 +325,7 @@ describe("after a fork", function()
     signals:close()
   ]])
 
-  prints("children that run other programs change nothing here", "true\tkeywatch.task<parked>\ntrue\t1\n", [[
+  prints("children that run other programs have no effect", "true\tkeywatch.task<parked>\ntrue\t1\n", [[
     local luv = require "luv"
     local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
     local client = keywatch.connect(server:addresses()[1])
@@ -345,7 +345,7 @@ describe("after a fork", function()
     server:close()
   ]])
 
-  prints("what the top level asks a server while a task forks is asked anew in the child", "child\t1\nparent\t1\n", [[
+  prints("a request of the top level while a task forks is repeated in the child", "child\t1\nparent\t1\n", [[
     local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
     local client = keywatch.connect(server:addresses()[1])
     client:put("a", "1")
@@ -381,7 +381,7 @@ describe("after a fork", function()
     assert.equal("1\ntrue\n2\ttrue\ntrue\ttrue\n", printed)
   end)
 
-  prints("a hook of a client that has forked goes on in the child, alone, and may raise",
+  prints("a hook of a client that has forked continues in the child, alone, and may raise",
     "1\non_state of a client has failed: a slip\nclosed\t1\n", [[
     io.stderr = { write = function(_, text) print((text:match("on_state of a client has failed: [^\n]*"))) end }
     local store = keywatch.open()
@@ -393,7 +393,7 @@ describe("after a fork", function()
       if state.state == "connected" then
         fork()
         if uv.pid() ~= parent then
-          client:close() -- a change that this hook has to be told of, when it has ended
+          client:close() -- a change that this hook must get, when it has ended
           keywatch.sleep(0)
           keywatch.sleep(0)
           print(running)

@@ -34,7 +34,7 @@ describe("join", function()
       local ok, err, failed = driver.join { good, slow, fast }
       assert.same({ false, "slow", 2, true }, { ok, err, #failed, failed[1] == slow and failed[2] == fast })
       assert.equal(5, driver.now())
-    end) -- and run does not raise: the caller of join was told
+    end) -- and run does not raise: join has returned the failure
   end)
 
   it("gives up after its timeout", in_task(function()

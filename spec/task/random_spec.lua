@@ -1,9 +1,10 @@
 --- Random programs of tasks that send, receive and select over channels, wait for events and for each other, and are
--- cancelled meanwhile, on virtual time. After each step the invariants of the scheduler hold.
+-- cancelled at any time, on virtual time. After each step the invariants of the scheduler hold.
 --
 -- What must be true of them all: a value whose sending succeeded is received once, or still in its channel at the end;
 -- one whose sending failed never is. A receiver gets the values of a sender in the order in which they were sent. No
--- wait ends too early or for nothing, and nobody waits for what is there. Finalizers may act in the middle of all that.
+-- wait ends too early or without reason, and no task waits for a value that is there. Finalizers may act in the middle
+-- of all that.
 
 local compat = require "keywatch.support.compat"
 local virtual = require "keywatch.driver.virtual"
@@ -29,7 +30,7 @@ local counts = {} -- how often each thing happened, in a program
 
 local function count(what) counts[what] = (counts[what] or 0) + 1 end
 
---- Says why somebody waits for what is there, or nil.
+--- Returns which task waits for a value that is there, or nil.
 local function vain_wait(channel)
   local is_empty, is_full = channel:count() == 0, channel:count() >= channel.capacity
   if channel:count() > channel.capacity then return "a channel holds more than it may" end
@@ -42,7 +43,7 @@ local function vain_wait(channel)
   local receives, sends = has_parked(channel), channel.senders and has_parked(channel.senders)
   if receives and not is_empty then return "a receiver waits, and there is a value" end
   if sends and not is_full then return "a sender waits, and there is room" end
-  if channel.is_closed and (receives or sends) then return "somebody waits for a closed channel" end
+  if channel.is_closed and (receives or sends) then return "a task waits for a closed channel" end
 end
 
 local Program = {}

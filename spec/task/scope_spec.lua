@@ -5,7 +5,7 @@ local scheduler = require "spec.support.scheduler"
 
 local driver, in_task = require("spec.task.virtual_time").declare()
 
-after_each(function() driver.run(function() end) end) -- raises what nobody was told
+after_each(function() driver.run(function() end) end) -- raises unreported failures
 
 --- Sleeps so long, and fails.
 local function fail_after(seconds, what)

@@ -65,7 +65,7 @@ describe("select", function()
     assert.same({ "timeout", 3 }, { code(driver.select { a, b, timeout = -1 }), driver.now() })
     a:send("value")
     assert.same({ a, "value" }, { driver.select { a, b, timeout = 0 } })
-    assert.same({ 0, 0 }, { #a, #b }) -- nobody waits there any more
+    assert.same({ 0, 0 }, { #a, #b }) -- no task waits there any more
   end))
 
   it("starves no object while several are ready, and chooses the same in every run", function()

@@ -18,7 +18,7 @@ local BEFORE = [[
   end
 ]]
 
---- Runs a program, and compares what it prints and its status, which is 0 unless it is told.
+--- Runs a program, and compares what it prints and its status, which is 0 by default.
 local function expect(expected, text, status)
   local found, printed = program.run_forking(BEFORE .. text, 20)
   if status then printed = printed:gsub("Terminated\n$", "") end -- the word of sh
@@ -33,7 +33,7 @@ local function prints(title, ...)
 end
 
 describe("signals", function()
-  prints("are one of what select waits for", "true\tHUP\n", [[
+  prints("can be selected", "true\tHUP\n", [[
     keywatch.run(function()
       local signals, w = keywatch.signals { "HUP" }, keywatch.open():watch("a")
       keywatch.spawn(function() send "HUP" end)
@@ -59,7 +59,7 @@ describe("signals", function()
     keywatch.run(look_thrice)
   ]])
 
-  prints("are waited for at top level, by their names with SIG or without", "TERM\tnil\nHUP\tnil\nnil\ttimeout\n", [[
+  prints("can be waited for at top level, by their names with SIG or without", "TERM\tnil\nHUP\tnil\nnil\ttimeout\n", [[
     local signals = keywatch.signals { "TERM", "SIGHUP" }
     keywatch.spawn(function() send "TERM" end)
     print(shown(signals:wait()))
@@ -68,7 +68,7 @@ describe("signals", function()
     print(shown(signals:wait(0.01)))
   ]])
 
-  prints("are waited for in a task, while others run", "other\nINT\nHUP\n", [[
+  prints("can be waited for in a task, while others run", "other\nINT\nHUP\n", [[
     keywatch.run(function()
       local signals = keywatch.signals { "INT", "HUP" }
       local waiter = keywatch.spawn(function()
@@ -84,7 +84,7 @@ describe("signals", function()
     end)
   ]])
 
-  prints("may all be caught that are said to be", ("true\n"):rep(8), [[
+  prints("may all be caught that are listed", ("true\n"):rep(8), [[
     for _, name in ipairs(require("keywatch.uv").signal_names()) do
       local signals = keywatch.signals { name }
       send(name)
@@ -93,7 +93,7 @@ describe("signals", function()
     end
   ]])
 
-  prints("are seen without waiting", "nil\ttimeout\nUSR1\tnil\nnil\ttimeout\n", [[
+  prints("are found without waiting", "nil\ttimeout\nUSR1\tnil\nnil\ttimeout\n", [[
     local signals = keywatch.signals { "USR1" }
     print(shown(signals:wait(0)))
     send "USR1"
@@ -110,7 +110,7 @@ describe("signals", function()
     end
   ]])
 
-  prints("that have come are found by a wait whose time is over before the loop looks", "INT\tnil\nINT\tnil\n", [[
+  prints("are found by a wait whose timeout is over before the loop polls", "INT\tnil\nINT\tnil\n", [[
     local signals = keywatch.signals { "INT" }
     local function keep_busy()
       local ends_at = keywatch.now() + 0.02
@@ -124,7 +124,7 @@ describe("signals", function()
     print(shown(select(2, keywatch.select { keywatch.channel(), signals, timeout = 0.01 })))
   ]])
 
-  prints("take no more memory the more of them come", "true\n", [[
+  prints("take no more memory with their number", "true\n", [[
     local signals = keywatch.signals { "HUP" }
     local function flood()
       for _ = 1, 5000 do
@@ -175,7 +175,7 @@ describe("signals", function()
     keywatch.sleep(1000)
   ]], 128 + 15)
 
-  prints("are closed at the end of a block", "keywatch.signals<TERM>\n", [[
+  prints("are closed with their to-be-closed variable", "keywatch.signals<TERM>\n", [[
     local signals = keywatch.signals { "TERM" }
     print(signals)
     getmetatable(signals).__close(signals)
@@ -183,7 +183,7 @@ describe("signals", function()
     keywatch.sleep(1000)
   ]], 128 + 15)
 
-  prints("keep their effect until the last object that wants them is closed", "TERM\n", [[
+  prints("have their handler until the last object that wants them is closed", "TERM\n", [[
     local a, b = keywatch.signals { "TERM" }, keywatch.signals { "TERM" }
     a:close()
     send "TERM"
@@ -202,8 +202,8 @@ describe("signals", function()
     keywatch.sleep(1000)
   ]], 128 + 15)
 
-  prints("are not caught for a task that waits for them and is forgotten", "true\nfalse\n", [[
-    io.stderr = { write = function() end } -- a line tells of the task
+  prints("are not caught for a forgotten task that waits for them", "true\nfalse\n", [[
+    io.stderr = { write = function() end } -- a line reports the task
     keywatch.run(function()
       local signals = keywatch.signals { "TERM" }
       keywatch.spawn(function()
@@ -239,7 +239,7 @@ describe("signals", function()
     print(is_in("SigCgt", 1), is_in("SigIgn", 1))
   ]])
 
-  prints("are shared with luv, whoever begins and whoever ends",
+  prints("are shared with luv, in any order of begin and end",
     "luv\tHUP\nluv\tnil\nluv\tHUP\nnil\tHUP\ntrue\nfalse\n", [[
     local heard
     local function listen()
@@ -270,7 +270,7 @@ describe("signals", function()
     print(is_in("SigCgt", 1))
   ]])
 
-  prints("keep the effect that the program has chosen meanwhile", "true\tfalse\nfalse\ttrue\nINT\nhandled\n", [[
+  prints("keep the effect that the program has chosen in between", "true\tfalse\nfalse\ttrue\nINT\nhandled\n", [[
     local handle = package.loadlib("build/fault.so", "kw_fault_handle_interrupts")
     local ignore = package.loadlib("build/fault.so", "kw_fault_ignore_interrupts")
     local signals = keywatch.signals { "INT" }
@@ -289,7 +289,7 @@ describe("signals", function()
     send "INT" -- to the handler that the program has chosen last
   ]])
 
-  prints("let the loop wait: there is no deadlock while an object is there", "TERM\nfalse\ttrue\n", [[
+  prints("let the loop wait: there is no deadlock while an object exists", "TERM\nfalse\ttrue\n", [[
     local signals = keywatch.signals { "TERM" }
     local w = keywatch.open():watch("a")
     keywatch.spawn(function()
@@ -301,7 +301,7 @@ describe("signals", function()
     print(ok, err:find("deadlock", 1, true) ~= nil)
   ]])
 
-  prints("are cancelled with the task that waits for them, and go on", "false\tcancelled\nHUP\n", [[
+  prints("are cancelled with the task that waits for them, and stay usable", "false\tcancelled\nHUP\n", [[
     keywatch.run(function()
       local signals = keywatch.signals { "HUP" }
       local task = keywatch.spawn(signals.wait, signals)
@@ -314,7 +314,7 @@ describe("signals", function()
     end)
   ]])
 
-  prints("have their usual effect in a child at once, and the parent is not told of the child's",
+  prints("have their usual effect in a child at once, and the parent does not get the child's",
     "ended\nnil\ttimeout\nTERM\nchild\tTERM\n", [[
     local parent = luv.os_getpid()
     local signals = keywatch.signals { "TERM" }
@@ -355,7 +355,7 @@ describe("signals", function()
     print(not ok and err:match("signals cannot be caught inside nginx"))
   ]])
 
-  prints("have what select asks for", "false\ntrue\ttrue\ntrue\ntrue\nUSR2\tnil\nfalse\ntrue\nnil\tclosed\n", [[
+  prints("have select's methods", "false\ntrue\ttrue\ntrue\ntrue\nUSR2\tnil\nfalse\ntrue\nnil\tclosed\n", [[
     keywatch.run(function()
       local signals = keywatch.signals { "USR2" }
       local protocol = getmetatable(signals).__select

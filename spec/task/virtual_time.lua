@@ -12,7 +12,7 @@ local driver = setmetatable({}, { __index = function(_, name) return current[nam
 
 local virtual_time = {}
 
---- Has the test go on with a new driver.
+--- Continues the test with a new driver.
 function virtual_time.renew() current = virtual.new() end
 
 --- A test that runs in a task.

@@ -1,4 +1,4 @@
---- Faults of requests: what the client tells, whether the write was done, and which requests a rule is about.
+--- Faults of requests: the client's errors, whether the write was done, and which requests a rule applies to.
 
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
@@ -51,7 +51,7 @@ describe("a request" .. tag, function()
     assert.same({ "deadline_exceeded" }, { outcome(client:get("a", { timeout = 1 })) })
     rule:stop()
     keywatch.sleep(5)
-    assert.is_nil(store:get("b")) -- the server has noticed that nobody waits
+    assert.is_nil(store:get("b")) -- the server has noticed the cancellation
     world:fault { "delay", seconds = { 1, 2 }, count = 1 }
     local began = keywatch.now()
     client:get("a")

@@ -19,7 +19,7 @@ describe("a host #once", function()
   end
 
   for _, name in ipairs { "SSL_new", "ERR_clear_error", "EVP_PKEY_free" } do
-    it("that exports " .. name .. " of an OpenSSL of its own is told why that cannot be", function()
+    it("that exports " .. name .. " of an OpenSSL of its own gets an error with the reason", function()
       local printed = run(("#include <stdlib.h>\nvoid %s(void) { abort(); }"):format(name),
         'print(select(2, pcall(require, "keywatch.tls")))')
       assert.matches("^keywatch%.tls needs OpenSSL's shared libraries, but this program has an OpenSSL of its own",

@@ -56,7 +56,7 @@ describe("files that change", function()
       client_context = pair.client() -- without a session of the old one
       assert.equal("again", served_by(client_context, server_context))
 
-      local got = {} -- the old connection goes on
+      local got = {} -- the old connection stays open
       client:write("hello")
       pair.pump(client, server, nil, {}, got)
       assert.same({ "hello" }, got)

@@ -128,7 +128,7 @@ describe("a dialed connection", function()
     return client
   end
 
-  --- A listener of luv, whose loop does not turn: it accepts nobody.
+  --- A listener of luv, whose loop does not turn: it accepts no connection.
   local function listen_idly(address)
     local handle = address.path and luv.new_pipe(false) or luv.new_tcp()
     assert(handle:bind(address.path or address.host, address.port))
@@ -252,7 +252,7 @@ describe("a dialed connection", function()
   it("is closed at the deadline of its client, if it is not accepted", function()
     local address = listen_idly(LOCAL)
     local clients = {}
-    for i = 1, 4 do -- more than the kernel takes for a listener that accepts nobody
+    for i = 1, 4 do -- more than the kernel queues for a listener that does not accept
       clients[i] = new_client { timeout = 50 }
       assert.is_true(loop:dial(clients[i], address))
     end
@@ -435,7 +435,7 @@ describe("a dialed connection", function()
   end)
 end)
 
---- A program that forks. What the child prints comes before the parent goes on.
+--- A program that forks. What the child prints comes before the parent continues.
 local function run_forked(before, child, parent)
   local status, printed = program.run_forking(([[
     local uv = require "keywatch.uv"

@@ -27,7 +27,7 @@ describe("a listener", function()
     shell.must("rm -rf " .. scratch)
   end)
 
-  --- Whether somebody who connects there is served.
+  --- True if a connection there is served.
   local function is_served(address)
     local client = socket.connect(address)
     socket.turn_until(loop, function() return client.is_connected or client.failure end)

@@ -1,4 +1,4 @@
---- Modules that are loaded again: what the loop has under way goes on, with the functions of those that were there.
+--- Modules that are loaded again: the loop's connections continue, with the functions of the old modules.
 
 local program = require "spec.support.program"
 local secure = require "spec.support.secure"

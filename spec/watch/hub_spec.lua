@@ -1,4 +1,4 @@
---- What the hub does for those who watch: how it tells, holds back and brings up, in what steps and with what memory.
+--- What the hub does for watchers: delivery, blocking and catching up, in bounded steps and memory.
 --
 -- Handles are what watches are made of: take() gives what was queued in the batches of the core, as the kinds
 -- "events", "progress" and "compacted".
@@ -156,7 +156,7 @@ end)
 describe("the memory", function()
   local PUTS = is_fast and 1000 or 10000
 
-  --- What `PUTS` puts leave in the core and in Lua, while somebody watches who is blocked, or nobody.
+  --- What `PUTS` puts leave in the core and in Lua, with a blocked watcher, or without watchers.
   local function growth(options)
     local store = keywatch.open { now = 0 }
     local handle = options and store:open_watch("k", options)
@@ -297,17 +297,17 @@ describe("thousands of lagging watchers", function()
     local synced, synced_tag = store:open_watch("other", {})
     for _, handle in ipairs(handles) do handle:arm() end
     synced:arm()
-    for _ in store.next_ready, store do end -- those that the calls before have told
+    for _ in store.next_ready, store do end -- those of earlier calls
     store:put("other", "")
-    local told, n = {}, 0
+    local received, n = {}, 0
     for tag in store.next_ready, store do
-      told[tag] = true
+      received[tag] = true
       n = n + 1
     end
-    assert.is_true(told[synced_tag])
+    assert.is_true(received[synced_tag])
     assert.equal("put other " .. MISSED + 2, events.texts(select(2, synced:take())))
     assert.is_true(n > 1 and n <= PER_STEP + 1)
-    for tag in pairs(told) do
+    for tag in pairs(received) do
       local list = tag ~= synced_tag and select(2, handles[tag]:take()) or {}
       assert(#revisions_of(list) <= 1000)
     end
@@ -731,7 +731,7 @@ describe("without memory", function()
     return handles
   end
 
-  --- Everybody has been told everything, once and in order.
+  --- Each watcher has received every event, once and in order.
   local function expect_all(store, handles, first, last)
     for _ = 1, 10 do
       settle(store)

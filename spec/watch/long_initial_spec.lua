@@ -42,7 +42,7 @@ for kind, open in pairs(many_keys.kinds) do
       assert.is_true(event.initial)
     end
 
-    --- Checks that a watch goes on, to its mark and beyond.
+    --- Checks that a watch continues, to its mark and beyond.
     local function check_rest(w)
       for i = AT + 1, EXISTING do assert.equal(many_keys.name(i), w:next(SECONDS).key) end
       assert.equal("synced", w:next(SECONDS).type)

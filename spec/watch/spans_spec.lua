@@ -1,4 +1,4 @@
---- A put, and the watches of random ranges: which of them are told. KW_SEED=… repeats it.
+--- A put, and the watches of random ranges: which of them receive it. KW_SEED=… repeats it.
 
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
@@ -50,20 +50,20 @@ local function close_random(random, open)
 end
 
 --- All of those, and no others, whose span has the key.
-local function expect_told(store, open, key)
+local function expect_received(store, open, key)
   store:put(key, "")
-  local told = {}
+  local received = {}
   for tag in store.next_ready, store do
-    assert(not told[tag], "a watch is named twice")
-    told[tag] = true
+    assert(not received[tag], "a watch is named twice")
+    received[tag] = true
   end
   for _, each in ipairs(open) do
-    local is_told = told[each.tag] == true
-    if span.contains(each.within, key) ~= is_told then
-      error(("%q is %stold to a watch of %q to %q, with seed %d"):format(key, is_told and "" or "not ", each.within.key,
-        each.within.last, seed), 0)
+    local has_it = received[each.tag] == true
+    if span.contains(each.within, key) ~= has_it then
+      error(("%q is %sdelivered to a watch of %q to %q, with seed %d"):format(key, has_it and "" or "not ",
+        each.within.key, each.within.last, seed), 0)
     end
-    if is_told then
+    if has_it then
       assert(each.handle:take() == "events")
       each.handle:arm()
     end
@@ -78,7 +78,7 @@ describe("a put", function()
     for step = 1, dose.of(400, 4000) do
       local is_growing = step % 1000 < 400
       if random:one_in(is_growing and 5 or 2) then close_random(random, open) else open_random(random, store, open) end
-      expect_told(store, open, random_key(random, 1))
+      expect_received(store, open, random_key(random, 1))
       if step % 100 == 0 then store:compact(store:status().revision) end
       if probe and step % 10 == 0 then probe.check(store) end
     end

@@ -94,12 +94,12 @@ describe("a stream of watchers", function()
       store:step(0)
       probe.check(store)
     end
-    local told = {}
-    for _, line in ipairs(lines) do told[line] = (told[line] or 0) + 1 end
-    assert.equal(1, told["progress nil 1"])
-    for id = 0, 9 do assert.equal(1, told["events " .. id .. " 2 a"]) end
+    local received = {}
+    for _, line in ipairs(lines) do received[line] = (received[line] or 0) + 1 end
+    assert.equal(1, received["progress nil 1"])
+    for id = 0, 9 do assert.equal(1, received["events " .. id .. " 2 a"]) end
     for i, key in ipairs { "b", "c", "d", "e", "f", "g" } do
-      assert.equal(1, told[("events %d %d %s"):format(9 + i, 2 + i, key)])
+      assert.equal(1, received[("events %d %d %s"):format(9 + i, 2 + i, key)])
     end
     assert.equal(17, #lines)
   end)

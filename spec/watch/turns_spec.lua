@@ -1,4 +1,4 @@
---- What one turn tells: work that grows with a revision, or with a commit group, is done over several steps, and the
+--- What one turn delivers: work that grows with a revision, or with a commit group, is done over several steps, and the
 -- watch guarantees hold between them. In builds with a probe a step does as little as the test says.
 
 local keywatch = require "keywatch"
@@ -229,7 +229,7 @@ describe("a commit group with more revisions than a step delivers", function()
   end
 
   --- The revisions that have been queued.
-  local function told(from, last)
+  local function received(from, last)
     local revisions = {}
     for kind, list in from.take, from do
       if kind == last then break end
@@ -265,13 +265,13 @@ describe("a commit group with more revisions than a step delivers", function()
       first = store:status().revision + 1
       assert.is_true(settle(store) > REVISIONS / VISITS)
       assert.equal(first - 1, handle:request_progress())
-      assert.same(all_from(3), told(handle, "progress"))
+      assert.same(all_from(3), received(handle, "progress"))
     end)
     store:put("k", "last")
     settle(store)
-    assert.same({ first }, told(handle))
-    assert.same(all_from(first), told(new))
-    assert.same(all_from(5), told(old))
+    assert.same({ first }, received(handle))
+    assert.same(all_from(first), received(new))
+    assert.same(all_from(5), received(old))
   end)
 
   it("is delivered before a compaction removes the history", function()
@@ -280,7 +280,7 @@ describe("a commit group with more revisions than a step delivers", function()
       assert.is_false(handle:request_progress())
       compaction:join()
       settle(store)
-      assert.same(all_from(3), told(handle))
+      assert.same(all_from(3), received(handle))
     end)
   end)
 end)
@@ -301,7 +301,7 @@ describe("a revision with more watchers than a step serves", function()
     return list
   end
 
-  --- Returns the revisions that a watch is told, in order; and that nothing is left.
+  --- Returns the revisions that a watch receives, in order, and checks that its queue is empty.
   local function take_all(handle)
     local revisions = {}
     for kind, list in handle.take, handle do

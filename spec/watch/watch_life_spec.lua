@@ -111,7 +111,7 @@ describe("a forgotten watch", function()
   end))
 
   local uses = {
-    ["is collected with all that it was told and nobody read"] = function(store)
+    ["is collected with its unread events"] = function(store)
       local w = store:watch("a", { start_revision = 2 })
       for i = 1, 10 do store:put("a", tostring(i)) end
       w:sync()
@@ -123,12 +123,12 @@ describe("a forgotten watch", function()
         if event then return w end
       end
     end,
-    ["may be one that somebody waited for until a time was over"] = function(store)
+    ["may be one with a wait that timed out"] = function(store)
       local w = store:watch("a")
       keywatch.run(function() keywatch.spawn(function() w:next(0.001) end):join() end)
       return w
     end,
-    ["may be one that somebody waited for until that was cancelled"] = function(store)
+    ["may be one with a wait that was cancelled"] = function(store)
       local w = store:watch("a")
       keywatch.run(function()
         local reader = keywatch.spawn(function() w:next() end)

@@ -13,7 +13,7 @@ local not_bools = { 1, 0, "true", "", {} }
 local not_strings = { 5, true, {} }
 local not_times = { "1", true, {}, nan }
 
---- Makes the call, which must raise and leave nobody behind who watches. Returns what was raised.
+--- Makes the call, which must raise and leave no watcher behind. Returns the raised error.
 local function refused(call, ...)
   local store = keywatch.open { now = 0 }
   local words = misuse.raises(call, store, ...)

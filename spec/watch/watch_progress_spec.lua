@@ -361,7 +361,7 @@ describe("sync while another task reads", function()
     end)
   end))
 
-  -- The reader rests at the end of what a first step has brought it; somebody waits for it to come further.
+  -- The reader rests at the end of what a first step has brought it; a sync waits for a later revision.
   local function woken_by(what)
     return program.run(([[
       local keywatch = require "keywatch"

@@ -1,4 +1,4 @@
---- What a watch tells, and how it is read.
+--- What a watch delivers, and how it is read.
 
 local keywatch = require "keywatch"
 local core = require "keywatch.core"
@@ -96,7 +96,7 @@ describe("a watch", function()
 end)
 
 describe("a watch of", function()
-  local function told(key, opts, keys)
+  local function received(key, opts, keys)
     local store = keywatch.open { now = 0 }
     local w = assert(store:watch(key, opts))
     for _, one in ipairs(keys) do store:put(one, "") end
@@ -107,26 +107,26 @@ describe("a watch of", function()
 
   local keys = { "a", "ab", "abc", "ac", "b", "ba", "c" }
 
-  it("a key has the events of no other", function() assert.equal("ab", told("ab", nil, keys)) end)
+  it("a key has the events of no other", function() assert.equal("ab", received("ab", nil, keys)) end)
 
   it("a prefix has the events of all keys that begin with it", function()
-    assert.equal("ab abc", told("ab", { prefix = true }, keys))
-    assert.equal("a ab abc ac b ba c", told("", { prefix = true }, keys))
+    assert.equal("ab abc", received("ab", { prefix = true }, keys))
+    assert.equal("a ab abc ac b ba c", received("", { prefix = true }, keys))
   end)
 
   it("a range includes its start and not its end", function()
-    assert.equal("ab abc ac", told("ab", { range_end = "b" }, keys))
-    assert.equal("ab", told("ab", { range_end = "ab\0" }, keys))
+    assert.equal("ab abc ac", received("ab", { range_end = "b" }, keys))
+    assert.equal("ab", received("ab", { range_end = "ab\0" }, keys))
   end)
 
   it("all keys from one on has their events", function()
-    assert.equal("b ba c", told("b", { from_key = true }, keys))
-    assert.equal("b ba c", told("b", { range_end = "\0" }, keys))
-    assert.equal("a ab abc ac b ba c", told("", { from_key = true }, keys))
+    assert.equal("b ba c", received("b", { from_key = true }, keys))
+    assert.equal("b ba c", received("b", { range_end = "\0" }, keys))
+    assert.equal("a ab abc ac b ba c", received("", { from_key = true }, keys))
   end)
 
   it("the empty key is one of the least key of all", function()
-    assert.equal("\0", told("", nil, { "\0", "\0\0", "a" }))
+    assert.equal("\0", received("", nil, { "\0", "\0\0", "a" }))
   end)
 
   it("keys of any bytes delivers them unchanged", function()
@@ -219,7 +219,7 @@ describe("a watch that starts", function()
 end)
 
 describe("filters", function()
-  local function told(filters)
+  local function received(filters)
     local store = keywatch.open { now = 0 }
     local w = store:watch("a", { filters = filters })
     store:put("a", "1")
@@ -229,13 +229,13 @@ describe("filters", function()
   end
 
   it("leave out puts, deletes, or both", function()
-    assert.equal("put a 2, delete a 3, put a 4", told {})
-    assert.equal("delete a 3", told { "no_put" })
-    assert.equal("put a 2, put a 4", told { "no_delete" })
-    assert.equal("", told { "no_put", "no_delete" })
+    assert.equal("put a 2, delete a 3, put a 4", received {})
+    assert.equal("delete a 3", received { "no_put" })
+    assert.equal("put a 2, put a 4", received { "no_delete" })
+    assert.equal("", received { "no_put", "no_delete" })
   end)
 
-  it("may be listed twice", function() assert.equal("delete a 3", told { "no_put", "no_put" }) end)
+  it("may be listed twice", function() assert.equal("delete a 3", received { "no_put", "no_put" }) end)
 
   it("apply to replayed events", with_new(function(store)
     store:put("a", "1")

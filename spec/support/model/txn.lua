@@ -252,7 +252,7 @@ function run.put(write, op) return write:put(op.put, op.value or "", op) end
 
 function run.delete(write, op) return write:delete(op.delete, op) end
 
---- What the plan answers, or nil and the code of why it cannot go on. Nested answers have no revision yet: it is that
+--- The answers of the plan, or nil and the code of its error. Nested answers have no revision yet: it is that
 -- of the whole.
 local function execute(the_plan, write)
   local responses = {}
