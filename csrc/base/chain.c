@@ -7,7 +7,7 @@
 #define MOST_ROOM 65536
 #define ROOM_BETWEEN 64 /* after a blob: most likely another blob follows after a few bytes */
 
-/* Large pieces have pages of their own. A chain that is longer than LONG_CHAIN gets such pieces. */
+/* Pieces of a chain longer than LONG_CHAIN are large, and have pages of their own. */
 #define LONG_CHAIN KW_LIMIT(4 << 20, 4096)
 #define PAGES_ROOM KW_LIMIT((1 << 20) - sizeof(kw_piece), 4096)
 
@@ -17,8 +17,8 @@ struct kw_piece {
   const uint8_t *at; /* first byte that was not skipped */
   size_t len;
   size_t
-      size; /* bytes that the account is charged for, beside the struct: of `bytes`, or of an own blob */
-  size_t room;     /* bytes that are free after at + len */
+      size; /* bytes charged to the account, beside the struct: of `bytes`, or of an own blob */
+  size_t room;     /* free bytes after at + len */
   uint8_t bytes[]; /* none, if there is a blob */
 };
 

@@ -7,7 +7,7 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* 0: the handler could not be registered, and the system must be asked each time. */
+/* 0: the handler could not be registered, and each call is a system call. */
 static _Atomic pid_t cached;
 
 static void refresh(void) {

@@ -7,7 +7,7 @@
 #include "face/module.h"
 
 #define MAX_PARTS 64
-#define INEXACT_MS 1e-3 /* by which a number of seconds may miss a whole millisecond */
+#define INEXACT_MS 1e-3 /* rounding error of a number of seconds, in milliseconds */
 #define HOLDER_NAME "keywatch.core.holder"
 
 int64_t kw_bind_clock_ms(void) {
@@ -72,7 +72,7 @@ static size_t sum_of(const struct iovec *parts, size_t n) {
   return sum;
 }
 
-/* Returns how many bytes the next pieces have. */
+/* Returns the number of bytes in the next pieces. */
 static size_t measure(const kw_peer_bytes *bytes, void *peer) {
   struct iovec parts[MAX_PARTS];
   return sum_of(parts, bytes->pending(peer, parts, MAX_PARTS));

@@ -6,14 +6,14 @@
 #include "codec/wire.h"
 #include "model/error.h"
 
-/* The lists of a message may take LEAST_ROOM bytes of memory, and ROOM_FACTOR times the size of the message. Any
- * number of operations and compares that have a key fits. Empty operations do not: each takes two bytes of the
- * message, and fifty times that in memory. */
+/* The lists of a message may take LEAST_ROOM bytes of memory, and ROOM_FACTOR times the size of the message. Operations
+ * and compares with a key always fit. Empty operations may not: each takes two bytes of the message, and fifty times
+ * that in memory. */
 #define LEAST_ROOM (64 * 1024)
 #define ROOM_FACTOR 16
 
-/* A message may have LEAST_FIELDS fields, and FIELDS_OF_ITEM more for each item of its lists. No message has so many
- * fields that are not items; a request of fields that are unknown, or that stand there again and again, has. */
+/* A message may have LEAST_FIELDS fields, and FIELDS_OF_ITEM more for each item of its lists. No valid message has so
+ * many fields outside of lists, but a request with unknown or repeated fields may. */
 #define LEAST_FIELDS 4096
 #define FIELDS_OF_ITEM 16
 
@@ -58,8 +58,8 @@ static void store_list(void *to, kw_repeated list) {
 typedef struct decoder {
   kw_arena *arena;
   size_t room;   /* bytes left for the items of lists */
-  size_t items;  /* of lists that may come */
-  size_t fields; /* that may come */
+  size_t items;  /* of lists that are still allowed */
+  size_t fields; /* that are still allowed */
   int depth;     /* number of messages around the current one */
 } decoder;
 
@@ -219,7 +219,7 @@ static uint64_t load_number(const kw_field *field, const void *from) {
   }
 }
 
-/* The values of a field in a record: those of a list, or one, or none. */
+/* The values of a field in a record: the items of a list, one value, or none. */
 typedef struct values {
   const char *first;
   size_t n;
@@ -248,7 +248,7 @@ static uint8_t *put_value(const kw_field *field, const void *from, bool is_bare,
   return to + bytes.len;
 }
 
-/* True if a value is written that is neither in a list nor in a oneof: as in proto3, not if it is zero or empty. */
+/* True if a value outside of lists and oneofs is written: as in proto3, unless it is zero or empty. */
 static bool is_written(const kw_field *field, const void *from) {
   if (field->is_always) return true;
   if (kw_field_is_number(field)) return load_number(field, from) != 0;

@@ -31,8 +31,8 @@ kw_add_class(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Re
 __attribute__((visibility("hidden"))) void kw_publish(lua_State *L, const char *key,
                                                       const void *functions, size_t size);
 
-/* Adds what tests look into a module with, at the end of its opening: the module is on top of the stack. NULL except in
- * builds for tests, where files of csrc/probe set it when the shared object is loaded. */
+/* Adds the functions with which tests inspect a module; called at the end of luaopen_*, with the module on top of the
+ * stack. NULL except in builds for tests, where files of csrc/probe set it when the shared object is loaded. */
 extern __attribute__((visibility("hidden"))) void (*kw_module_probe)(lua_State *L);
 
 /* Keeps a shared object loaded until the process ends. `symbol` is the address of any function in it. At exit LuaJIT

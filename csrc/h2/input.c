@@ -4,14 +4,14 @@
 #include "h2/input.h"
 #include "model/error.h"
 
-/* True if the owner gets nothing more of the stream. */
+/* True if the owner gets no more input of the stream. */
 static bool ignores_input(const kw_stream *stream) {
   return stream->is_reset || (stream->is_finished && !stream->session->options.is_client);
 }
 
 static const char too_many[] = "etcdserver: too many requests";
 
-#define LOOKED_AT 64 /* streams that largest_input compares, a bound for its time */
+#define MAX_COMPARED 64 /* streams that largest_input compares, a bound for its time */
 
 /* Ends the call with a status: a server sends the status, a client gives it to its owner and resets the stream. */
 static void fail(kw_stream *stream, int status, const char *text) {
@@ -55,7 +55,7 @@ static void deliver_message(kw_stream *stream, kw_slice message) {
   check_turn(session);
 }
 
-/* Counted with the partial messages until it is delivered. */
+/* Keeps the message of a unary call, which counts as partial until it is delivered. */
 static void keep_unary_message(kw_stream *stream, kw_slice message) {
   stream->unary_message = kw_blob_copy(message);
   if (stream->unary_message == NULL) {
@@ -66,7 +66,7 @@ static void keep_unary_message(kw_stream *stream, kw_slice message) {
   }
 }
 
-/* The message of a unary call is delivered when it is clear that none follows. */
+/* Delivers a message; that of a unary call only if no other message follows. */
 static void take_message(kw_stream *stream, kw_slice message, bool is_last) {
   if (!stream->is_unary) {
     stream->has_message = true;
@@ -93,7 +93,7 @@ static bool is_over_queue(const kw_stream *stream) {
   return stream->queued > stream->session->options.max_stream_queued;
 }
 
-/* True if nothing of the stream may be delivered now. */
+/* True if no input of the stream may be delivered now. */
 static bool must_wait(const kw_stream *stream) {
   const kw_session *session = stream->session;
   if (stream->is_closing) return false;
@@ -180,11 +180,11 @@ void kw_input_drop(kw_stream *stream) {
   skip_input(stream, stream->input.len);
 }
 
-/* Returns the stream with the most input among those that have had some for longest; or NULL. */
+/* Returns the stream with the most input among the first MAX_COMPARED streams, whose input is oldest; or NULL. */
 static kw_stream *largest_input(const kw_session *session) {
   kw_stream *found = NULL;
   size_t n = 0;
-  for (kw_link *at = session->with_input.next; at != &session->with_input && n < LOOKED_AT; n++) {
+  for (kw_link *at = session->with_input.next; at != &session->with_input && n < MAX_COMPARED; n++) {
     kw_stream *stream = KW_CONTAINER_OF(at, kw_stream, input_link);
     if (found == NULL || stream->input.len > found->input.len) found = stream;
     at = at->next;
@@ -192,7 +192,8 @@ static kw_stream *largest_input(const kw_session *session) {
   return found;
 }
 
-/* True if `n` more bytes may wait on the stream. Beyond max_input a stream with more input than this one is ended. */
+/* True if `n` more bytes may wait on the stream. To stay within max_input, ends streams with more input than this one.
+ * */
 static bool make_input_room(kw_stream *stream, size_t n) {
   const kw_session *session = stream->session;
   while (!session->options.is_client && session->input_bytes + n > session->options.max_input) {
@@ -218,7 +219,7 @@ static bool waits(const kw_stream *stream) {
   return stream->wait != KW_WAIT_NOTHING;
 }
 
-/* Nothing of the stream may be delivered now: makes the stream wait for the event that resumes it. */
+/* Makes the stream wait, because no input may be delivered now. */
 static void begin_wait(kw_stream *stream) {
   if (waits(stream)) return;
   kw_stream_wait_for(stream, is_over_queue(stream)          ? KW_WAIT_ANSWERS
@@ -269,7 +270,7 @@ void kw_input_end(kw_stream *stream) {
     fail(stream, KW_GRPC_INTERNAL, "unexpected EOF");
   } else if (session->options.is_client) {
     if (!stream->is_finished && !stream->is_closing)
-      kw_stream_reset(stream, NGHTTP2_NO_ERROR); /* the server needs no more of the request */
+      kw_stream_reset(stream, NGHTTP2_NO_ERROR); /* the server ignores the rest of the request */
   } else if (stream->unary_message != NULL) {
     deliver_unary_message(stream);
   } else if (stream->is_unary || (stream->takes_one && !stream->has_message)) {

@@ -49,7 +49,7 @@ struct kw_stream {
   kw_session *session;
   int32_t id;
 
-  /* What the owner wants */
+  /* Set by the owner */
   bool is_unary : 1;  /* one message, delivered once the client has half-closed */
   bool takes_one : 1; /* one message, delivered at once; a second one ends the call */
   bool is_paced : 1;  /* server: the owner adds a message only after on_pull has asked for one */
@@ -57,7 +57,7 @@ struct kw_stream {
   /* Receiving */
   bool has_message : 1;        /* a message has come */
   bool is_half_closed : 1;     /* the peer sends no more */
-  bool has_reported_end : 1;   /* the owner knows that no more messages come, or needs not know */
+  bool has_reported_end : 1;   /* the owner knows that no more messages come, or need not know */
   bool is_closing : 1;         /* nghttp2 closes the stream: input is delivered now or never */
   bool has_answer_headers : 1; /* client: the headers of the answer have come */
 
@@ -103,10 +103,10 @@ struct kw_stream {
   kw_link input_link;    /* in session->with_input */
   kw_link answers_link;  /* in session->with_answers */
 
-  /* The owner's own: of a client, only `owner` is used. The session initializes `waiting`, and removes it from its
+  /* For the owner. A client uses only `owner`. The session initializes `waiting`, and removes it from its
    * list when the stream is freed. */
   const void *role; /* server: the kw_method of the call; NULL if it has none */
-  void *owner;      /* what the method, or the client, keeps for the call */
+  void *owner;      /* the state of the method, or of the client, for the call */
   void *watched;    /* server: an intercepted call that proceeds, see rpc/call.c; or NULL */
   kw_link waiting;  /* server: in the list of answers that are not durable yet */
   uint64_t ticket;  /* server: the store's ticket that the answer waits for */
@@ -115,22 +115,22 @@ struct kw_stream {
 
 /* {====== Messages ====== */
 
-/* Begins a message of `len` bytes. Returns the room for them, which the caller fills before it calls anything else of
- * the stream but kw_stream_commit. Returns NULL, with nothing begun, if memory is short. */
+/* Begins a message of `len` bytes. Returns a buffer for them. The caller must fill it and call kw_stream_commit before
+ * it calls any other function of the stream. Returns NULL, with nothing begun, if memory is short. */
 uint8_t *kw_stream_begin(kw_stream *stream, size_t len);
 
 /* Sends the message that kw_stream_begin has begun; `len` is the same. */
 void kw_stream_commit(kw_stream *stream, size_t len);
 
-/* Begins a message of `len` bytes whose parts the caller adds to stream->out; kw_stream_sent follows, or
+/* Begins a message of `len` bytes whose parts the caller adds to stream->out. Then the caller calls kw_stream_sent or
  * kw_stream_forget. Returns false, with nothing begun, if memory is short. */
 bool kw_stream_begin_parts(kw_stream *stream, size_t len);
 
-/* Sends what was added to stream->out. Called when the parts of a message are complete. */
+/* Sends the bytes that were added to stream->out. Called when the parts of a message are complete. */
 void kw_stream_sent(kw_stream *stream);
 
-/* Counts what was added to stream->out as queued, without sending it. For an answer that is made in several steps;
- * kw_stream_sent sends it. */
+/* Counts the bytes that were added to stream->out as queued, without sending them. For an answer that is made in
+ * several steps: kw_stream_sent sends all of them. */
 void kw_stream_count(kw_stream *stream);
 
 /* Drops all of stream->out, for example an answer that was begun and cannot be completed. */
@@ -148,7 +148,7 @@ void kw_stream_defer(kw_stream *stream);
  * window lets data out. */
 void kw_stream_wake(kw_stream *stream);
 
-/* Stops the delivery of messages. DATA that comes waits, and flow control stops the peer. Must not be called for a
+/* Stops the delivery of messages. Further DATA waits, and flow control stops the peer. Must not be called for a
  * deferred call, which would no longer be resumed. */
 void kw_stream_pause(kw_stream *stream);
 

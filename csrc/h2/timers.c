@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * timers: everything that a session does at a time: handshake timeout, keepalive, deadlines of calls, deferred
- * requests and the end of a drain.
+ * timers: the timers of a session: handshake timeout, keepalive, deadlines of calls, deferred requests and the end of a
+ * drain.
  *
  * The session reads no clock. Its owner calls kw_session_step at the time that kw_session_deadline returns.
  */
 #include "h2/input.h"
 
-/* When the session pings, or gives up. A client without streams does not ping. */
+/* Returns when the session pings next, or closes without an answer. A client without streams does not ping. */
 static int64_t keepalive_due(const kw_session *session) {
   if (session->pong_deadline != KW_SESSION_NEVER) return session->pong_deadline;
   if (!session->has_peer_settings) return session->created + session->options.handshake_ms;
@@ -17,8 +17,8 @@ static int64_t keepalive_due(const kw_session *session) {
              : session->last_received + session->options.keepalive_ms;
 }
 
-/* When something can happen to the first deferred request: the first stalled stream may lose its answers, or the
- * request is refused. */
+/* Returns when to check the first deferred request: the first stalled stream may lose its answers, or the request is
+ * refused. */
 static int64_t room_due(const kw_session *session) {
   const kw_link *waiting = &session->with_answers;
   const kw_stream *deferred = kw_session_first(session, KW_WAIT_ROOM);

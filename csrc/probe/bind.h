@@ -3,7 +3,7 @@
  * bind: the table `probe` of keywatch.core in builds for tests: functions that check invariants, and let allocations
  * fail.
  *
- * The table core.probe has, beside what is added below,
+ * The table core.probe has, beside the functions added below,
  *   check(store)           raises if an invariant of the store or its hub is broken
  *   fail_core(n)           the n-th allocation of core from now on fails, and only that one; 0: none
  *   fail_all(n)            the n-th allocation of core or Lua from now on and all later ones fail; 0: none
@@ -12,7 +12,7 @@
  *                          one is due after each `every` allocations more
  *   collect_never()        ends that. Returns true if the collection of collect_at(n) has not become due
  *   allocations()          returns the number of allocations of this thread so far
- *   hash_visits()          returns the number of slots of hash tables that this thread has looked at so far
+ *   hash_visits()          returns the number of slots of hash tables that this thread has visited so far
  *   snapshot_waits()       returns how often a store has waited for the thread of a snapshot
  *   live()                 returns the number of blocks of all threads that are not freed yet */
 #ifndef KW_PROBE_BIND_H
@@ -48,13 +48,13 @@ void kw_bind_add_probe_connection(lua_State *L);
  *                                   returns for each group whether a pause follows it */
 void kw_bind_add_probe_disk(lua_State *L);
 
-/* Pushes a table with these functions. Those that can fail return nil and an error. A change is a list: its kind, and
- * what belongs to it:
+/* Pushes a table with these functions. Those that can fail return nil and an error. A change is a list of its kind and
+ * its arguments:
  *   { "put", main, sub, tombstone, record }, { "remove", main, sub, tombstone }, { "put_lease", id, ttl },
  *   { "remove_lease", id }, { "put_row", name, bytes }, { "remove_row", name }
  *
  *   open(path, options)    a journal. Options: store_id, epoch, first_bytes, most_bytes
- *   recover(path, options) what the journal has: is_empty, groups, repaired_bits, last_segment_number, sequence,
+ *   recover(path, options) the content of the journal: is_empty, groups, repaired_bits, last_segment_number, sequence,
  *                          revision, compact_revision, compacted_until, alarms and changes. Options: store_id, epoch,
  *                          applied
  *   skip_flush(skip)       while true, journals leave out the flush
@@ -71,8 +71,8 @@ void kw_bind_push_probe_journal(lua_State *L);
  *   watch(key, options, id)   the id of the watcher, or nil and an error
  *   cancel(id)                true if there was such a watcher
  *   progress(id)              queues progress for one watcher, without an id for all: true if it was queued
- *   take()                    kind, id (nil: for all), revision, and the keys of the events; nothing if it is empty
- *   close() */
+ *   take()                    kind, id (nil: for all), revision, and the keys of the events; nothing if the queue is
+ *   empty close() */
 void kw_bind_push_probe_stream(lua_State *L);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * alarm: what a store refuses while it has no space, or while its data are damaged. For the files of this folder
- * only; store.h has the public part.
+ * alarm: the writes that a store refuses while it has no space, or while its data are damaged. For the files of this
+ * folder only; store.h has the public part.
  *
  *   KW_ALARM_NO_SPACE   puts and grants fail with KW_ERR_NO_SPACE; deletes and reads still work
  *   KW_ALARM_CORRUPT    writes of keys and leases, and compactions, fail with KW_ERR_CORRUPT; changes of rows and reads
@@ -22,17 +22,17 @@ void kw_alarm_raise(kw_store *store, kw_alarm alarm);
 /* Does what kw_alarm_raise does, after a commit group has failed: the alarm is visible before it is durable. */
 void kw_alarm_raise_by_disk(kw_store *store, kw_alarm alarm);
 
-/* Returns KW_OK, or why an alarm forbids a write. `cost` is what the quota counts for the write: 0 if it needs no
- * space. */
+/* Returns KW_OK, or the error of a write that an alarm forbids. `cost` is the size of the write in the quota, or 0 if
+ * it needs no space. */
 int kw_alarm_check(const kw_store *store, int64_t cost);
 
 /* True if the store or another member has the alarm KW_ALARM_CORRUPT. */
 bool kw_alarm_is_corrupt(const kw_store *store);
 
-/* Sets the alarms of other members to those that the store's rows have. Called by kw_store_change_rows. */
+/* Reads the alarms of other members from the store's rows. Called by kw_store_change_rows. */
 void kw_alarm_read_rows(kw_store *store);
 
-/* Returns how many rows are this alarm of other members. *first becomes the position of the first one. */
+/* Returns the number of rows with this alarm of other members. *first becomes the position of the first one. */
 size_t kw_alarm_count_rows(const kw_rows *rows, kw_alarm alarm, size_t *first);
 
 /* Returns the visible alarms of the store and all other members, as kw_alarm bits. *own becomes those of the store.

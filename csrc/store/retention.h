@@ -2,14 +2,14 @@
  *
  * retention: how much of its history a replica keeps. For the files of this folder only.
  *
- * The history is bounded by bytes, by revisions and by age, the options of the store. What is beyond a bound is
- * compacted: the compacted revision moves up, and steps of compaction remove the records. The bound history_idle_bytes
+ * The history is bounded by bytes, by revisions and by age, the options of the store. History beyond a bound is
+ * compacted: the compacted revision advances, and steps of compaction remove the records. The bound history_idle_bytes
  * holds while no reader needs the past: a watcher that lags or begins in the past, or a read at an older revision. Such
  * a reader lifts that bound until so many bytes of events have come.
  *
- * A point is a revision with the sums of all events up to it, so that history is taken away in one subtraction. Ages
- * are those of marks: a mark is a point and a time at which the replica had come to that point. There are few marks,
- * and so history is kept a little longer than its age, and never shorter.
+ * A point is a revision with the sums of all events up to it, so that the size of the history is one subtraction. Ages
+ * are measured by marks: a mark is a point and the time at which the replica reached it. As there are few marks,
+ * history is kept a little longer than the allowed age, and never shorter.
  */
 #ifndef KW_STORE_RETENTION_H
 #define KW_STORE_RETENTION_H
@@ -35,7 +35,7 @@ typedef struct kw_retention_mark {
 
 typedef struct kw_retention {
   kw_retention_point newest;
-  kw_retention_point floor; /* its revision is the compacted one; history is what comes after */
+  kw_retention_point floor; /* its revision is the compacted one; the history comes after it */
   kw_retention_mark marks[KW_RETENTION_MARKS]; /* the oldest first */
   size_t n_marks;
   int64_t unvisited; /* events that were added since the last step of compaction */
@@ -45,8 +45,8 @@ typedef struct kw_retention {
 /* Begins at a revision without history. */
 void kw_retention_reset(kw_store *store, int64_t rev);
 
-/* Adds the `n` events of so many revisions, which were committed; `rev` is the last one. Compacts what is beyond the
- * bounds of bytes and revisions, and does a bounded step of compaction after every so many events. */
+/* Adds the `n` events of so many revisions, which were committed; `rev` is the last one. Compacts history beyond the
+ * bounds of bytes and revisions, and steps the compaction regularly. */
 void kw_retention_add(kw_store *store, int64_t rev, int64_t revisions, int64_t bytes, size_t n);
 
 /* Compacts history up to a point. Does nothing if more is compacted already. */
@@ -58,8 +58,8 @@ void kw_retention_want(kw_store *store, int64_t bytes);
 /* Returns when the next step is due: INT64_MIN if it is due now, KW_NEVER if age bounds nothing. */
 int64_t kw_retention_deadline(const kw_store *store);
 
-/* Makes a mark, and compacts what is older than the option history_age, and what kw_retention_add has left beyond the
- * bounds. */
+/* Makes a mark. Compacts history that is older than the option history_age, or that kw_retention_add has left beyond
+ * the bounds. */
 void kw_retention_step(kw_store *store, int64_t now);
 
 #endif

@@ -7,14 +7,14 @@
 
 #define CATCHER_NAME "keywatch.uv.catcher"
 
-/* Returns the catcher at index 1. In a forked child it is closed by then. */
+/* Returns the catcher at index 1, after closing it in a forked child. */
 static kw_catcher *check_catcher(lua_State *L) {
   kw_catcher *self = luaL_checkudata(L, 1, CATCHER_NAME);
   if (self->loop != NULL) kw_loop_enter(self->loop);
   return self;
 }
 
-/* Returns the bits of the signals whose names stand in the list at index 2. */
+/* Returns the bits of the signals in the list of names at index 2. */
 static unsigned check_names(lua_State *L) {
   unsigned wanted = 0;
   luaL_checktype(L, 2, LUA_TTABLE);
@@ -60,7 +60,7 @@ static int l_state(lua_State *L) {
   return 1;
 }
 
-/* catcher:close(): catches nothing any more, and forgets what came. */
+/* catcher:close(): stops catching, and drops the signals that were not taken. */
 static int l_close(lua_State *L) {
   kw_catcher *self = check_catcher(L);
   kw_catcher_close(self);

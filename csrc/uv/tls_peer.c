@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#define PIECES 64 /* of the inner peer that are gathered in one record at most */
+#define PIECES 64 /* the most pieces of the inner peer in one record */
 
 _Static_assert(KW_READ_BYTES <= KW_TLS_INPUT, "a channel without input has room for one read");
 
@@ -43,8 +43,9 @@ static bool is_turn_over(const kw_tls_peer *peer) {
   return kw_clock_ns() >= peer->loop->turn_until;
 }
 
-/* Decrypts what waits and then the input, and feeds the inner peer, until that takes no more, nothing is left, or the
- * turn of the connection is over: a record without plaintext, such as a key update, costs more than its bytes. */
+/* Decrypts queued ciphertext and then the input, and feeds the inner peer, until that wants no more bytes, nothing is
+ * left, or the turn of the connection is over: a record without plaintext, such as a key update, costs more than its
+ * bytes. */
 static void decrypt(kw_tls_peer *peer, kw_tls_input *input, int64_t now) {
   char *text = peer->loop->text_buffer;
   while (inner_wants_bytes(peer)) {
@@ -59,8 +60,8 @@ static void decrypt(kw_tls_peer *peer, kw_tls_input *input, int64_t now) {
   }
 }
 
-/* Reports the end of the stream to the inner peer, once. An end without close_notify is taken as that of a plain
- * connection: HTTP/2 knows by itself whether something is missing. */
+/* Reports the end of the stream to the inner peer, once. An end without close_notify is treated like that of a plain
+ * connection: HTTP/2 itself detects missing data. */
 static void pass_end(kw_tls_peer *peer, int64_t now) {
   bool is_end = (state_of(peer) & KW_TLS_GOT_END) != 0 || has_failed_with(peer, KW_TLS_CUT);
   if (!is_end || peer->got_end) return;
@@ -109,7 +110,7 @@ bool kw_tls_peer_work(kw_tls_peer *peer) {
 
 /* {====== Writing ====== */
 
-/* Copies pieces into one text, as far as there is room. Returns its length. */
+/* Copies pieces into `text`, up to KW_TEXT_BYTES. Returns the length. */
 static size_t gather(char *text, const struct iovec *pieces, size_t n) {
   size_t len = 0;
   for (size_t i = 0; i < n && len < KW_TEXT_BYTES; i++) {
@@ -120,7 +121,7 @@ static size_t gather(char *text, const struct iovec *pieces, size_t n) {
   return len;
 }
 
-/* Encrypts one record of what the inner peer has pending. A large piece is not copied. Returns how many bytes were
+/* Encrypts one record of the inner peer's pending bytes. A large piece is not copied. Returns how many bytes were
  * taken. */
 static size_t encrypt_record(kw_tls_peer *peer, const struct iovec *pieces, size_t n) {
   if (pieces[0].iov_len >= KW_TEXT_BYTES)
@@ -129,8 +130,7 @@ static size_t encrypt_record(kw_tls_peer *peer, const struct iovec *pieces, size
   return peer->tls->write(peer->channel, peer->loop->text_buffer, len);
 }
 
-/* Encrypts as much as may wait for the socket. After the last bytes of an inner peer that is done comes
- * close_notify. */
+/* Encrypts as much as may wait for the socket. close_notify follows the last bytes of an inner peer that is done. */
 static void encrypt(kw_tls_peer *peer) {
   struct iovec pieces[PIECES];
   while ((state_of(peer) & KW_TLS_WANTS_TEXT) != 0) {
@@ -177,7 +177,7 @@ const char *kw_tls_peer_refusal(const kw_tls_peer *peer) {
   return failure->fault == KW_TLS_CUT && !peer->got_bytes ? NULL : failure->text;
 }
 
-/* The channel knows best why a connection ends, unless it was just cut. */
+/* The channel's failure is the best reason, unless the connection was just cut. */
 static void close_peer(void *self, const char *why) {
   kw_tls_peer *peer = self;
   const kw_tls_failure *failure = peer->tls->failure(peer->channel);

@@ -1,7 +1,6 @@
---- A cache answers as its server does: the specs of reading stores, and of watching them, hold for a cache.
+--- A cache answers as its server does: the specs of reads and watches of a store pass for a cache.
 --
--- They are run as they are, with reads and watches of a cache where they read and watch stores, but for what
--- spec/cache/differences.lua lists.
+-- They run unchanged, with a cache in place of the store, except for the tests in spec/cache/differences.lua.
 
 local getfenv = require("busted.compatibility").getfenv
 

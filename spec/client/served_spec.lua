@@ -1,4 +1,4 @@
---- Clients of a server in the same process, in virtual time. The server does what a spec wants at the right moment.
+--- Clients of a server in the same process, in virtual time. The server acts at moments that a spec chooses.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
@@ -258,7 +258,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
   end)
 
   describe("without waiters", function()
-    --- How often the client is polled in some time in which nothing happens.
+    --- Returns how often the client is polled in a time without events.
     local function polls_of(client, seconds)
       local n, poll = 0, client.transport.poll
       function client.transport.poll(...) -- instead of its class's
@@ -296,7 +296,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
         while call:send(piece) do sent = sent + 1 end
       end } })
       keywatch.run(function()
-        -- Without timers, which would write what waits.
+        -- Without timers, which would write pending bytes.
         local client = connect { keepalive = 0, connect_timeout = 2 * PATIENCE }
         local stream = assert(client:stream("/spec.Slow/Pour"))
         local before
@@ -337,7 +337,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     end))
   end)
 
-  --- A member that is behind, and does this instead of reading.
+  --- Expects a client to leave a lagging member that answers a read so.
   local function expect_leaving(on_range)
     local behind, asked = keywatch.open(), 0
     local other = assert(keywatch.serve { store = behind, listen = LOCAL, cluster_token = "t" })
@@ -419,7 +419,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
   end)
 
   describe("with a usage error", function()
-    --- What a call raises, which must be where it is made: in the function that is given.
+    --- Checks that fn raises an error with these words at its own line.
     local function misuse(fn, words)
       local line = debug.getinfo(fn, "S").linedefined
       local ok, err = pcall(fn)

@@ -1,10 +1,10 @@
---- Any other loop turns ours: by the descriptor, by the time that it may rest, and by steps.
+--- Another event loop turns keywatch's: by its descriptor, its timeout, and steps.
 
 local program = require "spec.support.program"
 local virtual = require "keywatch.driver.virtual"
 
--- A loop that does nothing but what keywatch asks for. `poll` is luv's, in a loop of its own that is never turned
--- otherwise: keywatch.driver "uv" keeps keywatch away from it.
+-- A loop that serves only keywatch. `poll` uses luv's loop, which is not turned otherwise: keywatch.driver "uv" keeps
+-- keywatch out of luv's loop.
 local BEGIN = [[
   local uv = require "luv"
   local keywatch = require "keywatch"
@@ -207,7 +207,7 @@ describe("in virtual time, a step", function()
   end)
 end)
 
-describe("a task that was spawned, and that nothing ever ran", function()
+describe("a spawned task that has never run", function()
   local SPAWN = "local keywatch = require 'keywatch' keywatch.spawn(function() end)\n"
 
   for name, case in pairs {

@@ -1,6 +1,5 @@
 --- Frames that no well-behaved client sends: what the protocol has for each, and that neither the server's memory nor
--- its
--- other clients suffer.
+-- its other clients suffer.
 
 local attack = require "spec.support.attack"
 local frame = require "spec.support.frame"

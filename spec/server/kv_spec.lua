@@ -1,5 +1,5 @@
---- etcdserverpb.KV, message by message: how it looks on the wire. What it does is in the specs of the store, which
--- client/faces_spec.lua runs over this service, too.
+--- etcdserverpb.KV, message by message: the bytes on the wire. The specs of the store cover its behaviour;
+-- client/faces_spec.lua runs them over this service.
 
 local core = require "keywatch.core"
 
@@ -166,7 +166,7 @@ describe("the KV service", function()
       for i = 1, 5000 do host.store:put("k" .. i % 50, tostring(i)) end
     end)
 
-    --- Moves bytes, but does not let the server work between.
+    --- Moves bytes, without a step of the server.
     local function move()
       client:push()
       client:pull()

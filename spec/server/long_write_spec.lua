@@ -20,7 +20,7 @@ local function fill(store)
   store:put("other", "old")
 end
 
---- Returns what a call is, with a compare of all keys and operations of every kind.
+--- Returns a transaction with a compare of all keys and operations of every kind.
 local function long_txn()
   return {
     compare = { { key = "k", range_end = "l", target = "VERSION", version = 1, result = "EQUAL" } },
@@ -277,7 +277,7 @@ if probe then
       directory.remove_all()
     end)
 
-    -- A commit that has detached most keys gives their room back, while the revocation lists the others.
+    -- A commit that has detached most keys frees their memory, while the revocation lists the others.
     it("finds all keys of a lease, whatever is committed in between", function()
       for i = MANY + 1, 400 do store:put(("k%06d"):format(i), "old", { lease = 7 }) end
       probe.hold_disk(store, true)

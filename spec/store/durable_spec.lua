@@ -484,8 +484,8 @@ describe("a failed group", function()
     assert.equal(2, store:get("a").version)
   end))
 
-  --- Writes, at once, that come to nothing; the loop does not turn. A failure is injected again if
-  -- the group before has taken it.
+  --- Writes, at once, that come to nothing; the loop does not turn. A failure is injected again if the group before has
+  -- taken it.
   local function fail_many(n)
     coroutine.wrap(function()
       local failures = 0

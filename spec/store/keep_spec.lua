@@ -1,6 +1,5 @@
 --- Leases of a store that are kept: renewed in the background, and their loss reported at once. In virtual time, so
--- that an
--- hour is nothing.
+-- that an hour is nothing.
 
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"

@@ -1,6 +1,5 @@
 --- Writes of tasks that take more than one turn: others run in between, writes wait, and no part of a write is visible.
--- Those of a
--- server's clients are in spec/server/long_write_spec.lua.
+-- Those of a server's clients are in spec/server/long_write_spec.lua.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"

@@ -106,8 +106,7 @@ function h2.request_lines(path, changes)
 end
 
 --- HEADERS of a list of lines. opts: ends, pad (bytes), split (the block continues in CONTINUATION frames of that
--- size),
--- priority.
+-- size), priority.
 function h2.headers(id, lines, opts)
   opts = opts or {}
   local block = type(lines) == "string" and lines or h2.block(lines)

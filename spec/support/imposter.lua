@@ -1,5 +1,5 @@
---- A scripted server, on the network of a world of virtual time (keywatch.testing),
--- which has to be open. It ends with the world.
+--- A scripted server, on the network of a world of virtual time (keywatch.testing), which has to be open. It ends with
+-- the world.
 --
 -- Behaviours are a table by paths; "*" is for all others, which are unknown methods without it, and "connection" for
 -- what is done on every new connection, which is to send empty SETTINGS unless it is given. A behaviour is Lua text

@@ -55,8 +55,7 @@ local function resume_some(tasks)
 end
 
 --- Resumes all tasks that can continue. Those of connections that have ended are forgotten. Returns the earliest time
--- at which
--- another one can.
+-- at which another one can.
 local function turn(tasks)
   while resume_some(tasks) do end -- luacheck: ignore 542
   local earliest

@@ -29,8 +29,7 @@ local function environment(extra)
 end
 
 --- Turns the loop until a condition holds; returns false if it took too long. Conditions without events are checked
--- again
--- after `poll_ms`.
+-- again after `poll_ms`.
 function process.turn_until(holds, seconds, poll_ms)
   local is_late = false
   local timer, poll = uv.new_timer(), poll_ms and uv.new_timer()

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- codec: how values become objects, and objects values: "json", or a table of two functions, `decode` and `encode`.
+--- codec: converts values to objects and back: "json", or a table of two functions, `decode` and `encode`.
 --
--- JSON is that of the module cjson (lua-cjson), which is loaded when it is first asked for. Its null is cjson.null.
+-- The codec "json" uses the module cjson (lua-cjson), which is loaded at the first use. JSON's null is cjson.null.
 
 local check = require "keywatch.support.check"
 
@@ -15,8 +15,8 @@ local function json(name)
   return { decode = cjson.decode, encode = cjson.encode }
 end
 
---- Returns the codec that the option `codec` of a method names; nil if it is nil: values stay strings. Raises if there
--- is no such codec.
+--- Returns the codec of the option `codec` of a method, or nil if there is none: values stay strings. Raises if the
+-- option is invalid.
 local function of(given, name)
   if given == nil then return nil end
   if given == "json" then return json(name) end

@@ -1,26 +1,25 @@
 -- SPDX-License-Identifier: MIT
---- shared_informer: what the informers of the same keys and options share: the objects, and the task that keeps them
--- equal to the keys, by one watch.
+--- shared_informer: the objects that informers of the same keys and options share, and the task that keeps them up to
+-- date, with one watch.
 --
---              all that exists has come               the watch has failed
+--              all initial kvs have come               the watch has failed
 --   LOADING ----------------------------> FOLLOWING ---------------------+
 --      ^                                                                 |
 --      +------- at once, or after a pause if that happens again ---------+        CLOSED: it has no user left, or its
 --                                                                                 store, client or cache is closed
 --
--- LOADING: a new watch delivers what exists. The first time it goes into the indexer as it comes, and is not visible.
--- When there were objects before (a gap) the differences are gathered, and made all at once: handlers see deletions
+-- LOADING: a new watch delivers the initial kvs. The first time they go directly into the indexer, and are not visible
+-- yet. If there were objects before (a gap), the differences are gathered, and applied at once: handlers see deletions
 -- first, then the rest. FOLLOWING: each change is applied, and queued for the handlers, without a wait in between.
 --
--- An object is known by its create_revision: a put of another one, after a gap, is the end of one object and the
--- beginning of another. Objects that are unchanged after a gap are not reported: in the same history those with the
--- same revision, in another one that which is equal.
+-- The create_revision identifies an object: if it differs after a gap, one object has ended and another one has begun.
+-- Objects that are unchanged after a gap are not reported: in the same history those with the same revision, in another
+-- history those with an equal value.
 --
--- A value that does not become an object is bad: the last good object stays, and the error event is kept in `bad`, by
--- key, until the key has a good value or is deleted.
+-- A value that cannot be decoded is bad: the last good object stays, and the error event is kept in `bad`, by key,
+-- until the key has a good value or is deleted.
 --
--- The task may be cancelled wherever it waits, and begins again: nothing is half done then but a load, which is begun
--- anew.
+-- The task may be cancelled at any wait, and is restarted: then at most a load is incomplete, and begins anew.
 
 local backoff = require "keywatch.client.backoff"
 local check = require "keywatch.support.check"
@@ -36,10 +35,10 @@ local transition = require "keywatch.cache.transition"
 local watches = require "keywatch.watch.watch"
 local workers = require "keywatch.task.worker"
 
-local OWN_NAME = "(the informer)" -- of codec, transform, selectors and indexes, where handlers have their names
+local OWN_NAME = "(the informer)" -- of codec, transform, selectors and indexes, in place of a handler's name
 local AT_ONCE = 256   -- changes, after which other tasks run
-local STABLE = 5      -- seconds: a watch that was followed as long does not count as a failure when it ends
-local READY_WAIT = 10 -- seconds that a cache is waited for before its trouble is looked at
+local STABLE = 5      -- seconds: the end of a watch that has lasted this long is not a failure
+local READY_WAIT = 10 -- seconds to wait for a cache before its trouble is checked
 local OTHER_HISTORY = { regressed = true, cluster_changed = true }
 local GAP = { compacted = true, regressed = true, cluster_changed = true, full = true }
 
@@ -48,13 +47,13 @@ local hand_out, object_of = watches.hand_out, transition.object_of
 local shared_methods = {}
 local shared_mt = { __index = shared_methods }
 
--- {====== Telling ======
+-- {====== Events and the watchdog ======
 
 -- The poller of the driver while a function of the program may be called, to notice one that does not return.
 local watchdog_methods = {}
 local watchdog_mt = { __index = watchdog_methods }
 
---- Looks at the calls of the informer and its handlers. Returns the seconds until one of them may count as stuck.
+--- Checks the calls of the informer and its handlers. Returns the seconds until one of them may count as stuck.
 function watchdog_methods:poll()
   local shared, now = self.shared, driver.get().now()
   local is_calling = shared.calling ~= nil and not shared.is_closed
@@ -69,7 +68,7 @@ function watchdog_methods:poll()
   driver.get().detach(self)
 end
 
---- Has the watchdog look from now on, until nothing is to be done.
+--- Starts the watchdog, which stops when there is no work.
 function shared_methods:attend()
   local watchdog = self.watchdog
   if watchdog.is_attached then return end
@@ -100,8 +99,8 @@ local function drop_watch(self)
   if watch then watch:close() end
 end
 
---- Raises if the task was cancelled in a function of the program that has waited: what the function has returned, if
--- anything, means nothing. What it was called for is read anew.
+--- Raises if the task was cancelled while a function of the program waited: the result of the function is then invalid,
+-- and the change is read again.
 local function check_interrupted(self)
   if not self.task.cancelled_at then return end
   drop_watch(self)
@@ -177,7 +176,7 @@ local function forget_bad(self, key)
   for _, one in ipairs(self.handlers) do handlers.forget(one, key) end
 end
 
---- Makes a put: of an object; of nil, which is none that is wanted; or of a bad value.
+--- Applies a put: of an object; of nil, if the object does not match; or of a bad value.
 local function make(self, change, object, err, is_missed)
   if err then return put_bad(self, change, err, is_missed) end
   forget_bad(self, change.key)
@@ -185,7 +184,7 @@ local function make(self, change, object, err, is_missed)
   put(self, change, object, is_missed)
 end
 
---- Applies a change that has come from the watch.
+--- Applies a change of the watch.
 local function apply(self, change)
   local kind = change.type
   if kind == "put" then
@@ -217,7 +216,7 @@ local function are_equal(a, b, seen)
   return true
 end
 
---- True if a kv is what the informer has.
+--- True if the informer already has a kv.
 local function is_known(self, load, kv, slot)
   if load.is_other then return false end
   local bad = self.bad[kv.key]
@@ -225,17 +224,17 @@ local function is_known(self, load, kv, slot)
   return slot ~= nil and self.indexer.revisions[slot] == kv.mod_revision
 end
 
---- True if the object of a kv, which is of another history, is equal to the one that the informer has. That has the
--- revisions of the kv from now on.
+--- True if the object of a kv of another history is equal to the informer's object. Then the informer's object gets the
+-- revisions of the kv.
 local function is_same(self, kv, slot, object)
   local indexer = self.indexer
-  local ok, is_equal = pcall(are_equal, object, indexer.objects[slot], {}) -- by functions of the objects, too
+  local ok, is_equal = pcall(are_equal, object, indexer.objects[slot], {}) -- may call functions of the objects
   if not ok or not is_equal or self.bad[kv.key] then return false end
   indexer.revisions[slot], indexer.creates[slot] = kv.mod_revision, kv.create_revision
   return true
 end
 
---- Takes a kv that exists. `kept` has the keys whose object stays, or is replaced; nil: there was none before.
+--- Takes an initial kv. `kept` has the keys whose object stays, or is replaced; nil: there were no objects before.
 local function take_kv(self, load, kv)
   local key, kept = kv.key, load.kept
   local slot = self.indexer.slots[key]
@@ -261,7 +260,7 @@ local function take_kv(self, load, kv)
   load.changes[load.n], load.objects[load.n], load.errors[load.n] = change, object, err
 end
 
---- Returns the keys of the objects that are gone, those that were deleted and created anew among them.
+--- Returns the keys of deleted objects, including those that were created again.
 local function find_gone(self, load)
   local indexer, kept, gone = self.indexer, load.kept, {}
   if not kept then return gone end
@@ -277,7 +276,7 @@ local function find_gone(self, load)
   return gone
 end
 
---- Makes all differences between what was known and what has come, at a revision: deletions first.
+--- Applies all differences between the known objects and the loaded ones, at a revision: deletions first.
 local function use_load(self, load, revision)
   local gone, healed = find_gone(self, load), {}
   for key in pairs(self.bad) do
@@ -288,7 +287,7 @@ local function use_load(self, load, revision)
   for i = 1, load.n do make(self, load.changes[i], load.objects[i], load.errors[i], true) end
 end
 
---- Called when all that exists has come. The first time the handlers begin.
+--- Called when all initial kvs have come. The first time, the handlers begin.
 local function finish_load(self, load, revision)
   use_load(self, load, revision)
   self.load, self.trouble, self.why, self.history = nil, nil, nil, load.history
@@ -303,7 +302,7 @@ end
 
 -- {====== The task ======
 
---- Waits a while after a failure: each time longer.
+--- Waits after a failure, each time longer.
 local function pause(self, err)
   self.trouble, self.failures = err, self.failures + 1
   driver.get().sleep(self.backoff(self.failures))
@@ -320,11 +319,11 @@ local function open(self)
   if self.requires_leader then opts.require_leader = true end
   local ok, watch, err = driver.attempt(x.watch, x, self.prefix, opts)
   if ok then return watch, err end
-  return nil, errors.new("closed", errors.text_of(watch.err)) -- misuse, as of a closed store
+  return nil, errors.new("closed", errors.text_of(watch.err)) -- a usage error, such as a closed store
 end
 
---- Returns the beginning of a load. It is one of another history if the watch before has said so, if the store or the
--- cluster is another one, or if that has gone back.
+--- Returns a new load. The load has another history if the previous watch has reported that, if the store or the
+-- cluster is another one, or if its revision has gone back.
 local function new_load(self, watch)
   local history = watch.store or select(4, watch.core:seen())
   local is_other = self.why ~= nil and OTHER_HISTORY[self.why.code]
@@ -336,7 +335,7 @@ local function new_load(self, watch)
   }
 end
 
---- Opens a watch, and begins to load. Returns false if it has to be tried again.
+--- Opens a watch, and begins to load. Returns false if the caller must try again.
 local function begin_load(self)
   local watch, err = open(self)
   if self.is_closed then
@@ -372,8 +371,8 @@ local function fail(self, err)
   pause(self, err)
 end
 
---- True if a handler has as much as it may, and the informer has to wait for it. A handler that coalesces, as those of
--- controllers do, does not wait for others: they are overrun.
+--- True if a handler's queue is full, and the informer must wait for the handler. If another handler coalesces, as
+-- those of controllers do, the informer does not wait: the full handlers are overrun.
 local function has_full(self)
   local list, found = self.handlers, nil
   for i = 1, #list do
@@ -405,7 +404,7 @@ local function take(self, event)
   self.calling = nil
 end
 
---- Waits until no handler is full. A handler that takes nothing for so long that it is stuck is overrun.
+--- Waits until no handler is full. A stuck handler is overrun.
 local function await_room(self)
   while has_full(self) do
     if not self.room:wait(stuck.STUCK) then
@@ -416,7 +415,7 @@ local function await_room(self)
   end
 end
 
---- Reads the watch until that fails. The informer waits for handlers only after a whole revision.
+--- Reads the watch until the watch fails. The informer waits for handlers only after a whole revision.
 local function follow(self, watch)
   local slice = slices.new(AT_ONCE)
   while self.watch == watch do
@@ -440,8 +439,8 @@ local function serve(self)
   end
 end
 
---- The function of the worker. Functions of the program that raise are handled elsewhere: if something is raised here,
--- nothing is certain, and the informer says so.
+--- The function of the worker. Errors of the program's functions are handled elsewhere. After any other error the state
+-- is uncertain, and the informer ends with the error.
 local function work(self)
   local ok, raised = driver.attempt(serve, self)
   if ok then return end
@@ -495,7 +494,7 @@ function shared_methods:finish(err)
   self.room:set()
 end
 
---- Returns why nothing comes from below now, or nil: a cache, or a client, tries again by itself.
+--- Returns the trouble of the cache or client below, which tries again by itself, or nil.
 local function trouble_below(self)
   local x = self.x
   if x.wait_ready then return x:status().trouble end -- a cache
@@ -512,7 +511,7 @@ function shared_methods:describe()
   return (self.load or not self.has_all) and "loading" or "following", trouble
 end
 
---- Returns the seconds that calls have not returned for which changes wait, by the name of the handler.
+--- Returns the seconds since stuck calls have begun, by the name of the handler.
 function shared_methods:stuck_calls()
   local found, now = {}, driver.get().now()
   local function note(record)
@@ -523,8 +522,8 @@ function shared_methods:stuck_calls()
   return found
 end
 
---- Has an index of a name, with all objects in it: adds it if there is none, and waits for another task that fills it.
--- Raises if there is one with another function.
+--- Adds an index with all objects, unless there is one of the name; waits if another task is filling the index. Raises
+-- if the existing index has another function.
 function shared_methods:add_index(name, fn, method)
   local index = self.indexer:index(name)
   while index and index.fn == fn and not index.is_filled do
@@ -559,25 +558,25 @@ local function new(x, prefix, filter, requires_leader, on_end)
     bad_count = 0,
     handlers = {},        -- a new list when one is removed
     taken = 0,            -- events of watches
-    calling = nil,        -- the key of the event that is being taken: functions of the program may be called for it
+    calling = nil,        -- the key of the event for which functions of the program may be running
     stuck = stuck.new(OWN_NAME, ("a function of the informer of %s"):format(check.shown(prefix))),
     watchdog = nil,
     users = 0,            -- informers that share it
     watch = nil,
-    load = nil,           -- LOADING: what has come
+    load = nil,           -- LOADING: the loaded kvs
     why = nil,            -- the error of the last watch
-    history = nil,        -- the store, or the id of the cluster, that the objects are of
-    trouble = nil,        -- why there is nothing new
+    history = nil,        -- the store of the objects, or the id of their cluster
+    trouble = nil,        -- the present error
     revision = 0,
     gaps = 0,             -- loads after the first one
     failures = 0,         -- in a row
-    since = 0,            -- the time since when it is FOLLOWING
+    since = 0,            -- the time at which FOLLOWING began
     backoff = backoff.new {},
-    has_all = false,      -- all that existed has come once
+    has_all = false,      -- the first load is complete
     is_closed = false,
     failure = nil,
     synced = d.event(),   -- has_all, or is_closed
-    room = d.event(),     -- a handler is full no more
+    room = d.event(),     -- a full handler has room again
   }, shared_mt)
   self.indexer = indexers.new(function() check_interrupted(self) end)
   self.watchdog = setmetatable({ shared = self, is_attached = false }, watchdog_mt)

@@ -1,21 +1,21 @@
 -- SPDX-License-Identifier: MIT
---- transition: what a change of a key means to a reader who wants some objects alone.
+--- transition: computes the event of a change for a reader with a filter.
 --
 --              no filter   new and old match   new alone matches   old alone matches   neither matches
 --   create     added       -                   added               -                   -
 --   update     modified    modified            added               deleted             -
 --   delete     deleted     -                   -                   deleted             -
 --
--- A deleted object is its last state that matched, with the revision of the change that has removed it.
+-- A "deleted" event has the last state that matched, with the revision of the change that has removed it.
 --
 -- A filter is a table with these fields: decode, include, labels, fields, where, transform, keeps_old (the option
 -- `old`), skips_bad (the option on_bad_value is "skip"), is_choosy (there are labels, fields or where), counts, a table
 -- of numbers, and title, the name of the reader in log texts. Functions of the program that raise, or return nothing,
 -- are never a match.
 --
--- A reader that shares its changes with others gets an item with each (see dispatcher.lua): whether the objects meet
--- the selectors, and a record of what was decoded. Objects belong to the reader that gets them: the first one takes
--- those of the record, and every other one decodes the value itself.
+-- A reader that shares its changes with others gets an item with each (see dispatcher.lua): whether the objects match
+-- the selectors, and a record with the decoded objects. Objects belong to the reader that gets them: the first reader
+-- takes those of the record, and every other one decodes the value itself.
 
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
@@ -31,7 +31,7 @@ local MISSING = "keywatch: the previous value of %s, which revision %d has repla
 
 -- {====== Errors ======
 
---- Returns the error of a value that does not become an object.
+--- Returns the error of a value that cannot be decoded.
 local function bad_value(change, why)
   return errors.new("malformed", BAD_VALUE:format(check.shown(change.key), change.mod_revision, why))
 end
@@ -41,7 +41,7 @@ local function missing_value(change)
   return errors.new("compacted", MISSING:format(check.shown(change.key), change.mod_revision))
 end
 
---- Counts an error of a function of the program that is asked whether an object is wanted. The first one is logged.
+--- Counts an error of a program's function that decides whether an object matches. Logs the first one.
 local function note_failure(filter, name, err)
   local counts = filter.counts
   counts.failed_tests = counts.failed_tests + 1
@@ -78,7 +78,7 @@ end
 
 -- {====== Objects ======
 
---- Decodes a value. Returns the object; or nil and why there is none, as a text.
+--- Decodes a value. Returns the object; or nil and the reason as a text.
 local function decode(filter, value)
   filter.counts.decoded = filter.counts.decoded + 1
   local ok, object, why = compute(filter.decode, value)
@@ -86,7 +86,7 @@ local function decode(filter, value)
   return nil, errors.text_of(not ok and object or why or "the codec has returned nil")
 end
 
---- Returns the new object of a change; or nil and why there is none.
+--- Returns the new object of a change; or nil and the reason.
 local function new_object(filter, change, record)
   if not filter.decode then return change.value end
   if record and record.is_settled then
@@ -98,7 +98,7 @@ local function new_object(filter, change, record)
   return decode(filter, change.value)
 end
 
---- Returns the previous object of a change; or nil and why there is none.
+--- Returns the previous object of a change; or nil and the reason.
 local function old_object(filter, change, record)
   if not filter.decode then return change.prev.value end
   if record and record.is_settled then
@@ -112,16 +112,16 @@ end
 
 -- }======
 
--- {====== Wishes ======
+-- {====== Filters ======
 
---- True if the values of a key are to be looked at.
+--- True if the filter includes a key.
 local function includes(filter, key)
   local ok, found = compute(filter.include, key)
   if not ok then note_failure(filter, "include", found) end
   return ok and found
 end
 
---- True if an object meets the selectors.
+--- True if an object matches the selectors.
 local function is_selected(filter, object)
   local labels, fields = filter.labels, filter.fields
   if labels then
@@ -137,7 +137,7 @@ local function is_selected(filter, object)
   return true
 end
 
---- True if an object is wanted. `is_known` is whether it meets the selectors, or nil if that is not known.
+--- True if an object matches the filter. `is_known` is whether the object matches the selectors, or nil if unknown.
 local function is_wanted(filter, object, key, is_known)
   if is_known == nil then is_known = is_selected(filter, object) end
   if not is_known or not filter.where then return is_known end
@@ -150,14 +150,14 @@ end
 
 -- {====== Events ======
 
---- Returns what the program's transform makes of an object; or nil and why there is nothing.
+--- Returns the result of the program's transform for an object; or nil and the reason.
 local function transformed(filter, object, event)
   local ok, found = compute(filter.transform, object, event)
   if ok and found ~= nil then return found end
   return nil, "transform: " .. errors.text_of(not ok and found or "it has returned nil")
 end
 
---- Has the program's transform change the objects of an event. Returns the event; or nil and an error.
+--- Applies the program's transform to the objects of an event. Returns the event; or nil and an error.
 local function transform(filter, event, change)
   local object, why = transformed(filter, event.object, event)
   if why then return nil, bad_value(change, why) end
@@ -170,7 +170,7 @@ local function transform(filter, event, change)
   return event
 end
 
---- Returns the event of a change; or nil and an error. `kv` is the one that the object comes from.
+--- Returns the event of a change; or nil and an error. `kv` is the kv of the object.
 local function new_event(filter, kind, change, kv, object, old)
   local event = {
     type = kind,
@@ -219,9 +219,8 @@ local function of_delete(filter, change, item)
   return new_event(filter, "deleted", change, change.prev, old)
 end
 
---- Returns the event that a change is to a filter, or nil if it is none; or nil, an error, and true if the error is
--- that of a bad value. is_first(reader, change) is asked whether a put without a previous value is known to be the
--- first.
+--- Returns the event of a change for a filter, or nil if there is none; or nil, an error, and true if the error is that
+-- of a bad value. is_first(reader, change) returns whether a put without a previous value is known to be the first.
 local function event_of(filter, change, item, is_first, reader)
   if filter.include and not includes(filter, change.key) then return nil end
   local event, err
@@ -241,8 +240,8 @@ end
 
 -- }======
 
---- Returns the object of a put, for a reader that knows the previous one by itself; or nil if it is not wanted; or nil
--- and an error if the value does not become an object.
+--- Returns the object of a put, for a reader that knows the previous object itself; or nil if the object does not
+-- match; or nil and an error if the value cannot be decoded.
 local function object_of(filter, change)
   if filter.include and not includes(filter, change.key) then return nil end
   local object, why = change.value, nil

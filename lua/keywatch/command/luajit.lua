@@ -9,8 +9,8 @@ local function is_puc_5_1()
   return _VERSION == "Lua 5.1" and not rawget(_G, "jit")
 end
 
---- Returns the interpreter of a command line; and a list of everything behind it: the interpreter's options, the script
--- and the script's arguments.
+--- Returns the interpreter of a command line; and a list of the rest: the interpreter's options, the script and the
+-- script's arguments.
 local function split(arguments)
   local first = 0
   while arguments[first - 1] do first = first - 1 end
@@ -20,7 +20,7 @@ local function split(arguments)
 end
 
 --- Runs the same command line with LuaJIT in this process, and does not return. LuaJIT is searched in the directory of
--- the current interpreter, then in PATH. If there is none, writes so to stderr and exits with 1.
+-- the current interpreter, then in PATH. If there is none, writes an error to stderr and exits with 1.
 local function take_over(arguments)
   local interpreter, rest = split(arguments)
   local directory, name = interpreter:match("^(.-)([^/]*)$")

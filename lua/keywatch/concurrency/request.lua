@@ -5,16 +5,16 @@ local driver = require "keywatch.task.driver"
 local event = require "keywatch.task.event"
 local keys_by = require("keywatch.support.order").keys_by
 
-local TOP = { number = 0 } -- stands for the caller at top level
+local TOP = { number = 0 } -- represents the caller at top level
 
--- A listener stands for a session among the waiters of its lease's event. It is a link whose target is itself, see
--- task/event.lua: it is notified when the lease may be lost. It does not keep the session alive.
+-- A listener waits for the event of a session's lease, and is notified when the lease may be lost. It is a link whose
+-- target is itself, see task/event.lua. It does not keep the session alive.
 local listener_methods = {}
 local listener_mt = { __index = listener_methods }
 local weak_mt = { __mode = "v" }
 
---- Called when the lease may be lost. If it is, the requests of the session that are under way end as if their time
--- were over. Otherwise the listener waits on.
+--- Called when the lease may be lost. If the lease is lost, the pending requests of the session end as at a timeout.
+-- Otherwise the listener waits again.
 function listener_methods:set()
   local session = self.held[1]
   if not session then return false end

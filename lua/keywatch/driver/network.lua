@@ -1,24 +1,25 @@
 -- SPDX-License-Identifier: MIT
 --- network: a network inside of the process, for the driver in virtual time. Servers listen on addresses, and clients
 -- connect to them, as on sockets. A link is one connection: the core's client on one side, the core's peer of a server
--- on the other, and the bytes on the way between them. So client and server are the real ones; only the wire is not.
+-- on the other, and the bytes on the way between them. So client and server are the real ones, and only the network is
+-- simulated.
 --
---   DIALED ----------> OPEN ----------> ENDING: one side is gone, the other still gets what was sent ----> GONE
+--   DIALED ----------> OPEN ----------> ENDING: one side is gone, the other still gets the sent bytes ----> GONE
 --      |    latency      |                                                                                  ^
---      +-----------------+---- cut: what is on the way is lost, and both sides learn it at once ------------+
+--      +-----------------+---- cut: bytes in flight are lost, and both sides learn that at once ------------+
 --
--- A server's machine is a *place*. A place has a latency, and can be isolated: then nothing arrives that is on the way,
--- in either direction, and no client connects; when it is joined again everything resumes, as with TCP. One client
--- alone can be isolated in the same way, by its origin (see network.origin).
+-- A server's machine is a *place*. A place has a latency, and can be isolated: then no bytes in flight arrive, in
+-- either direction, and no client connects. When the isolation ends, everything resumes, as with TCP. A single client
+-- can be isolated in the same way, by its origin (see network.origin).
 --
--- The order of everything depends on the program alone. Any call of the core can run a finalizer that closes an object;
--- therefore `pump` looks again after each.
+-- The order of all steps depends only on the program. Any call of the core can run a finalizer that closes an object;
+-- therefore `pump` checks the objects again after each call.
 
 local url = require "keywatch.support.url"
 
-local WINDOW = 256 * 1024 -- bytes that are on the way in one direction, at most; then the sender waits
-local FIRST_PORT = 30000  -- of the ports that are chosen for those who ask for port 0, and of clients
-local INEXACT = 1e-6      -- seconds by which a time may miss the millisecond that it stands for
+local WINDOW = 256 * 1024 -- the most bytes in flight in one direction; then the sender waits
+local FIRST_PORT = 30000  -- of the ports for port 0, and of clients
+local INEXACT = 1e-6      -- rounding error of a time in milliseconds, in seconds
 local CUT = "connection reset by peer"
 local REFUSED, REFUSED_NAME = "connection refused", "ECONNREFUSED"
 
@@ -36,16 +37,16 @@ local function new(now)
     order = {},     -- the places, in the order in which they came
     links = {},     -- in the order in which they were dialed
     isolated = {},  -- as keys: origins that are isolated
-    origin = nil,   -- who dials: set by the testing kit while a client works; nil if that is not known
+    origin = nil,   -- of the dialing client: set by the testing kit while a client works; nil: unknown
     last_port = FIRST_PORT,
     is_pumping = false,
-    due = nil,      -- when something on a link is due, as the last `pump` has found
+    due = nil,      -- the earliest deadline of a link, found by the last `pump`
   }, network_mt)
 end
 
--- {====== Bytes on the way ======
+-- {====== Bytes in flight ======
 
---- Returns an empty queue of bytes that are on the way.
+--- Returns an empty queue of bytes in flight.
 local function new_queue()
   return {
     first = 1, last = 0,   -- { at =, bytes = } at these indices
@@ -55,7 +56,7 @@ local function new_queue()
   }
 end
 
---- Adds bytes, which arrive `latency` seconds from now, and not before those that are on the way already.
+--- Adds bytes, which arrive `latency` seconds from now, and not before earlier bytes.
 local function push(queue, bytes, now, latency)
   local before = queue[queue.last]
   local at = now + latency
@@ -79,7 +80,7 @@ end
 
 -- {====== Places and listeners ======
 
---- Returns the place of a server object, which is made when it is first asked for.
+--- Returns the place of a server object. The first call makes it.
 function network_methods:place(object)
   local place = self.places[object]
   if not place then
@@ -152,12 +153,12 @@ end
 
 -- {====== Links ======
 
---- True if nothing arrives on a link.
+--- True if no bytes arrive on a link.
 local function is_isolated(self, link)
   return link.place.is_isolated or link.origin ~= nil and self.isolated[link.origin] == true
 end
 
---- Returns the seconds that bytes take on a link.
+--- Returns the latency of a link in seconds.
 local function latency_of(link)
   local latency = link.place.latency
   return type(latency) == "function" and latency() or latency
@@ -179,7 +180,7 @@ function network_methods:dial(object, address)
     opens_at = now + latency_of { place = listener.place },
     up = new_queue(),   -- bytes for the server
     down = new_queue(), -- bytes for the client
-    is_mute = false, -- what the server sends is lost
+    is_mute = false, -- bytes from the server are lost
     is_gone = false,
   }
   object:dial(now)
@@ -187,7 +188,7 @@ function network_methods:dial(object, address)
   return true
 end
 
---- Ends the client's side of a link. `why` is the reason, if it is not closed in order.
+--- Ends the client's side of a link. `why` is the reason, unless the connection is closed in order.
 local function close_client(link, why)
   local client = link.client
   link.client, link.down = nil, new_queue()
@@ -203,7 +204,7 @@ local function close_peer(link)
   if peer then peer:close() end
 end
 
---- Cuts a link: what is on the way is lost.
+--- Cuts a link: bytes in flight are lost.
 local function cut(link, why)
   link.is_gone = true
   close_client(link, why or CUT)
@@ -231,7 +232,7 @@ function network_methods:find(remote)
   end
 end
 
---- Connects a link whose time has come: the server accepts it, or has closed its listener by now.
+--- Connects a link whose time has come: the server accepts it, or has closed its listener since.
 local function open(self, link, now)
   if now + INEXACT < link.opens_at or is_isolated(self, link) then return false end
   link.opens_at = nil
@@ -250,12 +251,12 @@ local function open(self, link, now)
   return true
 end
 
---- Notes that something is due at a time, unless that is nil.
+--- Notes a deadline, unless that is nil.
 local function note_due(self, when)
   if when and (not self.due or when < self.due) then self.due = when end
 end
 
---- Does the work of one side that is due. Returns true if there was any.
+--- Does the due work of one side. Returns true if there was any.
 local function step(self, side, now)
   local deadline = side:deadline()
   if not deadline then return false end
@@ -267,7 +268,7 @@ local function step(self, side, now)
   return true
 end
 
---- Puts the bytes that a side has to write on the way. Returns true if there were any.
+--- Sends the pending bytes of a side. Returns true if there were any.
 local function send(side, queue, now, link)
   local has_sent = false
   while queue.size < WINDOW do
@@ -279,7 +280,7 @@ local function send(side, queue, now, link)
   return has_sent
 end
 
---- Gives the bytes that have arrived to a side. Returns true if there were any.
+--- Delivers arrived bytes to a side. Returns true if there were any.
 local function deliver(self, side, queue, now)
   local has_come, head = false, queue[queue.first]
   if head and head.at > now + INEXACT then
@@ -300,7 +301,7 @@ local function deliver(self, side, queue, now)
   return has_come
 end
 
---- True if a side has ended. It then has nothing to write any more, unless its queue is full.
+--- True if a side has ended. Then it has nothing more to write, unless its queue is full.
 local function is_over(side)
   local _, is_done = side:state()
   return is_done
@@ -318,7 +319,7 @@ local function pump_dialed(self, link, now)
   return true
 end
 
---- Moves what the client's side has to send, and what has come for the server. Returns true if something has moved.
+--- Moves bytes from the client's side to the server's. Returns true if any have moved.
 local function pump_up(self, link, now)
   if link.is_gone then return false end
   if link.opens_at then return pump_dialed(self, link, now) end
@@ -337,7 +338,7 @@ local function pump_up(self, link, now)
   return has_moved
 end
 
---- Moves what the server's side has to send, and what has come for the client. Returns true if something has moved.
+--- Moves bytes from the server's side to the client's. Returns true if any have moved.
 local function pump_down(self, link, now)
   if link.is_gone or link.opens_at then return false end
   local has_moved = false
@@ -360,7 +361,7 @@ end
 
 -- {====== Pumping ======
 
---- Does the work of all servers that is due. Returns false if that cannot be done now: a finalizer has called this in
+--- Does the due work of all servers. Returns false if that is impossible now: a finalizer has called this function in
 -- the middle of a call of a store.
 local function step_servers(self, now)
   local is_idle = true
@@ -418,7 +419,7 @@ end
 local function pump_all(self, now)
   local has_moved, any = true, false
   while has_moved and step_servers(self, now) do
-    self.due = nil -- the last round, in which nothing moves, finds all that is due later
+    self.due = nil -- the last round, in which nothing moves, finds the next deadline
     has_moved = pump_links(pump_up, self, now)
     step_servers(self, now)
     has_moved = pump_links(pump_down, self, now) or has_moved
@@ -432,8 +433,7 @@ local function pump_all(self, now)
   return any
 end
 
---- Moves all bytes that can move now. Returns true if any have. Does nothing if it is called inside of itself, by a
--- finalizer.
+--- Moves all bytes that can move now. Returns true if any have. Does nothing in a recursive call by a finalizer.
 function network_methods:pump()
   if self.is_pumping then return false end
   self.due = nil
@@ -451,7 +451,7 @@ local function earlier(a, b)
   return a or b
 end
 
---- Returns the time at which something is due by the clock alone, or nil. To be called when `pump` has moved nothing.
+--- Returns the next deadline, or nil. To be called when `pump` has moved nothing.
 function network_methods:deadline()
   local when = self.due
   for _, place in ipairs(self.order) do when = earlier(when, place.deadline) end

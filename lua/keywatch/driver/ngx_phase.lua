@@ -1,10 +1,9 @@
 -- SPDX-License-Identifier: MIT
 --- ngx_phase: what keywatch may do in each phase of nginx, as ngx.get_phase() names it.
 --
---   start   nginx serves nothing yet. A call may block, on a private loop, for a limited time.
+--   start   nginx does not serve yet. A call may block, on a private loop, for a limited time.
 --   wait    A call parks its handler, and nginx serves others.
---   read    A call must not wait: only what is in the process can be read, as a cache. A call that would have to wait
---           raises.
+--   read    A call must not wait: only data of the process can be read, such as a cache. A call that would wait raises.
 
 local phases = {
   -- name, kind, the directives whose code runs in the phase
@@ -31,7 +30,7 @@ local phases = {
 local kinds = {}
 for _, phase in ipairs(phases) do kinds[phase[1]] = phase[2] end
 
---- Returns "start", "wait" or "read" for the name of a phase. An unknown phase is one that only reads.
+--- Returns "start", "wait" or "read" for the name of a phase. An unknown phase counts as "read".
 local function kind_of(name)
   return kinds[name] or "read"
 end
@@ -39,12 +38,12 @@ end
 local TEXT = "keywatch: %%s waits, and nothing may wait in the phase '%s' of nginx: read a cache here, or make the "
   .. "call in a phase that may wait (rewrite, access, content), in a timer, or in a task, with keywatch.spawn"
 
---- Returns the text of the error of a call that would have to wait in a phase, with a %s for the name of the call.
+--- Returns the error text for a call that would wait in a phase, with a %s for the name of the call.
 local function refusal(name)
   return TEXT:format(name)
 end
 
---- True if the arguments of nginx, each followed by a zero byte, ask for a test of the configuration.
+--- True if the arguments of nginx, each followed by a zero byte, request a test of the configuration.
 local function is_test(arguments)
   local is_first, takes_value = true, false
   for word in arguments:gmatch("([^%z]*)%z") do

@@ -178,8 +178,7 @@ local function fail(call, err, traceback)
 end
 
 --- Judges what `before` of a middleware returned. True or nothing lets the call proceed: returns true. Otherwise
--- returns
--- false and the error that the call is refused with.
+-- returns false and the error that the call is refused with.
 local function verdict(ok, err)
   if err ~= nil and err ~= false then return false, err end
   if ok == false or err == false then return false, REFUSED end

@@ -2,7 +2,7 @@
 --- server: serves a store to etcd's clients.
 --
 -- The core answers KV, Watch and Lease. The calls of all other methods are answered by tasks, see dispatcher. A server
--- lives until it is closed, also when the program holds no reference to it.
+-- lives until it is closed, even without references from the program.
 
 local certificates = require "keywatch.server.certificates"
 local check = require "keywatch.support.check"
@@ -21,7 +21,7 @@ local trouble = require "keywatch.server.trouble"
 local turns = require "keywatch.store.turns"
 
 local RAFT_TERM = 2   -- of a new etcd with one member
-local STALL_SECONDS = 60 -- without progress of its reader, after which a snapshot is given up
+local STALL_SECONDS = 60 -- without progress of its reader, after which a snapshot is ended
 local GRACE, MOST_GRACE = 5, 1e9 -- seconds
 local LAST_WORDS = 0.5 -- seconds for the last frames, by which clients learn that the grace is over
 
@@ -63,8 +63,8 @@ function server_methods:close()
   return true
 end
 
---- Stops listening, asks clients to go elsewhere, waits until all connections have ended, `grace` seconds at most, and
--- closes. Several tasks may call this at once.
+--- Stops listening, asks clients to use another server, waits until all connections have ended, at most `grace`
+-- seconds, and closes. Several tasks may call this at once.
 function server_methods:shutdown(grace)
   check.self(self, "shutdown", server_mt)
   check.timeout(grace, "shutdown")
@@ -95,8 +95,8 @@ function server_methods:mount(service, given)
   methods.mount(self, service, given)
 end
 
---- Adds middleware around every call of every service: { before = function(call), after = function(call, status) }. An
--- error that `before` raises, or returns behind nil, is the answer of the call.
+--- Adds middleware around every call of every service: { before = function(call), after = function(call, status) }. If
+-- `before` raises an error, or returns nil and an error, the call fails with the error.
 function server_methods:use(middleware)
   check.self(self, "use", server_mt)
   check.argument(type(middleware) == "table", 1, "use", "table", middleware)
@@ -123,7 +123,7 @@ local function open_object(opts, ids)
   })
 end
 
---- Returns a compactor; or nil if the whole history stays.
+--- Returns a compactor; or nil if automatic compaction is off.
 local function open_compactor(opts, logger)
   if opts.auto_compaction_retention == 0 then return nil end
   return compactor.open(opts.store, opts.auto_compaction_mode, opts.auto_compaction_retention, nil, logger)
@@ -137,7 +137,7 @@ local function new(opts, ids, object, parts)
     certificates = parts.certificates, -- of listeners with TLS; nil if there are none
     methods = {},    -- the methods that Lua answers, by path
     middleware = {}, -- { before, after }, in the order of use
-    calls = {},      -- the calls that Lua answers or looks at, by id
+    calls = {},      -- the calls that Lua answers or intercepts, by id
     queues = {},     -- calls that wait for a lock or an election, by prefix: see services/queue.lua
     snapshots = {},  -- events by snapshot that is being written: set once it is written
     dispatcher = nil,
@@ -146,7 +146,7 @@ local function new(opts, ids, object, parts)
     has_notes = false, -- the core takes all notes, for the debug log
     rejections = nil,  -- log lines of a limited rate, see notes.lua
     failures = nil,    -- the same for handlers and middleware that raise
-    trouble = nil,     -- what does not work, see trouble.lua
+    trouble = nil,     -- present trouble, see trouble.lua
 
     name = opts.name,
     identity = ids,
@@ -160,7 +160,7 @@ local function new(opts, ids, object, parts)
   }, server_mt)
 end
 
---- Has a server do its work. If this raises, the server is to be closed.
+--- Starts the work of a server. If this raises, the caller must close the server.
 local function start(server, opts)
   server.compactor = open_compactor(opts, server.log)
   server.client_urls = server.client_urls or server:addresses()
@@ -171,8 +171,8 @@ local function start(server, opts)
   if server.certificates then server.certificates:start() end
 end
 
---- Opens a server with the parts { log =, certificates = }, and adds its listeners to these. Returns the server; or nil
--- and an error.
+--- Opens a server with the parts { log =, certificates = }, and adds its listeners to the parts. Returns the server; or
+-- nil and an error.
 local function open(opts, addresses, parts)
   local ids, err = identity.of(opts.store, opts.peer_urls, opts.cluster_token)
   if not ids then return nil, err end
@@ -191,7 +191,8 @@ local function open(opts, addresses, parts)
   error(raised, 0)
 end
 
---- Serves a store. The server listens when this returns. It answers while the loop turns; with `thread`, always.
+--- Serves a store. The server listens when this returns. It answers while the loop turns; with `thread`, a thread turns
+-- a loop of its own.
 local function serve(opts)
   local addresses
   opts, addresses = options.read(opts)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- tls_options: the option `tls` of keywatch.serve: what it may hold, and what goes together.
+--- tls_options: checks the option `tls` of keywatch.serve.
 --
--- Every wrong option raises, with the position of the caller of keywatch. Files are not looked at here.
+-- An invalid option raises an error with the position of keywatch's caller. Files are not read here.
 
 local check = require "keywatch.support.check"
 local tls = require "keywatch.support.tls"
@@ -9,10 +9,10 @@ local url = require "keywatch.support.url"
 
 local MOST_YEARS = 1000 -- as KW_TLS_MAX_YEARS in csrc/tls/certificate.h
 
--- Options about certificates that the server makes itself, beside those of a context.
+-- Options about certificates that the server creates itself, beside those of a context.
 local AUTO = { auto = true, directory = true, validity_years = true }
 
---- Returns the options of a context alone.
+--- Returns only the options of a context.
 local function of_context(given)
   local rest = {}
   for name, value in pairs(given) do
@@ -29,7 +29,7 @@ local function is_path(value)
   return type(value) == "string" and value ~= "" and not value:find("\0", 1, true)
 end
 
---- Raises if an option about certificates of the server's own making is wrong.
+--- Raises if an option about certificates that the server creates is invalid.
 local function check_auto(given)
   if given.auto ~= nil and type(given.auto) ~= "boolean" then
     check.misuse("serve: option 'tls.auto' must be a boolean, not a %s", type(given.auto))
@@ -47,7 +47,8 @@ local function check_auto(given)
   end
 end
 
---- Raises unless there is a certificate, and clients have one where theirs is spoken of.
+--- Raises unless there is a certificate. Also raises if there are options about clients' certificates and clients need
+-- none.
 local function check_together(given)
   if given.auto and given.cert then
     check.misuse("serve: options 'tls.auto' and 'tls.cert' exclude each other")
@@ -70,7 +71,7 @@ local function first_secure(addresses)
   end
 end
 
---- Checks the option, which is a table or nil, for a server that is to listen on these addresses.
+--- Checks the option, a table or nil, for a server with these addresses.
 local function check_all(given, addresses)
   local secure = first_secure(addresses)
   if not given then

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- literal: data written as a Lua literal, so that another Lua state can read it: strings, numbers, booleans, and
--- tables of them. Data that was written and read is equal to the data before, with two exceptions. A metatable is left
+-- tables of them. Data that was written and read is equal to the original, with two exceptions. A metatable is left
 -- out. A table that occurs twice is read as two tables, so a table must not contain itself.
 
 local compat = require "keywatch.support.compat"
@@ -42,7 +42,7 @@ local WRITERS = {
   table = write_table,
 }
 
---- Returns a value as a literal. Raises if there is a function, userdata or coroutine in it.
+--- Returns a value as a literal. Raises if the value contains a function, userdata or coroutine.
 function write(value)
   local writer = WRITERS[type(value)]
   if not writer then
