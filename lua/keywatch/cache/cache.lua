@@ -2,30 +2,30 @@
 --- cache: the keys below a prefix, in this process, with the reading methods of a store.
 --
 -- The cache of a client is a copy: a replica, a store of the core that takes its revisions from the server. The cache
--- of a store in this process is that store. Reads and watches are those of the replica, or of the store, so any number
--- of local watches cost one watch upstream. A local watch holds its cache.
+-- of a store in this process is that store. Reads and watches use the replica, or the store, so any number of local
+-- watches cost one watch upstream. A local watch keeps its cache alive.
 --
--- A cache that is not closed and has no reference left is collected, and ends. A cache whose client was closed has
--- ended, too, but still answers reads from its last content, and says in its status that this is stale.
+-- An open cache without references is collected, and ends. A cache whose client was closed has ended, too, but still
+-- answers reads from its last content, and its status says that the content is stale.
 --
 -- The replica has a feed (feed.lua); that of a store in this process does nothing (in_process.lua). Methods of a feed:
 --
---   error()                    returns why nothing can come any more, or nil
+--   error()                    returns the error that has ended the feed, or nil
 --   describe()                 returns phase, age and trouble
 --   has_synced()               true if the content has come from the server, now or before
 --   is_of_file()               true if the content is that of the file
 --   await_synced(cache, deadline)
 --                              waits for content from the server. Returns nil, or an error
 --   content_deadline(seconds)  returns the deadline of a wait for content, see feed.lua
---   deadline()                 returns the deadline of a read that has none
+--   deadline()                 returns the deadline of a read without one
 --   await_revision(cache, revision, deadline, is_strict, replica)
---                              waits until the replica has come to a revision, or the cache has another one than
---                              `replica`. Returns nil, or an error. With is_strict the error is "unsupported" if
---                              nothing makes the replica come there soon
---   server_revision(deadline)  returns a revision that the server had after the call, and that is one of the replica's
---                              history; or nil and an error
---   follow()                   has the tables follow from now on, whenever something has come
---   look_again()               has the tables follow once more, in the next turn
+--                              waits until the replica has reached a revision, or the cache has another one than
+--                              `replica`. Returns nil, or an error. With is_strict the error is "unsupported" if the
+--                              replica cannot reach it soon
+--   server_revision(deadline)  returns a revision of the replica's history that the server had after the call; or nil
+--                              and an error
+--   follow()                   lets the tables follow each change from now on
+--   look_again()               lets the tables follow once more, in the next turn
 --   close()
 
 local check = require "keywatch.support.check"
@@ -58,7 +58,7 @@ local function contains(cache, key, ending)
   return ending ~= "\0" and not key_order.is_before(cache.range_end, ending)
 end
 
---- Returns key and options of a method as the replica takes them. Raises if the cache does not have these keys.
+--- Returns key and options of a method for the replica. Raises if the cache does not have these keys.
 local function outer_range(cache, name, key, opts)
   check.argument(type(key) == "string", 1, name, "string", key)
   local space = cache.space
@@ -85,7 +85,7 @@ local function has_content(cache)
   return cache.is_loaded and not cache.is_closed and (cache.is_whole or not cache.feed:error())
 end
 
---- Returns the error of a cache that has no content yet, or none from the server: `what` says which.
+--- Returns the error of a cache that has no content yet, or none from the server, as `what` says.
 local function empty_error(cache, what)
   local _, _, trouble = cache.feed:describe()
   local why = trouble or cache.owner.transport.dialer:error()
@@ -99,8 +99,8 @@ function cache_methods:is_ready()
   return has_content(self)
 end
 
---- Returns the deadline of a wait for content; nil: none. A silent server has the time once for all caches of a client,
--- where the timeout is not the caller's, or the whole process waits.
+--- Returns the deadline of a wait for content; nil: none. All caches of a client wait once for a silent server, if the
+-- timeout is not the caller's, or the whole process waits.
 local function content_deadline(cache, timeout, default)
   local d = driver.get()
   local patience = d.patience and d.patience()
@@ -109,7 +109,7 @@ local function content_deadline(cache, timeout, default)
   return seconds and cache.feed:content_deadline(seconds)
 end
 
---- Waits until the cache has content. Returns true, or nil and an error. Without a timeout that of the cache counts.
+--- Waits until the cache has content. Returns true, or nil and an error. Without a timeout the cache's timeout applies.
 function cache_methods:wait_ready(timeout)
   check.self(self, "wait_ready", cache_mt)
   check.timeout(timeout, "wait_ready")
@@ -162,7 +162,7 @@ local function follow_all(cache, all)
   return raised
 end
 
---- Has the only table of a cache follow, which has no hook. Returns true if that was all there is to do.
+--- Lets the only table of a cache follow, which has no hook. Returns true if no more has to follow.
 local function follow_plain(cache, one)
   cache.is_following, cache.has_more = true, false
   local ok, goes_on = pcall(one.follow, one, cache)
@@ -170,8 +170,8 @@ local function follow_plain(cache, one)
   return ok and goes_on and not cache.has_more and not cache.end_error
 end
 
---- Has the tables follow. A hook may open and close tables and the cache. If more comes while they follow, by a hook or
--- a finalizer, they follow once more.
+--- Lets the tables follow. A hook may open and close tables and the cache. If a hook or a finalizer causes more
+-- changes, the tables follow once more.
 local function follow_tables(cache)
   local first, second = cache.followers[1], cache.followers[2]
   if not first and not cache.is_following or not cache.is_loaded then return end
@@ -193,8 +193,8 @@ local function follow_tables(cache)
   error(raised, 0)
 end
 
---- Waits until the content has come to a revision, or is that of another replica, if one is given. With is_strict it
--- returns "unsupported" if that may take long. Returns the revision of the content, or nil and an error.
+--- Waits until the content has reached a revision, or is no longer that of `replica`, if given. With is_strict the
+-- error is "unsupported" if that may take long. Returns the revision of the content, or nil and an error.
 local function come_to(cache, target, deadline, is_strict, replica)
   local err = closed_error(cache)
   if err then return nil, err end
@@ -210,7 +210,7 @@ local function come_to(cache, target, deadline, is_strict, replica)
   return revision_of(cache)
 end
 
---- Waits until the cache has come to a revision. Returns the revision of its content, or nil and an error.
+--- Waits until the cache has reached a revision. Returns the revision of its content, or nil and an error.
 function cache_methods:wait_for(revision, timeout)
   check.self(self, "wait_for", cache_mt)
   local is_whole = type(revision) == "number" and revision >= 0 and revision % 1 == 0
@@ -219,8 +219,8 @@ function cache_methods:wait_for(revision, timeout)
   return check.results(come_to(self, revision, driver.deadline_of(timeout), false))
 end
 
---- Waits until the cache has what the server had when this was called. Returns the revision of the server then, or nil
--- and an error. If the history of the server changes before the answer, the server is asked again.
+--- Waits until the cache has every change that the server had at the call. Returns that revision of the server, or nil
+-- and an error. If the server's history changes before the answer, the server is asked again.
 local function sync(cache, deadline)
   while true do
     local err = closed_error(cache)
@@ -234,8 +234,8 @@ local function sync(cache, deadline)
   end
 end
 
---- Waits until the cache has all that the server had when sync was called. Returns the revision of the server then, or
--- nil and an error.
+--- Waits until the cache has every change that the server had at the call. Returns that revision of the server, or nil
+-- and an error.
 function cache_methods:sync(timeout)
   check.self(self, "sync", cache_mt)
   check.timeout(timeout, "sync")
@@ -252,7 +252,7 @@ end
 
 local READ_OPTIONS = { consistent = "boolean", min_revision = "revision", timeout = "seconds", deadline = "seconds" }
 
---- Raises if an option that the cache adds to those of a read is wrong.
+--- Raises if an option of a cache's read is invalid.
 local function check_read_options(name, opts)
   local own = {}
   for option in pairs(READ_OPTIONS) do own[option] = opts[option] end
@@ -294,7 +294,7 @@ function cache_methods:get(key, opts)
   check_read_options("get", opts)
   local outer = outer_range(self, "get", key, opts)
   local store, rest = store_for(self, opts)
-  if not store then return nil, rest end -- in the place of the options stands the error
+  if not store then return nil, rest end -- the error
   local kv, err = check.call("get", store.get, store, outer, rest)
   if kv then kv.key = key end
   return check.results(kv, err)
@@ -367,7 +367,7 @@ end
 
 -- }======
 
---- Returns how the cache stands. Makes no request, and does not wait.
+--- Returns the status of the cache. Makes no request, and does not wait.
 function cache_methods:status()
   check.self(self, "status", cache_mt)
   local err = closed_error(self)
@@ -393,13 +393,13 @@ function cache_methods:status()
   }
 end
 
---- Returns a plain table, key to value, that is kept equal to the content of the cache.
+--- Returns a plain table, key to value, that mirrors the content of the cache.
 function cache_methods:table(opts)
   check.self(self, "table", cache_mt)
   local target, follower = tables.new(self, opts, follow_tables)
   local err = closed_error(self)
   if err then return nil, err end
-  if self.is_loaded then follower:follow(self) end -- even in a hook of another table
+  if self.is_loaded then follower:follow(self) end -- also in a hook of another table
   if self.end_error then
     follower:close()
   else
@@ -448,9 +448,9 @@ local OPTIONS = {
   file = "string", file_delay = "seconds", timeout = "seconds",
 }
 local FILE_DELAY, TIMEOUT = 1, 1 -- seconds
-local IDLE_BYTES = 1024 * 1024 -- of history, while no watch and no read needs more: thousands of small events
+local IDLE_BYTES = 1024 * 1024 -- of history, without watches and reads that need more: thousands of small events
 
---- Called by the feed when something has come. There may be content now.
+--- Called by the feed after each change. There may be content now.
 local function on_change(cache)
   if cache.feed:is_of_file() or cache.feed.phase == "following" then cache.is_loaded = true end
   follow_tables(cache)
@@ -463,8 +463,8 @@ local function new_replica(history)
   return driver.open_store(core.open, opts)
 end
 
---- Called by the feed when the server has another history: the cache begins anew with a replica that has a state of
--- that. `fresh_replica` is the one that is being loaded, or nil. Returns the replica, and true if it is loaded and in
+--- Called by the feed when the server has another history: the cache begins anew with a replica of that history.
+-- `fresh_replica` is the replica that is being loaded, or nil. Returns the replica, and true if it is loaded and in
 -- use, or false; or nil and an error.
 local function begin_anew(cache, state, why, fresh_replica)
   local replica, err = fresh_replica, nil
@@ -495,7 +495,7 @@ local function check_file_options(opts)
   if opts.file_delay and not path then check.misuse("cache: option 'file_delay' needs the option 'file'") end
 end
 
---- Returns the options that bound the history. Raises if an option is wrong.
+--- Returns the options that bound the history. Raises if an option is invalid.
 local function read_options(opts)
   check_file_options(opts)
   local age = opts.history_age
@@ -509,7 +509,7 @@ local function read_options(opts)
   }
 end
 
---- Returns a cache that has no feed yet. `space` is the namespace that its keys are named in, or nil.
+--- Returns a cache that has no feed yet. `space` is the namespace of its key names, or nil.
 local function new(owner, space, prefix, opts, replica, is_whole)
   local outer = space and space.prefix .. prefix or prefix
   return setmetatable({
@@ -520,16 +520,16 @@ local function new(owner, space, prefix, opts, replica, is_whole)
     range_end = key_order.prefix_end(outer),
     history = opts.history,
     slow_after = opts.slow_after,
-    timeout = opts.timeout, -- of the first content; nil: none was given
+    timeout = opts.timeout, -- of the first content; nil: not given
     replica = replica,
     is_whole = is_whole,   -- the replica has the keys of the cache alone, and belongs to the cache
     watches = setmetatable({}, { __mode = "k" }), -- as keys: the local watches
     followers = {},        -- of the tables
-    is_following = false,  -- the tables follow now; has_more: and once more
+    is_following = false,  -- the tables are following; has_more: and will once more
     feed = nil,
     is_loaded = not is_whole,
-    end_error = nil,       -- why the cache has ended
-    is_closed = false,     -- by the program: the content is gone
+    end_error = nil,       -- the error that the cache has ended with
+    is_closed = false,     -- by the program: the content is freed
   }, cache_mt)
 end
 
@@ -555,9 +555,8 @@ local function open_local(store, prefix, opts, space)
   return cache
 end
 
---- Opens a cache of all keys of an owner that begin with `prefix`. The owner is a store, a client, or an object that
--- stands on one, such as a namespace: the cache has the names of the keys there. Returns the cache, or nil and an
--- error.
+--- Opens a cache of all keys of an owner that begin with `prefix`. The owner is a store, a client, or an object over
+-- one, such as a namespace, whose key names the cache uses. Returns the cache, or nil and an error.
 local function open(owner, prefix, opts)
   check.self(owner, "cache")
   check.argument(type(prefix) == "string", 1, "cache", "string", prefix)
@@ -577,7 +576,7 @@ end
 -- }======
 
 --- Raises unless the cache has all keys that begin with a prefix. `name` is the method that was called. Returns the
--- error of a cache that is closed, or nil.
+-- error of a closed cache, or nil.
 local function check_prefix(cache, name, prefix)
   outer_range(cache, name, prefix, { prefix = true })
   return closed_error(cache)

@@ -1,26 +1,26 @@
 -- SPDX-License-Identifier: MIT
 --- content_file: the last known content of a client's cache, in a file.
 --
---   CLEAN --- the content changes ---> DUE --- the delay is over ---> HOLDING --- all keys are taken in ---> WRITING
+--   CLEAN --- the content changes ---> DUE --- the delay is over ---> HOLDING --- all keys are gathered ---> WRITING
 --     ^                                 ^                                |                                    |  |
 --     |                                 +--- a pause, if that fails -----+------------------------------------+  |
 --     +----------------------------------- the thread has ended ------------------------------------------------+
 --
 -- The core writes the file, in a thread: see csrc/store/content_writer.h. The feed of the cache polls the object, which
--- takes the keys in by steps, and never waits, except in `close` and in virtual time, where threads have no time. A
--- failure is one line of the log, until a write succeeds again.
+-- gathers the keys in steps, and never waits, except in `close` and in virtual time, in which threads have no time. The
+-- first failure is logged, and the next success.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 
-local STEP = 2000       -- keys that are taken in at once
+local STEP = 2000       -- keys that are gathered in one step
 local ALL = 2 ^ 31      -- keys
-local STEPPED = 3       -- tries in steps, each of which the end of the history may end; then all keys at once
-local LOOK_AGAIN = 0.02 -- seconds between two looks at a write that is under way
+local STEPPED = 3       -- tries to gather in steps, which a compaction may end; then all keys at once
+local LOOK_AGAIN = 0.02 -- seconds between two checks of a running write
 local PAUSE = 10        -- seconds after a write that has failed
-local SHARE = 10        -- a write is followed by a pause of at least so many times the time that it took
+local SHARE = 10        -- a write is followed by a pause of at least this many times its duration
 
 local file_methods = {}
 local file_mt = { __index = file_methods }
@@ -31,18 +31,18 @@ local function say(self, level, text)
 end
 
 --- Loads the content of the file into an empty replica. Returns the cluster of the content, and the time of day at
--- which the server had it; or nil. A file that cannot be used is one line of the log, and one that is not there none.
+-- which the server had it; or nil. An unusable file is logged, and a missing one is not.
 function file_methods:load(replica, key, range_end)
   local cluster, heard_at = replica:load_content(self.path, key, range_end)
   if cluster then
     self.saved_revision = replica:changed_revision()
     return cluster, heard_at
   end
-  local err = heard_at -- in its place stands the error
+  local err = heard_at -- the error
   if err.code ~= "not_found" then say(self, "warn", err.message .. ": its content is not used") end
 end
 
---- Has the content written anew, whatever was written before: it is that of another replica.
+--- Makes the next write begin anew: the content is that of another replica.
 function file_methods:forget()
   self.saved_revision = nil
   if not self.is_holding then return end
@@ -51,7 +51,7 @@ function file_methods:forget()
   writer:close()
 end
 
---- Notes that a write has failed, and has it repeated after a while.
+--- Notes that a write has failed, and repeats it after a pause.
 local function fail(self, err, now)
   self.saved_revision, self.is_holding, self.due_at = nil, false, now + math.max(PAUSE, self.delay)
   if self.has_failed then return end
@@ -59,7 +59,7 @@ local function fail(self, err, now)
   say(self, "warn", err.message)
 end
 
---- Ends a write, which has succeeded unless there is an error.
+--- Ends a write, with an error or with success.
 local function finish(self, err, now)
   self.is_writing = false
   self.rest_until = now + SHARE * (now - self.began_at)
@@ -85,7 +85,7 @@ local function begin(self, content, now)
   self.is_holding = true
 end
 
---- Takes keys in, at most so many, and begins the thread after the last one.
+--- Gathers at most `most` keys, and begins the thread after the last one.
 local function hold(self, replica, most, now)
   if not self.is_holding then return end
   if self.tries >= STEPPED then most = ALL end
@@ -99,7 +99,7 @@ local function hold(self, replica, most, now)
   end
 end
 
---- Checks whether the write that is under way has ended, or waits for its end. Returns true if none is under way.
+--- Checks whether the running write has ended, or waits for its end. Returns true if none is running.
 local function look(self, must_wait, now)
   if not self.is_writing then return true end
   local done, err
@@ -109,12 +109,12 @@ local function look(self, must_wait, now)
   return true
 end
 
---- True if the next change has to be announced to the file: no write is due or under way.
+--- True if the file must be notified of the next change: no write is due or running.
 function file_methods:is_clean()
   return not (self.due_at or self.is_holding or self.is_writing)
 end
 
---- Does what is due. describe() returns the content as in `begin`, and is called if the content has to be written.
+--- Does the due work. describe() returns the content as in `begin`, and is called if the content has to be written.
 -- Returns the seconds until poll must be called again, or nil.
 function file_methods:poll(now, replica, describe)
   if self.is_closed then return nil end
@@ -131,8 +131,8 @@ function file_methods:poll(now, replica, describe)
   return self.is_holding and 0 or self.due_at and math.max(0, self.due_at - now)
 end
 
---- Writes what was not written yet, waits for that, and ends. `describe` is as in poll; nil if the content is not that
--- of a server. May be called by a finalizer, in the middle of a call of the replica: then nothing more is written.
+--- Writes unwritten changes, waits for that, and ends. `describe` is as in poll; nil if the content is not from a
+-- server. May be called by a finalizer, in the middle of a call of the replica: then nothing more is written.
 function file_methods:close(now, replica, describe)
   if self.is_closed then return end
   self.is_closed = true
@@ -148,21 +148,21 @@ function file_methods:close(now, replica, describe)
   if not ok then log.warn("%s", "the content of a cache was not written: " .. errors.text_of(err)) end
 end
 
---- Returns the file of a cache of a prefix, which is neither read nor written yet. A change is written `delay` seconds
--- after it has come.
+--- Returns the file of a cache of a prefix, which is neither read nor written yet. A change is written after `delay`
+-- seconds.
 local function new(path, delay, prefix)
   return setmetatable({
     path = path,
     delay = delay,
     prefix = prefix,      -- for log lines
     writer = nil,         -- of the core; nil before the first write
-    saved_revision = nil, -- revision of the last change that is in the file, or is being written
+    saved_revision = nil, -- revision of the last change in the file, or in the running write
     due_at = nil,         -- when the next write begins
     began_at = 0,         -- when the last write began
-    rest_until = 0,       -- the time before which no other write begins
+    rest_until = 0,       -- the earliest time of the next write
     is_holding = false,
     is_writing = false,
-    tries = 0,            -- times that the history has ended before all keys were taken in
+    tries = 0,            -- how often a compaction has ended the gathering of keys
     has_failed = false,   -- the failure was logged
     is_closed = false,
   }, file_mt)

@@ -2,19 +2,19 @@
 --- dispatcher: one watch for many object watches of the same keys, each of which asks for some values of a label or a
 -- field. A change is decoded once, and an index finds the object watches that ask for its new or its previous value.
 --
--- An object watch takes part by an entry: its selectors, and a queue of the items that are for it. An item is a change,
--- what was found out about it, and its record, which all items of the change share. The dispatcher holds the entries,
--- and no entry holds its object watch: one that the program has dropped is collected, and its entry removed.
+-- An object watch takes part with an entry: its selectors, and a queue of its items. An item is a change, whether it
+-- matches, and a record that all items of the change share. The dispatcher references the entries, and no entry
+-- references its object watch: an object watch that the program has dropped is collected, and its entry removed.
 --
--- Always true for an entry that is not left behind: everything that its object watch wants, of the revisions after
--- `floor` and up to the dispatcher's `revision`, was put into its queue. A queue has a bound in bytes. An entry that
--- would exceed it is left behind, before the first revision that has no room: its object watch continues with a watch
--- of its own, from `resume`. The other entries do not wait for it.
+-- Invariant of an entry that is not left behind: its queue has received every matching change of the revisions after
+-- `floor` and up to the dispatcher's `revision`. A queue has a bound in bytes. An entry that would exceed the bound is
+-- left behind, before the first revision that does not fit: its object watch continues with a watch of its own, from
+-- `resume`. The other entries do not wait for it.
 --
--- No entry is added while changes are given out.
+-- No entry is added while changes are being distributed.
 --
--- Nothing waits here. An object watch that has nothing to read calls pump; and while one waits, the event of the
--- underlying watch does, inside of the driver's poll.
+-- Nothing waits here. An object watch without items calls pump; and while an object watch waits, the event of the
+-- underlying watch calls pump, inside of the driver's poll.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
@@ -26,15 +26,15 @@ local watches = require "keywatch.watch.watch"
 local pcall = pcall
 local test, index_text, compute = selectors.test, selectors.index_text, driver.compute
 
-local ITEM_BYTES = 200 -- what an item costs beside the value and the previous value
-local DECODED = 5      -- a value and its object together take about so many times the bytes of the value
+local ITEM_BYTES = 200 -- memory of an item beside the value and the previous value
+local DECODED = 5      -- memory of a value and its object, relative to the value
 
 local dispatcher_methods = {}
 local dispatcher_mt = { __index = dispatcher_methods }
 
 -- {====== Entries ======
 
---- Adds an item to the end of a queue. At once.
+--- Adds an item to the end of a queue. Atomic.
 local function append(entry, item, bytes)
   local last = entry.last + 1
   entry.items[last], entry.last, entry.bytes = item, last, entry.bytes + bytes
@@ -43,14 +43,14 @@ local function append(entry, item, bytes)
   if entry.bytes > entry.most_bytes then entry.most_bytes = entry.bytes end
 end
 
---- Removes the last item of a queue. At once.
+--- Removes the last item of a queue. Atomic.
 local function drop_last(entry)
   local item = entry.items[entry.last]
   entry.items[entry.last] = nil
   entry.last, entry.bytes = entry.last - 1, entry.bytes - item.bytes
 end
 
---- Removes the first item of a queue and returns it. At once.
+--- Removes the first item of a queue and returns it. Atomic.
 local function drop_first(entry)
   local first, last = entry.first, entry.last
   local item = entry.items[first]
@@ -59,8 +59,8 @@ local function drop_first(entry)
   return item
 end
 
---- Takes the first item of a queue. Returns nil if there is none; or if its revision is just being given out, and a
--- codec waits or a finalizer reads: the rest of the revision may have no room.
+--- Takes the first item of a queue. Returns nil if there is none; or if its revision is being distributed, while a
+-- codec waits or a finalizer reads: the rest of the revision may not fit.
 local function take(entry)
   if entry.first > entry.last then return nil end
   local dispatcher = entry.dispatcher
@@ -71,7 +71,8 @@ local function take(entry)
   return drop_first(entry)
 end
 
---- Has an entry get no more. Its object watch continues by itself, from a revision of which the entry has nothing.
+--- Leaves an entry behind: it gets no more items. Its object watch continues with its own watch, from a revision of
+-- which the entry has no item.
 local function leave_behind(entry, revision)
   while entry.last >= entry.first and entry.items[entry.last].revision == revision do drop_last(entry) end
   entry.is_behind, entry.resume = true, revision
@@ -103,7 +104,7 @@ local function add_to(list, entry)
   list[n], list.n, entry.places[list] = entry, n, n
 end
 
---- Removes an entry from a list. A gap (false) stays in its place: the list may just be walked.
+--- Removes an entry from a list. A gap (false) stays in its place: a loop over the list may be running.
 local function remove_from(list, entry)
   local place = entry.places[list]
   entry.places[list] = nil
@@ -158,7 +159,7 @@ local function add_to_index(self, entry)
   for text in pairs(entry.requirement.set) do
     local list = index.lists[text] or new_list()
     if list.gaps > list.n / 2 and not self.is_working then squeeze(list) end
-    list = index.lists[text] or list -- from here at once: a finalizer may have emptied the list, and removed it
+    list = index.lists[text] or list -- atomic from here: a finalizer may have emptied the list, and removed it
     local place = list.n + 1
     index.lists[text] = list
     list[place], list.n, entry.places[list] = entry, place, place
@@ -178,7 +179,7 @@ local remove_from_index = compat.interpreted(function(self, entry)
   end
   if index.count > 0 or self.by_name[index.name] ~= index then return end
   self.by_name[index.name] = nil
-  local rest = {} -- a new list: the old one may just be walked
+  local rest = {} -- a new list: a loop over the old one may be running
   for _, other in ipairs(self.indexes) do
     if other ~= index then rest[#rest + 1] = other end
   end
@@ -198,14 +199,14 @@ local function decode(self, value)
   return nil, errors.text_of(not ok and object or why or "the codec has returned nil")
 end
 
---- Returns the text by which an object stands in an index; nil if it has none, or raises when it is looked at.
+--- Returns the text of an object in an index; nil if it has none, or raises when its fields are read.
 local function text_in(index, object)
   if object == nil then return nil end
   local ok, text = compute(index_text, index.requirement, object)
   return ok and text or nil
 end
 
---- True if an object is there and meets the selectors of an entry.
+--- True if there is an object that matches the selectors of an entry.
 local function is_match(self, entry, object)
   if object == nil then return false end
   self.counts.tested = self.counts.tested + 1
@@ -215,7 +216,7 @@ local function is_match(self, entry, object)
   return ok and found
 end
 
---- Gives a change to the entries of a list that want it, except those that ask for the text `done`, too.
+--- Offers a change to the entries of a list, except those that also ask for the text `done`.
 local function offer(self, list, change, record, bytes, done)
   for i = 1, list and list.n or 0 do
     local entry = list[i]
@@ -237,7 +238,7 @@ local function for_all(self, fn, ...)
   end
 end
 
---- Gives a change that the index cannot place to all entries. Each object watch filters it by itself.
+--- Gives a change that has no place in the index to all entries. Each object watch filters it itself.
 local function offer_to_all(self, change, record, bytes)
   for_all(self, push, { change = change, record = record, revision = change.mod_revision, bytes = bytes })
 end
@@ -250,7 +251,7 @@ local function record_of(self, change)
   return record
 end
 
---- Gives a change to the entries that want it.
+--- Gives a change to the entries that match.
 local function dispatch(self, change)
   local prev = change.prev
   local bytes = ITEM_BYTES + (#(change.value or "") + (prev and #prev.value or 0)) * (self.decode and DECODED or 1)
@@ -271,7 +272,7 @@ local function dispatch(self, change)
   record.is_settled = true
 end
 
---- Puts a bookmark into the queue of an entry that wants it. One that waits in the queue is replaced.
+--- Queues a bookmark for an entry that wants bookmarks, in place of an earlier bookmark in the queue.
 local function push_bookmark(entry, revision)
   if not entry.wants_bookmarks or revision <= entry.floor then return end
   local last = entry.last >= entry.first and entry.items[entry.last]
@@ -287,7 +288,7 @@ local function wake(entry)
   entry.arrival:set()
 end
 
---- Ends the dispatcher. Entries get `err` after what their queues have.
+--- Ends the dispatcher. Entries get `err` after their queued items.
 local function fail(self, err)
   self.failure = err
   self:unregister()
@@ -315,8 +316,8 @@ local function work(self)
   end
 end
 
---- Takes everything that has come, and gives it to those who want it. A call inside of itself, by a finalizer or a
--- codec, has the outer one look again.
+--- Takes all changes from the watch, and distributes them. A recursive call, by a finalizer or a codec, makes the outer
+-- call check again.
 function dispatcher_methods:pump()
   if self.is_working then
     self.is_stirred = true
@@ -349,7 +350,7 @@ function dispatcher_methods:begin_wait()
   if self.waiters == 1 then watches.mt.__select.begin(self.watch) end
 end
 
---- Has the underlying watch announce what has come or comes.
+--- Makes the underlying watch announce present and later events.
 function dispatcher_methods:arm()
   if not self.failure then watches.mt.__select.arm(self.watch) end
 end
@@ -364,7 +365,7 @@ end
 
 -- {====== Taking part ======
 
---- Adds an entry for an object watch, which has reserved its place. It gets what comes from now on. `fields`:
+--- Adds an entry for an object watch, which has reserved its place. The entry gets later changes. `fields`:
 -- requirement, labels, fields, arrival (its event), max_bytes, wants_bookmarks.
 function dispatcher_methods:add(fields)
   local entry = {
@@ -379,7 +380,7 @@ function dispatcher_methods:add(fields)
     items = {}, first = 1, last = 0,
     bytes = 0,                -- of the queue
     most = 0, most_bytes = 0, -- high-water marks of the queue
-    places = {},              -- by list: where the entry stands
+    places = {},              -- by list: the entry's index in it
     index = nil,
     is_behind = false, resume = nil,
     is_removed = false,
@@ -403,7 +404,7 @@ function dispatcher_methods:remove(entry)
   self.watch:close()
 end
 
---- Has later object watches not find the dispatcher.
+--- Hides the dispatcher from later object watches.
 function dispatcher_methods:unregister()
   local registry, codec = self.registry, self.decode or "none"
   local found = registry[codec]
@@ -418,15 +419,15 @@ local function find(registry, id, decode_value)
   return found and found[id]
 end
 
---- Keeps a place for an entry: from now on the dispatcher does not end for lack of entries. At once.
+--- Reserves a place for an entry: from now on the dispatcher does not end for lack of entries. Atomic.
 local function reserve(self)
   self.count = self.count + 1
 end
 
 -- }======
 
---- Returns a dispatcher that gives out what comes to a watch, whose changes up to its `revision` no entry needs. The
--- dispatcher has a place reserved for one entry. Until it ends, find(registry, id, decode_value) returns it.
+--- Returns a dispatcher for the changes of a watch after its `revision`. The dispatcher has a place reserved for one
+-- entry. Until it ends, find(registry, id, decode_value) returns it.
 local function new(watch, decode_value, registry, id)
   local self = setmetatable({
     watch = watch,
@@ -434,17 +435,17 @@ local function new(watch, decode_value, registry, id)
     registry = registry,
     id = id,
     entries = new_list(),
-    count = 1,              -- entries, and places that are reserved
+    count = 1,              -- entries, and reserved places
     by_name = {},           -- indexes by the name of a label or field
     indexes = {},           -- the same in a list
-    revision = watch.revision, -- everything up to it was given out
-    last_change = watch.revision, -- the revision of the last change, or that which it has begun after
+    revision = watch.revision, -- everything up to it was distributed
+    last_change = watch.revision, -- the revision of the last change, or the one before its start
     memory = {},            -- of transition.correct
     failure = nil,          -- the error that the dispatcher has ended with
     waiters = 0,            -- object watches that wait
     is_working = false,
     is_stirred = false,     -- pump was called while it worked
-    has_refused = false,    -- an item was asked for while its revision was given out
+    has_refused = false,    -- an item was requested while its revision was being distributed
     counts = { changes = 0, decoded = 0, tested = 0 },
   }, dispatcher_mt)
   watch.arrival = { set = function() self:pump() end }

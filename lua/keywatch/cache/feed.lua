@@ -9,20 +9,20 @@
 --     PAUSED <--------------------------+            CLOSED: the cache or its client is closed
 --
 -- READING: the pages of the range are read, all of one revision. FOLLOWING: a watch of the client continues after that
--- revision, and its events go to the replica inside of the core. PAUSED: the server has refused; it is asked
--- again after a while.
+-- revision, and its events go to the replica inside of the core. PAUSED: the server has refused; the feed tries again
+-- after a pause.
 --
--- To the client a feed is a watch (see remote_origin.lua): it has the fields that client/watch_calls.lua and
--- client/reads.lua use, and its event `arrival` does the work that is due, inside of the transport's poll. So a cache
--- needs no task, and works at top level, too. Neither transport nor driver hold a feed: it lives as long as its cache.
+-- For the client a feed is a watch (see remote_origin.lua): it has the fields that client/watch_calls.lua and
+-- client/reads.lua use, and its event `arrival` does the due work, inside of the transport's poll. So a cache needs no
+-- task, and works at top level, too. Neither transport nor driver reference a feed: it lives as long as its cache.
 --
--- All work is done by `pump`, which never runs inside itself. Only `close` may come in between: by a finalizer, or by a
--- hook of a table. So a function looks at the phase again after each call.
+-- All work is done by `pump`, which is not reentrant. Only `close` may come in between, called by a finalizer or by a
+-- hook of a table. So a function checks the phase again after each call.
 --
 -- A feed may have a file with the last known content (content_file.lua). If the server has not sent the content within
 -- the option `timeout` of the cache, or no endpoint answers, the replica is loaded from the file. When the server has
--- sent the content, the replica is merged with that, as after a gap. While a server is silent the feeds of a client
--- count that time together, from the moment at which the first of them has begun to wait.
+-- sent the content, it is merged into the replica, as after a gap. The feeds of a client count the time of a silent
+-- server together, from the moment at which the first of them has begun to wait.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -35,11 +35,11 @@ local staleness = require "keywatch.cache.staleness"
 
 local RANGE = "/etcdserverpb.KV/Range"
 local FIRST_PAGE, LARGEST_PAGE = 1000, 10000 -- kvs
-local PAGE_BYTES, PAGE_SHARE = 512 * 1024, 1 / 32 -- of a page; and of what was read: larger blocks leave larger holes
+local PAGE_BYTES, PAGE_SHARE = 512 * 1024, 1 / 32 -- of a page; and of the read bytes: large blocks leave holes
 local ASK_AGAIN = 0.1 -- seconds: servers drop requests for progress while any watch of the call is behind
-local MAX_RESTARTS = 3 -- in a row, because the pages come over several connections
-local STABLE = 5      -- seconds: a watch that was followed as long does not count as a failure when it ends
-local ASKS = 5        -- unanswered requests for progress, after which watches that may hold it back are moved away
+local MAX_RESTARTS = 3 -- in a row, as the pages come over several connections
+local STABLE = 5      -- seconds: the end of a watch that has lasted this long is not a failure
+local ASKS = 5        -- unanswered progress requests, after which watches that may delay it move to other calls
 local TOGETHER = 60   -- seconds in which caches of a client notice that their server was replaced
 local OTHER_HISTORY = { regressed = true, cluster_changed = true }
 local IS_BUSY = "is in the middle of a call, and a finalizer has to wait" -- raised by the core
@@ -51,7 +51,7 @@ local feed_mt = { __index = feed_methods }
 
 -- {====== Reading ======
 
---- Asks for the next page, which the server may stream. All pages are of the revision of the first one.
+--- Requests the next page, which the server may stream. All pages have the revision of the first one.
 local function ask_page(self)
   local state, reads = self.state, self.transport.reads
   local last, revision = state:last()
@@ -67,10 +67,10 @@ local function ask_page(self)
   if self.phase ~= "reading" then return reads:cancel(read) end
   self.read = read
   self.transport:look_again() -- it may have polled its reads before
-  if read.is_done then self.is_stirred = true end -- it was, before the feed had it
+  if read.is_done then self.is_stirred = true end -- it was done before the feed had it
 end
 
---- Begins to read the range. `why` is the error that makes it necessary, or nil the first time.
+--- Begins to read the range. `why` is the error that made that necessary, or nil the first time.
 local function begin_reading(self, why)
   local state, old, old_rest = core.feed_state(self.key, self.range_end), self.state, self.rest
   if self.phase == "closed" then return state:close() end
@@ -82,7 +82,7 @@ local function begin_reading(self, why)
   if self.phase == "reading" then ask_page(self) end
 end
 
---- Asks again after a while, and frees the pages until then. `err` says why.
+--- Frees the pages, and tries again after a pause. `err` is the reason.
 local function pause(self, err)
   local retry_at = driver.get().now() + self.transport.backoff(self.failures + 1)
   if self.phase == "closed" then return end
@@ -91,11 +91,11 @@ local function pause(self, err)
   self.state, self.fresh = nil, nil
   if state then state:close() end
   if self.rest then self.rest:close() end
-  self.transport:look_again() -- at the new time to wait for
+  self.transport:look_again() -- at the new deadline
 end
 
---- Begins to read the range anew: at once after the first failure, and after a while if that does not last. Reading may
--- take the server long. `err` is the failure; `why` is as in begin_reading.
+--- Begins to read the range anew: at once after the first failure, and after a pause if failures repeat, since reading
+-- may be expensive for the server. `err` is the failure; `why` is as in begin_reading.
 local function read_again(self, err, why)
   self.why = why
   if self.failures > 0 then return pause(self, err) end
@@ -109,7 +109,7 @@ local function end_with_client(self)
   self.hooks.on_end(self.cache, errors.closed("client"))
 end
 
---- Begins to follow the events after the revision of the pages. `heard_at` is the time when the server had them.
+--- Begins to follow the events after the revision of the pages. `heard_at` is the time at which the server had them.
 local function begin_following(self, revision, heard_at)
   local tag = self.watch_calls:new_tag()
   local object = core.subscription(tag, self.key, { range_end = self.range_end, progress = true })
@@ -134,10 +134,10 @@ local function report_history(self, why)
     (why.message:gsub("^keywatch: ", "")))
 end
 
---- Gives the pages that have come to the replica, as much as a turn may. The first ones are its base. Later ones are
--- merged with what it has, unless its history is another one. Returns true; false, if another turn has to continue; nil
--- and an error; or nil alone if the pages have to be read again: they were asked for before the content of the file
--- was loaded, which may be newer than they are.
+--- Moves the received pages into the replica, as much as a turn may. The first pages are its base. Later ones are
+-- merged with its content, unless they have another history. Returns true; false, if another turn must continue; nil
+-- and an error; or nil alone if the pages must be read again, because they were requested before the content of the
+-- file was loaded, which may be newer.
 local function use_state(self)
   if not self.cluster then return self.cache.replica:load(self.state) end
   local is_other = self.why and OTHER_HISTORY[self.why.code] or self.cluster ~= self.page_cluster
@@ -154,7 +154,7 @@ local function use_state(self)
     if self.phase ~= "reading" then return nil, errors.closed("cache") end -- by a finalizer
   end
   local fresh, is_used = self.hooks.begin_anew(self.cache, self.state, why, self.fresh)
-  if not fresh then return nil, is_used end -- in its place stands the error
+  if not fresh then return nil, is_used end -- the error
   self.fresh = not is_used and fresh or nil
   return is_used
 end
@@ -174,7 +174,7 @@ local function use_pages(self)
 end
 
 --- Chooses how many kvs the next page has, after a page of some kvs and bytes. Many small pages of a large range would
--- be slow: etcd counts the rest of the range for each of them.
+-- be slow, as etcd counts the rest of the range for each page.
 local function size_next_page(self, n, bytes)
   self.read_bytes = self.read_bytes + bytes
   if n == 0 then return end
@@ -182,9 +182,9 @@ local function size_next_page(self, n, bytes)
   self.page = math.max(1, math.min(LARGEST_PAGE, math.floor(n * wanted / bytes)))
 end
 
---- True if a page has come over another connection than the one before, and the range is to be read anew: the server
--- may have been restored to an older state since then, and have the revision of the pages again in another history. A
--- large range is not begun anew for ever.
+--- True if a page has come over another connection than the previous one, and the range must be read anew: the server
+-- may have been restored to an older state in between, and have the same revision in another history. For a large range
+-- this is limited to MAX_RESTARTS.
 local function is_of_other_connection(self)
   if not self.rest:take_move() or self.restarts == MAX_RESTARTS then return false end
   self.restarts = self.restarts + 1
@@ -234,8 +234,8 @@ local function fail(self, code, text)
   pause(self, err)
 end
 
---- Moves what the core has not moved by itself to the replica. Returns true if the server was heard, or nil if the feed
--- follows no more.
+--- Moves what the core has left to the replica. Returns true if the server was heard, or nil if the feed no longer
+-- follows.
 local function move(self, object)
   local has_heard = false
   repeat
@@ -248,7 +248,7 @@ local function move(self, object)
   return has_heard
 end
 
---- Moves what has come, and handles a failure behind it. The state is looked at first: nothing comes after a failure.
+--- Moves received events, and handles a failure after them. The state is checked first: nothing comes after a failure.
 local function follow(self)
   local object, doubt = self.core, self.doubt
   if doubt then return fail(self, doubt) end
@@ -284,7 +284,7 @@ local function work(self)
   end
 end
 
---- Returns why the content does not come up to date now, or nil.
+--- Returns the reason why the content is not being updated now, or nil.
 local function present_trouble(self)
   if self.phase == "paused" then return self.trouble end
   local is_open = self.phase == "following" and self.core:state() == "open"
@@ -295,14 +295,14 @@ local function present_trouble(self)
   return self.read and self.read.trouble or self.why
 end
 
---- Has the work looked at once more, in the next turn.
+--- Makes the feed check its work once more, in the next turn.
 function feed_methods:look_again()
   self.is_stirred = true
   self.transport:look_again()
 end
 
---- Has the core announce whatever comes to the replica while a reader waits for that: a caller of the cache, a table,
--- or the file. Otherwise the core announces only what the watches of the cache wait for.
+--- Makes the core announce every change of the replica while a caller of the cache, a table or the file waits for
+-- changes. Otherwise the core announces only events that the watches of the cache wait for.
 local function update_following(self)
   local is_wanted = self.waiters > 0 or self.cache.followers[1] ~= nil or self.cache.is_following
     or self.file ~= nil and self.file:is_clean()
@@ -312,8 +312,8 @@ local function update_following(self)
   replica:announce_feed(is_wanted)
 end
 
---- Has the core announce whatever comes to the replica, for a table. The next announcement looks whether the table is
--- still there.
+--- Makes the core announce every change of the replica, for a table. The next announcement checks whether the table
+-- still exists.
 function feed_methods:follow()
   self.followed = self.cache.replica
   self.followed:announce_feed(true)
@@ -326,7 +326,7 @@ local function notify(self)
   if self.phase ~= "closed" then update_following(self) end
 end
 
---- True if an error says that the replica is in the middle of a call, which the caller, a finalizer, has interrupted.
+--- True if an error says that the replica is in the middle of a call, which the calling finalizer has interrupted.
 local function is_busy(err)
   return type(err) == "string" and err:find(IS_BUSY, 1, true) ~= nil
 end
@@ -338,12 +338,12 @@ local function notify_all(self)
   if not ok and not is_busy(err) then error(err, 0) end
 end
 
---- Has the feed polled, if a change makes work due: history that is too old, or a file.
+--- Makes the transport poll the feed, if a change makes work due: history that is too old, or a file.
 local function have_polled(self)
   if self.cache.history.history_age or self.file then self.transport:look_at_all() end
 end
 
---- Does what is due, until nothing is. Called when something has come.
+--- Does the due work until there is none. Called after each change.
 local function pump(self)
   if self.is_working then
     self.is_stirred = true
@@ -357,7 +357,7 @@ local function pump(self)
     ok, err = pcall(work, self)
   until not ok or not self.is_stirred or self.phase == "closed"
   self.is_working = false
-  if not ok then -- a finalizer has the transport polled in the middle of a read of the replica
+  if not ok then -- a finalizer has polled the transport in the middle of a read of the replica
     self:look_again()
     if not is_busy(err) then error(err, 0) end
     return
@@ -365,14 +365,14 @@ local function pump(self)
   notify_all(self)
 end
 
---- Called when something has come that the core has moved to the replica.
+--- Called when the core has moved events to the replica.
 function feed_methods:on_news()
   if self.is_working or self.phase ~= "following" then return pump(self) end
   have_polled(self)
   notify_all(self)
 end
 
---- Returns when the server has last said that the content is all that it has, or nil.
+--- Returns when the server last confirmed the content, or nil.
 function feed_methods:last_heard()
   local heard_at, later = self.heard_at, self.core and self.core:heard()
   return later and (not heard_at or later > heard_at) and later or heard_at
@@ -380,7 +380,7 @@ end
 
 -- {====== The file ======
 
---- Returns what the file has to know of the content: see content_file.lua.
+--- Returns the description of the content for the file: see content_file.lua.
 local function content_of(self)
   return {
     replica = self.cache.replica,
@@ -408,7 +408,7 @@ local function is_refused(transport)
   return not transport.connection and transport.dialer.failures > 0
 end
 
---- Does the work of the file that is due. Returns the seconds until it must be called again, or nil.
+--- Does the due work of the file. Returns the seconds until it must be called again, or nil.
 local function poll_file(self, now)
   local is_early = self.fall_back_at and now < self.fall_back_at
   if is_early and not is_refused(self.transport) then return self.fall_back_at - now end
@@ -417,8 +417,8 @@ local function poll_file(self, now)
   return self.file:poll(now, self.cache.replica, self.describe_content)
 end
 
---- Does what poll_file does. If a finalizer has the feed polled in the middle of that, or of other work, the file is
--- left alone. A finalizer may close the feed, too, and with it file and replica: what that makes fail is no error.
+--- Does what poll_file does. Does nothing if a finalizer polls the feed in the middle of that, or of other work. A
+-- finalizer may also close the feed, and with it file and replica: resulting failures are ignored.
 local function tend_file(self, now)
   if self.is_tending or self.is_working then return nil end
   self.is_tending = true
@@ -433,7 +433,7 @@ end
 
 -- }======
 
---- Logs it if the content has become stale. Returns the seconds until it must be called again.
+--- Logs when the content has become stale. Returns the seconds until it must be called again.
 local function poll_staleness(self, now)
   if now < self.stale_at then return self.stale_at - now end
   local heard_at, later = self.page_at, self:last_heard()
@@ -451,13 +451,13 @@ local function poll_staleness(self, now)
   return wait
 end
 
---- Returns the lesser one of two numbers, of which either may be nil.
+--- Returns the smaller of two numbers, each of which may be nil.
 local function sooner(one, other)
   if not one or other and other < one then return other end
   return one
 end
 
---- True while the pages that have come are being used, turn by turn.
+--- True while the received pages are being moved into the replica, turn by turn.
 local function is_using(self)
   return self.phase == "reading" and self.is_complete
 end
@@ -507,7 +507,7 @@ end
 
 -- {====== Methods for the cache ======
 
---- Returns the driver event that is set when something has come.
+--- Returns the driver event that is set after each change.
 local function changes(self)
   if not self.changed then
     local fresh = driver.get().event()
@@ -521,8 +521,8 @@ function feed_methods:error()
   if self.transport.is_closed then return errors.closed("client") end
 end
 
---- Returns the phase; the seconds since the server has last said that the content is all that it has, or nil; and why
--- the content does not come up to date now, or nil.
+--- Returns the phase; the seconds since the server last confirmed the content, or nil; and the reason why the content
+-- is not being updated now, or nil.
 function feed_methods:describe()
   local heard_at = self:last_heard()
   return self.phase, heard_at and math.max(0, driver.get().now() - heard_at), present_trouble(self)
@@ -563,8 +563,8 @@ function feed_methods:deadline()
   return driver.get().now() + self.transport.opts.timeout
 end
 
---- Asks the server for progress, which brings the replica to the revision of the server. One request in each period
--- serves all who wait.
+--- Requests progress of the server, which moves the replica to the server's revision. One request in each period serves
+-- all waiters.
 local function ask_for_progress(self, target)
   local now, heard_at = driver.get().now(), self:last_heard()
   if now < self.ask_at then return end
@@ -579,8 +579,8 @@ local function has_come(self, target)
   return self.cache.is_loaded and (target == 0 or self.cache.replica:status().revision >= target)
 end
 
---- Does what brings the replica to a revision sooner. Returns the time when it must be called again, or nil; and true
--- if the server's progress cannot be trusted: then only an event, or the server's own periodic progress, brings the
+--- Makes the replica reach a revision sooner. Returns the time when this must be called again, or nil; and true
+-- if the server's progress cannot be trusted: then only an event, or the server's own periodic progress, moves the
 -- replica there.
 local function hasten(self, target)
   if self.phase ~= "following" then return nil end
@@ -590,7 +590,7 @@ local function hasten(self, target)
   return self.ask_at
 end
 
---- Waits until the replica has come to a revision. Returns nil, or an error. With is_strict that is "unsupported" if
+--- Waits until the replica has reached a revision. Returns nil, or an error. With is_strict that is "unsupported" if
 -- the server's progress cannot be trusted. If `replica` is given the wait ends as well when the cache has another one.
 local function await_revision(self, cache, target, deadline, is_strict, replica)
   local d, changed = driver.get(), changes(self)
@@ -624,8 +624,8 @@ function feed_methods:await_revision(...)
   return err
 end
 
---- Waits until there is content, and a watch that keeps it up to date. In a pause the server is asked whether it still
--- refuses. Returns nil, or an error.
+--- Waits until there is content, and a watch that keeps it up to date. In a pause the server is tried again at once.
+-- Returns nil, or an error.
 local function await_following(self, deadline)
   local d, asked = driver.get(), nil
   local changed = changes(self)
@@ -643,17 +643,17 @@ local function await_following(self, deadline)
   end
 end
 
---- Has the content read anew: the server that has answered a read has another history.
+--- Begins to read the content anew: the server that has answered a read has another history.
 local function doubt(self, code)
   if self.phase ~= "following" then return end -- it is read anew already
   self.doubt = code
   pump(self)
 end
 
---- Returns a revision that the server had after this call, which the replica can come up to; or nil and an error:
--- "unsupported" if the server's progress cannot be trusted. The server may have another history by now, which the watch
--- has not noticed. Then its revision is not one of the replica, and is asked for again when the content is that of the
--- server. Without a deadline the server has the time of a request, and content may take as long as it likes.
+--- Returns a revision that the server had after this call, and that the replica can reach; or nil and an error:
+-- "unsupported" if the server's progress cannot be trusted. The server may have another history, which the watch has
+-- not noticed yet. Then its revision is not in the replica's history, and is requested again when the content has been
+-- read anew. Without a deadline the server has the time of a request, and the content has no limit.
 function feed_methods:server_revision(deadline)
   local is_trusted, why = self.phase == "following" and self.watch_calls:is_trusted(self) or nil, nil
   if is_trusted == nil then is_trusted, why = self.watch_calls:await_trust(deadline or self:deadline()) end
@@ -665,7 +665,7 @@ function feed_methods:server_revision(deadline)
     local replica, own = self.cache.replica, self.cluster
     local known = replica:status().revision
     local revision, cluster = self.asker:ask(deadline or self:deadline())
-    if not revision then return nil, cluster end -- in its place stands the error
+    if not revision then return nil, cluster end -- the error
     if replica == self.cache.replica then
       if cluster == own and revision >= known then return revision end
       doubt(self, cluster ~= own and "cluster_changed" or "regressed")
@@ -675,7 +675,7 @@ end
 
 -- }======
 
---- Returns since when the feeds of a client wait for a silent server, now that one more does.
+--- Counts one more feed that waits for a silent server. Returns since when the feeds of the client wait.
 local function begin_awaiting(self, now)
   local awaiting = self.transport.awaiting
   local first = awaiting[1]
@@ -686,8 +686,8 @@ local function begin_awaiting(self, now)
 end
 
 --- Returns the feed of a cache, which has begun. `hooks` are
---   on_change(cache)               called when something has come
---   begin_anew(cache, state, err, fresh)  has to give the cache another replica, with that state: see cache.lua
+--   on_change(cache)               called after each change
+--   begin_anew(cache, state, err, fresh)  must give the cache another replica, with that state: see cache.lua
 --   on_end(cache, err)             called when the client is closed
 -- `file` is the file with the last known content, or nil; its content is used after `timeout` seconds.
 local function new(cache, hooks, file, timeout)
@@ -708,14 +708,14 @@ local function new(cache, hooks, file, timeout)
     phase = "paused",   -- until it begins, in the first call of pump
     page = FIRST_PAGE,  -- kvs of the next page
     state = nil,        -- the pages that have come
-    read = nil,         -- the page that is on its way
+    read = nil,         -- the requested page
     read_bytes = 0,     -- of these pages
     is_complete = false, -- all pages have come, and are being used
-    is_before_file = false, -- they were asked for before the content of the file was loaded
-    fresh = nil,        -- a replica that takes the place of the cache's when it is loaded
+    is_before_file = false, -- they were requested before the content of the file was loaded
+    fresh = nil,        -- a replica that replaces the cache's when it is loaded
     rest = nil,         -- of the range, see client/range_stream.lua
     page_cluster = nil, -- the cluster of these pages
-    restarts = 0,       -- how often reading has begun anew in a row, because of another connection
+    restarts = 0,       -- how often in a row reading has begun anew because of another connection
     read_at = nil,      -- when the first one has come
     page_at = nil,      -- when the last one has come
     cluster = nil,      -- the cluster of the replica
@@ -725,11 +725,11 @@ local function new(cache, hooks, file, timeout)
     failures = 0,       -- in a row
     since = nil,        -- when it has begun to follow
     retry_at = 0,
-    heard_at = nil,     -- when the server has last said that the replica has everything
-    heard_before = nil, -- when it had last said so, when it was last asked for progress
-    waiters = 0,        -- callers that wait until something has come
-    followed = false,   -- the replica of which the core announces whatever comes; or false
-    ask_at = 0,         -- the time before which the server is not asked for progress again
+    heard_at = nil,     -- when the server last confirmed the content
+    heard_before = nil, -- heard_at at the last request for progress
+    waiters = 0,        -- callers that wait for changes
+    followed = false,   -- the replica whose changes the core announces; or false
+    ask_at = 0,         -- the earliest time of the next request for progress
     asks = 0,           -- requests for progress since the server was heard
     is_synced = false,  -- the content has come from the server
     file = file,
@@ -741,9 +741,9 @@ local function new(cache, hooks, file, timeout)
     is_from_file = false, -- the content is that of the file
     is_tending = false, -- the work of the file is being done
     staleness = nil,
-    stale_at = 0,       -- when the staleness is looked at
+    stale_at = 0,       -- the time of the next check of staleness
     arrival = nil,
-    changed = nil,      -- driver event: set when something has come
+    changed = nil,      -- driver event: set after each change
     is_working = false,
     is_stirred = false, -- something has come while it worked
     -- Of watch_calls.lua:

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- filter: which objects a reader wants, and how values become objects: the options `codec`, `include`, `labels`,
+--- filter: selects and decodes objects for a reader: the options `codec`, `include`, `labels`,
 -- `labels_at`, `fields`, `where` and `transform` of object watches and informers. See transition.lua.
 
 local check = require "keywatch.support.check"
@@ -8,7 +8,7 @@ local selectors = require "keywatch.cache.selector"
 
 local TITLES = { object_watch = "an object watch", informer = "an informer" }
 
---- Returns the selector of an option; nil if every object meets it. Raises if it has no meaning.
+--- Returns the selector of an option; nil if every object matches. Raises if the option is malformed.
 local function selector_of(opts, kind, labels_at, name)
   local given = opts[kind]
   if given == nil then return nil end
@@ -20,8 +20,8 @@ local function selector_of(opts, kind, labels_at, name)
   return not selectors.is_empty(made) and made or nil
 end
 
---- Returns the filter of the options of a method. `counts` is a table of numbers, in which `decoded` and `failed_tests`
--- are counted.
+--- Returns the filter of the options of a method. `counts` is a table of numbers, for the counters `decoded` and
+-- `failed_tests`.
 local function of(opts, counts, name)
   local codec = codecs.of(opts.codec, name)
   local labels = selector_of(opts, "labels", opts.labels_at, name)

@@ -468,7 +468,7 @@ local function state_of(self)
   return self.has_all and "following" or "syncing"
 end
 
---- Returns how the handler stands. Does not wait.
+--- Returns the status of the handler. Does not wait.
 function handler_methods:status()
   check.self(self, "status", handler_mt)
   return {
@@ -499,7 +499,7 @@ local OPTIONS = {
   max_bytes = "number", at_bound = check.one_of("wait", "coalesce"), name = "string",
 }
 
---- Raises if an option is wrong.
+--- Raises if an option is invalid.
 local function check_options(opts)
   check.argument(type(opts) == "table", 1, NAME, "table", opts)
   check.known(opts, NAME, OPTIONS)

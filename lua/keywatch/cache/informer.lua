@@ -195,7 +195,7 @@ function informer_methods:add_handler(opts)
   return one, err
 end
 
---- Returns how the informer stands. Makes no request, and does not wait.
+--- Returns the status of the informer. Makes no request, and does not wait.
 function informer_methods:status()
   check.self(self, "status", informer_mt)
   local shared, own = self.shared, 0

@@ -603,7 +603,7 @@ local function state_of(self)
   return self.failure and self.failure.code or "open"
 end
 
---- Returns how the object watch stands: counters, and high-water marks of its queue. Does not wait.
+--- Returns the status of the object watch: counters, and high-water marks of its queue. Does not wait.
 function object_watch_methods:status()
   check.self(self, "status", object_watch_mt)
   local counts, entry, watch = self.counts, self.entry, self.watch

@@ -133,7 +133,7 @@ local function connect(endpoints, opts)
   return client
 end
 
---- Returns how the client stands. Makes no request, and does not wait.
+--- Returns the status of the client. Makes no request, and does not wait.
 function client_methods:state()
   check.self(self, "state", client_mt)
   local transport = self.transport
@@ -185,7 +185,7 @@ end
 --- Sends the encoded request of a method. `bytes` and what follows is returned by the encoder: nil and an error
 -- instead of bytes if the request cannot be encoded. Returns the decoded answer, or nil and an error.
 local function send(self, path, is_read, answer, metadata, bytes, timeout, deadline, memo)
-  if not bytes then return nil, timeout end -- in its place stands the error
+  if not bytes then return nil, timeout end -- the error
   local until_ = self.transport:deadline_of(timeout, deadline)
   local back, err = self.transport:unary(path, bytes, until_, is_read, metadata)
   if not back then return nil, err end
@@ -224,7 +224,7 @@ local function range_page(self, key, opts, rest)
     own.limit = limit
   end
   local bytes, timeout, deadline, memo = check.call("range", core.requests.range, self, key, own)
-  if not bytes then return nil, timeout end -- in its place stands the error
+  if not bytes then return nil, timeout end -- the error
   local until_ = transport:deadline_of(timeout, deadline)
   local back, err, connection = transport:unary(KV .. "Range", bytes, until_, true, metadata_of_read(key, own))
   if not back then return nil, err end
@@ -254,7 +254,7 @@ function client_mt.__lock_requests.claim(self, prefix, key, value, lease_id, is_
   local back, err = send_claim(self, nil, deadline, core.requests.claim(self, prefix, key, value, lease_id, is_try))
   if not back then return nil, err end
   local created, is_oldest, before, revision = core.answers.claim(back)
-  if created == nil then is_oldest.maybe_done = true end -- in its place stands the error
+  if created == nil then is_oldest.maybe_done = true end -- the error
   return created, is_oldest, before, revision
 end
 

@@ -86,7 +86,7 @@ function election_methods:campaign(value, opts)
   local session, err = sessions.of_options(self.owner, self.opts, deadline)
   if not session then return nil, err end
   local own, created = held_keys.acquire(session, self.owner, self.name, value, deadline, false, adopt_with(value))
-  if not own then return nil, created end -- in its place stands the error
+  if not own then return nil, created end -- the error
   return held_keys.new(leadership_mt, own, self.owner, self.prefix .. session.hex, created)
 end
 

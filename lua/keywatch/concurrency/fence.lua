@@ -55,7 +55,7 @@ end
 --- Checks the arguments of a method as the core does. Returns the timeout and the deadline, or nil, nil and an error.
 local function check_arguments(name, self, ...)
   local bytes, timeout, deadline = check.call(name, core.requests[name], self, ...)
-  if not bytes then return nil, nil, timeout end -- in its place stands the error
+  if not bytes then return nil, nil, timeout end -- the error
   return timeout, deadline
 end
 

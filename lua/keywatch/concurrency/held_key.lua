@@ -271,7 +271,7 @@ end
 local function take(own, owner, name, value, deadline, is_try, adopt)
   local created, is_oldest, before = own:create(owner, name, value, deadline, is_try)
   if created == false then return nil, core.new_error("locked") end
-  if not created then return nil, is_oldest end -- in its place stands the error
+  if not created then return nil, is_oldest end -- the error
   if before and adopt then
     local ok, err = adopt(own, created, before, deadline)
     if not ok then return nil, err end

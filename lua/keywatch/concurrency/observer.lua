@@ -218,7 +218,7 @@ function observer_methods:next(timeout)
   check.self(self, "next", observer_mt)
   check.timeout(timeout, "next")
   local found, kv, err = driver.get().select { self, timeout = timeout }
-  if not found then return nil, kv end -- in its place stands the error
+  if not found then return nil, kv end -- the error
   return check.results(kv, err)
 end
 

@@ -500,7 +500,7 @@ end
 
 -- }======
 
---- Returns how the controller stands. Does not wait.
+--- Returns the status of the controller. Does not wait.
 function controller_methods:status()
   check.self(self, "status", controller_mt)
   local run, now, longest, busy, overdue = self.present, self.now(), 0, 0, 0
@@ -533,7 +533,7 @@ local OPTIONS = {
   sync_timeout = "some seconds", store = "any", limiter = "any",
 }
 
---- Raises if an option is wrong.
+--- Raises if an option is invalid.
 local function check_options(opts)
   check.argument(type(opts) == "table", 1, NAME, "table", opts)
   check.known(opts, NAME, OPTIONS)

@@ -530,7 +530,7 @@ local function trouble_of(self)
   return self.trouble
 end
 
---- Returns how the elector stands. Does not wait.
+--- Returns the status of the elector. Does not wait.
 function elector_methods:status()
   check.self(self, "status", elector_mt)
   local term = self.term
@@ -554,7 +554,7 @@ local OPTIONS = {
   on_leader = "function",
 }
 
---- Raises if an option is wrong.
+--- Raises if an option is invalid.
 local function check_options(opts)
   check.argument(type(opts) == "table", 1, NAME, "table", opts)
   check.known(opts, NAME, OPTIONS)

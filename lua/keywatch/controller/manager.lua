@@ -278,7 +278,7 @@ function manager_methods:is_healthy()
   return #texts == 0, texts
 end
 
---- Returns how the manager stands. Does not wait.
+--- Returns the status of the manager. Does not wait.
 function manager_methods:status()
   check.self(self, "status", manager_mt)
   local elector = self.own_elector and self.own_elector.object
@@ -320,7 +320,7 @@ local OPTIONS = {
   sync_timeout = "some seconds",
 }
 
---- Raises if an option is wrong.
+--- Raises if an option is invalid.
 local function check_options(opts)
   check.argument(type(opts) == "table", 1, NAME, "table", opts)
   check.known(opts, NAME, OPTIONS)

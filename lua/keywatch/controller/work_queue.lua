@@ -477,7 +477,7 @@ function queue_methods:count()
   return self.depth
 end
 
---- Returns how the queue stands. Does not wait.
+--- Returns the status of the queue. Does not wait.
 function queue_methods:status()
   check.self(self, "status", queue_mt)
   catch_up(self)
