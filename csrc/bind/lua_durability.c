@@ -116,10 +116,15 @@ static int l_set_bell(lua_State *L) {
   return 0;
 }
 
-const luaL_Reg kw_bind_durability_methods[] = {
-    {"read_on", l_read_on},   {"settled", l_settled},
-    {"outcome", l_outcome},   {"wait", l_wait},
-    {"step_compaction", l_step_compaction},       {"defragmented", l_defragmented},
-    {"set_bell", l_set_bell}, {"checkpoint", l_checkpoint},
-    {"has_job", l_has_job},   {"has_threads", l_has_threads},
-    {"work", l_work},         {NULL, NULL}};
+const luaL_Reg kw_bind_durability_methods[] = {{"read_on", l_read_on},
+                                               {"settled", l_settled},
+                                               {"outcome", l_outcome},
+                                               {"wait", l_wait},
+                                               {"step_compaction", l_step_compaction},
+                                               {"defragmented", l_defragmented},
+                                               {"set_bell", l_set_bell},
+                                               {"checkpoint", l_checkpoint},
+                                               {"has_job", l_has_job},
+                                               {"has_threads", l_has_threads},
+                                               {"work", l_work},
+                                               {NULL, NULL}};

@@ -110,6 +110,9 @@ static int l_is_compacting(lua_State *L) {
   return 1;
 }
 
-const luaL_Reg kw_bind_step_methods[] = {
-    {"deadline", l_deadline},           {"step", l_step}, {"run_due", l_run_due}, {"is_busy", l_is_busy},
-    {"is_compacting", l_is_compacting}, {NULL, NULL}};
+const luaL_Reg kw_bind_step_methods[] = {{"deadline", l_deadline},
+                                         {"step", l_step},
+                                         {"run_due", l_run_due},
+                                         {"is_busy", l_is_busy},
+                                         {"is_compacting", l_is_compacting},
+                                         {NULL, NULL}};

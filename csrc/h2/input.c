@@ -184,7 +184,8 @@ void kw_input_drop(kw_stream *stream) {
 static kw_stream *largest_input(const kw_session *session) {
   kw_stream *found = NULL;
   size_t n = 0;
-  for (kw_link *at = session->with_input.next; at != &session->with_input && n < MAX_COMPARED; n++) {
+  for (kw_link *at = session->with_input.next; at != &session->with_input && n < MAX_COMPARED;
+       n++) {
     kw_stream *stream = KW_CONTAINER_OF(at, kw_stream, input_link);
     if (found == NULL || stream->input.len > found->input.len) found = stream;
     at = at->next;

@@ -132,7 +132,8 @@ static void on_request(kw_server *server, kw_stream *stream, const void *request
     return;
   }
   if (c->messages.charge >= KW_CALL_BYTES && !stream->is_unary) kw_stream_pause(stream);
-  announce(server, c, stream->is_unary ? KW_CALL_NEWS_OPEN | KW_CALL_NEWS_INPUT : KW_CALL_NEWS_INPUT);
+  announce(server, c,
+           stream->is_unary ? KW_CALL_NEWS_OPEN | KW_CALL_NEWS_INPUT : KW_CALL_NEWS_INPUT);
 }
 
 static void on_half_close(kw_server *server, kw_stream *stream) {

@@ -29,11 +29,10 @@ typedef struct kw_tls_options {
   bool is_unverified; /* a client trusts any server */
   bool
       wants_client_cert; /* a server accepts only clients with a certificate; also the case if `ca` is given */
-  kw_slice ca;           /* trusted authorities; default: those of the system */
-  kw_slice cert;         /* own certificate, followed by its intermediate certificates */
-  kw_slice key;          /* private key of `cert` */
-  kw_slice
-      crl; /* revocation lists, also of authorities. An outdated list still counts */
+  kw_slice ca;   /* trusted authorities; default: those of the system */
+  kw_slice cert; /* own certificate, followed by its intermediate certificates */
+  kw_slice key;  /* private key of `cert` */
+  kw_slice crl;  /* revocation lists, also of authorities. An outdated list still counts */
   kw_slice
       server_name; /* of a client: the name or address that the server's certificate must have */
   kw_slice
@@ -80,7 +79,7 @@ X509 *kw_tls_context_certificate(const kw_tls_context *context);
 typedef struct kw_tls_remote {
   kw_tls_context *context; /* retained */
   char *name;              /* of a server: the name that its certificate must have; or NULL */
-  char *place; /* of a server: its name and `place`, the key of its sessions; or NULL */
+  char *place;             /* of a server: its name and `place`, the key of its sessions; or NULL */
   kw_tls_failure failure;
 } kw_tls_remote;
 

@@ -12,7 +12,7 @@
 #include "tls/describe.h"
 
 #define PAUSE_NS 50000 /* between two looks at other threads */
-#define PAUSES 40000   /* then exit and fork proceed: a thread waits for a file that cannot be read */
+#define PAUSES 40000 /* then exit and fork proceed: a thread waits for a file that cannot be read */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static OSSL_LIB_CTX *library;

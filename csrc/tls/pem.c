@@ -91,8 +91,7 @@ static void fail_size(const kw_tls_pem *pem, kw_tls_failure *failure) {
 
 static bool take_digest(kw_tls_pem *pem, const char *bytes, size_t len) {
   size_t digest_len = sizeof pem->digest;
-  return EVP_Q_digest(kw_tls_library(), "SHA256", NULL, bytes, len, pem->digest, &digest_len) ==
-         1;
+  return EVP_Q_digest(kw_tls_library(), "SHA256", NULL, bytes, len, pem->digest, &digest_len) == 1;
 }
 
 /* Reads an open file. The room has one byte more than the file: a file that grows during the read is read again at the
@@ -255,8 +254,7 @@ STACK_OF(X509_CRL) * kw_tls_pem_lists(kw_tls_pem *pem, kw_tls_failure *failure) 
     next = is_binary ? NULL : next_list(bio);
   X509_CRL_free(next);
   if (found != NULL && sk_X509_CRL_num(found) == 0) {
-    fail_with(pem, is_at_end() ? "no revocation list" : "a malformed revocation list",
-                failure);
+    fail_with(pem, is_at_end() ? "no revocation list" : "a malformed revocation list", failure);
   } else if (found != NULL && !is_binary && !is_at_end()) {
     fail_with(pem, "a malformed revocation list", failure);
   }

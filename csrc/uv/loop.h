@@ -46,9 +46,10 @@ typedef struct kw_interrupt {
 
 typedef struct kw_loop {
   uv_loop_t uv;
-  uv_timer_t wait_timer;   /* ends the wait of an iteration */
-  bool has_changed_events; /* since the last iteration; the next one registers them with the kernel */
-  bool is_wait_over;       /* the timer has ended the last wait */
+  uv_timer_t wait_timer; /* ends the wait of an iteration */
+  bool
+      has_changed_events; /* since the last iteration; the next one registers them with the kernel */
+  bool is_wait_over;      /* the timer has ended the last wait */
 
   int64_t now;        /* milliseconds of CLOCK_MONOTONIC */
   bool is_now_stale;  /* the loop may have waited since `now` was read */

@@ -203,8 +203,11 @@ static const luaL_Reg thread_methods[] = {
     {"stop", l_stop},       {"join", l_join},       {"wakes", l_wakes},
     {"abandon", l_abandon}, {"close", l_close},     {NULL, NULL}};
 static const luaL_Reg thread_meta[] = {{"__gc", l_close}, {NULL, NULL}};
-static const luaL_Reg this_methods[] = {
-    {"text", l_text}, {"report", l_report}, {"asked", l_asked}, {"wakes", l_this_wakes}, {NULL, NULL}};
+static const luaL_Reg this_methods[] = {{"text", l_text},
+                                        {"report", l_report},
+                                        {"asked", l_asked},
+                                        {"wakes", l_this_wakes},
+                                        {NULL, NULL}};
 static const luaL_Reg this_meta[] = {{NULL, NULL}};
 static const luaL_Reg functions[] = {
     {"start_thread", l_start}, {"this_thread", l_this}, {NULL, NULL}};

@@ -33,7 +33,8 @@ local CACHE = {
       "of the initial kvs of a closed store gets its error",
     },
     ["a cache is behind its server for a moment"] = {
-      "polls anywhere, also in a coroutine that is not a task", "in a task gets events of other tasks, and ends with them",
+      "polls anywhere, also in a coroutine that is not a task",
+      "in a task gets events of other tasks, and ends with them",
     },
   },
   ["watch/watch_life"] = {
