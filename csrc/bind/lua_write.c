@@ -38,7 +38,7 @@ typedef struct write_job {
   int rc; /* once it has ended */
   kw_arena arena;
   kw_op op;
-  kw_reply reply;     /* after KW_OK its records are retained */
+  kw_reply reply;     /* its records are retained */
   kw_long_read *read; /* the transaction only reads, and has not ended; or NULL */
   int64_t revision;   /* after a revocation */
   uint64_t ticket;    /* of the commit group that has the write, and what the write has seen */
@@ -107,22 +107,34 @@ static bool copy_op(kw_arena *arena, kw_op *op) {
 /* {====== Jobs ====== */
 
 static void end_read(write_job *job) {
-  if (job->read != NULL) kw_long_read_free(job->read, NULL);
+  if (job->read != NULL) kw_long_read_free(job->read);
   job->read = NULL;
+}
+
+static int on_record(kw_reply *reply, const kw_op *op, const kw_blob *record, void *ctx) {
+  write_job *job = ctx;
+  (void)op;
+  return kw_reply_retain(reply, &job->arena, record);
+}
+
+static void drop_reply(write_job *job) {
+  kw_reply_release(&job->reply);
+  job->reply = (kw_reply){0};
 }
 
 static void release_job(write_job *job) {
   if (--job->references > 0) return;
   end_read(job);
-  if (job->has_ended && job->rc == KW_OK) kw_reply_release(&job->reply);
+  drop_reply(job);
   kw_arena_drop(&job->arena);
   kw_free(job);
 }
 
 /* Begins to read the op. Returns KW_OK or KW_ERR_NO_MEMORY. */
 static int begin_read(write_job *job, kw_store *store) {
+  drop_reply(job); /* of a write that has become a read */
   job->read =
-      kw_long_read_new(store, &job->op, SIZE_MAX, KW_RECORDS_RETAINED, &job->arena, &job->reply);
+      kw_long_read_new(store, &job->op, SIZE_MAX, on_record, job, &job->arena, &job->reply);
   if (job->read == NULL) return KW_ERR_NO_MEMORY;
   job->store = NULL;
   return KW_OK;
@@ -220,7 +232,7 @@ static int try_call(lua_State *L, write_kind kind, try_how how) {
 
 static int begin(kw_lua_store *self, write_job *job, const kw_lease_message *lease) {
   kw_write_owner owner = {
-      .records = KW_RECORDS_RETAINED, .on_end = on_end, .on_free = on_free, .ctx = job};
+      .on_record = on_record, .on_end = on_end, .on_free = on_free, .ctx = job};
   job->store = self->store;
   job->is_durable = kw_store_is_durable(self->store);
   switch (job->kind) {
@@ -288,7 +300,6 @@ static bool read_on(lua_State *L, write_job *job, bool is_whole) {
   kw_work work = is_whole ? kw_work_without_end() : (kw_work){.left = WRITE_VISITS};
   int rc = kw_long_read_step(self->store, job->read, &work);
   if (rc == KW_UNFINISHED) return false;
-  if (rc == KW_OK) kw_long_read_give(job->read);
   job->ticket = kw_long_read_ticket(job->read);
   end_read(job);
   job->rc = rc;

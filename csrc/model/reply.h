@@ -2,8 +2,9 @@
  *
  * reply: the answer of a store to an op.
  *
- * Records are encoded KeyValues. They are borrowed from the store: kw_store_apply says how long they are valid.
- * Arrays lie in the arena that was passed with the op. A reply to a long write has no records, but `encoded`.
+ * Records are encoded KeyValues. They are borrowed from the store: kw_store_apply says how long they are valid. The
+ * records of a reply that takes several turns are retained or encoded by its owner, see kw_on_record. Arrays lie in the
+ * arena that was passed with the op.
  */
 #ifndef KW_MODEL_REPLY_H
 #define KW_MODEL_REPLY_H

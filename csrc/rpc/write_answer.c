@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rpc/write_answer.h"
 
+#include "codec/keyvalue.h"
 #include "codec/messages.h"
 #include "codec/wire.h"
 
@@ -14,6 +15,22 @@ typedef struct plain {
   size_t len;
   size_t before; /* bytes that come before the records and the responses */
 } plain;
+
+static const uint8_t record_fields[] = {[KW_OP_RANGE] = 2, [KW_OP_PUT] = 2, [KW_OP_DELETE] = 3};
+
+bool kw_write_answer_encode(kw_chain *encoded, const kw_op *op, const kw_blob *record,
+                            bool is_own) {
+  uint8_t number = record_fields[op->kind];
+  if (op->kind == KW_OP_RANGE && op->range.keys_only)
+    return kw_keyvalue_add_bare(encoded, number, record);
+  return kw_keyvalue_add(encoded, number, (kw_blob *)record, is_own);
+}
+
+void kw_write_answer_discard(const kw_reply *reply, kw_chain *discarded) {
+  if (reply->encoded != NULL) kw_chain_append(discarded, reply->encoded);
+  for (size_t i = 0; reply->kind == KW_OP_TXN && i < reply->txn.n; i++)
+    kw_write_answer_discard(&reply->txn.responses[i], discarded);
+}
 
 static const kw_message *message_of(const kw_reply *reply) {
   switch (reply->kind) {

@@ -8,6 +8,13 @@
 
 #include "model/reply.h"
 
+/* Encodes a record of the reply to an op, and adds it to `encoded`. A record that `is_own` is held by the answer alone.
+ * Returns false if memory is short. */
+bool kw_write_answer_encode(kw_chain *encoded, const kw_op *op, const kw_blob *record, bool is_own);
+
+/* Moves the encoded records of a reply to the end of another chain. */
+void kw_write_answer_discard(const kw_reply *reply, kw_chain *discarded);
+
 /* Returns the size of the message without its header, in bytes. Sets the sizes of the reply and of all that it has. */
 size_t kw_write_answer_measure(kw_reply *reply);
 

@@ -6,6 +6,7 @@
 #include "model/error.h"
 #include "rpc/long_answer.h"
 #include "rpc/method.h"
+#include "rpc/write_answer.h"
 #include "store/long_read.h"
 
 struct kw_write_job {
@@ -15,6 +16,8 @@ struct kw_write_job {
   uint64_t number;   /* of a request that waits, see kw_store_take_number */
   kw_blob *message;
   size_t charged;       /* to the connection's account */
+  size_t limit;         /* memory that the records of the reply may take */
+  kw_account account;   /* memory of these records */
   kw_write_ready ready; /* or NULL */
   kw_write_finish finish;
   kw_long_answer answer; /* of a transaction that only reads */
@@ -23,10 +26,10 @@ struct kw_write_job {
   kw_write_result result;
 };
 
-/* Charges what a job holds: the request, and the answer of a long write. */
-static void charge(kw_write_job *job, size_t answer) {
+/* Charges what a job holds: the request, and the records of the reply. */
+static void charge(kw_write_job *job) {
   kw_account *account = kw_session_account(job->stream->session);
-  size_t size = sizeof *job + job->message->len + answer;
+  size_t size = sizeof *job + job->message->len + job->account.held;
   kw_account_resize(account, job->charged, size);
   job->charged = size;
 }
@@ -34,15 +37,22 @@ static void charge(kw_write_job *job, size_t answer) {
 static void free_job(kw_write_job *job) {
   kw_link_remove(&job->link);
   kw_link_remove(&job->answer.link);
-  if (job->read != NULL) kw_long_read_free(job->read, &job->server->discarded);
+  if (job->read != NULL) kw_long_read_free(job->read);
   kw_blob_release(job->message);
   kw_arena_drop(&job->arena);
   kw_free(job);
 }
 
-/* Parts a job from its stream. */
+/* The records of the reply are freed in turns. */
+static void drop_reply(kw_write_job *job) {
+  kw_write_answer_discard(&job->result.reply, &job->server->discarded);
+  job->result.reply = (kw_reply){0};
+}
+
+/* Parts a job from its stream. From now on records are dropped. */
 static void leave(kw_write_job *job) {
   if (job->stream == NULL) return;
+  drop_reply(job);
   kw_account_credit(kw_session_account(job->stream->session), job->charged);
   job->stream->owner = NULL;
   job->stream = NULL;
@@ -68,7 +78,7 @@ static kw_write_job *new_job(kw_server *server, kw_stream *stream, kw_slice mess
   job->stream = stream;
   job->message = copy;
   stream->owner = job;
-  charge(job, 0);
+  charge(job);
   return job;
 }
 
@@ -109,7 +119,7 @@ static void deliver(kw_server *server, kw_write_job *job) {
 bool kw_write_queue_step(kw_server *server) {
   const kw_store *store = server->store;
   kw_write_job *job, *under_way = server->long_write;
-  if (under_way != NULL && under_way->stream != NULL) charge(under_way, kw_store_reply_held(store));
+  if (under_way != NULL && under_way->stream != NULL) charge(under_way);
   server->work = kw_work_of_turn();
   while ((job = first_job(server)) != NULL && !kw_store_is_busy(store)) {
     if (!kw_work_is_left(&server->work)) return true;
@@ -125,6 +135,18 @@ bool kw_write_queue_step(kw_server *server) {
 
 size_t kw_write_queue_limit(const kw_stream *stream) {
   return kw_account_room(kw_session_account(stream->session));
+}
+
+/* Encodes a record. A record that a write replaces leaves the store; those of a database are copies. */
+static int on_record(kw_reply *reply, const kw_op *op, const kw_blob *record, void *ctx) {
+  kw_write_job *job = ctx;
+  if (job->stream == NULL) return KW_OK;
+  bool is_own = op->kind != KW_OP_RANGE || kw_store_is_durable(job->server->store);
+  if (reply->encoded == NULL) reply->encoded = kw_arena_alloc(&job->arena, sizeof(kw_chain));
+  if (reply->encoded == NULL) return KW_ERR_NO_MEMORY;
+  reply->encoded->account = &job->account;
+  if (!kw_write_answer_encode(reply->encoded, op, record, is_own)) return KW_ERR_NO_MEMORY;
+  return job->account.held <= job->limit ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
 }
 
 static int make_ready(kw_write_job *job) {
@@ -149,7 +171,7 @@ static void step_read(kw_server *server, kw_long_answer *answer, kw_work *work) 
   kw_stream *stream = job->stream;
   int rc = kw_long_read_step(server->store, job->read, work);
   if (rc == KW_UNFINISHED) {
-    charge(job, kw_long_read_held(job->read));
+    charge(job);
   } else if (rc == KW_STALE) {
     repeat(server, job);
   } else {
@@ -164,8 +186,10 @@ static void step_read(kw_server *server, kw_long_answer *answer, kw_work *work) 
 static int begin_read(kw_write_job *job) {
   kw_stream *stream = job->stream;
   kw_write_result *result = &job->result;
-  job->read = kw_long_read_new(job->server->store, &result->op, kw_write_queue_limit(stream),
-                               KW_RECORDS_ENCODED, &job->arena, &result->reply);
+  drop_reply(job); /* of a write that has become a read */
+  job->limit = kw_write_queue_limit(stream);
+  job->read = kw_long_read_new(job->server->store, &result->op, job->limit, on_record, job,
+                               &job->arena, &result->reply);
   if (job->read == NULL) return KW_ERR_NO_MEMORY;
   result->has_read = true;
   result->ticket = kw_long_read_ticket(job->read);
@@ -208,7 +232,7 @@ static void on_end(int rc, void *ctx) {
 }
 
 static kw_write_owner owner_of(kw_write_job *job) {
-  return (kw_write_owner){.records = KW_RECORDS_ENCODED,
+  return (kw_write_owner){.on_record = on_record,
                           .on_ready = on_ready,
                           .on_end = on_end,
                           .on_free = on_free,
@@ -257,9 +281,10 @@ void kw_write_queue_begin(kw_server *server, kw_stream *stream, kw_op_kind kind,
   if (job == NULL) return;
   job->ready = ready;
   int rc = decode(job, kind);
+  job->limit = kw_write_queue_limit(stream);
   if (rc == KW_OK)
-    rc = kw_store_begin(server->store, &job->result.op, kw_write_queue_limit(stream), &job->arena,
-                        &job->result.reply, owner_of(job));
+    rc = kw_store_begin(server->store, &job->result.op, job->limit, &job->arena, &job->result.reply,
+                        owner_of(job));
   begun(server, job, rc);
 }
 
@@ -289,9 +314,5 @@ void kw_write_queue_close(kw_server *server, kw_stream *stream) {
   kw_write_job *job = stream->owner;
   if (job == NULL) return;
   leave(job);
-  if (server->long_write == job) {
-    kw_store_abandon_reply(server->store);
-  } else {
-    free_job(job);
-  }
+  if (server->long_write != job) free_job(job);
 }

@@ -12,12 +12,14 @@ struct kw_long_read {
 };
 
 kw_long_read *kw_long_read_new(kw_store *store, const kw_op *op, size_t limit,
-                               kw_reply_records records, kw_arena *arena, kw_reply *reply) {
+                               kw_on_record on_record, void *ctx, kw_arena *arena,
+                               kw_reply *reply) {
   kw_long_read *read = kw_alloc_zeroed(sizeof *read);
   if (read == NULL) return NULL;
   bool is_visible = kw_store_only_reads(op);
   kw_txn_begin(&read->txn, op, is_visible ? store->revision : store->applied, limit, arena, reply);
-  read->txn.records = records;
+  read->txn.on_record = on_record;
+  read->txn.ctx = ctx;
   read->rewrites = store->rewrites;
   read->was_visible = read->txn.revision <= store->revision;
   read->ticket = is_visible ? 0 : kw_store_ticket(store);
@@ -46,17 +48,7 @@ uint64_t kw_long_read_ticket(const kw_long_read *read) {
   return read->ticket;
 }
 
-size_t kw_long_read_held(const kw_long_read *read) {
-  return read->txn.account.held;
-}
-
-void kw_long_read_give(kw_long_read *read) {
-  kw_txn_give(&read->txn);
-}
-
-void kw_long_read_free(kw_long_read *read, kw_chain *discarded) {
-  kw_txn_abandon(&read->txn);
-  if (discarded != NULL) kw_chain_append(discarded, &read->txn.discarded);
+void kw_long_read_free(kw_long_read *read) {
   kw_txn_drop(&read->txn);
   kw_free(read);
 }

@@ -15,9 +15,9 @@ typedef struct kw_long_read kw_long_read;
 
 /* Begins a read of an op that kw_store_apply_within has returned KW_ONLY_READS for, or a long write has ended with; the
  * store has not changed since. Op, arena and reply outlive the read. `limit` bounds the memory of the reply's records,
- * which are not borrowed. Returns NULL if memory is short. */
+ * each of which is given to on_record with `ctx`. Returns NULL if memory is short. */
 kw_long_read *kw_long_read_new(kw_store *store, const kw_op *op, size_t limit,
-                               kw_reply_records records, kw_arena *arena, kw_reply *reply);
+                               kw_on_record on_record, void *ctx, kw_arena *arena, kw_reply *reply);
 
 /* Continues until the reply is complete, or the work is used up. Returns KW_OK, KW_UNFINISHED or an error of
  * kw_store_apply, also that of a commit group that has failed since; KW_STALE if the revision was compacted or undone
@@ -27,14 +27,7 @@ int kw_long_read_step(kw_store *store, kw_long_read *read, kw_work *work);
 /* Returns a ticket for all writes that the read has seen. */
 uint64_t kw_long_read_ticket(const kw_long_read *read);
 
-/* Returns the memory that the encoded records of the reply take, in bytes. */
-size_t kw_long_read_held(const kw_long_read *read);
-
-/* Gives the references to the retained records of the reply to the caller. */
-void kw_long_read_give(kw_long_read *read);
-
-/* Frees a read, also after its store. What is encoded of the reply goes to the end of `discarded`, unless that is
- * NULL. */
-void kw_long_read_free(kw_long_read *read, kw_chain *discarded);
+/* Frees a read, also after its store. */
+void kw_long_read_free(kw_long_read *read);
 
 #endif

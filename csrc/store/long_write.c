@@ -42,6 +42,8 @@ int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *are
   kw_txn *txn = rc == KW_OK ? kw_long_write_begin(store, owner) : NULL;
   if (txn == NULL) return rc != KW_OK ? rc : KW_ERR_NO_MEMORY;
   kw_txn_begin(txn, op, 0, limit, arena, reply);
+  txn->on_record = owner.on_record;
+  txn->ctx = owner.ctx;
   return KW_OK;
 }
 
@@ -62,7 +64,6 @@ static void end(kw_store *store, int rc) {
   kw_long_write *write = store->long_write;
   store->long_write = NULL;
   if (rc < 0) kw_store_rollback(store);
-  if (rc == KW_OK && write->owner.records == KW_RECORDS_RETAINED) kw_txn_give(&write->txn);
   write->owner.on_end(rc, write->owner.ctx);
   free_long_write(write);
 }
@@ -71,27 +72,12 @@ void kw_long_write_fail(kw_store *store, int rc) {
   if (store->long_write != NULL) store->long_write->failure = rc;
 }
 
-size_t kw_store_reply_held(const kw_store *store) {
-  return store->long_write == NULL ? 0 : store->long_write->txn.account.held;
-}
-
-void kw_store_abandon_reply(kw_store *store) {
-  if (store->long_write != NULL) kw_txn_abandon(&store->long_write->txn);
-}
-
 static int run(kw_store *store, kw_long_write *write, kw_work *work) {
   const kw_write_owner *owner = &write->owner;
-  write->txn.records = owner->records; /* the next turn would not find borrowed records */
   int rc = kw_txn_run(store, &write->txn, work);
   int failure = kw_log_failure(store->log);
   if (rc >= 0 && failure != KW_OK) rc = failure;
   return rc == KW_OK && owner->on_ready != NULL ? owner->on_ready(owner->ctx) : rc;
-}
-
-/* Rolls back a long write that has failed, and drops its reply. Returns true if that is done. */
-static bool undo(kw_store *store, kw_long_write *write, kw_work *work) {
-  kw_txn_abandon(&write->txn);
-  return kw_write_rollback_within(store, work) && kw_txn_free_discarded(&write->txn, work);
 }
 
 void kw_store_continue(kw_store *store, kw_work *work) {
@@ -99,11 +85,10 @@ void kw_store_continue(kw_store *store, kw_work *work) {
   if (store->long_write == NULL) return;
   kw_log_release(store->log);
   kw_long_write *write = store->long_write;
-  if (!kw_txn_free_discarded(&write->txn, work)) return;
   int rc = write->failure == KW_OK ? run(store, write, work) : write->failure;
   if (rc == KW_UNFINISHED) return;
   write->failure = rc;
-  if (rc == KW_OK || undo(store, write, work)) end(store, rc);
+  if (rc == KW_OK || kw_write_rollback_within(store, work)) end(store, rc);
 }
 
 void kw_store_finish(kw_store *store) {

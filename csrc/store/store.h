@@ -164,16 +164,13 @@ int kw_store_defragmented(const kw_store *store, char text[KW_REASON_ROOM]);
 
 /* {====== Writing: store.c, txn.c, write.c ====== */
 
-/* How the reply of a write has its records. */
-typedef enum kw_reply_records {
-  KW_RECORDS_BORROWED, /* valid until the turn ends: for a write of one turn, or one whose reply has no records */
-  KW_RECORDS_ENCODED, /* as fields of its message, see kw_reply */
-  KW_RECORDS_RETAINED /* with references, which are the owner's after on_end with KW_OK */
-} kw_reply_records;
+/* Takes a record of a reply from an evaluation of several turns, in the order of the reply. The record is borrowed
+ * until the turn ends, and the reply does not have it. Returns KW_OK, or an error with which the evaluation fails. */
+typedef int (*kw_on_record)(kw_reply *reply, const kw_op *op, const kw_blob *record, void *ctx);
 
 /* The owner of a long write, see kw_store_begin. */
 typedef struct kw_write_owner {
-  kw_reply_records records;
+  kw_on_record on_record; /* NULL: the reply has no records */
   /* The write is evaluated. Returns KW_OK; or an error, with which the write then fails, and is rolled back. May be
    * NULL. */
   int (*on_ready)(void *ctx);
@@ -205,7 +202,10 @@ bool kw_store_only_reads(const kw_op *op);
  * armed, or if the quota is exceeded, which arms the alarm. */
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
 
-/* Releases the records of a reply that has references to them (KW_RECORDS_RETAINED), and those of its responses. */
+/* Adds a reference to a record to a reply. The arena is that of its list. Returns KW_OK or KW_ERR_NO_MEMORY. */
+int kw_reply_retain(kw_reply *reply, kw_arena *arena, const kw_blob *record);
+
+/* Releases the records of a reply that has references to them, and those of its responses. */
 void kw_reply_release(const kw_reply *reply);
 
 /* Does what kw_store_apply does, within the work of a turn. `limit` bounds the memory that records of the reply
@@ -219,9 +219,9 @@ int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_wor
 /* Begins a long write: the op, which does not only read, is evaluated in several turns by kw_store_step. Until its
  * end the store is busy. If a transaction finds that it writes nothing, and has more to do, the long write ends:
  * on_end gets KW_ONLY_READS, and the op can be read at the applied revision. Op, arena and reply belong to the
- * owner. Records that are encoded are taken by on_ready (kw_chain_append). Errors are those of
- * kw_store_apply_within, also those that are found later, and the error of a commit group that has failed before the
- * end. kw_store_free ends the write without a call of on_end. The store must not be busy. Returns KW_OK, or
+ * owner; the reply is all zero, and what on_record adds to it is freed by the owner. Errors are those of
+ * kw_store_apply_within, also those that are found later, and the error of a commit group that has failed
+ * meanwhile. kw_store_free ends the write without a call of on_end. The store must not be busy. Returns KW_OK, or
  * an error: then nothing was begun.
  *
  * Every function of the store may be called while it is busy. Those that change the state, and kw_store_wait, first
@@ -232,12 +232,6 @@ int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *are
 /* True while a long write is under way, or commit groups that have failed are being undone. */
 bool kw_store_is_busy(const kw_store *store);
 
-/* Returns the memory that the encoded records of the long write's reply take, in bytes. */
-size_t kw_store_reply_held(const kw_store *store);
-
-/* Drops the records of the long write's reply, those to come included: the reply is not needed any more. The write
- * continues. */
-void kw_store_abandon_reply(kw_store *store);
 
 /* Continues the long write or merge that keeps the store busy, if there is one. */
 void kw_store_continue(kw_store *store, kw_work *work);

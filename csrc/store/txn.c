@@ -5,6 +5,8 @@
 #include "store/read.h"
 #include "store/write.h"
 
+#define LEAST_RECORDS 4 /* that a list of records has room for */
+
 /* {====== Put and delete ====== */
 
 static int64_t next_revision(const kw_store *store) {
@@ -29,51 +31,46 @@ static int check_previous(const kw_store *store, const kw_put_op *op) {
   return history != NULL && kw_key_history_is_live(history) ? KW_OK : KW_ERR_KEY_NOT_FOUND;
 }
 
-static bool encodes(const kw_txn *txn) {
-  return txn->records == KW_RECORDS_ENCODED;
-}
-
-static bool retains(const kw_txn *txn) {
-  return txn->records == KW_RECORDS_RETAINED;
-}
-
 /* Returns the arena for the arrays of a page, which are needed in this turn alone. */
 static kw_arena *arena_of_pages(kw_txn *txn) {
-  if (txn->records == KW_RECORDS_BORROWED) return txn->arena;
+  if (txn->on_record == NULL) return txn->arena;
   kw_arena_reset(&txn->pages);
   return &txn->pages;
 }
 
-static const uint8_t record_fields[] = {[KW_OP_RANGE] = 2, [KW_OP_PUT] = 2, [KW_OP_DELETE] = 3};
-
-/* Encodes a record for the reply of an item. Returns false if memory is short. */
-static bool encode(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_blob *record) {
-  const kw_op *op = item->op;
-  uint8_t number = record_fields[op->kind];
-  item->reply->encoded = &item->encoded;
-  item->encoded.account = &txn->account;
-  if (op->kind == KW_OP_RANGE && op->range.keys_only)
-    return kw_keyvalue_add_bare(&item->encoded, number, record);
-  bool is_own = op->kind != KW_OP_RANGE || store->database != NULL; /* a replaced record goes */
-  return kw_keyvalue_add(&item->encoded, number, (kw_blob *)record, is_own);
+/* Returns true if the reply has a list of `n` items that is full. */
+static bool is_full(size_t n) {
+  return n == 0 || (n >= LEAST_RECORDS && (n & (n - 1)) == 0);
 }
 
-/* Retains a record that is in the reply of an item, if the evaluation does that. */
-static void retain(const kw_txn *txn, kw_txn_item *item, const kw_blob *record) {
-  if (!retains(txn)) return;
-  item->is_retained = true;
-  kw_blob_retain((kw_blob *)record);
+/* Adds a record to a list, whose room is the next power of two. */
+static int push(kw_records *records, kw_arena *arena, const kw_blob *record) {
+  if (is_full(records->n)) {
+    size_t cap = records->n == 0 ? LEAST_RECORDS : 2 * records->n;
+    const kw_blob **items = kw_arena_array(arena, cap, sizeof *items);
+    if (items == NULL) return KW_ERR_NO_MEMORY;
+    if (records->n > 0) memcpy(items, records->items, records->n * sizeof *items);
+    records->items = items;
+  }
+  records->items[records->n++] = record;
+  return KW_OK;
 }
 
-/* Adds a record to the reply of an item: counts the record, and encodes it, if the evaluation does. Returns KW_OK,
- * KW_ERR_NO_MEMORY, or KW_ERR_TOO_MANY_REQUESTS if the reply is beyond the limit. */
-static int gather(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_blob *record,
-                  size_t len) {
+/* Adds a borrowed record to a reply. */
+static int add_record(kw_reply *reply, kw_arena *arena, const kw_blob *record) {
+  if (reply->kind == KW_OP_RANGE) return push(&reply->range.kvs, arena, record);
+  if (reply->kind == KW_OP_DELETE) return push(&reply->delete.prev_kvs, arena, record);
+  reply->put.prev_kv = record;
+  return KW_OK;
+}
+
+/* Adds a record to the reply of an item. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_TOO_MANY_REQUESTS if the reply is
+ * beyond the limit. */
+static int gather(kw_txn *txn, const kw_txn_item *item, const kw_blob *record, size_t len) {
   txn->bytes += len;
-  if (encodes(txn) && !txn->is_abandoned && !encode(store, txn, item, record))
-    return KW_ERR_NO_MEMORY;
-  bool is_within = txn->bytes <= txn->limit && txn->account.held <= txn->limit;
-  return is_within ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
+  if (txn->bytes > txn->limit) return KW_ERR_TOO_MANY_REQUESTS;
+  if (txn->on_record != NULL) return txn->on_record(item->reply, item->op, record, txn->ctx);
+  return add_record(item->reply, txn->arena, record);
 }
 
 /* Counts the search for the begin of a range, which may have no key, and for its end. */
@@ -107,26 +104,15 @@ static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *wor
   *reply = (kw_reply){.kind = KW_OP_PUT, .revision = main};
   int rc = kw_write_put(store, main, history, &kv);
   if (rc != KW_OK || previous == NULL || !op->prev_kv) return rc;
-  if (!encodes(txn)) reply->put.prev_kv = previous;
-  retain(txn, item, previous);
-  return gather(store, txn, item, previous, previous->len);
+  return gather(txn, item, previous, previous->len);
 }
 
-/* Borrowed records are those of one turn. */
-static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
-  const kw_delete_op *op = &item->op->delete;
+static void begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
+  const kw_range *range = &item->op->delete.range;
   *item->reply = (kw_reply){.kind = KW_OP_DELETE};
-  kw_records *prev_kvs = &item->reply->delete.prev_kvs;
-  if (op->prev_kv && !encodes(txn)) {
-    int64_t count = kw_index_count(&store->index, &op->range);
-    size_t most = (size_t)(count < work->left || retains(txn) ? count : work->left);
-    prev_kvs->items = kw_arena_array(txn->arena, most, sizeof *prev_kvs->items);
-    if (prev_kvs->items == NULL) return KW_ERR_NO_MEMORY;
-  }
   txn->is_inside = true;
-  txn->cursor = kw_index_seek(&store->index, op->range.key);
-  spend_range(work, &op->range);
-  return KW_OK;
+  txn->cursor = kw_index_seek(&store->index, range->key);
+  spend_range(work, range);
 }
 
 static int delete_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_key_history *history,
@@ -134,11 +120,8 @@ static int delete_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_key_hi
   size_t len = kw_key_history_key(history).len; /* which the tombstone copies */
   if (item->op->delete.prev_kv) {
     const kw_blob *record = kw_read_newest(store, history);
-    kw_records *prev_kvs = &item->reply->delete.prev_kvs;
-    if (!encodes(txn)) prev_kvs->items[prev_kvs->n++] = record;
-    retain(txn, item, record);
     kw_work_spend(work, record->len);
-    int rc = gather(store, txn, item, record, record->len);
+    int rc = gather(txn, item, record, record->len);
     if (rc != KW_OK) return rc;
   }
   int rc = kw_write_delete(store, next_revision(store), history);
@@ -151,11 +134,10 @@ static int delete_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_key_hi
 /* The cursor stays good from turn to turn: until the evaluation ends, no key is added or removed. */
 static int run_delete(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
   kw_key_history *history;
-  int rc = txn->is_inside ? KW_OK : begin_delete(store, txn, item, work);
-  if (rc != KW_OK) return rc;
   const kw_range *range = &item->op->delete.range;
+  if (!txn->is_inside) begin_delete(store, txn, item, work);
   while ((history = kw_index_next_in(&store->index, &txn->cursor, range)) != NULL) {
-    rc = delete_one(store, txn, item, history, work);
+    int rc = delete_one(store, txn, item, history, work);
     if (rc != KW_OK) return rc;
     if (!kw_work_is_left(work)) return KW_UNFINISHED;
   }
@@ -421,39 +403,16 @@ static int look_ahead(const kw_store *store, const kw_txn *txn, const kw_work *w
     if (op->kind == KW_OP_RANGE || (op->kind == KW_OP_DELETE && op->delete.prev_kv)) kvs += least;
     if ((uint64_t)kvs > txn->limit / KW_KEYVALUE_LEAST) return KW_ERR_TOO_MANY_REQUESTS;
   }
-  bool is_of_one_turn = txn->records == KW_RECORDS_BORROWED;
+  bool is_of_one_turn = txn->on_record == NULL;
   return visits > work->left && is_of_one_turn ? KW_UNFINISHED : KW_OK;
 }
 
-/* Makes the records of a page those of a reply that are not encoded, behind those that it has. */
-static bool keep_page(kw_txn *txn, kw_records *kvs, const kw_records *page) {
-  if (kvs->n == 0) {
-    *kvs = *page;
-    txn->cap_kvs = page->n;
-    return true;
-  }
-  if (kvs->n + page->n > txn->cap_kvs) {
-    size_t cap = 2 * (kvs->n + page->n);
-    const kw_blob **items = kw_arena_array(txn->arena, cap, sizeof *items);
-    if (items == NULL) return false;
-    memcpy(items, kvs->items, kvs->n * sizeof *items);
-    kvs->items = items;
-    txn->cap_kvs = cap;
-  }
-  if (page->n > 0) memcpy(kvs->items + kvs->n, page->items, page->n * sizeof *page->items);
-  kvs->n += page->n;
-  return true;
-}
-
 /* Adds the records of a page to the reply of a range. */
-static int add_page(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_records *page) {
-  bool has_keys_alone = item->op->range.keys_only && (encodes(txn) || store->database == NULL);
-  if (!encodes(txn) && !keep_page(txn, &item->reply->range.kvs, page)) return KW_ERR_NO_MEMORY;
-  for (size_t i = 0; i < page->n; i++) retain(txn, item, page->items[i]);
+static int add_page(kw_txn *txn, const kw_txn_item *item, const kw_records *page) {
   for (size_t i = 0; i < page->n; i++) {
     const kw_blob *record = page->items[i];
-    size_t len = has_keys_alone ? kw_keyvalue_key(record).len : record->len;
-    int rc = gather(store, txn, item, record, len);
+    size_t len = item->op->range.keys_only ? kw_keyvalue_key(record).len : record->len;
+    int rc = gather(txn, item, record, len);
     if (rc != KW_OK) return rc;
   }
   return KW_OK;
@@ -475,9 +434,8 @@ static int run_point(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
   const kw_blob *record = is_found ? reply->range.kvs.items[0] : NULL;
   kw_work_spend(work, is_found ? record->len : item->op->range.range.key.len);
   if (!is_found) return rc;
-  if (encodes(txn)) reply->range.kvs = (kw_records){0};
-  retain(txn, item, record);
-  return gather(store, txn, item, record, record->len);
+  reply->range.kvs = (kw_records){0};
+  return gather(txn, item, record, record->len);
 }
 
 static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
@@ -485,10 +443,9 @@ static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *w
   if (kw_range_is_point(&item->op->range.range)) return run_point(store, txn, item, work);
   int rc = txn->is_inside ? KW_OK : begin_range(store, txn, item, work);
   if (rc != KW_OK) return rc;
-  kw_arena *arena = encodes(txn) ? arena_of_pages(txn) : txn->arena;
-  rc = kw_read_step_inside(store, &txn->read, arena, work, &page);
+  rc = kw_read_step_inside(store, &txn->read, arena_of_pages(txn), work, &page);
   if (rc < 0) return rc;
-  int added = add_page(store, txn, item, &page);
+  int added = add_page(txn, item, &page);
   if (added != KW_OK || rc == KW_UNFINISHED) return added != KW_OK ? added : rc;
   item->reply->range.count = txn->read.count;
   item->reply->range.more = txn->read.more;
@@ -599,23 +556,10 @@ int kw_txn_run(kw_store *store, kw_txn *txn, kw_work *work) {
   return delete_keys(store, txn, work);
 }
 
-void kw_txn_abandon(kw_txn *txn) {
-  txn->is_abandoned = true;
-  txn->discarded.account = &txn->account;
-  for (kw_txn_item *item = &txn->first; item != NULL; item = item->next)
-    kw_chain_append(&txn->discarded, &item->encoded);
-}
-
-bool kw_txn_free_discarded(kw_txn *txn, kw_work *work) {
-  while (txn->discarded.first != NULL) {
-    if (!kw_work_is_left(work)) return false;
-    kw_work_spend(work, kw_chain_drop_first(&txn->discarded));
-  }
-  return true;
-}
-
-void kw_txn_give(kw_txn *txn) {
-  for (kw_txn_item *item = &txn->first; item != NULL; item = item->next) item->is_retained = false;
+int kw_reply_retain(kw_reply *reply, kw_arena *arena, const kw_blob *record) {
+  int rc = add_record(reply, arena, record);
+  if (rc == KW_OK) kw_blob_retain((kw_blob *)record);
+  return rc;
 }
 
 static void release_all(const kw_records *records) {
@@ -631,23 +575,8 @@ void kw_reply_release(const kw_reply *reply) {
     kw_reply_release(&reply->txn.responses[i]);
 }
 
-/* A transaction has no records of its own, and is not retained. */
-static void release_records(kw_txn *txn) {
-  for (kw_txn_item *item = &txn->first; item != NULL; item = item->next) {
-    if (item->is_retained) kw_reply_release(item->reply);
-  }
-}
-
-static void drop_encoded(kw_txn *txn) {
-  kw_chain_drop(&txn->discarded);
-  for (kw_txn_item *item = &txn->first; item != NULL; item = item->next)
-    kw_chain_drop(&item->encoded);
-}
-
 void kw_txn_drop(kw_txn *txn) {
   if (txn->is_reading) kw_read_drop(&txn->read);
   if (txn->phase >= KW_TXN_LIST_KEYS) kw_lease_list_drop(&txn->list);
-  if (txn->records != KW_RECORDS_BORROWED) kw_arena_drop(&txn->pages);
-  if (retains(txn)) release_records(txn);
-  if (encodes(txn)) drop_encoded(txn);
+  if (txn->on_record != NULL) kw_arena_drop(&txn->pages);
 }

@@ -18,9 +18,7 @@ struct kw_txn_item {
   const kw_op *op;
   kw_reply *reply;
   kw_txn_item *next;
-  kw_chain encoded; /* records of the reply, as fields of its message */
-  bool is_end;      /* of a nested transaction: all its operations have run */
-  bool is_retained; /* the evaluation has references to the records of the reply */
+  bool is_end; /* of a nested transaction: all its operations have run */
 };
 
 typedef enum kw_txn_phase {
@@ -30,8 +28,8 @@ typedef enum kw_txn_phase {
   KW_TXN_DELETE     /* these keys, in their order; then revokes the lease */
 } kw_txn_phase;
 
-/* An evaluation. The arena and the op outlive it. The records of the reply are borrowed, which is good until the turn
- * ends; or, for an evaluation that takes several turns, they are encoded at once, or retained. */
+/* An evaluation. The arena and the op outlive it. Each record of the reply is given to on_record. Without that function
+ * the reply has the borrowed records, which is good for an evaluation of one turn. */
 typedef struct kw_txn {
   kw_txn_phase phase;
   kw_arena *arena;
@@ -39,10 +37,8 @@ typedef struct kw_txn {
   size_t bytes;     /* of the records up to now */
   int64_t revision; /* that is read at; 0: the operations see the applied state, and may write */
 
-  kw_reply_records records; /* those that are retained are given away by kw_txn_give */
-  bool is_abandoned;        /* the reply is not needed: its records are counted and dropped */
-  kw_account account;       /* memory of all chains */
-  kw_chain discarded;       /* records of an abandoned reply, to be freed */
+  kw_on_record on_record; /* or NULL */
+  void *ctx;              /* of on_record */
 
   kw_txn_item first;
   kw_txn_item *at;
@@ -53,7 +49,6 @@ typedef struct kw_txn {
   bool is_empty; /* no key of the compare exists */
   kw_index_cursor cursor;
   bool is_reading; /* the range has begun */
-  size_t cap_kvs;  /* records that its reply has room for */
 
   kw_lease *lease;  /* to be revoked */
   size_t n_deleted; /* of its keys */
@@ -80,17 +75,7 @@ void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease);
  * kw_log_failure: a record that could not be read counted as empty. */
 int kw_txn_run(kw_store *store, kw_txn *txn, kw_work *work);
 
-/* Drops the records of a reply that is not needed any more: those that it has, which kw_txn_free_discarded frees, and
- * those to come. */
-void kw_txn_abandon(kw_txn *txn);
-
-/* Frees dropped records, as many as the work allows. Returns true if all are freed. */
-bool kw_txn_free_discarded(kw_txn *txn, kw_work *work);
-
-/* Gives the references to the retained records of the reply to the caller. */
-void kw_txn_give(kw_txn *txn);
-
-/* Ends an evaluation. Frees the encoded records that were not taken. */
+/* Ends an evaluation. */
 void kw_txn_drop(kw_txn *txn);
 
 #endif
