@@ -74,11 +74,11 @@ typedef struct world {
 static void take_output(world *w, size_t max) {
   struct iovec pieces[MAX_PIECES];
   while (max > 0) {
-    size_t n = kw_client_pending(w->client, pieces, MAX_PIECES), sum = 0;
+    size_t n = kw_dialed_face.pending(w->client, pieces, MAX_PIECES), sum = 0;
     for (size_t i = 0; i < n; i++) sum += pieces[i].iov_len;
     if (sum == 0) return;
     sum = kw_min_size(sum, max);
-    kw_client_wrote(w->client, sum);
+    kw_dialed_face.wrote(w->client, sum);
     max -= sum;
   }
 }
@@ -87,14 +87,14 @@ static void take_output(world *w, size_t max) {
 static size_t feed(world *w, kw_slice rest) {
   size_t len = kw_min_size(rest.len, w->piece + rest.len / MAX_FED);
   uint8_t *copy = bytes_exact(kw_slice_of(rest.data, len));
-  kw_client_feed(w->client, kw_slice_of(copy, len), w->now);
+  kw_dialed_face.feed(w->client, copy, len, w->now);
   free(copy);
   return len;
 }
 
 static void take_input(world *w) {
   size_t at = 0;
-  while (at < w->in.len && (kw_client_state(w->client) & KW_PEER_WANTS_BYTES)) {
+  while (at < w->in.len && (kw_dialed_face.state(w->client) & KW_PEER_WANTS_BYTES)) {
     at += feed(w, kw_slice_of(w->in.data + at, w->in.len - at));
     if (w->is_read_at_once) take_output(w, SIZE_MAX);
   }
@@ -105,11 +105,11 @@ static void tick(world *w) {
   if (w->is_read_at_once) take_output(w, SIZE_MAX);
   take_input(w);
   if (w->is_read_at_once) take_output(w, SIZE_MAX);
-  must(kw_client_is_closed(w->client) || w->due <= kw_client_deadline(w->client),
+  must((kw_dialed_face.state(w->client) & KW_PEER_IS_DONE) || w->due <= kw_client_deadline(w->client),
        "the driver knows what is due");
   if (w->due > w->now) return;
   w->due = INT64_MAX;
-  kw_client_step(w->client, w->now);
+  kw_dialed_face.step(w->client, w->now);
   must(kw_client_deadline(w->client) > w->now, "a step does what is due");
 }
 
@@ -407,7 +407,7 @@ static void end_connection(world *w, int how) {
   if (how & 1) {
     kw_client_end(w->client);
   } else {
-    kw_client_closed(w->client, "gone");
+    kw_dialed_face.close(w->client, "gone");
   }
 }
 
@@ -426,7 +426,7 @@ static void do_step(world *w, char letter, script_line *line) {
     case 'O': take_output(w, (size_t)line_number(line)); break;
     case 'A': w->is_read_at_once = line_flags(line) & 1; break;
     case 'K': w->piece = (size_t)amount(line) + 1; break;
-    case 'E': kw_client_feed(w->client, (kw_slice){0}, w->now); break;
+    case 'E': kw_dialed_face.feed(w->client, NULL, 0, w->now); break;
     case 'L': end_connection(w, line_flags(line)); break;
     case 'N':
       disconnect(w);

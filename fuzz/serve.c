@@ -131,7 +131,7 @@ static void begin(world *w, conn *c, bool is_http) {
 }
 
 static void end(conn *c) {
-  if (c->peer != NULL) kw_peer_close(c->peer, NULL);
+  if (c->peer != NULL) kw_accepted_face.close(c->peer, NULL);
   bytes_drop(&c->in);
   bytes_drop(&c->said);
   free(c->streams);
@@ -143,14 +143,14 @@ static void end(conn *c) {
 static void take_output(conn *c, size_t max) {
   struct iovec pieces[MAX_PIECES];
   while (max > 0 && c->peer != NULL) {
-    size_t n = kw_peer_pending(c->peer, pieces, MAX_PIECES), sum = 0;
+    size_t n = kw_accepted_face.pending(c->peer, pieces, MAX_PIECES), sum = 0;
     for (size_t i = 0; i < n && sum < max; i++) {
       size_t len = kw_min_size(pieces[i].iov_len, max - sum);
       bytes_add(&c->said, kw_slice_of(pieces[i].iov_base, len));
       sum += len;
     }
     if (sum == 0) return;
-    kw_peer_wrote(c->peer, sum);
+    kw_accepted_face.wrote(c->peer, sum);
     max -= sum;
   }
 }
@@ -159,19 +159,19 @@ static void take_output(conn *c, size_t max) {
 static size_t feed(world *w, conn *c, kw_slice rest) {
   size_t len = kw_min_size(rest.len, w->piece + rest.len / MAX_FED);
   uint8_t *copy = bytes_exact(kw_slice_of(rest.data, len));
-  kw_peer_feed(c->peer, kw_slice_of(copy, len), w->now);
+  kw_accepted_face.feed(c->peer, copy, len, w->now);
   free(copy);
   return len;
 }
 
 static void take_input(world *w, conn *c) {
   size_t at = 0;
-  while (at < c->in.len && kw_peer_state(c->peer) & KW_PEER_WANTS_BYTES) {
+  while (at < c->in.len && kw_accepted_face.state(c->peer) & KW_PEER_WANTS_BYTES) {
     at += feed(w, c, kw_slice_of(c->in.data + at, c->in.len - at));
     if (c->is_read_at_once) take_output(c, SIZE_MAX);
   }
   bytes_skip(&c->in, at);
-  if (kw_peer_state(c->peer) & KW_PEER_IS_DONE) c->in.len = 0;
+  if (kw_accepted_face.state(c->peer) & KW_PEER_IS_DONE) c->in.len = 0;
 }
 
 static void tick_conn(world *w, conn *c) {
@@ -180,7 +180,7 @@ static void tick_conn(world *w, conn *c) {
   take_input(w, c);
   if (c->due > w->now) return;
   c->due = INT64_MAX;
-  kw_peer_step(c->peer, w->now);
+  kw_accepted_face.step(c->peer, w->now);
   must(c->due > w->now, "a step does what is due");
 }
 
@@ -359,7 +359,7 @@ static void do_conn(world *w, char letter, script_line *line) {
     case 'A': c->is_read_at_once = line_flags(line) & 1; break;
     case 'E':
       how = line_flags(line);
-      if (how & 1 && c->peer != NULL) kw_peer_feed(c->peer, (kw_slice){0}, w->now);
+      if (how & 1 && c->peer != NULL) kw_accepted_face.feed(c->peer, NULL, 0, w->now);
       if (how & 2) end(c);
       if (how & 2) begin(w, c, !(how & 4));
       break;

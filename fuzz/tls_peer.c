@@ -91,41 +91,6 @@ static void on_deadline(void *ctx, int64_t when) {
 
 /* }====== */
 
-/* {====== The peer, as the engine has it ====== */
-
-static void feed(void *peer, const void *data, size_t len, int64_t now) {
-  kw_peer_feed(peer, kw_slice_of(data, len), now);
-}
-
-static size_t pending(void *peer, struct iovec *pieces, size_t max) {
-  return kw_peer_pending(peer, pieces, max);
-}
-
-static void wrote(void *peer, size_t len) {
-  kw_peer_wrote(peer, len);
-}
-
-static unsigned state(const void *peer) {
-  return kw_peer_state(peer);
-}
-
-static void step(void *peer, int64_t now) {
-  kw_peer_step(peer, now);
-}
-
-static void close_peer(void *peer, const char *why) {
-  kw_peer_close(peer, why);
-}
-
-static const kw_peer_face accepted = {.feed = feed,
-                                      .pending = pending,
-                                      .wrote = wrote,
-                                      .state = state,
-                                      .step = step,
-                                      .close = close_peer};
-
-/* }====== */
-
 /* {====== The connection ====== */
 
 static kw_slice text_of(BIO *bio) {
@@ -167,7 +132,7 @@ static void open_connection(world *w, int version) {
   w->client = kw_tls_channel_connect(ours, "localhost", "place", &failure);
   kw_tls_channel *channel = kw_tls_channel_accept(context, &failure);
   if (channel == NULL) return;
-  w->peer = kw_tls_peer_new(w->loop, &functions, channel, &accepted);
+  w->peer = kw_tls_peer_new(w->loop, &functions, channel, &kw_accepted_face);
   if (w->peer == NULL) {
     kw_tls_channel_close(channel);
     return;

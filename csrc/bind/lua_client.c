@@ -49,32 +49,6 @@ kw_client *kw_bind_client_of(void *object) {
   return self->client;
 }
 
-static void feed(void *client, const void *bytes, size_t len, int64_t now) {
-  kw_client_feed(client, kw_slice_of(bytes, len), now);
-}
-
-static size_t pending(void *client, struct iovec *pieces, size_t max) {
-  return kw_client_pending(client, pieces, max);
-}
-
-static void wrote(void *client, size_t bytes) {
-  kw_client_wrote(client, bytes);
-}
-
-static unsigned state(const void *client) {
-  return kw_client_state(client);
-}
-
-static void step(void *client, int64_t now) {
-  kw_client_step(client, now);
-}
-
-static void closed(void *client, const char *why) {
-  kw_client_closed(client, why);
-}
-
-const kw_peer_face kw_bind_dialed_face = {feed, pending, wrote, state, step, closed};
-
 /* }====== */
 
 typedef struct client_fields {
@@ -321,7 +295,7 @@ static int l_opened(lua_State *L) {
 static int l_closed(lua_State *L) {
   kw_client *client = to_client(L);
   const char *why = luaL_optstring(L, 2, NULL);
-  if (client != NULL) kw_client_closed(client, why);
+  if (client != NULL) kw_dialed_face.close(client, why);
   return 0;
 }
 
@@ -329,7 +303,8 @@ static int l_closed(lua_State *L) {
 
 static int l_feed(lua_State *L) {
   kw_client *client = check_client(L);
-  kw_client_feed(client, kw_bind_check_bytes(L, 2), kw_bind_opt_now(L, 3));
+  kw_slice bytes = kw_bind_check_bytes(L, 2);
+  kw_dialed_face.feed(client, bytes.data, bytes.len, kw_bind_opt_now(L, 3));
   return 0;
 }
 
@@ -338,13 +313,12 @@ static void *peer_of(lua_State *L) {
 }
 
 static int l_pending(lua_State *L) {
-  static const kw_peer_bytes bytes = {.peer_of = peer_of, .pending = pending, .wrote = wrote};
   lua_settop(L, 2);
-  return kw_bind_push_pending(L, 2, &bytes);
+  return kw_bind_push_pending(L, 2, peer_of, &kw_dialed_face);
 }
 
 static int l_state(lua_State *L) {
-  unsigned now = kw_client_state(check_client(L));
+  unsigned now = kw_dialed_face.state(check_client(L));
   lua_pushboolean(L, (now & KW_PEER_WANTS_BYTES) != 0);
   lua_pushboolean(L, (now & KW_PEER_IS_DONE) != 0);
   return 2;
@@ -357,19 +331,15 @@ static int l_health(lua_State *L) {
     lua_pushboolean(L, true);
     return 2;
   }
-  bool is_ready = kw_client_is_ready(client);
-  bool is_over = kw_client_is_closed(client) || (kw_client_state(client) & KW_PEER_IS_DONE) != 0;
-  bool got_enhance_your_calm = kw_client_got_enhance_your_calm(client);
-  uint64_t data_bytes = kw_client_data_bytes(client);
+  kw_client_health health = kw_client_hear(client);
   const char *reason = kw_client_why(client);
   char why[KW_CLIENT_WHY]; /* a copy: finalizers may close the client */
   if (reason != NULL) snprintf(why, sizeof why, "%s", reason);
-  kw_client_heard(client);
-  lua_pushboolean(L, is_ready);
-  lua_pushboolean(L, is_over);
+  lua_pushboolean(L, health.is_ready);
+  lua_pushboolean(L, health.is_over);
   lua_pushstring(L, reason == NULL ? NULL : why);
-  lua_pushboolean(L, got_enhance_your_calm);
-  lua_pushnumber(L, (lua_Number)data_bytes);
+  lua_pushboolean(L, health.got_enhance_your_calm);
+  lua_pushnumber(L, (lua_Number)health.data_bytes);
   return 5;
 }
 
@@ -379,7 +349,7 @@ static int l_deadline(lua_State *L) {
 
 static int l_step(lua_State *L) {
   kw_client *client = check_client(L);
-  kw_client_step(client, kw_bind_opt_now(L, 2));
+  kw_dialed_face.step(client, kw_bind_opt_now(L, 2));
   return 0;
 }
 

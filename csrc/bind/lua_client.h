@@ -61,9 +61,6 @@ void kw_bind_push_client(lua_State *L);
 /* Returns the client of the object at stack index `arg`. Raises if the client is closed. */
 kw_client *kw_bind_check_client(lua_State *L, int arg);
 
-/* The functions of the engine by which a driver moves the bytes of a client. */
-extern const kw_peer_face kw_bind_dialed_face;
-
 /* Returns the client of a userdata for a driver that dials it, and marks the client as dialed. Returns NULL if the
  * client is closed, or was marked before. */
 kw_client *kw_bind_client_of(void *object);

@@ -72,31 +72,32 @@ static size_t sum_of(const struct iovec *parts, size_t n) {
   return sum;
 }
 
-/* Returns the number of bytes in the next pieces. */
-static size_t measure(const kw_peer_bytes *bytes, void *peer) {
+/* Returns how many bytes the next pieces have. */
+static size_t measure(const kw_peer_face *face, void *peer) {
   struct iovec parts[MAX_PARTS];
-  return sum_of(parts, bytes->pending(peer, parts, MAX_PARTS));
+  return sum_of(parts, face->pending(peer, parts, MAX_PARTS));
 }
 
 /* Copies up to `max` bytes of the next pieces, and counts them as written. Returns how many. */
-static size_t take(const kw_peer_bytes *bytes, void *peer, char *to, size_t max) {
+static size_t take(const kw_peer_face *face, void *peer, char *to, size_t max) {
   struct iovec parts[MAX_PARTS];
-  size_t n = bytes->pending(peer, parts, MAX_PARTS), sum = 0;
+  size_t n = face->pending(peer, parts, MAX_PARTS), sum = 0;
   for (size_t i = 0; i < n && sum < max; i++) {
     size_t len = kw_min_size(parts[i].iov_len, max - sum);
     memcpy(to + sum, parts[i].iov_base, len);
     sum += len;
   }
-  bytes->wrote(peer, sum);
+  face->wrote(peer, sum);
   return sum;
 }
 
-int kw_bind_push_pending(lua_State *L, int arg, const kw_peer_bytes *bytes) {
+int kw_bind_push_pending(lua_State *L, int arg, void *(*peer_of)(lua_State *L),
+                         const kw_peer_face *face) {
   size_t n, max = opt_max(L, arg);
   lua_pushliteral(L, "");
-  while ((n = kw_min_size(measure(bytes, bytes->peer_of(L)), max)) > 0) {
+  while ((n = kw_min_size(measure(face, peer_of(L)), max)) > 0) {
     char *room = lua_newuserdatauv(L, n, 0);
-    n = take(bytes, bytes->peer_of(L), room, n); /* again: finalizers may have run */
+    n = take(face, peer_of(L), room, n); /* again: finalizers may have run */
     lua_pushlstring(L, room, n);
     lua_remove(L, -2);
     lua_concat(L, 2);

@@ -6,9 +6,8 @@
 #ifndef KW_BIND_LUA_PEER_H
 #define KW_BIND_LUA_PEER_H
 
-#include <sys/uio.h>
-
 #include "base/blob.h"
+#include "face/engine.h"
 #include "face/compat.h"
 
 /* Returns CLOCK_MONOTONIC in milliseconds. */
@@ -33,16 +32,9 @@ kw_blob **kw_bind_new_holder(lua_State *L);
  * empty then. */
 void kw_bind_push_held(lua_State *L, kw_blob **holder);
 
-/* How the bytes of a peer are moved. `peer_of` returns the open peer of the object at index 1, or raises. The
- * others are as in face/engine.h. */
-typedef struct kw_peer_bytes {
-  void *(*peer_of)(lua_State *L);
-  size_t (*pending)(void *peer, struct iovec *pieces, size_t max);
-  void (*wrote)(void *peer, size_t bytes);
-} kw_peer_bytes;
-
 /* Pushes the pending bytes as one string, and counts them as written. Argument `arg` is the most bytes to push;
- * without it, all are pushed. Returns 1. */
-int kw_bind_push_pending(lua_State *L, int arg, const kw_peer_bytes *bytes);
+ * without it, all are pushed. `peer_of` returns the open peer of the object at index 1, or raises. Returns 1. */
+int kw_bind_push_pending(lua_State *L, int arg, void *(*peer_of)(lua_State *L),
+                         const kw_peer_face *face);
 
 #endif

@@ -28,39 +28,8 @@ static kw_server *server_of(void *object) {
   return self->store == NULL ? NULL : self->server;
 }
 
-static void feed(void *peer, const void *bytes, size_t len, int64_t now) {
-  kw_peer_feed(peer, kw_slice_of(bytes, len), now);
-}
-
-static size_t pending(void *peer, struct iovec *pieces, size_t max) {
-  return kw_peer_pending(peer, pieces, max);
-}
-
-static void wrote(void *peer, size_t bytes) {
-  kw_peer_wrote(peer, bytes);
-}
-
-static unsigned state(const void *peer) {
-  return kw_peer_state(peer);
-}
-
-static void step(void *peer, int64_t now) {
-  kw_peer_step(peer, now);
-}
-
-static void close_peer(void *peer, const char *why) {
-  kw_peer_close(peer, why);
-}
-
-static const kw_peer_face accepted = {.feed = feed,
-                                      .pending = pending,
-                                      .wrote = wrote,
-                                      .state = state,
-                                      .step = step,
-                                      .close = close_peer};
-
 static const kw_engine engine = {.version = KW_ENGINE_VERSION,
-                                 .accepted = &accepted,
+                                 .accepted = &kw_accepted_face,
                                  .server_of = server_of,
                                  .step_server = kw_server_step,
                                  .set_bell = kw_server_set_bell,
@@ -70,7 +39,7 @@ static const kw_engine engine = {.version = KW_ENGINE_VERSION,
                                  .lack = kw_notes_lack,
                                  .refuse = kw_peer_refuse,
                                  .identify = kw_peer_identify,
-                                 .dialed = &kw_bind_dialed_face,
+                                 .dialed = &kw_dialed_face,
                                  .client_of = kw_bind_client_of,
                                  .dial = kw_client_dial,
                                  .opened = kw_client_opened,
@@ -294,7 +263,7 @@ static int l_peer_feed(lua_State *L) {
   lua_peer *self = check_idle_peer(L);
   kw_slice bytes = kw_bind_check_bytes(L, 2);
   self->n_turn = 0;
-  kw_peer_feed(self->peer, bytes, kw_bind_opt_now(L, 3));
+  kw_accepted_face.feed(self->peer, bytes.data, bytes.len, kw_bind_opt_now(L, 3));
   return 0;
 }
 
@@ -303,15 +272,14 @@ static void *peer_of(lua_State *L) {
 }
 
 static int l_peer_pending(lua_State *L) {
-  static const kw_peer_bytes bytes = {.peer_of = peer_of, .pending = pending, .wrote = wrote};
   check_peer(L)->is_dirty = false;
   lua_settop(L, 2);
-  return kw_bind_push_pending(L, 2, &bytes);
+  return kw_bind_push_pending(L, 2, peer_of, &kw_accepted_face);
 }
 
 static int l_peer_state(lua_State *L) {
   lua_peer *self = check_peer(L);
-  unsigned bits = kw_peer_state(self->peer);
+  unsigned bits = kw_accepted_face.state(self->peer);
   char why[WHY];
   snprintf(why, sizeof why, "%s", kw_peer_why(self->peer)); /* finalizers may close the peer */
   lua_pushboolean(L, bits & KW_PEER_WANTS_BYTES);
@@ -330,13 +298,13 @@ static int l_peer_step(lua_State *L) {
   int64_t now = kw_bind_opt_now(L, 2);
   self->deadline = INT64_MAX;
   self->n_turn = 0;
-  kw_peer_step(self->peer, now);
+  kw_accepted_face.step(self->peer, now);
   return 0;
 }
 
 static int l_peer_close(lua_State *L) {
   lua_peer *self = luaL_checkudata(L, 1, PEER_NAME);
-  if (self->peer != NULL) kw_peer_close(self->peer, NULL);
+  if (self->peer != NULL) kw_accepted_face.close(self->peer, NULL);
   self->peer = NULL;
   return 0;
 }

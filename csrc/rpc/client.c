@@ -277,31 +277,10 @@ void kw_client_opened(kw_client *client, int64_t now) {
   update(client);
 }
 
-void kw_client_closed(kw_client *client, const char *why) {
-  if (client->is_closed) return;
-  kw_driver_init(&client->driver, NULL);
-  client->is_closed = true;
-  if (why != NULL) snprintf(client->why, sizeof client->why, "%s", why);
-  kw_session_end(client->session);
-  end_calls(client);
-}
-
-bool kw_client_is_ready(const kw_client *client) {
-  return !client->is_closed && kw_session_is_ready(client->session);
-}
-
-bool kw_client_is_closed(const kw_client *client) {
-  return client->is_closed;
-}
-
 const char *kw_client_why(const kw_client *client) {
   const char *cause = kw_session_why(client->session);
   const char *why = cause[0] != 0 ? cause : client->why;
   return why[0] == 0 ? NULL : why;
-}
-
-bool kw_client_got_enhance_your_calm(const kw_client *client) {
-  return kw_session_got_enhance_your_calm(client->session);
 }
 
 uint64_t kw_client_hash_seed(const kw_client *client) {
@@ -310,10 +289,6 @@ uint64_t kw_client_hash_seed(const kw_client *client) {
 
 int64_t kw_client_now(const kw_client *client) {
   return client->now;
-}
-
-uint64_t kw_client_data_bytes(const kw_client *client) {
-  return kw_session_data_bytes(client->session);
 }
 
 bool kw_client_is_quiet(const kw_client *client) {
@@ -327,14 +302,29 @@ bool kw_client_has_news(const kw_client *client) {
          client->was_ready != kw_session_is_ready(client->session);
 }
 
-void kw_client_heard(kw_client *client) {
-  client->was_ready = kw_session_is_ready(client->session);
+kw_client_health kw_client_hear(kw_client *client) {
+  const kw_session *session = client->session;
+  client->was_ready = kw_session_is_ready(session);
   client->was_closed = client->is_closed;
+  return (kw_client_health){.is_ready = client->was_ready && !client->is_closed,
+                            .is_over = client->is_closed || kw_session_is_done(session),
+                            .got_enhance_your_calm = kw_session_got_enhance_your_calm(session),
+                            .data_bytes = kw_session_data_bytes(session)};
 }
 
 /* }====== */
 
 /* {====== Bytes and time ====== */
+
+static void closed(void *ctx, const char *why) {
+  kw_client *client = ctx;
+  if (client->is_closed) return;
+  kw_driver_init(&client->driver, NULL);
+  client->is_closed = true;
+  if (why != NULL) snprintf(client->why, sizeof client->why, "%s", why);
+  kw_session_end(client->session);
+  end_calls(client);
+}
 
 /* Does what the session's state asks for after bytes or time have come: a session that is over ends its calls at
  * once, before its socket is closed; a server that goes away is sent no more calls. */
@@ -344,25 +334,29 @@ static void follow_session(kw_client *client) {
   update(client);
 }
 
-void kw_client_feed(kw_client *client, kw_slice bytes, int64_t now) {
+static void feed(void *ctx, const void *bytes, size_t len, int64_t now) {
+  kw_client *client = ctx;
   if (client->is_closed) return;
   client->now = now;
-  kw_session_feed(client->session, bytes, now);
+  kw_session_feed(client->session, kw_slice_of(bytes, len), now);
   follow_session(client);
 }
 
-size_t kw_client_pending(kw_client *client, struct iovec *pieces, size_t max) {
+static size_t pending(void *ctx, struct iovec *pieces, size_t max) {
+  const kw_client *client = ctx;
   kw_session_flush(client->session);
   return kw_chain_peek(kw_session_out(client->session), pieces, max);
 }
 
-void kw_client_wrote(kw_client *client, size_t bytes) {
+static void wrote(void *ctx, size_t bytes) {
+  kw_client *client = ctx;
   kw_chain_skip(kw_session_out(client->session), bytes);
   kw_session_wrote(client->session);
   kw_driver_set_deadline(&client->driver, client->session);
 }
 
-unsigned kw_client_state(const kw_client *client) {
+static unsigned state(const void *ctx) {
+  const kw_client *client = ctx;
   return client->is_closed ? KW_PEER_IS_DONE : kw_driver_state(client->session);
 }
 
@@ -370,12 +364,15 @@ int64_t kw_client_deadline(const kw_client *client) {
   return kw_session_deadline(client->session);
 }
 
-void kw_client_step(kw_client *client, int64_t now) {
+static void step(void *ctx, int64_t now) {
+  kw_client *client = ctx;
   if (client->is_closed) return;
   client->now = now;
   kw_driver_stepped(&client->driver);
   kw_session_step(client->session, now);
   follow_session(client);
 }
+
+const kw_peer_face kw_dialed_face = {feed, pending, wrote, state, step, closed};
 
 /* }====== */

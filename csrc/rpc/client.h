@@ -50,29 +50,28 @@ void kw_client_free(kw_client *client);
  * kw_client_free: the driver writes the rest and closes, and what calls have received can still be taken. */
 void kw_client_end(kw_client *client);
 
-/* True if the server has sent its settings, and takes calls. */
-bool kw_client_is_ready(const kw_client *client);
-
 #define KW_CLIENT_WHY 768 /* as KW_TLS_TEXT: a text about a certificate is not cut */
 
 /* Returns why the connection has ended or is about to, in fewer bytes than KW_CLIENT_WHY; NULL if no reason is known.
  * The text belongs to the client. */
 const char *kw_client_why(const kw_client *client);
 
-/* True if the driver has closed the connection. */
-bool kw_client_is_closed(const kw_client *client);
+/* What Lua knows of a connection. */
+typedef struct kw_client_health {
+  bool is_ready;              /* the server has sent its settings, and takes calls */
+  bool is_over;               /* the connection is closed, or about to be */
+  bool got_enhance_your_calm; /* the server has refused our keepalive pings as too frequent */
+  uint64_t data_bytes; /* of messages that the server has sent, also of messages that are not whole yet */
+} kw_client_health;
 
-/* True if the server has refused our keepalive pings as too frequent (ENHANCE_YOUR_CALM). */
-bool kw_client_got_enhance_your_calm(const kw_client *client);
+/* Returns the health of a client. Lua knows it then: it is no news any more. */
+kw_client_health kw_client_hear(kw_client *client);
 
 /* Returns the last time that the driver has passed, in milliseconds. */
 int64_t kw_client_now(const kw_client *client);
 
 /* Returns the client's hash_seed. */
 uint64_t kw_client_hash_seed(const kw_client *client);
-
-/* Returns how many bytes of messages the server has sent, also of messages that are not whole yet. */
-uint64_t kw_client_data_bytes(const kw_client *client);
 
 /* {====== Calls ====== */
 
@@ -130,20 +129,13 @@ kw_link *kw_client_ready_watches(kw_client *client);
  * As in face/engine.h: kw_peer_face, and what kw_engine has for clients.
  */
 
+extern const kw_peer_face kw_dialed_face;
+
 void kw_client_dial(kw_client *client, const kw_peer_hooks *hooks, int64_t now);
 void kw_client_opened(kw_client *client, int64_t now);
 bool kw_client_has_news(const kw_client *client);
-void kw_client_closed(kw_client *client, const char *why);
-void kw_client_feed(kw_client *client, kw_slice bytes, int64_t now);
-size_t kw_client_pending(kw_client *client, struct iovec *pieces, size_t max);
-void kw_client_wrote(kw_client *client, size_t bytes);
-unsigned kw_client_state(const kw_client *client);
 int64_t kw_client_deadline(const kw_client *client);
-void kw_client_step(kw_client *client, int64_t now);
 
 /* }====== */
-
-/* Notes that Lua knows whether the client is ready and whether it is closed: this is no news any more. */
-void kw_client_heard(kw_client *client);
 
 #endif

@@ -197,55 +197,8 @@ bool kw_peer_is_busy(const kw_peer *peer) {
   return peer->server != NULL && kw_server_is_busy(peer->server);
 }
 
-void kw_peer_close(kw_peer *peer, const char *why) {
-  peer->driver.hooks.on_dirty = NULL;
-  detach(peer, why);
-  kw_chain_drop(&peer->left);
-  if (peer->common_name != NULL) kw_blob_release(peer->common_name);
-  kw_free(peer);
-}
-
-void kw_peer_feed(kw_peer *peer, kw_slice bytes, int64_t now) {
-  if (peer->server == NULL) return;
-  peer->server->now = now;
-  kw_session_feed(peer->session, bytes, now);
-  kw_driver_update(&peer->driver, peer->session);
-}
-
-static kw_chain *out_of(kw_peer *peer) {
-  return peer->session == NULL ? &peer->left : kw_session_out(peer->session);
-}
-
-size_t kw_peer_pending(kw_peer *peer, struct iovec *pieces, size_t max) {
-  if (peer->session != NULL) {
-    kw_session_set_time(peer->session, peer->server->now);
-    kw_session_flush(peer->session);
-  }
-  return kw_chain_peek(out_of(peer), pieces, max);
-}
-
-void kw_peer_wrote(kw_peer *peer, size_t bytes) {
-  kw_chain_skip(out_of(peer), bytes);
-  if (peer->session == NULL) return;
-  if (bytes > 0) peer->moved = peer->server->now;
-  kw_session_wrote(peer->session);
-  kw_driver_set_deadline(&peer->driver, peer->session);
-}
-
-unsigned kw_peer_state(const kw_peer *peer) {
-  return peer->session == NULL ? KW_PEER_IS_DONE : kw_driver_state(peer->session);
-}
-
 const char *kw_peer_why(const kw_peer *peer) {
   return peer->session == NULL ? "" : kw_session_why(peer->session);
-}
-
-void kw_peer_step(kw_peer *peer, int64_t now) {
-  if (peer->server == NULL) return;
-  peer->server->now = now;
-  kw_driver_stepped(&peer->driver);
-  kw_session_step(peer->session, now);
-  kw_driver_update(&peer->driver, peer->session);
 }
 
 kw_peer *kw_peer_at(kw_link *link) {
@@ -261,3 +214,63 @@ void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now) {
   kw_session_drain(peer->session, ms, now);
   kw_driver_update(&peer->driver, peer->session);
 }
+
+/* {====== For the driver ====== */
+
+/* Frees a peer, with what it has not written. `why` is for the debug log. */
+static void close_peer(void *ctx, const char *why) {
+  kw_peer *peer = ctx;
+  peer->driver.hooks.on_dirty = NULL;
+  detach(peer, why);
+  kw_chain_drop(&peer->left);
+  if (peer->common_name != NULL) kw_blob_release(peer->common_name);
+  kw_free(peer);
+}
+
+static void feed(void *ctx, const void *bytes, size_t len, int64_t now) {
+  kw_peer *peer = ctx;
+  if (peer->server == NULL) return;
+  peer->server->now = now;
+  kw_session_feed(peer->session, kw_slice_of(bytes, len), now);
+  kw_driver_update(&peer->driver, peer->session);
+}
+
+static kw_chain *out_of(kw_peer *peer) {
+  return peer->session == NULL ? &peer->left : kw_session_out(peer->session);
+}
+
+static size_t pending(void *ctx, struct iovec *pieces, size_t max) {
+  kw_peer *peer = ctx;
+  if (peer->session != NULL) {
+    kw_session_set_time(peer->session, peer->server->now);
+    kw_session_flush(peer->session);
+  }
+  return kw_chain_peek(out_of(peer), pieces, max);
+}
+
+static void wrote(void *ctx, size_t bytes) {
+  kw_peer *peer = ctx;
+  kw_chain_skip(out_of(peer), bytes);
+  if (peer->session == NULL) return;
+  if (bytes > 0) peer->moved = peer->server->now;
+  kw_session_wrote(peer->session);
+  kw_driver_tell_deadline(&peer->driver, peer->session);
+}
+
+static unsigned state(const void *ctx) {
+  const kw_peer *peer = ctx;
+  return peer->session == NULL ? KW_PEER_IS_DONE : kw_driver_state(peer->session);
+}
+
+static void step(void *ctx, int64_t now) {
+  kw_peer *peer = ctx;
+  if (peer->server == NULL) return;
+  peer->server->now = now;
+  kw_driver_stepped(&peer->driver);
+  kw_session_step(peer->session, now);
+  kw_driver_update(&peer->driver, peer->session);
+}
+
+const kw_peer_face kw_accepted_face = {feed, pending, wrote, state, step, close_peer};
+
+/* }====== */

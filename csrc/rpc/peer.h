@@ -11,13 +11,12 @@
 
 /* {====== For the driver ====== */
 
+/* The functions of a kw_peer. */
+extern const kw_peer_face kw_accepted_face;
+
 /* Makes the peer of a connection that was accepted. The hooks are copied. Returns NULL if memory is short, or if the
  * server drains. */
 kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now);
-
-/* Frees a peer, with what it has not written. Calls no hook. `why` is the driver's reason, for the debug log, or
- * NULL. */
-void kw_peer_close(kw_peer *peer, const char *why);
 
 /* Refuses the connection of a peer before it has spoken HTTP/2, for the reason `why`, which is logged. The peer is
  * done. */
@@ -25,12 +24,6 @@ void kw_peer_refuse(kw_peer *peer, const char *why);
 
 /* Notes the common name of the certificate that the client has shown; NULL: none. If memory is short, there is none. */
 void kw_peer_identify(kw_peer *peer, const char *common_name);
-
-void kw_peer_feed(kw_peer *peer, kw_slice bytes, int64_t now);
-size_t kw_peer_pending(kw_peer *peer, struct iovec *pieces, size_t max);
-void kw_peer_wrote(kw_peer *peer, size_t bytes);
-unsigned kw_peer_state(const kw_peer *peer);
-void kw_peer_step(kw_peer *peer, int64_t now);
 
 /* Returns why the session of the peer has ended, or is about to; "" if it is still open, or if the peer was
  * detached. */
