@@ -120,7 +120,7 @@ static int l_load_content(lua_State *L) {
   kw_content content;
   int rc = kw_content_read(path, &range, &content, text);
   if (rc != KW_OK) return fail(L, rc, text);
-  rc = kw_replica_load(self->store, content.meta.revision, content.kvs, content.n);
+  rc = kw_replica_use(self->store, KW_REPLICA_LOAD, content.meta.revision, content.kvs, content.n);
   kw_content_meta meta = content.meta;
   kw_content_drop(&content);
   if (rc != KW_OK) return fail(L, rc, "");

@@ -110,8 +110,6 @@ static int read_events(lua_State *L, int arg, int64_t rev, kw_arena *arena,
 
 /* }====== */
 
-typedef int (*fill_fn)(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
-
 kw_lua_store *kw_bind_enter_replica(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   if (!kw_store_is_replica(self->store)) luaL_error(L, "the store is not a replica");
@@ -136,28 +134,28 @@ static int fill_from(lua_State *L, kw_replica_how how) {
   return 1;
 }
 
-static int fill(lua_State *L, fill_fn fn, kw_replica_how how) {
+static int fill(lua_State *L, kw_replica_how how) {
   if (kw_bind_to_feed_state(L, 2) != NULL) return fill_from(L, how);
   kw_lua_store *self = kw_bind_enter_replica(L);
   int64_t rev = check_revision(L);
   kw_kv *kvs;
   size_t n;
   int rc = read_kvs(L, 3, rev, &self->arena, &kvs, &n);
-  if (rc == KW_OK) rc = fn(self->store, rev, kvs, n);
+  if (rc == KW_OK) rc = kw_replica_use(self->store, how, rev, kvs, n);
   kw_arena_reset(&self->arena);
   return kw_bind_end(L, self, rc);
 }
 
 static int l_load(lua_State *L) {
-  return fill(L, kw_replica_load, KW_REPLICA_LOAD);
+  return fill(L, KW_REPLICA_LOAD);
 }
 
 static int l_replace(lua_State *L) {
-  return fill(L, kw_replica_replace, KW_REPLICA_REPLACE);
+  return fill(L, KW_REPLICA_REPLACE);
 }
 
 static int l_merge(lua_State *L) {
-  return fill(L, kw_replica_merge, KW_REPLICA_MERGE);
+  return fill(L, KW_REPLICA_MERGE);
 }
 
 static int l_apply(lua_State *L) {

@@ -338,26 +338,13 @@ int kw_replica_fill_step(kw_replica_fill *fill, kw_work *work) {
   return rc;
 }
 
-static int fill_at_once(kw_store *store, kw_replica_how how, int64_t rev, const kw_kv *kvs,
-                        size_t n) {
+int kw_replica_use(kw_store *store, kw_replica_how how, int64_t rev, const kw_kv *kvs, size_t n) {
   kw_work work = kw_work_without_end();
   kw_replica_fill *fill = kw_replica_fill_new(store, how, rev, kvs, n);
   if (fill == NULL) return KW_ERR_NO_MEMORY;
   int rc = kw_replica_fill_step(fill, &work);
   kw_replica_fill_free(fill);
   return rc;
-}
-
-int kw_replica_load(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
-  return fill_at_once(store, KW_REPLICA_LOAD, rev, kvs, n);
-}
-
-int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
-  return fill_at_once(store, KW_REPLICA_REPLACE, rev, kvs, n);
-}
-
-int kw_replica_merge(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
-  return fill_at_once(store, KW_REPLICA_MERGE, rev, kvs, n);
 }
 
 /* }====== */

@@ -26,10 +26,6 @@ typedef struct kw_replica_event {
  * must be a replica, revisions must be positive, and the keys of kvs in strict order. Kvs and events are copied.
  * Records that were borrowed from the store are no longer valid. */
 
-/* Does what kw_replica_replace does, but not for an older base: KW_ERR_STALE_REVISION if `rev` is older than the
- * replica's revision. */
-int kw_replica_load(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
-
 /* Adds the events of one revision. The hook on_visible is called. KW_ERR_STALE_REVISION if `rev` is not newer than
  * the replica's revision. */
 int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *events, size_t n);
@@ -38,28 +34,29 @@ int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *event
  * not newer than the replica's revision. */
 int kw_replica_advance(kw_store *store, int64_t rev);
 
-/* Brings the replica to `rev`, at which its keys were kvs. A key that is new, or has another mod_revision, gets an
- * event of its mod_revision; a key that is gone gets a delete of `rev`. So watchers receive the difference in the order
- * of revisions. What the replica was between its old revision and `rev` stays unknown (a gap): it cannot be
- * read, and no watch can begin there. Only one gap is kept: history before an older one is compacted.
- * KW_ERR_STALE_REVISION if `rev` is older than the replica's revision, or if a kv is one that the replica should have
- * had: the histories are not the same. */
-int kw_replica_merge(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
-
-/* Replaces everything by a base of any revision, which may be older. Never KW_ERR_STALE_REVISION. The hook on_replace
- * is called. */
-int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
-
-/* {====== In turns ====== */
-
 typedef enum kw_replica_how {
+  /* As KW_REPLICA_REPLACE, but not by an older base: KW_ERR_STALE_REVISION if `rev` is older than the replica's
+   * revision. */
   KW_REPLICA_LOAD,
+  /* Replaces everything by a base of any revision, which may be older. Never KW_ERR_STALE_REVISION. The hook on_replace
+   * is called. */
   KW_REPLICA_REPLACE,
+  /* Brings the replica to `rev`, at which its keys were kvs. A key that is new, or has another mod_revision, gets an
+   * event of its mod_revision; a key that is gone gets a delete of `rev`. So watchers receive the difference in the
+   * order of revisions. What the replica was between its old revision and `rev` stays unknown (a gap): it cannot be
+   * read, and no watch can begin there. Only one gap is kept: history before an older one is compacted.
+   * KW_ERR_STALE_REVISION if `rev` is older than the replica's revision, or if a kv is one that the replica should have
+   * had: the histories are not the same. */
   KW_REPLICA_MERGE
 } kw_replica_how;
 
-/* What one of the three functions above does, done in several turns. Until it is done, the replica is read and watched
- * as it was. While a merge is being written, the store is busy. */
+/* Fills the replica with the kvs of revision `rev`, in one piece. */
+int kw_replica_use(kw_store *store, kw_replica_how how, int64_t rev, const kw_kv *kvs, size_t n);
+
+/* {====== In turns ====== */
+
+/* What kw_replica_use does, done in several turns. Until it is done, the replica is read and watched as it was. While a
+ * merge is being written, the store is busy. */
 typedef struct kw_replica_fill kw_replica_fill;
 
 /* Begins. Kvs and what they point to have to stay until the fill is freed. A fill of this store that was begun before
@@ -67,8 +64,8 @@ typedef struct kw_replica_fill kw_replica_fill;
 kw_replica_fill *kw_replica_fill_new(kw_store *store, kw_replica_how how, int64_t rev,
                                      const kw_kv *kvs, size_t n);
 
-/* Continues. Returns KW_UNFINISHED, or the result of the function that was begun; KW_ERR_STALE_REVISION, too, if
- * anything else has changed the replica since. */
+/* Goes on. Returns KW_UNFINISHED, or what kw_replica_use returns; KW_ERR_STALE_REVISION, too, if the replica was changed
+ * otherwise meanwhile. */
 int kw_replica_fill_step(kw_replica_fill *fill, kw_work *work);
 
 /* True if the fill fills this store, in this way, and is not done. */

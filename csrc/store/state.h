@@ -166,7 +166,7 @@ struct kw_store {
   kw_retention retention;    /* of a replica: its history */
   int64_t base_revision;     /* of a replica: it has no events up to this revision */
   int64_t gap_after; /* of a replica: what it was between these two revisions is not known, */
-  int64_t gap_until; /* see kw_replica_merge; both 0: there is no gap */
+  int64_t gap_until; /* see KW_REPLICA_MERGE; both 0: there is no gap */
   kw_retention_point gap_end; /* the history up to gap_until, once the replica has come there */
   struct kw_replica_fill *filling; /* of a replica: what it is being filled by; or NULL */
   kw_index replaced;               /* of a replica: keys of contents that have to be freed */
