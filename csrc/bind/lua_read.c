@@ -33,25 +33,12 @@ static void set_reply(kw_lua_store *self, const kw_read *read, int64_t revision)
   reply->range.keys_only = read->op.keys_only;
 }
 
-static int try_range(kw_lua_store *self) {
-  kw_read read;
-  kw_work work = work_of_turn();
-  int rc = kw_read_begin(self->store, &read, &self->op.range, &self->arena);
-  if (rc != KW_OK) return rc;
-  rc = kw_read_step(self->store, &read, &self->arena, &work, &self->reply.range.kvs);
-  set_reply(self, &read, kw_store_revision(self->store));
-  kw_read_drop(&read);
-  return rc;
-}
-
 /* Answers a range that one turn is enough for, or returns false. */
 static int try_answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
-  if (rc == KW_OK && kw_range_is_point(&self->op.range.range)) {
-    rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
-  } else if (rc == KW_OK) {
-    rc = try_range(self);
-  }
-  if (rc != KW_UNFINISHED) return kw_bind_answer(L, self, rc, kind);
+  kw_work work = work_of_turn();
+  if (rc == KW_OK)
+    rc = kw_store_apply_within(self->store, &self->op, SIZE_MAX, &work, &self->arena, &self->reply);
+  if (rc != KW_ONLY_READS) return kw_bind_answer(L, self, rc, kind);
   lua_pushboolean(L, false);
   return 1;
 }

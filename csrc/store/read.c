@@ -559,17 +559,17 @@ static int read_point(const kw_store *store, const kw_read *read, kw_arena *aren
   return KW_OK;
 }
 
-int kw_read_range(kw_store *store, const kw_range_op *op, int64_t current, kw_arena *arena,
-                  kw_reply *reply) {
+int kw_read_range(kw_store *store, const kw_range_op *op, int64_t current, kw_work *work,
+                  kw_arena *arena, kw_reply *reply) {
   kw_read read;
-  kw_work work = kw_work_without_end();
+  kw_work whole = kw_work_without_end();
+  bool is_point = kw_range_is_point(&op->range);
   int rc = kw_read_begin_at(store, &read, op, current);
   if (rc != KW_OK) return rc;
   *reply = (kw_reply){.kind = KW_OP_RANGE, .revision = current};
   reply->range.keys_only = op->keys_only;
-  if (kw_range_is_point(&op->range) && !kw_read_is_filtered(op))
-    return read_point(store, &read, arena, reply);
-  rc = kw_read_step_inside(store, &read, arena, &work, &reply->range.kvs);
+  if (is_point && !kw_read_is_filtered(op)) return read_point(store, &read, arena, reply);
+  rc = kw_read_step_inside(store, &read, arena, is_point ? &whole : work, &reply->range.kvs);
   reply->range.count = read.count;
   reply->range.more = read.more;
   kw_read_drop(&read);

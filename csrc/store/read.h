@@ -76,11 +76,11 @@ int kw_read_begin_at(kw_store *store, kw_read *read, const kw_range_op *op, int6
 int kw_read_step_inside(kw_store *store, kw_read *read, kw_arena *arena, kw_work *work,
                         kw_records *page);
 
-/* Answers a range in one piece, when `current` is the newest revision that may be seen. Returns KW_OK,
- * KW_ERR_FUTURE_REVISION, KW_ERR_COMPACTED or KW_ERR_NO_MEMORY. A record that cannot be read is empty in the reply:
- * the caller looks at kw_log_failure. */
-int kw_read_range(kw_store *store, const kw_range_op *op, int64_t current, kw_arena *arena,
-                  kw_reply *reply);
+/* Answers a range, when `current` is the newest revision that may be seen. Returns KW_OK, KW_UNFINISHED if the work is
+ * not enough for a range of several keys, KW_ERR_FUTURE_REVISION, KW_ERR_COMPACTED or KW_ERR_NO_MEMORY. A record that
+ * cannot be read is empty in the reply: the caller looks at kw_log_failure. */
+int kw_read_range(kw_store *store, const kw_range_op *op, int64_t current, kw_work *work,
+                  kw_arena *arena, kw_reply *reply);
 
 /* Returns KW_OK if `rev` can be read when `current` is the newest revision, else KW_ERR_FUTURE_REVISION or
  * KW_ERR_COMPACTED. */

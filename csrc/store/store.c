@@ -131,18 +131,18 @@ int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_wor
   kw_txn txn;
   int rc = kw_store_admit(store, op, arena);
   if (rc != KW_OK) return rc;
+  bool only_reads = kw_store_only_reads(op);
   kw_log_release(store->log);
   if (op->kind == KW_OP_RANGE) {
-    rc = kw_read_range(store, &op->range, store->revision, arena, reply);
+    rc = kw_read_range(store, &op->range, store->revision, work, arena, reply);
   } else {
-    bool only_reads = op->kind == KW_OP_TXN && kw_store_only_reads(op);
     kw_txn_begin(&txn, op, only_reads ? store->revision : 0, limit, arena, reply);
     rc = kw_txn_run(store, &txn, work);
     kw_txn_drop(&txn);
-    if (rc == KW_UNFINISHED && only_reads) rc = KW_ONLY_READS;
   }
   int failure = kw_log_failure(store->log);
   if (rc >= 0 && failure != KW_OK) rc = failure;
+  if (rc == KW_UNFINISHED && only_reads) rc = KW_ONLY_READS;
   if (rc != KW_OK) kw_store_rollback(store);
   return rc;
 }

@@ -429,7 +429,7 @@ static int begin_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work 
 /* One key, which is quick. */
 static int run_point(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
   kw_reply *reply = item->reply;
-  int rc = kw_read_range(store, &item->op->range, seen_by(store, txn), txn->arena, reply);
+  int rc = kw_read_range(store, &item->op->range, seen_by(store, txn), work, txn->arena, reply);
   bool is_found = rc == KW_OK && reply->range.kvs.n > 0;
   const kw_blob *record = is_found ? reply->range.kvs.items[0] : NULL;
   kw_work_spend(work, is_found ? record->len : item->op->range.range.key.len);
