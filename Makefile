@@ -124,7 +124,7 @@ format: | deps-test ## write the C files as clang-format has them
 	@clang-format -i $(C_FILES)
 
 UV := csrc/base/heap.c csrc/base/mem.c csrc/base/process.c csrc/face/module.c $(wildcard csrc/uv/*.c)
-TLS := csrc/base/mem.c csrc/face/module.c $(wildcard csrc/tls/*.c)
+TLS := csrc/base/directory.c csrc/base/mem.c csrc/face/module.c $(wildcard csrc/tls/*.c)
 CORE := $(filter-out csrc/exec/% csrc/tls/% csrc/uv/%,$(wildcard csrc/*/*.c))
 
 # Builds for tests: files in csrc/probe stand in the place of those with the same name, or come in addition.

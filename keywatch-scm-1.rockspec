@@ -159,7 +159,6 @@ build = {
     ["keywatch.server.snapshot_reader"] = "lua/keywatch/server/snapshot_reader.lua",
     ["keywatch.server.thread"] = "lua/keywatch/server/thread.lua",
     ["keywatch.server.thread_main"] = "lua/keywatch/server/thread_main.lua",
-    ["keywatch.server.tls_options"] = "lua/keywatch/server/tls_options.lua",
     ["keywatch.server.trouble"] = "lua/keywatch/server/trouble.lua",
     ["keywatch.store.durable"] = "lua/keywatch/store/durable.lua",
     ["keywatch.store.exists"] = "lua/keywatch/store/exists.lua",

@@ -283,8 +283,10 @@ end
 
 --- A watch over TLS, alone and beside bursts of handshakes. The attacker has made its first flights before.
 local function measure_handshakes()
-  local cert, key = os.tmpname(), os.tmpname()
-  assert(require("keywatch.tls").self_sign { hosts = "localhost", cert = cert, key = key })
+  local scratch = os.tmpname()
+  os.remove(scratch)
+  assert(require("keywatch.tls").self_sign { hosts = "localhost", directory = scratch })
+  local cert, key = scratch .. "/cert.pem", scratch .. "/key.pem"
   local peer = server.start { open_files = "hard", is_in_memory = true, "--cert-file", cert, "--key-file", key,
     "--listen-client-urls=http://127.0.0.1:0,https://127.0.0.1:0" }
   local port = tonumber(peer:log():match("https://127%.0%.0%.1:(%d+)"))
@@ -321,6 +323,7 @@ local function measure_handshakes()
   peer:stop()
   os.remove(cert)
   os.remove(key)
+  os.remove(scratch)
 end
 
 -- }======

@@ -32,6 +32,7 @@ build = {
   modules = {
     ["keywatch.tls"] = {
       sources = {
+        "csrc/base/directory.c",
         "csrc/base/mem.c",
         "csrc/face/module.c",
         "csrc/tls/buffer.c",

@@ -53,7 +53,8 @@ typedef struct kw_tls_channel kw_tls_channel;
 /* The kinds of failures, each with its name in Lua. */
 #define KW_TLS_FAULTS(X)                                                                           \
   X(NONE, "none")                                                                                  \
-  X(OPTION, "option")           /* an option, or its file, is unusable */                          \
+  X(OPTION, "option")           /* an option breaks a rule: the caller is wrong */                 \
+  X(FILE, "file")               /* the file, or the PEM text, of an option is unusable */          \
   X(CERTIFICATE, "certificate") /* the certificate of the other side was refused */                \
   X(ALERT, "alert")             /* the other side has refused the connection, and says why */      \
   X(PROTOCOL, "protocol")       /* the other side has broken the protocol, or none is in common */ \

@@ -24,15 +24,20 @@ kw_tls_channel **kw_tls_push_channel(lua_State *L);
 /* Pushes nil, the text of a failure and the name of its kind. Returns 3. */
 int kw_tls_push_failure(lua_State *L, const kw_tls_failure *failure);
 
-/* Reads the fields of the table at index 1, which are named in `names`, a list that ends with NULL. Pushes their
- * values in that order, nil for those that are not there. Raises if the table has another field. */
-void kw_tls_push_options(lua_State *L, const char *const *names);
+#define KW_TLS_MOST_OPTIONS 16 /* of a list */
 
-/* Returns the string at index i, an empty slice for nil; raises for another type. `name` is that of the option. */
-kw_slice kw_tls_check_text(lua_State *L, int i, const char *name);
+/* A field of a table of options. */
+typedef struct kw_tls_option {
+  const char *name; /* NULL: the end of a list */
+  int type;         /* LUA_TSTRING, LUA_TBOOLEAN or LUA_TNUMBER */
+  size_t at;        /* where its value goes to: a kw_slice, bool or double */
+} kw_tls_option;
 
-/* Returns the boolean at index i, `otherwise` for nil; raises for another type. */
-bool kw_tls_check_flag(lua_State *L, int i, const char *name, bool otherwise);
+/* Reads the table at index 1 into `fields`. What is not given stays as it is there. The values are on the stack then:
+ * slices point into them. Returns false, and sets *failure to KW_TLS_OPTION, if the table has another field, a value of
+ * another type, or an empty string or one with a zero byte. */
+bool kw_tls_read_options(lua_State *L, const kw_tls_option *options, void *fields,
+                         kw_tls_failure *failure);
 
 /* Each of these adds its functions to the module on top of the stack, and makes its class. */
 void kw_tls_add_contexts(lua_State *L);

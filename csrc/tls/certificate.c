@@ -4,6 +4,7 @@
 #endif
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 #pragma GCC visibility pop
 
 #include "tls/certificate.h"
+
+#include "base/directory.h"
 
 #define SERIAL 16     /* bytes of the serial number */
 #define SLACK_S 300   /* clocks of clients may be slow */
@@ -133,26 +136,29 @@ static bool print_pair(kw_tls_pair *pair, X509 *certificate, EVP_PKEY *key) {
          PEM_write_bio_PrivateKey(pair->key, key, NULL, NULL, 0, NULL, NULL) == 1;
 }
 
-static bool make_pair(kw_tls_pair *pair, kw_slice hosts, int64_t years, kw_tls_failure *failure) {
-  if (years < 1 || years > KW_TLS_MAX_YEARS) {
-    kw_tls_fail(failure, KW_TLS_OPTION, "a certificate is valid for 1 to %d years",
-                KW_TLS_MAX_YEARS);
-    return false;
-  }
+bool kw_tls_check_years(double years, kw_tls_failure *failure) {
+  if (years >= 1 && years <= KW_TLS_MAX_YEARS && years == floor(years)) return true;
+  kw_tls_fail(failure, KW_TLS_OPTION,
+              "option 'tls.validity_years' must be a whole number from 1 to %d", KW_TLS_MAX_YEARS);
+  return false;
+}
+
+static bool make_pair(kw_tls_pair *pair, kw_slice hosts, double years, kw_tls_failure *failure) {
+  if (!kw_tls_check_years(years, failure)) return false;
   ERR_clear_error();
   OSSL_LIB_CTX *library = kw_tls_library();
   EVP_PKEY *key = library == NULL ? NULL : EVP_PKEY_Q_keygen(library, NULL, "EC", "P-256");
-  X509 *certificate = key == NULL ? NULL : make_certificate(key, hosts, years, failure);
+  X509 *certificate = key == NULL ? NULL : make_certificate(key, hosts, (int64_t)years, failure);
   bool ok = certificate != NULL && print_pair(pair, certificate, key);
   X509_free(certificate);
   EVP_PKEY_free(key);
-  if (!ok) kw_tls_fail_option(failure, "a certificate cannot be made");
+  if (!ok) kw_tls_fail_reason(failure, KW_TLS_FILE, "a certificate cannot be made");
   if (!ok) kw_tls_pair_drop(pair);
   ERR_clear_error();
   return ok;
 }
 
-bool kw_tls_pair_init(kw_tls_pair *pair, kw_slice hosts, int64_t years, kw_tls_failure *failure) {
+bool kw_tls_pair_init(kw_tls_pair *pair, kw_slice hosts, double years, kw_tls_failure *failure) {
   *pair = (kw_tls_pair){NULL, NULL};
   if (!kw_tls_enter()) {
     kw_tls_fail_ending(failure);
@@ -209,57 +215,29 @@ static bool replace(const char *path, BIO *from, mode_t mode, kw_tls_failure *fa
     if (error != 0 && error != EEXIST) unlink(new_path);
   }
   if (error == 0) return true;
-  kw_tls_fail(failure, KW_TLS_OPTION, "the file '%.300s' cannot be written: %s", path,
+  kw_tls_fail(failure, KW_TLS_FILE, "the file '%.300s' cannot be written: %s", path,
               strerror_r(error, text, sizeof text));
   return false;
-}
-
-bool kw_tls_pair_write(const kw_tls_pair *pair, const char *certificate, const char *key,
-                       kw_tls_failure *failure) {
-  return replace(key, pair->key, 0600, failure) &&
-         replace(certificate, pair->certificate, 0644, failure);
-}
-
-/* Makes a directory and those above it, as far as they are not there. Returns 0 or an errno. */
-static int make_directories(char *path) {
-  struct stat found;
-  for (char *end = path + 1;; end++) {
-    if (*end != '/' && *end != 0) continue;
-    char last = *end;
-    *end = 0;
-    if (stat(path, &found) < 0 && mkdir(path, 0700) < 0 && errno != EEXIST) return errno;
-    *end = last;
-    if (last == 0) return 0;
-  }
-}
-
-/* Has the entries of a directory written to the disk. Returns 0 or an errno. */
-static int sync_directory(const char *path) {
-  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return errno;
-  int error = fsync(fd) < 0 ? errno : 0;
-  close(fd);
-  return error;
 }
 
 static bool fail_directory(const char *path, int error, kw_tls_failure *failure) {
   char text[128] = "";
   if (error == 0) return true;
-  kw_tls_fail(failure, KW_TLS_OPTION, "the directory '%.300s' cannot be used: %s", path,
+  kw_tls_fail(failure, KW_TLS_FILE, "the directory '%.300s' cannot be used: %s", path,
               strerror_r(error, text, sizeof text));
   return false;
 }
 
-bool kw_tls_pair_write_below(const kw_tls_pair *pair, const char *directory,
-                             kw_tls_failure *failure) {
-  char path[PATH_MAX], certificate[PATH_MAX + 16], key[PATH_MAX + 16];
-  int len = snprintf(path, sizeof path, "%s", directory);
-  if (len <= 0 || (size_t)len >= sizeof path) return fail_directory("", ENAMETOOLONG, failure);
-  if (!fail_directory(directory, make_directories(path), failure)) return false;
-  snprintf(certificate, sizeof certificate, "%s/cert.pem", path);
-  snprintf(key, sizeof key, "%s/key.pem", path);
-  return kw_tls_pair_write(pair, certificate, key, failure) &&
-         fail_directory(directory, sync_directory(path), failure);
+bool kw_tls_pair_write(const kw_tls_pair *pair, const char *directory, kw_tls_failure *failure) {
+  char certificate[KW_NAME_ROOM], key[KW_NAME_ROOM];
+  if (strlen(directory) >= KW_DIRECTORY_ROOM - sizeof "/cert.pem")
+    return fail_directory("", ENAMETOOLONG, failure);
+  kw_directory_name(directory, "cert.pem", certificate);
+  kw_directory_name(directory, "key.pem", key);
+  return fail_directory(directory, kw_directory_make_parents(certificate), failure) &&
+         replace(key, pair->key, 0600, failure) &&
+         replace(certificate, pair->certificate, 0644, failure) &&
+         fail_directory(directory, kw_directory_sync(directory), failure);
 }
 
 /* }====== */

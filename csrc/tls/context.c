@@ -306,11 +306,9 @@ static bool use_certificates(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failu
   if (chain == NULL) return false;
   X509 *own = sk_X509_shift(chain);
   bool ok = SSL_CTX_use_certificate(ssl, own) == 1;
-  if (!ok) kw_tls_fail_option(failure, "the certificate of the option cert cannot be used");
-  if (ok && SSL_CTX_set1_chain(ssl, chain) != 1) {
-    kw_tls_fail_option(failure, "the certificates of the option cert cannot be used");
-    ok = false;
-  }
+  if (ok) ok = SSL_CTX_set1_chain(ssl, chain) == 1;
+  if (!ok)
+    kw_tls_fail_reason(failure, KW_TLS_FILE, "the certificates of the option cert cannot be used");
   X509_free(own);
   sk_X509_pop_free(chain, X509_free);
   return ok;
@@ -325,9 +323,9 @@ static bool use_key(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failu
   EVP_PKEY_free(key);
   ERR_clear_error();
   if (fits) return true;
-  kw_tls_pem_print(&context->cert, cert, sizeof cert);
-  kw_tls_pem_print(&context->key, key_name, sizeof key_name);
-  kw_tls_fail(failure, KW_TLS_OPTION, "%s has a key that does not fit the certificate in %s",
+  kw_tls_source_print(&context->cert, cert, sizeof cert);
+  kw_tls_source_print(&context->key, key_name, sizeof key_name);
+  kw_tls_fail(failure, KW_TLS_FILE, "%s has a key that does not fit the certificate in %s",
               key_name, cert);
   return false;
 }
@@ -453,38 +451,46 @@ static bool are_hosts(kw_slice hosts) {
   return true;
 }
 
-static bool check_options(const kw_tls_options *options, kw_tls_failure *failure) {
+#define OF_CLIENTS                                                                                 \
+  " is about certificates of clients: give 'ca', or 'client_cert_auth = true'"
+
+/* Returns the rule that the options break, as a sentence; or NULL. */
+static const char *broken_rule(const kw_tls_options *options) {
+  int least = kw_tls_version_of(options->min_version);
+  int greatest = kw_tls_version_of(options->max_version);
+  kw_slice name = options->server_name;
   char host[KW_TLS_NAME];
-  const char *wrong = NULL;
-  if ((options->cert.len == 0) != (options->key.len == 0)) {
-    wrong = "the options cert and key need each other";
-  } else if (options->is_server && options->cert.len == 0) {
-    wrong = "a server needs the options cert and key";
-  } else if (kw_tls_version_of(options->min_version) < 0 ||
-             kw_tls_version_of(options->max_version) < 0) {
-    wrong = "the versions of TLS are 'TLS1.2' and 'TLS1.3'";
-  } else if (options->max_version.len > 0 &&
-             kw_tls_version_of(options->min_version) > kw_tls_version_of(options->max_version)) {
-    wrong = "the least version of TLS is above the greatest one";
-  } else if (options->server_name.len >= KW_TLS_NAME) {
-    wrong = "the server's name is too long";
-  } else if (options->server_name.len > 0 &&
-             !kw_tls_read_host((const char *)options->server_name.data, options->server_name.len,
-                               host)) {
-    wrong = "the option server_name is a name, which begins with no dot, or an address";
-  } else if (options->allowed_hosts.len > 0 && !are_hosts(options->allowed_hosts)) {
-    wrong =
-        "the option allowed_hostname is a list of names, which begin with no dot, and addresses, "
-        "separated by commas";
-  } else if (options->is_server && !options->wants_client_cert && options->ca.len == 0) {
-    if (options->allowed_hosts.len > 0) {
-      wrong = "the option allowed_hostname needs certificates of clients: client_cert_auth, or ca";
-    } else if (options->crl.len > 0) {
-      wrong = "the option crl needs certificates of clients: client_cert_auth, or ca";
-    }
-  }
-  if (wrong != NULL) kw_tls_fail(failure, KW_TLS_OPTION, "%s", wrong);
-  return wrong == NULL;
+  if ((options->cert.len == 0) != (options->key.len == 0))
+    return "options 'tls.cert' and 'tls.key' must be given together";
+  if (least < 0) return "option 'tls.min_version' must be 'TLS1.2' or 'TLS1.3'";
+  if (greatest < 0) return "option 'tls.max_version' must be 'TLS1.2' or 'TLS1.3'";
+  if (greatest > 0 && least > greatest) return "option 'tls.min_version' is above 'tls.max_version'";
+  if (name.len >= KW_TLS_NAME) return "option 'tls.server_name' is too long";
+  if (name.len > 0 && !kw_tls_read_host((const char *)name.data, name.len, host))
+    return "option 'tls.server_name' must be an address, or a name that begins with no dot";
+  if (options->allowed_hosts.len > 0 && !are_hosts(options->allowed_hosts))
+    return "option 'tls.allowed_hostname' must be a list of addresses, and of names that begin with "
+           "no dot, separated by commas";
+  if (!options->is_server || options->wants_client_cert || options->ca.len > 0) return NULL;
+  if (options->allowed_hosts.len > 0) return "option 'tls.allowed_hostname'" OF_CLIENTS;
+  return options->crl.len > 0 ? "option 'tls.crl'" OF_CLIENTS : NULL;
+}
+
+static bool check_rules(const kw_tls_options *options, kw_tls_failure *failure) {
+  const char *rule = broken_rule(options);
+  if (rule != NULL) kw_tls_fail(failure, KW_TLS_OPTION, "%s", rule);
+  return failure->fault == KW_TLS_NONE;
+}
+
+bool kw_tls_context_check(const kw_tls_options *options, kw_tls_failure *failure) {
+  kw_tls_options suites = {.is_unverified = true,
+                           .cipher_suites = options->cipher_suites,
+                           .min_version = options->min_version,
+                           .max_version = options->max_version};
+  kw_tls_context *context =
+      check_rules(options, failure) ? kw_tls_context_new(&suites, failure) : NULL;
+  if (context != NULL) kw_tls_context_release(context);
+  return context != NULL;
 }
 
 static bool copy_slice(char **to, kw_slice from) {
@@ -508,7 +514,9 @@ static bool copy_options(kw_tls_context *context, const kw_tls_options *options)
 }
 
 kw_tls_context *kw_tls_context_new(const kw_tls_options *options, kw_tls_failure *failure) {
-  if (!check_options(options, failure)) return NULL;
+  if (options->is_server && options->cert.len == 0)
+    kw_tls_fail(failure, KW_TLS_OPTION, "option 'tls' must have 'cert' and 'key'");
+  if (!check_rules(options, failure)) return NULL;
   kw_tls_context *context = kw_alloc_zeroed(sizeof *context);
   if (context == NULL) {
     fail_memory(failure);
@@ -640,7 +648,7 @@ static bool prepare_client(kw_tls_context *context, SSL *ssl, kw_tls_remote *rem
     return false;
   }
   if (remote->name[0] != 0 && !set_name(ssl, remote)) {
-    kw_tls_fail_option(&remote->failure, "the name of the server cannot be used");
+    kw_tls_fail_reason(&remote->failure, KW_TLS_OPTION, "the name of the server cannot be used");
     return false;
   }
   resume(context, ssl, remote->place);

@@ -43,7 +43,12 @@ typedef struct kw_tls_options {
   kw_slice max_version;
 } kw_tls_options;
 
-/* Builds a context with one reference. Returns NULL with *failure set if an option or a file is unusable. */
+/* Returns true if the options break no rule, whatever is in the files: the rules stand here, and nowhere else. Else
+ * sets *failure, mostly to KW_TLS_OPTION. A server may be without `cert`. */
+bool kw_tls_context_check(const kw_tls_options *options, kw_tls_failure *failure);
+
+/* Builds a context with one reference. Returns NULL with *failure set: to KW_TLS_OPTION, if the options break a rule;
+ * to KW_TLS_FILE, if a file is unusable. */
 kw_tls_context *kw_tls_context_new(const kw_tls_options *options, kw_tls_failure *failure);
 
 kw_tls_context *kw_tls_context_retain(kw_tls_context *context);

@@ -284,10 +284,10 @@ void kw_tls_fail_queue(kw_tls_failure *failure, const char *other) {
   ERR_clear_error();
 }
 
-void kw_tls_fail_option(kw_tls_failure *failure, const char *what) {
+void kw_tls_fail_reason(kw_tls_failure *failure, kw_tls_fault fault, const char *what) {
   unsigned long error = ERR_peek_last_error();
   const char *reason = error == 0 ? NULL : ERR_reason_error_string(error);
-  kw_tls_fail(failure, KW_TLS_OPTION, "%s%s%s", what, reason == NULL ? "" : ": ",
+  kw_tls_fail(failure, fault, "%s%s%s", what, reason == NULL ? "" : ": ",
               reason == NULL ? "" : reason);
   ERR_clear_error();
 }

@@ -50,7 +50,7 @@ void kw_tls_fail_check(kw_tls_failure *failure, X509_STORE_CTX *store, const cha
  * "server" or "client". */
 void kw_tls_fail_queue(kw_tls_failure *failure, const char *other);
 
-/* Sets a failure of the kind KW_TLS_OPTION: "<what>: <reason of the last error>". Clears the queue of errors. */
-void kw_tls_fail_option(kw_tls_failure *failure, const char *what);
+/* Sets a failure: "<what>: <reason of the last error>". Clears the queue of errors. */
+void kw_tls_fail_reason(kw_tls_failure *failure, kw_tls_fault fault, const char *what);
 
 #endif

@@ -2,7 +2,10 @@
  *
  * lua_context: tls.client, tls.server, and contexts as Lua sees them.
  */
+#include <math.h>
+
 #include "tls/binding.h"
+#include "tls/certificate.h"
 
 static kw_tls_context **check(lua_State *L, int i) {
   return luaL_checkudata(L, i, KW_TLS_CONTEXT_NAME);
@@ -25,54 +28,92 @@ static int push_context(lua_State *L, const kw_tls_options *options) {
   return *self != NULL ? 1 : kw_tls_push_failure(L, &failure);
 }
 
+/* {====== Options ====== */
+
+typedef struct fields {
+  kw_tls_options options;
+  bool verify;
+  bool is_auto; /* with the next two: a server makes its certificate itself */
+  kw_slice directory;
+  double years;
+} fields;
+
+#define NOT_GIVEN (-HUGE_VAL) /* of years */
+
+#define TEXT(name, field)                                                                          \
+  { name, LUA_TSTRING, offsetof(fields, field) }
+
+#define COMMON_OPTIONS                                                                             \
+  TEXT("ca", options.ca), TEXT("cert", options.cert), TEXT("key", options.key),                    \
+      TEXT("crl", options.crl), TEXT("cipher_suites", options.cipher_suites),                      \
+      TEXT("min_version", options.min_version), TEXT("max_version", options.max_version)
+
+static const kw_tls_option client_options[] = {COMMON_OPTIONS,
+                                               TEXT("server_name", options.server_name),
+                                               {"verify", LUA_TBOOLEAN, offsetof(fields, verify)},
+                                               {NULL, 0, 0}};
+
+static const kw_tls_option server_options[] = {
+    COMMON_OPTIONS,
+    TEXT("allowed_hostname", options.allowed_hosts),
+    {"client_cert_auth", LUA_TBOOLEAN, offsetof(fields, options.wants_client_cert)},
+    {"auto", LUA_TBOOLEAN, offsetof(fields, is_auto)},
+    TEXT("directory", directory),
+    {"validity_years", LUA_TNUMBER, offsetof(fields, years)},
+    {NULL, 0, 0}};
+
+/* Returns the rule that the options of a certificate of the server's own making break; or NULL. */
+static const char *broken_rule(const fields *given) {
+  bool has_cert = given->options.cert.len > 0;
+  if (given->directory.len > 0 && !given->is_auto)
+    return "option 'tls.directory' is of use with 'tls.auto' alone";
+  if (given->years != NOT_GIVEN && !given->is_auto)
+    return "option 'tls.validity_years' is of use with 'tls.auto' alone";
+  if (given->is_auto && has_cert) return "options 'tls.auto' and 'tls.cert' exclude each other";
+  if (given->is_auto || has_cert || given->options.key.len > 0) return NULL;
+  return "option 'tls' must have 'cert' and 'key', or 'auto = true'";
+}
+
+/* }====== */
+
 /* tls.client{ ca =, cert =, key =, crl =, server_name =, verify =, cipher_suites =, min_version =, max_version = }: a
  * context; or nil, text and kind of the failure. */
 static int l_client(lua_State *L) {
-  static const char *const names[] = {
-      "ca",          "cert",        "key",         "crl",    "cipher_suites",
-      "min_version", "max_version", "server_name", "verify", NULL};
-  kw_tls_push_options(L, names);
-  kw_tls_options options = {
-      .ca = kw_tls_check_text(L, 2, names[0]),
-      .cert = kw_tls_check_text(L, 3, names[1]),
-      .key = kw_tls_check_text(L, 4, names[2]),
-      .crl = kw_tls_check_text(L, 5, names[3]),
-      .cipher_suites = kw_tls_check_text(L, 6, names[4]),
-      .min_version = kw_tls_check_text(L, 7, names[5]),
-      .max_version = kw_tls_check_text(L, 8, names[6]),
-      .server_name = kw_tls_check_text(L, 9, names[7]),
-      .is_unverified = !kw_tls_check_flag(L, 10, names[8], true),
-  };
-  return push_context(L, &options);
+  kw_tls_failure failure = {KW_TLS_NONE, ""};
+  fields given = {.verify = true};
+  if (!kw_tls_read_options(L, client_options, &given, &failure))
+    return kw_tls_push_failure(L, &failure);
+  given.options.is_unverified = !given.verify;
+  return push_context(L, &given.options);
+}
+
+static bool read_server(lua_State *L, fields *given, kw_tls_failure *failure) {
+  *given = (fields){.options.is_server = true, .years = NOT_GIVEN};
+  return kw_tls_read_options(L, server_options, given, failure);
 }
 
 /* tls.server{ cert =, key =, ca =, crl =, client_cert_auth =, allowed_hostname =, cipher_suites =, min_version =,
- * max_version = }: a context; or nil, text and kind of the failure. */
+ * max_version = }: a context; or nil, text and kind of the failure. Other options of tls.check are ignored. */
 static int l_server(lua_State *L) {
-  static const char *const names[] = {"ca",
-                                      "cert",
-                                      "key",
-                                      "crl",
-                                      "cipher_suites",
-                                      "min_version",
-                                      "max_version",
-                                      "allowed_hostname",
-                                      "client_cert_auth",
-                                      NULL};
-  kw_tls_push_options(L, names);
-  kw_tls_options options = {
-      .is_server = true,
-      .ca = kw_tls_check_text(L, 2, names[0]),
-      .cert = kw_tls_check_text(L, 3, names[1]),
-      .key = kw_tls_check_text(L, 4, names[2]),
-      .crl = kw_tls_check_text(L, 5, names[3]),
-      .cipher_suites = kw_tls_check_text(L, 6, names[4]),
-      .min_version = kw_tls_check_text(L, 7, names[5]),
-      .max_version = kw_tls_check_text(L, 8, names[6]),
-      .allowed_hosts = kw_tls_check_text(L, 9, names[7]),
-      .wants_client_cert = kw_tls_check_flag(L, 10, names[8], false),
-  };
-  return push_context(L, &options);
+  kw_tls_failure failure = {KW_TLS_NONE, ""};
+  fields given;
+  if (!read_server(L, &given, &failure)) return kw_tls_push_failure(L, &failure);
+  return push_context(L, &given.options);
+}
+
+/* tls.check(options): true if a server can have these options, among them auto =, directory = and validity_years =; or
+ * nil, text and kind of the failure. Files are not looked at. */
+static int l_check(lua_State *L) {
+  kw_tls_failure failure = {KW_TLS_NONE, ""};
+  fields given;
+  if (!read_server(L, &given, &failure)) return kw_tls_push_failure(L, &failure);
+  const char *rule = broken_rule(&given);
+  if (rule != NULL) kw_tls_fail(&failure, KW_TLS_OPTION, "%s", rule);
+  if (given.years != NOT_GIVEN) kw_tls_check_years(given.years, &failure);
+  if (failure.fault != KW_TLS_NONE || !kw_tls_context_check(&given.options, &failure))
+    return kw_tls_push_failure(L, &failure);
+  lua_pushboolean(L, 1);
+  return 1;
 }
 
 /* context:connect(host, place): a channel to a server; or nil, text and kind of the failure. */
@@ -186,7 +227,8 @@ static int l_close(lua_State *L) {
 }
 
 void kw_tls_add_contexts(lua_State *L) {
-  static const luaL_Reg functions[] = {{"client", l_client}, {"server", l_server}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"client", l_client}, {"server", l_server}, {"check", l_check}, {NULL, NULL}};
   static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"connect", l_connect}, {"accept", l_accept}, {"refresh", l_refresh},

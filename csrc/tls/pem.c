@@ -78,15 +78,15 @@ static ssize_t read_all(int fd, char *to, size_t cap) {
 static void fail_errno(const kw_tls_pem *pem, kw_tls_failure *failure) {
   int error = errno;
   char what[WHAT_TEXT], text[128] = "";
-  kw_tls_pem_print(pem, what, sizeof what);
-  kw_tls_fail(failure, KW_TLS_OPTION, "%s cannot be read: %s", what,
+  kw_tls_source_print(source, what, sizeof what);
+  kw_tls_fail(failure, KW_TLS_FILE, "%s cannot be read: %s", what,
               strerror_r(error, text, sizeof text));
 }
 
 static void fail_size(const kw_tls_pem *pem, kw_tls_failure *failure) {
   char what[WHAT_TEXT];
-  kw_tls_pem_print(pem, what, sizeof what);
-  kw_tls_fail(failure, KW_TLS_OPTION, "%s is no file of at most %d bytes", what, KW_TLS_FILE);
+  kw_tls_source_print(source, what, sizeof what);
+  kw_tls_fail(failure, KW_TLS_FILE, "%s is no file of at most %d bytes", what, KW_TLS_FILE);
 }
 
 static bool take_digest(kw_tls_pem *pem, const char *bytes, size_t len) {
@@ -187,7 +187,7 @@ static void fail_with(const kw_tls_pem *pem, const char *what, kw_tls_failure *f
   kw_tls_pem_print(pem, name, sizeof name);
   snprintf(text, sizeof text, "%s has %s", name, what);
   if (is_at_end()) ERR_clear_error();
-  kw_tls_fail_option(failure, text);
+  kw_tls_fail_reason(failure, KW_TLS_FILE, text);
 }
 
 /* Reads the next certificate. Returns NULL at the end of the text, and if the text is malformed. */

@@ -47,7 +47,7 @@ static bool add_name(char twelve[LIST_TEXT], char thirteen[LIST_TEXT], kw_slice 
   if (name.len <= NAME_TEXT) memcpy(copy, name.data, name.len);
   const char *found = openssl_name(copy);
   if (found != NULL && add(is_13(found) ? thirteen : twelve, found)) return true;
-  kw_tls_fail(failure, KW_TLS_OPTION, "there is no cipher suite '%.*s'",
+  kw_tls_fail(failure, KW_TLS_OPTION, "option 'tls.cipher_suites': there is no cipher suite '%.*s'",
               (int)kw_min_size(name.len, NAME_TEXT), (const char *)name.data);
   return false;
 }
@@ -67,10 +67,12 @@ static bool check_versions(SSL_CTX *ssl, const char *twelve, const char *thirtee
                            kw_tls_failure *failure) {
   if (twelve[0] != 0 && SSL_CTX_get_min_proto_version(ssl) == TLS1_3_VERSION) {
     kw_tls_fail(failure, KW_TLS_OPTION,
-                "cipher suites of TLS 1.2 have no effect where the least version is TLS 1.3");
+                "option 'tls.cipher_suites': cipher suites of TLS 1.2 have no effect where the least "
+                "version is TLS 1.3");
   } else if (thirteen[0] != 0 && SSL_CTX_get_max_proto_version(ssl) == TLS1_2_VERSION) {
     kw_tls_fail(failure, KW_TLS_OPTION,
-                "cipher suites of TLS 1.3 have no effect where the greatest version is TLS 1.2");
+                "option 'tls.cipher_suites': cipher suites of TLS 1.3 have no effect where the greatest "
+                "version is TLS 1.2");
   }
   return failure->fault == KW_TLS_NONE;
 }
@@ -84,6 +86,6 @@ bool kw_tls_suites_apply(SSL_CTX *ssl, kw_slice names, kw_tls_failure *failure) 
   if (SSL_CTX_set_cipher_list(ssl, twelve[0] == 0 ? OWN_12 : twelve) == 1 &&
       SSL_CTX_set_ciphersuites(ssl, thirteen[0] == 0 ? OWN_13 : thirteen) == 1)
     return true;
-  kw_tls_fail_option(failure, "the cipher suites cannot be used");
+  kw_tls_fail_reason(failure, KW_TLS_OPTION, "option 'tls.cipher_suites' cannot be used");
   return false;
 }

@@ -129,7 +129,7 @@ describe("a server with TLS", function()
     assert.matches("'/no/such' of the option cert cannot be read: No such file", err.message)
     assert.error_matches(function()
       keywatch.serve { thread = true, listen = HTTPS, tls = { cert = cert, key = key, cipher_suites = "WORDS" } }
-    end, "^serve: option 'tls': there is no cipher suite 'WORDS'$")
+    end, "^serve: option 'tls.cipher_suites': there is no cipher suite 'WORDS'$")
   end)
 
   describe("requires of its clients", function()
@@ -438,19 +438,22 @@ describe("a server with TLS", function()
       expect_misuse("options 'tls.cert' and 'tls.key' must be given together", { cert = cert })
       expect_misuse("options 'tls.auto' and 'tls.cert' exclude each other", { auto = true, cert = cert, key = key })
       expect_misuse("option 'tls.auto' must be a boolean", { auto = 1 })
-      expect_misuse("option 'tls.directory' must be a path", { auto = true, directory = "" })
+      expect_misuse("option 'tls.directory' must not be empty", { auto = true, directory = "" })
       expect_misuse("option 'tls.directory' is of use with 'tls.auto' alone",
         { cert = cert, key = key, directory = "a" })
-      for _, years in ipairs { 0, 1.5, -1, 1001, "1", 0 / 0 } do
+      for _, years in ipairs { 0, 1.5, -1, 1001, 0 / 0 } do
         expect_misuse("option 'tls.validity_years' must be a whole number", { auto = true, validity_years = years })
       end
+      expect_misuse("option 'tls.validity_years' must be a number", { auto = true, validity_years = "1" })
+      expect_misuse("option 'tls.validity_years' is of use with 'tls.auto' alone",
+        { cert = cert, key = key, validity_years = 1 })
       expect_misuse("option 'tls.crl' is about certificates of clients", { cert = cert, key = key, crl = "a" })
       expect_misuse("option 'tls.allowed_hostname' is about certificates of clients",
         { auto = true, allowed_hostname = "a" })
-      expect_misuse("option 'tls': the versions of TLS are", { cert = cert, key = key, min_version = "TLS1.1" })
-      expect_misuse("option 'tls': the least version of TLS is above",
+      expect_misuse("option 'tls.min_version' must be 'TLS1.2' or 'TLS1.3'", { cert = cert, key = key, min_version = "TLS1.1" })
+      expect_misuse("option 'tls.min_version' is above 'tls.max_version'",
         { cert = cert, key = key, min_version = "TLS1.3", max_version = "TLS1.2" })
-      expect_misuse("option 'tls': there is no cipher suite 'WORDS'",
+      expect_misuse("option 'tls.cipher_suites': there is no cipher suite 'WORDS'",
         { cert = cert, key = key, cipher_suites = "WORDS" })
     end)
 

@@ -186,7 +186,7 @@ describe("OpenSSL's queue of errors", function()
       function() tls.client { cert = path .. "/server.pem", key = path .. "/encrypted.key" } end,
       function() tls.client { cipher_suites = "TLS_WORDS" } end,
       function() tls.self_sign { hosts = "a b" } end,
-      function() tls.self_sign { hosts = "a", cert = "/no/such/cert", key = "/no/such/key" } end,
+      function() tls.self_sign { hosts = "a", directory = "/proc/no/such" } end,
       function() pair.client():connect(("x"):rep(1000)) end,
       function() pair.client():connect("a\1b") end,
     }

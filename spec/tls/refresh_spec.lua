@@ -47,7 +47,7 @@ describe("files that change", function()
       assert.matches("does not fit", (server_context:trouble()))
       local ok, text, kind = server_context:refresh()
       assert.is_nil(ok)
-      assert.equal("option", kind)
+      assert.equal("file", kind)
       assert.matches("key' of the option key has a key that does not fit", text)
 
       change("key", "again.key")

@@ -110,11 +110,9 @@ function checks.suites(given, values)
   if not secure[1] then return nil end
   local module, why = tls.load()
   if not module then return ("%s: %s: %s"):format(given:name_of "listen-client-urls", secure[1], why) end
-  if not values["cipher-suites"] then return nil end
-  local context, text = module.client { verify = false, cipher_suites = joined(values["cipher-suites"]),
+  local ok, text = module.check { auto = true, cipher_suites = joined(values["cipher-suites"]),
     min_version = filled(values["tls-min-version"]), max_version = filled(values["tls-max-version"]) }
-  if not context then return ("%s: %s"):format(given:name_of "cipher-suites", text) end
-  context:close()
+  if not ok then return given:name_of "cipher-suites" .. text:match("^option '[^']+'(.*)$") end
 end
 
 local ORDER = { "texts", "versions", "validity", "pair", "secure_urls", "clients", "suites" }

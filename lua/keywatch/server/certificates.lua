@@ -9,7 +9,6 @@ local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local tls = require "keywatch.support.tls"
-local tls_options = require "keywatch.server.tls_options"
 local url = require "keywatch.support.url"
 
 local DAY = 86400 -- seconds
@@ -106,8 +105,7 @@ end
 
 --- Adds the certificate and the key to the options of a context. Returns the options; or nil and an error.
 local function add_own(self, options)
-  local module, why = tls.load()
-  if not module then check.misuse("serve: option 'tls.auto' asks for TLS: %s", why) end
+  local module = tls.load() -- it has checked the options
   if self.directory then
     local ok, err = ensure_files(self, module)
     if not ok then return nil, err end
@@ -246,7 +244,8 @@ local function open(given, addresses, advertise, logger)
     known_failure = nil, -- text of the failure to make a certificate that was logged
     is_closed = false,
   }, certificates_mt)
-  local options, err = tls_options.of_context(given), nil
+  local options, err = {}, nil
+  for name, value in pairs(given) do options[name] = value end
   if given.auto then options, err = add_own(self, options) end
   if not options then return nil, err end
   self.context, err = tls.new("server", options, "serve", "option 'tls'")

@@ -5,7 +5,7 @@
 
 local check = require "keywatch.support.check"
 local log = require "keywatch.support.log"
-local tls_options = require "keywatch.server.tls_options"
+local tls = require "keywatch.support.tls"
 local url = require "keywatch.support.url"
 
 local DEFAULT_LISTEN = "http://localhost:2379"
@@ -106,13 +106,31 @@ local function parse_urls(urls)
   return addresses
 end
 
+--- Returns the URL of the first address with TLS; or nil.
+local function first_secure(addresses)
+  for _, address in ipairs(addresses) do
+    if address.is_tls then return url.format(address) end
+  end
+end
+
+--- Checks the option `tls`, which is a table or nil. Its files are not looked at here.
+local function check_tls(given, addresses)
+  local secure = first_secure(addresses)
+  if given then
+    tls.check_server(given, "serve")
+    if not secure then check.misuse("serve: option 'tls' needs an https:// or unixs: URL in 'listen'") end
+  elseif secure then
+    check.misuse("serve: %s asks for TLS: give the option 'tls'", secure)
+  end
+end
+
 --- Returns the checked options, and the addresses to listen on.
 local function read(opts)
   opts = read_fields(opts)
   check_store(opts)
   check_log(opts)
   local addresses = parse_urls(opts.listen)
-  tls_options.check(opts.tls, addresses)
+  check_tls(opts.tls, addresses)
   return opts, addresses
 end
 
