@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * process: the id of this process, without a system call.
+ * process: the id of this process, without a system call; and the rule of forks.
  *
- * Objects that must notice a fork keep the id of the process that they belong to, and compare it at every call. libc
- * does not cache the id, so that each comparison would be a system call.
+ * The rule of forks. An object with a thread, a mutex, or descriptors and files of one process keeps that process's id,
+ * `pid`. The first call in a child process finds, at the door of the object, that the object is inherited: from then on
+ * it is as if closed, cancelled or failed. The child frees the memory of the object, and nothing else: the thread is
+ * the parent's, its mutex may stay locked for ever, and so files and descriptors stay as they are.
  */
 #ifndef KW_BASE_PROCESS_H
 #define KW_BASE_PROCESS_H
@@ -18,5 +20,10 @@
  * system call, of _Fork, and of vfork, which may only call exec. The handler stays registered, so the shared object
  * that has called this function must never be unloaded: see kw_pin. */
 pid_t kw_process_id(void);
+
+/* True if an object belongs to this process, whose `pid` is given; false in a child, which has inherited the object. */
+static inline bool kw_process_is(pid_t pid) {
+  return pid == kw_process_id();
+}
 
 #endif

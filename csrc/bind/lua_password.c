@@ -152,7 +152,7 @@ static int l_result(lua_State *L) {
     lua_pushstring(L, found);
     return 1;
   }
-  if (!job->is_done && job->pid == kw_process_id()) {
+  if (!job->is_done && kw_process_is(job->pid)) {
     lua_pushnil(L);
     return 1;
   }
@@ -169,7 +169,7 @@ static int l_close(lua_State *L) {
   kw_hash_job *job = self->job;
   self->job = NULL;
   if (job == NULL) return 0;
-  if (job->pid == kw_process_id())
+  if (kw_process_is(job->pid))
     release(job);
   else
     free_job(job);

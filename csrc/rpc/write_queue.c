@@ -103,7 +103,7 @@ static kw_write_job *first_job(const kw_server *server) {
 }
 
 uint64_t kw_server_first_request(const kw_server *server) {
-  const kw_write_job *job = server->pid == kw_process_id() ? first_job(server) : NULL;
+  const kw_write_job *job = kw_process_is(server->pid) ? first_job(server) : NULL;
   return job == NULL ? 0 : job->number;
 }
 

@@ -308,7 +308,7 @@ bool kw_content_writer_is_holding(const kw_content_writer *w) {
 
 /* After a fork the thread is the parent's, and so is the temporary file's name. */
 static void leave_to_parent(kw_content_writer *w) {
-  if (!w->has_thread || w->pid == kw_process_id()) return;
+  if (!w->has_thread || kw_process_is(w->pid)) return;
   w->has_thread = false;
   w->number = ECANCELED;
   if (w->fd >= 0) close(w->fd);

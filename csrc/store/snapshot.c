@@ -210,26 +210,28 @@ static void *run(void *ctx) {
   return NULL;
 }
 
-/* True in a child process, which has not inherited the thread. The mutex may stay locked there for ever. */
-static bool is_inherited(const kw_snapshot *s) {
-  return s->pid != kw_process_id();
+static void init_mutex(kw_snapshot *s) {
+  s->pid = kw_process_id();
+  pthread_mutex_init(&s->mutex, NULL);
+  pthread_cond_init(&s->changed, NULL);
 }
 
-/* In a child process a snapshot that was not ready has failed. What its thread was reading is left as it is. */
-static void give_up_inherited(kw_snapshot *s) {
-  if (!s->has_thread) return;
+/* The door of a snapshot. In a child process a snapshot that was not ready has failed, see base/process.h. What the
+ * thread was reading is left as it is. */
+static kw_snapshot *enter(kw_snapshot *s) {
+  if (kw_process_is(s->pid)) return s;
+  init_mutex(s); /* the thread that may hold it is not here */
+  if (s->is_done && !s->has_thread) return s;
   s->has_thread = s->is_gathering = false;
-  s->view = NULL; /* the parent's */
+  s->view = NULL;
   s->reading = s->first = s->read = NULL;
   s->rows = (kw_rows){0};
   s->rc = KW_ERR_CANCELLED;
+  s->is_done = true;
+  return s;
 }
 
 static bool is_done(kw_snapshot *s) {
-  if (is_inherited(s)) {
-    give_up_inherited(s);
-    return true;
-  }
   pthread_mutex_lock(&s->mutex);
   bool done = s->is_done;
   pthread_mutex_unlock(&s->mutex);
@@ -241,7 +243,7 @@ static bool is_done(kw_snapshot *s) {
 /* {====== Ending ====== */
 
 static kw_snapshot *snapshot_at(const kw_link *link) {
-  return KW_CONTAINER_OF(link, kw_snapshot, link);
+  return enter(KW_CONTAINER_OF(link, kw_snapshot, link));
 }
 
 static void release_batches(batch *b) {
@@ -283,11 +285,7 @@ static void cancel(kw_snapshot *s) {
 }
 
 static void stop(kw_snapshot *s) {
-  if (is_inherited(s)) {
-    give_up_inherited(s);
-  } else {
-    cancel(s);
-  }
+  cancel(s);
   release_source(s);
 }
 
@@ -296,14 +294,13 @@ static void free_snapshot(kw_snapshot *s) {
   kw_link_remove(&s->link);
   kw_bell_release(&s->bell);
   if (s->fd >= 0) kw_file_close_unnamed(s->fd);
-  if (!is_inherited(s)) { /* else destroying waits for the parent's thread */
-    pthread_cond_destroy(&s->changed);
-    pthread_mutex_destroy(&s->mutex);
-  }
+  pthread_cond_destroy(&s->changed);
+  pthread_mutex_destroy(&s->mutex);
   kw_free(s);
 }
 
 void kw_snapshot_close(kw_snapshot *s) {
+  enter(s);
   if (s->store == NULL || !s->has_thread || is_done(s)) {
     free_snapshot(s);
     return;
@@ -397,10 +394,6 @@ static bool has_room(kw_snapshot *s) {
 }
 
 static void step(kw_snapshot *s) {
-  if (is_inherited(s)) {
-    give_up_inherited(s);
-    return;
-  }
   pthread_mutex_lock(&s->mutex);
   batch *read = s->read;
   s->read = NULL;
@@ -426,7 +419,7 @@ bool kw_snapshot_is_due(const kw_store *store) {
   const kw_link *all = &store->snapshots;
   for (const kw_link *link = all->next; link != all; link = link->next) {
     kw_snapshot *s = snapshot_at(link);
-    if (s->is_gathering && (is_inherited(s) || has_room(s))) return true;
+    if (s->is_gathering && has_room(s)) return true;
     if (s->is_closed && is_done(s)) return true;
   }
   return false;
@@ -449,7 +442,7 @@ void kw_snapshot_gather_all(kw_store *store) {
   const kw_link *all = &store->snapshots;
   for (const kw_link *link = all->next; link != all; link = link->next) {
     kw_snapshot *s = snapshot_at(link);
-    while (s->is_gathering && !is_inherited(s)) gather(s);
+    while (s->is_gathering) gather(s);
   }
 }
 
@@ -552,10 +545,8 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **result, char text[KW_REASON_
   if (!has_place(store)) return KW_ERR_TOO_MANY_SNAPSHOTS;
   kw_snapshot *s = kw_alloc_zeroed(sizeof *s);
   if (s == NULL) return KW_ERR_NO_MEMORY;
-  pthread_mutex_init(&s->mutex, NULL);
-  pthread_cond_init(&s->changed, NULL);
+  init_mutex(s);
   s->fd = -1;
-  s->pid = kw_process_id();
   s->store = store;
   s->bell = kw_bell_retain(&store->bell);
   kw_link_init(&s->link);
@@ -574,6 +565,7 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **result, char text[KW_REASON_
 /* }====== */
 
 bool kw_snapshot_is_ready(kw_snapshot *s) {
+  enter(s);
   if (s->store != NULL && !s->store->options.has_threads && !is_done(s)) {
     kw_snapshot_gather_all(s->store);
     run(s);

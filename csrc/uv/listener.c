@@ -124,7 +124,7 @@ static void note_path(kw_listener *listener, const kw_address *address) {
 static void remove_path(const kw_listener *listener) {
   kw_address address;
   struct stat file;
-  if (listener->pid != kw_process_id()) return;
+  if (!kw_process_is(listener->pid)) return;
   if (kw_address_init_socket(&address, listener->fd) < 0) return;
   if (lstat(address.path.sun_path, &file) < 0) return;
   if (file.st_dev != listener->device || file.st_ino != listener->inode) return;

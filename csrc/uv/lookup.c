@@ -38,10 +38,6 @@ static void release(kw_lookup *lookup) {
   free_lookup(lookup);
 }
 
-static bool is_here(const kw_lookup *lookup) {
-  return lookup->pid == kw_process_id();
-}
-
 /* The end of the lookup wakes nothing any more. */
 static void forget_waker(kw_lookup *lookup) {
   kw_waker *waker = lookup->waker;
@@ -110,7 +106,7 @@ no_start:
 bool kw_lookup_has_ended(kw_lookup *lookup, const kw_address **addresses, int *n) {
   *addresses = lookup->addresses;
   *n = UV_ECANCELED;
-  if (!is_here(lookup)) {
+  if (!kw_process_is(lookup->pid)) {
     forget_waker(lookup);
     return true;
   }
@@ -123,7 +119,7 @@ bool kw_lookup_has_ended(kw_lookup *lookup, const kw_address **addresses, int *n
 }
 
 void kw_lookup_close(kw_lookup *lookup) {
-  if (!is_here(lookup)) {
+  if (!kw_process_is(lookup->pid)) {
     free_lookup(lookup);
     return;
   }

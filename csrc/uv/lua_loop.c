@@ -123,7 +123,7 @@ static pid_t leaving_pid;
 /* Called in the thread that forks, before the fork. A loop of the parent is not that of the child. */
 static void leave(void) {
   kw_loop **self = leaving;
-  if (self == NULL || leaving_pid != kw_process_id()) return;
+  if (self == NULL || !kw_process_is(leaving_pid)) return;
   leaving = NULL;
   kw_loop *loop = *self;
   *self = NULL;

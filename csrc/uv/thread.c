@@ -192,7 +192,7 @@ no_mutex:
 }
 
 bool kw_thread_is_here(const kw_thread *thread) {
-  return thread->pid == kw_process_id();
+  return kw_process_is(thread->pid);
 }
 
 kw_thread_state kw_thread_wait(kw_thread *thread, int64_t ms) {

@@ -26,24 +26,20 @@ kw_waker *kw_waker_new(uv_async_t *async) {
   return waker;
 }
 
-static bool is_here(const kw_waker *waker) {
-  return waker->pid == kw_process_id();
-}
-
 void kw_waker_adopt(kw_waker *waker) {
   uv_mutex_init(&waker->mutex); /* the thread that held it does not exist here */
   waker->pid = kw_process_id();
 }
 
 void kw_waker_retain(kw_waker *waker) {
-  if (!is_here(waker)) return;
+  if (!kw_process_is(waker->pid)) return;
   uv_mutex_lock(&waker->mutex);
   waker->refs++;
   uv_mutex_unlock(&waker->mutex);
 }
 
 void kw_waker_release(kw_waker *waker) {
-  if (waker == NULL || !is_here(waker)) return;
+  if (waker == NULL || !kw_process_is(waker->pid)) return;
   uv_mutex_lock(&waker->mutex);
   bool is_last = --waker->refs == 0;
   uv_mutex_unlock(&waker->mutex);
@@ -53,7 +49,7 @@ void kw_waker_release(kw_waker *waker) {
 }
 
 void kw_waker_wake(kw_waker *waker) {
-  if (waker == NULL || !is_here(waker)) return;
+  if (waker == NULL || !kw_process_is(waker->pid)) return;
   uv_mutex_lock(&waker->mutex);
   if (waker->async != NULL) uv_async_send(waker->async);
   uv_mutex_unlock(&waker->mutex);

@@ -450,7 +450,8 @@ describe("a server with TLS", function()
       expect_misuse("option 'tls.crl' is about certificates of clients", { cert = cert, key = key, crl = "a" })
       expect_misuse("option 'tls.allowed_hostname' is about certificates of clients",
         { auto = true, allowed_hostname = "a" })
-      expect_misuse("option 'tls.min_version' must be 'TLS1.2' or 'TLS1.3'", { cert = cert, key = key, min_version = "TLS1.1" })
+      expect_misuse("option 'tls.min_version' must be 'TLS1.2' or 'TLS1.3'",
+        { cert = cert, key = key, min_version = "TLS1.1" })
       expect_misuse("option 'tls.min_version' is above 'tls.max_version'",
         { cert = cert, key = key, min_version = "TLS1.3", max_version = "TLS1.2" })
       expect_misuse("option 'tls.cipher_suites': there is no cipher suite 'WORDS'",

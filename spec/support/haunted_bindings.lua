@@ -476,6 +476,7 @@ end
 case("tls.client", certified { ca = world.CERT, server_name = "localhost" }, certified { ca = "/no/such/file" })
 case("tls.client", function() return { no = "such" } end)
 case("tls.server", certified(), certified { min_version = "TLS1.1" })
+case("tls.check", certified(), certified { min_version = "TLS1.1" })
 case("tls.self_sign", function() return { hosts = "localhost" } end)
 case("tls.self_sign", function() return { hosts = "local host" } end)
 case("context:connect", of("tls_client", "localhost", "place"), of("tls_client", ""))
