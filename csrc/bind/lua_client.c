@@ -96,10 +96,7 @@ static int l_client(lua_State *L) {
   uint64_t hash_seed;
   kw_session_options options = read_client_options(L, 2, &hash_seed);
   int64_t now = kw_bind_opt_now(L, 3);
-  lua_client *self = lua_newuserdatauv(L, sizeof *self, 0);
-  *self = (lua_client){0};
-  luaL_getmetatable(L, KW_CLIENT_NAME);
-  lua_setmetatable(L, -2);
+  lua_client *self = kw_new_object(L, KW_CLIENT_NAME, sizeof *self, 0);
   self->client = kw_client_new(&options, authority, MAX_UNTAKEN, hash_seed, now);
   return self->client == NULL ? 0 : 1;
 }

@@ -42,10 +42,7 @@ static const char *check_path(lua_State *L, int arg) {
 static int l_content_writer(lua_State *L) {
   const char *path = check_path(L, 1);
   lua_settop(L, 1);
-  lua_writer *self = lua_newuserdatauv(L, sizeof *self, 0);
-  *self = (lua_writer){0};
-  luaL_getmetatable(L, WRITER_NAME);
-  lua_setmetatable(L, -2);
+  lua_writer *self = kw_new_object(L, WRITER_NAME, sizeof *self, 0);
   self->writer = kw_content_writer_new(path);
   if (self->writer == NULL) return fail(L, KW_ERR_NO_MEMORY, "");
   return 1;

@@ -30,10 +30,8 @@ kw_feed_state *kw_bind_to_feed_state(lua_State *L, int i) {
 static int l_feed_state(lua_State *L) {
   kw_slice key = kw_bind_check_bytes(L, 1), end = kw_bind_check_bytes(L, 2);
   lua_settop(L, 2);
-  lua_state *self = lua_newuserdatauv(L, sizeof *self, 1);
-  *self = (lua_state){{.range = {.key = key, .end = end}}, false};
-  luaL_getmetatable(L, STATE_NAME);
-  lua_setmetatable(L, -2);
+  lua_state *self = kw_new_object(L, STATE_NAME, sizeof *self, 1);
+  self->state.range = (kw_range){.key = key, .end = end};
   lua_createtable(L, 2, 0);
   lua_pushvalue(L, 1);
   lua_rawseti(L, -2, 1);

@@ -75,10 +75,8 @@ typedef struct lua_list {
 } lua_list;
 
 static lua_list *push_list(lua_State *L, bool has_keys) {
-  lua_list *list = lua_newuserdatauv(L, sizeof *list, 0);
-  *list = (lua_list){.has_keys = has_keys};
-  luaL_getmetatable(L, LIST_NAME);
-  lua_setmetatable(L, -2);
+  lua_list *list = kw_new_object(L, LIST_NAME, sizeof *list, 0);
+  list->has_keys = has_keys;
   return list;
 }
 

@@ -123,10 +123,7 @@ static int l_begin_hash(lua_State *L) {
   kw_slice text = check_arguments(L, &cost);
   lua_settop(L, 2);
   if (memchr(text.data, 0, text.len) != NULL) return fail(L, zero_byte);
-  lua_hashing *self = lua_newuserdatauv(L, sizeof *self, 0);
-  *self = (lua_hashing){0};
-  luaL_getmetatable(L, HASHING_NAME);
-  lua_setmetatable(L, -2);
+  lua_hashing *self = kw_new_object(L, HASHING_NAME, sizeof *self, 0);
   kw_hash_job *job = new_job(text, cost);
   if (job == NULL) return fail(L, "keywatch: memory is short");
   pthread_t thread;

@@ -28,11 +28,7 @@ int kw_bind_push_deadline(lua_State *L, int64_t when) {
 /* {====== Holders ====== */
 
 kw_blob **kw_bind_new_holder(lua_State *L) {
-  kw_blob **holder = lua_newuserdatauv(L, sizeof *holder, 0);
-  *holder = NULL;
-  luaL_getmetatable(L, HOLDER_NAME);
-  lua_setmetatable(L, -2);
-  return holder;
+  return kw_new_object(L, HOLDER_NAME, sizeof(kw_blob *), 0);
 }
 
 static void release(kw_blob **holder) {

@@ -93,10 +93,7 @@ static int open_read(kw_lua_store *store, lua_read *self) {
 static int l_open_read(lua_State *L) {
   kw_bind_check_open(L);
   lua_settop(L, 3);
-  lua_read *self = lua_newuserdatauv(L, sizeof *self, 0);
-  *self = (lua_read){0};
-  luaL_getmetatable(L, READ_NAME);
-  lua_setmetatable(L, -2);
+  lua_read *self = kw_new_object(L, READ_NAME, sizeof *self, 0);
   kw_lua_store *store = kw_bind_enter(L); /* again: finalizers may have run */
   int rc = kw_bind_read_range_op(L, &store->arena, &store->op, NULL);
   if (rc == KW_OK) rc = open_read(store, self);

@@ -7,6 +7,7 @@
 #include "bind/lua_scratch.h"
 #include "bind/lua_value.h"
 #include "codec/messages.h"
+#include "face/module.h"
 #include "model/error.h"
 
 /* The largest request. Servers take far less, but a table may contain one value many times. */
@@ -147,10 +148,8 @@ static const kw_memo *remember_all(const kw_op *ops, size_t n, kw_memo **room) {
 }
 
 static void push_memo(lua_State *L, const kw_op *op) {
-  kw_memo *room = lua_newuserdatauv(L, count_ops(op, 1) * sizeof *room, 0);
+  kw_memo *room = kw_new_object(L, KW_MEMO_NAME, count_ops(op, 1) * sizeof *room, 0);
   remember_all(op, 1, &room);
-  luaL_getmetatable(L, KW_MEMO_NAME);
-  lua_setmetatable(L, -2);
 }
 
 static int l_txn(lua_State *L) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "bind/lua_scratch.h"
 
+#include "face/module.h"
+
 #define SCRATCH_NAME "keywatch.scratch"
 
 static int l_drop(lua_State *L) {
@@ -16,10 +18,7 @@ void kw_bind_add_scratch(lua_State *L) {
 }
 
 static kw_arena *push_new(lua_State *L) {
-  kw_arena *arena = lua_newuserdatauv(L, sizeof *arena, 0);
-  *arena = (kw_arena){0};
-  luaL_getmetatable(L, SCRATCH_NAME);
-  lua_setmetatable(L, -2);
+  kw_arena *arena = kw_new_object(L, SCRATCH_NAME, sizeof *arena, 0);
   return arena;
 }
 

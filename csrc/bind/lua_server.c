@@ -151,11 +151,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
 
 static int l_serve(lua_State *L) {
   lua_settop(L, 2);
-  kw_lua_server *self =
-      lua_newuserdatauv(L, sizeof *self, 0); /* first: it may let finalizers run */
-  *self = (kw_lua_server){0};
-  luaL_getmetatable(L, KW_SERVER_NAME);
-  lua_setmetatable(L, -2);
+  kw_lua_server *self = kw_new_object(L, KW_SERVER_NAME, sizeof *self, 0);
   kw_lua_store *store = kw_bind_to_store(L, 1);
   luaL_argcheck(L, store->store != NULL, 1, "the store is closed");
   kw_bind_check_idle(L, store);
@@ -243,12 +239,10 @@ static int l_accept(lua_State *L) {
   const char *remote = luaL_optstring(L, 4, "");
   kw_peer_hooks hooks = {
       .on_dirty = on_dirty, .on_deadline = on_deadline, .is_turn_over = is_turn_over};
-  lua_peer *self = lua_newuserdatauv(L, sizeof *self, 0);
+  lua_peer *self = kw_new_object(L, PEER_NAME, sizeof *self, 0);
   *self = (lua_peer){.deadline = INT64_MAX, .max_turn = (size_t)max_turn};
   hooks.ctx = self;
   snprintf(hooks.remote, sizeof hooks.remote, "%s", remote);
-  luaL_getmetatable(L, PEER_NAME);
-  lua_setmetatable(L, -2);
   self->peer = kw_peer_open(check_open(L), &hooks, now); /* now: finalizers may have run */
   return self->peer == NULL ? 0 : 1;
 }

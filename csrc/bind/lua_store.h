@@ -18,11 +18,8 @@
  *   lua_snapshot      snapshots
  *   lua_write         writes that take several turns
  *
- * A Lua API call that allocates may run a finalizer, and the finalizer may close the store. A method therefore does
- * one of two things. It copies from the store whatever it needs before its first push. Or it calls
- * kw_bind_check_open again after its last push and before it touches the store. While an answer that borrows from
- * the store is pushed, `is_busy` is set: a finalizer may then not use the store, and a close waits until the answer
- * is pushed.
+ * The rule of finalizers is in face/module.h. A method looks at its store again by kw_bind_check_open. While an answer
+ * that borrows from the store is pushed, the store `is_busy`.
  */
 #ifndef KW_BIND_LUA_STORE_H
 #define KW_BIND_LUA_STORE_H

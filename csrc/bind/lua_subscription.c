@@ -10,6 +10,7 @@
 #include "bind/lua_value.h"
 #include "codec/event.h"
 #include "codec/wire.h"
+#include "face/module.h"
 #include "model/error.h"
 #include "rpc/watch_call.h"
 
@@ -41,10 +42,7 @@ kw_subscription *kw_bind_check_subscription(lua_State *L, int i) {
 }
 
 static lua_subscription *new_self(lua_State *L) {
-  lua_subscription *self = lua_newuserdatauv(L, sizeof *self, 0);
-  *self = (lua_subscription){0};
-  luaL_getmetatable(L, SUBSCRIPTION_NAME);
-  lua_setmetatable(L, -2);
+  lua_subscription *self = kw_new_object(L, SUBSCRIPTION_NAME, sizeof *self, 0);
   return self;
 }
 

@@ -9,6 +9,7 @@
 #include "bind/lua_store.h"
 #include "bind/lua_value.h"
 #include "codec/keyvalue.h"
+#include "face/module.h"
 #include "watch/scroll.h"
 
 #define WATCH_NAME "keywatch.core.watch"
@@ -50,10 +51,8 @@ static int l_open_watch(lua_State *L) {
   kw_watch_spec spec;
   int64_t max_bytes = KW_DEFAULT_OUTLET_BYTES;
   lua_settop(L, 3);
-  lua_watch *self = lua_newuserdatauv(L, sizeof *self, 0); /* first: it may let finalizers run */
-  *self = (lua_watch){.owner = owner};
-  luaL_getmetatable(L, WATCH_NAME);
-  lua_setmetatable(L, -2);
+  lua_watch *self = kw_new_object(L, WATCH_NAME, sizeof *self, 0);
+  self->owner = owner;
   kw_bind_enter(L);
   int rc = kw_bind_read_watch_spec(L, &owner->arena, &spec, &max_bytes);
   if (rc == KW_OK) rc = kw_bind_make_hub(owner);

@@ -251,10 +251,7 @@ static int begin_call(lua_State *L, write_kind kind) {
   kw_lease_message lease = {0};
   kw_bind_check_open(L);
   lua_settop(L, 3);
-  lua_write *write = lua_newuserdatauv(L, sizeof *write, 0);
-  *write = (lua_write){0};
-  luaL_getmetatable(L, WRITE_NAME);
-  lua_setmetatable(L, -2);
+  lua_write *write = kw_new_object(L, WRITE_NAME, sizeof *write, 0);
   kw_lua_store *self = kw_bind_enter(L); /* again: finalizers may have run */
   int rc = read_arguments(L, self, kind, &lease);
   bool only_reads = rc == KW_OK && kind == WRITE_TXN && kw_store_only_reads(&self->op);

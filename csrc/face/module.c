@@ -30,6 +30,15 @@ void kw_publish(lua_State *L, const char *key, const void *functions, size_t siz
   lua_pop(L, 1);
 }
 
+void *kw_new_object(lua_State *L, const char *name, size_t size, int values) {
+  void *self = lua_newuserdatauv(L, size, values);
+  (void)values;
+  memset(self, 0, size);
+  luaL_getmetatable(L, name);
+  lua_setmetatable(L, -2);
+  return self;
+}
+
 void kw_add_class(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods) {
   luaL_newmetatable(L, name);
   luaL_setfuncs(L, meta, 0);

@@ -5,8 +5,7 @@
  *   tls.c           opens the module, publishes face/tls.h     lua_context.c   tls.client, tls.server, contexts
  *   lua_channel.c   channels                                   lua_pair.c      tls.self_sign
  *
- * Every Lua function that asks Lua for memory may run finalizers, and a finalizer may close any object. So a function
- * of the binding first makes the Lua objects that it needs, and only then looks at its own object.
+ * For the rule of finalizers see face/module.h.
  */
 #ifndef KW_TLS_BINDING_H
 #define KW_TLS_BINDING_H

@@ -22,11 +22,7 @@ kw_tls_channel *kw_tls_check_channel(lua_State *L) {
 }
 
 kw_tls_channel **kw_tls_push_channel(lua_State *L) {
-  kw_tls_channel **self = lua_newuserdatauv(L, sizeof *self, 0);
-  *self = NULL;
-  luaL_getmetatable(L, CHANNEL_NAME);
-  lua_setmetatable(L, -2);
-  return self;
+  return kw_new_object(L, CHANNEL_NAME, sizeof(kw_tls_channel *), 0);
 }
 
 /* channel:feed(bytes): queues ciphertext; "" is the end of the stream. Returns how many bytes were taken. */

@@ -20,10 +20,7 @@ kw_tls_context *kw_tls_check_context(lua_State *L, int i) {
 /* Makes a context of the options, and an object for it. The object comes first. */
 static int push_context(lua_State *L, const kw_tls_options *options) {
   kw_tls_failure failure = {KW_TLS_NONE, ""};
-  kw_tls_context **self = lua_newuserdatauv(L, sizeof *self, 0);
-  *self = NULL;
-  luaL_getmetatable(L, KW_TLS_CONTEXT_NAME);
-  lua_setmetatable(L, -2);
+  kw_tls_context **self = kw_new_object(L, KW_TLS_CONTEXT_NAME, sizeof *self, 0);
   *self = kw_tls_context_new(options, &failure);
   return *self != NULL ? 1 : kw_tls_push_failure(L, &failure);
 }

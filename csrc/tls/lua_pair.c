@@ -36,10 +36,7 @@ static int l_self_sign(lua_State *L) {
   kw_tls_failure failure = {KW_TLS_NONE, ""};
   fields given = {.years = 1};
   if (!kw_tls_read_options(L, options, &given, &failure)) return kw_tls_push_failure(L, &failure);
-  kw_tls_pair *pair = lua_newuserdatauv(L, sizeof *pair, 0);
-  *pair = (kw_tls_pair){NULL, NULL};
-  luaL_getmetatable(L, PAIR_NAME);
-  lua_setmetatable(L, -2);
+  kw_tls_pair *pair = kw_new_object(L, PAIR_NAME, sizeof *pair, 0);
   bool ok = kw_tls_pair_init(pair, given.hosts, given.years, &failure);
   if (ok && given.directory.len == 0) {
     push_text(L, pair->certificate);

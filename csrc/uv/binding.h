@@ -9,15 +9,13 @@
  *   lua_dialer.c    loop:dial                            lua_thread.c    threads
  *   lua_process.c   clocks and limits of the process     lua_tls.c       contexts of TLS
  *
- * Every Lua function that asks Lua for memory may run finalizers, and a finalizer may close the loop. So a function
- * of the binding first makes the Lua objects that it needs, and only then looks at the loop: kw_uv_check_loop, a
- * second time.
+ * For the rule of finalizers see face/module.h: a function looks at its loop again, by kw_uv_check_loop.
  */
 #ifndef KW_UV_BINDING_H
 #define KW_UV_BINDING_H
 
 #include "base/common.h"
-#include "face/compat.h"
+#include "face/module.h"
 #include "face/tls.h"
 #include "uv/address.h"
 #include "uv/loop.h"
@@ -27,16 +25,6 @@
 #define KW_LOOP_NAME "keywatch.uv.loop" /* metatable of loops, in the registry */
 
 /* {====== Objects ====== */
-
-/* Pushes a userdata with the metatable `name` that holds one pointer. The pointer is NULL, which means that the
- * object is closed, until the caller sets it. `values` is the number of its user values. */
-static inline void kw_uv_push_object(lua_State *L, const char *name, int values) {
-  void **self = lua_newuserdatauv(L, sizeof *self, values);
-  (void)values; /* LuaJIT's has always one */
-  *self = NULL;
-  luaL_getmetatable(L, name);
-  lua_setmetatable(L, -2);
-}
 
 /* Returns the loop at index 1, entered (see kw_loop_enter). Raises if the loop is closed, or if it cannot be used
  * after a fork. */

@@ -7,10 +7,7 @@
 
 /* loop:bell(): a userdata that holds a kw_bell, for functions of core that have threads. */
 static int l_bell(lua_State *L) {
-  kw_bell *bell = lua_newuserdatauv(L, sizeof *bell, 0);
-  *bell = (kw_bell){0};
-  luaL_getmetatable(L, KW_BELL_NAME);
-  lua_setmetatable(L, -2);
+  kw_bell *bell = kw_new_object(L, KW_BELL_NAME, sizeof *bell, 0);
   *bell = kw_loop_bell(kw_uv_check_loop(L));
   return 1;
 }

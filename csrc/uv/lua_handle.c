@@ -9,10 +9,7 @@
 
 kw_uv_handle *kw_uv_add_handle(lua_State *L) {
   lua_getiuservalue(L, 1, 1);
-  kw_uv_handle *self = lua_newuserdatauv(L, sizeof *self, 0);
-  *self = (kw_uv_handle){NULL, NULL};
-  luaL_getmetatable(L, HANDLE_NAME);
-  lua_setmetatable(L, -2);
+  kw_uv_handle *self = kw_new_object(L, HANDLE_NAME, sizeof *self, 0);
   lua_pushvalue(L, 2);
   lua_rawset(L, -3);
   lua_pop(L, 1);

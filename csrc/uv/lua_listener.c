@@ -35,7 +35,7 @@ static int l_listen(lua_State *L) {
   kw_uv_check_context(L, 4, true, &tls);
   int rc = kw_uv_read_address(L, 3, &address);
   if (rc < 0) return kw_uv_push_failure(L, rc);
-  kw_uv_push_object(L, LISTENER_NAME, 0);
+  kw_new_object(L, LISTENER_NAME, sizeof(void *), 0);
   kw_uv_handle *self = kw_uv_add_handle(L);
   kw_loop_server *loop_server = check_server(L, kw_uv_check_loop(L), self);
   kw_tls_context *context = kw_uv_check_context(L, 4, true, &tls);

@@ -23,7 +23,7 @@ static int l_resolve(lua_State *L) {
 static int l_lookup(lua_State *L) {
   kw_uv_check_loop(L);
   const char *name = luaL_checkstring(L, 2);
-  kw_uv_push_object(L, LOOKUP_NAME, 0);
+  kw_new_object(L, LOOKUP_NAME, sizeof(void *), 0);
   int rc = kw_lookup_open(lua_touserdata(L, -1), kw_uv_check_loop(L), name);
   return rc == 0 ? 1 : kw_uv_push_failure(L, rc);
 }

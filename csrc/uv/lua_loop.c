@@ -36,7 +36,7 @@ const kw_engine *kw_uv_check_engine(lua_State *L) {
 
 /* open(): a loop; or nil and the text of the error. */
 static int l_open(lua_State *L) {
-  kw_uv_push_object(L, KW_LOOP_NAME, 1);
+  kw_new_object(L, KW_LOOP_NAME, sizeof(void *), 1);
   lua_newtable(L);
   lua_setiuservalue(L, -2, 1);
   int rc = kw_loop_open(lua_touserdata(L, -1));

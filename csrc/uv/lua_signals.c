@@ -32,10 +32,7 @@ static unsigned check_names(lua_State *L) {
 static int l_catch(lua_State *L) {
   kw_uv_check_loop(L);
   unsigned wanted = check_names(L);
-  kw_catcher *self = lua_newuserdatauv(L, sizeof *self, 0);
-  *self = (kw_catcher){.loop = NULL};
-  luaL_getmetatable(L, CATCHER_NAME);
-  lua_setmetatable(L, -2);
+  kw_catcher *self = kw_new_object(L, CATCHER_NAME, sizeof *self, 0);
   int rc = kw_catcher_open(self, kw_uv_check_loop(L), wanted);
   if (rc < 0) return kw_uv_push_failure(L, rc);
   return 1;

@@ -54,7 +54,7 @@ static int l_start(lua_State *L) {
                          .path = check_slice(L, 2),
                          .cpath = check_slice(L, 3),
                          .argument = check_slice(L, 4)};
-  kw_uv_push_object(L, THREAD_NAME, 0);
+  kw_new_object(L, THREAD_NAME, sizeof(void *), 0);
   int rc = kw_thread_open(lua_touserdata(L, -1), &plan);
   if (rc == 0) return 1;
   lua_pushnil(L);
@@ -162,7 +162,7 @@ static kw_thread *check_this(lua_State *L) {
 static int l_this(lua_State *L) {
   kw_thread *thread = kw_thread_current();
   if (thread == NULL) return luaL_error(L, "this is not a thread of keywatch.uv");
-  kw_uv_push_object(L, THIS_THREAD_NAME, 0);
+  kw_new_object(L, THIS_THREAD_NAME, sizeof(void *), 0);
   *(kw_thread **)lua_touserdata(L, -1) = thread;
   return 1;
 }
