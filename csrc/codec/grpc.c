@@ -63,10 +63,6 @@ bool kw_grpc_is_between(const kw_grpc_splitter *splitter) {
   return splitter->n_prefix == 0;
 }
 
-size_t kw_grpc_missing(const kw_grpc_splitter *splitter) {
-  return has_prefix(splitter) ? splitter->len - splitter->n : 0;
-}
-
 void kw_grpc_drop(kw_grpc_splitter *splitter) {
   kw_free(splitter->bytes);
   splitter->bytes = NULL;

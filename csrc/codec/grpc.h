@@ -62,9 +62,6 @@ kw_grpc_split kw_grpc_next(kw_grpc_splitter *splitter, kw_slice *input, kw_slice
 /* True between messages: no byte of an incomplete message has come. */
 bool kw_grpc_is_between(const kw_grpc_splitter *splitter);
 
-/* Returns how many bytes the current message still needs; 0 if its prefix is not complete. */
-size_t kw_grpc_missing(const kw_grpc_splitter *splitter);
-
 /* Frees the buffer of the splitter. */
 void kw_grpc_drop(kw_grpc_splitter *splitter);
 

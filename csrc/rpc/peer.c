@@ -189,10 +189,6 @@ size_t kw_peer_held(const kw_peer *peer) {
   return kw_session_account(peer->session)->held;
 }
 
-int64_t kw_peer_moved(const kw_peer *peer) {
-  return peer->moved;
-}
-
 bool kw_peer_is_busy(const kw_peer *peer) {
   return peer->server != NULL && kw_server_is_busy(peer->server);
 }

@@ -53,9 +53,6 @@ void kw_peer_cut(kw_peer *peer);
 /* Returns the memory that a peer holds, in bytes. The peer must not be detached. */
 size_t kw_peer_held(const kw_peer *peer);
 
-/* Returns when bytes were last written to the peer, or a message last came from it, in milliseconds. */
-int64_t kw_peer_moved(const kw_peer *peer);
-
 /* }====== */
 
 #endif

@@ -91,7 +91,7 @@ static kw_peer *heaviest(kw_server *server, int64_t since) {
   for (kw_link *link = server->peers.next; link != &server->peers; link = link->next) {
     kw_peer *peer = kw_peer_at(link);
     bool is_heavier = found == NULL || kw_peer_held(peer) > kw_peer_held(found);
-    if (is_heavier && kw_peer_moved(peer) <= since) found = peer;
+    if (is_heavier && peer->moved <= since) found = peer;
   }
   return found;
 }

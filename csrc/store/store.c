@@ -81,10 +81,10 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
                       .revision = 1,
                       .compact_requested = -1,
                       .compact_revision = -1,
+                      .surplus.due_at = KW_NEVER,
                       .now = now};
   kw_leases_init(&store->leases, options->seed, options->hash_seed);
   kw_link_init(&store->snapshots);
-  kw_surplus_init(store);
   if (store->options.quota == 0) store->options.quota = KW_DEFAULT_QUOTA;
   int rc = open_parts(store, now, text);
   if (rc == KW_OK) {
@@ -233,13 +233,9 @@ void kw_store_want_history(kw_store *store) {
   kw_retention_want(store, store->options.history_bytes);
 }
 
-kw_log_cursor kw_store_seek_inside(const kw_store *store, kw_revision rev) {
+kw_log_cursor kw_store_seek(const kw_store *store, kw_revision rev) {
   kw_log_release(store->log);
   return kw_log_seek(store->log, rev);
-}
-
-kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev) {
-  return kw_store_seek_inside(store, (kw_revision){.main = rev});
 }
 
 bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry) {

@@ -310,14 +310,9 @@ int64_t kw_store_compact_requested(const kw_store *store);
 /* True if the store takes its revisions from upstream. */
 bool kw_store_is_replica(const kw_store *store);
 
-/* Returns a cursor into the log, before the first event of revision `rev` or later. It is good until the store
- * changes. Borrowed records are released, and kw_store_read_failure is KW_OK again: a reader learns of no failure of
- * an earlier one. */
-kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev);
-
-/* Returns a cursor as kw_store_seek does, before the first event of `rev` or later: it may begin inside of a
- * revision. */
-kw_log_cursor kw_store_seek_inside(const kw_store *store, kw_revision rev);
+/* Returns a cursor into the log, before the first event of `rev` or later. It is good until the store changes. Borrowed
+ * records are released, and kw_store_read_failure is KW_OK again: a reader learns of no failure of an earlier one. */
+kw_log_cursor kw_store_seek(const kw_store *store, kw_revision rev);
 
 /* Moves to the next visible event, see kw_log_entry for how long its bytes are valid. Returns false at the end, and at
  * a record that cannot be read, see kw_store_read_failure. */

@@ -18,10 +18,6 @@ static size_t in_use(const kw_store *store) {
          LEASE_BYTES * store->leases.by_id.n;
 }
 
-void kw_surplus_init(kw_store *store) {
-  store->surplus = (kw_surplus){.due_at = KW_NEVER};
-}
-
 void kw_surplus_note(kw_store *store) {
   size_t n = in_use(store);
   if (n > store->surplus.most) store->surplus.most = n;

@@ -13,7 +13,7 @@
 
 typedef struct kw_store kw_store;
 
-/* Begin with kw_surplus_init. */
+/* All zero at first, except that due_at is KW_NEVER. */
 typedef struct kw_surplus {
   size_t most;    /* bytes that were in use at most since memory was given back */
   size_t freed;   /* of them, when the last step ended */
@@ -21,9 +21,6 @@ typedef struct kw_surplus {
   kw_mem_trim trim;
   bool is_trimming;
 } kw_surplus;
-
-/* Sets the surplus of a new store. */
-void kw_surplus_init(kw_store *store);
 
 /* Notes how much memory is in use, before a step frees some of it. */
 void kw_surplus_note(kw_store *store);

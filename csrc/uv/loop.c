@@ -149,7 +149,8 @@ static kw_loop_client *client_at(kw_link *link) {
 static void step_servers(kw_loop *loop) {
   loop->server_deadline = KW_NEVER;
   for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
-    int64_t when = kw_loop_server_step(server_at(link), kw_loop_now(loop));
+    const kw_loop_server *one = server_at(link);
+    int64_t when = one->engine->step_server(one->server, kw_loop_now(loop));
     if (when < loop->server_deadline) loop->server_deadline = when;
   }
 }
@@ -202,11 +203,12 @@ static bool has_news(const kw_loop *loop) {
     return true;
   if (loop->signals.has_come) return true;
   for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
-    const kw_loop_server *loop_server = server_at(link);
-    if (kw_loop_server_has_work(loop_server) || kw_loop_server_is_idle(loop_server)) return true;
+    const kw_loop_server *one = server_at(link);
+    if (one->engine->has_work(one->server) || kw_loop_server_is_idle(one)) return true;
   }
   for (kw_link *link = loop->clients.next; link != &loop->clients; link = link->next) {
-    if (kw_loop_client_has_news(client_at(link))) return true;
+    const kw_loop_client *one = client_at(link);
+    if (one->engine->has_news(one->client)) return true;
   }
   return false;
 }
@@ -294,7 +296,8 @@ int64_t kw_loop_timeout(kw_loop *loop) {
 
 bool kw_loop_is_busy(const kw_loop *loop) {
   for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
-    if (kw_loop_server_is_busy(server_at(link))) return true;
+    const kw_loop_server *one = server_at(link);
+    if (one->engine->is_busy(one->server)) return true;
   }
   return false;
 }

@@ -37,9 +37,4 @@ void kw_loop_client_close(kw_loop_client *loop_client, const char *why);
 /* Frees the kw_loop_client. Only its connection calls this, after it has closed the peer. */
 void kw_loop_client_free(kw_loop_client *loop_client);
 
-/* True if Lua has something to do for the client, see kw_engine. */
-static inline bool kw_loop_client_has_news(const kw_loop_client *loop_client) {
-  return loop_client->engine->has_news(loop_client->client);
-}
-
 #endif

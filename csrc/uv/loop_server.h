@@ -36,19 +36,4 @@ kw_loop_server *kw_loop_server_find(kw_loop *loop, const kw_server *server);
 /* True if there are neither listeners nor connections. */
 bool kw_loop_server_is_idle(const kw_loop_server *loop_server);
 
-/* Steps the server, see step_server of kw_engine. Returns when to call this function next. */
-static inline int64_t kw_loop_server_step(kw_loop_server *loop_server, int64_t now) {
-  return loop_server->engine->step_server(loop_server->server, now);
-}
-
-/* True if Lua has something to do for the server, see kw_engine. */
-static inline bool kw_loop_server_has_work(const kw_loop_server *loop_server) {
-  return loop_server->engine->has_work(loop_server->server);
-}
-
-/* True if the server's store is in the middle of a call from Lua, see kw_engine. */
-static inline bool kw_loop_server_is_busy(const kw_loop_server *loop_server) {
-  return loop_server->engine->is_busy(loop_server->server);
-}
-
 #endif

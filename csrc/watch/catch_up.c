@@ -53,7 +53,7 @@ static bool is_long_enough(const kw_hub *hub) {
  * not after that record's. */
 static int64_t walk_on(kw_hub *hub, int64_t *reached) {
   kw_work work = {.left = hub->options.walk_visits};
-  kw_log_cursor cursor = kw_store_seek_inside(hub->store, hub->walk_next);
+  kw_log_cursor cursor = kw_store_seek(hub->store, hub->walk_next);
   kw_log_entry entry;
   *reached = hub->walk_next.main;
   bool more = kw_store_next(hub->store, &cursor, &entry);

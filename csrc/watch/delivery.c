@@ -143,7 +143,7 @@ void kw_delivery_step(kw_hub *hub) {
   kw_work work = {.left = hub->options.walk_visits};
   kw_log_entry entry;
   if (hub->walk.n > 0 && !deliver(hub, &work)) return;
-  kw_log_cursor cursor = kw_store_seek_inside(hub->store, hub->deliver_next);
+  kw_log_cursor cursor = kw_store_seek(hub->store, hub->deliver_next);
   hub->is_behind = kw_watch_group_count(hub->synced) > 0;
   bool more = hub->is_behind && kw_store_next(hub->store, &cursor, &entry);
   if (hub->is_behind && !more && kw_store_read_failure(hub->store) != KW_OK) give_up(hub);

@@ -17,7 +17,7 @@ bool kw_scroll_seek(kw_scroll *scroll) {
   int64_t compacted = kw_store_compact_revision(scroll->hub->store);
   if (batch->era != scroll->hub->era) return false;
   if (compacted != batch->compacted && compacted >= batch->long_revision) return false;
-  scroll->cursor = kw_store_seek_inside(scroll->hub->store, scroll->next);
+  scroll->cursor = kw_store_seek(scroll->hub->store, scroll->next);
   return true;
 }
 

@@ -105,7 +105,7 @@ static kw_grpc_split split_piece(lua_State *L, kw_grpc_splitter *splitter, kw_sl
   }
 }
 
-/* split(max_len, pieces): the messages; how the splitter ended; how many bytes are missing; how many are buffered. */
+/* split(max_len, pieces): the messages; how the splitter ended; how many bytes are buffered. */
 static int l_split(lua_State *L) {
   kw_grpc_splitter splitter = {.max_len = (size_t)luaL_checkinteger(L, 1)};
   kw_grpc_split found = KW_GRPC_MORE;
@@ -122,10 +122,9 @@ static int l_split(lua_State *L) {
   }
   if (found == KW_GRPC_MORE && kw_grpc_is_between(&splitter)) found = KW_GRPC_MESSAGE;
   lua_pushstring(L, ends[found]);
-  lua_pushinteger(L, (lua_Integer)kw_grpc_missing(&splitter));
   lua_pushinteger(L, (lua_Integer)splitter.cap);
   kw_grpc_drop(&splitter);
-  return 4;
+  return 3;
 }
 
 /* escape(text): the text as a grpc-message. */
