@@ -4,61 +4,11 @@
 #include "base/mem.h"
 #include "codec/event.h"
 #include "codec/keyvalue.h"
+#include "codec/response.h"
 #include "codec/wire.h"
 #include "model/error.h"
 
-/* Numbers of fields. */
-enum {
-  RANGE_HEADER = 1,
-  RANGE_KVS = 2,
-  RANGE_MORE = 3,
-  HEADER_REVISION = 3,
-};
-
 /* {====== The state ====== */
-
-static bool read_header(kw_slice bytes, int64_t *revision) {
-  kw_wire_reader reader = kw_wire_read(bytes);
-  kw_wire_field field;
-  while (kw_wire_next(&reader, &field)) {
-    if (field.number == HEADER_REVISION && field.type == KW_WIRE_VARINT)
-      *revision = (int64_t)field.value;
-  }
-  return !reader.failed;
-}
-
-/* Reads everything of a page but its kvs. The revision is 0 if the page has none. Returns false if the page is
- * malformed. */
-static bool read_page(kw_slice page, int64_t *revision, bool *has_more, size_t *n) {
-  kw_wire_reader reader = kw_wire_read(page);
-  kw_wire_field field;
-  *revision = 0;
-  *has_more = false;
-  *n = 0;
-  while (kw_wire_next(&reader, &field)) {
-    bool is_bytes = field.type == KW_WIRE_BYTES;
-    if (field.number == RANGE_HEADER && is_bytes && !read_header(field.bytes, revision))
-      return false;
-    if (field.number == RANGE_MORE && field.type == KW_WIRE_VARINT) *has_more = field.value != 0;
-    if (field.number == RANGE_KVS && is_bytes) ++*n;
-  }
-  return !reader.failed && *revision >= 0 && *revision <= INT64_MAX / 2;
-}
-
-/* Adds the kvs of a page behind the others, where there is room for them. Returns false if they cannot be there. */
-static bool add_kvs(kw_feed_state *state, kw_slice page, int64_t revision) {
-  kw_wire_reader reader = kw_wire_read(page);
-  kw_wire_field field;
-  while (kw_wire_next(&reader, &field)) {
-    if (field.number != RANGE_KVS || field.type != KW_WIRE_BYTES) continue;
-    kw_kv *kv = &state->kvs[state->n];
-    if (!kw_keyvalue_decode(field.bytes, kv) || !kw_kv_is_sound(kv, &state->range, revision))
-      return false;
-    if (state->n > 0 && kw_slice_compare(kv[-1].key, kv->key) >= 0) return false;
-    state->n++;
-  }
-  return true;
-}
 
 struct kw_feed_page {
   kw_feed_page *next;
@@ -94,30 +44,55 @@ int kw_feed_state_use(kw_feed_state *state, kw_store *replica, kw_replica_how ho
   return rc;
 }
 
-int kw_feed_state_add(kw_feed_state *state, kw_slice answer, bool is_part) {
-  int64_t revision;
-  bool has_more;
-  size_t n, before = state->n;
-  end_fill(state); /* the kvs may move */
-  if (!read_page(answer, &revision, &has_more, &n)) return KW_ERR_MALFORMED_ANSWER;
-  if (revision == 0 && !is_part) return KW_ERR_MALFORMED_ANSWER;
-  if (state->revision != 0) revision = state->revision;
-  if (revision == 0) return KW_ERR_MALFORMED_ANSWER; /* a part without a page before it */
-  has_more = has_more || is_part;
-  if (has_more && n == 0) return KW_ERR_MALFORMED_ANSWER;
-  if (!kw_reserve(&state->kvs, &state->cap, before + n, sizeof *state->kvs))
+/* Adds kvs behind the others, where there is room for them. Returns false if they cannot be there. */
+static bool add_kvs(kw_feed_state *state, const kw_repeated *kvs, int64_t revision) {
+  const kw_slice *items = kvs->items;
+  for (size_t i = 0; i < kvs->n; i++) {
+    kw_kv *kv = &state->kvs[state->n];
+    if (!kw_keyvalue_decode(items[i], kv) || !kw_kv_is_sound(kv, &state->range, revision))
+      return false;
+    if (state->n > 0 && kw_slice_compare(kv[-1].key, kv->key) >= 0) return false;
+    state->n++;
+  }
+  return true;
+}
+
+/* Adds what a page has. A part of a range stream has no revision. */
+static int read_page(kw_feed_state *state, const kw_feed_page *page, bool is_part,
+                     kw_arena *arena) {
+  kw_response found = {0};
+  size_t before = state->n;
+  int rc = kw_response_decode(KW_OP_RANGE, kw_slice_of(page->bytes, page->len), arena, &found);
+  if (rc != KW_OK) return rc == KW_ERR_NO_MEMORY ? rc : KW_ERR_MALFORMED_ANSWER;
+  bool has_more = found.range.more || is_part;
+  int64_t revision = state->revision != 0 ? state->revision : found.revision;
+  bool is_sound = found.revision >= 0 && revision > 0 && revision <= INT64_MAX / 2 &&
+                  (is_part || found.revision != 0) && (!has_more || found.range.kvs.n > 0);
+  if (!is_sound) return KW_ERR_MALFORMED_ANSWER;
+  if (!kw_reserve(&state->kvs, &state->cap, before + found.range.kvs.n, sizeof *state->kvs))
     return KW_ERR_NO_MEMORY;
-  kw_feed_page *page = copy_page(answer);
-  if (page == NULL) return KW_ERR_NO_MEMORY;
-  if (!add_kvs(state, kw_slice_of(page->bytes, page->len), revision)) {
-    drop_page(page);
+  if (!add_kvs(state, &found.range.kvs, revision)) {
     state->n = before;
     return KW_ERR_MALFORMED_ANSWER;
   }
-  page->next = state->pages;
-  state->pages = page;
   state->revision = revision;
   state->has_more = has_more;
+  return KW_OK;
+}
+
+int kw_feed_state_add(kw_feed_state *state, kw_slice answer, bool is_part) {
+  kw_arena arena = {0};
+  end_fill(state); /* the kvs may move */
+  kw_feed_page *page = copy_page(answer);
+  if (page == NULL) return KW_ERR_NO_MEMORY;
+  int rc = read_page(state, page, is_part, &arena);
+  kw_arena_drop(&arena);
+  if (rc != KW_OK) {
+    drop_page(page);
+    return rc;
+  }
+  page->next = state->pages;
+  state->pages = page;
   return KW_OK;
 }
 
