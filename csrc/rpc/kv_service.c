@@ -37,7 +37,7 @@ static bool begin_parts(kw_server *server, kw_stream *stream, int64_t revision, 
 static bool splice(kw_server *server, kw_stream *stream, const kw_reply *reply, size_t rest) {
   kw_chain *out = &stream->out;
   if (!begin_parts(server, stream, reply->revision, rest)) return false;
-  if (!kw_range_answer_add(server, out, &reply->range.kvs)) return false;
+  if (!kw_range_answer_add(server, out, &reply->range.kvs, false)) return false;
   if (!kw_range_answer_add_end(out, reply->range.more, reply->range.count)) return false;
   kw_stream_sent(stream);
   kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});

@@ -35,22 +35,15 @@ size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs) {
   return size;
 }
 
-bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_records *kvs) {
-  bool is_own = kw_store_is_durable(server->store);
-  for (size_t i = 0; i < kvs->n; i++) {
-    if (!kw_keyvalue_add(out, KVS, (kw_blob *)kvs->items[i], is_own)) return false;
+bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_records *kvs,
+                         bool keys_only) {
+  bool ok = true, is_own = kw_store_is_durable(server->store);
+  for (size_t i = 0; ok && i < kvs->n; i++) {
+    kw_blob *record = (kw_blob *)kvs->items[i];
+    ok = keys_only ? kw_keyvalue_add_bare(out, KVS, record)
+                   : kw_keyvalue_add(out, KVS, record, is_own);
   }
-  return true;
-}
-
-static bool add_keys(kw_chain *out, const kw_records *kvs) {
-  kw_reply page = {.kind = KW_OP_RANGE, .range = {.kvs = *kvs, .keys_only = true}};
-  size_t len = kw_message_rest_size(&kw_msg_range_response, &page);
-  uint8_t *to = kw_chain_reserve(out, len);
-  if (to == NULL) return false;
-  kw_message_put_rest(&kw_msg_range_response, &page, to);
-  kw_chain_commit(out, len);
-  return true;
+  return ok;
 }
 
 bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count) {
@@ -100,8 +93,7 @@ static bool may_hold(const kw_server *server, range_answer *a, const kw_records 
 }
 
 static bool add_kvs(const kw_server *server, range_answer *a, const kw_records *kvs) {
-  kw_chain *out = &a->base.stream->out;
-  return a->read.op.keys_only ? add_keys(out, kvs) : kw_range_answer_add(server, out, kvs);
+  return kw_range_answer_add(server, &a->base.stream->out, kvs, a->read.op.keys_only);
 }
 
 static int add_page(const kw_server *server, range_answer *a, const kw_records *kvs) {

@@ -44,8 +44,9 @@ void kw_range_answer_close(kw_server *server, kw_stream *stream);
 /* Returns the memory that records take in a message, beside what the store holds anyway. */
 size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs);
 
-/* Adds records, with their values, to a message as its kvs. Returns false if memory is short. */
-bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_records *kvs);
+/* Adds records to a message as its kvs, with their values or the keys alone. Returns false if memory is short. */
+bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_records *kvs,
+                         bool keys_only);
 
 /* Adds `more` and `count`, which follow the kvs. Returns false if memory is short. */
 bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count);
