@@ -105,7 +105,8 @@ static void tick(world *w) {
   if (w->is_read_at_once) take_output(w, SIZE_MAX);
   take_input(w);
   if (w->is_read_at_once) take_output(w, SIZE_MAX);
-  must((kw_dialed_face.state(w->client) & KW_PEER_IS_DONE) || w->due <= kw_client_deadline(w->client),
+  must((kw_dialed_face.state(w->client) & KW_PEER_IS_DONE) ||
+           w->due <= kw_client_deadline(w->client),
        "the driver knows what is due");
   if (w->due > w->now) return;
   w->due = INT64_MAX;

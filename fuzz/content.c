@@ -67,7 +67,8 @@ static kw_store *open_replica(const kw_content *content) {
   kw_store *store;
   options.replica = true;
   must(kw_store_open(&options, 0, &store, why) == KW_OK, "there is memory");
-  must(kw_replica_use(store, KW_REPLICA_LOAD, content->meta.revision, content->kvs, content->n) == KW_OK,
+  must(kw_replica_use(store, KW_REPLICA_LOAD, content->meta.revision, content->kvs, content->n) ==
+           KW_OK,
        "content is loaded");
   must_be_sound(kw_store_check(store));
   return store;

@@ -133,8 +133,7 @@ static void release_job(write_job *job) {
 /* Begins to read the op. Returns KW_OK or KW_ERR_NO_MEMORY. */
 static int begin_read(write_job *job, kw_store *store) {
   drop_reply(job); /* of a write that has become a read */
-  job->read =
-      kw_long_read_new(store, &job->op, SIZE_MAX, on_record, job, &job->arena, &job->reply);
+  job->read = kw_long_read_new(store, &job->op, SIZE_MAX, on_record, job, &job->arena, &job->reply);
   if (job->read == NULL) return KW_ERR_NO_MEMORY;
   job->store = NULL;
   return KW_OK;
@@ -231,8 +230,7 @@ static int try_call(lua_State *L, write_kind kind, try_how how) {
 /* {====== Beginning ====== */
 
 static int begin(kw_lua_store *self, write_job *job, const kw_lease_message *lease) {
-  kw_write_owner owner = {
-      .on_record = on_record, .on_end = on_end, .on_free = on_free, .ctx = job};
+  kw_write_owner owner = {.on_record = on_record, .on_end = on_end, .on_free = on_free, .ctx = job};
   job->store = self->store;
   job->is_durable = kw_store_is_durable(self->store);
   switch (job->kind) {

@@ -61,7 +61,8 @@ typedef struct kw_client_health {
   bool is_ready;              /* the server has sent its settings, and takes calls */
   bool is_over;               /* the connection is closed, or about to be */
   bool got_enhance_your_calm; /* the server has refused our keepalive pings as too frequent */
-  uint64_t data_bytes; /* of messages that the server has sent, also of messages that are not whole yet */
+  uint64_t
+      data_bytes; /* of messages that the server has sent, also of messages that are not whole yet */
 } kw_client_health;
 
 /* Returns the health of a client. Lua knows it then: it is no news any more. */

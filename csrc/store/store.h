@@ -232,8 +232,7 @@ int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *are
 /* True while a long write is under way, or commit groups that have failed are being undone. */
 bool kw_store_is_busy(const kw_store *store);
 
-
-/* Continues the long write or merge that keeps the store busy, if there is one. */
+/* Goes on with what keeps the store busy, if it is. */
 void kw_store_continue(kw_store *store, kw_work *work);
 
 /* Does in one piece what is left of that. */

@@ -451,8 +451,7 @@ static bool are_hosts(kw_slice hosts) {
   return true;
 }
 
-#define OF_CLIENTS                                                                                 \
-  " is about certificates of clients: give 'ca', or 'client_cert_auth = true'"
+#define OF_CLIENTS " is about certificates of clients: give 'ca', or 'client_cert_auth = true'"
 
 /* Returns the rule that the options break, as a sentence; or NULL. */
 static const char *broken_rule(const kw_tls_options *options) {
@@ -464,12 +463,14 @@ static const char *broken_rule(const kw_tls_options *options) {
     return "options 'tls.cert' and 'tls.key' must be given together";
   if (least < 0) return "option 'tls.min_version' must be 'TLS1.2' or 'TLS1.3'";
   if (greatest < 0) return "option 'tls.max_version' must be 'TLS1.2' or 'TLS1.3'";
-  if (greatest > 0 && least > greatest) return "option 'tls.min_version' is above 'tls.max_version'";
+  if (greatest > 0 && least > greatest)
+    return "option 'tls.min_version' is above 'tls.max_version'";
   if (name.len >= KW_TLS_NAME) return "option 'tls.server_name' is too long";
   if (name.len > 0 && !kw_tls_read_host((const char *)name.data, name.len, host))
     return "option 'tls.server_name' must be an address, or a name that begins with no dot";
   if (options->allowed_hosts.len > 0 && !are_hosts(options->allowed_hosts))
-    return "option 'tls.allowed_hostname' must be a list of addresses, and of names that begin with "
+    return "option 'tls.allowed_hostname' must be a list of addresses, and of names that begin "
+           "with "
            "no dot, separated by commas";
   if (!options->is_server || options->wants_client_cert || options->ca.len > 0) return NULL;
   if (options->allowed_hosts.len > 0) return "option 'tls.allowed_hostname'" OF_CLIENTS;

@@ -86,7 +86,7 @@ static void fail_errno(const kw_tls_pem *pem, kw_tls_failure *failure) {
 static void fail_size(const kw_tls_pem *pem, kw_tls_failure *failure) {
   char what[WHAT_TEXT];
   kw_tls_source_print(source, what, sizeof what);
-  kw_tls_fail(failure, KW_TLS_FILE, "%s is no file of at most %d bytes", what, KW_TLS_FILE);
+  kw_tls_fail(failure, KW_TLS_FILE, "%s is no file of at most %d bytes", what, KW_TLS_FILE_BYTES);
 }
 
 static bool take_digest(kw_tls_pem *pem, const char *bytes, size_t len) {
@@ -101,7 +101,7 @@ static BIO *load_open(kw_tls_pem *pem, int fd, kw_tls_failure *failure) {
     fail_errno(pem, failure);
     return NULL;
   }
-  if (!S_ISREG(pem->seen.st_mode) || pem->seen.st_size > KW_TLS_FILE) {
+  if (!S_ISREG(source->seen.st_mode) || source->seen.st_size > KW_TLS_FILE_BYTES) {
     errno = EFBIG;
     fail_size(pem, failure);
     return NULL;
@@ -137,10 +137,11 @@ static BIO *load_file(kw_tls_pem *pem, kw_tls_failure *failure) {
   return bio;
 }
 
-static BIO *load(kw_tls_pem *pem, kw_tls_failure *failure) {
-  if (!pem->is_text) return load_file(pem, failure);
-  BIO *bio = pem->len > KW_TLS_FILE ? NULL : BIO_new_mem_buf(pem->given, (int)pem->len);
-  if (pem->len > KW_TLS_FILE) fail_size(pem, failure);
+static BIO *load(kw_tls_source *source, kw_tls_failure *failure) {
+  if (!source->is_text) return load_file(source, failure);
+  BIO *bio =
+      source->len > KW_TLS_FILE_BYTES ? NULL : BIO_new_mem_buf(source->given, (int)source->len);
+  if (source->len > KW_TLS_FILE_BYTES) fail_size(source, failure);
   if (bio == NULL) kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
   return bio;
 }

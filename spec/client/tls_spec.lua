@@ -346,10 +346,12 @@ describe("the option tls", function()
       ["options 'tls.cert' and 'tls.key' must be given together"] = { cert = "x" },
       ["there is no cipher suite 'x'"] = { cipher_suites = "x" },
       ["there is no cipher suite 'y'"] = { cipher_suites = "y", ca = "/no/such" },
-      ["the versions of TLS are 'TLS1.2' and 'TLS1.3'"] = { min_version = "1.2" },
-      ["the least version of TLS is above the greatest one"] = { min_version = "TLS1.3", max_version = "TLS1.2" },
-      ["the server's name is too long"] = { server_name = ("x"):rep(256) },
-      ["the option server_name is a name, which begins with no dot, or an address"] = { server_name = ".example.test" },
+      ["option 'tls.min_version' must be 'TLS1.2' or 'TLS1.3'"] = { min_version = "1.2" },
+      ["option 'tls.min_version' is above 'tls.max_version'"] = { min_version = "TLS1.3", max_version = "TLS1.2" },
+      ["option 'tls.server_name' is too long"] = { server_name = ("x"):rep(256) },
+      ["option 'tls.server_name' must be an address, or a name that begins with no dot"] = {
+        server_name = ".example.test",
+      },
     } do
       local text = misuse.raises(function() keywatch.connect("https://a:1", { tls = tls }) end)
       assert.matches("tls_spec.lua:", text, 1, true)

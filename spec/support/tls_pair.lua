@@ -65,9 +65,9 @@ function pair.shake(client_context, server_context, host, size)
   return client, server
 end
 
---- Expects that a call has refused an option, in these words. Takes what the call has returned.
-function pair.expect_refused(words, made, text, kind)
-  if made ~= nil or kind ~= "option" or not text:find(words) then error(tostring(text), 2) end
+--- Expects that a call has failed with a kind, "option" or "file", in these words. Takes what the call has returned.
+function pair.expect_refused(wanted, words, made, text, kind)
+  if made ~= nil or kind ~= wanted or not text:find(words) then error(tostring(text), 2) end
 end
 
 return pair

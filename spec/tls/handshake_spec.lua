@@ -267,7 +267,7 @@ describe("resumption", function()
 end)
 
 describe("an option", function()
-  local function expect_refused(make, options, words) pair.expect_refused(words, make(options)) end
+  local function expect_refused(make, options, words) pair.expect_refused("option", words, make(options)) end
 
   it("that has no sense is told", function()
     expect_refused(tls.server, {}, "must have 'cert' and 'key'")

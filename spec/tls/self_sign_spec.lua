@@ -89,8 +89,8 @@ describe("a self-signed certificate", function()
     assert.is_false(tls.client { verify = false }:is_for("localhost"))
   end)
 
-  it("is not made for malformed hosts, nor for an invalid number of years", function()
-    local function expect_refused(words, options) pair.expect_refused(words, tls.self_sign(options)) end
+  it("is not made for what is no host, nor for no or too many years", function()
+    local function expect_refused(words, options) pair.expect_refused("option", words, tls.self_sign(options)) end
     expect_refused("'' is no host", {})
     expect_refused("'' is no host", { hosts = "a,,b" })
     expect_refused("'a b' is no host", { hosts = "a b" })
@@ -101,8 +101,7 @@ describe("a self-signed certificate", function()
   end)
 
   it("is not written where it cannot be", function()
-    local ok, text, kind = tls.self_sign { hosts = "a", directory = "/proc/no/such" }
-    assert.same({ nil, "file" }, { ok, kind })
-    assert.matches("the directory '/proc/no/such' cannot be used: No such file", text)
+    pair.expect_refused("file", "the directory '/proc/no/such' cannot be used: No such file",
+      tls.self_sign { hosts = "a", directory = "/proc/no/such" })
   end)
 end)

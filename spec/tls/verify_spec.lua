@@ -222,7 +222,7 @@ describe("a server", function()
 end)
 
 describe("files", function()
-  local function expect_refused(words, options) pair.expect_refused(words, tls.client(options)) end
+  local function expect_refused(words, options) pair.expect_refused("file", words, tls.client(options)) end
 
   it("that cannot be read are named in the error", function()
     expect_refused("file '/no/such' of the option ca cannot be read: No such file", { ca = "/no/such" })
