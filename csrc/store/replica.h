@@ -64,8 +64,8 @@ typedef struct kw_replica_fill kw_replica_fill;
 kw_replica_fill *kw_replica_fill_new(kw_store *store, kw_replica_how how, int64_t rev,
                                      const kw_kv *kvs, size_t n);
 
-/* Goes on. Returns KW_UNFINISHED, or what kw_replica_use returns; KW_ERR_STALE_REVISION, too, if the replica was changed
- * otherwise meanwhile. */
+/* Continues. Returns KW_UNFINISHED, or what kw_replica_use returns; KW_ERR_STALE_REVISION also if something else has
+ * changed the replica since. */
 int kw_replica_fill_step(kw_replica_fill *fill, kw_work *work);
 
 /* True if the fill fills this store, in this way, and is not done. */

@@ -211,8 +211,8 @@ void kw_reply_release(const kw_reply *reply);
 /* Does what kw_store_apply does, within the work of a turn. `limit` bounds the memory that records of the reply
  * take, in bytes, unless the op is a plain range. The store must not be busy, unless the op only reads. If more
  * work is needed, nothing has changed. Returns KW_UNFINISHED then; or KW_ONLY_READS if the op only reads (but not for
- * one key), or is a transaction that has found that it writes nothing: see store/long_read.h. KW_ERR_TOO_MANY_REQUESTS also if the
- * reply is beyond the limit. */
+ * one key), or is a transaction that has found that it writes nothing: see store/long_read.h.
+ * KW_ERR_TOO_MANY_REQUESTS also if the reply is beyond the limit. */
 int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_work *work,
                           kw_arena *arena, kw_reply *reply);
 

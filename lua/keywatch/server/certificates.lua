@@ -5,7 +5,6 @@
 -- logs that, and checks the files periodically if no client connects. It warns of a certificate that expires, and
 -- replaces one of the server's own making before it does.
 
-local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local tls = require "keywatch.support.tls"
