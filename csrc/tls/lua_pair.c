@@ -29,8 +29,8 @@ static const kw_tls_option options[] = {{"hosts", LUA_TSTRING, offsetof(fields, 
                                         {"years", LUA_TNUMBER, offsetof(fields, years)},
                                         {NULL, 0, 0}};
 
-/* tls.self_sign{ hosts =, years =, directory = }: makes a self-signed certificate. With a directory: writes cert.pem and
- * key.pem there, and returns true. Without: returns the certificate and the key as PEM text. Or returns
+/* tls.self_sign{ hosts =, years =, directory = }: makes a self-signed certificate. With a directory: writes cert.pem
+ * and key.pem there, and returns true. Without: returns the certificate and the key as PEM text. Or returns
  * nil, text and kind of the failure. A userdata that no Lua code can reach owns the pair. */
 static int l_self_sign(lua_State *L) {
   kw_tls_failure failure = {KW_TLS_NONE, ""};
