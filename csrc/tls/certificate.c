@@ -4,7 +4,6 @@
 #endif
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -137,7 +136,7 @@ static bool print_pair(kw_tls_pair *pair, X509 *certificate, EVP_PKEY *key) {
 }
 
 bool kw_tls_check_years(double years, kw_tls_failure *failure) {
-  if (years >= 1 && years <= KW_TLS_MAX_YEARS && years == floor(years)) return true;
+  if (years >= 1 && years <= KW_TLS_MAX_YEARS && years == (int64_t)years) return true;
   kw_tls_fail(failure, KW_TLS_OPTION,
               "option 'tls.validity_years' must be a whole number from 1 to %d", KW_TLS_MAX_YEARS);
   return false;
