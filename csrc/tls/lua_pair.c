@@ -34,7 +34,7 @@ static const kw_tls_option options[] = {{"hosts", LUA_TSTRING, offsetof(fields, 
  * nil, text and kind of the failure. A userdata that no Lua code can reach owns the pair. */
 static int l_self_sign(lua_State *L) {
   kw_tls_failure failure = {KW_TLS_NONE, ""};
-  fields given = {.years = 1};
+  fields given = {.hosts = kw_slice_of("", 0), .years = 1};
   if (!kw_tls_read_options(L, options, &given, &failure)) return kw_tls_push_failure(L, &failure);
   kw_tls_pair *pair = kw_new_object(L, PAIR_NAME, sizeof *pair, 0);
   bool ok = kw_tls_pair_init(pair, given.hosts, given.years, &failure);
