@@ -250,7 +250,7 @@ static void wrote(void *ctx, size_t bytes) {
   if (peer->session == NULL) return;
   if (bytes > 0) peer->moved = peer->server->now;
   kw_session_wrote(peer->session);
-  kw_driver_tell_deadline(&peer->driver, peer->session);
+  kw_driver_set_deadline(&peer->driver, peer->session);
 }
 
 static unsigned state(const void *ctx) {

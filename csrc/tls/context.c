@@ -323,8 +323,8 @@ static bool use_key(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failu
   EVP_PKEY_free(key);
   ERR_clear_error();
   if (fits) return true;
-  kw_tls_source_print(&context->cert, cert, sizeof cert);
-  kw_tls_source_print(&context->key, key_name, sizeof key_name);
+  kw_tls_pem_print(&context->cert, cert, sizeof cert);
+  kw_tls_pem_print(&context->key, key_name, sizeof key_name);
   kw_tls_fail(failure, KW_TLS_FILE, "%s has a key that does not fit the certificate in %s",
               key_name, cert);
   return false;
@@ -469,9 +469,8 @@ static const char *broken_rule(const kw_tls_options *options) {
   if (name.len > 0 && !kw_tls_read_host((const char *)name.data, name.len, host))
     return "option 'tls.server_name' must be an address, or a name that begins with no dot";
   if (options->allowed_hosts.len > 0 && !are_hosts(options->allowed_hosts))
-    return "option 'tls.allowed_hostname' must be a list of addresses, and of names that begin "
-           "with "
-           "no dot, separated by commas";
+    return "option 'tls.allowed_hostname' must be a list, separated by commas, of addresses, and of "
+           "names that begin with no dot";
   if (!options->is_server || options->wants_client_cert || options->ca.len > 0) return NULL;
   if (options->allowed_hosts.len > 0) return "option 'tls.allowed_hostname'" OF_CLIENTS;
   return options->crl.len > 0 ? "option 'tls.crl'" OF_CLIENTS : NULL;

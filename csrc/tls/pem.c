@@ -78,14 +78,14 @@ static ssize_t read_all(int fd, char *to, size_t cap) {
 static void fail_errno(const kw_tls_pem *pem, kw_tls_failure *failure) {
   int error = errno;
   char what[WHAT_TEXT], text[128] = "";
-  kw_tls_source_print(source, what, sizeof what);
+  kw_tls_pem_print(pem, what, sizeof what);
   kw_tls_fail(failure, KW_TLS_FILE, "%s cannot be read: %s", what,
               strerror_r(error, text, sizeof text));
 }
 
 static void fail_size(const kw_tls_pem *pem, kw_tls_failure *failure) {
   char what[WHAT_TEXT];
-  kw_tls_source_print(source, what, sizeof what);
+  kw_tls_pem_print(pem, what, sizeof what);
   kw_tls_fail(failure, KW_TLS_FILE, "%s is no file of at most %d bytes", what, KW_TLS_FILE_BYTES);
 }
 
@@ -101,7 +101,7 @@ static BIO *load_open(kw_tls_pem *pem, int fd, kw_tls_failure *failure) {
     fail_errno(pem, failure);
     return NULL;
   }
-  if (!S_ISREG(source->seen.st_mode) || source->seen.st_size > KW_TLS_FILE_BYTES) {
+  if (!S_ISREG(pem->seen.st_mode) || pem->seen.st_size > KW_TLS_FILE_BYTES) {
     errno = EFBIG;
     fail_size(pem, failure);
     return NULL;
@@ -137,11 +137,10 @@ static BIO *load_file(kw_tls_pem *pem, kw_tls_failure *failure) {
   return bio;
 }
 
-static BIO *load(kw_tls_source *source, kw_tls_failure *failure) {
-  if (!source->is_text) return load_file(source, failure);
-  BIO *bio =
-      source->len > KW_TLS_FILE_BYTES ? NULL : BIO_new_mem_buf(source->given, (int)source->len);
-  if (source->len > KW_TLS_FILE_BYTES) fail_size(source, failure);
+static BIO *load(kw_tls_pem *pem, kw_tls_failure *failure) {
+  if (!pem->is_text) return load_file(pem, failure);
+  BIO *bio = pem->len > KW_TLS_FILE_BYTES ? NULL : BIO_new_mem_buf(pem->given, (int)pem->len);
+  if (pem->len > KW_TLS_FILE_BYTES) fail_size(pem, failure);
   if (bio == NULL) kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
   return bio;
 }

@@ -56,7 +56,7 @@ describe("a splitter", function()
     assert.same(messages, (probe.split(1000, pieces)))
   end)
 
-  it("knows whether a message is whole", function()
+  it("reports a truncated message", function()
     for len = 0, 8 do
       local _, ending = probe.split(10, { frame("abc"):sub(1, len) })
       assert.equal((len == 0 or len == 8) and "between" or "torn", ending)
@@ -78,7 +78,7 @@ describe("a splitter", function()
     end
   end)
 
-  it("holds what has come of a message, not what was promised", function()
+  it("holds the received bytes of a message, not its announced length", function()
     local _, _, held = probe.split(4000000000, { "\0\200\0\0\0" .. "abc" })
     assert.is_true(held <= 16)
   end)

@@ -284,7 +284,7 @@ describe("an option", function()
     for _, hosts in ipairs { ".test", "a.test,.test", "a.test,", ",a.test", "a.test,,b.test", "[.test]", "[a.test]",
       ("x"):rep(256) } do
       expect_refused(tls.server, { cert = "/a", key = "/b", ca = "/c", allowed_hostname = hosts },
-        "allowed_hostname' must be a list of addresses")
+        "allowed_hostname' must be a list, separated")
     end
     expect_refused(tls.client, { min_version = "TLS1.3", cipher_suites = SUITE }, "suites of TLS 1.2 have no effect")
     expect_refused(tls.client, { max_version = "TLS1.2", cipher_suites = "TLS_AES_128_GCM_SHA256" },
