@@ -269,7 +269,7 @@ end)
 describe("an option", function()
   local function expect_refused(make, options, words) pair.expect_refused("option", words, make(options)) end
 
-  it("that has no sense is told", function()
+  it("with an invalid value is reported", function()
     expect_refused(tls.server, {}, "must have 'cert' and 'key'")
     expect_refused(tls.client, { cert = "/a" }, "'tls.cert' and 'tls.key' must be given together")
     expect_refused(tls.client, { min_version = "TLS1.1" }, "'tls.min_version' must be 'TLS1.2' or 'TLS1.3'")

@@ -89,7 +89,7 @@ describe("a self-signed certificate", function()
     assert.is_false(tls.client { verify = false }:is_for("localhost"))
   end)
 
-  it("is not made for what is no host, nor for no or too many years", function()
+  it("is not made for malformed hosts, nor for an invalid number of years", function()
     local function expect_refused(words, options) pair.expect_refused("option", words, tls.self_sign(options)) end
     expect_refused("'' is no host", {})
     expect_refused("'' is no host", { hosts = "a,,b" })
