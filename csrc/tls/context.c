@@ -469,7 +469,8 @@ static const char *broken_rule(const kw_tls_options *options) {
   if (name.len > 0 && !kw_tls_read_host((const char *)name.data, name.len, host))
     return "option 'tls.server_name' must be an address, or a name that begins with no dot";
   if (options->allowed_hosts.len > 0 && !are_hosts(options->allowed_hosts))
-    return "option 'tls.allowed_hostname' must be a list, separated by commas, of addresses, and of "
+    return "option 'tls.allowed_hostname' must be a list, separated by commas, of addresses, and "
+           "of "
            "names that begin with no dot";
   if (!options->is_server || options->wants_client_cert || options->ca.len > 0) return NULL;
   if (options->allowed_hosts.len > 0) return "option 'tls.allowed_hostname'" OF_CLIENTS;

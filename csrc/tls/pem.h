@@ -16,7 +16,7 @@
 #include "base/slice.h"
 
 #define KW_TLS_FILE_BYTES (1 << 20) /* the most bytes that a file may have */
-#define KW_TLS_DIGEST 32      /* bytes of a SHA-256 */
+#define KW_TLS_DIGEST 32            /* bytes of a SHA-256 */
 
 /* All zero: the option is not given. */
 typedef struct kw_tls_pem {
