@@ -5,37 +5,19 @@ local keywatch = require "keywatch"
 local driver = require "keywatch.task.driver"
 local virtual = require "keywatch.driver.virtual"
 
-local directory = require "spec.support.directory"
 local faces = require "spec.support.faces"
-local near = require "spec.support.near"
+local owners = require "spec.support.owners"
 
 local LEVELS = { "serializable_snapshot", "serializable", "repeatable_reads", "read_committed" }
 local STRICT = { "serializable_snapshot", "serializable", "repeatable_reads" }
 
-local function of_client()
-  local client, _, close = near()
-  return client, close
-end
+local OPENERS = owners.openers()
+local of_client = OPENERS["a client"]
 
--- Each returns an owner, which is empty, and a function that closes it.
-local OWNERS = {
-  ["a store"] = function()
-    local store = keywatch.open()
-    return store, function() store:close() end
-  end,
-  ["a durable store"] = function()
-    local store = assert(keywatch.open { path = directory.new() })
-    return store, function()
-      store:close()
-      directory.remove_all()
-    end
-  end,
-  ["a client"] = function() return of_client() end,
-  ["a namespace of a client"] = function()
-    local client, close = of_client()
-    return client:namespace("\255/app/"), close
-  end,
-}
+OPENERS["a namespace of a client"] = function()
+  local client, close = of_client()
+  return client:namespace("\255/app/"), close
+end
 
 --- Counts the calls of an owner's methods. Clients and namespaces are tables, whose methods can be replaced.
 local function count_calls(owner)
@@ -347,7 +329,7 @@ local function specs(open)
   end)
 end
 
-for name, open in pairs(OWNERS) do
+for name, open in pairs(OPENERS) do
   describe("a software transaction of " .. name, function() specs(open) end)
 end
 

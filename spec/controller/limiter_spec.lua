@@ -3,6 +3,7 @@
 local limiters = require("keywatch.controller").limiter
 local keywatch = require "keywatch"
 
+local resident = require "spec.support.resident"
 local within = require "spec.support.within"
 
 --- What a limiter answers to so many failures of an item.
@@ -55,15 +56,11 @@ describe("an exponential limiter", function()
 
   it("is as small as before once a hundred thousand items are forgotten #slow", function()
     local limiter = limiters.exponential()
-    local function kilobytes()
-      collectgarbage()
-      return collectgarbage("count")
-    end
-    local before = kilobytes()
+    local before = resident.heap()
     for i = 1, 100000 do limiter:when(i) end
-    assert.is_true(kilobytes() - before > 500)
+    assert.is_true(resident.heap() - before > 500)
     for i = 1, 100000 do limiter:forget(i) end
-    assert.is_true(kilobytes() - before < 100, kilobytes() - before)
+    assert.is_true(resident.heap() - before < 100, resident.heap() - before)
     assert.equal(0.005, limiter:when(1))
   end)
 end)

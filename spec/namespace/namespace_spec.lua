@@ -3,34 +3,17 @@
 local keywatch = require "keywatch"
 
 local answer = require "spec.support.answer"
-local directory = require "spec.support.directory"
-local near = require "spec.support.near"
+local owners = require "spec.support.owners"
 local within = require "spec.support.within"
 
--- Each returns an owner and a function that closes it.
-local OWNERS = {
-  ["a store"] = function()
-    local store = keywatch.open()
-    return store, function() store:close() end
-  end,
-  ["a durable store"] = function()
-    local store = assert(keywatch.open { path = directory.new() })
-    return store, function()
-      store:close()
-      directory.remove_all()
-    end
-  end,
-  ["a client"] = function()
-    local client, _, close = near()
-    return client, close
-  end,
-  ["a namespace"] = function()
-    local store = keywatch.open()
-    return store:namespace("/outer\255"), function() store:close() end
-  end,
-}
+local OPENERS = owners.openers()
 
-for name, open in pairs(OWNERS) do
+OPENERS["a namespace"] = function()
+  local store = keywatch.open()
+  return store:namespace("/outer\255"), function() store:close() end
+end
+
+for name, open in pairs(OPENERS) do
   describe("a namespace of " .. name, function()
     local owner, close, space
 

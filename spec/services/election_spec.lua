@@ -9,24 +9,8 @@ local ELECTION = "/v3electionpb.Election/"
 local UNKNOWN = 2
 
 describe("Election", function()
-  local peer, client, other, leases
-
-  setup(function() peer = serving.start() end)
-  teardown(function() peer:stop() end)
-
-  before_each(function()
-    client, other, leases = peer:client(), peer:client(), {}
-  end)
-
-  after_each(function()
-    for _, lease in ipairs(leases) do client:ask("/etcdserverpb.Lease/LeaseRevoke", { ID = lease }) end
-  end)
-
-  local function grant(id)
-    local lease = serving.grant(client, 100, id)
-    table.insert(leases, lease)
-    return lease
-  end
+  local peer, client, other
+  local grant = serving.for_contests(function(...) peer, client, other = ... end)
 
   local function ask(method, request)
     return client:ask(ELECTION .. method, request)
@@ -91,7 +75,7 @@ describe("Election", function()
       third:settle()
       assert.is_nil(last.status)
 
-      serving.revoke(client, table.remove(leases, 2))
+      serving.revoke(client, b)
       answer(third, last)
       assert.equal("c", ask("Leader", { name = "turns" }).kv.value)
     end)

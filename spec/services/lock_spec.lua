@@ -9,24 +9,8 @@ local LOCK, UNLOCK = "/v3lockpb.Lock/Lock", "/v3lockpb.Lock/Unlock"
 local UNKNOWN, DEADLINE_EXCEEDED = 2, 4
 
 describe("Lock", function()
-  local peer, client, other, leases
-
-  setup(function() peer = serving.start() end)
-  teardown(function() peer:stop() end)
-
-  before_each(function()
-    client, other, leases = peer:client(), peer:client(), {}
-  end)
-
-  after_each(function()
-    for _, lease in ipairs(leases) do client:ask("/etcdserverpb.Lease/LeaseRevoke", { ID = lease }) end
-  end)
-
-  local function grant(id)
-    local lease = serving.grant(client, 100, id)
-    table.insert(leases, lease)
-    return lease
-  end
+  local peer, client, other
+  local grant = serving.for_contests(function(...) peer, client, other = ... end)
 
   --- Asks for a lock that is not to be had yet, and waits until it stands in the queue.
   local function begin(from, name, lease, place)

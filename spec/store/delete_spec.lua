@@ -10,11 +10,7 @@ local store_files = require "spec.support.store_files"
 
 local code, keys = answer.code, answer.keys
 
-local function store_of(...)
-  local store = keywatch.open { now = 0 }
-  for _, key in ipairs { ... } do store:put(key, key) end
-  return store
-end
+local function store_of(...) return answer.fill(keywatch.open { now = 0 }, ...) end
 
 local function left_in(store) return keys(store:range("", { prefix = true })) end
 

@@ -6,11 +6,7 @@ local answer = require "spec.support.answer"
 
 local keys, keys_of_each = answer.keys, answer.keys_of_each
 
-local function store_of(...)
-  local store = keywatch.open { now = 0 }
-  for _, key in ipairs { ... } do store:put(key, key) end
-  return store
-end
+local function store_of(...) return answer.fill(keywatch.open { now = 0 }, ...) end
 
 --- What a loop raises that must raise.
 local function failure_of(loop)

@@ -6,7 +6,7 @@
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
 
-local difference = require("spec.support.difference").difference
+local expect = require("spec.support.difference").expect
 local dose = require "spec.support.dose"
 local history = require "spec.support.history"
 local new_model = require("spec.support.model").new
@@ -40,11 +40,6 @@ local function new_pair(scenario, random)
     step = 0,
     doing = "opening",
   }, pair)
-end
-
-local function expect(got, expected, what)
-  local words = difference(got, expected, what)
-  if words then error(words, 0) end
 end
 
 --- Asks both the same and compares.

@@ -6,12 +6,7 @@ local answer = require "spec.support.answer"
 
 local code, keys = answer.code, answer.keys
 
---- A store with those keys, put in that order; each value is its key.
-local function store_of(...)
-  local store = keywatch.open { now = 0 }
-  for _, key in ipairs { ... } do store:put(key, key) end
-  return store
-end
+local function store_of(...) return answer.fill(keywatch.open { now = 0 }, ...) end
 
 describe("get", function()
   it("returns all six fields of a kv", function()

@@ -6,7 +6,7 @@
 local keywatch = require "keywatch"
 local core = require "keywatch.core"
 
-local difference = require("spec.support.difference").difference
+local expect = require("spec.support.difference").expect
 local history = require "spec.support.history"
 local new_model = require("spec.support.model").new
 local new_random = require("spec.support.random").new
@@ -20,11 +20,6 @@ local is_fast = require("spec.support.dose").is_small
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
 local everything = new_span("", { prefix = true })
-
-local function expect(got, expected, what)
-  local words = difference(got, expected, what)
-  if words then error(words, 0) end
-end
 
 local function kv(key, mod_revision, fields)
   local made = { key = key, value = "v", create_revision = mod_revision, mod_revision = mod_revision, version = 1,

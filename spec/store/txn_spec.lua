@@ -9,11 +9,7 @@ local code, keys = answer.code, answer.keys
 
 local never = { { key = "no such key", version = 1 } } -- compares that do not hold
 
-local function store_of(...)
-  local store = keywatch.open { now = 0 }
-  for _, key in ipairs { ... } do store:put(key, key) end
-  return store
-end
+local function store_of(...) return answer.fill(keywatch.open { now = 0 }, ...) end
 
 --- The transaction must fail with that code and change nothing.
 local function refuses(store, expected, txn)

@@ -1,4 +1,4 @@
---- Short looks at the answers of a store, for specs.
+--- Short forms of the answers of a store, and stores with keys, for specs.
 
 --- The code of a failure: code(store:get("")). Something else than a failure is no code.
 local function code(answer, err)
@@ -20,4 +20,10 @@ local function keys_of_each(next_kv)
   return keys(list)
 end
 
-return { code = code, keys = keys, keys_of_each = keys_of_each }
+--- Puts keys into a store, in this order, each with itself as the value. Returns the store.
+local function fill(store, ...)
+  for _, key in ipairs { ... } do store:put(key, key) end
+  return store
+end
+
+return { code = code, keys = keys, keys_of_each = keys_of_each, fill = fill }

@@ -44,4 +44,10 @@ function difference(got, expected, path)
   return ("%s is %s instead of %s"):format(path, show(got), show(expected))
 end
 
-return { difference = difference, show = show }
+--- Raises unless two values are the same.
+local function expect(got, expected, path)
+  local words = difference(got, expected, path)
+  if words then error(words, 0) end
+end
+
+return { difference = difference, expect = expect, show = show }

@@ -4,6 +4,7 @@
 -- whole; what fails otherwise has not happened. A defragmentation alone is "aborted".
 
 local difference = require("spec.support.difference").difference
+local expect = require("spec.support.difference").expect
 local keywatch = require "keywatch"
 local new_model = require("spec.support.model").new
 
@@ -47,11 +48,6 @@ function methods:close()
   self.store = nil
 end
 
-local function expect_alike(got, expected, what)
-  local words = difference(got, expected, what)
-  if words then error(words, 0) end
-end
-
 --- Asks the store, and unless its disk has failed it, the model: their answers have the same revision, or they refuse
 -- alike. Returns true, or what the disk has led to.
 function methods:ask(step)
@@ -63,8 +59,8 @@ function methods:ask(step)
   end
   if got == nil and (err.code == "no_space" or err.code == "aborted") then return nil, err end
   local expected, refusal = act(self.model, step)
-  expect_alike(err and err.code, refusal and refusal.code, step[1] .. "'s failure")
-  if type(got) == "table" then expect_alike(got.revision, expected.revision, step[1] .. "'s revision") end
+  expect(err and err.code, refusal and refusal.code, step[1] .. "'s failure")
+  if type(got) == "table" then expect(got.revision, expected.revision, step[1] .. "'s revision") end
   return true
 end
 

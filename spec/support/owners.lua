@@ -10,30 +10,40 @@ local busted = require "busted"
 local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"
+local near = require "spec.support.near"
 local server = require "spec.support.server"
 local uv = require "spec.support.luv"
 
-local kinds = {}
-
-kinds[1] = {
-  name = "a store in memory",
-  open = function(with)
+local openers = {
+  ["a store"] = function()
     local store = keywatch.open()
-    with.owner, with.other = store, store
-    return function() store:close() end
+    return store, function() store:close() end
   end,
-}
-
-kinds[2] = {
-  name = "a durable store",
-  open = function(with)
+  ["a durable store"] = function()
     local store = assert(keywatch.open { path = directory.new() })
-    with.owner, with.other = store, store
-    return function()
+    return store, function()
       store:close()
       directory.remove_all()
     end
   end,
+  ["a client"] = function()
+    local client, _, close = near()
+    return client, close
+  end,
+}
+
+--- Returns how to open one of the stores on both sides.
+local function opening(name)
+  return function(with)
+    local store, close = openers[name]()
+    with.owner, with.other = store, store
+    return close
+  end
+end
+
+local kinds = {
+  { name = "a store in memory", open = opening "a store" },
+  { name = "a durable store", open = opening "a durable store" },
 }
 
 kinds[3] = {
@@ -93,6 +103,14 @@ function owners.each(declare)
       declare(with)
     end)
   end
+end
+
+--- Returns functions by name, a new table: each opens an empty store or client, and returns that and a function that
+-- closes it.
+function owners.openers()
+  local copy = {}
+  for name, open in pairs(openers) do copy[name] = open end
+  return copy
 end
 
 --- Returns the keys below a prefix, in the order of their creation.

@@ -13,6 +13,12 @@ function resident.reset_peak() proc.reset_peak("self") end
 local how = require("spec.support.vm").how
 resident.is_reliable = how == "rock" or how == "once"
 
+--- The KiB of Lua's heap, without garbage.
+function resident.heap()
+  collectgarbage()
+  return collectgarbage("count")
+end
+
 local DOSES = 3 -- after one to warm up
 local KIB, MIB = 1024, 1024 * 1024
 

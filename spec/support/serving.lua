@@ -70,6 +70,25 @@ function serving.in_process(set)
   end)
 end
 
+--- For the block of tests that it is called in: calls set(serving, client, other) before each test, with new clients of
+-- one server. Returns a function that grants a lease, of an id if given, which is revoked after the test.
+function serving.for_contests(set)
+  local self, client, leases
+  busted.setup(function() self = serving.start() end)
+  busted.teardown(function() self:stop() end)
+  busted.before_each(function()
+    client, leases = self:client(), {}
+    set(self, client, self:client())
+  end)
+  busted.after_each(function()
+    for _, lease in ipairs(leases) do client:ask(LEASE .. "LeaseRevoke", { ID = lease }) end
+  end)
+  return function(id)
+    leases[#leases + 1] = serving.grant(client, 100, id)
+    return leases[#leases]
+  end
+end
+
 -- What services are made of, over the wire ----------------------------------------------------------------------------
 
 function serving.put(client, key, value)

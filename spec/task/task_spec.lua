@@ -6,6 +6,7 @@ local answer = require "spec.support.answer"
 local logs = require "spec.support.logs"
 local dose = require "spec.support.dose"
 local misuse = require "spec.support.misuse"
+local resident = require "spec.support.resident"
 local within = require "spec.support.within"
 
 local MANY = dose.is_small and 500 or 10000
@@ -330,10 +331,6 @@ describe("sleep", function()
   it("that is cancelled again and again takes no memory", function()
     local store = keywatch.open { now = 0 }
     local w = store:watch("a")
-    local function used()
-      collectgarbage()
-      return collectgarbage("count")
-    end
     keywatch.run(function()
       keywatch.spawn(function() keywatch.sleep(1000) end)
       keywatch.spawn(function()
@@ -345,7 +342,7 @@ describe("sleep", function()
           keywatch.sleep(0)
         end
         store:compact(store:status().revision, { physical = true })
-        return used()
+        return resident.heap()
       end
       local before = round()
       assert.is_true(round() - before < 200) -- KiB

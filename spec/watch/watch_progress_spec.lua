@@ -5,6 +5,7 @@ local keywatch = require "keywatch"
 local answer = require "spec.support.answer"
 local events = require "spec.support.events"
 local program = require "spec.support.program"
+local resident = require "spec.support.resident"
 
 local drain = events.drain
 
@@ -194,18 +195,14 @@ describe("sync by the reader itself", function()
 
   it("takes no memory when it is repeated", function()
     local w = store_with_keys():watch("a")
-    local function used()
-      collectgarbage()
-      return collectgarbage("count")
-    end
     w:sync()
     drain(w)
-    local before = used()
+    local before = resident.heap()
     for _ = 1, 5000 do
       w:sync()
       w:next(0)
     end
-    assert.is_true(used() - before < 50) -- KiB
+    assert.is_true(resident.heap() - before < 50) -- KiB
   end)
 end)
 
