@@ -66,8 +66,9 @@
   const kw_message kw_msg_##symbol =                                                               \
       DESCRIPTION(symbol, label, sizeof(record), offsetof(record, member))
 
-/* A message without a record in C, for Lua alone. */
-#define LUA_MESSAGE(symbol, label)                                                                 \
+/* A message without a record in C, for Lua alone. Its fields follow. */
+#define LUA_MESSAGE(symbol, label, ...)                                                            \
+  static const kw_field symbol##_fields[] = {__VA_ARGS__};                                         \
   const kw_message kw_msg_##symbol = DESCRIPTION(symbol, label, 0, NONE)
 
 /* A message without fields. */

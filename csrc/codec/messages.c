@@ -54,12 +54,8 @@ static const kw_field key_value_fields[] = {
 };
 RECORD_MESSAGE(key_value, KeyValue, kw_kv);
 
-static const kw_field event_fields[] = {
-    {ENUM(1, type, event_types, NONE)},
-    {MESSAGE(2, kv, key_value, NONE)},
-    {MESSAGE(3, prev_kv, key_value, NONE)},
-};
-LUA_MESSAGE(event, Event);
+LUA_MESSAGE(event, Event, {ENUM(1, type, event_types, NONE)}, {MESSAGE(2, kv, key_value, NONE)},
+            {MESSAGE(3, prev_kv, key_value, NONE)});
 
 static const kw_field response_header_fields[] = {
     {UINT64(1, cluster_id, AT(kw_header, cluster_id))},
@@ -120,10 +116,8 @@ static const kw_field range_response_fields[] = {
 };
 RECORD_MESSAGE(range_response, RangeResponse, kw_reply);
 
-static const kw_field range_stream_response_fields[] = {
-    {MESSAGE(1, range_response, range_response, NONE)},
-};
-LUA_MESSAGE(range_stream_response, RangeStreamResponse);
+LUA_MESSAGE(range_stream_response, RangeStreamResponse,
+            {MESSAGE(1, range_response, range_response, NONE)});
 
 static const kw_field put_request_fields[] = {
     {BYTES(1, key, AT(kw_put_op, key))},
@@ -296,16 +290,11 @@ RECORD_MESSAGE(lease_revoke_request, LeaseRevokeRequest, kw_lease_message);
 
 HEADER_ALONE(lease_revoke_response, LeaseRevokeResponse);
 
-static const kw_field lease_checkpoint_fields[] = {
-    {INT64(1, ID, NONE)},
-    {INT64(2, remaining_TTL, NONE)},
-};
-LUA_MESSAGE(lease_checkpoint, LeaseCheckpoint);
+LUA_MESSAGE(lease_checkpoint, LeaseCheckpoint, {INT64(1, ID, NONE)},
+            {INT64(2, remaining_TTL, NONE)});
 
-static const kw_field lease_checkpoint_request_fields[] = {
-    {MESSAGE(1, checkpoints, lease_checkpoint, NONE), LIST},
-};
-LUA_MESSAGE(lease_checkpoint_request, LeaseCheckpointRequest);
+LUA_MESSAGE(lease_checkpoint_request, LeaseCheckpointRequest,
+            {MESSAGE(1, checkpoints, lease_checkpoint, NONE), LIST});
 
 HEADER_ALONE(lease_checkpoint_response, LeaseCheckpointResponse);
 

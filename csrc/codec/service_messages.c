@@ -19,72 +19,36 @@ static const char *const serving_statuses[] = {"UNKNOWN", "SERVING", "NOT_SERVIN
 
 /* {====== Cluster ====== */
 
-static const kw_field member_fields[] = {
-    {UINT64(1, ID, NONE)},
-    {STRING(2, name, NONE)},
-    {STRING(3, peerURLs, NONE), LIST},
-    {STRING(4, clientURLs, NONE), LIST},
-    {BOOL(5, isLearner, NONE)},
-};
-LUA_MESSAGE(member, Member);
+LUA_MESSAGE(member, Member, {UINT64(1, ID, NONE)}, {STRING(2, name, NONE)},
+            {STRING(3, peerURLs, NONE), LIST}, {STRING(4, clientURLs, NONE), LIST},
+            {BOOL(5, isLearner, NONE)});
 
-static const kw_field member_add_request_fields[] = {
-    {STRING(1, peerURLs, NONE), LIST},
-    {BOOL(2, isLearner, NONE)},
-};
-LUA_MESSAGE(member_add_request, MemberAddRequest);
+LUA_MESSAGE(member_add_request, MemberAddRequest, {STRING(1, peerURLs, NONE), LIST},
+            {BOOL(2, isLearner, NONE)});
 
-static const kw_field member_add_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, member, member, NONE)},
-    {MESSAGE(3, members, member, NONE), LIST},
-};
-LUA_MESSAGE(member_add_response, MemberAddResponse);
+LUA_MESSAGE(member_add_response, MemberAddResponse, HEADER, {MESSAGE(2, member, member, NONE)},
+            {MESSAGE(3, members, member, NONE), LIST});
 
-static const kw_field member_remove_request_fields[] = {
-    {UINT64(1, ID, NONE)},
-};
-LUA_MESSAGE(member_remove_request, MemberRemoveRequest);
+LUA_MESSAGE(member_remove_request, MemberRemoveRequest, {UINT64(1, ID, NONE)});
 
-static const kw_field member_remove_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, members, member, NONE), LIST},
-};
-LUA_MESSAGE(member_remove_response, MemberRemoveResponse);
+LUA_MESSAGE(member_remove_response, MemberRemoveResponse, HEADER,
+            {MESSAGE(2, members, member, NONE), LIST});
 
-static const kw_field member_update_request_fields[] = {
-    {UINT64(1, ID, NONE)},
-    {STRING(2, peerURLs, NONE), LIST},
-};
-LUA_MESSAGE(member_update_request, MemberUpdateRequest);
+LUA_MESSAGE(member_update_request, MemberUpdateRequest, {UINT64(1, ID, NONE)},
+            {STRING(2, peerURLs, NONE), LIST});
 
-static const kw_field member_update_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, members, member, NONE), LIST},
-};
-LUA_MESSAGE(member_update_response, MemberUpdateResponse);
+LUA_MESSAGE(member_update_response, MemberUpdateResponse, HEADER,
+            {MESSAGE(2, members, member, NONE), LIST});
 
-static const kw_field member_list_request_fields[] = {
-    {BOOL(1, linearizable, NONE)},
-};
-LUA_MESSAGE(member_list_request, MemberListRequest);
+LUA_MESSAGE(member_list_request, MemberListRequest, {BOOL(1, linearizable, NONE)});
 
-static const kw_field member_list_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, members, member, NONE), LIST},
-};
-LUA_MESSAGE(member_list_response, MemberListResponse);
+LUA_MESSAGE(member_list_response, MemberListResponse, HEADER,
+            {MESSAGE(2, members, member, NONE), LIST});
 
-static const kw_field member_promote_request_fields[] = {
-    {UINT64(1, ID, NONE)},
-};
-LUA_MESSAGE(member_promote_request, MemberPromoteRequest);
+LUA_MESSAGE(member_promote_request, MemberPromoteRequest, {UINT64(1, ID, NONE)});
 
-static const kw_field member_promote_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, members, member, NONE), LIST},
-};
-LUA_MESSAGE(member_promote_response, MemberPromoteResponse);
+LUA_MESSAGE(member_promote_response, MemberPromoteResponse, HEADER,
+            {MESSAGE(2, members, member, NONE), LIST});
 
 /* }====== */
 
@@ -92,101 +56,50 @@ LUA_MESSAGE(member_promote_response, MemberPromoteResponse);
 
 EMPTY(hash_request, HashRequest);
 
-static const kw_field hash_response_fields[] = {
-    HEADER,
-    {UINT32(2, hash, NONE)},
-};
-LUA_MESSAGE(hash_response, HashResponse);
+LUA_MESSAGE(hash_response, HashResponse, HEADER, {UINT32(2, hash, NONE)});
 
-static const kw_field hash_kv_request_fields[] = {
-    {INT64(1, revision, NONE)},
-};
-LUA_MESSAGE(hash_kv_request, HashKVRequest);
+LUA_MESSAGE(hash_kv_request, HashKVRequest, {INT64(1, revision, NONE)});
 
-static const kw_field hash_kv_response_fields[] = {
-    HEADER,
-    {UINT32(2, hash, NONE)},
-    {INT64(3, compact_revision, NONE)},
-    {INT64(4, hash_revision, NONE)},
-};
-LUA_MESSAGE(hash_kv_response, HashKVResponse);
+LUA_MESSAGE(hash_kv_response, HashKVResponse, HEADER, {UINT32(2, hash, NONE)},
+            {INT64(3, compact_revision, NONE)}, {INT64(4, hash_revision, NONE)});
 
 EMPTY(snapshot_request, SnapshotRequest);
 
-static const kw_field snapshot_response_fields[] = {
-    HEADER,
-    {UINT64(2, remaining_bytes, NONE)},
-    {BYTES(3, blob, NONE)},
-    {STRING(4, version, NONE)},
-};
-LUA_MESSAGE(snapshot_response, SnapshotResponse);
+LUA_MESSAGE(snapshot_response, SnapshotResponse, HEADER, {UINT64(2, remaining_bytes, NONE)},
+            {BYTES(3, blob, NONE)}, {STRING(4, version, NONE)});
 
 EMPTY(defragment_request, DefragmentRequest);
 
 HEADER_ALONE(defragment_response, DefragmentResponse);
 
-static const kw_field move_leader_request_fields[] = {
-    {UINT64(1, targetID, NONE)},
-};
-LUA_MESSAGE(move_leader_request, MoveLeaderRequest);
+LUA_MESSAGE(move_leader_request, MoveLeaderRequest, {UINT64(1, targetID, NONE)});
 
 HEADER_ALONE(move_leader_response, MoveLeaderResponse);
 
-static const kw_field alarm_request_fields[] = {
-    {ENUM(1, action, alarm_actions, NONE)},
-    {UINT64(2, memberID, NONE)},
-    {ENUM(3, alarm, alarm_types, NONE)},
-};
-LUA_MESSAGE(alarm_request, AlarmRequest);
+LUA_MESSAGE(alarm_request, AlarmRequest, {ENUM(1, action, alarm_actions, NONE)},
+            {UINT64(2, memberID, NONE)}, {ENUM(3, alarm, alarm_types, NONE)});
 
-static const kw_field alarm_member_fields[] = {
-    {UINT64(1, memberID, NONE)},
-    {ENUM(2, alarm, alarm_types, NONE)},
-};
-LUA_MESSAGE(alarm_member, AlarmMember);
+LUA_MESSAGE(alarm_member, AlarmMember, {UINT64(1, memberID, NONE)},
+            {ENUM(2, alarm, alarm_types, NONE)});
 
-static const kw_field alarm_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, alarms, alarm_member, NONE), LIST},
-};
-LUA_MESSAGE(alarm_response, AlarmResponse);
+LUA_MESSAGE(alarm_response, AlarmResponse, HEADER, {MESSAGE(2, alarms, alarm_member, NONE), LIST});
 
-static const kw_field downgrade_request_fields[] = {
-    {ENUM(1, action, downgrade_actions, NONE)},
-    {STRING(2, version, NONE)},
-};
-LUA_MESSAGE(downgrade_request, DowngradeRequest);
+LUA_MESSAGE(downgrade_request, DowngradeRequest, {ENUM(1, action, downgrade_actions, NONE)},
+            {STRING(2, version, NONE)});
 
-static const kw_field downgrade_response_fields[] = {
-    HEADER,
-    {STRING(2, version, NONE)},
-};
-LUA_MESSAGE(downgrade_response, DowngradeResponse);
+LUA_MESSAGE(downgrade_response, DowngradeResponse, HEADER, {STRING(2, version, NONE)});
 
-static const kw_field downgrade_info_fields[] = {
-    {BOOL(1, enabled, NONE)},
-    {STRING(2, targetVersion, NONE)},
-};
-LUA_MESSAGE(downgrade_info, DowngradeInfo);
+LUA_MESSAGE(downgrade_info, DowngradeInfo, {BOOL(1, enabled, NONE)},
+            {STRING(2, targetVersion, NONE)});
 
 EMPTY(status_request, StatusRequest);
 
-static const kw_field status_response_fields[] = {
-    HEADER,
-    {STRING(2, version, NONE)},
-    {INT64(3, dbSize, NONE)},
-    {UINT64(4, leader, NONE)},
-    {UINT64(5, raftIndex, NONE)},
-    {UINT64(6, raftTerm, NONE)},
-    {UINT64(7, raftAppliedIndex, NONE)},
-    {STRING(8, errors, NONE), LIST},
-    {INT64(9, dbSizeInUse, NONE)},
-    {BOOL(10, isLearner, NONE)},
-    {STRING(11, storageVersion, NONE)},
-    {INT64(12, dbSizeQuota, NONE)},
-    {MESSAGE(13, downgradeInfo, downgrade_info, NONE)},
-};
-LUA_MESSAGE(status_response, StatusResponse);
+LUA_MESSAGE(status_response, StatusResponse, HEADER, {STRING(2, version, NONE)},
+            {INT64(3, dbSize, NONE)}, {UINT64(4, leader, NONE)}, {UINT64(5, raftIndex, NONE)},
+            {UINT64(6, raftTerm, NONE)}, {UINT64(7, raftAppliedIndex, NONE)},
+            {STRING(8, errors, NONE), LIST}, {INT64(9, dbSizeInUse, NONE)},
+            {BOOL(10, isLearner, NONE)}, {STRING(11, storageVersion, NONE)},
+            {INT64(12, dbSizeQuota, NONE)}, {MESSAGE(13, downgradeInfo, downgrade_info, NONE)});
 
 /* }====== */
 
@@ -202,240 +115,121 @@ HEADER_ALONE(auth_disable_response, AuthDisableResponse);
 
 EMPTY(auth_status_request, AuthStatusRequest);
 
-static const kw_field auth_status_response_fields[] = {
-    HEADER,
-    {BOOL(2, enabled, NONE)},
-    {UINT64(3, authRevision, NONE)},
-};
-LUA_MESSAGE(auth_status_response, AuthStatusResponse);
+LUA_MESSAGE(auth_status_response, AuthStatusResponse, HEADER, {BOOL(2, enabled, NONE)},
+            {UINT64(3, authRevision, NONE)});
 
-static const kw_field authenticate_request_fields[] = {
-    {STRING(1, name, NONE)},
-    {STRING(2, password, NONE)},
-};
-LUA_MESSAGE(authenticate_request, AuthenticateRequest);
+LUA_MESSAGE(authenticate_request, AuthenticateRequest, {STRING(1, name, NONE)},
+            {STRING(2, password, NONE)});
 
-static const kw_field authenticate_response_fields[] = {
-    HEADER,
-    {STRING(2, token, NONE)},
-};
-LUA_MESSAGE(authenticate_response, AuthenticateResponse);
+LUA_MESSAGE(authenticate_response, AuthenticateResponse, HEADER, {STRING(2, token, NONE)});
 
-static const kw_field auth_user_add_request_fields[] = {
-    {STRING(1, name, NONE)},
-    {STRING(2, password, NONE)},
-    {MESSAGE(3, options, user_add_options, NONE)},
-    {STRING(4, hashedPassword, NONE)},
-};
-LUA_MESSAGE(auth_user_add_request, AuthUserAddRequest);
+LUA_MESSAGE(auth_user_add_request, AuthUserAddRequest, {STRING(1, name, NONE)},
+            {STRING(2, password, NONE)}, {MESSAGE(3, options, user_add_options, NONE)},
+            {STRING(4, hashedPassword, NONE)});
 
 HEADER_ALONE(auth_user_add_response, AuthUserAddResponse);
 
-static const kw_field auth_user_get_request_fields[] = {
-    {STRING(1, name, NONE)},
-};
-LUA_MESSAGE(auth_user_get_request, AuthUserGetRequest);
+LUA_MESSAGE(auth_user_get_request, AuthUserGetRequest, {STRING(1, name, NONE)});
 
-static const kw_field auth_user_get_response_fields[] = {
-    HEADER,
-    {STRING(2, roles, NONE), LIST},
-};
-LUA_MESSAGE(auth_user_get_response, AuthUserGetResponse);
+LUA_MESSAGE(auth_user_get_response, AuthUserGetResponse, HEADER, {STRING(2, roles, NONE), LIST});
 
 EMPTY(auth_user_list_request, AuthUserListRequest);
 
-static const kw_field auth_user_list_response_fields[] = {
-    HEADER,
-    {STRING(2, users, NONE), LIST},
-};
-LUA_MESSAGE(auth_user_list_response, AuthUserListResponse);
+LUA_MESSAGE(auth_user_list_response, AuthUserListResponse, HEADER, {STRING(2, users, NONE), LIST});
 
-static const kw_field auth_user_delete_request_fields[] = {
-    {STRING(1, name, NONE)},
-};
-LUA_MESSAGE(auth_user_delete_request, AuthUserDeleteRequest);
+LUA_MESSAGE(auth_user_delete_request, AuthUserDeleteRequest, {STRING(1, name, NONE)});
 
 HEADER_ALONE(auth_user_delete_response, AuthUserDeleteResponse);
 
-static const kw_field auth_user_change_password_request_fields[] = {
-    {STRING(1, name, NONE)},
-    {STRING(2, password, NONE)},
-    {STRING(3, hashedPassword, NONE)},
-};
-LUA_MESSAGE(auth_user_change_password_request, AuthUserChangePasswordRequest);
+LUA_MESSAGE(auth_user_change_password_request, AuthUserChangePasswordRequest,
+            {STRING(1, name, NONE)}, {STRING(2, password, NONE)},
+            {STRING(3, hashedPassword, NONE)});
 
 HEADER_ALONE(auth_user_change_password_response, AuthUserChangePasswordResponse);
 
-static const kw_field auth_user_grant_role_request_fields[] = {
-    {STRING(1, user, NONE)},
-    {STRING(2, role, NONE)},
-};
-LUA_MESSAGE(auth_user_grant_role_request, AuthUserGrantRoleRequest);
+LUA_MESSAGE(auth_user_grant_role_request, AuthUserGrantRoleRequest, {STRING(1, user, NONE)},
+            {STRING(2, role, NONE)});
 
 HEADER_ALONE(auth_user_grant_role_response, AuthUserGrantRoleResponse);
 
-static const kw_field auth_user_revoke_role_request_fields[] = {
-    {STRING(1, name, NONE)},
-    {STRING(2, role, NONE)},
-};
-LUA_MESSAGE(auth_user_revoke_role_request, AuthUserRevokeRoleRequest);
+LUA_MESSAGE(auth_user_revoke_role_request, AuthUserRevokeRoleRequest, {STRING(1, name, NONE)},
+            {STRING(2, role, NONE)});
 
 HEADER_ALONE(auth_user_revoke_role_response, AuthUserRevokeRoleResponse);
 
-static const kw_field auth_role_add_request_fields[] = {
-    {STRING(1, name, NONE)},
-};
-LUA_MESSAGE(auth_role_add_request, AuthRoleAddRequest);
+LUA_MESSAGE(auth_role_add_request, AuthRoleAddRequest, {STRING(1, name, NONE)});
 
 HEADER_ALONE(auth_role_add_response, AuthRoleAddResponse);
 
-static const kw_field auth_role_get_request_fields[] = {
-    {STRING(1, role, NONE)},
-};
-LUA_MESSAGE(auth_role_get_request, AuthRoleGetRequest);
+LUA_MESSAGE(auth_role_get_request, AuthRoleGetRequest, {STRING(1, role, NONE)});
 
-static const kw_field auth_role_get_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, perm, permission, NONE), LIST},
-};
-LUA_MESSAGE(auth_role_get_response, AuthRoleGetResponse);
+LUA_MESSAGE(auth_role_get_response, AuthRoleGetResponse, HEADER,
+            {MESSAGE(2, perm, permission, NONE), LIST});
 
 EMPTY(auth_role_list_request, AuthRoleListRequest);
 
-static const kw_field auth_role_list_response_fields[] = {
-    HEADER,
-    {STRING(2, roles, NONE), LIST},
-};
-LUA_MESSAGE(auth_role_list_response, AuthRoleListResponse);
+LUA_MESSAGE(auth_role_list_response, AuthRoleListResponse, HEADER, {STRING(2, roles, NONE), LIST});
 
-static const kw_field auth_role_delete_request_fields[] = {
-    {STRING(1, role, NONE)},
-};
-LUA_MESSAGE(auth_role_delete_request, AuthRoleDeleteRequest);
+LUA_MESSAGE(auth_role_delete_request, AuthRoleDeleteRequest, {STRING(1, role, NONE)});
 
 HEADER_ALONE(auth_role_delete_response, AuthRoleDeleteResponse);
 
-static const kw_field auth_role_grant_permission_request_fields[] = {
-    {STRING(1, name, NONE)},
-    {MESSAGE(2, perm, permission, NONE)},
-};
-LUA_MESSAGE(auth_role_grant_permission_request, AuthRoleGrantPermissionRequest);
+LUA_MESSAGE(auth_role_grant_permission_request, AuthRoleGrantPermissionRequest,
+            {STRING(1, name, NONE)}, {MESSAGE(2, perm, permission, NONE)});
 
 HEADER_ALONE(auth_role_grant_permission_response, AuthRoleGrantPermissionResponse);
 
-static const kw_field auth_role_revoke_permission_request_fields[] = {
-    {STRING(1, role, NONE)},
-    {BYTES(2, key, NONE)},
-    {BYTES(3, range_end, NONE)},
-};
-LUA_MESSAGE(auth_role_revoke_permission_request, AuthRoleRevokePermissionRequest);
+LUA_MESSAGE(auth_role_revoke_permission_request, AuthRoleRevokePermissionRequest,
+            {STRING(1, role, NONE)}, {BYTES(2, key, NONE)}, {BYTES(3, range_end, NONE)});
 
 HEADER_ALONE(auth_role_revoke_permission_response, AuthRoleRevokePermissionResponse);
 
-static const kw_field user_add_options_fields[] = {
-    {BOOL(1, no_password, NONE)},
-};
-LUA_MESSAGE(user_add_options, UserAddOptions);
+LUA_MESSAGE(user_add_options, UserAddOptions, {BOOL(1, no_password, NONE)});
 
-static const kw_field permission_fields[] = {
-    {ENUM(1, permType, permission_types, NONE)},
-    {BYTES(2, key, NONE)},
-    {BYTES(3, range_end, NONE)},
-};
-LUA_MESSAGE(permission, Permission);
+LUA_MESSAGE(permission, Permission, {ENUM(1, permType, permission_types, NONE)},
+            {BYTES(2, key, NONE)}, {BYTES(3, range_end, NONE)});
 
-static const kw_field user_fields[] = {
-    {BYTES(1, name, NONE)},
-    {BYTES(2, password, NONE)},
-    {STRING(3, roles, NONE), LIST},
-    {MESSAGE(4, options, user_add_options, NONE)},
-};
-LUA_MESSAGE(user, User);
+LUA_MESSAGE(user, User, {BYTES(1, name, NONE)}, {BYTES(2, password, NONE)},
+            {STRING(3, roles, NONE), LIST}, {MESSAGE(4, options, user_add_options, NONE)});
 
-static const kw_field role_fields[] = {
-    {BYTES(1, name, NONE)},
-    {MESSAGE(2, keyPermission, permission, NONE), LIST},
-};
-LUA_MESSAGE(role, Role);
+LUA_MESSAGE(role, Role, {BYTES(1, name, NONE)},
+            {MESSAGE(2, keyPermission, permission, NONE), LIST});
 
 /* }====== */
 
 /* {====== Lock, Election and Health ====== */
 
-static const kw_field lock_request_fields[] = {
-    {BYTES(1, name, NONE)},
-    {INT64(2, lease, NONE)},
-};
-LUA_MESSAGE(lock_request, LockRequest);
+LUA_MESSAGE(lock_request, LockRequest, {BYTES(1, name, NONE)}, {INT64(2, lease, NONE)});
 
-static const kw_field lock_response_fields[] = {
-    HEADER,
-    {BYTES(2, key, NONE)},
-};
-LUA_MESSAGE(lock_response, LockResponse);
+LUA_MESSAGE(lock_response, LockResponse, HEADER, {BYTES(2, key, NONE)});
 
-static const kw_field unlock_request_fields[] = {
-    {BYTES(1, key, NONE)},
-};
-LUA_MESSAGE(unlock_request, UnlockRequest);
+LUA_MESSAGE(unlock_request, UnlockRequest, {BYTES(1, key, NONE)});
 
 HEADER_ALONE(unlock_response, UnlockResponse);
 
-static const kw_field campaign_request_fields[] = {
-    {BYTES(1, name, NONE)},
-    {INT64(2, lease, NONE)},
-    {BYTES(3, value, NONE)},
-};
-LUA_MESSAGE(campaign_request, CampaignRequest);
+LUA_MESSAGE(campaign_request, CampaignRequest, {BYTES(1, name, NONE)}, {INT64(2, lease, NONE)},
+            {BYTES(3, value, NONE)});
 
-static const kw_field campaign_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, leader, leader_key, NONE)},
-};
-LUA_MESSAGE(campaign_response, CampaignResponse);
+LUA_MESSAGE(campaign_response, CampaignResponse, HEADER, {MESSAGE(2, leader, leader_key, NONE)});
 
-static const kw_field leader_key_fields[] = {
-    {BYTES(1, name, NONE)},
-    {BYTES(2, key, NONE)},
-    {INT64(3, rev, NONE)},
-    {INT64(4, lease, NONE)},
-};
-LUA_MESSAGE(leader_key, LeaderKey);
+LUA_MESSAGE(leader_key, LeaderKey, {BYTES(1, name, NONE)}, {BYTES(2, key, NONE)},
+            {INT64(3, rev, NONE)}, {INT64(4, lease, NONE)});
 
-static const kw_field leader_request_fields[] = {
-    {BYTES(1, name, NONE)},
-};
-LUA_MESSAGE(leader_request, LeaderRequest);
+LUA_MESSAGE(leader_request, LeaderRequest, {BYTES(1, name, NONE)});
 
-static const kw_field leader_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, kv, key_value, NONE)},
-};
-LUA_MESSAGE(leader_response, LeaderResponse);
+LUA_MESSAGE(leader_response, LeaderResponse, HEADER, {MESSAGE(2, kv, key_value, NONE)});
 
-static const kw_field resign_request_fields[] = {
-    {MESSAGE(1, leader, leader_key, NONE)},
-};
-LUA_MESSAGE(resign_request, ResignRequest);
+LUA_MESSAGE(resign_request, ResignRequest, {MESSAGE(1, leader, leader_key, NONE)});
 
 HEADER_ALONE(resign_response, ResignResponse);
 
-static const kw_field proclaim_request_fields[] = {
-    {MESSAGE(1, leader, leader_key, NONE)},
-    {BYTES(2, value, NONE)},
-};
-LUA_MESSAGE(proclaim_request, ProclaimRequest);
+LUA_MESSAGE(proclaim_request, ProclaimRequest, {MESSAGE(1, leader, leader_key, NONE)},
+            {BYTES(2, value, NONE)});
 
 HEADER_ALONE(proclaim_response, ProclaimResponse);
 
-static const kw_field health_check_request_fields[] = {
-    {STRING(1, service, NONE)},
-};
-LUA_MESSAGE(health_check_request, HealthCheckRequest);
+LUA_MESSAGE(health_check_request, HealthCheckRequest, {STRING(1, service, NONE)});
 
-static const kw_field health_check_response_fields[] = {
-    {ENUM(1, status, serving_statuses, NONE)},
-};
-LUA_MESSAGE(health_check_response, HealthCheckResponse);
+LUA_MESSAGE(health_check_response, HealthCheckResponse, {ENUM(1, status, serving_statuses, NONE)});
 
 /* }====== */
