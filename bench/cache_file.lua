@@ -20,11 +20,11 @@ local PATH = os.tmpname()
 --- Returns a replica with so many keys. They were written in another order than that of keys.
 local function replica_of(n)
   local replica = core.open { replica = true }
-  assert(replica:load(1, {}))
+  assert(core.inner.load(replica, 1, {}))
   local format = PREFIX .. "%0" .. KEY_BYTES - #PREFIX .. "d"
   for i = 1, n do
     local value = ("%08d"):format(i):rep(VALUE_BYTES / 8)
-    assert(replica:apply(i + 1, { { type = "put", key = format:format(i * 7919 % n), value = value,
+    assert(core.inner.apply(replica, i + 1, { { type = "put", key = format:format(i * 7919 % n), value = value,
       create_revision = i + 1, version = 1, lease = 0 } }))
   end
   return replica
@@ -43,10 +43,10 @@ local function write(n)
   local begin, step, whole = 0, 0, 0
   for _ = 1, ROUNDS do
     local start = keywatch.now()
-    assert(replica:write_content(writer, PREFIX, RANGE_END, "1", 1))
+    assert(core.inner.write_content(replica, writer, PREFIX, RANGE_END, "1", 1))
     repeat
       local before = keywatch.now()
-      local is_writing = replica:hold_content(writer, STEP)
+      local is_writing = core.inner.hold_content(replica, writer, STEP)
       begin = math.max(begin, keywatch.now() - before)
     until is_writing
     while true do
@@ -63,7 +63,7 @@ local function write(n)
   local load = 0
   for _ = 1, ROUNDS do
     local other = core.open { replica = true }
-    load = math.max(load, clocked(other.load_content, other, PATH, PREFIX, RANGE_END))
+    load = math.max(load, clocked(core.inner.load_content, other, PATH, PREFIX, RANGE_END))
     assert(other:status().keys == n)
     other:close()
   end

@@ -1,8 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- A watcher sees leases expire: a service that stops renewing its lease is reported as gone.
 --
--- The program does not call store:step(). While a task waits, the loop expires leases on time. The program runs for two
--- seconds.
+-- While a task waits, the loop expires leases on time. The program runs for two seconds.
 
 local keywatch = require "keywatch"
 

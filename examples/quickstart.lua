@@ -3,8 +3,7 @@
 
 local keywatch = require "keywatch"
 
--- With `now` the clock is manual: only store:step(now) moves it. Without `now` it is the clock of the system.
-local store = keywatch.open { now = 0 }
+local store = keywatch.open()
 
 local function title(text)
   print("\n" .. text)
@@ -46,8 +45,8 @@ local function count(prefix)
   return store:range(prefix, { prefix = true, count_only = true }).count
 end
 print("  at first there are " .. count("online/"))
-store:step(10)
-print("  ten seconds later there are " .. count("online/"))
+lease:revoke()
+print("  after its end there are " .. count("online/"))
 
 title("In the end there is:")
 for kv in store:each("", { prefix = true }) do

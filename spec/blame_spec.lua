@@ -37,7 +37,6 @@ local path = kind("/a.B/C", none, 5, "x", {})
 local txn = kind({}, none, 5, { colour = 1 }, { success = 5 }, { success = { 5 } }, { success = { { colour = 1 } } },
   { success = { { put = "a" } } }, { compare = { {} } }, { timeout = nan })
 local times = kind(nil, 5, "x", { colour = 1 }, { timeout = "x" }, { timeout = nan }, { deadline = nan }, { 1 })
-local list = kind({}, none, 5, { 5 }, { { colour = 1 } })
 
 local function options(...)
   return kind(nil, 5, "x", { colour = 1 }, { timeout = "x" }, { timeout = nan }, { deadline = nan }, { 1 }, ...)
@@ -109,19 +108,8 @@ local OBSERVER = { next = { seconds }, leaders = {}, close = {} }
 
 local STORE = {
   alarms = {},
-  arm = { alarm },
   disarm = { alarm },
   defragment = { times },
-  deadline = {},
-  step = { kind(nil, "x", {}) },
-}
-
-local REPLICA = {
-  load = { count, list },
-  replace = { count, list },
-  apply = { count, list },
-  advance = { count },
-  merge = { count, list },
 }
 
 local CLIENT = {
@@ -136,8 +124,8 @@ local CLIENT = {
 
 -- What a namespace names the cure for.
 local NOT_OF_NAMESPACES = {
-  alarms = {}, arm = {}, disarm = {}, defragment = {}, deadline = {}, step = {}, load = {}, replace = {}, apply = {},
-  advance = {}, merge = {}, call = {}, stream = {}, state = {}, members = {}, health = {}, sync_endpoints = {},
+  alarms = {}, disarm = {}, defragment = {}, call = {}, stream = {}, state = {}, members = {}, health = {},
+  sync_endpoints = {},
 }
 
 local TX = {
@@ -505,7 +493,7 @@ local ELECTOR = {
 
 local SIGNATURES = { -- by files of annotations, and classes
   ["types/keywatch.lua"] = {
-    ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE, REPLICA),
+    ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE),
     ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = merged(LEASE, KEPT), ["keywatch.Watch"] = WATCH,
     ["keywatch.ObjectWatch"] = OBJECT_WATCH, ["keywatch.Selector"] = SELECTOR,
     ["keywatch.Cache"] = CACHE, ["keywatch.Informer"] = INFORMER, ["keywatch.Handler"] = HANDLER,
@@ -591,7 +579,7 @@ describe("a usage error is raised at the caller's line:", function()
   it("options of a wrong kind, by the kind that they must have", function()
     local queue = controller.work_queue()
     for text, wrong in pairs {
-      ["add: option 'after' must be a number, not 'x'"] = function() queue:add("a", { after = "x" }) end,
+      ["add: option 'after' must be a finite number, not 'x'"] = function() queue:add("a", { after = "x" }) end,
       ["controller.new: option 'reconcile' must be a function, not 'x'"] = function()
         controller.new(controlled { reconcile = "x" })
       end,
@@ -604,7 +592,7 @@ describe("a usage error is raised at the caller's line:", function()
       ["controller.new: option 'timeout' must be more than 0 seconds, not 'x'"] = function()
         controller.new(controlled { timeout = "x" })
       end,
-      ["controller.new: option 'store' must be a store, a client, or an object that stands on one, and is 42"] =
+      ["controller.new: option 'store' must be a store, a client, or an object that stands on one, not 42"] =
         function() controller.new(controlled { store = 42 }) end,
     } do
       local ok, err = pcall(wrong)
@@ -738,11 +726,6 @@ describe("a usage error is raised at the caller's line:", function()
   it("methods of a store", function() assert.equal("", misuse_all(store, merged(FACE, STORE))) end)
   it("methods of a durable store", function() assert.equal("", misuse_all(durable_store(), merged(FACE, STORE))) end)
   it("methods of a client", function() assert.equal("", misuse_all(client, merged(FACE, CLIENT))) end)
-
-  it("methods of a replica", function()
-    assert.equal("", misuse_all(close_later(keywatch.open { replica = true }), REPLICA))
-    assert.equal("", use_closed(store, REPLICA, "replica", true))
-  end)
 
   it("methods of a namespace", function()
     for _, owner in ipairs { store, durable_store(), client, store:namespace("a") } do

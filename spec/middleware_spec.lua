@@ -470,9 +470,9 @@ describe("middleware", function()
     local function raises(...) return misuse.raises(server.use, server, ...) end
     assert.matches("bad argument #1 to 'use'", raises())
     assert.matches("bad argument #1 to 'use'", raises(print))
-    assert.matches("use has no field 'befor'", raises { befor = print })
+    assert.matches("use: there is no option 'befor'", raises { befor = print })
     for name in pairs(annotations.read("types/keywatch.lua"):fields("keywatch.Middleware")) do
-      assert.matches(("use: '%s' must be a function"):format(name), raises { [name] = "x" })
+      assert.matches(("use: option '%s' must be a function"):format(name), raises { [name] = "x" })
     end
     assert.same({}, server.middleware)
     server:close()

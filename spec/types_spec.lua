@@ -23,16 +23,17 @@ local lease_type = types.classes["keywatch.Lease"]
 local internal = {
   lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true,
   open_watch = true, next_ready = true, run_due = true, change_rows = true, rows = true, open_snapshot = true,
-  feed = true, feed_from = true, announce_feed = true,
   disarm_own = true, hash_step = true, lease_keeper = true, tag_lease = true, next_ended = true, is_busy = true,
   try_range = true, open_read = true, read_more = true, is_compacting = true, try_delete = true, try_txn = true,
   try_lease_revoke = true, try_read_delete = true, try_read_txn = true, try_read_lease_revoke = true,
   describe_lease = true, open_leases = true, list_more = true, begin_delete = true, begin_txn = true,
   begin_lease_revoke = true, take = true,
   take_number = true, must_wait = true, prepare = true, set_first_task = true,
-  try_page = true, write_content = true, load_content = true,
-  hold_content = true, changed_revision = true,
+  try_page = true, arm = true,
 }
+
+local store_methods = {} -- of users
+for name, method in pairs(core.store_methods) do store_methods[name] = not core.inner[name] and method or nil end
 
 local function names(...)
   local list = {}
@@ -91,7 +92,7 @@ describe("the annotations #slow", function()
     for name in pairs(types.classes["keywatch.Fence"].methods) do fence[name] = true end
     assert.are.same(names(of "concurrency.fence"), names(fence))
     for class, methods in pairs {
-      Store = core.store_methods, Lease = of "store.lease", Watch = of "watch.watch",
+      Store = store_methods, Lease = of "store.lease", Watch = of "watch.watch",
       ObjectWatch = of "cache.object_watch", Informer = of "cache.informer", Handler = of "cache.handler",
       Selector = of "cache.selector", Cache = of "cache.cache", Server = of "server.server", Call = of "server.call",
       Client = client_methods, Namespace = of_face(namespace_methods), Session = of "concurrency.session",
@@ -186,13 +187,8 @@ describe("the annotated results #slow", function()
         { delete = "b", prev_kv = true }, { txn = { success = { { put = "d", value = "" } } } },
       } } },
       { "delete", "", { prefix = true, prev_kv = true } }, { "compact", 2 }, { "get", "a", { revision = 1 } },
-      { "leases" }, { "hash_kv" }, { "defragment" }, { "arm", "no_space" }, { "arm", "corrupt" }, { "status" },
-      { "alarms" }, { "disarm", "no_space" }, { "deadline" }, { "step", 1 })
-  end)
-
-  it("of a replica", function()
-    user_of "Store"(keywatch.open { replica = true }, { "load", 5, {} }, { "replace", 6, {} }, { "apply", 7, {} },
-      { "advance", 8 }, { "merge", 9, {} })
+      { "leases" }, { "hash_kv" }, { "defragment" }, { "status" }, { "alarms" },
+      { "disarm", "no_space" })
   end)
 
   it("of a lease", function()
@@ -485,15 +481,6 @@ describe("the options #slow of", function()
       if not targets[next(opts)] then base.version = 1 end
       return store:txn { compare = { with(base, opts) } }
     end },
-
-    ["a kv for a replica"] = { "keywatch.BaseKV", function(opts)
-      local base = { key = "k", value = "v", create_revision = 1, mod_revision = 1, version = 1 }
-      return keywatch.open({ replica = true }):load(1, { with(base, opts) })
-    end },
-    ["an event for a replica"] = { "keywatch.Event", function(opts)
-      local base = { type = "put", key = "k", value = "v", create_revision = 1, version = 1 }
-      return keywatch.open({ replica = true }):apply(1, { with(base, opts) })
-    end },
   }
 
   local every_name = {}
@@ -528,10 +515,12 @@ describe("the options #slow of", function()
   end
 
   it("C are all among them #once", function()
-    local is_internal = { keys = true, no_put = true, no_delete = true } -- of lease_time_to_live and open_watch
-    for _, file in ipairs { "lua_op.c", "lua_replica.c", "lua_store.c", "lua_options.h" } do
+    local is_internal = { keys = true, no_put = true, no_delete = true, -- of lease_time_to_live and open_watch
+      now = true, threads = true, seed = true, replica = true, history_bytes = true, -- of open
+      history_idle_bytes = true, history_revisions = true, history_age = true }
+    for _, file in ipairs { "lua_op.c", "lua_store.c", "lua_options.h" } do
       for line in io.lines("csrc/bind/" .. file) do
-        for _, pattern in ipairs { '"([%l_]+)", KW_OPTION_', "%u_OPTION%(([%l_]+), %u", "KV_FIELD%(([%l_]+), %u" } do
+        for _, pattern in ipairs { '"([%l_]+)", KW_OPTION_', "%u_OPTION%(([%l_]+), %u" } do
           for name in line:gmatch(pattern) do assert(every_name[name] or is_internal[name], name) end
         end
       end

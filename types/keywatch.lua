@@ -406,7 +406,6 @@ function keywatch.selector(given, opts) end
 ---@class keywatch.OpenOptions
 ---@field path? string directory of a durable store, created if missing; without it the store is in memory
 ---@field on_progress? function called now and then with `done, total` records while a durable store is read
----@field now? number start of a manual clock, in seconds; only store:step(now) moves it
 ---@field max_request_bytes? integer maximum size of one write; 1572864
 ---@field max_txn_ops? integer maximum length of each list of a transaction; 128
 ---@field quota_backend_bytes? integer maximum size of all data; 2147483648 (0 means the same); negative: no quota
@@ -414,13 +413,6 @@ function keywatch.selector(given, opts) end
 ---@field step_records? integer number of records that one step of a compaction visits; 1000
 ---@field journal_segment_bytes? integer maximum size of a file of the journal, 65536 to 1073741824; 67108864; 0: no journal
 ---@field progress_interval? number seconds after which an idle watch gets a progress event; 600, at least 0.1
----@field threads? boolean false: a durable store has no threads, see has_job and work; for tests
----@field seed? integer from which lease ids and seeds of hashes are made, the same in each run; for tests. Default: another in each store
----@field replica? boolean revisions come from upstream, through load, apply, advance and replace
----@field history_bytes? integer history that a replica keeps, in bytes; 67108864
----@field history_idle_bytes? integer the same, while nothing reads or watches the past; default: no other bound
----@field history_revisions? integer history that a replica keeps, in revisions with events; default: any
----@field history_age? number history that a replica keeps, in seconds; default: any
 
 ---@class keywatch.ServeOptions
 ---@field store? keywatch.Store the store to serve; required without `thread`, not allowed with it
@@ -1015,65 +1007,14 @@ function Store:defragment() end
 ---@nodiscard
 function Store:alarms() end
 
----Arms an alarm, as a full store does by itself.
----@param name keywatch.AlarmName
----@return true? done
----@return keywatch.Error? err
-function Store:arm(name) end
-
 ---Disarms an alarm, whether the store or a client of a server has armed it.
 ---@param name keywatch.AlarmName
 ---@return true? done
 ---@return keywatch.Error? err
 function Store:disarm(name) end
 
----Returns when `step` has something to do next, in seconds on the clock of the store; nil if nothing is pending.
----@return number? deadline
----@nodiscard
-function Store:deadline() end
-
----Does a bounded part of the due work: expires leases, continues a compaction, and updates lagging watches. With a manual
----clock, sets the time to `now`; the time never goes back.
----@param now? number seconds
----@return boolean more true if more work is due already
-function Store:step(now) end
-
 ---Closes the store. May be called twice; any other use of a closed store raises an error.
 function Store:close() end
-
----Of a replica: sets the state at `revision`. `kvs` is sorted by key. Reads before `revision` fail with "compacted".
----@param revision integer not less than the replica's own
----@param kvs keywatch.BaseKV[]
----@return true? ok
----@return keywatch.Error? err
-function Store:load(revision, kvs) end
-
----Of a replica: applies the changes of `revision`.
----@param revision integer greater than the replica's own
----@param events keywatch.Event[]
----@return true? ok
----@return keywatch.Error? err
-function Store:apply(revision, events) end
-
----Of a replica: upstream has reached `revision` without a change.
----@param revision integer greater than the replica's own
----@return true? ok
----@return keywatch.Error? err
-function Store:advance(revision) end
-
----Of a replica: removes everything, then loads.
----@param revision integer
----@param kvs keywatch.BaseKV[]
----@return true? ok
----@return keywatch.Error? err
-function Store:replace(revision, kvs) end
-
----Of a replica: goes on at `revision` with this state. Watches are told the difference.
----@param revision integer not less than the replica's own
----@param kvs keywatch.BaseKV[]
----@return true? ok
----@return keywatch.Error? err
-function Store:merge(revision, kvs) end
 
 -- Caches ------------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@
 #include "bind/lua_password.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_read.h"
+#include "bind/lua_reply.h"
 #include "bind/lua_request.h"
 #include "bind/lua_server.h"
 #include "bind/lua_snapshot.h"
@@ -116,6 +117,7 @@ static const struct {
               {"content_writer", kw_bind_push_content_writer},
               {"begin_hash", kw_bind_push_begin_hash},
               {"serve", kw_bind_push_serve},
+              {"record", kw_bind_push_record_meta},
               {"new_error", kw_bind_push_error_new},
               {"error_of", kw_bind_push_error_of},
               {"requests", kw_bind_push_requests},
@@ -127,6 +129,7 @@ int luaopen_keywatch_core(lua_State *L) {
   kw_pin((void *)luaopen_keywatch_core);
   lua_newtable(L);
   kw_bind_push_store(L);
+  lua_setfield(L, -5, "inner");
   lua_setfield(L, -4, "durable_methods");
   lua_setfield(L, -3, "store_methods");
   lua_setfield(L, -2, "open");

@@ -2,20 +2,22 @@
  *
  * lua_replica: how a replica takes its revisions from upstream.
  *
- *   store:load(revision, kvs)        the first contents
- *   store:replace(revision, kvs)     new contents in place of the old ones
- *   store:merge(revision, kvs)       contents of a later revision: watches receive the difference store:apply(revision,
- *   events)    the events of one revision; revisions may be skipped
- *   store:advance(revision)          revisions without events
+ * These are functions of core.inner, since only keywatch calls them:
  *
- *   store:feed(subscription)         moves what a client's watch received, see rpc/feed.h; returns the number of
+ *   load(store, revision, kvs)       the first contents. `kvs` is sorted by key
+ *   replace(store, revision, kvs)    new contents in place of the old ones, also of an earlier revision. Watches fail
+ *   merge(store, revision, kvs)      contents of a later revision: watches receive the difference
+ *   apply(store, revision, events)   the events of one revision; revisions may be skipped
+ *   advance(store, revision)         revisions without events
+ *
+ *   feed(store, subscription)        moves what a client's watch received, see rpc/feed.h; returns the number of
  *                                    events, true if there may be more to move now, and true if the server was heard
  *
- *   store:feed_from(subscription)    from now on the watch's events go to the replica as they come. The watch is
+ *   feed_from(store, subscription)   from now on the watch's events go to the replica as they come. The watch is
  *                                    announced (client:next_watch) if its state has changed, something is left for
- *                                    store:feed, a watch of the replica has become ready, or the time of the work
+ *                                    feed, a watch of the replica has become ready, or the time of the work
  *                                    that is due has changed
- *   store:announce_feed(flag)        with true the watch is announced whenever something has come
+ *   announce_feed(store, flag)       with true the watch is announced whenever something has come
  *
  * Revision and kvs may be a core.feed_state instead, as the only argument: then one turn's work is done, and false
  * means that another call must continue. Each returns true, or nil and an error, unless it says otherwise. Each raises

@@ -17,12 +17,17 @@ void kw_bind_push_upvalues(lua_State *L, int push) {
   luaL_getmetatable(L, KW_STORE_NAME);
   luaL_getmetatable(L, KW_DURABLE_NAME);
   kw_bind_push_error_meta(L);
+  kw_bind_push_record_meta(L);
   if (push == 0) {
     lua_pushnil(L);
   } else {
     lua_pushvalue(L, push);
   }
   for (size_t i = 0; i < KW_LENGTH(names); i++) lua_pushstring(L, names[i]);
+}
+
+void kw_bind_push_record_meta(lua_State *L) {
+  luaL_newmetatable(L, KW_RECORD_NAME);
 }
 
 void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
@@ -37,6 +42,13 @@ void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
   luaL_setfuncs(L, methods, KW_UP_COUNT);
   lua_setfield(L, -2, "__index");
   lua_settop(L, push_at - 1);
+}
+
+/* Pushes a table for a kv, an event or a result, with room for so many fields. */
+static void push_record(lua_State *L, int fields) {
+  lua_createtable(L, 0, fields);
+  lua_pushvalue(L, lua_upvalueindex(KW_UP_RECORD_META));
+  lua_setmetatable(L, -2);
 }
 
 /* Sets a field of the table on top of the stack. The name is an upvalue. */
@@ -66,7 +78,7 @@ static void set_rest(lua_State *L, const kw_kv *kv, bool keys_only) {
 
 /* The key is the string at index `key` unless that is 0: the string of the caller is used again. */
 static void push_kv(lua_State *L, const kw_kv *kv, bool keys_only, int key) {
-  lua_createtable(L, 0, 6);
+  push_record(L, 6);
   if (key == 0) {
     set_bytes(L, KW_UP_KEY, kv->key);
   } else {
@@ -92,7 +104,7 @@ static void push_used(lua_State *L, int used, int i, bool is_delete) {
   lua_rawgeti(L, used, i);
   if (!lua_istable(L, -1)) {
     lua_pop(L, 1);
-    lua_createtable(L, 0, 8);
+    push_record(L, 8);
     lua_pushvalue(L, -1);
     lua_rawseti(L, used, i);
     return;
@@ -110,7 +122,7 @@ void kw_bind_push_event_of(lua_State *L, bool is_delete, const kw_kv *kv, const 
   if (i <= KW_BIND_MAX_USED && lua_istable(L, used)) {
     push_used(L, used, i, is_delete);
   } else {
-    lua_createtable(L, 0, is_delete ? 4 : 8);
+    push_record(L, is_delete ? 4 : 8);
   }
   lua_pushvalue(L, lua_upvalueindex(KW_UP_TYPE));
   lua_pushvalue(L, lua_upvalueindex(is_delete ? KW_UP_DELETE : KW_UP_PUT));
@@ -313,7 +325,7 @@ static void cut_list(lua_State *L, size_t n) {
 }
 
 void kw_bind_push_revision(lua_State *L, int64_t revision, int more) {
-  lua_createtable(L, 0, 1 + more);
+  push_record(L, 1 + more);
   set_number(L, KW_UP_REVISION, revision);
 }
 
@@ -465,7 +477,7 @@ static void push_keys(lua_State *L, const kw_slice *keys, size_t n) {
 }
 
 void kw_bind_push_lease(lua_State *L, const kw_lease_info *lease) {
-  lua_createtable(L, 0, 3);
+  push_record(L, 3);
   kw_bind_set_int(L, "ttl", lease->ttl);
   kw_bind_set_int(L, "granted_ttl", lease->granted_ttl);
   if (lease->keys == NULL) return;

@@ -22,6 +22,7 @@ enum {
   KW_UP_STORE_META = 1,
   KW_UP_DURABLE_META,
   KW_UP_ERROR_META,
+  KW_UP_RECORD_META,
   KW_UP_PUSH, /* the function that pushes an answer; it is called protected */
   KW_UP_KEY,
   KW_UP_VALUE,
@@ -45,10 +46,14 @@ enum {
 
 #define KW_STORE_NAME "keywatch.store"           /* the metatable of stores in memory */
 #define KW_DURABLE_NAME "keywatch.store.durable" /* the metatable of durable stores */
+#define KW_RECORD_NAME "keywatch.core.record"    /* the metatable of kvs, events and results */
 
 /* Pushes the upvalues. The metatables of stores must exist already. KW_UP_PUSH is the value at index `push`; nil if
  * `push` is 0. */
 void kw_bind_push_upvalues(lua_State *L, int push);
+
+/* Pushes the metatable of kvs, events and results: lua/keywatch/support/printed.lua sets how they are printed. */
+void kw_bind_push_record_meta(lua_State *L);
 
 /* Makes a class of objects: a metatable under a name of the registry. The functions of `methods` have the upvalues,
  * those of `meta`, the metamethods, have none. `push` is the function that the methods call protected, the upvalue

@@ -110,9 +110,8 @@ static int l_is_compacting(lua_State *L) {
   return 1;
 }
 
-const luaL_Reg kw_bind_step_methods[] = {{"deadline", l_deadline},
-                                         {"step", l_step},
-                                         {"run_due", l_run_due},
+const luaL_Reg kw_bind_step_methods[] = {{"run_due", l_run_due},
                                          {"is_busy", l_is_busy},
                                          {"is_compacting", l_is_compacting},
                                          {NULL, NULL}};
+const luaL_Reg kw_bind_clock_methods[] = {{"deadline", l_deadline}, {"step", l_step}, {NULL, NULL}};

@@ -256,17 +256,10 @@ static int l_tostring(lua_State *L) {
 static const luaL_Reg key_methods[] = {
     {"get", l_get}, {"range", l_range}, {"put", l_put}, {"close", l_close}, {NULL, NULL}};
 
-static const luaL_Reg *const store_methods[] = {key_methods,
-                                                kw_bind_read_methods,
-                                                kw_bind_lease_methods,
-                                                kw_bind_maintenance_methods,
-                                                kw_bind_row_methods,
-                                                kw_bind_step_methods,
-                                                kw_bind_replica_methods,
-                                                kw_bind_watch_methods,
-                                                kw_bind_snapshot_methods,
-                                                kw_bind_content_methods,
-                                                kw_bind_write_methods};
+static const luaL_Reg *const store_methods[] = {
+    key_methods,          kw_bind_read_methods, kw_bind_lease_methods, kw_bind_maintenance_methods,
+    kw_bind_row_methods,  kw_bind_step_methods, kw_bind_watch_methods, kw_bind_snapshot_methods,
+    kw_bind_write_methods};
 
 static const luaL_Reg store_meta[] = {
     {"__gc", l_close}, {"__close", l_close}, {"__tostring", l_tostring}, {NULL, NULL}};
@@ -298,11 +291,12 @@ static void push_durable_methods(lua_State *L, int methods) {
 
 void kw_bind_push_store(lua_State *L) {
   int base = lua_gettop(L), open = base + 1, methods = base + 2, durable = base + 3;
-  int meta = base + 4, durable_meta = base + 5, push = base + 6;
+  int inner = base + 4, meta = base + 5, durable_meta = base + 6, push = base + 7;
   luaL_checkstack(L, 12, KW_STORE_NAME);
   lua_pushnil(L);
   lua_newtable(L);
   push_durable_methods(L, methods);
+  lua_newtable(L);
   push_metatable(L, KW_STORE_NAME, methods);
   push_metatable(L, KW_DURABLE_NAME, durable);
   kw_bind_push_upvalues(L, 0);
@@ -311,13 +305,16 @@ void kw_bind_push_store(lua_State *L) {
   add_functions(L, meta, store_meta, push);
   add_functions(L, durable_meta, store_meta, push);
   add_functions(L, durable, kw_bind_durability_methods, push);
+  add_functions(L, inner, kw_bind_clock_methods, push);
+  add_functions(L, inner, kw_bind_replica_methods, push);
+  add_functions(L, inner, kw_bind_content_methods, push);
   for (size_t i = 0; i < KW_LENGTH(store_methods); i++)
     add_functions(L, methods, store_methods[i], push);
   kw_bind_add_write_calls(L, methods, push);
   kw_bind_push_upvalues(L, push);
   lua_pushcclosure(L, l_open, KW_UP_COUNT);
   lua_replace(L, open);
-  lua_settop(L, durable);
+  lua_settop(L, inner);
 }
 
 /* }====== */

@@ -75,16 +75,14 @@ typedef struct kw_lua_store {
 
 /* {====== Methods ====== */
 
-/* Pushes three values: the function `open`, the table of a store's methods, and the table of the methods that a
- * durable store has in addition. */
+/* Pushes four values: the function `open`, the table of a store's methods, the table of the methods that a durable
+ * store has in addition, and the table of the functions that only keywatch calls with a store. */
 void kw_bind_push_store(lua_State *L);
 
 /* The methods of every store, one list per file. Their upvalues are those of kw_bind_push_upvalues. */
-extern const luaL_Reg kw_bind_content_methods[];
 extern const luaL_Reg kw_bind_lease_methods[];
 extern const luaL_Reg kw_bind_maintenance_methods[];
 extern const luaL_Reg kw_bind_read_methods[];
-extern const luaL_Reg kw_bind_replica_methods[];
 extern const luaL_Reg kw_bind_row_methods[];
 extern const luaL_Reg kw_bind_snapshot_methods[];
 extern const luaL_Reg kw_bind_step_methods[];
@@ -93,6 +91,11 @@ extern const luaL_Reg kw_bind_write_methods[];
 
 /* Makes the class of the reads that lua_lease opens. */
 void kw_bind_add_lease_class(lua_State *L);
+
+/* Functions with a store as their first argument, which are no methods: of its manual clock, and of replicas. */
+extern const luaL_Reg kw_bind_clock_methods[];
+extern const luaL_Reg kw_bind_content_methods[];
+extern const luaL_Reg kw_bind_replica_methods[];
 
 /* The methods of durable stores alone. */
 extern const luaL_Reg kw_bind_durability_methods[];

@@ -17,6 +17,7 @@ local namespace = require "keywatch.namespace.namespace"
 local selector = require "keywatch.cache.selector"
 local server = require "keywatch.server.server"
 local store = require "keywatch.store.store"
+require "keywatch.support.printed"
 require "keywatch.watch.local_origin"
 
 concurrency.install(core.store_methods)

@@ -427,8 +427,8 @@ describe("the file of a cache", function()
   end)
 
   it("is gathered in one step after three gatherings in steps were overtaken by compactions", function()
-    local asked = {}
-    local replica = {
+    local asked, inner, replica = {}, {}, {}
+    for name, fn in pairs {
       changed_revision = function() return 7 end,
       write_content = function() return true end,
       hold_content = function(_, _, most)
@@ -436,7 +436,7 @@ describe("the file of a cache", function()
         if #asked < 8 then return #asked % 2 == 0 and nil or false, #asked % 2 == 0 and core.new_error("compacted") end
         return true
       end,
-    }
+    } do inner[name], core.inner[name] = core.inner[name], fn end
     local file = content_file.new(path, 0, "/a/")
     local function describe() return { replica = replica } end
     for _ = 1, 8 do file:poll(0, replica, describe) end
@@ -444,6 +444,7 @@ describe("the file of a cache", function()
     assert.is_nil(file:poll(0, replica, describe))
     assert.same({}, logs.lines)
     file:close(0, replica, describe)
+    for name, fn in pairs(inner) do core.inner[name] = fn end
   end)
 
   it("is reported once in the log when writing fails, and once when writing works again", within.world(function(world)
@@ -742,6 +743,7 @@ end)
 
 local PROGRAM = [[
 local core = require "keywatch.core"
+require "spec.support.inner"
 local fault_plan = require "spec.support.fault_plan"
 local control, path = arg[1], arg[2]
 local replica = core.open { replica = true, now = 0 }
@@ -793,6 +795,7 @@ print(("struck %s no_space %s"):format(struck > 3, tostring(reasons.no_space)))
 
 local FORKING = [[
 local core = require "keywatch.core"
+require "spec.support.inner"
 local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
 local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
 io.stdout:setvbuf("no")
@@ -845,6 +848,7 @@ describe("a process with a file", function()
     replica:close()
     files.write(path .. ".lua", [[
       local core = require "keywatch.core"
+      require "spec.support.inner"
       local replica, writer = core.open { replica = true, now = 0 }, core.content_writer(arg[1])
       assert(replica:load_content(arg[1], "/a/", "/a0"))
       for i = 1, 1e9 do

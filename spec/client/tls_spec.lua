@@ -336,7 +336,7 @@ describe("the option tls", function()
   it("is refused for invalid options #plain", function()
     for words, tls in pairs {
       ["option 'tls' must be a table or true, not a boolean"] = false,
-      ["option 'tls' must be a table or true, not a string"] = "x",
+      ["option 'tls' must be a table or true, not 'x'"] = "x",
       ["there is no option 'tls.colour'"] = { colour = 1 },
       ["there is no option 'tls.1'"] = { "ca" },
       ["option 'tls.ca' must be a string, not a number"] = { ca = 5 },

@@ -8,6 +8,7 @@ local program = require "spec.support.program"
 
 local prelude = ([[
   local keywatch = require "keywatch"
+  require "spec.support.inner"
   local probe = require("keywatch.core").probe
   local KEYS = %d
 

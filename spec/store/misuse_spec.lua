@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 
 local misuse = require "spec.support.misuse"
+local program = require "spec.support.program"
 local state = require "spec.support.state"
 
 local load_text = rawget(_G, "loadstring") or load
@@ -242,5 +243,14 @@ describe("numbers of any size", function()
     assert.is_false(replica:step(0))
     assert.equal(last, replica:status().revision)
     if huge > last then misuse.raises(replica.replace, replica, huge, {}) end
+  end)
+end)
+
+describe("a store of a program", function()
+  it("has no methods for replicas and manual clocks", function()
+    assert.equal("nil nil nil nil\n", program.printed_by [[
+      local store = require("keywatch").open()
+      io.write(("%s %s %s %s\n"):format(store.load, store.apply, store.step, store.deadline))
+    ]])
   end)
 end)

@@ -54,6 +54,7 @@ if not probe then
     it("frees a bounded part of the memory", function()
       local all, most = program.printed_by([[
         local keywatch, memory_of = require "keywatch", require("spec.support.proc").anonymous
+        require "spec.support.inner"
         local store = keywatch.open { now = 0 }
         for i = 1, 30000 do store:put(("k%05d"):format(i), ("v"):rep(1000)) end
         store:delete("k", { prefix = true })

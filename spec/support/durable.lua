@@ -7,6 +7,7 @@ local difference = require("spec.support.difference").difference
 local expect = require("spec.support.difference").expect
 local keywatch = require "keywatch"
 local new_model = require("spec.support.model").new
+require "spec.support.inner"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 

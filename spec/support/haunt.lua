@@ -9,6 +9,8 @@ local core = require "keywatch.core"
 local tls = require "keywatch.tls"
 local uv = require "keywatch.uv"
 
+require "spec.support.inner"
+
 local probe = core.probe
 
 local haunt = {}

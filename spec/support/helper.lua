@@ -45,6 +45,8 @@ end)
 
 if os.getenv("KW_PRELOAD") then require("spec.support.luv").os_unsetenv("LD_PRELOAD") end
 
+require "spec.support.inner"
+
 if vm.how == "tls" then require("spec.support.secure").begin() end
 
 if vm.how == "gc" then

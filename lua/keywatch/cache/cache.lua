@@ -45,8 +45,7 @@ local slow = require "keywatch.cache.slow"
 local tables = require "keywatch.cache.table"
 local watches = require "keywatch.watch.watch"
 
-local cache_methods = {}
-local cache_mt = { __name = "keywatch.cache", __index = cache_methods }
+local cache_methods, cache_mt = check.class "keywatch.cache"
 
 -- {====== Keys ======
 
@@ -95,7 +94,6 @@ end
 
 --- True if the cache has content. The content may be old: see status.
 function cache_methods:is_ready()
-  check.self(self, "is_ready", cache_mt)
   return has_content(self)
 end
 
@@ -111,7 +109,6 @@ end
 
 --- Waits until the cache has content. Returns true, or nil and an error. Without a timeout the cache's timeout applies.
 function cache_methods:wait_ready(timeout)
-  check.self(self, "wait_ready", cache_mt)
   check.timeout(timeout, "wait_ready")
   local err = closed_error(self)
   if err then return nil, err end
@@ -124,13 +121,11 @@ end
 
 --- True once the content has come from the server, and not only from a file.
 function cache_methods:has_synced()
-  check.self(self, "has_synced", cache_mt)
   return self.feed:has_synced() and not closed_error(self)
 end
 
 --- Waits until the content has come from the server. Returns true, or nil and an error.
 function cache_methods:wait_synced(timeout)
-  check.self(self, "wait_synced", cache_mt)
   check.timeout(timeout, "wait_synced")
   local err = closed_error(self)
   if err then return nil, err end
@@ -212,7 +207,6 @@ end
 
 --- Waits until the cache has reached a revision. Returns the revision of its content, or nil and an error.
 function cache_methods:wait_for(revision, timeout)
-  check.self(self, "wait_for", cache_mt)
   local is_whole = type(revision) == "number" and revision >= 0 and revision % 1 == 0
   check.argument(is_whole, 1, "wait_for", "revision", revision)
   check.timeout(timeout, "wait_for", 2)
@@ -237,7 +231,6 @@ end
 --- Waits until the cache has every change that the server had at the call. Returns that revision of the server, or nil
 -- and an error.
 function cache_methods:sync(timeout)
-  check.self(self, "sync", cache_mt)
   check.timeout(timeout, "sync")
   local deadline = driver.deadline_of(timeout)
   local revision, err = sync(self, deadline)
@@ -252,17 +245,10 @@ end
 
 local READ_OPTIONS = { consistent = "boolean", min_revision = "revision", timeout = "seconds", deadline = "seconds" }
 
---- Raises if an option of a cache's read is invalid.
-local function check_read_options(name, opts)
-  local own = {}
-  for option in pairs(READ_OPTIONS) do own[option] = opts[option] end
-  check.known(own, name, READ_OPTIONS)
-end
-
 --- Returns the options of a read for the replica or the client: without those of the cache, and with a deadline.
 local function without_own(opts, deadline)
   if not deadline and opts.consistent == nil and opts.min_revision == nil then return opts end
-  local rest = keys.copy(opts)
+  local rest = check.copy(opts)
   rest.consistent, rest.min_revision = nil, nil
   if deadline then rest.timeout, rest.deadline = nil, deadline end
   return rest
@@ -289,9 +275,8 @@ end
 
 --- Returns the kv of a key, or nil; or nil and an error.
 function cache_methods:get(key, opts)
-  check.self(self, "get", cache_mt)
   opts = check.options(opts, "get")
-  check_read_options("get", opts)
+  check.some(opts, "get", READ_OPTIONS)
   local outer = outer_range(self, "get", key, opts)
   local store, rest = store_for(self, opts)
   if not store then return nil, rest end -- the error
@@ -302,9 +287,8 @@ end
 
 --- Reads a range of keys. Returns the result, or nil and an error.
 function cache_methods:range(key, opts)
-  check.self(self, "range", cache_mt)
   opts = check.options(opts, "range")
-  check_read_options("range", opts)
+  check.some(opts, "range", READ_OPTIONS)
   local outer, outer_opts = outer_range(self, "range", key, opts)
   local store, rest = store_for(self, outer_opts)
   if not store then return nil, rest end
@@ -316,9 +300,8 @@ end
 
 --- Returns an iterator over the kvs of a range, all of one revision. Raises an error if the cache has no content.
 function cache_methods:each(key, opts)
-  check.self(self, "each", cache_mt)
   opts = check.options(opts, "each")
-  check_read_options("each", opts)
+  check.some(opts, "each", READ_OPTIONS)
   local outer, outer_opts = outer_range(self, "each", key, opts)
   local store, rest = store_for(self, outer_opts)
   if not store then error(rest, 0) end
@@ -336,17 +319,12 @@ end
 local function watch_options(cache, opts)
   local after = opts.slow_after
   if after == nil then return opts, cache.slow_after end
-  if after ~= false and not (type(after) == "number" and after > 0) then
-    check.misuse("watch: option 'slow_after' must be a positive number of seconds or false, not %s", check.shown(after))
-  end
-  local rest = keys.copy(opts)
-  rest.slow_after = nil
-  return rest, after
+  if after ~= false then check.some(opts, "watch", { slow_after = "some seconds" }) end
+  return check.copy(opts, "slow_after"), after
 end
 
 --- Watches keys of the cache. Returns a watch, or nil and an error.
 function cache_methods:watch(key, opts)
-  check.self(self, "watch", cache_mt)
   local own, after = watch_options(self, check.options(opts, "watch"))
   local outer, outer_opts = outer_range(self, "watch", key, own)
   local err = closed_error(self) or not self.is_loaded and empty_error(self)
@@ -369,7 +347,6 @@ end
 
 --- Returns the status of the cache. Makes no request, and does not wait.
 function cache_methods:status()
-  check.self(self, "status", cache_mt)
   local err = closed_error(self)
   if err and not has_content(self) then
     return { revision = 0, compact_revision = 0, keys = 0, phase = "closed", from_file = false, is_stale = false }
@@ -395,7 +372,6 @@ end
 
 --- Returns a plain table, key to value, that mirrors the content of the cache.
 function cache_methods:table(opts)
-  check.self(self, "table", cache_mt)
   local target, follower = tables.new(self, opts, follow_tables)
   local err = closed_error(self)
   if err then return nil, err end
@@ -424,7 +400,6 @@ end
 
 --- Ends the cache, and its watches. The content is freed at once: Lua's collector does not see its size. Idempotent.
 function cache_methods:close()
-  check.self(self, "close", cache_mt)
   self.is_closed = true
   finish(self, errors.closed("cache"))
   if self.is_whole then self.replica:close() end
@@ -444,8 +419,8 @@ end
 -- {====== Opening ======
 
 local OPTIONS = {
-  history_bytes = "amount", history_revisions = "amount", history_age = "seconds", slow_after = "some seconds",
-  file = "string", file_delay = "seconds", timeout = "seconds",
+  history_bytes = "amount", history_revisions = "amount", history_age = "0 or more", slow_after = "some seconds",
+  file = "path", file_delay = "0 seconds or more", timeout = "0 seconds or more",
 }
 local FILE_DELAY, TIMEOUT = 1, 1 -- seconds
 local IDLE_BYTES = 1024 * 1024 -- of history, without watches and reads that need more: thousands of small events
@@ -458,7 +433,7 @@ end
 
 --- Returns a new replica of a cache, or nil and an error.
 local function new_replica(history)
-  local opts = keys.copy(history)
+  local opts = check.copy(history)
   opts.replica = true
   return driver.open_store(core.open, opts)
 end
@@ -470,7 +445,7 @@ local function begin_anew(cache, state, why, fresh_replica)
   local replica, err = fresh_replica, nil
   if not replica then replica, err = new_replica(cache.history) end
   if not replica then return nil, err end
-  local ok, failed = replica:load(state)
+  local ok, failed = core.inner.load(replica, state)
   if ok == nil then return nil, failed end
   if not ok then return replica, false end
   local fresh, old = setmetatable({}, { __mode = "k" }), cache.watches
@@ -480,28 +455,9 @@ local function begin_anew(cache, state, why, fresh_replica)
   return replica, true
 end
 
---- Raises if an option about the file is wrong.
-local function check_file_options(opts)
-  local path = opts.file
-  if path and (path == "" or path:find("\0", 1, true)) then
-    check.misuse("cache: option 'file' must be the path of a file, not %s", check.shown(path))
-  end
-  for _, name in ipairs { "file_delay", "timeout" } do
-    local seconds = opts[name]
-    if seconds and not (seconds >= 0 and seconds < math.huge) then
-      check.misuse("cache: option '%s' must be a number of seconds of at least 0, not %s", name, check.shown(seconds))
-    end
-  end
-  if opts.file_delay and not path then check.misuse("cache: option 'file_delay' needs the option 'file'") end
-end
-
---- Returns the options that bound the history. Raises if an option is invalid.
-local function read_options(opts)
-  check_file_options(opts)
+--- Returns the options that bound the history.
+local function history_of(opts)
   local age = opts.history_age
-  if age and age < 0 then
-    check.misuse("cache: option 'history_age' must be a number of seconds, not %s", check.shown(age))
-  end
   local is_chosen = opts.history_bytes or opts.history_revisions or age
   return {
     history_bytes = opts.history_bytes, history_revisions = opts.history_revisions, history_age = age,
@@ -561,8 +517,9 @@ local function open(owner, prefix, opts)
   check.self(owner, "cache")
   check.argument(type(prefix) == "string", 1, "cache", "string", prefix)
   opts = check.options(opts, "cache", OPTIONS)
+  if opts.file_delay and not opts.file then check.misuse("cache: option 'file_delay' needs the option 'file'") end
   local own = {
-    history = read_options(opts), slow_after = opts.slow_after,
+    history = history_of(opts), slow_after = opts.slow_after,
     file = opts.file, file_delay = opts.file_delay, timeout = opts.timeout,
   }
   local root, before = bases.resolve(owner, "")

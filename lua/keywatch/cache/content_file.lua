@@ -15,6 +15,7 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 
+local inner = core.inner
 local STEP = 2000       -- keys that are gathered in one step
 local ALL = 2 ^ 31      -- keys
 local STEPPED = 3       -- tries to gather in steps, which a compaction may end; then all keys at once
@@ -33,9 +34,9 @@ end
 --- Loads the content of the file into an empty replica. Returns the cluster of the content, and the time of day at
 -- which the server had it; or nil. An unusable file is logged, and a missing one is not.
 function file_methods:load(replica, key, range_end)
-  local cluster, heard_at = replica:load_content(self.path, key, range_end)
+  local cluster, heard_at = inner.load_content(replica, self.path, key, range_end)
   if cluster then
-    self.saved_revision = replica:changed_revision()
+    self.saved_revision = inner.changed_revision(replica)
     return cluster, heard_at
   end
   local err = heard_at -- the error
@@ -75,12 +76,12 @@ end
 --- Begins to write the content of a replica. `content` describes the content: { replica =, key =, range_end =,
 -- cluster =, heard_at = }, with the time of day.
 local function begin(self, content, now)
-  local revision = content.replica:changed_revision()
+  local revision = inner.changed_revision(content.replica)
   if self.writer == nil then self.writer = core.content_writer(self.path) end
   if not self.writer then return fail(self, core.new_error("out_of_memory"), now) end
   self.saved_revision, self.due_at, self.began_at = revision, nil, now
-  local ok, err = content.replica:write_content(self.writer, content.key, content.range_end, content.cluster,
-    content.heard_at)
+  local ok, err = inner.write_content(content.replica, self.writer, content.key, content.range_end,
+    content.cluster, content.heard_at)
   if not ok then return fail(self, err, now) end
   self.is_holding = true
 end
@@ -89,7 +90,7 @@ end
 local function hold(self, replica, most, now)
   if not self.is_holding then return end
   if self.tries >= STEPPED then most = ALL end
-  local is_writing, err = replica:hold_content(self.writer, most)
+  local is_writing, err = inner.hold_content(replica, self.writer, most)
   if is_writing then
     self.is_holding, self.is_writing, self.tries = false, true, 0
   elseif err and err.code == "compacted" then
@@ -121,7 +122,7 @@ function file_methods:poll(now, replica, describe)
   local is_virtual = driver.get().carry ~= nil
   if not look(self, false, now) then return LOOK_AGAIN end
   if not self.is_holding then
-    if replica:changed_revision() == self.saved_revision then return nil end
+    if inner.changed_revision(replica) == self.saved_revision then return nil end
     self.due_at = self.due_at or math.max(now + self.delay, self.rest_until)
     if now < self.due_at then return self.due_at - now end
     begin(self, describe(), now)
@@ -138,7 +139,7 @@ function file_methods:close(now, replica, describe)
   self.is_closed = true
   local ok, err = pcall(function()
     look(self, true, now)
-    if not describe or not self.is_holding and replica:changed_revision() == self.saved_revision then return end
+    if not describe or not self.is_holding and inner.changed_revision(replica) == self.saved_revision then return end
     self:forget()
     begin(self, describe(), now)
     hold(self, replica, ALL, now)

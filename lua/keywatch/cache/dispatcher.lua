@@ -16,7 +16,6 @@
 -- Nothing waits here. An object watch without items calls pump; and while an object watch waits, the event of the
 -- underlying watch calls pump, inside of the driver's poll.
 
-local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local selectors = require "keywatch.cache.selector"
@@ -96,95 +95,42 @@ end
 
 -- }======
 
--- {====== Lists of entries ======
+-- {====== Members ======
 
---- Adds an entry to a list.
-local function add_to(list, entry)
-  local n = list.n + 1
-  list[n], list.n, entry.places[list] = entry, n, n
+-- The members of a dispatcher: all entries, and the index that finds them: for each name of a label or field lists of
+-- entries by text. A removed entry stays in the lists, and is skipped, until most of the entries are removed ones.
+
+--- Returns members without entries.
+local function new_members()
+  return { entries = {}, indexes = {}, by_name = {} }
 end
 
---- Removes an entry from a list. A gap (false) stays in its place: a loop over the list may be running.
-local function remove_from(list, entry)
-  local place = entry.places[list]
-  entry.places[list] = nil
-  if not place then return end
-  list[place], list.gaps = false, list.gaps + 1
-end
-
---- Removes the gaps from a list.
-local function squeeze(list)
-  local n = 0
-  for i = 1, list.n do
-    local entry = list[i]
-    list[i] = nil
-    if entry then
-      n = n + 1
-      list[n], entry.places[list] = entry, n
-    end
-  end
-  list.n, list.gaps = n, 0
-end
-
-local function new_list()
-  return { n = 0, gaps = 0 }
-end
-
--- }======
-
--- {====== The index ======
-
---- Returns a string that identifies the name of a label or a field.
-local function name_of(requirement)
-  return table.concat(requirement.path, "\0") .. "\0\0" .. (requirement.label or "")
-end
-
---- Returns the index of the name of a requirement: lists of entries by text.
-local function get_index(self, requirement)
-  local name = name_of(requirement)
-  local index = self.by_name[name]
+--- Adds an entry to the list of all, and to those of its values.
+local function insert(members, entry)
+  local requirement = entry.requirement
+  local name = table.concat(requirement.path, "\0") .. "\0\0" .. (requirement.label or "")
+  local fresh = { requirement = requirement, lists = {} }
+  local index = members.by_name[name]
   if not index then
-    index = { name = name, requirement = requirement, lists = {}, count = 0 }
-    self.by_name[name] = index
-    self.indexes[#self.indexes + 1] = index
+    index, members.by_name[name] = fresh, fresh
+    members.indexes[#members.indexes + 1] = index
   end
-  return index
+  for text in pairs(requirement.set) do
+    local list = {}
+    list = index.lists[text] or list
+    index.lists[text], list[#list + 1] = list, entry
+  end
+  members.entries[#members.entries + 1] = entry
 end
 
---- Adds an entry to the lists of its values.
-local function add_to_index(self, entry)
-  local index = get_index(self, entry.requirement)
-  entry.index = index
-  index.count = index.count + 1
-  for text in pairs(entry.requirement.set) do
-    local list = index.lists[text] or new_list()
-    if list.gaps > list.n / 2 and not self.is_working then squeeze(list) end
-    list = index.lists[text] or list -- atomic from here: a finalizer may have emptied the list, and removed it
-    local place = list.n + 1
-    index.lists[text] = list
-    list[place], list.n, entry.places[list] = entry, place, place
+--- Makes the members anew, without the entries that were removed. A loop over the old lists continues there.
+local function sweep(self)
+  local members = new_members()
+  for _, entry in ipairs(self.members.entries) do
+    if not entry.is_removed then insert(members, entry) end
   end
+  self.members, self.removed = members, 0
 end
-
---- Removes an entry from the lists of its values, and a list that is empty then. May be called by a finalizer.
-local remove_from_index = compat.interpreted(function(self, entry)
-  local index = entry.index
-  index.count = index.count - 1
-  for text in pairs(entry.requirement.set) do
-    local list = index.lists[text]
-    if list then
-      remove_from(list, entry)
-      if list.gaps == list.n then index.lists[text] = nil end
-    end
-  end
-  if index.count > 0 or self.by_name[index.name] ~= index then return end
-  self.by_name[index.name] = nil
-  local rest = {} -- a new list: a loop over the old one may be running
-  for _, other in ipairs(self.indexes) do
-    if other ~= index then rest[#rest + 1] = other end
-  end
-  self.indexes = rest
-end)
 
 -- }======
 
@@ -218,9 +164,9 @@ end
 
 --- Offers a change to the entries of a list, except those that also ask for the text `done`.
 local function offer(self, list, change, record, bytes, done)
-  for i = 1, list and list.n or 0 do
+  for i = 1, list and #list or 0 do
     local entry = list[i]
-    if entry and not (done and entry.requirement.set[done]) then
+    if not entry.is_removed and not (done and entry.requirement.set[done]) then
       local is, was = is_match(self, entry, record.new), is_match(self, entry, record.old)
       if is or was then
         push(entry, { change = change, record = record, is_match = is, was_match = was, revision = change.mod_revision,
@@ -232,9 +178,9 @@ end
 
 --- Calls fn(entry, ...) for all entries.
 local function for_all(self, fn, ...)
-  for i = 1, self.entries.n do
-    local entry = self.entries[i]
-    if entry then fn(entry, ...) end
+  local entries = self.members.entries
+  for i = 1, #entries do
+    if not entries[i].is_removed then fn(entries[i], ...) end
   end
 end
 
@@ -261,7 +207,7 @@ local function dispatch(self, change)
   if record.new_trouble or record.old_trouble or not prev and not is_create then
     offer_to_all(self, change, record, bytes)
   else
-    local indexes = self.indexes
+    local indexes = self.members.indexes
     for i = 1, #indexes do
       local index = indexes[i]
       local text, old_text = text_in(index, record.new), text_in(index, record.old)
@@ -380,14 +326,11 @@ function dispatcher_methods:add(fields)
     items = {}, first = 1, last = 0,
     bytes = 0,                -- of the queue
     most = 0, most_bytes = 0, -- high-water marks of the queue
-    places = {},              -- by list: the entry's index in it
-    index = nil,
     is_behind = false, resume = nil,
     is_removed = false,
   }
-  if self.entries.gaps > self.entries.n / 2 and not self.is_working then squeeze(self.entries) end
-  add_to(self.entries, entry)
-  add_to_index(self, entry)
+  if self.removed > #self.members.entries / 2 then sweep(self) end
+  insert(self.members, entry)
   return entry
 end
 
@@ -395,9 +338,8 @@ end
 function dispatcher_methods:remove(entry)
   if entry.is_removed then return end
   entry.is_removed = true
-  remove_from(self.entries, entry)
-  remove_from_index(self, entry)
-  self.count = self.count - 1
+  self.count, self.removed = self.count - 1, self.removed + 1
+  if not entry.is_behind then entry.items, entry.first, entry.last = {}, 1, 0 end -- else they are still read
   if self.count > 0 or self.failure then return end
   self.failure = errors.closed("watch")
   self:unregister()
@@ -434,10 +376,9 @@ local function new(watch, decode_value, registry, id)
     decode = decode_value,  -- nil: values stay strings
     registry = registry,
     id = id,
-    entries = new_list(),
-    count = 1,              -- entries, and reserved places
-    by_name = {},           -- indexes by the name of a label or field
-    indexes = {},           -- the same in a list
+    members = new_members(),
+    removed = 0,            -- entries that were removed, and are still among the members
+    count = 1,              -- entries that were not, and places that are reserved
     revision = watch.revision, -- everything up to it was distributed
     last_change = watch.revision, -- the revision of the last change, or the one before its start
     memory = {},            -- of transition.correct

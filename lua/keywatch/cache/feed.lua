@@ -31,9 +31,11 @@ local local_origin = require "keywatch.watch.local_origin"
 local log = require "keywatch.support.log"
 local reason = require "keywatch.support.reason"
 local server_revision = require "keywatch.cache.server_revision"
+local sooner = require("keywatch.task.timers").sooner
 local staleness = require "keywatch.cache.staleness"
 
 local RANGE = "/etcdserverpb.KV/Range"
+local inner = core.inner
 local FIRST_PAGE, LARGEST_PAGE = 1000, 10000 -- kvs
 local PAGE_BYTES, PAGE_SHARE = 512 * 1024, 1 / 32 -- of a page; and of the read bytes: large blocks leave holes
 local ASK_AGAIN = 0.1 -- seconds: servers drop requests for progress while any watch of the call is behind
@@ -114,7 +116,7 @@ local function begin_following(self, revision, heard_at)
   local tag = self.watch_calls:new_tag()
   local object = core.subscription(tag, self.key, { range_end = self.range_end, progress = true })
   object:begin(revision, self.cluster, true)
-  self.cache.replica:feed_from(object)
+  inner.feed_from(self.cache.replica, object)
   if self.phase == "closed" then return object:close() end
   self.phase, self.trouble, self.why, self.since = "following", nil, nil, driver.get().now()
   self.tag, self.core, self.heard_at = tag, object, heard_at
@@ -139,10 +141,10 @@ end
 -- and an error; or nil alone if the pages must be read again, because they were requested before the content of the
 -- file was loaded, which may be newer.
 local function use_state(self)
-  if not self.cluster then return self.cache.replica:load(self.state) end
+  if not self.cluster then return inner.load(self.cache.replica, self.state) end
   local is_other = self.why and OTHER_HISTORY[self.why.code] or self.cluster ~= self.page_cluster
   if not is_other and not self.fresh then
-    local ok, err = self.cache.replica:merge(self.state)
+    local ok, err = inner.merge(self.cache.replica, self.state)
     if ok ~= nil or err.code ~= "stale_revision" then return ok, err end
   end
   if self.is_before_file then return nil end
@@ -239,7 +241,7 @@ end
 local function move(self, object)
   local has_heard = false
   repeat
-    local n, more, is_answer = self.cache.replica:feed(object)
+    local n, more, is_answer = inner.feed(self.cache.replica, object)
     if self.phase ~= "following" then return nil end
     if not n then return fail(self, more.code, more.message) end
     has_heard = has_heard or is_answer
@@ -309,14 +311,14 @@ local function update_following(self)
   local replica = self.cache.replica
   if self.followed == (is_wanted and replica) then return end
   self.followed = is_wanted and replica
-  replica:announce_feed(is_wanted)
+  inner.announce_feed(replica, is_wanted)
 end
 
 --- Makes the core announce every change of the replica, for a table. The next announcement checks whether the table
 -- still exists.
 function feed_methods:follow()
   self.followed = self.cache.replica
-  self.followed:announce_feed(true)
+  inner.announce_feed(self.followed, true)
 end
 
 --- Notifies the watches and the tables of the cache that something may have come.
@@ -451,12 +453,6 @@ local function poll_staleness(self, now)
   return wait
 end
 
---- Returns the smaller of two numbers, each of which may be nil.
-local function sooner(one, other)
-  if not one or other and other < one then return other end
-  return one
-end
-
 --- True while the received pages are being moved into the replica, turn by turn.
 local function is_using(self)
   return self.phase == "reading" and self.is_complete
@@ -471,8 +467,7 @@ function feed_methods:poll(now)
   if self.phase ~= "closed" then wait = sooner(wait, poll_staleness(self, now)) end
   if self.file and self.phase ~= "closed" then wait = sooner(wait, tend_file(self, now)) end
   if self.cache.history.history_age and self.phase ~= "closed" then
-    local seconds = self.cache.replica:run_due() -- history that is too old takes memory, even if nothing comes
-    if seconds and (not wait or seconds < wait) then wait = seconds end
+    wait = sooner(wait, self.cache.replica:run_due() or nil) -- drops old history, even if nothing comes
   end
   return wait
 end

@@ -1,12 +1,37 @@
 -- SPDX-License-Identifier: MIT
 --- filter: selects and decodes objects for a reader: the options `codec`, `include`, `labels`,
 -- `labels_at`, `fields`, `where` and `transform` of object watches and informers. See transition.lua.
+--
+-- A codec is "json", or a table of two functions, `decode` and `encode`. JSON is that of the module cjson (lua-cjson),
+-- which is loaded when it is first asked for. Its null is cjson.null.
 
 local check = require "keywatch.support.check"
-local codecs = require "keywatch.cache.codec"
 local selectors = require "keywatch.cache.selector"
 
 local TITLES = { object_watch = "an object watch", informer = "an informer" }
+
+local NO_JSON = "%s: the codec 'json' needs the module cjson: install Debian's package lua-cjson, or the rock lua-cjson"
+
+--- Returns the codec "json". Raises if cjson is not installed, or was found and cannot be loaded.
+local function json(name)
+  local ok, cjson = pcall(require, "cjson")
+  if not ok and tostring(cjson):find("module 'cjson' not found", 1, true) then check.misuse(NO_JSON, name) end
+  if not ok then error(cjson, 0) end
+  return { decode = cjson.decode, encode = cjson.encode }
+end
+
+--- Returns the codec that the option `codec` of a method names; nil if it is nil: values stay strings. Raises if there
+-- is no such codec.
+local function codec_of(given, name)
+  if given == nil then return nil end
+  if given == "json" then return json(name) end
+  if type(given) ~= "table" then
+    check.misuse("%s: option 'codec' must be 'json' or a table of functions, not %s", name, check.shown(given))
+  end
+  check.known(given, name .. ": option 'codec'", { decode = "function", encode = "function" })
+  if not given.decode then check.misuse("%s: option 'codec' has no function 'decode'", name) end
+  return given
+end
 
 --- Returns the selector of an option; nil if every object matches. Raises if the option is malformed.
 local function selector_of(opts, kind, labels_at, name)
@@ -23,7 +48,7 @@ end
 --- Returns the filter of the options of a method. `counts` is a table of numbers, for the counters `decoded` and
 -- `failed_tests`.
 local function of(opts, counts, name)
-  local codec = codecs.of(opts.codec, name)
+  local codec = codec_of(opts.codec, name)
   local labels = selector_of(opts, "labels", opts.labels_at, name)
   local fields = selector_of(opts, "fields", nil, name)
   return {

@@ -39,8 +39,7 @@ local OVERHEAD = 100      -- bytes of an event beside its key and value
 local CALLS_AT_ONCE = 100 -- after which other tasks run
 local SYNCED = { type = "synced" }
 
-local handler_methods = {}
-local handler_mt = { __name = "keywatch.handler", __index = handler_methods }
+local handler_methods, handler_mt = check.class "keywatch.handler"
 
 -- {====== The queue ======
 
@@ -256,14 +255,14 @@ end
 
 -- {====== The task ======
 
---- Calls the function of an event. Returns what xpcall does.
+--- Calls the function of an event. Returns what errors.attempt does.
 local function call(self, event)
   local kind, on = event.type, self.on
   local fn = on[kind]
   if not fn then return true end
   self.calls = self.calls + 1
-  if kind == "modified" then return xpcall(fn, errors.with_traceback, event.key, event.object, event.old, event) end
-  return xpcall(fn, errors.with_traceback, event.key, kind == "error" and event.error or event.object, event)
+  if kind == "modified" then return errors.attempt(fn, event.key, event.object, event.old, event) end
+  return errors.attempt(fn, event.key, kind == "error" and event.error or event.object, event)
 end
 
 --- Delivers the current event. An error of a function is logged, and the handler continues.
@@ -279,7 +278,6 @@ local function deliver(self)
     if self.task ~= task then return end -- the task was abandoned, and another one continues
     self.is_calling = false
     if self.is_closed then return end
-    if not ok then raised = errors.raised(raised) end
     if not ok and driver.is_cancellation(raised.err) then error(raised.err, 0) end
     if not ok then
       self.failures = self.failures + 1
@@ -386,13 +384,11 @@ end
 
 --- True if the functions of the handler have returned for everything that existed when it began.
 function handler_methods:has_synced()
-  check.self(self, "has_synced", handler_mt)
   return self.has_all
 end
 
 --- Waits until has_synced is true. Returns true, or nil and an error.
 function handler_methods:wait_synced(timeout)
-  check.self(self, "wait_synced", handler_mt)
   check.timeout(timeout, "wait_synced")
   local d = driver.get()
   if self.has_all then return true end
@@ -401,19 +397,15 @@ function handler_methods:wait_synced(timeout)
   if d.current() and d.current() == self.task then
     check.misuse("wait_synced: a function of the handler cannot wait for the handler")
   end
-  local deadline = timeout and d.now() + timeout
-  while not self.has_all do
-    if self.is_closed then return nil, self.failure end
-    if not self.synced:wait(deadline and math.max(0, deadline - d.now())) and not self.has_all then
-      return nil, core.new_error("timeout")
-    end
-  end
-  return true
+  local came = driver.await(self, "synced", timeout and d.now() + timeout, function()
+    return self.has_all or self.is_closed
+  end)
+  if self.has_all then return true end
+  return nil, came and self.failure or core.new_error("timeout")
 end
 
 --- Ends the handler: no call begins any more. Idempotent.
 function handler_methods:close()
-  check.self(self, "close", handler_mt)
   finish(self, errors.closed("handler"))
 end
 
@@ -426,7 +418,6 @@ end
 
 --- Waits until the handler is closed, and its last call has returned. Returns true, or nil and an error.
 function handler_methods:join(timeout)
-  check.self(self, "join", handler_mt)
   check.timeout(timeout, "join")
   local d = driver.get()
   if self.is_closed and not is_calling(self) then return true end
@@ -435,10 +426,8 @@ function handler_methods:join(timeout)
     check.misuse("join: a function of the handler cannot wait for the end of the handler")
   end
   local deadline = timeout and d.now() + timeout
-  while not self.is_closed do
-    if not self.synced:wait(deadline and math.max(0, deadline - d.now())) and not self.is_closed then
-      return nil, core.new_error("timeout")
-    end
+  if not driver.await(self, "synced", deadline, function() return self.is_closed end) then
+    return nil, core.new_error("timeout")
   end
   if is_calling(self) and self.task:join(deadline and math.max(0, deadline - d.now())) == nil then
     return nil, core.new_error("timeout")
@@ -470,7 +459,6 @@ end
 
 --- Returns the status of the handler. Does not wait.
 function handler_methods:status()
-  check.self(self, "status", handler_mt)
   return {
     name = self.stuck.name,
     state = state_of(self),
@@ -496,7 +484,8 @@ end
 
 local OPTIONS = {
   add = "function", update = "function", delete = "function", error = "function", resync = "some seconds",
-  max_bytes = "number", at_bound = check.one_of("wait", "coalesce"), name = "string",
+  max_bytes = { "at least 1", function(value) return type(value) == "number" and value >= 1 end },
+  at_bound = check.one_of("wait", "coalesce"), name = "string",
 }
 
 --- Raises if an option is invalid.
@@ -505,10 +494,6 @@ local function check_options(opts)
   check.known(opts, NAME, OPTIONS)
   if not (opts.add or opts.update or opts.delete or opts.error) then
     check.misuse("%s: there is none of the functions 'add', 'update', 'delete' and 'error'", NAME)
-  end
-  local bytes = opts.max_bytes
-  if bytes and (bytes < 1 or bytes ~= bytes) then
-    check.misuse("%s: option 'max_bytes' must be at least 1, not %s", NAME, check.shown(bytes))
   end
 end
 

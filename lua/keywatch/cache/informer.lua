@@ -20,8 +20,7 @@ local filters = require "keywatch.cache.filter"
 
 local NAME = "informer"
 
-local informer_methods = {}
-local informer_mt = { __name = "keywatch.informer", __index = informer_methods }
+local informer_methods, informer_mt = check.class "keywatch.informer"
 
 -- What an informer has of a shared one. It is given back once.
 local share_methods = {}
@@ -53,24 +52,20 @@ end
 
 --- True if everything that existed has come once.
 function informer_methods:has_synced()
-  check.self(self, "has_synced", informer_mt)
   return self.shared.has_all and not end_error(self)
 end
 
 --- Waits until has_synced is true. Returns true, or nil and an error.
 function informer_methods:wait_synced(timeout)
-  check.self(self, "wait_synced", informer_mt)
   check.timeout(timeout, "wait_synced")
-  local d, shared = driver.get(), self.shared
-  local deadline = driver.deadline_of(timeout)
-  while true do
-    local err = end_error(self)
-    if err then return nil, err end
-    if shared.has_all then return true end
-    d.check_wait()
-    local came = shared.synced:wait(deadline and math.max(0, deadline - d.now()))
-    if not came and not shared.has_all then return nil, empty_error(self, "timeout") end
-  end
+  local shared = self.shared
+  local function holds() return shared.has_all or end_error(self) ~= nil end
+  if not holds() then driver.get().check_wait() end
+  local came = driver.await(shared, "synced", driver.deadline_of(timeout), holds)
+  local err = end_error(self)
+  if err then return nil, err end
+  if came then return true end
+  return nil, empty_error(self, "timeout")
 end
 
 -- }======
@@ -86,27 +81,23 @@ end
 
 --- Returns the object of a key and its revision, or nil. Raises an error if there is nothing to read yet.
 function informer_methods:get(key)
-  check.self(self, "get", informer_mt)
   check.argument(type(key) == "string", 1, "get", "string", key)
   return must_have(self):get(key)
 end
 
 --- Returns an iterator over keys and objects, in no order. Raises an error if there is nothing to read yet.
 function informer_methods:each()
-  check.self(self, "each", informer_mt)
   return must_have(self):each()
 end
 
 --- Returns the number of objects. Raises an error if there is nothing to read yet.
 function informer_methods:count()
-  check.self(self, "count", informer_mt)
   return must_have(self).count
 end
 
 --- Returns an iterator over keys, errors and values of what does not become an object now. Raises an error if there is
 -- nothing to read yet.
 function informer_methods:bad_values()
-  check.self(self, "bad_values", informer_mt)
   must_have(self)
   local bad, list, at = self.shared.bad, {}, 0
   for key in pairs(bad) do list[#list + 1] = key end
@@ -137,7 +128,6 @@ end
 --- Adds an index: fn(object, key) returns a value, a list of values, or nil. In a task, other tasks run in between, if
 -- there are many objects. Returns true, or nil and an error.
 function informer_methods:add_index(name, fn)
-  check.self(self, "add_index", informer_mt)
   check_index(name, fn, "add_index")
   local err = end_error(self)
   if err then return nil, err end
@@ -156,7 +146,6 @@ end
 --- Returns an iterator over the keys and objects that have a value in an index. Raises an error if there is nothing to
 -- read yet.
 function informer_methods:by_index(name, value)
-  check.self(self, "by_index", informer_mt)
   local index = index_of(self, name, "by_index")
   return must_have(self):by_index(index, value)
 end
@@ -164,14 +153,12 @@ end
 --- Returns an iterator over the values of an index, and how many objects have each. Raises an error if there is nothing
 -- to read yet.
 function informer_methods:index_values(name)
-  check.self(self, "index_values", informer_mt)
   local index = index_of(self, name, "index_values")
   return must_have(self):values_of(index)
 end
 
 --- Returns the number of objects that have a value in an index. Raises an error if there is nothing to read yet.
 function informer_methods:index_count(name, value)
-  check.self(self, "index_count", informer_mt)
   local index = index_of(self, name, "index_count")
   return must_have(self):count_of(index, value)
 end
@@ -189,7 +176,6 @@ end
 
 --- Adds a handler. Returns it, or nil and an error.
 function informer_methods:add_handler(opts)
-  check.self(self, "add_handler", informer_mt)
   handlers.check_options(opts)
   local one, err = add_handler(self, opts)
   return one, err
@@ -197,7 +183,6 @@ end
 
 --- Returns the status of the informer. Makes no request, and does not wait.
 function informer_methods:status()
-  check.self(self, "status", informer_mt)
   local shared, own = self.shared, 0
   for _, one in ipairs(shared.handlers) do
     if one.informer == self then own = own + 1 end
@@ -221,13 +206,11 @@ end
 
 --- Returns why the informer has ended, or nil.
 function informer_methods:error()
-  check.self(self, "error", informer_mt)
   return end_error(self)
 end
 
 --- Ends the informer, and its handlers. Idempotent.
 function informer_methods:close()
-  check.self(self, "close", informer_mt)
   if self.share.is_closed then return end
   for _, one in ipairs(self.shared.handlers) do
     if one.informer == self then handlers.finish(one, errors.closed("informer")) end

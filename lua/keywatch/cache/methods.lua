@@ -7,16 +7,10 @@ local check = require "keywatch.support.check"
 local informer = require "keywatch.cache.informer"
 local object_watch = require "keywatch.cache.object_watch"
 
---- Raises if a method was not called with a colon, on a cache.
-local function check_cache(self, name)
-  check.self(self, name, cache.mt)
-end
-
-cache.methods.object_watch = object_watch.opener(check_cache)
+cache.methods.object_watch = object_watch.open
 
 --- Opens an informer of keys of the cache. Returns it, or nil and an error.
 function cache.methods:informer(prefix, opts)
-  check.self(self, "informer", cache.mt)
   check.argument(type(prefix) == "string", 1, "informer", "string", prefix)
   local err = cache.check_prefix(self, "informer", prefix)
   if err then return nil, err end
@@ -26,8 +20,11 @@ end
 --- Adds the methods to those of a store, a client, a namespace or a fence.
 local function install(methods)
   methods.cache = cache.open
-  methods.object_watch = object_watch.opener(check.self)
   methods.informer = informer.open_on_face
+  function methods.object_watch(x, key, opts)
+    check.self(x, "object_watch")
+    return check.results(object_watch.open(x, key, opts))
+  end
 end
 
 return { install = install }

@@ -38,8 +38,7 @@ local correct, event_of = transition.correct, transition.event_of
 local fill, fill_now, hand_out = watches.fill, watches.fill_now, watches.hand_out
 local protocol = watches.mt.__select
 
-local object_watch_methods = {}
-local object_watch_mt = { __name = "keywatch.object_watch", __index = object_watch_methods }
+local object_watch_methods, object_watch_mt = check.class "keywatch.object_watch"
 
 -- {====== The end ======
 
@@ -509,7 +508,6 @@ end
 --- Waits for the next event and returns it. Returns nil and an error: of code "timeout", or that of an error event
 -- which was handed out; nil alone after close, and at the end of the lifetime.
 function object_watch_methods:next(timeout)
-  check.self(self, "next", object_watch_mt)
   check.timeout(timeout, "next")
   local is_quick = timeout and timeout <= 0
   local event = step(self, is_quick)
@@ -537,7 +535,6 @@ end
 --- Returns an iterator over events. It ends when the object watch is closed or its lifetime is over, and raises the
 -- error that the object watch fails with.
 function object_watch_methods:events()
-  check.self(self, "events", object_watch_mt)
   return function()
     local event, err = step(self)
     if not event then event, err = self:next() end
@@ -549,13 +546,11 @@ end
 
 --- Returns the error that the object watch has failed with, or nil.
 function object_watch_methods:error()
-  check.self(self, "error", object_watch_mt)
   return self.failure
 end
 
 --- Ends the object watch. Its waiters are woken, and no more events come. Idempotent.
 function object_watch_methods:close()
-  check.self(self, "close", object_watch_mt)
   if self.is_closed then return end
   self.is_closed, self.is_over = true, true
   self.last_event, self.peeked = nil, nil
@@ -605,7 +600,6 @@ end
 
 --- Returns the status of the object watch: counters, and high-water marks of its queue. Does not wait.
 function object_watch_methods:status()
-  check.self(self, "status", object_watch_mt)
   local counts, entry, watch = self.counts, self.entry, self.watch
   local shared = entry and entry.dispatcher
   if entry then note_marks(self, entry) end
@@ -760,27 +754,16 @@ local function new(x, key, opts)
   return self
 end
 
---- Returns a copy of the options: the program may change its own table.
-local function copy(opts)
-  local own = {}
-  for name, value in pairs(opts) do own[name] = value end
-  return own
-end
-
---- Returns the method object_watch for a kind of objects that have the methods watch and range. check_self(x, name)
--- raises if x is not one of them.
-local function opener(check_self)
-  return function(x, key, opts)
-    check_self(x, NAME)
-    check.argument(type(key) == "string", 1, NAME, "string", key)
-    opts = copy(check.options(opts, NAME, KINDS))
-    if opts.on_error and opts.on_bad_value ~= "skip" then
-      check.misuse("%s: option 'on_error' needs on_bad_value = 'skip': an error that ends the watch is an event", NAME)
-    end
-    return check.results(new(x, key, opts))
+--- Opens an object watch of an object that has the methods watch and range. Returns it, or nil and an error.
+local function open(x, key, opts)
+  check.argument(type(key) == "string", 1, NAME, "string", key)
+  opts = check.copy(check.options(opts, NAME, KINDS)) -- the program may change its own table
+  if opts.on_error and opts.on_bad_value ~= "skip" then
+    check.misuse("%s: option 'on_error' needs on_bad_value = 'skip': an error that ends the watch is an event", NAME)
   end
+  return check.results(new(x, key, opts))
 end
 
 -- }======
 
-return { opener = opener, methods = object_watch_methods, mt = object_watch_mt }
+return { open = open, methods = object_watch_methods, mt = object_watch_mt }

@@ -20,8 +20,7 @@ local selector_text = require "keywatch.cache.selector_text"
 
 local LABELS_AT = "metadata.labels"
 
-local selector_methods = {}
-local selector_mt = { __name = "keywatch.selector", __index = selector_methods }
+local selector_methods, selector_mt = check.class "keywatch.selector"
 
 local type = type
 
@@ -242,7 +241,6 @@ end
 
 --- True if an object meets all requirements. An object that raises when it is looked at does not match.
 function selector_methods:matches(object)
-  check.self(self, "matches", selector_mt)
   local ok, found = pcall(test, self, object)
   return ok and found
 end
@@ -291,15 +289,12 @@ end
 
 -- }======
 
-local OPTIONS = { kind = "string", labels_at = "string" }
+local OPTIONS = { kind = check.one_of("labels", "fields"), labels_at = "string" }
 
 --- Returns a selector of a text or a table. Raises if it has no meaning.
 local function new(given, opts)
   opts = check.options(opts, "selector", OPTIONS)
   local kind = opts.kind or "labels"
-  if kind ~= "labels" and kind ~= "fields" then
-    check.misuse("selector: option 'kind' must be 'labels' or 'fields', not '%s'", kind)
-  end
   if opts.labels_at and kind == "fields" then check.misuse("selector: option 'labels_at' is for labels") end
   local made, why = parse(given, kind, opts.labels_at)
   if made then return made end

@@ -18,6 +18,7 @@
 -- takes those of the record, and every other one decodes the value itself.
 
 local check = require "keywatch.support.check"
+local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
@@ -172,7 +173,7 @@ end
 
 --- Returns the event of a change; or nil and an error. `kv` is the kv of the object.
 local function new_event(filter, kind, change, kv, object, old)
-  local event = {
+  local event = setmetatable({
     type = kind,
     key = change.key,
     object = object,
@@ -180,7 +181,7 @@ local function new_event(filter, kind, change, kv, object, old)
     create_revision = kv.create_revision,
     version = kv.version,
     lease = kv.lease,
-  }
+  }, core.record)
   if change.initial then event.initial = true end
   if old ~= nil then event.old = old end
   if not filter.transform then return event end

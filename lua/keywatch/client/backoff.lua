@@ -11,13 +11,7 @@ local MAX_DOUBLINGS = 60 -- more would make an infinity of a small number
 
 --- Raises if the option `backoff` of connect is not { first =, longest = } with seconds.
 local function check_option(opts)
-  for name, value in pairs(opts) do
-    if not DEFAULTS[name] then check.misuse("connect: option 'backoff' has no field '%s'", tostring(name)) end
-    if type(value) ~= "number" or not (value > 0 and value < math.huge) then
-      check.misuse("connect: field '%s' of option 'backoff' must be a positive number of seconds, not %s", name,
-        check.shown(value))
-    end
-  end
+  check.known(opts, "connect: option 'backoff'", { first = "positive number", longest = "positive number" })
   local first, longest = opts.first or DEFAULTS.first, opts.longest or DEFAULTS.longest
   if first > longest then
     check.misuse("connect: option 'backoff' has first = %s, which is more than longest = %s", first, longest)

@@ -24,8 +24,8 @@ local transports = require "keywatch.client.transport"
 
 local WITHOUT_LEADER = require("keywatch.client.cluster").WITHOUT_LEADER
 
-local client_methods = {}
-local client_mt = check.store_like { __name = "keywatch.client", __index = client_methods }
+local client_methods, client_mt = check.class "keywatch.client"
+check.store_like(client_mt)
 
 --- Returns the URLs of the endpoints.
 function client_mt:__tostring()
@@ -36,41 +36,21 @@ end
 
 -- {====== Connecting ======
 
-local WHOLE = { max_message = true }
-local POSITIVE = { connect_timeout = true, max_message = true, sync_endpoints = true }
-local PREFERENCES = { first = true, fastest = true, any = true }
 local DEFAULTS = { timeout = 10, connect_timeout = 2, keepalive = 10, keepalive_timeout = 5, max_message = 64 * 2 ^ 20 }
 local KINDS = {
+  timeout = "0 or more", connect_timeout = "positive", keepalive = "0 or more", keepalive_timeout = "0 or more",
+  max_message = { "a positive whole number", function(value)
+    return type(value) == "number" and value > 0 and (value % 1 == 0 or value == math.huge)
+  end },
   user = "string", password = "string", backoff = "table", on_state = "function", on_call = "function",
-  prefer = "string", sync_endpoints = "number", tls = "table or true",
+  prefer = check.one_of("first", "fastest", "any"), sync_endpoints = "positive",
+  tls = { "a table or true", function(value) return type(value) == "table" or value == true end },
 }
 
---- True if the value of an option is of its kind.
-local function is_of(value, kind)
-  if kind == "table or true" then return type(value) == "table" or value == true end
-  return type(value) == kind
-end
-
---- Raises if the options of connect are not known, or of the wrong type or range.
+--- Raises if the options of connect are wrong.
 local function check_options(opts)
-  for name, value in pairs(opts) do
-    local kind = DEFAULTS[name] and "number" or KINDS[name]
-    if not kind then check.misuse("connect: there is no option '%s'", tostring(name)) end
-    if not is_of(value, kind) then
-      check.misuse("connect: option '%s' must be a %s, not a %s", name, kind, type(value))
-    end
-    if kind == "number" and not (value > 0 or value == 0 and not POSITIVE[name]) then
-      check.misuse("connect: option '%s' must be %s, not %s", name, POSITIVE[name] and "positive" or "0 or more",
-        check.shown(value))
-    end
-    if WHOLE[name] and value % 1 ~= 0 and value < math.huge then
-      check.misuse("connect: option '%s' must be a whole number, not %s", name, check.shown(value))
-    end
-  end
+  check.known(opts, "connect", KINDS)
   backoff.check_option(opts.backoff or {})
-  if opts.prefer and not PREFERENCES[opts.prefer] then
-    check.misuse("connect: option 'prefer' must be 'first', 'fastest' or 'any', not '%s'", opts.prefer)
-  end
   if (opts.user == nil) ~= (opts.password == nil) then
     check.misuse("connect: options 'user' and 'password' must be given together")
   end
@@ -135,7 +115,6 @@ end
 
 --- Returns the status of the client. Makes no request, and does not wait.
 function client_methods:state()
-  check.self(self, "state", client_mt)
   local transport = self.transport
   if transport.is_attached then transport:look() else transport:check_process() end
   transport.state:update()
@@ -144,7 +123,6 @@ end
 
 --- Closes the client. Calls that are under way fail, and so do its watches.
 function client_methods:close()
-  check.self(self, "close", client_mt)
   self.transport:close()
 end
 
@@ -197,7 +175,6 @@ for name, call in pairs(CALLS) do
   local request, answer = core.requests[name], core.answers[name]
   local is_range = path == KV .. "Range"
   client_methods[name] = function(self, ...)
-    check.self(self, name, client_mt)
     local metadata = is_range and metadata_of_read(...)
     return check.results(send(self, path, is_read, answer, metadata, check.call(name, request, self, ...)))
   end
@@ -209,9 +186,7 @@ local answer_range = core.answers.range
 --- Returns a page of `each`, which may come from a stream: see range_stream.lua. The first page has no revision.
 local function range_page(self, key, opts, rest)
   check.self(self, "range", client_mt)
-  local transport, own = self.transport, {}
-  for name, value in pairs(opts) do own[name] = value end
-  own[pages.REST] = nil
+  local transport, own = self.transport, check.copy(opts, pages.REST)
   if rest.connection and not rest.is_of_pages then
     local limit = own.limit
     own.limit = rest.limit
@@ -267,7 +242,6 @@ end
 
 --- Renews a lease. Returns its time to live in seconds, or nil and an error.
 function client_methods:lease_keepalive(id, opts)
-  check.self(self, "lease_keepalive", client_mt)
   local bytes, timeout, deadline = check.call("keepalive", core.requests.lease_keepalive, self, id, opts)
   local until_ = self.transport:deadline_of(timeout, deadline)
   local back, err = self.transport:unary(LEASE .. "LeaseKeepAlive", bytes, until_, true)
@@ -277,7 +251,6 @@ end
 
 --- Returns the keeper of the client's leases. See store/kept.lua.
 function client_methods:lease_keeper()
-  check.self(self, "lease_keeper", client_mt)
   return self.transport.keeper
 end
 
@@ -295,7 +268,6 @@ end
 --- Returns what the server in use says of itself, and how the client stands; or nil and an error, with how the client
 -- stands. (It is no third result: assert of LuaJIT would raise that instead of the error.)
 function client_methods:status(opts)
-  check.self(self, "status", client_mt)
   local answer, err = ask(self, "/etcdserverpb.Maintenance/Status", {}, check.times(opts, "status"))
   local state = self:state()
   if not answer then
@@ -324,7 +296,6 @@ end
 --- Returns the hash over all keys and their history up to a revision; or nil and an error. Servers before etcd 3.6 do
 -- not send hash_revision: they hash up to the revision that was asked for, or up to their own.
 function client_methods:hash_kv(revision, opts)
-  check.self(self, "hash_kv", client_mt)
   check.revision(revision, "hash_kv")
   local times = check.times(opts, "hash_kv")
   local answer, err = ask(self, "/etcdserverpb.Maintenance/HashKV", { revision = revision or 0 }, times)
@@ -346,7 +317,6 @@ local MEMBERS_OPTIONS = { timeout = "seconds", deadline = "seconds", serializabl
 
 --- Returns the members of the cluster, or nil and an error.
 function client_methods:members(opts)
-  check.self(self, "members", client_mt)
   opts = check.options(opts, "members", MEMBERS_OPTIONS)
   local transport = self.transport
   local deadline = transport:deadline_of(opts.timeout, opts.deadline)
@@ -355,7 +325,6 @@ end
 
 --- Returns the health of each endpoint, in the order of the endpoints; or nil and an error if the client is closed.
 function client_methods:health(opts)
-  check.self(self, "health", client_mt)
   local times = check.times(opts, "health")
   local transport = self.transport
   if transport.is_closed then return nil, errors.closed("client") end
@@ -366,7 +335,6 @@ end
 
 --- Makes the client URLs of the cluster's members the endpoints. Returns them, or nil and an error.
 function client_methods:sync_endpoints(opts)
-  check.self(self, "sync_endpoints", client_mt)
   local times = check.times(opts, "sync_endpoints")
   local transport = self.transport
   return check.results(transport.cluster:sync(transport:deadline_of(times.timeout, times.deadline)))
@@ -404,7 +372,6 @@ end
 --- Calls any method with one message and one answer. Messages are tables if their types are known, else bytes, as with
 -- `raw`. With `is_read` the call may be sent more than once.
 function client_methods:call(path, message, opts)
-  check.self(self, "call", client_mt)
   check.argument(is_path(path), 1, "call", "path of a method", path)
   opts = check.options(opts, "call", CALL_OPTIONS)
   check_metadata("call", opts.metadata or {})
@@ -419,7 +386,6 @@ end
 
 --- Calls any method with any number of messages in both directions. Returns a stream, or nil and an error.
 function client_methods:stream(path, opts)
-  check.self(self, "stream", client_mt)
   check.argument(is_path(path), 1, "stream", "path of a method", path)
   opts = check.options(opts, "stream", STREAM_OPTIONS)
   check_metadata("stream", opts.metadata or {})

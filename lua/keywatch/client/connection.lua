@@ -4,6 +4,8 @@
 -- Every call has a number and a receiver. A receiver is a table with the method on_ready(connection, number), which is
 -- called by `poll` when the core has something to receive for the call: a message or the end of the call.
 
+local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 
@@ -14,8 +16,8 @@ local connection_mt = { __index = connection_methods }
 
 --- Returns the options of core.client for an endpoint. On a driver with its own random numbers all runs are the same.
 local function options_of(endpoint, given, d)
-  local options = { is_tls = endpoint.address.is_tls, seed = d.random and 1 }
-  for name, value in pairs(given) do options[name] = value end
+  local options = check.copy(given)
+  options.is_tls, options.seed = endpoint.address.is_tls, d.random and 1
   return options
 end
 
@@ -67,6 +69,13 @@ function connection_methods:forget(number)
   if not self.calls[number] then return end
   self.calls[number] = nil
   self.count = self.count - 1
+end
+
+--- Returns an object that cancels a call when it is collected.
+function connection_methods:sentinel(number)
+  return compat.sentinel(function()
+    driver.forget { close = function() self:cancel(number) end }
+  end)
 end
 
 --- Cancels a call. The server gets a reset of the stream, and the receiver is not called any more.

@@ -12,6 +12,7 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local grpc_status = require "keywatch.support.grpc_status"
 local keys_by = require("keywatch.support.order").keys_by
+local sooner = require("keywatch.task.timers").sooner
 
 local STATUS = "/etcdserverpb.Maintenance/Status"
 local NO_LEADER = "etcdserver: no leader"
@@ -106,8 +107,7 @@ local function suspect_slow(self, now)
   for _, connection in ipairs(keys_by(self.transport.connections, "number")) do
     local is_due = connection.late_at and now >= connection.late_at
     if is_due and connection:is_slow(now, SLOW) then self:begin(connection) end
-    local left = connection.late_at and connection.late_at - now
-    if left and (not wait or left < wait) then wait = left end
+    wait = sooner(wait, connection.late_at and connection.late_at - now)
   end
   return wait
 end
@@ -119,8 +119,7 @@ function probe_methods:poll(now)
   for _, connection in ipairs(keys_by(self.suspects, "number")) do
     local suspect = self.suspects[connection]
     if suspect and self.transport.connections[connection] then
-      local seconds = step(self, connection, suspect, now)
-      if not wait or seconds < wait then wait = seconds end
+      wait = sooner(wait, step(self, connection, suspect, now))
     else
       self.suspects[connection] = nil
     end

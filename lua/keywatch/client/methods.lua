@@ -7,71 +7,33 @@ local core = require "keywatch.core"
 
 local methods = {}
 
---- Adds methods of a service: name = "REQUEST ANSWER", or "REQUEST ANSWER reads".
-local function add(service, list)
-  for name, what in pairs(list) do
-    local request, answer, is_read = what:match("^(%S+) (%S+)(.*)$")
-    methods["/" .. service .. "/" .. name] = { request = request, answer = answer, is_read = is_read ~= "" }
+--- Adds methods of a service. `names` are their names, separated by space, each with a "*" behind it if the method
+-- changes nothing. A request is the message NAMERequest, and an answer NAMEResponse; `prefix` stands before the name.
+local function add(service, names, prefix)
+  for name, star in names:gmatch("(%w+)(%*?)") do
+    local message = (prefix or "") .. name
+    methods[("/%s/%s"):format(service, name)] = {
+      request = message .. "Request", answer = message .. "Response", is_read = star ~= "",
+    }
   end
 end
 
-add("etcdserverpb.KV", {
-  Range = "RangeRequest RangeResponse reads",
-  RangeStream = "RangeRequest RangeStreamResponse reads",
-  Put = "PutRequest PutResponse",
-  DeleteRange = "DeleteRangeRequest DeleteRangeResponse",
-  Txn = "TxnRequest TxnResponse",
-  Compact = "CompactionRequest CompactionResponse",
-})
-add("etcdserverpb.Watch", { Watch = "WatchRequest WatchResponse" })
-add("etcdserverpb.Lease", {
-  LeaseGrant = "LeaseGrantRequest LeaseGrantResponse",
-  LeaseRevoke = "LeaseRevokeRequest LeaseRevokeResponse",
-  LeaseKeepAlive = "LeaseKeepAliveRequest LeaseKeepAliveResponse",
-  LeaseTimeToLive = "LeaseTimeToLiveRequest LeaseTimeToLiveResponse reads",
-  LeaseLeases = "LeaseLeasesRequest LeaseLeasesResponse reads",
-})
-add("etcdserverpb.Cluster", {
-  MemberAdd = "MemberAddRequest MemberAddResponse",
-  MemberRemove = "MemberRemoveRequest MemberRemoveResponse",
-  MemberUpdate = "MemberUpdateRequest MemberUpdateResponse",
-  MemberList = "MemberListRequest MemberListResponse reads",
-  MemberPromote = "MemberPromoteRequest MemberPromoteResponse",
-})
-add("etcdserverpb.Maintenance", {
-  Alarm = "AlarmRequest AlarmResponse",
-  Status = "StatusRequest StatusResponse reads",
-  Defragment = "DefragmentRequest DefragmentResponse",
-  Hash = "HashRequest HashResponse reads",
-  HashKV = "HashKVRequest HashKVResponse reads",
-  Snapshot = "SnapshotRequest SnapshotResponse reads",
-  MoveLeader = "MoveLeaderRequest MoveLeaderResponse",
-  Downgrade = "DowngradeRequest DowngradeResponse",
-})
-for _, name in ipairs {
-  "UserAdd", "UserGet", "UserList", "UserDelete", "UserChangePassword", "UserGrantRole", "UserRevokeRole", "RoleAdd",
-  "RoleGet", "RoleList", "RoleDelete", "RoleGrantPermission", "RoleRevokePermission",
-} do
-  add("etcdserverpb.Auth", { [name] = ("Auth%sRequest Auth%sResponse"):format(name, name) })
-end
-add("etcdserverpb.Auth", {
-  AuthEnable = "AuthEnableRequest AuthEnableResponse",
-  AuthDisable = "AuthDisableRequest AuthDisableResponse",
-  AuthStatus = "AuthStatusRequest AuthStatusResponse reads",
-  Authenticate = "AuthenticateRequest AuthenticateResponse reads",
-})
-add("v3lockpb.Lock", { Lock = "LockRequest LockResponse", Unlock = "UnlockRequest UnlockResponse" })
-add("v3electionpb.Election", {
-  Campaign = "CampaignRequest CampaignResponse",
-  Proclaim = "ProclaimRequest ProclaimResponse",
-  Leader = "LeaderRequest LeaderResponse reads",
-  Observe = "LeaderRequest LeaderResponse reads",
-  Resign = "ResignRequest ResignResponse",
-})
-add("grpc.health.v1.Health", {
-  Check = "HealthCheckRequest HealthCheckResponse reads",
-  Watch = "HealthCheckRequest HealthCheckResponse reads",
-})
+add("etcdserverpb.KV", "Range* RangeStream* Put DeleteRange Txn Compact")
+methods["/etcdserverpb.KV/RangeStream"].request = "RangeRequest"
+methods["/etcdserverpb.KV/Compact"].request = "CompactionRequest"
+methods["/etcdserverpb.KV/Compact"].answer = "CompactionResponse"
+add("etcdserverpb.Watch", "Watch")
+add("etcdserverpb.Lease", "LeaseGrant LeaseRevoke LeaseKeepAlive LeaseTimeToLive* LeaseLeases*")
+add("etcdserverpb.Cluster", "MemberAdd MemberRemove MemberUpdate MemberList* MemberPromote")
+add("etcdserverpb.Maintenance", "Alarm Status* Defragment Hash* HashKV* Snapshot* MoveLeader Downgrade")
+add("etcdserverpb.Auth", "AuthEnable AuthDisable AuthStatus* Authenticate*")
+add("etcdserverpb.Auth", "UserAdd UserGet UserList UserDelete UserChangePassword UserGrantRole UserRevokeRole "
+  .. "RoleAdd RoleGet RoleList RoleDelete RoleGrantPermission RoleRevokePermission", "Auth")
+add("v3lockpb.Lock", "Lock Unlock")
+add("v3electionpb.Election", "Campaign Proclaim Leader* Observe* Resign")
+methods["/v3electionpb.Election/Observe"] = methods["/v3electionpb.Election/Leader"]
+add("grpc.health.v1.Health", "Check* Watch*", "Health")
+methods["/grpc.health.v1.Health/Watch"] = methods["/grpc.health.v1.Health/Check"]
 
 --- Returns the bytes of a message. The message is a table if the name of its type is known, else a string. Raises
 -- misuse of the function `called`.

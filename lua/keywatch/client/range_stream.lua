@@ -16,7 +16,6 @@
 -- The core bounds what was received and not taken: the server then waits. The call is cancelled when the rest is
 -- collected.
 
-local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local grpc_status = require "keywatch.support.grpc_status"
@@ -100,9 +99,7 @@ local function begin(self, transport, bytes, wake)
   local number = connection:begin(PATH, bytes, metadata, receiver, true)
   if not number then return false end
   receiver.number, self.receiver, self.is_new = number, receiver, true
-  self.sentinel = compat.sentinel(function()
-    driver.forget { close = function() connection:cancel(number) end }
-  end)
+  self.sentinel = connection:sentinel(number)
   self.report = transport.new_report and transport.new_report(PATH)
   if self.report then self.report:note(connection) end
   return true

@@ -12,6 +12,7 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
 local refusal = require "keywatch.client.refusal"
+local sooner = require("keywatch.task.timers").sooner
 local wake = require("keywatch.watch.watch").wake
 
 local LEAST_SECONDS = 1 -- of the first attempt, whatever the client's timeout is
@@ -220,8 +221,7 @@ function reads_methods:poll(now)
   while i <= #list do
     local read = list[i]
     if read.owner[1] then
-      local seconds = step(self, read, now)
-      if seconds and (not wait or seconds < wait) then wait = seconds end
+      wait = sooner(wait, step(self, read, now))
       if list[i] == read then i = i + 1 end
     else
       self:cancel(read)

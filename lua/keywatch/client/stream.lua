@@ -4,28 +4,20 @@
 
 local transports = require "keywatch.client.transport"
 local check = require "keywatch.support.check"
-local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
 local methods_of = require "keywatch.client.methods"
+local sooner = require("keywatch.task.timers").sooner
 
 local MAX_UNSENT = 65536 -- bytes in the send buffer, above which send waits
 
-local stream_methods = {}
-local stream_mt = { __name = "keywatch.stream", __index = stream_methods }
+local stream_methods, stream_mt = check.class "keywatch.stream"
 
 --- Returns the path of the method, and " over" once the stream has ended.
 function stream_mt:__tostring()
   return ("keywatch.stream<%s%s>"):format(self.path, self.is_over and " over" or "")
-end
-
---- Returns an object that cancels the call when it is collected. Only the stream holds that object.
-local function new_sentinel(connection, number)
-  return compat.sentinel(function()
-    driver.forget { close = function() connection:cancel(number) end }
-  end)
 end
 
 --- Waits for a connection and begins the call. Returns the stream, or nil and an error. `connect_deadline` limits the
@@ -51,7 +43,7 @@ local function open(client, path, method, connect_deadline, deadline, metadata)
         method = method,
         deadline = deadline,
         arrival = arrival, -- driver event: set when a message, room to send, or the end has come
-        sentinel = new_sentinel(connection, number),
+        sentinel = connection:sentinel(number),
         is_finished = false, -- no more messages will be sent
         is_over = false,
         failure = nil,       -- the error that the stream ended with
@@ -86,15 +78,8 @@ local function wait(self, deadline)
   return came
 end
 
---- Returns the earlier of two deadlines, each of which may be nil.
-local function earlier(a, b)
-  if not a or not b then return a or b end
-  return math.min(a, b)
-end
-
 --- Sends a message. Waits while too many bytes are unsent. Returns true, or nil and an error.
 function stream_methods:send(message)
-  check.self(self, "send", stream_mt)
   if self.is_finished then check.misuse("send: stream:finish() was called before, and no more messages can be sent") end
   local bytes = methods_of.encode(self.method.request, message, "send")
   if self.is_over then return nil, self.failure or errors.closed("stream") end
@@ -124,7 +109,6 @@ end
 --- Waits for the next message and returns it. Returns nil after the last one; or nil and an error. The code "timeout"
 -- means that the stream stays open.
 function stream_methods:receive(timeout)
-  check.self(self, "receive", stream_mt)
   check.timeout(timeout, "receive")
   local own = timeout and driver.get().now() + timeout
   if timeout == 0 and not self.is_over then self.transport:look() end
@@ -132,7 +116,7 @@ function stream_methods:receive(timeout)
     local message, status, text = self.connection.core:receive(self.number)
     if message then return methods_of.decode(self.method.answer, message) end
     if message == false then return end_with(self, status, text) end
-    if not wait(self, earlier(own, self.deadline)) then
+    if not wait(self, sooner(own, self.deadline)) then
       if own and not (self.deadline and self.deadline < own) then return nil, core.new_error("timeout") end
       return end_with(self, grpc_status.DEADLINE_EXCEEDED, "context deadline exceeded")
     end
@@ -142,7 +126,6 @@ end
 
 --- Returns an iterator over the messages. It ends with the stream, and raises the error that the stream fails with.
 function stream_methods:messages()
-  check.self(self, "messages", stream_mt)
   return function()
     local message, err = self:receive()
     if err then errors.raise(err) end
@@ -152,14 +135,12 @@ end
 
 --- Half-closes the call: no more messages will be sent.
 function stream_methods:finish()
-  check.self(self, "finish", stream_mt)
   self.is_finished = true
   if not self.is_over then self.connection.core:half_close(self.number) end
 end
 
 --- Cancels the call. Does nothing if it has ended.
 function stream_methods:close()
-  check.self(self, "close", stream_mt)
   if self.is_over then return end
   finish(self, nil)
   self.arrival:set()

@@ -14,6 +14,7 @@
 -- three election timeouts. A member that is too slow is asked whether it has a leader, see leader_probe.lua.
 
 local backoff = require "keywatch.client.backoff"
+local check = require "keywatch.support.check"
 local cluster = require "keywatch.client.cluster"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
@@ -28,6 +29,7 @@ local methods = require "keywatch.client.methods"
 local refusals = require "keywatch.client.refusal"
 local range_stream = require "keywatch.client.range_stream"
 local reads = require "keywatch.client.reads"
+local sooner = require("keywatch.task.timers").sooner
 local states = require "keywatch.client.state"
 local watch_calls = require "keywatch.client.watch_calls"
 
@@ -54,8 +56,7 @@ end
 --- Returns the header fields of a call: those of the connection, those of the caller (`own`; false removes a field of
 -- the connection), and the deadline.
 local function metadata_of(connection, deadline, now, own)
-  local metadata = {}
-  for name, value in pairs(connection.metadata) do metadata[name] = value end
+  local metadata = check.copy(connection.metadata)
   if own then
     for name, value in pairs(own) do metadata[name] = value or nil end
   end
@@ -317,12 +318,6 @@ local function poll_connections(self, now)
   if not one then return end
   if next(connections, one) == nil then return poll_connection(self, one, now) end
   for _, connection in ipairs(keys_by(connections, "number")) do poll_connection(self, connection, now) end
-end
-
---- Returns the lesser one of two times, of which either may be nil.
-local function sooner(one, other)
-  if not one or other and other < one then return other end
-  return one
 end
 
 --- Has the feeds of caches do what is due. Their hooks may open and close caches. Returns the seconds until more is
@@ -740,10 +735,7 @@ function transport_methods:unary(...)
   end
   if not driver.in_request() then return nil, errors.closed("client") end
   if not self.successor or self.successor.is_closed then
-    local opts = {}
-    for name, value in pairs(self.opts) do opts[name] = value end
-    opts.sync_endpoints = nil
-    self.successor = new(self.dialer.given, opts)
+    self.successor = new(self.dialer.given, check.copy(self.opts, "sync_endpoints"))
     self.successor.is_short = true
   end
   return make_call(self.successor, ...)
@@ -754,9 +746,8 @@ end
 --- Returns a transport for one endpoint of this one, with the same options, whose calls fail at once if the endpoint
 -- does. The caller closes it.
 function transport_methods:sibling(endpoint)
-  local opts = {}
-  for name, value in pairs(self.opts) do opts[name] = value end
-  opts.tries_once, opts.sync_endpoints = true, nil
+  local opts = check.copy(self.opts, "sync_endpoints")
+  opts.tries_once = true
   return new({ endpoint }, opts)
 end
 

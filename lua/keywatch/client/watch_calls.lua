@@ -18,14 +18,15 @@
 -- call that is silent is asked for progress: the answer shows that the server lives, and keeps idle watches from
 -- falling behind a compaction. A call that stays silent is replaced.
 
-local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local grpc_status = require "keywatch.support.grpc_status"
-local keys_by = require("keywatch.support.order").keys_by
+local order = require "keywatch.support.order"
 local reason = require "keywatch.support.reason"
 local refusal = require "keywatch.client.refusal"
 local wake = require("keywatch.watch.watch").wake
+
+local keys_by = order.keys_by
 
 local NO_LEADER = require("keywatch.client.leader_probe").NO_LEADER
 local STATUS = "/etcdserverpb.Maintenance/Status"
@@ -736,14 +737,6 @@ function watch_calls_methods:fail_idle(err)
   end
 end
 
---- Returns the open watches as a list, the oldest first. May be called by a finalizer.
-local list_all = compat.interpreted(function(self)
-  local all = {}
-  for _, watch in pairs(self.watches) do all[#all + 1] = watch end
-  table.sort(all, function(a, b) return a.tag < b.tag end)
-  return all
-end)
-
 --- After a fork: forgets all calls, which are the parent's, and makes all watches idle. That the calls have ended is no
 -- failure.
 function watch_calls_methods:restart()
@@ -758,7 +751,7 @@ end
 
 --- Fails all watches, the oldest first: the client is closed.
 function watch_calls_methods:close()
-  for _, watch in ipairs(list_all(self)) do fail_as_closed(watch) end
+  for _, watch in ipairs(order.values_by(self.watches, "tag")) do fail_as_closed(watch) end
   self.calls, self.shared, self.idle = {}, {}, {}
 end
 

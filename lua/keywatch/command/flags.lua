@@ -61,6 +61,15 @@ local function parse(kind, text)
   return kinds[kind](text)
 end
 
+--- Returns flags, { [name] = kind }, of texts with their names, separated by space, by kind.
+local function by_kind(texts)
+  local known = {}
+  for kind, text in pairs(texts) do
+    for name in text:gmatch("%S+") do known[name] = kind end
+  end
+  return known
+end
+
 --- Returns the name and the value of an argument that is a flag; the value is nil if it stands in the next argument.
 local function split(argument)
   local name, value = argument:match("^%-%-?([%w][%w-]*)=(.*)$")
@@ -111,4 +120,4 @@ local function read(arguments, known)
   return values
 end
 
-return { read = read, divide = divide, parse = parse }
+return { by_kind = by_kind, read = read, divide = divide, parse = parse }

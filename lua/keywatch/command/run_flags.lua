@@ -48,23 +48,11 @@ the program at once. The exit status is 0 after a signal, 1 after a failure, and
 ]]
 
 --- Flags with the kinds of their values, see flags.
-local FLAGS = {
-  ["endpoints"] = "list",
-  ["cacert"] = "text",
-  ["cert"] = "text",
-  ["key"] = "text",
-  ["user"] = "text",
-  ["password"] = "text",
-  ["memory"] = "boolean",
-  ["data-dir"] = "text",
-  ["election"] = "text",
-  ["id"] = "text",
-  ["ttl"] = "duration",
-  ["stop-timeout"] = "duration",
-  ["metrics-file"] = "text",
-  ["log-level"] = "text",
-  ["help"] = "boolean",
-  ["h"] = "boolean",
+local FLAGS = flags.by_kind {
+  text = "cacert cert key user password data-dir election id metrics-file log-level",
+  list = "endpoints",
+  duration = "ttl stop-timeout",
+  boolean = "memory help h",
 }
 
 local TLS = { "cacert", "cert", "key" }

@@ -80,105 +80,46 @@ peers, raft, log files and etcd's disk format are accepted and ignored.
 ]]
 
 --- Flags of keywatch, most of them etcd's, with the kinds of their values, see flags.
-local FLAGS = {
-  ["name"] = "text",
-  ["listen-client-urls"] = "list",
-  ["advertise-client-urls"] = "list",
-  ["cert-file"] = "text",
-  ["key-file"] = "text",
-  ["auto-tls"] = "boolean",
-  ["self-signed-cert-validity"] = "count",
-  ["client-cert-auth"] = "boolean",
-  ["trusted-ca-file"] = "text",
-  ["client-crl-file"] = "text",
-  ["client-cert-allowed-hostname"] = "list",
-  ["cipher-suites"] = "list",
-  ["tls-min-version"] = "text",
-  ["tls-max-version"] = "text",
-  ["data-dir"] = "text",
-  ["memory"] = "boolean",
-  ["max-request-bytes"] = "count",
-  ["max-txn-ops"] = "count",
-  ["quota-backend-bytes"] = "integer",
-  ["journal-segment-bytes"] = "count",
-  ["max-concurrent-streams"] = "count",
-  ["grpc-keepalive-min-time"] = "duration",
-  ["grpc-keepalive-interval"] = "duration",
-  ["grpc-keepalive-timeout"] = "duration",
-  ["watch-progress-notify-interval"] = "duration",
-  ["experimental-watch-progress-notify-interval"] = "duration",
-  ["auto-compaction-mode"] = "text",
-  ["auto-compaction-retention"] = "text",
-  ["initial-cluster-token"] = "text",
-  ["initial-advertise-peer-urls"] = "list",
-  ["log-level"] = "text",
-  ["config-file"] = "text",
-  ["help"] = "boolean",
-  ["h"] = "boolean",
+local FLAGS = flags.by_kind {
+  text = [[
+    name cert-file key-file trusted-ca-file client-crl-file tls-min-version tls-max-version data-dir
+    auto-compaction-mode auto-compaction-retention initial-cluster-token log-level config-file
+  ]],
+  list = [[
+    listen-client-urls advertise-client-urls client-cert-allowed-hostname cipher-suites
+    initial-advertise-peer-urls
+  ]],
+  integer = "quota-backend-bytes",
+  count = [[
+    self-signed-cert-validity max-request-bytes max-txn-ops journal-segment-bytes max-concurrent-streams
+  ]],
+  duration = [[
+    grpc-keepalive-min-time grpc-keepalive-interval grpc-keepalive-timeout watch-progress-notify-interval
+    experimental-watch-progress-notify-interval
+  ]],
+  boolean = "auto-tls client-cert-auth memory help h",
 }
 
 --- Flags of etcd for things that keywatch does not have. They are accepted, so that etcd's command lines work, and a
 -- warning says that they have no effect.
-local WITHOUT_EFFECT = {
-  ["listen-peer-urls"] = "text",
-  ["initial-cluster"] = "text",
-  ["initial-cluster-state"] = "text",
-  ["initial-election-tick-advance"] = "boolean",
-  ["heartbeat-interval"] = "text",
-  ["election-timeout"] = "text",
-  ["snapshot-count"] = "text",
-  ["max-wals"] = "text",
-  ["max-snapshots"] = "text",
-  ["wal-dir"] = "text",
-  ["pre-vote"] = "boolean",
-  ["strict-reconfig-check"] = "boolean",
-  ["force-new-cluster"] = "boolean",
-  ["discovery"] = "text",
-  ["discovery-endpoints"] = "text",
-  ["discovery-fallback"] = "text",
-  ["discovery-proxy"] = "text",
-  ["discovery-srv"] = "text",
-  ["discovery-srv-name"] = "text",
-  ["proxy"] = "text",
-  ["proxy-failure-wait"] = "text",
-  ["proxy-refresh-interval"] = "text",
-  ["proxy-dial-timeout"] = "text",
-  ["proxy-write-timeout"] = "text",
-  ["proxy-read-timeout"] = "text",
-  ["client-cert-file"] = "text",
-  ["client-key-file"] = "text",
-  ["peer-client-cert-file"] = "text",
-  ["peer-client-key-file"] = "text",
-  ["peer-skip-client-san-verification"] = "boolean",
-  ["experimental-peer-skip-client-san-verification"] = "boolean",
-  ["peer-cert-file"] = "text",
-  ["peer-key-file"] = "text",
-  ["peer-trusted-ca-file"] = "text",
-  ["peer-client-cert-auth"] = "boolean",
-  ["peer-auto-tls"] = "boolean",
-  ["peer-cert-allowed-cn"] = "text",
-  ["peer-cert-allowed-hostname"] = "text",
-  ["peer-crl-file"] = "text",
-  ["logger"] = "text",
-  ["log-outputs"] = "text",
-  ["enable-log-rotation"] = "boolean",
-  ["log-rotation-config-json"] = "text",
-  ["backend-batch-interval"] = "text",
-  ["backend-batch-limit"] = "text",
-  ["backend-bbolt-freelist-type"] = "text",
-  ["unsafe-no-fsync"] = "boolean",
-  ["enable-v2"] = "boolean",
-  ["enable-pprof"] = "boolean",
-  ["metrics"] = "text",
-  ["listen-metrics-urls"] = "text",
-  ["enable-grpc-gateway"] = "boolean",
-  ["cors"] = "text",
-  ["host-whitelist"] = "text",
-  ["experimental-initial-corrupt-check"] = "boolean",
-  ["experimental-corrupt-check-time"] = "text",
-  ["experimental-compact-hash-check-enabled"] = "boolean",
-  ["experimental-enable-lease-checkpoint"] = "boolean",
-  ["experimental-compaction-batch-limit"] = "text",
+local WITHOUT_EFFECT = flags.by_kind {
+  text = [[
+    listen-peer-urls initial-cluster initial-cluster-state heartbeat-interval election-timeout snapshot-count
+    max-wals max-snapshots wal-dir discovery discovery-endpoints discovery-fallback discovery-proxy discovery-srv
+    discovery-srv-name proxy proxy-failure-wait proxy-refresh-interval proxy-dial-timeout proxy-write-timeout
+    proxy-read-timeout client-cert-file client-key-file peer-client-cert-file peer-client-key-file peer-cert-file
+    peer-key-file peer-trusted-ca-file peer-cert-allowed-cn peer-cert-allowed-hostname peer-crl-file logger
+    log-outputs log-rotation-config-json backend-batch-interval backend-batch-limit backend-bbolt-freelist-type
+    metrics listen-metrics-urls cors host-whitelist experimental-corrupt-check-time
+    experimental-compaction-batch-limit
+  ]],
+  boolean = [[
+    initial-election-tick-advance pre-vote strict-reconfig-check force-new-cluster
+    peer-skip-client-san-verification experimental-peer-skip-client-san-verification peer-client-cert-auth
+    peer-auto-tls enable-log-rotation unsafe-no-fsync enable-v2 enable-pprof enable-grpc-gateway
+    experimental-initial-corrupt-check experimental-compact-hash-check-enabled
+    experimental-enable-lease-checkpoint
+  ]],
 }
 
 --- Returns the kinds of all flags, by name.

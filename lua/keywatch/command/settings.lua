@@ -1,14 +1,62 @@
 -- SPDX-License-Identifier: MIT
 --- settings: the values of a command's flags, from the command line, the environment and a configuration file.
 --
--- A flag wins over its variable; etcd refuses to start then. If there is a file, only the file counts.
+-- ETCD_MAX_TXN_OPS stands for --max-txn-ops; an empty variable counts as absent. A flag wins over its variable; etcd
+-- refuses to start then. If there is a file, only the file counts.
 
 local config_file = require "keywatch.command.config_file"
-local environment = require "keywatch.command.environment"
 local flags = require "keywatch.command.flags"
 
 local FILE = "config-file" -- the flag that names the file
 local PREFIX = "ETCD_"     -- of variables, unless the command has another one
+
+-- {====== Variables of the environment ======
+
+--- Returns the variable of a flag.
+local function variable_of(prefix, name)
+  return prefix .. name:upper():gsub("-", "_")
+end
+
+--- Returns the names of all variables with the prefix, sorted. They come from /proc, since Lua cannot list variables.
+-- Without /proc the list is empty.
+local function names(prefix)
+  local list = {}
+  local file = io.open("/proc/self/environ", "rb")
+  if not file then return list end
+  for name in file:read("*a"):gmatch("([^=%z]+)=%Z*") do
+    if name:sub(1, #prefix) == prefix then list[#list + 1] = name end
+  end
+  file:close()
+  table.sort(list)
+  return list
+end
+
+--- Reads variables. `known` is { [flag] = kind }. Returns { [flag] = value }; or nil and a sentence that says what is
+-- wrong.
+local function read_variables(prefix, known)
+  local values = {}
+  for flag, kind in pairs(known) do
+    local text = os.getenv(variable_of(prefix, flag)) or ""
+    if text ~= "" then
+      local parsed, wanted = flags.parse(kind, text)
+      if parsed == nil then return nil, ("%s must be %s, not '%s'"):format(variable_of(prefix, flag), wanted, text) end
+      values[flag] = parsed
+    end
+  end
+  return values
+end
+
+--- Returns the variables with the prefix that belong to no flag, sorted.
+local function unknown_variables(prefix, known)
+  local is_known, list = {}, {}
+  for flag in pairs(known) do is_known[variable_of(prefix, flag)] = true end
+  for _, name in ipairs(names(prefix)) do
+    if not is_known[name] then list[#list + 1] = name end
+  end
+  return list
+end
+
+-- }======
 
 local settings_methods = {}
 local settings_mt = { __index = settings_methods }
@@ -43,7 +91,7 @@ end
 
 --- Adds the value of a variable, unless the flag is on the command line.
 local function add_variable(self, flag, value)
-  local variable = environment.variable_of(self.prefix, flag)
+  local variable = variable_of(self.prefix, flag)
   if self.values[flag] == nil then
     self.values[flag], self.origins[flag] = value, variable
   else
@@ -72,10 +120,10 @@ end
 --- Adds the settings of the environment, and of the file, if there is one. Returns a sentence that says what is wrong;
 -- or nil.
 local function add_others(self, known)
-  local values, fault = environment.read(self.prefix, known)
+  local values, fault = read_variables(self.prefix, known)
   if not values then return fault end
   for flag, value in pairs(values) do add_variable(self, flag, value) end
-  self.unknown = environment.unknown(self.prefix, known)
+  self.unknown = unknown_variables(self.prefix, known)
   if self.values[FILE] then fault = add_file(self, self.values[FILE], known) end
   table.sort(self.unused)
   return fault

@@ -41,4 +41,10 @@ function contenders_methods:oldest()
   return contender
 end
 
-return { new = new }
+--- Returns the kv of an event, which becomes that kv.
+local function kv_of(event)
+  event.type, event.initial, event.prev = nil, nil, nil
+  return event
+end
+
+return { new = new, kv_of = kv_of }

@@ -12,11 +12,9 @@ local observers = require "keywatch.concurrency.observer"
 local request = require "keywatch.concurrency.request"
 local sessions = require "keywatch.concurrency.session"
 
-local election_methods = {}
-local election_mt = { __name = "keywatch.election", __index = election_methods }
+local election_methods, election_mt = check.class "keywatch.election"
 
-local leadership_methods = {}
-local leadership_mt = { __name = "keywatch.leadership", __index = leadership_methods }
+local leadership_methods, leadership_mt = check.class "keywatch.leadership"
 
 held_keys.extend(leadership_mt)
 fence.extend(leadership_mt)
@@ -39,7 +37,6 @@ end
 
 --- As owner:election, in this session.
 function sessions.methods.election(session, name)
-  check.self(session, "election", sessions.mt)
   check.argument(type(name) == "string", 1, "election", "string", name)
   local election = open(session.owner, name, { session = session })
   return election
@@ -79,7 +76,6 @@ end
 --- Waits until the caller leads. Returns the leadership, or nil and an error. A call that fails or is cancelled leaves
 -- no key.
 function election_methods:campaign(value, opts)
-  check.self(self, "campaign", election_mt)
   check.argument(type(value) == "string", 1, "campaign", "string", value)
   opts = check.times(opts, "campaign")
   local deadline = opts.deadline or opts.timeout and driver.get().now() + opts.timeout
@@ -92,7 +88,6 @@ end
 
 --- Announces a new value. Returns true; or nil and an error, of code "lost" if the caller does not lead any more.
 function leadership_methods:proclaim(value, opts)
-  check.self(self, "proclaim", leadership_mt)
   check.argument(type(value) == "string", 1, "proclaim", "string", value)
   opts = check.times(opts, "proclaim")
   local held_key = self.held_key
@@ -107,7 +102,6 @@ end
 --- Stops leading. Returns true, also if that was done before. Returns nil and an error of code "lost" if the caller did
 -- not lead any more; or nil and another error if the server did not answer: the key is then deleted in the background.
 function leadership_methods:resign(opts)
-  check.self(self, "resign", leadership_mt)
   opts = check.times(opts, "resign")
   return check.results(self.held_key:give_back(opts))
 end
@@ -123,7 +117,6 @@ end
 
 --- Returns the kv of the present leader, or nil if there is none; or nil and an error.
 function election_methods:leader(opts)
-  check.self(self, "leader", election_mt)
   opts = check.times(opts, "leader")
   local range = { timeout = opts.timeout, deadline = opts.deadline }
   for name, value in pairs(names.OLDEST) do range[name] = value end
@@ -134,7 +127,6 @@ end
 
 --- Returns an observer, which hands out the present leader and every later one; or nil and an error.
 function election_methods:observe(opts)
-  check.self(self, "observe", election_mt)
   opts = check.times(opts, "observe")
   return check.results(observers.new(self.owner, self.prefix, opts))
 end

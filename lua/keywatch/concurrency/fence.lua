@@ -12,12 +12,8 @@ local exists = require "keywatch.store.exists"
 local lease = require "keywatch.store.lease"
 local pages = require "keywatch.store.pages"
 
-local fence_methods = {}
-local fence_mt = check.store_like {
-  __name = "keywatch.fence",
-  __index = fence_methods,
-  __base = function(fence, key) return fence.owner, key end, -- see base.lua
-}
+local fence_methods, fence_mt = check.class "keywatch.fence"
+check.store_like(fence_mt).__base = function(fence, key) return fence.owner, key end -- see base.lua
 
 --- Returns a fence over an object with the methods of a store. `held` is a lock or a leadership of it, or a table with
 -- the fields `key`, `revision` and `held_key` of one, which may become those of another one.
@@ -52,48 +48,35 @@ local function write(fence, name, op, timeout, deadline)
   return nil, held_key:reason()
 end
 
---- Checks the arguments of a method as the core does. Returns the timeout and the deadline, or nil, nil and an error.
-local function check_arguments(name, self, ...)
-  local bytes, timeout, deadline = check.call(name, core.requests[name], self, ...)
-  if not bytes then return nil, nil, timeout end -- the error
-  return timeout, deadline
-end
-
---- Returns an operation with the options of a plain call.
-local function op_of(op, opts)
-  for name, value in pairs(opts or {}) do
-    if name ~= "timeout" and name ~= "deadline" then op[name] = value end
+--- Writes as `write` does, by an operation with the options of a plain call. What follows are the arguments of the
+-- method, which the core checks.
+local function write_checked(fence, name, op, opts, ...)
+  local bytes, timeout, deadline = check.call(name, core.requests[name], fence, ...)
+  if not bytes then return nil, timeout end -- the error
+  for field, value in pairs(name ~= "txn" and opts or {}) do
+    if field ~= "timeout" and field ~= "deadline" then op[field] = value end
   end
-  return op
+  return write(fence, name, op, timeout, deadline)
 end
 
 --- As store:put, if the lock is held.
 function fence_methods:put(key, value, opts)
-  check.self(self, "put", fence_mt)
-  local timeout, deadline, err = check_arguments("put", self, key, value, opts)
-  if err then return nil, err end
-  local result, why = write(self, "put", op_of({ put = key, value = value }, opts), timeout, deadline)
+  local result, why = write_checked(self, "put", { put = key, value = value }, opts, key, value, opts)
   if not result then return nil, why end
   return result
 end
 
 --- As store:delete, if the lock is held.
 function fence_methods:delete(key, opts)
-  check.self(self, "delete", fence_mt)
-  local timeout, deadline, err = check_arguments("delete", self, key, opts)
-  if err then return nil, err end
-  local result, why = write(self, "delete", op_of({ delete = key }, opts), timeout, deadline)
+  local result, why = write_checked(self, "delete", { delete = key }, opts, key, opts)
   if not result then return nil, why end
   return result
 end
 
 --- As store:txn, if the lock is held. The transaction is nested in another one: a failure branch keeps its meaning.
 function fence_methods:txn(txn, opts)
-  check.self(self, "txn", fence_mt)
-  local timeout, deadline, err = check_arguments("txn", self, txn, opts)
-  if err then return nil, err end
-  local inner = { compare = txn.compare, success = txn.success, failure = txn.failure }
-  local result, why = write(self, "txn", { txn = inner }, timeout, deadline)
+  local inner = type(txn) == "table" and { compare = txn.compare, success = txn.success, failure = txn.failure }
+  local result, why = write_checked(self, "txn", { txn = inner }, opts, txn, opts)
   if not result then return nil, why end
   result.revision = result.revision or why -- of the outer transaction
   return result
@@ -108,7 +91,6 @@ for _, name in ipairs {
   "lease_time_to_live", "lease_keeper",
 } do
   fence_methods[name] = function(self, ...)
-    check.self(self, name, fence_mt)
     local owner = self.owner
     return check.results(check.call(name, owner[name], owner, ...))
   end
@@ -120,8 +102,7 @@ fence_methods.lease = lease.grant
 fence_methods.lease_by_id = lease.by_id
 
 for name, what in pairs { compact = "the history is not the lock's", close = "it has nothing to close" } do
-  fence_methods[name] = function(self)
-    check.self(self, name, fence_mt)
+  fence_methods[name] = function()
     check.misuse("%s: a fence cannot do this, since %s: use the store or client itself", name, what)
   end
 end
@@ -132,7 +113,6 @@ end
 local function extend(class)
   --- Returns a fence: an object with the methods of a store, whose writes are done only while the object is held.
   function class.__index.fence(self)
-    check.self(self, "fence", class)
     return new(self.owner, self)
   end
 end

@@ -229,7 +229,6 @@ local function extend(class)
   --- Waits until the object is lost, or was given back. Returns the error that says why; or nil and an error of code
   -- "timeout".
   function class.__index.wait_lost(self, timeout)
-    check.self(self, "wait_lost", class)
     check.timeout(timeout, "wait_lost")
     local found, err = driver.get().select { self, timeout = timeout }
     if not found then return nil, err end
@@ -238,13 +237,11 @@ local function extend(class)
 
   --- Returns why the object is lost, or nil. Does not wait, and makes no request.
   function class.__index.error(self)
-    check.self(self, "error", class)
     return self.held_key:error()
   end
 
   --- True if the object is held, as far as is known. Does not wait.
   function class.__index.is_held(self)
-    check.self(self, "is_held", class)
     return not is_ready(self.held_key)
   end
 

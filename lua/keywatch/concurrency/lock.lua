@@ -8,8 +8,7 @@ local fence = require "keywatch.concurrency.fence"
 local held_keys = require "keywatch.concurrency.held_key"
 local sessions = require "keywatch.concurrency.session"
 
-local lock_methods = {}
-local lock_mt = { __name = "keywatch.lock", __index = lock_methods }
+local lock_methods, lock_mt = check.class "keywatch.lock"
 
 held_keys.extend(lock_mt)
 fence.extend(lock_mt)
@@ -57,7 +56,6 @@ end
 -- is not held any more; or nil and another error if the server did not answer: the key is then deleted in the
 -- background.
 function lock_methods:unlock(opts)
-  check.self(self, "unlock", lock_mt)
   if opts ~= nil then opts = check.times(opts, "unlock") end
   return check.results(self.held_key:give_back(opts))
 end
@@ -71,7 +69,6 @@ end
 
 --- Checks the arguments of a session's method, and takes a lock.
 local function begin_in_session(session, name, opts, is_try, called)
-  check.self(session, called, sessions.mt)
   check.argument(type(name) == "string", 1, called, "string", name)
   local deadline = nil
   if opts ~= nil then

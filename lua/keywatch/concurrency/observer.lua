@@ -18,8 +18,7 @@ local selection = require "keywatch.task.selection"
 
 local RETRY = 0.5 -- seconds before a watch that could not be opened is tried again
 
-local observer_methods = {}
-local observer_mt = { __name = "keywatch.observer", __index = observer_methods }
+local observer_methods, observer_mt = check.class "keywatch.observer"
 
 -- What background work needs stands in a table of its own, which does not refer to the observer.
 local follower_methods = {}
@@ -101,18 +100,6 @@ end
 
 -- {====== The leader ======
 
---- Returns the kv of an event.
-local function kv_of(event)
-  return {
-    key = event.key,
-    value = event.value,
-    create_revision = event.create_revision,
-    mod_revision = event.mod_revision,
-    version = event.version,
-    lease = event.lease,
-  }
-end
-
 --- Makes the existing kvs the candidates.
 local function begin(self)
   local kvs = self.initial
@@ -133,7 +120,7 @@ local function apply(self, event)
     candidates:add(event.key, event.create_revision)
     known = candidates.by_key[event.key]
   end
-  known.kv = kv_of(event)
+  known.kv = contenders.kv_of(event)
 end
 
 --- Makes the present leader the one that is to be handed out, if it is another one than before, or has a new value.
@@ -148,7 +135,7 @@ end
 local function apply_batch(self, batch)
   for _, event in ipairs(batch.events) do
     if event.initial then
-      self.initial[#self.initial + 1] = kv_of(event)
+      self.initial[#self.initial + 1] = contenders.kv_of(event)
     elseif event.type == "synced" then
       begin(self)
     else
@@ -215,7 +202,6 @@ end
 --- Waits for the next leader, or the next value of the leader, and returns its kv. Returns nil and an error, nil alone
 -- after close. The code "timeout" means that the observer stays open.
 function observer_methods:next(timeout)
-  check.self(self, "next", observer_mt)
   check.timeout(timeout, "next")
   local found, kv, err = driver.get().select { self, timeout = timeout }
   if not found then return nil, kv end -- the error
@@ -224,7 +210,6 @@ end
 
 --- Returns an iterator over all leaders. It ends when the observer is closed, and raises the error that it fails with.
 function observer_methods:leaders()
-  check.self(self, "leaders", observer_mt)
   return function()
     local kv, err = self:next()
     if err then errors.raise(err) end
@@ -234,7 +219,6 @@ end
 
 --- Ends the observer, and wakes those who wait for it.
 function observer_methods:close()
-  check.self(self, "close", observer_mt)
   self.follower:close()
 end
 

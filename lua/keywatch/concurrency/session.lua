@@ -17,8 +17,7 @@ local sweeper = require "keywatch.concurrency.sweeper"
 
 local DEFAULT_TTL = 60 -- seconds, as in etcd's clients
 
-local session_methods = {}
-local session_mt = { __name = "keywatch.session", __index = session_methods }
+local session_methods, session_mt = check.class "keywatch.session"
 
 local weak_mt = { __mode = "v" }
 
@@ -107,7 +106,6 @@ end
 
 --- Returns why the session is lost, or nil. Does not wait.
 function session_methods:error()
-  check.self(self, "error", session_mt)
   if self.pid ~= core.pid() then
     return errors.new("lost", "keywatch: the session is lost: it belongs to the parent process")
   end
@@ -142,7 +140,6 @@ end
 
 --- Waits until the session is lost. Returns the error that says why; or nil and an error of code "timeout".
 function session_methods:wait_lost(timeout)
-  check.self(self, "wait_lost", session_mt)
   check.timeout(timeout, "wait_lost")
   local err = self:error()
   if err then return err end
@@ -154,14 +151,12 @@ end
 
 --- Stops renewing the lease. To this program the session is lost; its keys stay until the lease expires.
 function session_methods:orphan()
-  check.self(self, "orphan", session_mt)
   if not self:error() then self.lease:orphan() end
 end
 
 --- Ends the session: revokes the lease, and with it all locks and leaderships. Returns true, also if the session was
 -- lost before; or nil and an error, after which the lease expires by itself.
 function session_methods:close(opts)
-  check.self(self, "close", session_mt)
   opts = check.times(opts, "close")
   if self.is_closed or self:error() and not self.reference.is_over then return true end
   local revoked, err = self.lease:revoke(opts)

@@ -30,8 +30,7 @@ local LEVELS = {
 local FIRST_PAUSE = 0.001  -- seconds: the bound of the random pause after the second conflict in a row; it doubles
 local LONGEST_PAUSE = 0.064
 
-local tx_methods = {}
-local tx_mt = { __name = "keywatch.tx", __index = tx_methods }
+local tx_methods, tx_mt = check.class "keywatch.tx"
 
 --- Returns whether the attempt is under way, and how much it has read and written.
 function tx_mt:__tostring()
@@ -57,10 +56,8 @@ local function begin(run, base, fetched)
   }, tx_mt)
 end
 
---- Raises if a method of tx was not called with a colon, the attempt is over, a read has failed, or the key is not a
--- string.
+--- Raises if the attempt is over, a read has failed, or the key is not a string.
 local function check_use(tx, name, key)
-  check.self(tx, name, tx_mt)
   if tx.is_over then
     check.misuse("%s: the software transaction is over: tx is valid until its function returns", name)
   end
@@ -114,13 +111,6 @@ local function see(tx, key)
   note(tx, key, kv)
 end
 
---- Returns a copy of a kv: the function may change what it gets.
-local function copy(kv)
-  local new = {}
-  for name, value in next, kv do new[name] = value end
-  return new
-end
-
 -- }======
 
 -- {====== What the function calls ======
@@ -132,7 +122,7 @@ function tx_methods:get(key)
   if write then return write.put and { key = key, value = write.value, lease = write.lease or 0 } or nil end
   see(self, key)
   local kv = self.found[key]
-  return kv and copy(kv) or nil
+  return kv and setmetatable(check.copy(kv), getmetatable(kv)) or nil -- the function may change it
 end
 
 --- Returns the mod_revision of a key as it was read, 0 if the key does not exist. Own writes do not count.
@@ -310,19 +300,13 @@ end
 
 local OPTIONS = {
   isolation = check.one_of("serializable_snapshot", "serializable", "repeatable_reads", "read_committed"),
-  prefetch = "table", timeout = "seconds", deadline = "seconds",
+  prefetch = check.list_of("a list of keys", function(key) return type(key) == "string" end),
+  timeout = "seconds", deadline = "seconds",
 }
 
---- Returns the keys of the option `prefetch`, without repetitions. Raises if it is not a list of strings.
+--- Returns the keys of the option `prefetch`, without repetitions.
 local function prefetch_keys(opts)
-  local keys, is_there, n = {}, {}, 0
-  for i, key in pairs(opts.prefetch or {}) do
-    n = n + 1
-    if type(i) ~= "number" or type(key) ~= "string" then
-      check.misuse("stm: option 'prefetch' must be a list of keys, and has %s", check.shown(key))
-    end
-  end
-  if n ~= #(opts.prefetch or {}) then check.misuse("stm: option 'prefetch' must be a list without holes") end
+  local keys, is_there = {}, {}
   for _, key in ipairs(opts.prefetch or {}) do
     if not is_there[key] then keys[#keys + 1] = key end
     is_there[key] = true

@@ -168,18 +168,15 @@ end
 
 local of_table = { word = "component" }
 
---- A start that returns nothing has gone well: functions of Lua seldom end with `return true`.
-function of_table.start(record, store)
-  local ok, err = record.object:start(store)
+--- Returns what a method of a table has come to. One that returns nothing has done well: functions of Lua seldom end
+-- with `return true`.
+local function outcome_of(ok, err)
   if ok or ok == nil and err == nil then return true end
   return nil, err == nil and "it has returned false" or err
 end
 
-function of_table.stop(record, timeout)
-  local ok, err = record.object:stop(timeout)
-  if ok or ok == nil and err == nil then return true end
-  return nil, err == nil and "it has returned false" or err
-end
+function of_table.start(record, store) return outcome_of(record.object:start(store)) end
+function of_table.stop(record, timeout) return outcome_of(record.object:stop(timeout)) end
 
 --- Calls an optional method of an object. Returns true and its result, or false if there is no such method.
 local function call_optional(object, name)
@@ -238,20 +235,13 @@ local KINDS = {
   [controllers.mt] = of_controller, [informers.mt] = of_informer, [caches.mt] = of_cache, [electors.mt] = of_elector,
 }
 
---- True if a value can be called.
-local function is_callable(value)
-  if type(value) == "function" then return true end
-  local mt = getmetatable(value)
-  return type(mt) == "table" and mt.__call ~= nil
-end
-
 --- Returns the kind of an object. Raises if a manager cannot do anything with it.
 local function kind_of(object, name)
   local mt = type(object) == "table" and getmetatable(object)
   local kind = mt and KINDS[mt]
   if kind then return kind end
   for _, method in ipairs { "start", "stop" } do
-    if type(object) ~= "table" or not is_callable(object[method]) then
+    if type(object) ~= "table" or not check.is_callable(object[method]) then
       check.misuse("%s: argument 1 must be a controller, a cache, an informer, an elector, or a table with the methods "
         .. "'start' and 'stop', and is %s", name,
         type(object) ~= "table" and check.shown(object) or ("%s without '%s'"):format(check.shown(object), method))
@@ -334,7 +324,7 @@ end
 
 --- Returns the store of a controller's options; nil if it has none, or the component is no controller.
 local function own_store(record)
-  if record.kind == of_controller then return (controllers.own_store(record.object)) end
+  if record.kind == of_controller then return record.object.given_store end
 end
 
 --- True if the caller is a call of reconcile of a component.

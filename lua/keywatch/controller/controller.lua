@@ -30,6 +30,7 @@
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
+local limiters = require "keywatch.controller.limiter"
 local log = require "keywatch.support.log"
 local queues = require "keywatch.controller.work_queue"
 local slices = require "keywatch.task.slice"
@@ -43,8 +44,7 @@ local GRACE = 1          -- seconds in which calls that were cancelled may still
 local NONE = {}
 local AT_ONCE = 64       -- calls without a wait, after which other tasks run
 
-local controller_methods = {}
-local controller_mt = { __name = "keywatch.controller", __index = controller_methods }
+local controller_methods, controller_mt = check.class "keywatch.controller"
 
 -- {====== Outcomes ======
 
@@ -142,9 +142,9 @@ local function reconcile(self, slot)
   local context = { request = request, retries = queue:retries(request), store = slot.store, controller = self }
   local begun, limit = now(), {}
   slot.begun, limit.ends_at = begun, timeout and begun + timeout
-  local ok, outcome, err = driver.get().limit(limit, xpcall, self.reconcile, errors.with_traceback, request, context)
+  local ok, outcome, err = driver.get().limit(limit, errors.attempt, self.reconcile, request, context)
   local took, is_late = now() - begun, timeout and now() >= limit.ends_at
-  local raised = not ok and errors.raised(outcome)
+  local raised = not ok and outcome
   if raised and driver.is_cancellation(raised.err) then error(raised.err, 0) end
   self.counts.calls, self.seconds = self.counts.calls + 1, self.seconds + took
   if raised and is_late and errors.code_of(raised.err) == "cancelled" then
@@ -187,12 +187,10 @@ local end_slot, end_with
 local function work(slot)
   local self = slot.controller
   slot.task = driver.get().current()
-  local ok, found = xpcall(work_on, errors.with_traceback, self, slot)
+  local ok, raised = errors.attempt(work_on, self, slot)
   if not ok then
-    local raised = errors.raised(found)
-    local err = raised.err
-    if driver.is_cancellation(err) and not slot.is_cut then
-      error(err, 0) -- the worker is started again
+    if driver.is_cancellation(raised.err) and not slot.is_cut then
+      error(raised.err, 0) -- the worker is started again
     elseif not slot.is_cut then
       end_with(self, slot.run, errors.new("internal", "keywatch: a worker has failed: " .. raised.traceback))
     end
@@ -380,12 +378,6 @@ local function begin_run(self, store, name)
   if self.state == "idle" then d.detach(self.watchdog) end
 end
 
---- Raises unless a value is nil or has the methods of a store.
-local function check_store(store, what)
-  if store == nil or check.is_store_like(store) then return end
-  check.misuse("%s must be a store, a client, or an object that stands on one, and is %s", what, check.shown(store))
-end
-
 --- Raises if the controller belongs to a manager.
 local function check_unmanaged(self, name)
   if not self.manager then return end
@@ -395,8 +387,7 @@ end
 --- Starts the controller. Does not wait. `store`, if given, is what reconcile finds in its context instead of the store
 -- of the options: for a leader, its fence.
 function controller_methods:start(store)
-  check.self(self, "start", controller_mt)
-  check_store(store, "start: argument 1")
+  check.argument(store == nil or check.is_store_like(store), 1, "start", "store or client", store)
   check_unmanaged(self, "start")
   begin_run(self, store, "start")
 end
@@ -406,20 +397,13 @@ local function start_managed(self, store)
   begin_run(self, store, "start")
 end
 
---- Returns the store of the options, or nil.
-local function own_store(self)
-  return self.given_store
-end
-
 --- True if all sources have synced, and the workers run.
 function controller_methods:has_synced()
-  check.self(self, "has_synced", controller_mt)
   return self.state == "running"
 end
 
 --- Adds a request. Options: `after`, `priority`. Returns false if the controller is not started, or is being stopped.
 function controller_methods:add(request, opts)
-  check.self(self, "add", controller_mt)
   local queue = self.present and self.present.queue or self.no_queue
   return queue:add(request, opts)
 end
@@ -435,21 +419,15 @@ end
 
 --- Waits until a run has ended, `seconds` at most. Returns false if it has not.
 local function await_end(self, run, seconds)
-  local d = driver.get()
-  local deadline = seconds and d.now() + seconds
-  while self.present == run and self.state ~= "idle" do
-    if not self.changed:wait(deadline and math.max(0, deadline - d.now())) then
-      return self.present ~= run or self.state == "idle"
-    end
-  end
-  return true
+  return driver.await(self, "changed", seconds and driver.get().now() + seconds, function()
+    return self.present ~= run or self.state == "idle"
+  end)
 end
 
 --- Stops the controller. Sources end, and what is queued is worked on, for so many seconds; then the calls that still
 -- run are cancelled, at their next wait, and the rest is dropped. Returns true; or nil and an error of code "timeout"
 -- if something was cut short. May be called by reconcile, and does not wait then.
 function controller_methods:stop(timeout)
-  check.self(self, "stop", controller_mt)
   check.timeout(timeout, "stop")
   local run, seconds = self.present, timeout or STOP_TIMEOUT
   if self.state == "idle" then return true end
@@ -470,7 +448,6 @@ end
 --- Waits until the controller has stopped. Returns true; or nil and the error that it has ended with, or one of code
 -- "timeout".
 function controller_methods:join(timeout)
-  check.self(self, "join", controller_mt)
   check.timeout(timeout, "join")
   local run = self.present
   if self.state ~= "idle" then
@@ -487,7 +464,6 @@ end
 --- Starts the controller, and waits until it has stopped. Returns as join. If the caller is cancelled, the controller
 -- begins to stop.
 function controller_methods:run()
-  check.self(self, "run", controller_mt)
   driver.get().check_wait()
   check_unmanaged(self, "run")
   begin_run(self, nil, "run")
@@ -502,7 +478,6 @@ end
 
 --- Returns the status of the controller. Does not wait.
 function controller_methods:status()
-  check.self(self, "status", controller_mt)
   local run, now, longest, busy, overdue = self.present, self.now(), 0, 0, 0
   for _, slot in ipairs(run and run.slots or {}) do
     if slot.has_request then
@@ -530,19 +505,8 @@ end
 
 local OPTIONS = {
   name = "string", sources = "table", reconcile = "function", workers = "count", timeout = "some seconds",
-  sync_timeout = "some seconds", store = "any", limiter = "any",
+  sync_timeout = "some seconds", store = "store", limiter = limiters.KIND,
 }
-
---- Raises if an option is invalid.
-local function check_options(opts)
-  check.argument(type(opts) == "table", 1, NAME, "table", opts)
-  check.known(opts, NAME, OPTIONS)
-  for _, name in ipairs { "name", "sources", "reconcile" } do
-    if opts[name] == nil then check.misuse("%s: option '%s' is needed", NAME, name) end
-  end
-  queues.check_limiter(opts.limiter, NAME)
-  check_store(opts.store, NAME .. ": option 'store'")
-end
 
 --- Returns the descriptions of a list of sources. Raises if it is wrong.
 local function describe(list)
@@ -555,7 +519,9 @@ end
 
 --- Returns a controller. It is idle.
 local function new(opts)
-  check_options(opts)
+  check.argument(type(opts) == "table", 1, NAME, "table", opts)
+  check.known(opts, NAME, OPTIONS)
+  check.needed(opts, NAME, "name", "sources", "reconcile")
   local d = driver.get()
   local no_queue = queues.new()
   no_queue:close()
@@ -584,5 +550,5 @@ local function new(opts)
 end
 
 return {
-  new = new, mt = controller_mt, start_managed = start_managed, own_store = own_store, is_inside = is_inside,
+  new = new, mt = controller_mt, start_managed = start_managed, is_inside = is_inside,
 }

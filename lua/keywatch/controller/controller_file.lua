@@ -2,6 +2,7 @@
 --- controller_file: a file of Lua that returns a function. The function is called with a manager, and adds components
 -- to it. So the same file runs in a program of any kind, and in the program `keywatch run`.
 
+local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 
@@ -18,19 +19,13 @@ local function call(fn, ...)
   return false, first.traceback
 end
 
---- Returns true if a value can be called.
-local function is_callable(value)
-  local mt = getmetatable(value)
-  return type(value) == "function" or type(mt) == "table" and mt.__call ~= nil
-end
-
 --- Runs a file: calls the function that it returns with the arguments. Returns true, or nil and an error.
 local function run(path, ...)
   local chunk, text = loadfile(path)
   if not chunk then return nil, new_error(path, "does not load: " .. text) end
   local ok, fn = call(chunk)
   if not ok then return nil, new_error(path, "has failed: " .. fn) end
-  if not is_callable(fn) then
+  if not check.is_callable(fn) then
     return nil, new_error(path, "must return a function, which is called with the manager, and has returned "
       .. (fn == nil and "nothing" or "a " .. type(fn)))
   end

@@ -197,12 +197,10 @@ end
 -- was done, false if the key is gone or marked; or nil and an error.
 local function delete(store, key, opts)
   local times = check_arguments("delete", store, key, opts)
-  local ok, err = change("delete", store, key, function(object)
+  return check.results(change("delete", store, key, function(object)
     if #object.names == 0 then return "delete" end
     return not object.is_deleting and set(object, "deleting", "true")
-  end, times)
-  if ok == nil then return nil, err end
-  return ok
+  end, times))
 end
 
 --- Adds a finalizer to an object, unless its deletion was requested. Returns true if that was done; false if the object
@@ -210,11 +208,9 @@ end
 local function add_finalizer(store, key, name, opts)
   check_name("add_finalizer", name)
   local times = check_arguments("add_finalizer", store, key, opts)
-  local ok, err = change("add_finalizer", store, key, function(object)
+  return check.results(change("add_finalizer", store, key, function(object)
     return not object.is_deleting and not has_name(object, name) and with_finalizer(object, name)
-  end, times)
-  if ok == nil then return nil, err end
-  return ok
+  end, times))
 end
 
 --- Removes a finalizer from an object. The key of an object whose deletion was requested goes with the last finalizer.
@@ -222,15 +218,13 @@ end
 local function remove_finalizer(store, key, name, opts)
   check_name("remove_finalizer", name)
   local times = check_arguments("remove_finalizer", store, key, opts)
-  local ok, err = change("remove_finalizer", store, key, function(object)
+  return check.results(change("remove_finalizer", store, key, function(object)
     if not has_name(object, name) then return nil end
     local is_last = true
     for _, one in ipairs(object.names) do is_last = is_last and one == name end
     if is_last and object.is_deleting then return "delete" end
     return without_finalizer(object, name, is_last)
-  end, times)
-  if ok == nil then return nil, err end
-  return ok
+  end, times))
 end
 
 -- }======

@@ -42,8 +42,7 @@ local GIVE_BACK = 5       -- seconds for the request that gives the key back
 local OPEN = 10           -- seconds for the request of a session
 local FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10 -- seconds after a campaign, or a term, that has failed
 
-local elector_methods = {}
-local elector_mt = { __name = "keywatch.elector", __index = elector_methods }
+local elector_methods, elector_mt = check.class "keywatch.elector"
 
 -- {====== The fence of all terms ======
 
@@ -405,7 +404,6 @@ end
 
 --- Starts the elector: it takes part in the election from now on. Does not wait.
 function elector_methods:start()
-  check.self(self, "start", elector_mt)
   if self.manager then
     check.misuse("start: the elector '%s' belongs to a manager, which starts and stops it", self.name)
   end
@@ -419,14 +417,11 @@ local function is_inside(self)
   return current ~= nil and (current == self.task or current == self.observing or term ~= nil and current == term.task)
 end
 
+local function is_idle(self) return not self.is_started end
+
 --- Waits until the elector is idle, `seconds` at most. Returns false if it is not.
 local function await_idle(self, seconds)
-  local d = driver.get()
-  local deadline = seconds and d.now() + seconds
-  while self.is_started do
-    if not self.changed:wait(deadline and math.max(0, deadline - d.now())) then return not self.is_started end
-  end
-  return true
+  return driver.await(self, "changed", seconds and driver.get().now() + seconds, is_idle)
 end
 
 --- Ends what has not ended in time. on_lead is cancelled once more, and the key is not renewed any more.
@@ -444,7 +439,6 @@ end
 -- deleted: it then goes when its lease expires. Called by a function of the elector, or with a timeout of 0, it does
 -- not wait, and the rest is done in the background.
 function elector_methods:stop(timeout)
-  check.self(self, "stop", elector_mt)
   check.timeout(timeout, "stop")
   look_for_fork(self)
   if not self.is_started then return true end
@@ -464,7 +458,6 @@ end
 --- Waits until the elector is idle. Returns true; or nil and the error that it has ended with, or one of code
 -- "timeout".
 function elector_methods:join(timeout)
-  check.self(self, "join", elector_mt)
   check.timeout(timeout, "join")
   look_for_fork(self)
   if self.is_started and is_inside(self) then
@@ -491,7 +484,6 @@ end
 
 --- True if this process leads, as far as is known. Does not wait.
 function elector_methods:is_leader()
-  check.self(self, "is_leader", elector_mt)
   return leads(self)
 end
 
@@ -504,14 +496,12 @@ end
 
 --- Returns the id of the leader that was observed last; nil if there is none, or none is known. Does not wait.
 function elector_methods:leader()
-  check.self(self, "leader", elector_mt)
   return (leader_of(self))
 end
 
 --- Returns an object with the methods of the store, whose writes are done only while this process leads. The same
 -- object serves all terms.
 function elector_methods:fence()
-  check.self(self, "fence", elector_mt)
   return self.shared_fence
 end
 
@@ -532,7 +522,6 @@ end
 
 --- Returns the status of the elector. Does not wait.
 function elector_methods:status()
-  check.self(self, "status", elector_mt)
   local term = self.term
   return {
     name = self.name, id = self.id, state = state_of(self), leader = leader_of(self), terms = self.terms,
@@ -550,29 +539,15 @@ end
 -- }======
 
 local OPTIONS = {
-  store = "any", name = "string", id = "string", ttl = "ttl", on_lead = "function", on_lose = "function",
+  store = "store", name = "text", id = "text", ttl = "ttl", on_lead = "function", on_lose = "function",
   on_leader = "function",
 }
 
---- Raises if an option is invalid.
-local function check_options(opts)
-  check.argument(type(opts) == "table", 1, NAME, "table", opts)
-  check.known(opts, NAME, OPTIONS)
-  for _, option in ipairs { "store", "name" } do
-    if opts[option] == nil then check.misuse("%s: option '%s' is needed", NAME, option) end
-  end
-  if not check.is_store_like(opts.store) then
-    check.misuse("%s: option 'store' must be a store, a client, a namespace or a fence, not %s", NAME,
-      check.shown(opts.store))
-  end
-  for _, option in ipairs { "name", "id" } do
-    if opts[option] == "" then check.misuse("%s: option '%s' is empty", NAME, option) end
-  end
-end
-
 --- Returns an elector. It is idle.
 local function new(opts)
-  check_options(opts)
+  check.argument(type(opts) == "table", 1, NAME, "table", opts)
+  check.known(opts, NAME, OPTIONS)
+  check.needed(opts, NAME, "store", "name")
   local self = setmetatable({
     store = opts.store,
     name = opts.name,

@@ -60,13 +60,11 @@ end
 
 -- {====== Kinds ======
 
-local limiter_methods = {}
-local limiter_mt = { __name = "keywatch.limiter", __index = limiter_methods }
+local limiter_methods, limiter_mt = check.class "keywatch.limiter"
 
 -- A kind has the three functions under the names of the methods.
 for _, name in ipairs { "when", "forget", "retries" } do
   limiter_methods[name] = function(self, item)
-    check.self(self, name, limiter_mt)
     check_item(item, name)
     return self.kind[name](self, item)
   end
@@ -208,5 +206,6 @@ end
 
 return {
   exponential = exponential, fast_slow = fast_slow, bucket = bucket, max = max, at_most = at_most, default = default,
-  is_limiter = is_limiter, mt = limiter_mt,
+  check_item = check_item, KIND = { "a limiter, with the methods 'when', 'forget' and 'retries'", is_limiter },
+  mt = limiter_mt,
 }

@@ -24,8 +24,7 @@ local SYNC_TIMEOUT = 120 -- seconds, as of controllers
 local TTL = 15           -- seconds, as of electors
 local SIGNALS = { "INT", "TERM" }
 
-local manager_methods = {}
-local manager_mt = { __name = "keywatch.manager", __index = manager_methods }
+local manager_methods, manager_mt = check.class "keywatch.manager"
 
 -- {====== Adding ======
 
@@ -44,7 +43,6 @@ end
 -- stop(self, timeout). Option: `leader`, false for a component that runs also while this process does not lead. Returns
 -- the component; or nil and an error of code "closed" if the manager is being stopped.
 function manager_methods:add(object, opts)
-  check.self(self, "add", manager_mt)
   opts = check.options(opts, "add", ADD_OPTIONS)
   local record = components.new(object, opts.leader ~= false, self.records, "add")
   check_fenced(self, record)
@@ -90,7 +88,6 @@ end
 --- Runs a controller file: the file returns a function, which is called with the manager and the other arguments, and
 -- adds components. Returns true; or nil and an error, and then the manager has none of them.
 function manager_methods:load(path, ...)
-  check.self(self, "load", manager_mt)
   check.argument(type(path) == "string", 1, "load", "string", path)
   if self.state == "stopping" or self.state == "stopped" then return nil, errors.closed("manager") end
   local loading = { task = driver.get().current(), outer = self.loading }
@@ -112,7 +109,6 @@ end
 
 --- Starts everything. Does not wait.
 function manager_methods:start()
-  check.self(self, "start", manager_mt)
   if self.state == "stopped" or self.state == "stopping" then
     check.misuse("start: the manager was stopped, and has closed its caches and informers: make another one")
   elseif self.state ~= "new" then
@@ -124,20 +120,14 @@ end
 
 --- True if everything that may run has been started, and has synced.
 function manager_methods:has_synced()
-  check.self(self, "has_synced", manager_mt)
   return self.state == "started" and supervisor.is_all_synced(self)
 end
 
 --- Waits for a condition, `timeout` seconds at most. Returns false if the time was over first.
 local function await(self, holds, timeout)
   local d = driver.get()
-  local deadline = timeout and d.now() + timeout
-  while not holds(self) do
-    d.check_wait()
-    local came = self.news:wait(deadline and math.max(0, deadline - d.now()))
-    if not came then return holds(self) end
-  end
-  return true
+  if not holds(self) then d.check_wait() end
+  return driver.await(self, "news", timeout and d.now() + timeout, holds)
 end
 
 local function has_ended(self) return self.state == "stopped" end
@@ -147,7 +137,6 @@ local function is_leading(self) return self.term ~= nil or self.state ~= "starte
 --- Waits until has_synced is true. Returns true; or nil and an error: that with which the manager ends, "closed" if it
 -- is not started, or is stopped during the wait, or "timeout".
 function manager_methods:wait_synced(timeout)
-  check.self(self, "wait_synced", manager_mt)
   check.timeout(timeout, "wait_synced")
   if not await(self, is_decided, timeout) then
     local texts = health.texts(self)
@@ -161,7 +150,6 @@ end
 --- Waits until this process leads: what needs the leadership is being started. A manager without an election leads when
 -- it is started. Returns as wait_synced.
 function manager_methods:wait_leading(timeout)
-  check.self(self, "wait_leading", manager_mt)
   check.timeout(timeout, "wait_leading")
   if not await(self, is_leading, timeout) then
     local leader = self.own_elector.object:leader()
@@ -188,7 +176,6 @@ end
 -- is left behind. Returns true; or nil and an error of code "timeout" if something was cut short. May be called by what
 -- the manager runs, and does not wait then.
 function manager_methods:stop(timeout)
-  check.self(self, "stop", manager_mt)
   check.timeout(timeout, "stop")
   if self.state == "stopped" then return true end
   supervisor.begin_stop(self, timeout or self.stop_timeout)
@@ -210,7 +197,6 @@ end
 --- Waits until the manager has stopped. Returns true; or nil and the error that it has ended with, or one of code
 -- "timeout".
 function manager_methods:join(timeout)
-  check.self(self, "join", manager_mt)
   check.timeout(timeout, "join")
   if not timeout then check_loaded(self, "join") end
   if not await(self, has_ended, timeout) then return nil, errors.new("timeout") end
@@ -242,7 +228,6 @@ local RUN_OPTIONS = { signals = "table" }
 --- Starts everything, unless that is done, and waits for a signal or a failure; then stops in order. Option: `signals`,
 -- a list of names. Returns as join. If the caller is cancelled, the manager begins to stop.
 function manager_methods:run(opts)
-  check.self(self, "run", manager_mt)
   opts = check.options(opts, "run", RUN_OPTIONS)
   check_loaded(self, "run")
   local d = driver.get()
@@ -273,14 +258,12 @@ end
 
 --- Returns true; or false and a list of texts that say what is wrong.
 function manager_methods:is_healthy()
-  check.self(self, "is_healthy", manager_mt)
   local texts = health.texts(self)
   return #texts == 0, texts
 end
 
 --- Returns the status of the manager. Does not wait.
 function manager_methods:status()
-  check.self(self, "status", manager_mt)
   local elector = self.own_elector and self.own_elector.object
   local list = {}
   for i, record in ipairs(self.records) do
@@ -302,7 +285,6 @@ end
 
 --- Returns all counters as Prometheus text.
 function manager_methods:metrics()
-  check.self(self, "metrics", manager_mt)
   return metrics.text(self.records, #health.texts(self) == 0, self.state)
 end
 
@@ -316,7 +298,7 @@ end
 -- {====== Making one ======
 
 local OPTIONS = {
-  store = "any", election = "string", id = "string", ttl = "ttl", stop_timeout = "seconds",
+  store = "store", election = "text", id = "text", ttl = "ttl", stop_timeout = "0 or more",
   sync_timeout = "some seconds",
 }
 
@@ -324,20 +306,11 @@ local OPTIONS = {
 local function check_options(opts)
   check.argument(type(opts) == "table", 1, NAME, "table", opts)
   check.known(opts, NAME, OPTIONS)
-  if not check.is_store_like(opts.store) then
-    check.misuse("%s: option 'store' must be a store, a client, or an object that stands on one, and is %s", NAME,
-      check.shown(opts.store))
-  end
-  if opts.stop_timeout and opts.stop_timeout < 0 then
-    check.misuse("%s: option 'stop_timeout' must be 0 seconds or more, not %s", NAME, check.shown(opts.stop_timeout))
-  end
+  check.needed(opts, NAME, "store")
   for _, name in ipairs { "id", "ttl" } do
     if opts[name] ~= nil and not opts.election then
       check.misuse("%s: option '%s' needs the option 'election'", NAME, name)
     end
-  end
-  for _, name in ipairs { "election", "id" } do
-    if opts[name] == "" then check.misuse("%s: option '%s' is empty", NAME, name) end
   end
 end
 

@@ -214,12 +214,11 @@ of_object_watch.has_keys = true
 
 --- Waits until the objects that existed were read, if the object watch begins with them.
 function of_object_watch.wait_synced(self, timeout)
-  local d = driver.get()
-  local deadline = d.now() + timeout
-  while self.object.opts.initial and not self.described.has_synced do
-    if not self.synced:wait(math.max(0, deadline - d.now())) then return nil, core.new_error("timeout") end
-  end
-  return true
+  local has_synced = driver.await(self, "synced", driver.get().now() + timeout, function()
+    return not self.object.opts.initial or self.described.has_synced
+  end)
+  if has_synced then return true end
+  return nil, core.new_error("timeout")
 end
 
 local of_channel = read_by_task(function(channel)
@@ -259,7 +258,8 @@ local TITLES = {
   [of_timer] = "a timer",
 }
 local OPTIONS = {
-  map = "function", where = "function", owner = "boolean", every = "seconds", request = "any", resync = "seconds",
+  map = "function", where = "function", owner = "boolean", every = "positive number", request = "any",
+  resync = "positive number",
 }
 local OF_CHANGES = { map = true, where = true, owner = true }
 local OF_TIMERS = { every = true, request = true }
@@ -273,29 +273,11 @@ local function refuse(name, i, text, ...)
   check.misuse("%s: source %d%s", name, i, text:format(...))
 end
 
---- Raises unless an option of a source is of its kind.
-local function check_option(name, i, field, value)
-  local wanted = OPTIONS[field]
-  if not wanted then refuse(name, i, ": there is no option '%s'", tostring(field)) end
-  if wanted == "seconds" then
-    if not (type(value) == "number" and value > 0 and value < math.huge) then
-      refuse(name, i, ": option '%s' must be a positive number of seconds, not %s", field, check.shown(value))
-    end
-  elseif wanted ~= "any" and type(value) ~= wanted then
-    refuse(name, i, ": option '%s' must be a %s, not %s", field, wanted, check.shown(value))
-  end
-end
-
 --- Returns the object and the options of a source: an object, or a table with an object at 1 and options.
 local function take_apart(given, i, name)
   if check.shown(given) ~= "a table" then return given, {} end
-  local opts = {}
-  for field, value in next, given do
-    if field ~= 1 then
-      check_option(name, i, field, value)
-      opts[field] = value
-    end
-  end
+  local opts = check.copy(given, 1)
+  check.known(opts, ("%s: source %d"):format(name, i), OPTIONS)
   return given[1], opts
 end
 

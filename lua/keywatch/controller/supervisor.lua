@@ -22,6 +22,7 @@
 --
 -- All functions take the manager, whose fields are described in manager.lua.
 
+local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local bases = require "keywatch.concurrency.base"
@@ -42,10 +43,8 @@ local LOOK = 1    -- seconds between two checks of components that do not report
 --- Returns an error about a component: its code is that of `err`, if that is an error of keywatch.
 local function error_about(record, text, err)
   local code = errors.code_of(err)
-  local ok, found = pcall(errors.new, code or "internal",
+  return errors.new(core.errors[code] and code or "internal",
     ("keywatch: %s %s: %s"):format(record.title, text, components.text_of(err)))
-  if ok then return found end
-  return errors.new("internal", ("keywatch: %s %s: %s"):format(record.title, text, components.text_of(err)))
 end
 
 --- Closes a cache or an informer.
@@ -157,15 +156,12 @@ local function do_step(self, step)
   local record = step.record
   local ok, result, err
   if step.verb == "start" then
-    ok, result, err = xpcall(record.kind.start, errors.with_traceback, record, step.store, self.sync_timeout)
+    ok, result, err = errors.attempt(record.kind.start, record, step.store, self.sync_timeout)
   else
     local fn = step.is_deposed and record.kind.drop or record.kind.stop
-    ok, result, err = xpcall(fn, errors.with_traceback, record, step.timeout)
+    ok, result, err = errors.attempt(fn, record, step.timeout)
   end
-  if not ok then
-    result = errors.raised(result)
-    step.is_cancelled = driver.is_cancellation(result.err)
-  end
+  step.is_cancelled = not ok and driver.is_cancellation(result.err)
   step.ok, step.result, step.err, step.is_done = ok, result, err, true
   self.changed:set()
 end

@@ -267,35 +267,18 @@ end
 
 -- {====== Adding ======
 
---- Raises unless a value can be an item.
-local function check_item(item, name)
-  if item == nil or item ~= item then
-    check.misuse("%s: argument 1 must be an item, which may be any value but nil and NaN, and is %s", name,
-      check.shown(item))
-  end
-end
-
-local ADD_OPTIONS = { after = "number", priority = "number" }
+local ADD_OPTIONS = { after = "finite number", priority = "number" }
 local RETRY_OPTIONS = { priority = "number" }
-
---- Returns the options `after` and `priority` of a call. Raises if they are wrong.
-local function read_options(opts, name, known)
-  check.options(opts, name, known)
-  local after, priority = opts.after, opts.priority
-  if after and (after ~= after or after == math.huge) then
-    check.misuse("%s: option 'after' must be a finite number of seconds, not %s", name, check.shown(after))
-  elseif priority and priority ~= priority then
-    check.misuse("%s: option 'priority' must not be NaN", name)
-  end
-  return after, priority
-end
 
 --- Adds an item. Options: `after`, seconds; `priority`, a number, 0 unless given. Returns false if the queue is closed.
 function queue_methods:add(item, opts)
   check.self(self, "add", queue_mt)
-  if item == nil or item ~= item then check_item(item, "add") end
+  if item == nil or item ~= item then limiters.check_item(item, "add") end
   local after, priority
-  if opts ~= nil then after, priority = read_options(opts, "add", ADD_OPTIONS) end
+  if opts ~= nil then
+    opts = check.options(opts, "add", ADD_OPTIONS)
+    after, priority = opts.after, opts.priority
+  end
   if self.is_closed then return false end
   catch_up(self)
   self.adds = self.adds + 1
@@ -329,9 +312,8 @@ end
 -- which the item was handed out. Returns the seconds, or false if the queue is closed.
 function queue_methods:retry(item, opts)
   check.self(self, "retry", queue_mt)
-  check_item(item, "retry")
-  local priority
-  if opts ~= nil then priority = select(2, read_options(opts, "retry", RETRY_OPTIONS)) end
+  limiters.check_item(item, "retry")
+  local priority = check.options(opts, "retry", RETRY_OPTIONS).priority
   if self.is_closed then return false end
   local seconds = seconds_of(self, item)
   catch_up(self)
@@ -344,14 +326,14 @@ end
 --- Has the limiter forget the failures of an item.
 function queue_methods:forget(item)
   check.self(self, "forget", queue_mt)
-  if item == nil or item ~= item then check_item(item, "forget") end
+  if item == nil or item ~= item then limiters.check_item(item, "forget") end
   ask(self, "forget", item)
 end
 
 --- Returns how often an item has failed since it was forgotten.
 function queue_methods:retries(item)
   check.self(self, "retries", queue_mt)
-  if item == nil or item ~= item then check_item(item, "retries") end
+  if item == nil or item ~= item then limiters.check_item(item, "retries") end
   local _, count = ask(self, "retries", item)
   return type(count) == "number" and count == count and count or 0
 end
@@ -511,19 +493,11 @@ function queue_mt:__tostring()
     self.active, self.is_closed and " closed" or "")
 end
 
-local OPTIONS = { name = "string", limiter = "any" }
-
---- Raises unless an option `limiter` is nil or has the methods of one.
-local function check_limiter(limiter, name)
-  if limiter == nil or limiters.is_limiter(limiter) then return end
-  check.misuse("%s: option 'limiter' must have the methods 'when', 'forget' and 'retries', and is %s", name,
-    check.shown(limiter))
-end
+local OPTIONS = { name = "string", limiter = limiters.KIND }
 
 --- Returns a queue. Options: `name`, `limiter`.
 local function new(opts)
   opts = check.options(opts, "work_queue", OPTIONS)
-  check_limiter(opts.limiter, "work_queue")
   local d = driver.get()
   local middle = new_lane(0)
   local self = setmetatable({
@@ -558,6 +532,6 @@ local function new(opts)
 end
 
 return {
-  new = new, mt = queue_mt, check_limiter = check_limiter, give_back = give_back, rank_of = rank_of,
+  new = new, mt = queue_mt, give_back = give_back, rank_of = rank_of,
   drop_queued = drop_queued,
 }

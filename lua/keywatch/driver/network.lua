@@ -15,6 +15,7 @@
 -- The order of all steps depends only on the program. Any call of the core can run a finalizer that closes an object;
 -- therefore `pump` checks the objects again after each call.
 
+local sooner = require("keywatch.task.timers").sooner
 local url = require "keywatch.support.url"
 
 local WINDOW = 256 * 1024 -- the most bytes in flight in one direction; then the sender waits
@@ -251,17 +252,12 @@ local function open(self, link, now)
   return true
 end
 
---- Notes a deadline, unless that is nil.
-local function note_due(self, when)
-  if when and (not self.due or when < self.due) then self.due = when end
-end
-
 --- Does the due work of one side. Returns true if there was any.
 local function step(self, side, now)
   local deadline = side:deadline()
   if not deadline then return false end
   if deadline > now + INEXACT then
-    note_due(self, deadline)
+    self.due = sooner(self.due, deadline)
     return false
   end
   side:step(now)
@@ -284,7 +280,7 @@ end
 local function deliver(self, side, queue, now)
   local has_come, head = false, queue[queue.first]
   if head and head.at > now + INEXACT then
-    if side:state() then note_due(self, head.at) end
+    if side:state() then self.due = sooner(self.due, head.at) end
     return false
   end
   if not head and not queue.is_ended then return false end
@@ -312,7 +308,7 @@ local function pump_dialed(self, link, now)
   step(self, link.client, now)
   if link.is_gone then return true end
   if not is_over(link.client) then
-    if not is_isolated(self, link) then note_due(self, link.opens_at) end
+    if not is_isolated(self, link) then self.due = sooner(self.due, link.opens_at) end
     return open(self, link, now)
   end
   cut(link)
@@ -445,16 +441,10 @@ function network_methods:pump()
   return has_moved
 end
 
---- Returns the earlier of two times, each of which may be nil.
-local function earlier(a, b)
-  if a and b then return math.min(a, b) end
-  return a or b
-end
-
 --- Returns the next deadline, or nil. To be called when `pump` has moved nothing.
 function network_methods:deadline()
   local when = self.due
-  for _, place in ipairs(self.order) do when = earlier(when, place.deadline) end
+  for _, place in ipairs(self.order) do when = sooner(when, place.deadline) end
   return when
 end
 

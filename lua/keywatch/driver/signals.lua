@@ -19,8 +19,7 @@ local NAMES = uv.signal_names()
 local INHERITED = "wait: these signals belong to the parent process: catch them again in the child, with "
   .. "keywatch.signals"
 
-local signals_methods = {}
-local signals_mt = { __name = "keywatch.signals", __index = signals_methods }
+local signals_methods, signals_mt = check.class "keywatch.signals"
 
 -- {====== Opening ======
 
@@ -142,7 +141,6 @@ end
 --- Waits for a signal. Returns its name, such as "INT"; or nil and an error. The code "timeout" means that the signals
 -- are still caught.
 function signals_methods:wait(timeout)
-  check.self(self, "wait", signals_mt)
   check.timeout(timeout, "wait")
   if timeout and timeout <= 0 then return take_now(self) end
   local d = self.driver
@@ -165,7 +163,6 @@ end
 --- Stops catching, and wakes the waiters. Signals that no other object catches have the effect again that they had
 -- before.
 function signals_methods:close()
-  check.self(self, "close", signals_mt)
   self.catcher:close()
   self.arrival:set()
 end

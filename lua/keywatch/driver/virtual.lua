@@ -15,6 +15,7 @@
 --   hot loop    the loop has turned `turns` times, and the time has not moved
 
 local check = require "keywatch.support.check"
+local core = require "keywatch.core"
 local coroutines = require "keywatch.driver.coroutines"
 local networks = require "keywatch.driver.network"
 local randoms = require "keywatch.support.random"
@@ -54,7 +55,7 @@ end
 --- Does the work of a store that is due at a time. Returns false if the store is closed.
 local function move(store, time)
   if store:run_due() == false then return false end
-  while store:step(time) do end
+  while core.inner.step(store, time) do end
   return true
 end
 
@@ -148,7 +149,7 @@ local function new(now, opts)
       poll = function(self)
         local store = held[1]
         if not store or not move(store, time) then return driver.detach(self) end
-        local deadline = store:deadline()
+        local deadline = core.inner.deadline(store)
         local done_at = store.has_job and work(store, due, time, driver.work_seconds)
         if done_at and (not deadline or done_at < deadline) then deadline = done_at end
         return deadline and math.max(0, deadline - time)

@@ -8,6 +8,8 @@
 -- What is not a key, or not a range, is given to the owner as it is: the owner refuses it in the words that a caller
 -- knows.
 
+local check = require "keywatch.support.check"
+
 local sub = string.sub
 
 --- Returns the owner's name of a key. The empty key stays empty: it is as wrong inside as outside.
@@ -20,13 +22,6 @@ end
 local function outer_end(space, range_end)
   if range_end == "\0" then return space.range_end end
   return outer(space, range_end)
-end
-
---- Returns a copy of a table, without its metatable.
-local function copy(t)
-  local new = {}
-  for name, value in next, t do new[name] = value end
-  return new
 end
 
 --- Replaces the fields prefix, from_key and range_end of a table by those for the owner. Returns the owner's name of
@@ -49,7 +44,7 @@ local function range(space, key, opts)
   if type(opts) ~= "table" then return outer(space, key), opts end
   local is_plain = rawget(opts, "range_end") == nil and not rawget(opts, "from_key")
   if is_plain and (key ~= "" or not rawget(opts, "prefix")) then return outer(space, key), opts end
-  local own = copy(opts)
+  local own = check.copy(opts)
   return set_range(space, key, own), own
 end
 
@@ -62,4 +57,4 @@ local function cut(space, kvs)
   end
 end
 
-return { outer = outer, copy = copy, set_range = set_range, range = range, cut = cut }
+return { outer = outer, set_range = set_range, range = range, cut = cut }

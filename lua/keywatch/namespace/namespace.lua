@@ -178,8 +178,7 @@ for _, name in ipairs {
 end
 
 for _, name in ipairs {
-  "alarms", "arm", "disarm", "defragment", "deadline", "step", "load", "replace", "merge", "apply",
-  "advance", -- of stores
+  "alarms", "disarm", "defragment", -- of stores
   "call", "stream", "state", "members", "health", "sync_endpoints", -- of clients
 } do
   methods[name] = function(self)

@@ -10,7 +10,7 @@ local MAX_NESTING = 200 -- as the core has it; deeper ones are refused before th
 --- Returns a compare for the owner.
 local function compare(space, given)
   if type(given) ~= "table" then return given end
-  local own = keys.copy(given)
+  local own = check.copy(given)
   own.key = keys.set_range(space, own.key, own)
   return own
 end
@@ -20,7 +20,7 @@ local translate
 --- Returns an operation for the owner.
 local function operation(space, given, depth, done)
   if type(given) ~= "table" then return given end
-  local own = keys.copy(given)
+  local own = check.copy(given)
   if own.range ~= nil then own.range = keys.set_range(space, own.range, own) end
   if own.delete ~= nil then own.delete = keys.set_range(space, own.delete, own) end
   if own.get ~= nil then own.get = keys.outer(space, own.get) end
@@ -52,7 +52,7 @@ end
 function translate(space, txn, depth, done)
   if type(txn) ~= "table" then return txn end
   if depth > MAX_NESTING then check.misuse("txn: nested more than %d deep", MAX_NESTING) end
-  local own = keys.copy(txn)
+  local own = check.copy(txn)
   own.compare = compares(space, own.compare)
   own.success = operations(space, own.success, depth, done)
   own.failure = operations(space, own.failure, depth, done)

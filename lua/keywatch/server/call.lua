@@ -14,10 +14,8 @@ local grpc_status = require "keywatch.support.grpc_status"
 local worker = require "keywatch.task.worker"
 
 local OK = grpc_status.OK
-local with_traceback = errors.with_traceback
 
-local call_methods = {}
-local call_mt = { __name = "keywatch.call", __index = call_methods }
+local call_methods, call_mt = check.class "keywatch.call"
 
 function call_mt:__tostring()
   return ("keywatch.call<%s>"):format(self.path)
@@ -124,7 +122,6 @@ end
 
 --- Waits for the next message of the client, and returns it decoded; nil after the last message.
 function call_methods:receive()
-  check.self(self, "receive", call_mt)
   check_streaming(self, "receive")
   local bytes = take(self)
   return bytes and decode(self.method, bytes)
@@ -132,7 +129,6 @@ end
 
 --- Returns an iterator over the messages of the client.
 function call_methods:messages()
-  check.self(self, "messages", call_mt)
   check_streaming(self, "messages")
   return self.receive, self
 end
@@ -140,7 +136,6 @@ end
 --- Sends a message, and waits while the client's flow-control window is shut. Returns true; or nil and an error of code
 -- "timeout" if the client takes nothing for `timeout` seconds. The message is queued in either case.
 function call_methods:send(message, timeout)
-  check.self(self, "send", call_mt)
   check_streaming(self, "send")
   check.timeout(timeout, "send", 2)
   local bytes = encode(self.method.response, message)
@@ -242,11 +237,10 @@ local function answer(call)
   return (method.is_stream and answer_stream or answer_unary)(call, method)
 end
 
---- Ends the call, unless it was answered elsewhere. Takes the results of xpcall.
+--- Ends the call, unless it was answered elsewhere. Takes the results of errors.attempt.
 local function conclude(call, ok, done, err)
   if not ok then
-    local raised = errors.raised(done)
-    fail(call, raised.err, raised.traceback)
+    fail(call, done.err, done.traceback)
   elseif done then
     call.server.object:finish(call.id, OK)
   elseif err ~= nil then
@@ -256,7 +250,7 @@ end
 
 --- The function of the call's task: answers the call.
 local function serve(call)
-  conclude(call, xpcall(answer, with_traceback, call))
+  conclude(call, errors.attempt(answer, call))
 end
 
 -- {====== Deferring ======
@@ -277,7 +271,7 @@ end
 --- The function of the worker of a deferred call.
 local function serve_late(call)
   call.deferral = nil
-  conclude(call, xpcall(answer_late, with_traceback, call))
+  conclude(call, errors.attempt(answer_late, call))
 end
 
 --- Has a worker answer a deferred call: get_answer() returns what a unary handler returns.
@@ -293,9 +287,8 @@ end
 local function run_after(call, status)
   for _, ware in ipairs(call.server.middleware) do
     if ware.after then
-      local ok, trouble = xpcall(ware.after, with_traceback, call, status)
-      trouble = not ok and errors.raised(trouble)
-      if trouble and not driver.is_cancellation(trouble.err) then
+      local ok, trouble = errors.attempt(ware.after, call, status)
+      if not ok and not driver.is_cancellation(trouble.err) then
         call.server.failures:line("after %s: %s", call.path, trouble.traceback)
       end
     end

@@ -19,36 +19,17 @@ local MOST_BYTES = 2 ^ 31 -- more than any connection takes
 local is_message = {}
 for _, name in ipairs(core.messages) do is_message[name] = true end
 
-local function is_function(value) return type(value) == "function" end
-local function is_boolean(value) return type(value) == "boolean" end
 local function is_count(value) return type(value) == "number" and value >= 1 and value == math.floor(value) end
-local function is_codec(value) return is_function(value) or is_message[value] == true end
+local function is_codec(value) return type(value) == "function" or is_message[value] == true end
 
---- The fields of a method as the user writes it: a description of the value for error texts, and a function that is
--- true for a good value.
+local CODEC = { "the name of a message, or a function", is_codec }
+local LIMIT = { "a whole number above 0, or math.huge", is_count }
+
+-- The fields of a method, and of middleware, as the user writes them: see check.known.
 local METHOD_FIELDS = {
-  handler = { "a function", is_function },
-  stream = { "a boolean", is_boolean },
-  request = { "the name of a message, or a function", is_codec },
-  response = { "the name of a message, or a function", is_codec },
-  max_bytes = { "a whole number above 0, or math.huge", is_count },
-  max_fields = { "a whole number above 0, or math.huge", is_count },
+  handler = "function", stream = "boolean", request = CODEC, response = CODEC, max_bytes = LIMIT, max_fields = LIMIT,
 }
-
---- The same for middleware.
-local MIDDLEWARE_FIELDS = {
-  before = { "a function", is_function },
-  after = { "a function", is_function },
-}
-
---- Raises unless every field of a table is known and has a good value.
-local function check_fields(given, fields, what)
-  for name, value in pairs(given) do
-    local field = fields[name]
-    if not field then check.misuse("%s has no field '%s'", what, tostring(name)) end
-    if not field[2](value) then check.misuse("%s: '%s' must be %s", what, name, field[1]) end
-  end
-end
+local MIDDLEWARE_FIELDS = { before = "function", after = "function" }
 
 --- Returns a method from what the user wrote: a function, or a table.
 local function read_method(name, given)
@@ -57,7 +38,7 @@ local function read_method(name, given)
   if type(given) ~= "table" or given.handler == nil then
     check.misuse("mount: %s must be a function, or a table with a function 'handler'", name)
   end
-  check_fields(given, METHOD_FIELDS, "mount: " .. name)
+  check.known(given, "mount: " .. name, METHOD_FIELDS)
   return {
     handler = given.handler,
     is_stream = given.stream == true,
@@ -70,7 +51,7 @@ end
 
 --- Returns middleware from what the user wrote.
 local function read_middleware(given)
-  check_fields(given, MIDDLEWARE_FIELDS, "use")
+  check.known(given, "use", MIDDLEWARE_FIELDS)
   return { before = given.before, after = given.after }
 end
 

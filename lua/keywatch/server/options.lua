@@ -16,59 +16,30 @@ local function is_store(value)
   return type(meta) == "table" and meta.__name == "keywatch.store"
 end
 
-local function is_list_of_strings(value)
-  if type(value) ~= "table" or #value == 0 then return false end
-  for _, item in ipairs(value) do
-    if type(item) ~= "string" then return false end
-  end
-  return true
-end
-
-local function is_function(value) return type(value) == "function" end
-local function is_boolean(value) return type(value) == "boolean" end
 local function is_string(value) return type(value) == "string" end
-local function is_number(value) return type(value) == "number" and value == value end
-local function is_table(value) return type(value) == "table" end
-local function is_amount(value) return is_number(value) and value >= 0 and value < math.huge end
-local function is_count(value) return is_amount(value) and value % 1 == 0 and value < 2 ^ 53 end
-local function is_mode(value) return value == "periodic" or value == "revision" end
+local function is_amount(value) return type(value) == "number" and value >= 0 and value < math.huge end
 
---- Every option: a description of the value for error texts, and a function that is true for a good value.
+local URLS = check.list_of("a URL, or a list of them", is_string, 1)
+
+-- Every option, and its kind: see check.known.
 local OPTIONS = {
-  store = { "a store", is_store },
-  thread = { "a boolean", is_boolean },
-  open = { "a table of options", is_table },
-  listen = { "a URL, or a list of them", is_list_of_strings },
-  tls = { "a table of options", is_table },
-  name = { "a string", is_string },
-  advertise = { "a URL, or a list of them", is_list_of_strings },
-  peer_urls = { "a URL, or a list of them", is_list_of_strings },
-  cluster_token = { "a string", is_string },
-  max_concurrent_streams = { "a whole number that is not negative", is_count },
-  quota_connection_bytes = { "a whole number of bytes that is not negative", is_count },
-  keepalive_min_time = { "a number of seconds", is_number },
-  keepalive_interval = { "a number of seconds", is_number },
-  keepalive_timeout = { "a number of seconds", is_number },
-  log_level = { "debug, info, warn, error, panic or fatal", log.is_level },
-  on_log = { "a function", is_function },
-  auto_compaction_mode = { '"periodic" or "revision"', is_mode },
+  store = { "a store", is_store }, thread = "boolean", open = "table",
+  listen = URLS, tls = "table", name = "string", advertise = URLS, peer_urls = URLS, cluster_token = "string",
+  max_concurrent_streams = "amount", quota_connection_bytes = "amount",
+  keepalive_min_time = "seconds", keepalive_interval = "seconds", keepalive_timeout = "seconds",
+  log_level = { "debug, info, warn, error, panic or fatal", log.is_level }, on_log = "function",
+  auto_compaction_mode = check.one_of("periodic", "revision"),
   auto_compaction_retention = { "a number of seconds, or of revisions", is_amount },
 }
 
-local LISTS = { listen = true, advertise = true, peer_urls = true } -- options that may be one URL instead of a list
-
---- Returns a copy of the options with the defaults filled in, and with a list for every option that may be one.
+--- Returns a copy of the options with the defaults filled in, and with a list for every option that may be one URL.
 local function read_fields(opts)
-  if type(opts) ~= "table" then check.misuse("serve: options must be a table, not a %s", type(opts)) end
   local t = { listen = { DEFAULT_LISTEN }, name = "default", peer_urls = { DEFAULT_PEER },
     auto_compaction_mode = "periodic", auto_compaction_retention = 0 }
-  for name, value in pairs(opts) do
-    local option = OPTIONS[name]
-    if not option then check.misuse("serve: there is no option '%s'", tostring(name)) end
-    if LISTS[name] and type(value) == "string" then value = { value } end
-    if not option[2](value) then check.misuse("serve: option '%s' must be %s", name, option[1]) end
-    t[name] = value
+  for name, value in pairs(check.options(opts, "serve")) do
+    t[name] = OPTIONS[name] == URLS and is_string(value) and { value } or value
   end
+  check.known(t, "serve", OPTIONS)
   if t.auto_compaction_mode == "revision" and t.auto_compaction_retention % 1 ~= 0 then
     check.misuse("serve: option 'auto_compaction_retention' must be a whole number of revisions")
   end
@@ -91,7 +62,7 @@ local function check_store(opts)
   end
   if opts.open then check.misuse("serve: option 'open' is of use with 'thread' alone") end
   if not opts.store then check.misuse("serve: option 'store' must be a store") end
-  local ok, why = pcall(opts.store.deadline, opts.store)
+  local ok, why = pcall(opts.store.status, opts.store)
   if not ok then check.misuse("serve: %s", why) end -- the store is closed
 end
 

@@ -25,8 +25,7 @@ local STALL_SECONDS = 60 -- without progress of its reader, after which a snapsh
 local GRACE, MOST_GRACE = 5, 1e9 -- seconds
 local LAST_WORDS = 0.5 -- seconds for the last frames, by which clients learn that the grace is over
 
-local server_methods = {}
-local server_mt = { __name = "keywatch.server", __index = server_methods }
+local server_methods, server_mt = check.class "keywatch.server"
 
 function server_mt:__tostring()
   return ("keywatch.server<%s>"):format(self.is_closed and "closed" or table.concat(self:addresses(), ","))
@@ -34,7 +33,6 @@ end
 
 --- Returns the URLs that the server listens on, with the ports that the kernel chose.
 function server_methods:addresses()
-  check.self(self, "addresses", server_mt)
   return listening.urls(self.listeners)
 end
 
@@ -45,7 +43,6 @@ end
 
 --- Stops listening, and cuts off every connection. Idempotent.
 function server_methods:close()
-  check.self(self, "close", server_mt)
   if self.is_closed then return true end
   local d = driver.get()
   self.is_closed = true
@@ -66,7 +63,6 @@ end
 --- Stops listening, asks clients to use another server, waits until all connections have ended, at most `grace`
 -- seconds, and closes. Several tasks may call this at once.
 function server_methods:shutdown(grace)
-  check.self(self, "shutdown", server_mt)
   check.timeout(grace, "shutdown")
   if self.is_closed then return true end
   local d = driver.get()
@@ -88,7 +84,6 @@ end
 --- Adds a service: methods by name. Each is a function of request and call that returns the answer, or a table
 -- { handler =, stream =, request =, response = }.
 function server_methods:mount(service, given)
-  check.self(self, "mount", server_mt)
   check.argument(type(service) == "string", 1, "mount", "string", service)
   check.argument(type(given) == "table", 2, "mount", "table", given)
   check_open(self, "mount")
@@ -98,7 +93,6 @@ end
 --- Adds middleware around every call of every service: { before = function(call), after = function(call, status) }. If
 -- `before` raises an error, or returns nil and an error, the call fails with the error.
 function server_methods:use(middleware)
-  check.self(self, "use", server_mt)
   check.argument(type(middleware) == "table", 1, "use", "table", middleware)
   check_open(self, "use")
   local read = methods.read_middleware(middleware)

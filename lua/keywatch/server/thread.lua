@@ -15,8 +15,7 @@ local START_SECONDS = 30 -- a resolver without an answer gives up earlier
 local GRACE = 5 -- seconds
 local AT_ONCE = -1 -- a grace that asks the thread to close without waiting
 
-local server_methods = {}
-local server_mt = { __name = "keywatch.server", __index = server_methods }
+local server_methods, server_mt = check.class "keywatch.server"
 
 function server_mt:__tostring()
   return ("keywatch.server<%s>"):format(self.is_closed and "closed" or table.concat(self.urls, ","))
@@ -86,7 +85,6 @@ end
 
 --- Returns the URLs that the server listens on; none once the thread has ended.
 function server_methods:addresses()
-  check.self(self, "addresses", server_mt)
   local list = {}
   if has_ended(self) then return list end
   for i, address in ipairs(self.urls) do list[i] = address end
@@ -95,7 +93,6 @@ end
 
 --- Cuts off every connection, and ends the thread. In a child process, where the thread is not, does nothing.
 function server_methods:close()
-  check.self(self, "close", server_mt)
   if self.is_closed then return outcome(self) end
   if not self.thread:is_here() then return true end
   self.thread:stop(AT_ONCE)
@@ -104,7 +101,6 @@ end
 
 --- Ends in order, as a server without a thread does. In a task, other tasks keep running; elsewhere the program waits.
 function server_methods:shutdown(grace)
-  check.self(self, "shutdown", server_mt)
   check.timeout(grace, "shutdown")
   if self.is_closed then return outcome(self) end
   self.thread:stop(math.max(0, grace or GRACE))
@@ -115,8 +111,7 @@ end
 
 --- Returns a method that raises: functions stay in the thread that they were made in.
 local function refuse(name)
-  return function(self)
-    check.self(self, name, server_mt)
+  return function()
     check.misuse("%s: a function cannot go to another thread: serve without 'thread' for that", name)
   end
 end
@@ -128,9 +123,8 @@ server_methods.use = refuse "use"
 
 --- Returns the options as a text that the thread can read.
 local function options_text(opts)
-  local given = { is_interpreted = jit and not jit.status() or nil }
-  for name, value in pairs(opts) do given[name] = value end
-  given.thread = nil
+  local given = check.copy(opts, "thread")
+  given.is_interpreted = jit and not jit.status() or nil
   local ok, text = pcall(literal.write, given)
   if not ok then check.misuse("serve: option 'open' cannot go to another thread: %s", text) end
   return text

@@ -4,6 +4,7 @@
 -- The thread gets its options as a text. It reports once to the owner how the start went: the addresses, or an error.
 -- Then it serves until the owner asks it to end.
 
+local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
@@ -40,9 +41,7 @@ end
 
 --- Returns the text that reports an error to the owner.
 local function text_of(failed)
-  local fields = {}
-  for name, value in pairs(failed) do fields[name] = value end
-  return literal.write { failure = fields }
+  return literal.write { failure = check.copy(failed) }
 end
 
 --- Returns the store and the server; or nil and the text for the owner.
@@ -76,9 +75,7 @@ local function main()
   local opts = literal.read(thread:text())
   if opts.is_interpreted then jit.off() end
   compat.collect_in_steps()
-  local ok, trouble = xpcall(function()
-    driver.get().run(serve, thread, opts)
-  end, errors.with_traceback)
+  local ok, trouble = errors.attempt(driver.get().run, serve, thread, opts)
   if ok then return end
   log.error("a server's thread has failed: %s", trouble.traceback)
   error(errors.text_of(trouble.err), 0)

@@ -30,14 +30,8 @@ end
 
 --- Returns a copy of the options without `on_progress`, which the core does not know, and `on_progress`.
 local function split(opts)
-  local own = {}
-  for name, value in pairs(opts) do own[name] = value end
-  local on_progress = own.on_progress
-  if on_progress ~= nil and type(on_progress) ~= "function" then
-    check.misuse("open: option 'on_progress' must be a function, not %s", check.shown(on_progress))
-  end
-  own.on_progress = nil
-  return own, on_progress
+  check.some(opts, "open", { on_progress = "function" })
+  return check.copy(opts, "on_progress"), opts.on_progress
 end
 
 --- Ends an open that has failed: the error says which line called keywatch.

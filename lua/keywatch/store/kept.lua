@@ -19,7 +19,7 @@
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local keys_by = require("keywatch.support.order").keys_by
+local order = require "keywatch.support.order"
 
 local RENEWALS = 3         -- in one time to live, if all of them are answered
 local GRID_PARTS = 8       -- a renewal is early by at most this part of the time between two
@@ -82,7 +82,7 @@ function kept_methods:fail(why)
   local err = lost_error(self.id, self.revoking > 0 and "it was revoked" or why)
   if self.err then return end -- before, or by a finalizer
   self.err = err
-  for _, reference in ipairs(keys_by(self.references, "number")) do
+  for _, reference in ipairs(order.keys_by(self.references, "number")) do
     self.references[reference] = nil
     reference.ended:set()
   end
@@ -92,13 +92,10 @@ end
 
 -- {====== All leases of a keeper ======
 
---- Returns the kept leases of a keeper as a list. May be called by a finalizer.
-local list_all = compat.interpreted(function(keeper)
-  local all = {}
-  for _, kept in pairs(keeper.by_id) do all[#all + 1] = kept end
-  table.sort(all, function(a, b) return a.number < b.number end)
-  return all
-end)
+--- Returns the kept leases of a keeper as a list.
+local function list_all(keeper)
+  return order.values_by(keeper.by_id, "number")
+end
 
 --- Loses all leases of a keeper.
 local function lose_all(keeper, why)

@@ -11,8 +11,7 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local kept_leases = require "keywatch.store.kept"
 
-local lease_methods = {}
-local lease_mt = { __name = "keywatch.lease", __index = lease_methods }
+local lease_methods, lease_mt = check.class "keywatch.lease"
 
 --- Returns the id and the time to live.
 function lease_mt:__tostring()
@@ -71,7 +70,6 @@ end
 
 --- Renews the lease. Returns its time to live in seconds, or nil and an error.
 function lease_methods:keepalive(opts)
-  check.self(self, "keepalive", lease_mt)
   local ttl, err = check.call("keepalive", self.owner.lease_keepalive, self.owner, self.id, opts)
   if ttl then return ttl end
   if err.code == "lease_not_found" then note_gone(self) end
@@ -86,7 +84,6 @@ end
 
 --- Returns the whole seconds that are left, or nil and an error.
 function lease_methods:remaining(opts)
-  check.self(self, "remaining", lease_mt)
   local info, err = time_to_live(self, check.times(opts, "remaining"), false)
   if not info then return nil, err end
   return info.ttl
@@ -94,7 +91,6 @@ end
 
 --- Returns the keys that are bound to the lease, in order; or nil and an error.
 function lease_methods:keys(opts)
-  check.self(self, "keys", lease_mt)
   local info, err = time_to_live(self, check.times(opts, "keys"), true)
   if not info then return nil, err end
   return info.keys
@@ -105,7 +101,6 @@ end
 --- Begins to renew the lease in the background. Does not wait. Does nothing if the lease is kept, or is lost. Returns
 -- the lease.
 function lease_methods:keep()
-  check.self(self, "keep", lease_mt)
   if kept_of(self) then return self end
   local owner = self.owner
   self.ended = self.ended or driver.get().event()
@@ -141,7 +136,6 @@ end
 --- Waits until the lease is lost. Returns the error, of the code "lost". Or returns nil and an error: of the code
 -- "timeout", or of the code "closed" if lease:orphan() was called.
 function lease_methods:wait_lost(timeout)
-  check.self(self, "wait_lost", lease_mt)
   check.timeout(timeout, "wait_lost")
   check_kept(self, "wait_lost")
   local d = driver.get()
@@ -165,13 +159,11 @@ end
 
 --- Returns the error of a kept lease that is lost, or nil. Does not wait.
 function lease_methods:error()
-  check.self(self, "error", lease_mt)
   return failure(self)
 end
 
 --- Stops to renew the lease. It expires in its time, unless another object keeps it.
 function lease_methods:orphan()
-  check.self(self, "orphan", lease_mt)
   local kept = kept_of(self)
   if kept and not kept.err and kept_leases.release(self.reference) then kept:close() end
 end
@@ -220,7 +212,6 @@ end
 
 --- Ends the lease and deletes its keys, in one revision. If that fails, a kept lease is still kept.
 function lease_methods:revoke(opts)
-  check.self(self, "revoke", lease_mt)
   local kept = find_kept(self)
   if kept then kept.revoking = kept.revoking + 1 end
   local owner = self.owner

@@ -15,27 +15,12 @@ local MAX_MOVES = 3 -- times without a new kv that pages are read again because 
 local MOVED = "keywatch: the connection was lost too often while pages were read"
 local REST = {} -- option of `range` that only `each` gives: what a client keeps between two pages
 
---- Returns a copy of a table of options.
-local function copy(opts)
-  local t = {}
-  for name, value in pairs(opts) do t[name] = value end
-  return t
-end
-
 --- Returns the range_end that all pages use, since the first key changes from page to page and `prefix` would change
 -- with it.
 local function fixed_end(key, opts)
   if opts.from_key then return "\0" end
   if not opts.prefix then return opts.range_end end
   return key_order.prefix_end(key)
-end
-
---- Raises if an option is not a whole number of at least `min`.
-local function check_count(opts, name, min)
-  local n = opts[name]
-  if n == nil or type(n) == "number" and n >= min and n < 2 ^ 53 and n % 1 == 0 then return end
-  check.misuse("each: option '%s' must be a whole number of at least %d, not %s%s", name, min, check.shown(n),
-    type(n) == "number" and n >= 2 ^ 53 and ", which is not exact" or "")
 end
 
 --- Raises if an option is given that `range` has, and `each` cannot have.
@@ -56,7 +41,7 @@ end
 -- read when the iterator is first called, and not before. `raise` raises errors; if nil, as they are. `rest` is that of
 -- a client's range, see client/range_stream.lua, and the option REST of all pages; nil if the owner has no connection.
 local function iterate(owner, key, opts, before_page, is_late, raise, rest)
-  opts, raise = copy(opts), raise or error
+  opts, raise = check.copy(opts), raise or error
   opts[REST] = rest
   local page = opts.page or DEFAULT_PAGE
   local most = opts.limit and opts.limit > 0 and opts.limit or math.huge
@@ -172,8 +157,7 @@ local function each(owner, key, opts)
   refuse(opts, "sort_order")
   refuse(opts, "sort_target")
   refuse(opts, "count_only")
-  check_count(opts, "limit", 0)
-  check_count(opts, "page", 1)
+  check.some(opts, "each", { limit = "amount", page = "count" })
   local rest = new_rest(owner)
   if rest then rest.is_of_pages = opts.page ~= nil end
   return (iterate(owner, key, opts, nil, nil, errors.raise, rest))

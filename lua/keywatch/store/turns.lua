@@ -355,18 +355,10 @@ end
 
 local compact = waiting_method "compact"
 
---- Returns a copy of the options of `compact`, without `physical`.
-local function without_physical(opts)
-  local copy = {}
-  for name, value in pairs(opts) do copy[name] = value end
-  copy.physical = nil
-  return copy
-end
-
 --- Compacts the history. With `physical`, all records that it removes are gone.
 function methods.compact(store, revision, opts)
   local is_long = type(opts) == "table" and opts.physical == true and driver.can_park()
-  local result, err, ticket = compact(store, revision, is_long and without_physical(opts) or opts)
+  local result, err, ticket = compact(store, revision, is_long and check.copy(opts, "physical") or opts)
   while is_long and not ticket and store:is_compacting() do
     local seconds = store:run_due()
     driver.get().sleep(seconds == 0 and 0 or math.min(seconds or PAUSE, PAUSE))

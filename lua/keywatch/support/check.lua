@@ -31,45 +31,38 @@ local function public_name(fn, first)
   return name_in(package.loaded.keywatch, fn) or name_in(type(mt) == "table" and rawget(mt, "__index"), fn)
 end
 
+local methods_by_fn = setmetatable({}, { __mode = "k" }) -- names of methods: see `class`
+
 --- Returns how a function that was called is named in an error: by its public name, or else as its caller names it. The
 -- function of a for loop has no name of its own. Returns nil if there is no name.
 local function called_name(info, first)
   if info.name and info.name:find("for ", 1, true) then return "the for loop" end -- each VM has its own words for it
-  return public_name(info.func, first) or info.name
+  return methods_by_fn[info.func] or public_name(info.func, first) or info.name
 end
 
---- Returns the name of the function of keywatch that was called from outside, or nil if it is not known. A public
+--- Returns the position of the line that has called keywatch, as "file:line", and the name of the function that it
+-- called: in a suspended coroutine; if that is nil, in the caller's. Either is nil if it is not known. A public
 -- function that waits must not do that by a tail call: Lua would keep no frame of it.
-local function caller()
-  local name
-  for level = 2, math.huge do
-    local info = debug.getinfo(level, "Slnf")
-    if not info then return name end
-    local is_ours = HOME and info.source:sub(1, #HOME) == HOME
-    if is_ours then
-      local _, first = debug.getlocal(level, 1)
-      name = called_name(info, first)
-    elseif info.currentline > 0 then
-      return name
-    end
-  end
-end
-
---- Returns the position of the line of a suspended coroutine that called keywatch, as "file:line", and the name of the
--- function that it called. Either is nil if it is not known.
 local function place(thread)
   local name
-  for level = 0, math.huge do
-    local info = debug.getinfo(thread, level, "Slnf")
+  for level = thread and 0 or 2, math.huge do
+    local info, _, first
+    if thread then info = debug.getinfo(thread, level, "Slnf") else info = debug.getinfo(level, "Slnf") end
     if not info then return nil, name end
     local is_ours = HOME and info.source:sub(1, #HOME) == HOME
     if is_ours then
-      local _, first = debug.getlocal(thread, level, 1)
+      if thread then _, first = debug.getlocal(thread, level, 1) else _, first = debug.getlocal(level, 1) end
       name = called_name(info, first)
     elseif info.currentline > 0 then
       return ("%s:%d"):format(info.short_src, info.currentline), name
     end
   end
+end
+
+--- Returns the name of the function of keywatch that was called from outside, or nil if it is not known.
+local function caller()
+  local _, name = place()
+  return name
 end
 
 --- Returns the same position as the beginning of an error's text: "file:line: ", or "".
@@ -167,6 +160,26 @@ local function self(object, name, mt)
   if not ok then misuse("bad self to '%s': call methods with a colon", name) end
 end
 
+--- True if a value can be called.
+local function is_callable(value)
+  local mt = getmetatable(value)
+  return type(value) == "function" or type(mt) == "table" and mt.__call ~= nil
+end
+
+--- Returns the methods and the metatable of a class of objects. A function that is added to the methods is called for
+-- such objects alone: a call without a colon raises.
+local function class(title)
+  local methods = {}
+  local mt = { __name = title, __index = methods }
+  return setmetatable(methods, { __newindex = function(_, name, fn)
+    methods_by_fn[fn] = name
+    rawset(methods, name, function(object, ...)
+      if getmetatable(object) ~= mt then self(object, name, mt) end
+      return fn(object, ...)
+    end)
+  end }), mt
+end
+
 --- Raises unless `ok`: the argument of this number is not what is wanted.
 local function argument(ok, number, name, wanted, value)
   if ok then return end
@@ -191,7 +204,9 @@ end
 
 local function is_number(value) return type(value) == "number" and value == value end
 local function is_positive(value) return is_number(value) and value > 0 end
+local function is_not_negative(value) return is_number(value) and value >= 0 end
 local function is_whole(value) return is_number(value) and value >= 0 and value % 1 == 0 end
+local function is_text(value) return type(value) == "string" and value ~= "" and not value:find("\0", 1, true) end
 
 -- Kinds of options: the words for a good value, and a function that is true for one.
 local KINDS = {
@@ -201,7 +216,17 @@ local KINDS = {
   ["boolean or seconds"] = {
     "a boolean, or more than 0 seconds", function(value) return type(value) == "boolean" or is_positive(value) end,
   },
+  number = { "a number", is_number },
+  ["finite number"] = { "a finite number", function(value) return is_number(value) and value - value == 0 end },
   ["positive number"] = { "a positive number", function(value) return is_positive(value) and value < math.huge end },
+  positive = { "positive", is_positive },
+  ["0 or more"] = { "0 or more", is_not_negative },
+  ["0 seconds or more"] = {
+    "0 seconds or more", function(value) return is_not_negative(value) and value < math.huge end,
+  },
+  text = { "a string that is not empty, and has no zero byte", is_text },
+  path = { "a path", is_text },
+  store = { "a store, a client, or an object that stands on one", is_store_like },
   ttl = {
     "a whole number of seconds of at least 1", function(value) return is_whole(value) and value >= 1 end,
   },
@@ -209,27 +234,65 @@ local KINDS = {
   amount = { "a whole number of at least 0", function(value) return is_whole(value) and value < EXACT end },
   revision = { "a revision", function(value) return is_whole(value) and value < 2 ^ 63 end },
 }
-for _, name in ipairs { "number", "boolean", "string", "table", "function" } do
+for _, name in ipairs { "boolean", "string", "table", "function" } do
   KINDS[name] = { "a " .. name, function(value) return type(value) == name end }
 end
 
 --- Returns the kind of an option whose value is one of some texts.
 local function one_of(...)
-  local is_text, quoted = {}, {}
-  for i, text in ipairs { ... } do is_text[text], quoted[i] = true, "'" .. text .. "'" end
+  local is_one, quoted = {}, {}
+  for i, text in ipairs { ... } do is_one[text], quoted[i] = true, "'" .. text .. "'" end
   local words = table.concat(quoted, ", "):gsub(", ([^,]*)$", " or %1")
-  return { words, function(value) return is_text[value] == true end }
+  return { words, function(value) return is_one[value] == true end }
 end
 
---- Raises if an option is not listed in `kinds`, or not of the kind that stands there: the name of one of KINDS, or a
--- table like those in KINDS.
+--- Returns the kind of an option whose value is a list of at least so many elements, for each of which a function is
+-- true.
+local function list_of(words, is_element, least)
+  return { words, function(value)
+    local n = 0
+    for i, element in pairs(type(value) == "table" and value or {}) do
+      if type(i) ~= "number" or not is_element(element) then return false end
+      n = n + 1
+    end
+    return type(value) == "table" and n == #value and n >= (least or 0)
+  end }
+end
+
+--- Raises if an option is not of a kind: the name of one of KINDS, or a table like those in KINDS.
+local function check_kind(option, value, kind, name)
+  kind = KINDS[kind] or kind
+  if not kind[2](value) then misuse("%s: option '%s' must be %s, not %s", name, option, kind[1], shown(value)) end
+end
+
+--- Raises if an option is not listed in `kinds`, or not of the kind that stands there.
 local function known(opts, name, kinds)
   for option, value in pairs(opts) do
-    local kind = kinds[option]
-    if not kind then misuse("%s: there is no option '%s'", name, tostring(option)) end
-    kind = KINDS[kind] or kind
-    if not kind[2](value) then misuse("%s: option '%s' must be %s, not %s", name, option, kind[1], shown(value)) end
+    if not kinds[option] then misuse("%s: there is no option '%s'", name, tostring(option)) end
+    check_kind(option, value, kinds[option], name)
   end
+end
+
+--- Raises if an option that is listed in `kinds` is there and not of its kind. Other options are checked elsewhere.
+local function some(opts, name, kinds)
+  for option, kind in pairs(kinds) do
+    if opts[option] ~= nil then check_kind(option, opts[option], kind, name) end
+  end
+end
+
+--- Raises if one of some options is absent.
+local function needed(opts, name, ...)
+  for _, option in ipairs { ... } do
+    if opts[option] == nil then misuse("%s: option '%s' is needed", name, option) end
+  end
+end
+
+--- Returns a copy of a table of options, without one of them, if that is named.
+local function copy(opts, without)
+  local own = {}
+  for name, value in next, opts do own[name] = value end
+  if without then own[without] = nil end
+  return own
 end
 
 --- Returns the options table of a method, {} if it is nil. Raises if it is not a table, or, with `kinds`, as `known`.
@@ -268,8 +331,10 @@ local function list(found, name)
 end
 
 return {
+  class = class,
   store_like = store_like, is_store_like = is_store_like, misuse = misuse, raise_again = raise_again, call = call,
   results = results, self = self, argument = argument, options = options, timeout = timeout, known = known,
-  one_of = one_of, times = times, list = list, shown = shown, shown_id = shown_id, revision = revision, where = where,
-  caller = caller, place = place,
+  one_of = one_of, list_of = list_of, some = some, needed = needed, copy = copy,
+  times = times, list = list, shown = shown, shown_id = shown_id, revision = revision, where = where,
+  caller = caller, place = place, is_callable = is_callable,
 }

@@ -81,12 +81,19 @@ local function raised_in(co, err)
   return { err = err, traceback = full_text_of(err) .. debug.traceback(co, "") }
 end
 
---- Returns what xpcall has returned for a function that has failed, with with_traceback, as a table with `err` and
--- `traceback`. If the stack was full with_traceback has failed, too, and there is something else.
-local function raised(found)
-  if type(found) == "table" and found.traceback then return found end
+--- Returns the results of xpcall as those of `attempt`. If the stack was full with_traceback has failed, too, and there
+-- is something else than a table.
+local function settle(ok, ...)
+  if ok then return true, ... end
+  local found = (...)
+  if type(found) == "table" and found.traceback then return false, found end
   local is_overflow = found == nil or found == "error in error handling" -- of LuaJIT, and of Lua in a stack of C's
-  return { err = found, traceback = text_of(is_overflow and "stack overflow" or found) }
+  return false, { err = found, traceback = text_of(is_overflow and "stack overflow" or found) }
+end
+
+--- Calls fn(...). Returns true and its results; or false and { err =, traceback = }.
+local function attempt(fn, ...)
+  return settle(xpcall(fn, with_traceback, ...))
 end
 
 --- Gives an error object of keywatch the traceback of the task that it has ended. An error object that has a traceback
@@ -102,6 +109,6 @@ end
 
 return {
   new = new, closed = closed, text_of = text_of, full_text_of = full_text_of, is_plain = is_plain,
-  traceback_of = traceback_of, code_of = code_of, with_traceback = with_traceback, raised_in = raised_in,
-  raised = raised, keep_traceback = keep_traceback, raise = raise,
+  traceback_of = traceback_of, code_of = code_of, raised_in = raised_in, attempt = attempt,
+  keep_traceback = keep_traceback, raise = raise,
 }

@@ -113,8 +113,8 @@ end
 --- Calls a function of the program with a line, in a coroutine of its own: it may do anything except wait. Returns nil,
 -- or the text of what it has done wrong. Lines that it logs itself go where lines go without a handler.
 local function call(fn, level, text, fields)
-  local own = { time = now() }
-  for name, value in pairs(fields or {}) do own[name] = value end
+  local own = check.copy(fields or {})
+  own.time = own.time or now()
   local co = compat.create(fn)
   is_calling = true
   local ok, err = compat.resume(co, level, text, own)
@@ -156,17 +156,10 @@ end
 -- line. A handler of false is none.
 function log.configure(opts)
   check.argument(type(opts) == "table", 1, "log", "table", opts)
-  for name, value in pairs(opts) do
-    if name == "level" then
-      if not LEVELS[value] then
-        check.misuse("log: option 'level' must be debug, info, warn, error, panic or fatal, not %s", check.shown(value))
-      end
-    elseif name ~= "handler" then
-      check.misuse("log: there is no option '%s'", tostring(name))
-    elseif value ~= false and type(value) ~= "function" then
-      check.misuse("log: option 'handler' must be a function or false, not %s", check.shown(value))
-    end
-  end
+  check.known(opts, "log", {
+    level = { "debug, info, warn, error, panic or fatal", log.is_level },
+    handler = { "a function or false", function(value) return value == false or type(value) == "function" end },
+  })
   least = LEVELS[opts.level] or least
   if opts.handler ~= nil then handler = opts.handler end
 end

@@ -14,6 +14,13 @@ local keys_by = compat.interpreted(function(set, field)
   return list
 end)
 
+--- Returns the values of a table, which are tables, in the same order. May be called by a finalizer.
+local values_by = compat.interpreted(function(map, field)
+  local set = {}
+  for _, value in pairs(map) do set[value] = true end
+  return keys_by(set, field)
+end)
+
 --- Returns the keys of a set as a list: the strings first, in the order of their bytes, and then the others in any
 -- order. May be called by a finalizer.
 local strings_first = compat.interpreted(function(set)
@@ -27,4 +34,4 @@ local strings_first = compat.interpreted(function(set)
   return strings
 end)
 
-return { keys_by = keys_by, strings_first = strings_first }
+return { keys_by = keys_by, values_by = values_by, strings_first = strings_first }

@@ -157,6 +157,16 @@ local function deadline_of(timeout)
   return seconds and d.now() + seconds
 end
 
+--- Waits until holds(object) is true, by the event object[name], which is set whenever that may have changed. Returns
+-- false if the deadline, nil for none, was first.
+local function await(object, name, deadline, holds)
+  local d = get()
+  while not holds(object) do
+    if not object[name]:wait(deadline and math.max(0, deadline - d.now())) then return holds(object) end
+  end
+  return true
+end
+
 --- True if the caller is a request of nginx, and not the program itself.
 local function in_request()
   local d = get()
@@ -175,18 +185,16 @@ local function is_cancellation(err)
   return current ~= nil and current.is_cancellation(err)
 end
 
---- Returns the results of an xpcall as those of attempt.
+--- Returns its arguments, or raises the cancellation of the caller.
 local function settle(ok, ...)
-  if ok then return true, ... end
-  local raised = errors.raised((...))
-  if is_cancellation(raised.err) then error(raised.err, 0) end
-  return false, raised
+  if not ok and is_cancellation((...).err) then error((...).err, 0) end
+  return ok, ...
 end
 
 --- Calls fn(...), a function of the program. Returns true and its results; or false and { err =, traceback = }. Raises
 -- the cancellation of the caller.
 local function attempt(fn, ...)
-  return settle(xpcall(fn, errors.with_traceback, ...))
+  return settle(errors.attempt(fn, ...))
 end
 
 --- Calls fn(...), which gives something back, and holds a cancellation of the caller back during that, for GIVE_BACK
@@ -249,6 +257,7 @@ end
 return {
   get = get, use = use, can_park = can_park, has_ended = has_ended, random = random, check_disk = check_disk,
   open_store = open_store, introduce = introduce, forget = forget, protect = protect,
-  deadline_of = deadline_of, is_cancellation = is_cancellation, attempt = attempt, finish = finish, compute = compute,
+  deadline_of = deadline_of, await = await,
+  is_cancellation = is_cancellation, attempt = attempt, finish = finish, compute = compute,
   in_request = in_request,
 }

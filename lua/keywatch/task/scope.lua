@@ -11,8 +11,7 @@ local event = require "keywatch.task.event"
 local spans = require "keywatch.task.span"
 local tasks = require "keywatch.task.task"
 
-local scope_methods = {}
-local scope_mt = { __name = "keywatch.scope", __index = scope_methods }
+local scope_methods, scope_mt = check.class "keywatch.scope"
 
 --- Returns a scope whose caller is a task, or the top level if that is nil.
 local function new(scheduler, caller)
@@ -110,7 +109,6 @@ end
 
 --- Starts a task that belongs to the scope. Returns it.
 function scope_methods:spawn(fn, ...)
-  check.self(self, "spawn", scope_mt)
   check.argument(type(fn) == "function", 1, "spawn", "function", fn)
   if self.is_closed then check.misuse("spawn: the scope has ended") end
   return add(self, fn, ...)
@@ -118,7 +116,6 @@ end
 
 --- Cancels the tasks that were spawned in the scope. The function of the scope continues.
 function scope_methods:cancel()
-  check.self(self, "cancel", scope_mt)
   cancel_tasks(self, true, self.body)
 end
 

@@ -12,6 +12,7 @@ local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local event = require "keywatch.task.event"
+local keys_by = require("keywatch.support.order").keys_by
 
 local task_methods = {}
 local task_mt = { __name = "keywatch.task", __index = task_methods }
@@ -61,14 +62,10 @@ local function new(scheduler, number, ...)
   return task
 end
 
---- Returns a list of the tasks that are the keys of a table, in the order in which they were spawned. May be called by
--- a finalizer.
-local in_order = compat.interpreted(function(set)
-  local list = {}
-  for task in pairs(set) do list[#list + 1] = task end
-  table.sort(list, function(a, b) return a.number < b.number end)
-  return list
-end)
+--- Returns a list of the tasks that are the keys of a table, in the order in which they were spawned.
+local function in_order(set)
+  return keys_by(set, "number")
+end
 
 --- Returns the event that is set when a task is done. The caller looks at the state afterwards: the task may be done by
 -- then.

@@ -116,4 +116,10 @@ function timers_methods:repair()
   self.heap = all
 end
 
-return { new = new, new_timer = new_timer }
+--- Returns the lesser one of two times, of which either may be nil.
+local function sooner(one, other)
+  if not one or other and other < one then return other end
+  return one
+end
+
+return { new = new, new_timer = new_timer, sooner = sooner }

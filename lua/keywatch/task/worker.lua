@@ -41,9 +41,8 @@ end
 local function work(self, task_of)
   if self.state ~= "started" or self.task ~= task_of[1] then return end
   self.state = "busy"
-  local ok, raised = xpcall(self.fn, errors.with_traceback, self.object)
+  local ok, raised = errors.attempt(self.fn, self.object)
   if self.state ~= "busy" or self.task ~= task_of[1] then return end
-  if not ok then raised = errors.raised(raised) end
   if not ok and driver.is_cancellation(raised.err) then return await_start(self) end
   finish(self)
   if not ok then log.error("%s", "a task of keywatch has failed: " .. raised.traceback) end

@@ -28,8 +28,7 @@ local NO_LEADER = { grpc_status = 14, message = "etcdserver: no leader" }
 local KINDS = { "refuse", "delay", "hang", "lose_request", "lose_answer", "mute" }
 local MOMENTS = { "cut", "isolate", "stop", "kill", "compact", "restore", "replace", "lose_lease", "pause" }
 
-local rule_methods = {}
-local rule_mt = { __name = "keywatch.testing.rule", __index = rule_methods }
+local rule_methods, rule_mt = check.class "keywatch.testing.rule"
 
 function rule_mt:__tostring()
   return ("keywatch.testing.rule<%s hits=%d%s>"):format(self.kind, self.hits, self.is_stopped and " stopped" or "")
@@ -75,31 +74,16 @@ local function read_seconds(world, given)
   return function() return least + (most > least and world.random() * (most - least) or 0) end
 end
 
-local function is_count(value) return type(value) == "number" and value >= 0 and value % 1 == 0 end
-local function is_chance(value) return type(value) == "number" and value >= 0 and value <= 1 end
-
---- The fields of a rule that are checked by themselves: a description of the value, and a function that is true for a
--- good one.
+-- The fields of a rule, and their kinds: see check.known.
 local FIELDS = {
-  key = { "a string", function(value) return type(value) == "string" end },
-  prefix = { "a boolean", function(value) return type(value) == "boolean" end },
-  skip = { "a whole number that is not negative", is_count },
-  count = { "a whole number that is not negative", is_count },
-  chance = { "a number from 0 to 1", is_chance },
+  "any", method = "any", key = "string", prefix = "boolean", client = "any", server = "any", skip = "amount",
+  count = "amount", error = "any", seconds = "any",
+  chance = { "a number from 0 to 1", function(value) return type(value) == "number" and value >= 0 and value <= 1 end },
 }
-
-local OTHERS = { method = true, client = true, server = true, error = true, seconds = true }
 
 --- Raises if a field of a rule is not known, or not good.
 local function check_fields(given)
-  for name, value in pairs(given) do
-    local field = FIELDS[name]
-    if field and not field[2](value) then
-      check.misuse("fault: '%s' must be %s, not %s", name, field[1], check.shown(value))
-    elseif not field and not OTHERS[name] and name ~= 1 then
-      check.misuse("fault: a rule has no field '%s'", tostring(name))
-    end
-  end
+  check.known(given, "fault", FIELDS)
   if not is_kind[given[1]] then
     check.misuse("fault: there is no fault %s: use %s", check.shown(given[1]), table.concat(KINDS, ", "))
   end
@@ -148,7 +132,6 @@ end
 
 --- Ends the rule. What it has begun continues. Idempotent.
 function rule_methods:stop()
-  check.self(self, "stop", rule_mt)
   self.is_stopped = true
   for i, rule in ipairs(self.world.rules) do
     if rule == self then return table.remove(self.world.rules, i) end

@@ -16,14 +16,17 @@ local function options()
   return { max_txn_ops = 2 ^ 31 - 1, max_request_bytes = 2 ^ 31 - 1 }
 end
 
---- Grants the lease of an id in a store, unless it is there. Its time to live is that of the other store's lease.
-local function grant(from, to, id, known)
-  local name = tostring(id)
-  if known[name] then return end
+--- Returns the lease of a kv, or nil, and grants it in the new store, unless it is there. Its time to live is that of
+-- the other store's lease.
+local function lease_of(from, to, kv, known)
+  local name = tostring(kv.lease)
+  if not kv.lease or name == "0" then return nil end
+  if known[name] then return kv.lease end
   known[name] = true
-  local info = from:lease_time_to_live(id)
+  local info = from:lease_time_to_live(kv.lease)
   local ttl = info and info.granted_ttl and info.granted_ttl > 0 and info.granted_ttl or TTL
-  assert(to:lease_grant(ttl, { id = id }))
+  assert(to:lease_grant(ttl, { id = kv.lease }))
+  return kv.lease
 end
 
 --- Returns the transaction that makes the changes of a batch of events.
@@ -33,9 +36,7 @@ local function txn_of(from, to, batch, known)
     if event.type == "delete" then
       ops[i] = { delete = event.key }
     else
-      local lease = event.lease
-      if lease and tostring(lease) ~= "0" then grant(from, to, lease, known) else lease = nil end
-      ops[i] = { put = event.key, value = event.value, lease = lease }
+      ops[i] = { put = event.key, value = event.value, lease = lease_of(from, to, event, known) }
     end
   end
   return { success = ops }
@@ -53,8 +54,7 @@ end
 
 --- Plans the puts of a kv: the first one at its create_revision, the last one at its mod_revision.
 local function plan_kv(ops, from, to, kv, known)
-  local lease = kv.lease
-  if lease and tostring(lease) ~= "0" then grant(from, to, lease, known) else lease = nil end
+  local lease = lease_of(from, to, kv, known)
   for i = 0, kv.version - 2 do plan(ops, kv.create_revision + i, { put = kv.key, value = "" }) end
   plan(ops, kv.mod_revision, { put = kv.key, value = kv.value, lease = lease })
 end
@@ -79,7 +79,7 @@ end
 --- Returns the next batch of a watch without waiting; or nil and an error.
 local function next_batch(watch, from, now)
   local batch, err = watch:batch(0)
-  while not batch and err and err.code == "timeout" and from:step(now) do batch, err = watch:batch(0) end
+  while not batch and err and err.code == "timeout" and core.inner.step(from, now) do batch, err = watch:batch(0) end
   return batch, err
 end
 
@@ -87,7 +87,7 @@ end
 local function copy(from, to, revision, now)
   local known, at = {}, math.max(1, from:status().compact_revision)
   if revision < at then return nil, core.new_error("compacted") end
-  for _, id in ipairs(assert(from:leases())) do grant(from, to, id, known) end
+  for _, id in ipairs(assert(from:leases())) do lease_of(from, to, { lease = id }, known) end
   local ok, why = copy_compacted(from, to, at, known)
   if not ok then return nil, why end
   if revision == at then return true end

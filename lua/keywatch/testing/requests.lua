@@ -4,6 +4,7 @@
 -- A range of keys is { first, behind }: from `first` on, and less than `behind`; nil: to the end.
 
 local core = require "keywatch.core"
+local key_order = require "keywatch.support.key_order"
 local methods = require "keywatch.client.methods"
 
 local KV, LEASE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/"
@@ -50,16 +51,15 @@ local function paths(given)
   return found
 end
 
---- Returns the first key behind all keys with a prefix, or nil if there is none.
-local function behind_prefix(prefix)
-  local head, last = prefix:match("^(.-)([^\255])\255*$")
-  return last and head .. string.char(last:byte() + 1) or nil
+--- Returns the range of a key and a range_end, as requests have them.
+local function range_of(key, range_end)
+  if range_end == nil or range_end == "" then return { key, key .. "\0" } end
+  return { key, range_end ~= "\0" and range_end or nil }
 end
 
 --- Returns the range of a key, or of all keys with a prefix.
 local function range(key, is_prefix)
-  if is_prefix then return { key, behind_prefix(key) } end
-  return { key, key .. "\0" }
+  return range_of(key, is_prefix and key_order.prefix_end(key) or nil)
 end
 
 --- True if two ranges have a key in common.
@@ -69,14 +69,7 @@ end
 
 --- Adds the range of a message with the fields key and range_end to a list.
 local function add(list, message)
-  local key, range_end = message.key or "", message.range_end
-  if range_end == nil or range_end == "" then
-    list[#list + 1] = { key, key .. "\0" }
-  elseif range_end == "\0" then
-    list[#list + 1] = { key, nil }
-  else
-    list[#list + 1] = { key, range_end }
-  end
+  list[#list + 1] = range_of(message.key or "", message.range_end)
 end
 
 --- Adds the ranges of a transaction to a list.

@@ -12,8 +12,7 @@ local faults = require "keywatch.testing.faults"
 local keywatch = require "keywatch"
 local replay = require "keywatch.testing.replay"
 
-local server_methods = {}
-local server_mt = { __name = "keywatch.testing.server", __index = server_methods }
+local server_methods, server_mt = check.class "keywatch.testing.server"
 
 function server_mt:__tostring()
   return ("keywatch.testing.server<%s%s>"):format(self.url, self.server and "" or " stopped")
@@ -21,8 +20,7 @@ end
 
 --- Opens a store of a server. The ids of its leases depend on the seed of the world.
 local function open_store(self, given)
-  local opts = {}
-  for name, value in pairs(given or {}) do opts[name] = value end
+  local opts = check.copy(given or {})
   opts.seed = opts.seed or self.world.random(2 ^ 31)
   local store, err = keywatch.open(opts)
   if not store then check.misuse("serve: %s", err.message) end
@@ -73,9 +71,8 @@ local function count(self, name)
   counts[name] = counts[name] + 1
 end
 
---- Raises if a method was not called on a server, or if its world is closed.
+--- Raises if the world of a server is closed.
 local function check_open(self, name)
-  check.self(self, name, server_mt)
   if self.world.is_closed then check.misuse("%s: the world is closed", name) end
 end
 

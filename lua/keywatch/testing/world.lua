@@ -20,8 +20,7 @@ local SEED = 1
 local MAX_LINES = 1000 -- of the log: the oldest ones go first
 local FIRST_URL = "http://127.0.0.1:2379" -- of the first server
 
-local world_methods = {}
-local world_mt = { __name = "keywatch.testing.world" }
+local world_methods, world_mt = check.class "keywatch.testing.world"
 
 --- Returns a method; or the first server, which is made when it is first asked for.
 function world_mt:__index(name)
@@ -114,7 +113,6 @@ end
 
 --- Closes the world: its clients, servers and stores, and those tasks that still live. Idempotent.
 function world_methods:close()
-  check.self(self, "close", world_mt)
   if self.is_closed then return end
   if self.driver.current() then check.misuse("close: a world cannot be closed in one of its tasks") end
   if self.driver.inside().is_turning then check.misuse("close: a finalizer cannot close a world that runs") end
@@ -150,7 +148,6 @@ local function pack(...) return { n = select("#", ...), ... } end
 --- Runs fn(world) as a task of the world, until it has ended. Returns its results. Raises what it raises; and, unless
 -- the option leftovers is "cancel", that tasks were left over.
 function world_methods:run(fn)
-  check.self(self, "run", world_mt)
   check.argument(type(fn) == "function", 1, "run", "function", fn)
   if self.is_closed then check.misuse("run: the world is closed") end
   local left
@@ -189,7 +186,6 @@ end
 
 --- Makes another server, with a store of its own. Options: url, and open, the options of its store.
 function world_methods:serve(opts)
-  check.self(self, "serve", world_mt)
   opts = check.options(opts, "serve", { url = "string", open = "table" })
   check_open(self, "serve")
   local name = "server-" .. #self.servers + 1
@@ -214,14 +210,10 @@ end
 --- Returns a client of the world's server, or of those of the option `server`. The other options are those of
 -- keywatch.connect.
 function world_methods:client(opts)
-  check.self(self, "client", world_mt)
   opts = check.options(opts, "client")
   check_open(self, "client")
-  local own = {}
-  for name, value in pairs(opts) do own[name] = value end
-  own.server = nil
   local urls = urls_of(self, opts.server)
-  local ok, client, err = pcall(keywatch.connect, urls, own)
+  local ok, client, err = pcall(keywatch.connect, urls, check.copy(opts, "server"))
   if not ok then check.raise_again(client, "client", "connect") end
   return client, err
 end
@@ -232,7 +224,6 @@ end
 
 --- Adds a rule by which requests fail. See faults.lua.
 function world_methods:fault(rule)
-  check.self(self, "fault", world_mt)
   check.argument(type(rule) == "table", 1, "fault", "table", rule)
   check_open(self, "fault")
   local made = faults.new_rule(self, rule)
@@ -252,7 +243,6 @@ end
 
 --- Cuts the connections of a client. The client connects again as soon as it can. Returns how many there were.
 function world_methods:cut(client)
-  check.self(self, "cut", world_mt)
   local origin = origin_of(self, client, "cut")
   local n = self.network:cut(function(link) return link.origin == origin end)
   self.counts.cut = self.counts.cut + n
@@ -261,21 +251,18 @@ end
 
 --- Isolates a client: nothing that it sends arrives, and nothing arrives at it, until `join`.
 function world_methods:isolate(client)
-  check.self(self, "isolate", world_mt)
   self.network.isolated[origin_of(self, client, "isolate")] = true
   self.counts.isolate = self.counts.isolate + 1
 end
 
 --- Ends the isolation of a client. What was sent during that time arrives, unless its connection was given up.
 function world_methods:join(client)
-  check.self(self, "join", world_mt)
   self.network.isolated[origin_of(self, client, "join")] = nil
 end
 
 --- Lets so many seconds pass while the whole process stands still: tasks, clients and servers. What was due in that
 -- time happens afterwards.
 function world_methods:pause(seconds)
-  check.self(self, "pause", world_mt)
   check.argument(is_time(seconds), 1, "pause", "a number of seconds", seconds)
   check_open(self, "pause")
   self.counts.pause = self.counts.pause + 1

@@ -3,10 +3,9 @@
 -- a bound, and a writer never waits for a reader.
 
 local check = require "keywatch.support.check"
-local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
-local keys_by = require("keywatch.support.order").keys_by
+local order = require "keywatch.support.order"
 local pages = require "keywatch.store.pages"
 local poller = require "keywatch.store.poller"
 local watch = require "keywatch.watch.watch"
@@ -32,25 +31,17 @@ local get_poller = poller.of_stores(function(store)
   }, poller_mt)
 end)
 
---- Returns the watches with a waiting reader, as a list, the oldest first.
-local list_waiting = compat.interpreted(function(self)
-  local all = {}
-  for _, one in pairs(self.waiting) do all[#all + 1] = one end
-  table.sort(all, function(a, b) return a.tag < b.tag end)
-  return all
-end)
-
 --- Wakes all waiters of all watches.
 function poller_methods:wake_all()
-  for _, one in ipairs(list_waiting(self)) do watch.wake(one) end
+  for _, one in ipairs(order.values_by(self.waiting, "tag")) do watch.wake(one) end
 end
 
 --- Asks for the progress that calls of sync wait for, and wakes those whose reader is gone.
 local function poll_syncs(self)
-  for _, one in ipairs(keys_by(self.awaiting_progress, "tag")) do
+  for _, one in ipairs(order.keys_by(self.awaiting_progress, "tag")) do
     if one.core:request_progress() then self.awaiting_progress[one] = nil end
   end
-  for _, one in ipairs(keys_by(self.syncing, "tag")) do
+  for _, one in ipairs(order.keys_by(self.syncing, "tag")) do
     if not watch.is_read_by_other(one) then one.progressed:set() end
   end
 end
@@ -58,7 +49,7 @@ end
 --- Wakes those who wait for the next part of a page. Returns true if there were any.
 local function resume_readers(self)
   local has_woken = false
-  for _, one in ipairs(keys_by(self.reading, "tag")) do
+  for _, one in ipairs(order.keys_by(self.reading, "tag")) do
     self.reading[one] = nil -- one by one: if `set` raises, the others are still there
     if self.waiting[one.tag] and one.arrival and one.arrival:set() then has_woken = true end
   end

@@ -161,7 +161,7 @@ local function take(watch)
   elseif kind == "events" then
     append(watch, what)
   elseif kind == "progress" then
-    append_one(watch, { type = "progress", revision = what })
+    append_one(watch, setmetatable({ type = "progress", revision = what }, core.record))
   else
     fail(watch, what)
   end
@@ -191,7 +191,7 @@ local function append_initial(watch, initial)
     if watch.cut then kv.key = sub(kv.key, watch.cut + 1) end
     append_one(watch, kv)
   else
-    append_one(watch, { type = "synced", revision = watch.initial_revision })
+    append_one(watch, setmetatable({ type = "synced", revision = watch.initial_revision }, core.record))
     watch.initial = nil
   end
 end
@@ -457,28 +457,10 @@ local FILTERS = { no_put = true, no_delete = true }
 
 -- The options that are handled in Lua; the core does not know them.
 local OWN_OPTIONS = {
-  initial = "boolean", filters = "table", timeout = "seconds", deadline = "seconds",
+  initial = "boolean", timeout = "seconds", deadline = "seconds",
+  filters = check.list_of("a list of 'no_put' and 'no_delete'", function(filter) return FILTERS[filter] end),
   require_leader = "boolean", -- for clients; a store in process needs no leader
 }
-
---- Raises if an option that is handled in Lua has the wrong type.
-local function check_own_options(opts)
-  local own = {}
-  for name in pairs(OWN_OPTIONS) do own[name] = opts[name] end
-  check.known(own, "watch", OWN_OPTIONS)
-end
-
---- Raises if the option `filters` is not a list of filters.
-local function check_filters(filters)
-  local n = 0
-  for i, filter in pairs(filters) do
-    n = n + 1
-    if type(i) ~= "number" or not FILTERS[filter] then
-      check.misuse("watch: option 'filters' must be a list of 'no_put' and 'no_delete', and has %s", tostring(filter))
-    end
-  end
-  if n ~= #filters then check.misuse("watch: option 'filters' must be a list without holes") end
-end
 
 --- Checks the options of a watch and returns those for the core, which refuses names that it does not know. The option
 -- CLUSTER is not for programs. It is for a watch of a client that resumes where another one has stopped, at its
@@ -490,12 +472,11 @@ local function core_options(opts)
   if opts.initial and opts.start_revision then
     check.misuse("watch: options 'initial' and 'start_revision' cannot be used together")
   end
-  check_own_options(opts)
+  check.some(opts, "watch", OWN_OPTIONS)
   for name, value in pairs(opts) do
     if FILTERS[name] then check.misuse("watch: there is no option '%s': use filters = { '%s' }", name, name) end
     if not OWN_OPTIONS[name] and name ~= CLUSTER and name ~= TRANSIENT then t[name] = value end
   end
-  check_filters(opts.filters or {})
   for _, filter in ipairs(opts.filters or {}) do t[filter] = true end
   return t
 end

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- election: etcd's Election service.
 
+local contenders = require "keywatch.concurrency.contenders"
 local contest = require "keywatch.server.services.contest"
 local core = require "keywatch.core"
 local header = require "keywatch.server.services.header"
@@ -76,23 +77,11 @@ local function leader(server, request)
   return { header = header.of(server, revision), kv = kv }
 end
 
---- Returns the kv of an event.
-local function kv_of(event)
-  return {
-    key = event.key,
-    value = event.value,
-    create_revision = event.create_revision,
-    mod_revision = event.mod_revision,
-    version = event.version,
-    lease = event.lease,
-  }
-end
-
 --- Sends every value of a leader until the leader's key is deleted.
 local function send_until_deleted(server, call, watch)
   for event in watch:events() do
     if event.type == "delete" then return end
-    call:send { header = header.of(server, event.mod_revision), kv = kv_of(event) }
+    call:send { header = header.of(server, event.mod_revision), kv = contenders.kv_of(event) }
   end
 end
 
@@ -104,7 +93,7 @@ local function wait_for_leader(store, prefix, revision)
   watch:close()
   if not ok then error(event, 0) end
   if not event then error(err, 0) end
-  return kv_of(event), event.mod_revision
+  return contenders.kv_of(event), event.mod_revision
 end
 
 --- Sends the leader and every later leader, until the client cancels the call. No change is missed: each watch begins
