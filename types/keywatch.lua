@@ -1581,20 +1581,22 @@ function Session:orphan() end
 ---@return keywatch.Error? err
 function Session:close(opts) end
 
----A lock that is held. Can be selected: ready once it is lost. A lock that is collected is given back.
+---A lock that is held. Can be selected: ready once it is lost. A lock that is collected stays held until its session
+--ends.
 ---@class keywatch.Lock
 ---@field key string the key of the lock
 ---@field revision integer the create revision of the key
 ---@field session keywatch.Session
 local Lock = {}
 
----Gives the lock back. Returns true, also if that was done before.
+---Releases the lock. Returns true, also if that was done before.
 ---@param opts? keywatch.CallOptions
 ---@return true? done
----@return keywatch.Error? err "lost" if it was not held any more; after any other error it is given back in the background
+---@return keywatch.Error? err "lost" if it was not held any more; after any other error it is released in the
+--background
 function Lock:unlock(opts) end
 
----Waits until it is lost or was given back. Returns why: an error of the code "lost"; or nil and the error "timeout".
+---Waits until it is lost or released. Returns why: an error of the code "lost"; or nil and the error "timeout".
 ---@param timeout? number seconds
 ---@return keywatch.Error? lost
 ---@return keywatch.Error? err
@@ -1641,14 +1643,14 @@ function Election:leader(opts) end
 ---@nodiscard
 function Election:observe(opts) end
 
----The leadership of an election. Can be selected: ready once it is lost. A leadership that is collected is given back.
----@class keywatch.Leadership
+---The leadership of an election. Can be selected: ready once it is lost. A leadership that is collected lasts until its
+---session ends. @class keywatch.Leadership
 ---@field key string the key of the leader
 ---@field revision integer the create revision of the key
 ---@field session keywatch.Session
 local Leadership = {}
 
----Tells a new value.
+---Announces a new value.
 ---@param value string
 ---@param opts? keywatch.CallOptions
 ---@return true? done
@@ -1661,7 +1663,7 @@ function Leadership:proclaim(value, opts) end
 ---@return keywatch.Error? err "lost" if the caller did not lead any more
 function Leadership:resign(opts) end
 
----Waits until it is lost or was given back. Returns why: an error of the code "lost"; or nil and the error "timeout".
+---Waits until it is lost or released. Returns why: an error of the code "lost"; or nil and the error "timeout".
 ---@param timeout? number seconds
 ---@return keywatch.Error? lost
 ---@return keywatch.Error? err

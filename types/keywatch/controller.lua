@@ -282,10 +282,10 @@ local Elector = {}
 ---Starts to take part. Does not wait.
 function Elector:start() end
 
----Stops: on_lead is cancelled and waited for, the key is given back, and on_lose is called. Called by a function of the elector, it does not wait.
----@param timeout? number seconds; 30
+---Stops: on_lead is cancelled and waited for, the key is deleted, and on_lose is called. Called by a function of the
+---elector, it does not wait. @param timeout? number seconds; 30
 ---@return boolean? ok
----@return keywatch.Error? err `timeout`; or why the key could not be deleted: it goes when its lease expires
+---@return keywatch.Error? err `timeout`; or why the key could not be deleted: it is deleted when its lease expires
 function Elector:stop(timeout) end
 
 ---Waits until the elector is idle.

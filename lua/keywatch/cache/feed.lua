@@ -268,7 +268,7 @@ end
 
 -- {====== Work ======
 
---- Does what is due.
+--- Does the due work.
 local function work(self)
   if self.phase == "reading" then
     local read = self.read

@@ -1,26 +1,25 @@
 -- SPDX-License-Identifier: MIT
---- handler: functions that an informer calls for each object: added, modified, deleted. A handler has a task of its
--- own, in which its functions are called one after the other, so they may wait. Changes that come during a call are in
--- its queue.
+--- handler: functions that an informer calls for each change of an object: added, modified, deleted. A handler has a
+-- task of its own, which calls the functions one after the other, so they may wait. Changes that come during a call are
+-- queued.
 --
--- A handler learns what exists by a walk over the slots of the indexer, which holds no events: a change of an
--- object that the walk has not come to is not queued, because the walk delivers the newest state. An object that is
--- born after the begin of the walk is no part of it, also if its slot was used before. A resync is a walk, too, over
--- objects that the handler knows; it continues only while the queue is empty, so that no object is delivered before its
--- older changes.
+-- A new handler gets the existing objects by a walk over the slots of the indexer, which queues no events: a change of
+-- an object that the walk has not reached is not queued, because the walk delivers the newest state. An object that is
+-- created after the start of the walk is not part of it, even if its slot was used before. A resync is also a walk,
+-- over objects that the handler knows; it continues only while the queue is empty, so that no object is delivered
+-- before its older changes.
 --
 --                    queue (in order, up to max_bytes)  ----+
 --   informer ---->                                          +---> the task
 --                    dirty keys (beyond that: "coalesce") --+
---                    walk over what exists -----------------+
+--                    walk over the objects -----------------+
 --
--- With "coalesce" what does not go into the queue makes its key dirty. For a dirty key the handler gets the
--- difference between the last delivered state and the present one when its turn comes. A key that the handler does not
--- know, and that is gone, is not dirty any more: so there are no more dirty keys than those that exist and those that
--- the handler knows. The queue comes first, and is not used again before no key is dirty. With "wait" the informer
--- reads no further while the queue is full, unless that delays a handler that coalesces, or the handler is stuck. Then
--- the handler is *overrun*: until its queue is empty it coalesces, too, and what is delivered beyond its bound is
--- marked as missed.
+-- With "coalesce" an event that does not fit into the queue makes its key dirty. For a dirty key the handler gets the
+-- difference between the last delivered state and the present one. A deleted key that the handler does not know is not
+-- dirty any more: so at most the existing keys and the keys that the handler knows are dirty. The queue is delivered
+-- first, and is used again only when no key is dirty. With "wait" the informer reads no further while the queue is
+-- full, unless that delays a handler that coalesces, or the handler is stuck. Then the handler is *overrun*: until its
+-- queue is empty it coalesces, too, and events beyond its bound are marked as missed.
 --
 -- An event stays the current one until its function has returned: the end of keywatch.run may cancel the task.
 
@@ -43,10 +42,10 @@ local handler_methods, handler_mt = check.class "keywatch.handler"
 
 -- {====== The queue ======
 
--- Events are added to `late`, and taken from `items`, which change places when `items` is empty. So each is filled from
--- its beginning, and stays an array: a queue that moves through a table is in the slower hash part of that.
+-- Events are added to `late`, and taken from `items`; the two are swapped when `items` is empty. So each is filled from
+-- index 1, and stays an array: a queue that moves through one table would be in its slower hash part.
 
---- Counts bytes that the handler holds from now on.
+--- Adds to the bytes in the queue.
 local function charge(self, bytes)
   self.bytes = self.bytes + bytes
   if self.bytes > self.most then self.most = self.bytes end
@@ -61,7 +60,7 @@ end
 
 --- Takes the first event out of the queue, which is not empty.
 local function take(self)
-  if self.first > self.last then -- at once:
+  if self.first > self.last then -- atomic:
     self.items, self.sizes, self.late, self.late_sizes = self.late, self.late_sizes, self.items, self.sizes
     self.first, self.last, self.n_late = 1, self.n_late, 0
   end
@@ -72,12 +71,12 @@ local function take(self)
   return event
 end
 
---- True if the informer has to wait until the handler has read.
+--- True if the informer must wait for the handler.
 local function is_full(self)
   return self.waits_at_bound and self.bytes >= self.max_bytes and not self.is_overrun
 end
 
---- Has the informer not wait for the handler before that has an empty queue.
+--- Lets the informer continue without waiting for the handler, until the handler's queue is empty.
 local function overrun(self)
   self.is_overrun, self.overruns = true, self.overruns + 1
 end
@@ -86,7 +85,7 @@ end
 
 -- {====== Dirty keys ======
 
---- True if a key is dirty: what comes after goes behind it.
+--- True if a key is dirty: later events must go behind it.
 local function has_dirty(self)
   return self.first_dirty ~= nil
 end
@@ -99,15 +98,14 @@ local function unlink(self, record)
   self.dirty[record.key], self.n_dirty, self.bytes = nil, self.n_dirty - 1, self.bytes - record.bytes
 end
 
---- Forgets the key of an object that is gone, or of a bad value that is gone, if the handler does not know the object.
+--- Forgets the key of a deleted object, or of a bad value that was replaced, if the handler does not know the object.
 local function forget(self, key)
   local record = self.dirty[key]
   if record and not record.create then unlink(self, record) end
 end
 
---- Makes the key of an event of so many bytes dirty. A new record has what the handler knows of the object before the
--- event. It counts as much as the largest of its events. Returns a state of the object that is never delivered,
--- or nil.
+--- Makes the key of an event of so many bytes dirty. A new record has the state that the handler knows before the
+-- event. The record counts as the largest of its events. Returns a state of the object that is never delivered, or nil.
 local function mark(self, event, bytes)
   local key, kind, dropped = event.key, event.type, nil
   local record = self.dirty[key]
@@ -132,7 +130,7 @@ local function mark(self, event, bytes)
       if slot then record.create, record.delivered = indexer.creates[slot], indexer.objects[slot] end
     end
     self.dirty[key] = record
-    -- at once:
+    -- atomic:
     if record.before then record.before.after = record else self.first_dirty = record end
     self.last_dirty, self.n_dirty = record, self.n_dirty + 1
   end
@@ -180,7 +178,7 @@ local function take_dirty(self)
     now.missed = record.is_missed or nil
   end
   if self.is_closed then return end -- by a finalizer
-  -- at once:
+  -- atomic:
   unlink(self, record)
   self.current, self.second, self.third = gone or now or last_error, gone and now or (gone or now) and last_error, nil
   if gone and now then self.third = last_error end
@@ -190,7 +188,7 @@ end
 
 -- {====== Walks ======
 
---- Begins a walk over what exists: that of a new handler, or of a resync.
+--- Begins a walk over the objects: that of a new handler, or of a resync.
 local function begin_walk(self, is_initial)
   if self.is_closed or self.is_walking then return end -- by a finalizer
   local indexer = self.shared.indexer
@@ -208,7 +206,7 @@ local function end_walk(self)
   if self.is_initial then indexer.walks = indexer.walks - 1 end
 end
 
---- Adds an event behind all others that are to be delivered.
+--- Adds an event behind all other undelivered ones.
 local function add(self, event, bytes)
   if has_dirty(self) then mark(self, event, bytes) else append(self, event, bytes) end
 end
@@ -289,8 +287,8 @@ local function deliver(self)
   driver.get().check_cancelled() -- even if the function has caught that
 end
 
---- Sets the current event, if there is one. A new handler alternates between what exists and what has happened: so
--- that it comes to an end with the former.
+--- Sets the current event, if there is one. A new handler alternates between the walk and the queue, so that the walk
+-- ends.
 local function find(self)
   local has_queue = self.first <= self.last or self.n_late > 0
   local is_busy = has_queue or has_dirty(self)
@@ -309,7 +307,7 @@ local function find(self)
   return self.current or self.is_walking or self.first <= self.last or self.n_late > 0 or has_dirty(self)
 end
 
---- Waits until something may have happened, or until the next resync, which begins then.
+--- Waits for events, or until the next resync, which begins then.
 local function rest(self)
   local d, at = driver.get(), self.resync_at
   if not at then return self.changed:wait() end
@@ -336,7 +334,7 @@ end
 
 -- {====== For the informer ======
 
---- Has the handler begin: all that exists has come to the informer.
+--- Starts the handler: the informer has loaded all objects.
 local function begin(self)
   if self.has_begun or self.is_closed then return end
   self.has_begun = true
@@ -382,7 +380,7 @@ end
 
 -- }======
 
---- True if the functions of the handler have returned for everything that existed when it began.
+--- True if the functions of the handler have returned for all objects that existed when it began.
 function handler_methods:has_synced()
   return self.has_all
 end
@@ -411,7 +409,7 @@ end
 
 handler_mt.__close = handler_methods.close
 
---- True while the last call has not returned, and its task was not left behind.
+--- True while the last call has not returned, and its task was not abandoned.
 local function is_calling(self)
   return self.is_calling and self.task.state ~= "done"
 end
@@ -435,15 +433,15 @@ function handler_methods:join(timeout)
   return true
 end
 
---- Returns how many events, and dirty keys, wait for their call.
+--- Returns the number of events and dirty keys that wait for their call.
 local function count_queued(self)
   local n = self.last - self.first + 1 + self.n_late + self.n_dirty
   if self.current and not self.is_calling then n = n + 1 end
   return n + (self.second and 1 or 0) + (self.third and 1 or 0)
 end
 
---- Notices a call that does not return. Returns the seconds until a call counts as stuck, or nil; and true if the
--- handler has something to do.
+--- Detects a call that does not return. Returns the seconds until a call counts as stuck, or nil; and true if the
+-- handler has work.
 local function look(self, now)
   local is_awaited = self.is_walking or count_queued(self) > 0
   local left = stuck.look(self.stuck, now, self.calls, self.is_calling and not self.is_closed, is_awaited)
@@ -474,7 +472,7 @@ function handler_methods:status()
   }
 end
 
---- Returns the state, and how much is queued.
+--- Returns the state, and the length of the queue.
 function handler_mt:__tostring()
   local status = self:status()
   return ("keywatch.handler<%s queued=%d>"):format(status.state, status.queued)
@@ -497,13 +495,13 @@ local function check_options(opts)
   end
 end
 
---- Returns where a function of a handler is defined, as its name.
+--- Returns the position of a handler's function, as the handler's name.
 local function place_of(opts)
   local info = debug.getinfo(opts.add or opts.update or opts.delete or opts.error, "S")
   return ("%s:%d"):format(info.short_src, info.linedefined)
 end
 
---- Returns a new handler of an informer, which is one of those that share `shared`.
+--- Returns a new handler of an informer, one of those that share `shared`.
 local function new(informer, shared, opts)
   local d, name = driver.get(), opts.name or place_of(opts)
   local self = setmetatable({
@@ -523,15 +521,15 @@ local function new(informer, shared, opts)
     is_odd = false,
     is_overrun = false,   -- the informer does not wait for it
     stuck = stuck.new(name, ("the handler '%s' of the informer of %s"):format(name, check.shown(informer.prefix))),
-    current = nil, second = nil, third = nil, -- events that are delivered next
+    current = nil, second = nil, third = nil, -- the next events
     has_begun = false,    -- the informer has synced
     has_all = false,      -- the handler has synced
     is_calling = false,
     is_closed = false,
-    failure = nil,        -- why it is closed
+    failure = nil,        -- the error that it is closed with
     calls = 0, failures = 0, coalesced = 0, overruns = 0,
     task = nil,           -- that makes the calls
-    changed = d.event(),  -- something is to be delivered
+    changed = d.event(),  -- there are events to deliver
     synced = d.event(),   -- has_all, or is_closed
   }, handler_mt)
   self.worker = workers.start(work, self)

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- in_process: the feed of a store's cache, see cache.lua. The cache of a store in this process is the store itself: it
--- is always ready and up to date, and nothing has to be brought to it.
+-- is always ready and up to date, and needs no updates.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -8,7 +8,7 @@ local errors = require "keywatch.support.errors"
 local local_origin = require "keywatch.watch.local_origin"
 
 local LOOK_AGAIN = 0.1  -- seconds: a store that is a replica may come to a revision without an event
-local TIMEOUT = 10      -- seconds that a read waits for its min_revision at most: as the default of connect
+local TIMEOUT = 10      -- the most seconds that a read waits for its min_revision: the default timeout of connect
 
 local store_methods = {}
 local store_mt = { __index = store_methods }
@@ -33,12 +33,12 @@ function store_methods.is_of_file()
   return false
 end
 
---- Returns the deadline of a read that has to wait.
+--- Returns the deadline of a read that must wait.
 function store_methods.deadline()
   return driver.get().now() + TIMEOUT
 end
 
---- Waits until the store has come to a revision. Returns nil, or an error. The wait ends with the cache.
+--- Waits until the store has reached a revision. Returns nil, or an error. The wait ends with the cache.
 function store_methods:await_revision(cache, target, deadline)
   local store, d = self.store, driver.get()
   local watch, err = local_origin.open(store, "", { prefix = true, start_revision = target })
@@ -56,7 +56,7 @@ function store_methods:await_revision(cache, target, deadline)
     end
   end
   watch:close()
-  -- A store that is a replica may have been replaced, by contents of that revision or a later one.
+  -- The content of a replica may have been replaced, by content of that revision or a later one.
   if err and err.code == "compacted" and store:status().revision >= target then return nil end
   return err
 end

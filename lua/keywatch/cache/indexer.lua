@@ -1,20 +1,20 @@
 -- SPDX-License-Identifier: MIT
 --- indexer: objects by key, and by the values of named indexes.
 --
--- Each object has a slot, a number: the arrays `keys`, `objects`, `revisions`, `creates` and `sizes` have what belongs
--- to the object at that place, and `keys` has false in the place of a free slot. The values that a function finds in an
--- object are the names of its sets in that index:
+-- Each object has a slot, a number: the arrays `keys`, `objects`, `revisions`, `creates` and `sizes` have the object's
+-- data at that index, and `keys` has false for a free slot. An index puts an object into one set for each value that
+-- the index function returns for the object:
 --
 --   slots     key -> slot
 --   index     { values: slot -> value or list of values, places: slot -> place in the set, or list of places,
 --               sets: value -> { n, count, [1 … n] = key or false } }
 --
--- A key never moves inside of its set, and an object never changes its slot, unless the arrays are built anew; then the
--- old arrays stay as they are. So an iterator that is in the middle of either survives every change: a key that is
--- there from the begin to the end of an iteration is seen exactly once.
+-- A key never moves inside of its set, and an object never changes its slot, unless the arrays are rebuilt; then the
+-- old arrays stay as they are. So a running iterator survives every change: a key that exists during the whole
+-- iteration is seen exactly once.
 --
--- Functions of the program are called before anything is changed, and may wait. A change is then made without a wait,
--- so no task sees it half made. (A finalizer may: it finds an object by its old values, or by none.)
+-- Functions of the program are called before a change, and may wait. The change itself does not wait, so no task sees
+-- it incomplete. (A finalizer may: it finds an object by its old values, or by none.)
 
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
@@ -22,9 +22,9 @@ local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 local slices = require "keywatch.task.slice"
 
-local LEAST_SLOTS = 1024 -- arrays that are not longer are never built anew
-local LEAST_PLACES = 16  -- and sets
-local FILLED_AT_ONCE = 1000 -- objects that are added to a new index, before other tasks run
+local LEAST_SLOTS = 1024 -- shorter arrays are never rebuilt
+local LEAST_PLACES = 16  -- the same for sets
+local FILLED_AT_ONCE = 1000 -- objects that are added to a new index before other tasks run
 local VALUE_TYPES = { string = true, number = true, boolean = true }
 
 local indexer_methods = {}
@@ -32,7 +32,7 @@ local indexer_mt = { __index = indexer_methods }
 
 -- {====== Values ======
 
---- Returns why something that an index function has returned is no value; or nil.
+--- Returns why a result of an index function is not a valid value; or nil.
 local function trouble_of(value)
   if not VALUE_TYPES[type(value)] then
     return "it has returned " .. check.shown(value) .. ", and not a string, a number, a boolean or a list of these"
@@ -40,7 +40,7 @@ local function trouble_of(value)
   if value ~= value then return "it has returned a number that is not one (NaN)" end
 end
 
---- Returns a copy of a list of values without those that occur twice; nil if it is empty. Raises if one is none.
+--- Returns a copy of a list of values without duplicates; nil if it is empty. Raises if an entry is not a valid value.
 local function copy_values(list)
   local copy, seen = {}, {}
   for i = 1, #list do
@@ -56,8 +56,8 @@ local function copy_values(list)
   return copy[1]
 end
 
---- Returns the value, or the list of values, of an object in an index. Raises if the function does, or if what it
--- returns is no value.
+--- Returns the value, or the list of values, of an object in an index. Raises if the function raises, or returns an
+-- invalid value.
 local function find_values(fn, object, key)
   local value = fn(object, key)
   if value == nil then return nil end
@@ -67,8 +67,8 @@ local function find_values(fn, object, key)
   return value
 end
 
---- Returns the value, or the list of values, of an object in an index. If the function fails there is none: the first
--- failure is logged, and all are counted.
+--- Returns the value, or the list of values, of an object in an index. If the function fails, the object has none: the
+-- first failure is logged, and all are counted.
 local function values_of(index, object, key)
   local ok, found = driver.compute(find_values, index.fn, object, key)
   if ok then return found end
@@ -102,12 +102,12 @@ end
 
 -- {====== Sets ======
 
---- Has a set for a value, which may be empty.
+--- Makes sure that there is a set for a value.
 local function ensure_set(index, value)
   index.sets[value] = index.sets[value] or { n = 0, count = 0 }
 end
 
---- Adds a key to the set of a value. Returns its place there. Calls nothing.
+--- Adds a key to the set of a value. Returns its place there. Runs no other code.
 local function enter(index, value, key)
   local set = index.sets[value]
   local place = set.n + 1
@@ -134,7 +134,7 @@ local function set_place(index, slot, value, place)
   end
 end
 
---- Builds a set anew if most of its places are free. Iterators keep the old one.
+--- Rebuilds a set if most of its places are free. Iterators keep the old one.
 local function compact_set(self, index, value)
   local set = index.sets[value]
   if not set or set.n <= LEAST_PLACES or set.n < 2 * set.count then return end
@@ -206,7 +206,7 @@ local function enter_all(index, slot, key, values, places, old, old_places)
   end
 end
 
---- Builds the sets of values anew that have become too sparse.
+--- Rebuilds the sets of values that have become too sparse.
 local function compact_sets(self, index, values)
   if type(values) ~= "table" then
     if values ~= nil then compact_set(self, index, values) end
@@ -219,7 +219,7 @@ end
 
 -- {====== Slots ======
 
---- Builds all arrays anew, with no free slots. Iterators keep the old ones.
+--- Rebuilds all arrays, without free slots. Iterators keep the old ones.
 local function rebuild(self)
   local old_keys, old_slots = self.keys, self.slots
   local slots, keys, objects, revisions, creates, sizes, births, n = {}, {}, {}, {}, {}, {}, {}, 0
@@ -259,8 +259,8 @@ end
 
 -- }======
 
---- Finds the values of an object in each index: they are in `found`, lists for their places are in `places`, and the
--- sets of the values are there. A function of the program may wait, and another task may add an index.
+--- Finds the values of an object in each index, and puts them into `found`, and lists for their places into `places`.
+-- Makes the sets of the values. A function of the program may wait, and another task may add an index.
 local function find_all(self, object, key)
   local found, places, i = self.found, self.places, 0
   while i < #self.indexes do
@@ -282,8 +282,8 @@ local function reindex(self, i, slot, key)
   return old
 end
 
---- Sets the object of a key, of a revision, which was created at another one; `size` are the bytes of its value.
--- Returns its slot. Only one task may do that.
+--- Sets the object of a key, with its revision, its create revision, and the bytes of its value. Returns its slot. Only
+-- one task may call this.
 function indexer_methods:set(key, object, revision, create, size)
   if self.indexes[1] then
     find_all(self, object, key)
@@ -348,8 +348,8 @@ function indexer_methods:index(name)
   return self.by_name[name]
 end
 
---- Adds the objects that exist to an index. The function of the program may wait, and other tasks run now and then:
--- objects that are set during the walk are added to the index directly.
+--- Adds the existing objects to an index. The function of the program may wait, and other tasks run in between: objects
+-- that are set during the walk are added to the index directly.
 local function fill(self, index)
   local slot, slice = 0, slices.new(FILLED_AT_ONCE)
   while slot < self.n do
@@ -359,7 +359,7 @@ local function fill(self, index)
     if key and index.values[slot] == nil then
       local values = values_of(index, object, key)
       local places = prepare(index, values)
-      if self.keys ~= keys then -- built anew
+      if self.keys ~= keys then -- rebuilt
         slot = 0
         drop_empty(index, values)
       elseif keys[slot] == key and rawequal(self.objects[slot], object) and index.values[slot] == nil then
@@ -382,13 +382,13 @@ local function remove_index(self, index)
   self.indexes, self.by_name[index.name] = rest, nil
 end
 
---- Removes an index whose task was cancelled or killed, and wakes those who wait for the index.
+--- Removes an index whose task was cancelled or killed, and wakes the tasks that wait for the index.
 local function undo_fill(filling)
   remove_index(filling.indexer, filling.index)
   filling.index.filled:set_for_all()
 end
 
---- Adds an index of all objects. Its field is_filled says that all of them are in it.
+--- Adds an index of all objects. Its field is_filled is true when all objects are in it.
 function indexer_methods:add_index(name, fn)
   local index = {
     name = name, fn = fn, values = {}, places = {}, sets = {}, failures = 0, is_filled = false,
@@ -428,7 +428,7 @@ function indexer_methods.count_of(_, index, value)
   return set and set.count or 0
 end
 
---- Returns an iterator over the values of an index, and how many objects have each. The values are those of now.
+--- Returns an iterator over the values of an index, and how many objects have each. The values are the present ones.
 function indexer_methods.values_of(_, index)
   local list, at = {}, 0
   for value in pairs(index.sets) do list[#list + 1] = value end
@@ -443,19 +443,19 @@ end
 
 -- }======
 
---- Returns a new indexer without objects. after_functions() is called when functions of the program were called, before
--- anything is changed. It may raise.
+--- Returns a new indexer without objects. after_functions() is called after the program's functions, and before a
+-- change. It may raise.
 local function new(after_functions)
   return setmetatable({
     after_functions = after_functions,
     slots = {}, keys = {}, objects = {}, revisions = {}, creates = {}, sizes = {},
-    births = {},   -- the number of the object among all that there ever were
-    born = 0,      -- how many there were
+    births = {},   -- the serial number of the object
+    born = 0,      -- the last serial number
     n = 0,         -- slots
     count = 0,     -- objects
     free = {},     -- free slots
     n_free = 0,
-    walks = 0,     -- handlers that are walking over what exists: slots keep their numbers
+    walks = 0,     -- handlers that are walking over the objects: slots keep their numbers
     indexes = {},  -- in the order in which they were added
     by_name = {},
     found = {}, places = {}, -- by index: of the object that is being set

@@ -3,11 +3,11 @@
 -- indexes.
 --
 -- An informer that has ended, because it, its client or its store was closed, still answers from its last state, and
--- says in its status that this is stale: an object that is not known to be gone must not look gone. Before an informer
--- has synced every read raises an error.
+-- its status says that the state is stale: objects must not look deleted because the informer ended. Before an informer
+-- has synced, every read raises an error.
 --
 -- Informers of the same object, prefix and options share the objects and the watch: see shared_informer.lua. Each has
--- its own handlers, and a share, which it gives back when it is closed, or collected. Its handlers keep it alive.
+-- its own handlers, and a share, which it releases when it is closed or collected. Its handlers keep it alive.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -22,11 +22,11 @@ local NAME = "informer"
 
 local informer_methods, informer_mt = check.class "keywatch.informer"
 
--- What an informer has of a shared one. It is given back once.
+-- The share of an informer in a shared one. It is released once.
 local share_methods = {}
 local share_mt = { __index = share_methods }
 
---- Gives the share back. Called by the driver, too, after the informer was collected.
+--- Releases the share. Also called by the driver, after the informer was collected.
 function share_methods:close()
   if self.is_closed then return end
   self.is_closed = true
@@ -50,7 +50,7 @@ local function empty_error(self, code)
   return errors.new(code or "unavailable", text)
 end
 
---- True if everything that existed has come once.
+--- True if the first load is complete.
 function informer_methods:has_synced()
   return self.shared.has_all and not end_error(self)
 end
@@ -72,7 +72,7 @@ end
 
 -- {====== Reading ======
 
---- Returns the indexer. Raises an error if there is nothing to read yet.
+--- Returns the indexer. Raises if the informer has not synced yet.
 local function must_have(self)
   local shared = self.shared
   if not shared.has_all then error(end_error(self) or empty_error(self), 0) end
@@ -95,8 +95,8 @@ function informer_methods:count()
   return must_have(self).count
 end
 
---- Returns an iterator over keys, errors and values of what does not become an object now. Raises an error if there is
--- nothing to read yet.
+--- Returns an iterator over keys, errors and values of the values that cannot be decoded now. Raises if the informer
+-- has not synced yet.
 function informer_methods:bad_values()
   must_have(self)
   local bad, list, at = self.shared.bad, {}, 0
@@ -115,7 +115,7 @@ end
 
 -- {====== Indexes ======
 
---- Raises unless a name and a function can be those of an index.
+--- Raises unless a name and a function are valid for an index.
 local function check_index(name, fn, method)
   if type(name) ~= "string" then
     check.misuse("%s: the name of an index must be a string, not %s", method, check.shown(name))
@@ -165,7 +165,7 @@ end
 
 -- }======
 
---- Adds a handler, whose options are known to be right. Returns it, or nil and an error.
+--- Adds a handler with checked options. Returns it, or nil and an error.
 local function add_handler(self, opts)
   local err = end_error(self)
   if err then return nil, err end
@@ -216,7 +216,7 @@ function informer_methods:close()
     if one.informer == self then handlers.finish(one, errors.closed("informer")) end
   end
   self.share:close()
-  self.shared.synced:set() -- those who wait look again
+  self.shared.synced:set() -- waiters check again
 end
 
 informer_mt.__close = informer_methods.close
@@ -237,7 +237,8 @@ local IDENTITY = {
   "codec", "include", "where", "transform", "labels", "labels_at", "fields", "require_leader",
 }
 
---- Returns what informers that share must have in common, beside the prefix. Selectors are compared by their text.
+--- Returns the options that informers must have in common to share, beside the prefix. Selectors are compared by their
+-- text.
 local function identity_of(opts, filter)
   local identity = {}
   for _, name in ipairs(IDENTITY) do identity[name] = opts[name] end
@@ -257,7 +258,7 @@ local function find(list, prefix, identity, indexes)
   end
 end
 
---- Returns a shared informer of a list, or begins one, which is in the list if it may be shared.
+--- Returns a shared informer of a list, or starts one, which is added to the list if it may be shared.
 local function find_or_begin(x, prefix, opts, list)
   local filter = filters.of(opts, { decoded = 0, failed_tests = 0 }, NAME)
   local identity = identity_of(opts, filter)

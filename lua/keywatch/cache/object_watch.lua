@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- object_watch: a watch of objects: values that a codec decodes, of which the reader wants those that match.
+--- object_watch: a watch of objects: of values that a codec decodes, and that match a filter.
 --
 -- Changes come from an ordinary watch, with their previous values, and transition.lua computes the events from them.
 --
@@ -9,11 +9,11 @@
 --     ^                                                                        |
 --     +----------- its queue is read, and a watch of its own has begun --------+
 --
--- ALONE: the watch belongs to the object watch. SHARED: a dispatcher has the watch, see dispatcher.lua. BEHIND: what
--- the dispatcher has queued is read first, and then a watch of its own is opened at the revision after that. In each
--- state the events are those of an object watch that was always alone: none is missing, and none comes twice.
+-- ALONE: the watch belongs to the object watch. SHARED: a dispatcher has the watch, see dispatcher.lua. BEHIND: the
+-- queue of the dispatcher is read first, and then a watch of its own is opened at the next revision. In each state the
+-- events are those of an object watch that was always alone: none is lost or repeated.
 --
--- An error is handed out as an event, once. Then the object watch has failed.
+-- An error is returned as an event, once. Then the object watch has failed.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -30,9 +30,9 @@ local filters = require "keywatch.cache.filter"
 local workers = require "keywatch.task.worker"
 
 local NAME = "object_watch"
-local MAX_BYTES = 1024 * 1024 -- of a queue, as the core has it for a watch
+local MAX_BYTES = 1024 * 1024 -- of a queue, as of a watch in the core
 local MAX_UNWANTED = 1000     -- changes in a row that do not match, after which other tasks run
-local MAX_INDEXED = 100       -- values of a requirement that is worth an index
+local MAX_INDEXED = 100       -- the most values of a requirement with an index
 
 local correct, event_of = transition.correct, transition.event_of
 local fill, fill_now, hand_out = watches.fill, watches.fill_now, watches.hand_out
@@ -48,7 +48,7 @@ local function note_marks(self, entry)
   if entry.most_bytes > self.most_bytes then self.most_bytes = entry.most_bytes end
 end
 
---- Lets go of where changes come from.
+--- Releases the watch or the dispatcher.
 local function release(self)
   local watch, entry, opener = self.watch, self.entry, self.opener
   self.watch, self.entry, self.guard, self.opener = nil, nil, nil, nil
@@ -60,7 +60,7 @@ local function release(self)
   if opener then opener:stop(true) end
 end
 
---- Has the object watch fail. The error is handed out next, as an event; `change` is what it is about, if anything.
+--- Fails the object watch. The error is returned next, as an event; `change` is its cause, if known.
 local function fail(self, err, change)
   self.failure = err
   self.last_event = {
@@ -81,21 +81,22 @@ end
 
 -- {====== Taking changes ======
 
---- Returns the watch that changes come from: that of the dispatcher if it is shared; nil while one is being opened.
+--- Returns the underlying watch: that of the dispatcher if the object watch shares it; nil while one is being opened.
 local function source_of(self)
   local entry = self.entry
   return self.watch or entry and entry.dispatcher.watch
 end
 
---- Notes a revision up to which everything was handed out.
+--- Notes a revision up to which every event was returned.
 local function reach(self, revision)
   if revision > self.revision then self.revision = revision end
 end
 
--- The functions below get the watch or the entry from their caller: a finalizer may close the object watch before them.
+-- The functions below get the watch or the entry from their caller: a finalizer may close the object watch before the
+-- call.
 
---- Takes the next change of the own watch. Returns nil if nothing has come, or the watch has failed.
--- With `is_quick`, where the caller does not wait, pages of what exists are read to their end.
+--- Takes the next change of the own watch. Returns nil if there is none, or the watch has failed. With `is_quick`, for
+-- a caller that does not wait, initial pages are read to their end.
 local function take_own(self, watch, is_quick)
   if watch.at == watch.n then
     local filled
@@ -112,7 +113,7 @@ local function take_own(self, watch, is_quick)
   return change
 end
 
---- Takes the next item of the dispatcher. Returns a change and the item; nil if nothing has come, if the dispatcher has
+--- Takes the next item of the dispatcher. Returns a change and the item; nil if there is none, if the dispatcher has
 -- failed, or if the object watch is left behind.
 local function take_shared(self, entry)
   local shared = entry.dispatcher
@@ -125,7 +126,7 @@ local function take_shared(self, entry)
     if entry.is_behind or shared.is_working or self.is_over then return nil end
     reach(self, shared.revision)
     local failure = shared.failure
-    if failure and failure.code == "compacted" and entry.floor > shared.revision then -- it needs none of what is gone
+    if failure and failure.code == "compacted" and entry.floor > shared.revision then -- it needs no compacted revision
       dispatchers.leave_behind(entry, entry.floor + 1)
     elseif failure then
       fail(self, failure)
@@ -136,7 +137,7 @@ local function take_shared(self, entry)
   return item.change, item
 end
 
---- Notes how far everything was handed out, after something that was taken has been handled.
+--- Notes up to which revision every event was returned, after a change was handled.
 local function advance(self, watch, item)
   if watch then
     self.revision = watch.revision
@@ -146,7 +147,7 @@ local function advance(self, watch, item)
   end
 end
 
---- True if the last change that was taken is not the last one of its revision.
+--- True if the last taken change is not the last one of its revision.
 local function is_inside_revision(self)
   local entry, watch = self.entry, self.watch
   if entry then
@@ -175,8 +176,7 @@ local function join(self, shared, revision)
   return entry
 end
 
---- Returns the dispatcher of the object watch's keys, or nil. One whose watch has failed unnoticed is
--- not found.
+--- Returns the dispatcher of the object watch's keys, or nil. A dispatcher with a failed watch is not found.
 local function find_shared(self)
   local shared = dispatchers.find(self.registry, self.id, self.filter.decode)
   if not shared or shared.is_working then return shared end
@@ -184,9 +184,9 @@ local function find_shared(self)
   return dispatchers.find(self.registry, self.id, self.filter.decode)
 end
 
---- Gives the object watch, whose own watch has nothing more, to the dispatcher of its keys. If there is none its own
--- watch becomes that of a new one. A watch that may not have reached its first revision stays alone: others would miss
--- what comes before that.
+--- Moves the object watch, whose own watch has no more events, to the dispatcher of its keys. If there is none, its own
+-- watch becomes that of a new dispatcher. A watch that may not have reached its first revision stays alone: others
+-- would miss the events before that.
 local function settle(self, watch)
   if not self.requirement or watch.initial or watch.failure or watch.at < watch.n then return end
   if self.start > 0 and watch.revision < self.start then return end
@@ -224,8 +224,8 @@ local function adopt(self, watch)
   self.arrival:set()
 end
 
---- Opens a watch of its own for an object watch that was left behind and has read its queue. Opening a watch of a
--- client waits for the server; so a task does that.
+--- Opens a watch of its own for an object watch that was left behind and has read its queue. In a task, since opening a
+-- watch of a client waits for the server.
 local function catch_up(self, entry)
   local x, key, resume = self.x, self.key, entry.resume
   local before = entry.dispatcher.watch
@@ -268,8 +268,8 @@ local function bookmark(self)
   return { type = "bookmark", revision = self.revision }
 end
 
---- Asks where changes come from for progress, which comes as a bookmark. Returns true if that is certain: a server is
--- silent if it has nothing new.
+--- Requests progress of the underlying watch, which becomes a bookmark. Returns true if that is certain to come: a
+-- server is silent if it has nothing new.
 local function ask_progress(self)
   local watch = source_of(self)
   if not watch then return false end
@@ -288,7 +288,7 @@ local function expire_shared(self, entry)
   if not has_more and not entry.is_behind and not shared.is_working then reach(self, shared.revision) end
 end
 
---- Ends the object watch in order: its time is over. Returns the last bookmark, or nil.
+--- Ends the object watch at the end of its lifetime. Returns the last bookmark, or nil.
 local function expire(self)
   local watch, entry = self.watch, self.entry
   if watch and watch.store and watch.at == watch.n and not watch.initial and watch.core:request_progress()
@@ -302,7 +302,7 @@ local function expire(self)
   return bookmark(self)
 end
 
---- Does what is due. Returns a bookmark, or nil.
+--- Does the due work. Returns a bookmark, or nil.
 local function on_time(self)
   local now = driver.get().now()
   if self.end_at and now >= self.end_at and not is_inside_revision(self) then return expire(self) end
@@ -313,7 +313,7 @@ local function on_time(self)
   return bookmark(self)
 end
 
---- Returns the time at which something is due, or nil.
+--- Returns the time of the next due work, or nil.
 local function due_at(self)
   local at = self.end_at
   if self.interval and (not at or self.bookmark_at < at) then at = self.bookmark_at end
@@ -344,7 +344,7 @@ local function is_first(self, change)
   return ok and status.compact_revision < change.mod_revision
 end
 
---- Returns the event of something that has come, or nil.
+--- Returns the event of a change, or nil.
 local function handle(self, change, item)
   local counts, kind = self.counts, change.type
   if kind == "put" or kind == "delete" then
@@ -372,8 +372,8 @@ local function handle(self, change, item)
   return { type = "bookmark", revision = change.revision }
 end
 
---- Returns the next event without waiting; false if the caller must wait for one; nil if none will come any more. With
--- is_busy set there is more to look at, and no need to wait for it.
+--- Returns the next event without waiting; false if the caller must wait for one; nil if none will come any more. If
+-- is_busy is set, there is more to read without waiting.
 local function step(self, is_unbounded)
   local peeked, unwanted = self.peeked, 0
   self.is_busy, self.peeked = false, nil
@@ -418,7 +418,7 @@ end
 
 -- {====== Waiting ======
 
---- Begins to wait for where changes come from.
+--- Begins to wait for the underlying watch or the dispatcher.
 local function bind(self)
   local watch = self.watch
   local shared = not watch and self.entry and self.entry.dispatcher
@@ -440,14 +440,14 @@ local function unbind(self)
   if bound.end_wait then bound:end_wait() else protocol.finish(bound) end
 end
 
---- Called when changes come from elsewhere: those who wait now wait for that.
+--- Called after a move between watch and dispatcher: waiters now wait for the new one.
 function rebind(self)
   if self.waits == 0 then return end
   unbind(self)
   bind(self)
 end
 
---- Returns the poller that sets the event of an object watch, which is selected, when something is due.
+--- Returns the poller that sets the event of an object watch in a select when work is due.
 local function new_timer(self)
   return {
     poll = function()
@@ -459,7 +459,7 @@ local function new_timer(self)
   }
 end
 
---- Begins a wait. Returns the event that is set when something may have come.
+--- Begins a wait. Returns the event that is set when there may be events.
 local function begin_wait(self)
   self.waits = self.waits + 1
   if self.waits == 1 then bind(self) end
@@ -472,20 +472,20 @@ local function end_wait(self)
   if self.waits == 0 then unbind(self) end
 end
 
---- Has the event be set when something comes.
+--- Arms the event, which is set when a change comes.
 local function arm(self)
   local bound = self.bound
   if not bound then return end
   if bound.end_wait then bound:arm() else protocol.arm(bound) end
 end
 
---- Looks once for what is not noticed without a wait. Returns true if that must be done again after a step.
+--- Checks once for changes that are not announced without a wait. Returns true if that must be repeated after a step.
 local function look(self)
   local watch = source_of(self)
   return watch and watch.origin.look(watch) or self.is_busy
 end
 
---- Waits until something may have come, or is due. Returns false if the deadline was first.
+--- Waits until there may be events or due work. Returns false if the deadline was first.
 local function wait(self, deadline)
   local d = driver.get()
   if self.is_busy then
@@ -641,8 +641,8 @@ local KINDS = {
   lifetime = "some seconds", bookmarks = "boolean or seconds",
 }
 
---- Returns the requirement by which a dispatcher finds the object watch, or nil. A range that is given in two ways is
--- refused by the watch.
+--- Returns the requirement by which a dispatcher finds the object watch, or nil. The watch refuses a range with two
+-- different ends.
 local function requirement_of(filter, opts)
   if (opts.prefix and 1 or 0) + (opts.from_key and 1 or 0) + (opts.range_end and 1 or 0) > 1 then return nil end
   local best = filter.labels and selectors.indexable(filter.labels)
@@ -668,7 +668,7 @@ local function revision_now(x, key, opts)
   return result.revision
 end
 
---- Makes the object watch part of a dispatcher that is there already, if that has not passed its first revision.
+--- Adds the object watch to an existing dispatcher that has not passed its first revision.
 -- Returns true, or false; or nil and an error.
 local function join_at_once(self)
   local shared = self.requirement and not self.opts.initial and find_shared(self)
@@ -717,7 +717,7 @@ local function new(x, key, opts)
     registry = compat.companion(x, NAME), -- see dispatcher.lua
     id = id_of(key, opts),
     start = opts.start_revision or 0,
-    revision = 0,        -- everything up to it was handed out
+    revision = 0,        -- every event up to it was returned
     taken = 0,           -- the revision of the last change that was taken
     memory = {},         -- of transition.correct
     max_bytes = opts.max_bytes or MAX_BYTES,
@@ -731,14 +731,14 @@ local function new(x, key, opts)
     opener = nil,        -- the worker that opens its own watch
     arrival = d.event(), -- set when something may have come
     waits = 0,           -- waits that have begun and not ended
-    bound = nil,         -- what they wait for: the own watch or the dispatcher
-    timer = nil,         -- sets the event when something is due, while it is selected
-    selections = 0,      -- waits for several objects, of which it is one
+    bound = nil,         -- the own watch or the dispatcher, for which they wait
+    timer = nil,         -- sets the event when work is due, during a select
+    selections = 0,      -- selects that wait for it
     most = 0, most_bytes = 0, -- high-water marks of the queue
     times_behind = 0,
     peeked = nil,        -- an event that is_ready has found
     failure = nil,
-    last_event = nil,    -- an error, not handed out yet
+    last_event = nil,    -- an error, not returned yet
     is_busy = false,     -- it has stopped looking, so that other tasks run
     is_over = false,     -- no more events come
     is_closed = false,

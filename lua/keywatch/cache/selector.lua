@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- selector: which objects are wanted, by their labels or by their fields. See selector_text.lua for the text forms. As
+--- selector: selects objects by their labels or by their fields. See selector_text.lua for the text forms. As
 -- a table:
 --
 --   { app = "web",                          the name has this value: a string, a number or a boolean
@@ -8,9 +8,8 @@
 --     old = { exists = false },             there is no such name; with true: there is one
 --     generation = { above = 3, below = 9 } }   a whole number between the two
 --
--- A selector is a list of requirements, and an object has to meet all of them. A label is looked up by its whole name
--- in the table of labels. A field is a path: "spec.nodeName" is object.spec.nodeName; a backslash stands before a dot
--- that belongs to a name.
+-- A selector is a list of requirements; an object must meet all of them. A label is looked up by its whole name in the
+-- table of labels. A field is a path: "spec.nodeName" is object.spec.nodeName; a backslash escapes a dot in a name.
 --
 -- Values are compared as texts. The texts of a number are the same on every VM, and 1 and 1.0 are "1". As in Kubernetes
 -- a field that is absent has the empty value, and a label that is absent has none. A decoder's null is absent.
@@ -35,7 +34,7 @@ local function text_of_number(value)
   return ("%.14g"):format(value)
 end
 
---- Returns a value of an object as a text; nil if it has none, as a table.
+--- Returns a value of an object as a text; nil for a value without a text, such as a table.
 local function text_of(value)
   local kind = type(value)
   if kind == "string" then return value end
@@ -43,12 +42,12 @@ local function text_of(value)
   if kind == "boolean" then return value and "true" or "false" end
 end
 
---- True if a value is there. A decoder's null is not.
+--- True if a value is present. A decoder's null is absent.
 local function is_there(value)
   return value ~= nil and type(value) ~= "userdata"
 end
 
---- Returns the names on the way to a field.
+--- Returns the names in the path of a field.
 local function path_of(name)
   local path, part = {}, {}
   for escape, char in name:gmatch("(\\?)(.)") do
@@ -62,7 +61,7 @@ local function path_of(name)
   return path
 end
 
---- Returns what stands at the end of a path, or nil.
+--- Returns the value at a path, or nil.
 local function follow(object, path)
   for i = 1, #path do
     if type(object) ~= "table" then return nil end
@@ -71,7 +70,7 @@ local function follow(object, path)
   return object
 end
 
---- Returns what an object has for the name of a requirement, or nil.
+--- Returns the value of an object for the name of a requirement, or nil.
 local function value_of(one, object)
   local found = follow(object, one.path)
   if one.label == nil then return found end
@@ -82,7 +81,7 @@ end
 
 -- {====== Requirements ======
 
--- By operator: functions of a requirement and of what an object has for its name.
+-- By operator: functions of a requirement and of the object's value for its name.
 local tests = {}
 
 tests["in"] = function(one, value)
@@ -126,7 +125,7 @@ tests["<"] = function(one, value)
   return text and selector_text.is_whole(text) and is_below(text, one.values[1]) or false
 end
 
---- Completes a requirement { name, operator, values } for labels that stand at a path, or for fields.
+--- Completes a requirement { name, operator, values } for labels at a path, or for fields.
 local function complete(one, labels_path)
   one.set, one.test = {}, tests[one.operator]
   for _, value in ipairs(one.values) do one.set[value] = true end
@@ -154,7 +153,7 @@ local function texts_of(given)
   return list
 end
 
--- By name: functions of what is given for it; each returns the operator and the values, or nil.
+-- By name: functions of the given value; each returns the operator and the values, or nil.
 local words = {}
 
 function words.not_in(given) return "notin", texts_of(given) end
@@ -172,7 +171,7 @@ end
 function words.above(given) return ">", bound_of(given) end
 function words.below(given) return "<", bound_of(given) end
 
---- Adds the requirements that a field of a table stands for. Returns false if it has no meaning.
+--- Adds the requirements of a field of a selector table. Returns false if the field is malformed.
 local function add_field(list, name, given)
   local values = texts_of(given)
   if values then
@@ -191,7 +190,7 @@ local function add_field(list, name, given)
   return true
 end
 
---- Returns the requirements of a table, in the order of names; or nil and what is wrong.
+--- Returns the requirements of a table, in the order of names; or nil and the reason.
 local function of_table(given)
   local list = {}
   for name, value in pairs(given) do
@@ -208,8 +207,8 @@ end
 
 -- }======
 
---- Returns a selector of a kind, "labels" or "fields". Labels stand at the path `labels_at`. Returns nil and what is
--- wrong, as the end of a sentence.
+--- Returns a selector of a kind, "labels" or "fields". Labels are at the path `labels_at`. Returns nil and the reason,
+-- as the end of a sentence.
 local function parse(given, kind, labels_at)
   if getmetatable(given) == selector_mt then
     if given.kind == kind then return given end
@@ -229,7 +228,7 @@ local function parse(given, kind, labels_at)
   return setmetatable({ kind = kind, list = list }, selector_mt)
 end
 
---- True if an object meets all requirements. Raises what a metamethod of the object raises.
+--- True if an object meets all requirements. Raises the errors of the object's metamethods.
 local function test(self, object)
   local list = self.list
   for i = 1, #list do
@@ -239,7 +238,7 @@ local function test(self, object)
   return true
 end
 
---- True if an object meets all requirements. An object that raises when it is looked at does not match.
+--- True if an object meets all requirements. An object whose metamethods raise does not match.
 function selector_methods:matches(object)
   local ok, found = pcall(test, self, object)
   return ok and found
@@ -250,7 +249,8 @@ local function is_empty(self)
   return self.list[1] == nil
 end
 
---- Returns the requirement of least values that only objects with one of these values meet; nil if there is none.
+--- Returns the requirement with the fewest values that an index can serve, because only objects with one of these
+-- values meet it; or nil.
 local function indexable(self)
   local best
   for _, one in ipairs(self.list) do
@@ -291,7 +291,7 @@ end
 
 local OPTIONS = { kind = check.one_of("labels", "fields"), labels_at = "string" }
 
---- Returns a selector of a text or a table. Raises if it has no meaning.
+--- Returns a selector of a text or a table. Raises if that is malformed.
 local function new(given, opts)
   opts = check.options(opts, "selector", OPTIONS)
   local kind = opts.kind or "labels"

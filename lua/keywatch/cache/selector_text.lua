@@ -5,10 +5,9 @@
 --   fields   "spec.nodeName=n1,status.phase!=Running"
 --
 -- Of labels, names and values are everything between blanks and the signs = ! ( ) , > <. Of fields, a value is
--- everything up to the next comma; a backslash stands before each comma, equals sign and backslash of the value.
+-- everything up to the next comma; a backslash escapes each comma, equals sign and backslash of the value.
 --
--- A parser returns a list of requirements { name, operator, values }; or nil and what is wrong, as the end of a
--- sentence.
+-- A parser returns a list of requirements { name, operator, values }; or nil and the reason, as the end of a sentence.
 
 local OPERATORS = { ["="] = "in", ["=="] = "in", ["!="] = "notin", ["in"] = "in", ["notin"] = "notin" }
 local BOUNDS = { [">"] = true, ["<"] = true }
@@ -30,7 +29,7 @@ local function tokens_of(text)
   return list
 end
 
---- Raises what is wrong, as a table.
+--- Raises the reason, as a table.
 local function refuse(token, wanted)
   local found = token.text == "" and "ends" or ("has '%s'"):format(token.text)
   error({ why = ("%s at byte %d, where %s is expected"):format(found, token.at, wanted) }, 0)
@@ -81,13 +80,13 @@ end
 
 --- True if a text is a whole number of 64 bits.
 local function is_whole(text)
-  if not text:find("^[+-]?%d+$") then return false end -- first: the next pattern is slow on long texts that are none
+  if not text:find("^[+-]?%d+$") then return false end -- first, since the next pattern is slow on other long texts
   local sign, digits = text:match("^([+-]?)0*(%d+)$")
   local most = sign == "-" and "9223372036854775808" or "9223372036854775807"
   return #digits < #most or #digits == #most and digits <= most
 end
 
---- Takes the number after > or <. Raises if it is not a whole one.
+--- Takes the number after > or <. Raises if it is not an integer.
 function reader_methods:bound()
   local token = self:peek()
   local text = self:word("a whole number")
@@ -110,7 +109,7 @@ function reader_methods:requirement()
   return { name = name, operator = operator, values = token.is_word and self:values() or { self:value() } }
 end
 
---- Returns the requirements of a text. Raises what is wrong.
+--- Returns the requirements of a text. Raises the reason if the text is malformed.
 local function read_all(text)
   local self = setmetatable({ tokens = tokens_of(text), place = 1 }, reader_mt)
   local list = {}
@@ -150,7 +149,7 @@ local function terms_of(text)
   return list
 end
 
---- Returns a value without its escapes; or nil and what is wrong. `at` is its place in the whole text.
+--- Returns a value without its escapes; or nil and the reason. `at` is its place in the whole text.
 local function unescape(value, at)
   local parts, i = {}, 1
   while i <= #value do
@@ -177,7 +176,7 @@ local function trim(text)
   return text:sub(first, last)
 end
 
---- Returns the requirement of a term; or nil and what is wrong.
+--- Returns the requirement of a term; or nil and the reason.
 local function field_requirement(term)
   local name, sign, value = term.text:match("^([^=!]*)([=!]=)(.*)$")
   if not name then name, sign, value = term.text:match("^([^=!]*)(=)(.*)$") end

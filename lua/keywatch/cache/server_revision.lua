@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- server_revision: asks a server for its revision by a linearizable read, for all callers of a cache together.
 --
--- A caller wants a revision that the server had after the call. So a caller never shares a read that was begun before
--- the call: while one read is under way, all new callers share the next one, which begins when the first is done.
+-- A caller needs a revision that the server had after the call. So it never shares a read that began before the call:
+-- while one read is running, all new callers share the next one, which begins when the first is done.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -13,7 +13,7 @@ local RANGE = "/etcdserverpb.KV/Range"
 local asker_methods = {}
 local asker_mt = { __index = asker_methods }
 
---- Sends the read of the round that waits, if there is one and no other read is under way.
+--- Sends the read of the waiting round, if there is one and no other read is running.
 local function begin(self)
   local round = self.waiting
   if self.current or not round or self.is_closed then return end
@@ -25,7 +25,7 @@ local function begin(self)
   if read.is_done then self.arrival:set() end
 end
 
---- Ends the round that is under way, and begins the next one.
+--- Ends the running round, and begins the next one.
 local function finish(self)
   local round = self.current
   local read = round and round.read
@@ -70,12 +70,12 @@ function asker_methods:close()
   if waiting then waiting.event:set() end
 end
 
---- Returns an object that asks the servers of a client for their revision, by reading of a range of keys.
+--- Returns an object that asks the servers of a client for their revision, by a read of a range of keys.
 local function new(client, key, range_end)
   local self = setmetatable({
     transport = client.transport,
     bytes = core.requests.range(client, key, { range_end = range_end, limit = 1, keys_only = true }),
-    current = nil,  -- the round whose read is under way
+    current = nil,  -- the round whose read is running
     waiting = nil,  -- the round whose read comes next
     is_closed = false,
     arrival = nil,  -- of reads.lua: set when the read is done

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
 --- slow: ends local watches that are not read for too long, with the error "full".
 --
--- A watch is slow while something waits for its reader and the reader takes nothing. The watches are looked at a few
--- times in each period, so a watch is ended a little later than its option slow_after says, and never sooner. The
--- driver polls an object of this module while there are such watches. It does not hold them. Each driver has an object
--- of its own: a test may use others in turn, with another time.
+-- A watch is slow while events wait for its reader and the reader takes none. The watches are checked a few times in
+-- each period, so a watch is ended a little later than its option slow_after says, and never sooner. The driver polls
+-- an object of this module while there are such watches, without keeping them alive. Each driver has an object of its
+-- own, as a test may use several drivers, with different times.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
@@ -12,7 +12,7 @@ local errors = require "keywatch.support.errors"
 local watches = require "keywatch.watch.watch"
 
 local LOOKS = 4 -- in each period of slow_after
-local LEAST = 0.01 -- seconds between two looks
+local LEAST = 0.01 -- seconds between two checks
 
 local last_number = 0 -- of all guards
 
@@ -28,14 +28,14 @@ local function get_poller()
   if own then return own end
   own = setmetatable({
     guarded = setmetatable({}, { __mode = "k" }), -- by watch: { number =, after =, since =, buffer =, at = }
-    look_at = math.huge, -- when the watches are looked at next
+    look_at = math.huge, -- the time of the next check
     is_attached = false,
   }, poller_mt)
   pollers[d] = pollers[d] or own -- a finalizer may have made one
   return pollers[d]
 end
 
---- True if something waits for the reader of a watch.
+--- True if events wait for the reader of a watch.
 local function has_backlog(watch)
   if watch.at < watch.n or watch.initial then return true end
   local n, _, is_behind = watch.core:backlog()
@@ -48,7 +48,7 @@ local function cut(watch, after)
   watches.cut(watch, err)
 end
 
---- Looks at a watch. Returns false if the watch has ended.
+--- Checks a watch. Returns false if the watch has ended.
 local function look(watch, guard, now)
   if watch.failure or watch.is_closed then return false end
   local is_slow = has_backlog(watch) and guard.buffer == watch.buffer and guard.at == watch.at
@@ -69,7 +69,7 @@ local list_all = compat.interpreted(function(self)
   return all
 end)
 
---- Looks at all watches whose time has come. Returns the seconds until it must be called again, or nil.
+--- Checks all watches that are due. Returns the seconds until the next check, or nil.
 function poller_methods:poll()
   local now = driver.get().now()
   if now < self.look_at then return self.look_at - now end
@@ -88,7 +88,7 @@ function poller_methods:poll()
   return seconds
 end
 
---- Ends a watch once it was not read for `after` seconds while something waited.
+--- Ends a watch that was not read for `after` seconds while events waited.
 local function guard(watch, after)
   local poller, now = get_poller(), driver.get().now()
   last_number = last_number + 1

@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 --- staleness: logs once when the content of a client's cache is stale, and once when it has caught up.
 --
--- The content is stale if the server was not heard for some time and something is known to be wrong, or if a server
--- that answers when it is asked has not answered several times. An idle prefix alone makes nothing stale.
+-- The content is stale if the server was silent for some time and there is an error, or if a server that answers
+-- progress requests has not answered several of them. The content of an idle prefix is not stale.
 
 local log = require "keywatch.support.log"
 
-local TROUBLED = 10 -- seconds without a word of the server, while there is trouble
-local SILENT = 30   -- seconds without a word of a server that is asked every ten seconds, and answers
-local INTERVAL = 1  -- seconds between two looks at least
+local TROUBLED = 10 -- seconds of silence of the server, while there is trouble
+local SILENT = 30   -- seconds of silence of a server that is asked every ten seconds, and answers
+local INTERVAL = 1  -- the least seconds between two checks
 
 local staleness_methods = {}
 local staleness_mt = { __index = staleness_methods }
@@ -18,7 +18,7 @@ local function time_of_day(then_, now)
   return os.date("!%Y-%m-%dT%H:%M:%SZ", math.floor(os.time() - (now - then_)))
 end
 
---- Returns why the content is stale, or nil. `seconds` is how long the server was not heard.
+--- Returns why the content is stale, or nil. `seconds` is how long the server was silent.
 local function reason_of(seconds, state)
   if seconds < TROUBLED then return nil end
   if state.trouble then return (state.trouble.message:gsub("^keywatch: ", "")) end
@@ -39,15 +39,15 @@ function staleness_methods:begin_with_file(path, heard_at, trouble, now)
 end
 
 --- True if a cache whose server was heard so many seconds ago has caught up. A server whose progress cannot be trusted
--- is not asked: there the watch has to be open, and nothing else is known.
+-- is not asked: then an open watch is enough.
 local function has_caught_up(seconds, state)
   if state.phase ~= "following" or not state.is_open then return false end
   return seconds < TROUBLED or state.is_trusted == false
 end
 
---- Looks at the state of a feed: its phase; trouble, an error or nil; is_trusted, whether its server answers when it is
--- asked, nil if that is not known; is_open, whether its watch is open; has_content; and heard_at, when its server was
--- last heard, nil if never. Returns the seconds until the next look.
+--- Checks the state of a feed: its phase; trouble, an error or nil; is_trusted, whether its server answers progress
+-- requests, nil if unknown; is_open, whether its watch is open; has_content; and heard_at, when its server was last
+-- heard, nil if never. Returns the seconds until the next check.
 function staleness_methods:look(now, state)
   local heard_at = math.max(state.heard_at or self.opened_at, self.opened_at)
   local seconds = now - heard_at
@@ -64,12 +64,12 @@ function staleness_methods:look(now, state)
   return math.max(INTERVAL, heard_at + TROUBLED - now)
 end
 
---- Returns the staleness of a cache of a prefix that is opened now.
+--- Returns the staleness of a cache that is being opened.
 local function new(prefix, now)
   return setmetatable({
     prefix = prefix,
     opened_at = now,
-    stale_since = nil, -- since when the content is stale; nil: it is not, or that was not logged
+    stale_since = nil, -- since when the content is stale; nil: not stale, or not logged
   }, staleness_mt)
 end
 

@@ -1,15 +1,15 @@
 -- SPDX-License-Identifier: MIT
---- stuck: notices calls of functions of the program that do not return while changes wait for them.
+--- stuck: detects calls of the program's functions that do not return while changes wait.
 --
--- A record belongs to one caller, which makes one call after the other, and counts them. The record is looked at from
--- time to time: a call that it finds twice has lasted at least as long as the time between.
+-- A record belongs to one caller, which makes one call after the other, and counts them. The record is checked
+-- periodically: a call that is found twice has lasted at least as long as the time in between.
 
 local log = require "keywatch.support.log"
 
 local STUCK = 5 -- seconds
 
---- Looks at a record at the time `now`. `calls`: of the caller so far; is_calling: the last one has not returned;
--- is_awaited: something waits for that. Returns the seconds until the call counts as stuck, or nil.
+--- Checks a record at the time `now`. `calls`: number of calls so far; is_calling: the last one has not returned;
+-- is_awaited: changes wait for its return. Returns the seconds until the call counts as stuck, or nil.
 local function look(self, now, calls, is_calling, is_awaited)
   if not is_calling or calls ~= self.calls then
     if self.is_stuck then log.info("%s continues, after %.0f s", self.title, now - self.since) end

@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
---- table: a plain Lua table that is kept equal to the content of a cache: key to value, or to what a function makes of
--- the value.
+--- table: a plain Lua table that mirrors the content of a cache: key to value, or to the result of a function of the
+-- value.
 --
 -- The table is changed as soon as the cache is, inside of the driver's turns, and never while the program reads it: a
 -- loop over the table that does not wait sees one state. A hook is called after each change of a key. It must not wait.
 --
--- The table holds its cache, by its metatable. The cache does not hold the table: one that the program has dropped is
--- followed no more.
+-- The table references its cache, by its metatable. The cache does not reference the table: a table that the program
+-- has dropped is not updated any more.
 --
--- If the content cannot be read, for want of memory, the table stays as it is, and tries again after a while.
+-- If the content cannot be read because memory is short, the table stays as it is, and tries again after a pause.
 
 local backoff = require "keywatch.client.backoff"
 local check = require "keywatch.support.check"
@@ -25,17 +25,17 @@ local DECODE_FAILED = "keywatch: the value of %s cannot be decoded: %s"
 local YIELDED = "it has yielded: a function of cache:table must not wait"
 local OTHER_CONTENT = { compacted = true, regressed = true, cluster_changed = true } -- which can be read at once
 
-local pause = backoff.new {} -- until content that could not be read is read again
+local pause = backoff.new {} -- until unreadable content is read again
 
 local follower_methods = {}
 local follower_mt = { __index = follower_methods }
 
--- The watch of a follower, which is closed when the table is collected. It does not lead to the functions of the user:
--- these may refer to the table.
+-- The watch of a follower, which is closed when the table is collected. It does not reference the functions of the
+-- user, which may refer to the table.
 local reader_methods = {}
 local reader_mt = { __index = reader_methods }
 
--- What the driver polls while a follower has to try again. A trial holds neither the follower nor the cache.
+-- The poller while a follower must try again. A trial references neither the follower nor the cache.
 local trial_methods = {}
 local trial_mt = { __index = trial_methods }
 
@@ -67,7 +67,7 @@ local function report_bad_value(self, key, text)
   log.warn("%s", err.message)
 end
 
---- Returns what the table has for a kv; or nothing, if the value cannot be decoded.
+--- Returns the table's value for a kv; or nothing, if the value cannot be decoded.
 local function decoded(self, kv, key)
   if not self.decode then return kv.value end
   local _, ok, found, why = call(self.decode, kv.value)
@@ -87,7 +87,7 @@ local function set(self, target, key, value)
   if self.on_change then call_hook(self, "on_change", key, value, old) end
 end
 
---- Does what an event says.
+--- Applies an event.
 local function apply(self, target, event)
   if event.type == "synced" then
     local stale = self.stale or {}
@@ -110,7 +110,7 @@ function reader_methods:close()
   if watch then watch:close() end
 end
 
---- Called by the driver: has the tables follow, when that is due. Returns the seconds until then, or nil.
+--- Called by the driver: lets the tables follow, when that is due. Returns the seconds until then, or nil.
 function trial_methods:poll()
   local cache, now = self.held.cache, driver.get().now()
   if cache and now < self.at then return self.at - now end
@@ -124,8 +124,7 @@ function trial_methods:after_fork()
   if not cache or cache.replica.set_bell then driver.get().detach(self) end
 end
 
---- Has the follower try again after a while, which is longer after each failure. `err`, if it is given, is reported to
--- the log once.
+--- Makes the follower try again after a pause, which is longer after each failure. Logs `err` once, if given.
 function follower_methods:try_later(cache, err)
   if self.is_closed or cache.end_error or cache.feed:error() then return end
   local d = driver.get()
@@ -143,7 +142,7 @@ function follower_methods:try_later(cache, err)
   d.attach(trial)
 end
 
---- Begins to follow the present content of the cache. Keys that are not in it are removed once all of it has come.
+--- Begins to follow the present content of the cache. Keys that are not in it are removed once all of it was read.
 -- Returns true, or false and an error.
 local function begin(self, cache, target)
   local watch, err = cache:watch(cache.prefix, {
@@ -161,8 +160,8 @@ local function begin(self, cache, target)
   return true
 end
 
---- Has the driver poll the store that the cache is, and wake the follower when something has come. The driver then
--- holds the watch, and must not hold the follower by it.
+--- Makes the driver poll the cache's store, and wake the follower after changes. The driver then references the watch,
+-- which must not reference the follower.
 function follower_methods:listen(cache)
   local reader = self.reader
   local watch = reader.watch
@@ -180,7 +179,7 @@ function follower_methods:listen(cache)
   watch.origin.arm(watch)
 end
 
---- Has the core set all that has come in a table of plain values. Returns true if nothing else has come.
+--- Lets the core apply all changes to a table of plain values. Returns true if there is nothing else.
 local function apply_in_core(self, target)
   local watch = self.reader.watch
   if not self.is_plain or not watch or self.stale or watch.initial or watch.at < watch.n then return false end
@@ -190,7 +189,7 @@ local function apply_in_core(self, target)
   return not has_more
 end
 
---- Called by the cache when something may have come. Returns false if the table is followed no more.
+--- Called by the cache after changes. Returns false if the table is not followed any more.
 function follower_methods:follow(cache)
   local target = self.target[1]
   if not target or self.is_closed then
@@ -236,7 +235,7 @@ end
 
 local guard = compat.guard(function(reader) driver.forget(reader) end)
 
---- Returns a new table, and its follower. on_news(cache) has the tables of a cache follow.
+--- Returns a new table, and its follower. on_news(cache) lets the tables of a cache follow.
 local function new(cache, opts, on_news)
   opts = check.options(opts, "table", OPTIONS)
   local target = {}
@@ -249,8 +248,8 @@ local function new(cache, opts, on_news)
     is_plain = not (opts.decode or opts.on_change),
     cut = opts.relative and #cache.prefix or 0, -- bytes that are cut off each key
     reader = setmetatable({ watch = nil, is_listening = false }, reader_mt), -- watch: of the cache
-    stale = nil, -- as keys: what may be gone, while the content comes
-    failures = 0, -- to read the content, since all of it has last come
+    stale = nil, -- as keys: keys that may be gone, while the content is read
+    failures = 0, -- to read the content, since the last complete read
     trial = nil, -- is polled by the driver after a failure
     is_closed = false,
   }, follower_mt)

@@ -7,7 +7,7 @@ local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 
 local DEFAULTS = { first = 0.1, longest = 3 } -- seconds
-local MAX_DOUBLINGS = 60 -- more would make an infinity of a small number
+local MAX_DOUBLINGS = 60 -- more would make a small number infinite
 
 --- Raises if the option `backoff` of connect is not { first =, longest = } with seconds.
 local function check_option(opts)

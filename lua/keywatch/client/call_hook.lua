@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
 --- call_hook: calls the function on_call for each request that has ended.
 --
--- A transport without that function is not changed. One that has it gets another method `unary`, which measures. The
--- function is called before the request returns, in a coroutine of its own: it may do anything but wait. If it raises
--- or waits, the log says so, and the request returns what it would have returned. It is not called for requests that it
--- makes itself, and that end at once: those of a closed client.
+-- A transport without that function is not changed. A transport with it gets another method `unary`, which measures.
+-- The function is called before the request returns, in a coroutine of its own: it must not wait. If it raises or
+-- waits, that is logged, and the request returns its normal result. It is not called for its own requests of a closed
+-- client, which end at once.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
@@ -17,7 +17,7 @@ local MAY_NOT_WAIT = "the function on_call of a client has waited, which it may 
 local report_methods = {}
 local report_mt = { __index = report_methods }
 
---- Calls the function, and notes in the log what it does wrong.
+--- Calls the function, and logs its errors.
 local function call(owner, hook, record)
   local co = compat.create(hook)
   local ok, err = compat.resume(co, record)
@@ -77,7 +77,7 @@ local function install(transport, fn)
       report:finish(not back and err or nil)
       return back, err, connection
     end
-    if type(back) == "table" or report.attempts > 0 then report:finish(back) end -- else it was misuse
+    if type(back) == "table" or report.attempts > 0 then report:finish(back) end -- else it was a usage error
     error(back, 0)
   end
   function transport.new_report(path) return begin(self, path) end -- for reads.lua

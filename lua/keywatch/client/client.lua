@@ -80,7 +80,7 @@ local function parse_endpoints(endpoints, has_tls)
 end
 
 --- Returns a client of the endpoints. It connects when it is first used. Returns nil and an error if a file of the
--- option tls will not do.
+-- option tls is unusable.
 local function connect(endpoints, opts)
   if type(endpoints) == "string" then endpoints = split(endpoints) end
   check.argument(type(endpoints) == "table", 1, "connect", "endpoint or a list of them", endpoints)
@@ -106,7 +106,7 @@ local function connect(endpoints, opts)
   local client = setmetatable({
     transport = transport,
     sentinel = sentinel,
-    on_state = opts.on_state, -- the client holds its hooks: the transport does not
+    on_state = opts.on_state, -- the client references its hooks, and the transport does not
     on_call = opts.on_call,
   }, client_mt)
   driver.introduce(client)
@@ -121,7 +121,7 @@ function client_methods:state()
   return transport.state:describe()
 end
 
---- Closes the client. Calls that are under way fail, and so do its watches.
+--- Closes the client. Running calls fail, and so do its watches.
 function client_methods:close()
   self.transport:close()
 end
@@ -160,8 +160,8 @@ local function metadata_of_read(_, opts)
   return type(opts) == "table" and opts.serializable and WITHOUT_LEADER or nil
 end
 
---- Sends the encoded request of a method. `bytes` and what follows is returned by the encoder: nil and an error
--- instead of bytes if the request cannot be encoded. Returns the decoded answer, or nil and an error.
+--- Sends the encoded request of a method. `bytes` and the following arguments are results of the encoder: nil and an
+-- error if the request cannot be encoded. Returns the decoded answer, or nil and an error.
 local function send(self, path, is_read, answer, metadata, bytes, timeout, deadline, memo)
   if not bytes then return nil, timeout end -- the error
   local until_ = self.transport:deadline_of(timeout, deadline)
@@ -254,7 +254,7 @@ function client_methods:lease_keeper()
   return self.transport.keeper
 end
 
---- Calls a method of etcd about the member in use, which needs no leader, with a message as a table. Returns the answer
+--- Calls a method of etcd about the member in use, which needs no leader. The message is a table. Returns the answer
 -- as a table, or nil and an error.
 local function ask(self, path, message, times)
   local method = methods_of[path]
@@ -265,8 +265,8 @@ local function ask(self, path, message, times)
   return methods_of.decode(method.answer, back)
 end
 
---- Returns what the server in use says of itself, and how the client stands; or nil and an error, with how the client
--- stands. (It is no third result: assert of LuaJIT would raise that instead of the error.)
+--- Returns the status of the server in use, with the client's state; or nil and an error, with the client's state. (The
+-- state is not a third result, since LuaJIT's assert would raise that instead of the error.)
 function client_methods:status(opts)
   local answer, err = ask(self, "/etcdserverpb.Maintenance/Status", {}, check.times(opts, "status"))
   local state = self:state()
@@ -294,7 +294,7 @@ function client_methods:status(opts)
 end
 
 --- Returns the hash over all keys and their history up to a revision; or nil and an error. Servers before etcd 3.6 do
--- not send hash_revision: they hash up to the revision that was asked for, or up to their own.
+-- not send hash_revision: they hash up to the requested revision, or up to their own.
 function client_methods:hash_kv(revision, opts)
   check.revision(revision, "hash_kv")
   local times = check.times(opts, "hash_kv")
@@ -369,8 +369,8 @@ local function check_metadata(name, metadata)
   end
 end
 
---- Calls any method with one message and one answer. Messages are tables if their types are known, else bytes, as with
--- `raw`. With `is_read` the call may be sent more than once.
+--- Calls any method with one message and one answer. Messages are tables if their types are known, and otherwise bytes,
+-- as with `raw`. With `is_read` the call may be sent more than once.
 function client_methods:call(path, message, opts)
   check.argument(is_path(path), 1, "call", "path of a method", path)
   opts = check.options(opts, "call", CALL_OPTIONS)

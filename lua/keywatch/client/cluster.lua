@@ -1,9 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- cluster: the members of a cluster: their list, their health, and endpoints that follow the list.
 --
--- With an interval, `poll` asks for the member list in the background: when a connection is first used, and then again
--- and again. What fails leaves the endpoints as they are; if it has failed for a reason that passes, it is asked for
--- again soon.
+-- With an interval, `poll` requests the member list in the background: when a connection is first used, and then at
+-- each interval. A failed request leaves the endpoints as they are, and is repeated soon if the reason is temporary.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -18,7 +17,7 @@ local security = require "keywatch.client.security"
 
 local MEMBER_LIST = "/etcdserverpb.Cluster/MemberList"
 local RANGE, STATUS = "/etcdserverpb.KV/Range", "/etcdserverpb.Maintenance/Status"
-local MAX_ENDPOINTS = 100 -- that are taken from a member list: clusters are small, and a server may send nonsense
+local MAX_ENDPOINTS = 100 -- of a member list: clusters are small, and a server may send nonsense
 local MAX_REFUSED = 100   -- malformed URLs that are logged
 local MAX_SHOWN = 200     -- bytes of a malformed URL that are logged
 local STORAGE = core.errors.storage.message
@@ -33,10 +32,10 @@ local function new(transport, interval)
   return setmetatable({
     transport = transport,
     interval = interval,
-    sync_at = 0,     -- when the member list is asked for next
-    failures = 0,    -- questions in a row that have failed for reasons that pass
+    sync_at = 0,     -- the time of the next request for the member list
+    failures = 0,    -- requests in a row that have failed for temporary reasons
     has_renewed = false, -- the user was authenticated anew because of such a failure
-    question = nil,  -- { connection =, number =, token =, until_ = } while it is asked for in the background
+    question = nil,  -- { connection =, number =, token =, until_ = } while a background request is running
     refused = {},    -- as keys: unusable URLs of members that were logged
     refusals = 0,    -- the number of these
   }, cluster_mt)
@@ -86,8 +85,8 @@ local function warn_of_refused(self, text, why)
   log.warn("%s", ("a client leaves out an endpoint of the member list: %s %s"):format(log.quote(text), why))
 end
 
---- Returns the endpoints of members, in their order; MAX_ENDPOINTS + 1 if there are more. Members that have not
--- started, and learners, which serve hardly any request, are left out, and so are URLs that cannot be used.
+--- Returns the endpoints of members, in their order; MAX_ENDPOINTS + 1 if there are more. Leaves out members that have
+-- not started, learners, which serve hardly any request, and unusable URLs.
 local function endpoints_of(self, members)
   local list = {}
   for _, member in ipairs(members) do
@@ -111,8 +110,8 @@ local function require_leader(transport)
 end
 
 --- Makes the client URLs of members the endpoints. The connection in use stays, unless its endpoint is neither a
--- member's nor one of those that were given to connect. Returns the URLs of the endpoints; or nil and an error if no
--- member has a URL that can be used, or if there are too many.
+-- member's nor one of the option's. Returns the URLs of the endpoints; or nil and an error if no member has a usable
+-- URL, or if there are too many.
 local function follow(self, members)
   local transport = self.transport
   local list = endpoints_of(self, members)
@@ -136,20 +135,20 @@ local function follow(self, members)
   return urls
 end
 
---- Asks for the member list, and makes its client URLs the endpoints. Returns them; or nil and an error.
+--- Requests the member list, and makes its client URLs the endpoints. Returns them; or nil and an error.
 function cluster_methods:sync(deadline)
   local members, err = self:members(deadline, false)
   if not members then return nil, err end
   return follow(self, members)
 end
 
---- Has the member list asked for again soon.
+--- Repeats the request for the member list soon.
 local function postpone(self)
   self.failures = self.failures + 1
   self.sync_at = driver.get().now() + math.min(self.interval, self.transport.backoff(self.failures))
 end
 
---- Takes the answer to the question in the background.
+--- Takes the answer to the background request.
 local function take(self, question, message, status, text)
   if self.question ~= question then return end
   self.question = nil
@@ -167,7 +166,7 @@ local function take(self, question, message, status, text)
   end
 end
 
---- Asks for the member list in the background.
+--- Requests the member list in the background.
 local function ask(self, connection, now)
   local until_ = now + self.transport.opts.timeout
   local question = { connection = connection, number = nil, token = connection.metadata.token, until_ = until_ }
@@ -181,7 +180,7 @@ local function ask(self, connection, now)
   end
 end
 
---- Asks for the member list if that is due. Returns the seconds until more is due, or nil.
+--- Requests the member list if that is due. Returns the seconds until the next request, or nil.
 function cluster_methods:poll(now)
   if not self.interval then return nil end
   local question, connection = self.question, self.transport.connection
@@ -196,7 +195,7 @@ function cluster_methods:poll(now)
   return math.max(0, (self.question and self.question.until_ or self.sync_at) - now)
 end
 
---- After a fork: forgets the question, which is the parent's.
+--- After a fork: forgets the request, which is the parent's.
 function cluster_methods:restart()
   self.question, self.sync_at, self.failures, self.has_renewed = nil, 0, 0, false
 end
@@ -212,7 +211,7 @@ local function alarm_error(text)
   return errors.new(code or "failed_precondition", "keywatch: an alarm is raised: " .. text:match("^%s*(.-)%s*$"))
 end
 
---- Puts what a member says of itself into its row. Returns the error of an alarm, if one is raised.
+--- Puts the status of a member into its row. Returns the error of an alarm, if one is raised.
 local function read_status(row, bytes)
   local answer, err = methods.decode("StatusResponse", bytes)
   if not answer then return err end
@@ -263,7 +262,7 @@ local function close_all(ones)
   for _, one in ipairs(ones) do one:close() end
 end
 
---- Returns the health of all endpoints, in their order. All are asked at the same time, each over a connection of its
+--- Returns the health of all endpoints, in their order. All are queried at the same time, each over a connection of its
 -- own.
 function cluster_methods:health(deadline)
   local d = driver.get()

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- connection: one HTTP/2 connection of a client to a server, with the calls that are under way on it.
+--- connection: one HTTP/2 connection of a client to a server, with its running calls.
 --
 -- Every call has a number and a receiver. A receiver is a table with the method on_ready(connection, number), which is
 -- called by `poll` when the core has something to receive for the call: a message or the end of the call.
@@ -14,15 +14,16 @@ local last_number = 0 -- of all connections of the program
 local connection_methods = {}
 local connection_mt = { __index = connection_methods }
 
---- Returns the options of core.client for an endpoint. On a driver with its own random numbers all runs are the same.
+--- Returns the options of core.client for an endpoint. With a driver that has its own random numbers all runs are the
+-- same.
 local function options_of(endpoint, given, d)
   local options = check.copy(given)
   options.is_tls, options.seed = endpoint.address.is_tls, d.random and 1
   return options
 end
 
---- Begins to connect to an address of an endpoint. Returns the connection, which takes calls once `poll` says so; or
--- nil and the text of the error.
+--- Begins to connect to an address of an endpoint. Returns the connection, which takes calls once `poll` returns true;
+-- or nil and the text of the error.
 local function dial(endpoint, address, options, security)
   local d = driver.get()
   local object = core.client(endpoint.authority, options_of(endpoint, options, d), d.now())
@@ -42,13 +43,13 @@ local function dial(endpoint, address, options, security)
     count = 0,  -- of calls
     since = d.now(),
     is_closed = false,
-    received = 0,  -- bytes of messages that had come at the last poll, also of messages that are not whole yet
+    received = 0,  -- bytes received at the last poll, including incomplete messages
     metadata = {}, -- sent with every call: the token of the user
     trusts_progress = nil, -- whether the server's progress messages can be trusted; nil: not known yet
     lacks_range_stream = false, -- the server has no KV.RangeStream
-    late_at = nil, -- when the oldest request that `expect` was called for may be late
-    is_left = false, -- other endpoints are used instead, since the server is of no use
-    was_adopted = false, -- calls went to it: its user was authenticated at least once
+    late_at = nil, -- the time at which the oldest expected answer is late
+    is_left = false, -- other endpoints are used instead, since the server is useless
+    was_adopted = false, -- it was used for calls: its user was authenticated at least once
     got_enhance_your_calm = false, -- the server has refused our keepalive pings as too frequent
     -- Of watch_calls.lua:
     status_call = nil,  -- the number of the call that asks for the server's version
@@ -91,7 +92,7 @@ function connection_methods:begin(path, bytes, metadata, receiver, is_stream)
   local object = self.core
   local number = object:call(path, metadata, not is_stream)
   if not number then return nil end
-  self:add(number, receiver) -- before anything is sent: a finalizer may have the answer taken
+  self:add(number, receiver) -- before anything is sent: a finalizer may poll and take the answer
   object:send(number, bytes)
   object:half_close(number)
   return number
@@ -127,7 +128,7 @@ function connection_methods:ask(path, bytes, on_end, metadata)
   return self:begin(path, bytes, metadata, receiver)
 end
 
---- Notes that a receiver expects an answer from now on. One that gets more than one answer has the method has_answered.
+--- Notes that a receiver expects an answer from now on. A receiver of several answers has the method has_answered.
 function connection_methods:expect(receiver)
   local now = driver.get().now()
   receiver.sent_at = now
@@ -179,7 +180,7 @@ function connection_methods:leave(text)
   end
 end
 
---- Closes the connection. What was sent still leaves; calls that are under way end.
+--- Closes the connection. Sent bytes are still written; running calls end.
 function connection_methods:close()
   if self.is_closed then return end
   self.is_closed = true

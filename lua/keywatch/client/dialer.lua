@@ -1,25 +1,24 @@
 -- SPDX-License-Identifier: MIT
 --- dialer: opens a connection to one of several endpoints, and tries all addresses of each.
 --
--- A round tries the endpoints until one answers, in the order that the option `prefer` asks for:
+-- A round tries the endpoints until one answers, in the order of the option `prefer`:
 --
 --   first    one after the other, in the order of the list
 --   any      one after the other, in a random order
 --   fastest  all at once; the first that answers is used
 --
--- Endpoints that have failed lately, or were of no use, come after the others. The endpoints that were given to
--- connect, and are not in the list of the cluster's members, come last. A round has failed when no endpoint has
--- answered. After each failed round the dialer waits, see backoff.lua. It never blocks: `poll` proceeds as far as
--- possible.
+-- Endpoints that have failed recently, or were useless, come after the others. Endpoints of the option that are not in
+-- the member list come last. A round has failed when no endpoint has answered. After each failed round the dialer
+-- waits, see backoff.lua. The dialer never blocks: `poll` proceeds as far as possible.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local connections = require "keywatch.client.connection"
 local url = require "keywatch.support.url"
 
-local STABLE = 5 -- seconds: a connection that lasted as long does not count as a failure when it ends
+local STABLE = 5 -- seconds: the end of a connection that has lasted this long is not a failure
 local MAX_TEXTS = 3 -- of the failures of an endpoint's addresses, in an error
-local AVOID = 10 -- seconds after a failure for which an endpoint comes after the others
+local AVOID = 10 -- seconds after a failure during which an endpoint comes after the others
 
 local dialer_methods = {}
 local dialer_mt = { __index = dialer_methods }
@@ -29,8 +28,8 @@ local function is_digits(host)
   return host:match("^[%d.]+$") ~= nil or host:find(":", 1, true) ~= nil
 end
 
---- Returns the endpoint of a text, a URL or host:port, which is with TLS if `has_tls`; or nil and what is wrong with
--- it, as the end of a sentence.
+--- Returns the endpoint of a text, a URL or host:port, which has TLS if `has_tls`; or nil and the reason, as the end of
+-- a sentence.
 local function parse(text, has_tls)
   local full, why = url.of_endpoint(text, has_tls)
   if not full then return nil, why end
@@ -42,7 +41,7 @@ local function parse(text, has_tls)
     url = full,
     address = address,
     authority = authority,
-    failed_at = nil, -- when it has failed, or was of no use, for the last time
+    failed_at = nil, -- the time of its last failure
   }
 end
 
@@ -61,7 +60,7 @@ local function new(endpoints, options, security, backoff, prefer)
     attempts = {},     -- endpoints that are being tried
     is_closed = false,
     failures = 0,      -- failed rounds in a row, and connections that did not last
-    retry_at = 0,      -- the time before which no round begins
+    retry_at = 0,      -- the earliest time of the next round
     trouble = nil,     -- the text of the last error, with its endpoint
     why = nil,         -- the same at the end of the last round, or of a connection; nil while a connection is in use
   }, dialer_mt)
@@ -81,8 +80,8 @@ local function find(list, endpoint)
   end
 end
 
---- Replaces the endpoints. Those that are known stay the same objects, and those that were given to connect are still
--- tried, after all others. Does nothing if the list is empty.
+--- Replaces the endpoints. Known endpoints stay the same objects, and those of the option are still tried, after all
+-- others. Does nothing if the list is empty.
 function dialer_methods:set_endpoints(list)
   local endpoints, extra = {}, {}
   for _, endpoint in ipairs(list) do
@@ -164,7 +163,7 @@ local function note(self, endpoint, text)
   self.trouble = ("%s: %s"):format(endpoint.url, text)
 end
 
---- Notes why an address of an endpoint has failed, beside what is noted of its other addresses: one of them may have a
+--- Notes why an address of an endpoint has failed, beside the failures of its other addresses: one address may have a
 -- bad certificate, and the next one may be closed.
 local function note_attempt(self, attempt, text)
   local texts = attempt.texts
@@ -180,11 +179,11 @@ local function begin(self, endpoint, now)
   local attempt = {
     endpoint = endpoint,
     addresses = {},     -- that were not tried yet
-    lookup = nil,       -- of the name of the endpoint, while it is under way
+    lookup = nil,       -- of the name of the endpoint, while it is running
     lookup_until = nil, -- the deadline of the lookup
     connection = nil,   -- the connection that is being opened
-    is_over = false,    -- it was given up
-    texts = {},         -- why its addresses have failed, each text once
+    is_over = false,    -- the attempt was abandoned
+    texts = {},         -- the errors of its addresses, each text once
   }
   local address = endpoint.address
   if address.path or is_digits(address.host) then
@@ -197,7 +196,7 @@ local function begin(self, endpoint, now)
   return attempt
 end
 
---- Takes the result of a lookup. Returns false if the lookup is still under way.
+--- Takes the result of a lookup. Returns false if the lookup is still running.
 local function take_lookup(self, attempt, now)
   local hosts, text = attempt.lookup:result()
   if hosts == nil and now < attempt.lookup_until then return false end
@@ -224,7 +223,7 @@ local function dial_next(self, attempt)
 end
 
 --- Continues an attempt as far as possible. Returns its connection once that takes calls, false if the endpoint has
--- failed, or nil if the attempt is still under way.
+-- failed, or nil if the attempt continues.
 local function step(self, attempt, now)
   while true do
     local opened = attempt.connection
@@ -270,7 +269,7 @@ local function step_all(self, now)
   end
 end
 
---- Returns the seconds until the first lookup has taken too long, or nil if no lookup is under way.
+--- Returns the seconds until the first lookup has taken too long, or nil if no lookup is running.
 local function until_lookup(self, now)
   local wait
   for _, attempt in ipairs(self.attempts) do
@@ -318,8 +317,7 @@ function dialer_methods:has_connection()
   return false
 end
 
---- Notes that a connection has ended. One that did not last counts as a failure, and the other endpoints are tried
--- first.
+--- Notes that a connection has ended. A short connection counts as a failure, and the other endpoints are tried first.
 function dialer_methods:lost(lost, now, text)
   if text then
     note(self, lost.endpoint, text)
@@ -334,7 +332,7 @@ function dialer_methods:lost(lost, now, text)
   lost.endpoint.failed_at = now
 end
 
---- Notes that an endpoint answers, but is of no use: the others are tried first. `text` says why, if it is given.
+--- Notes that an endpoint answers, but is useless: the others are tried first. `text`, if given, is the reason.
 function dialer_methods:turn_away(endpoint, now, text)
   endpoint.failed_at = now
   if not text then return end
@@ -342,7 +340,7 @@ function dialer_methods:turn_away(endpoint, now, text)
   self.why = self.trouble
 end
 
---- Gives up the connections that are being opened: no call needs one any more.
+--- Closes the connections that are being opened: no call needs one any more.
 function dialer_methods:stop()
   local attempts = self.attempts
   self.attempts, self.steps = {}, nil
@@ -352,13 +350,13 @@ function dialer_methods:stop()
   end
 end
 
---- Gives up the connections that are being opened, and opens no more.
+--- Closes the connections that are being opened, and opens no more.
 function dialer_methods:close()
   self.is_closed = true
   self:stop()
 end
 
---- After a fork: forgets what the parent has begun.
+--- After a fork: forgets the parent's attempts.
 function dialer_methods:restart()
   self.attempts, self.steps = {}, nil
 end

@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 --- keeper: renews the leases of a client (see store/kept.lua), all of them on one LeaseKeepAlive call.
 --
--- transport:poll drives it, so no task is needed. A lease is renewed at a third of its time to live. Until that it
--- rests. Then it is waiting, in the queue of those that are to be sent; then asked, until its answer comes. The call is
--- opened on the connection that the transport uses, and opened anew when it has ended, or when the transport uses
--- another connection. A lease that was asked on a call that has ended is waiting again.
+-- transport:poll drives the keeper, so no task is needed. A lease is renewed after a third of its TTL. Then it is
+-- *waiting*, in the queue of unsent requests; and then *asked*, until its answer comes. The call is opened on the
+-- transport's connection, and opened anew when it has ended, or when the transport uses another connection. A lease
+-- that was asked on a call that has ended is waiting again.
 --
--- A lease is lost when the server says so; and when the time is over that began when its last answered renewal was
--- sent: from then on the server may have ended the lease. If an answer does not come within another third of the time
--- to live, the client turns to another endpoint, or opens another connection to the only one, and asks again.
+-- A lease is lost when the server reports that, and also when its TTL has passed since its last answered renewal was
+-- sent: from then on the server may have ended the lease. If an answer does not come within another third of the TTL,
+-- the client uses another endpoint, or another connection to the only one, and asks again.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -21,8 +21,8 @@ local timers = require "keywatch.task.timers"
 local KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
 local METADATA = { hasleader = "true" } -- a server of a cluster without a leader ends the call
 local MAX_UNSENT = 65536 -- bytes in the send buffer, above which nothing more is sent
-local MAX_OWED = 65536   -- answers that a call is waited for in vain, after which it is replaced
-local MAX_BACKOFF = 0.5  -- seconds: short leases do not live through longer pauses
+local MAX_OWED = 65536   -- unanswered requests of a call, after which it is replaced
+local MAX_BACKOFF = 0.5  -- seconds: short leases would not survive longer pauses
 
 local GONE = "it has expired, or was revoked"
 local CLOSED, INHERITED = "the client is closed", "the parent process keeps it"
@@ -39,14 +39,14 @@ local function new(transport, metadata_of)
     metadata_of = metadata_of,
     by_id = {},           -- kept leases
     count = 0,            -- of these
-    timers = timers.new(), -- one for each lease: the time at which something is to be done
-    queue = {},           -- waiting leases, at the indices from first to last; false in the place of one that has gone
+    timers = timers.new(), -- one for each lease: the time of its next work
+    queue = {},           -- waiting leases, at the indices from first to last; false for a removed one
     first = 1,
     last = 0,
     waiting = 0,          -- leases in the queue
     call = nil,           -- the LeaseKeepAlive call
-    failures = 0,         -- calls in a row that were of no use
-    retry_at = 0,         -- the time before which no call is opened
+    failures = 0,         -- failed calls in a row
+    retry_at = 0,         -- the earliest time to open a call
     trouble = nil,        -- the error of the last call, until an answer has come
     old_token = nil,      -- the token that was renewed, until an answer has come
   }, keeper_mt)
@@ -62,25 +62,25 @@ end
 --   timer      in `timers`
 --   place      its index in the queue while it is waiting, else nil
 --   call       the call on which it was asked, until the answer has come; else nil
---   number     of the request among those of that call
---   sent       when it was asked the last time
+--   number     the index of the request in that call
+--   sent       when it was asked last
 
---- Sets the time at which a lease is to be looked at.
+--- Sets the time of the next work for a lease.
 local function set_timer(self, kept, at)
   local old = kept.timer
   if old then self.timers:remove(old) end
   kept.timer = self.timers:add(at, kept)
 end
 
---- Puts a lease into the queue. At its deadline it is lost.
+--- Puts a lease into the queue. Its timer becomes its deadline.
 local function enqueue(self, kept)
   if kept.place then return end
   local place = self.last + 1
-  self.last, self.queue[place], kept.place, self.waiting = place, kept, place, self.waiting + 1 -- at once
+  self.last, self.queue[place], kept.place, self.waiting = place, kept, place, self.waiting + 1 -- atomic
   set_timer(self, kept, kept.deadline)
 end
 
---- Takes a lease out of the queue. At once.
+--- Takes a lease out of the queue. Atomic.
 local function leave_queue(self, kept)
   local place = kept.place
   if not place then return end
@@ -102,7 +102,7 @@ local function first_asked(call)
   end
 end
 
---- Puts all leases that were asked on a call, and not answered, into the queue.
+--- Puts all unanswered leases of a call into the queue.
 local function requeue(self, call)
   local kept = first_asked(call)
   while kept do
@@ -112,14 +112,14 @@ local function requeue(self, call)
   end
 end
 
---- Ends a call. Its leases are asked on another one.
+--- Ends a call. Its leases are renewed on another one.
 local function abandon(self, call)
   if self.call == call then self.call = nil end
   call.connection:cancel(call.number)
   requeue(self, call)
 end
 
---- Ends the call, if nothing needs it.
+--- Ends an unused call.
 local function close_idle(self)
   local call = self.call
   if self.count > 0 or not call then return end
@@ -130,7 +130,7 @@ end
 --- Forgets a kept lease. Returns false if that was done before.
 local function forget(self, kept)
   if self.by_id[kept.id] ~= kept then return false end
-  self.by_id[kept.id], self.count = nil, self.count - 1 -- at once
+  self.by_id[kept.id], self.count = nil, self.count - 1 -- atomic
   leave_queue(self, kept)
   if kept.timer then self.timers:remove(kept.timer) end
   local call = kept.call
@@ -148,7 +148,7 @@ function keeper_methods:find(id)
   return self.by_id[id]
 end
 
---- Stops to renew. See store/kept.lua.
+--- Stops renewing. See store/kept.lua.
 function keeper_methods:drop(kept)
   if forget(self, kept) then self.transport:update() end
 end
@@ -171,8 +171,8 @@ local function reason_of(self, kept)
   return late .. ": the loop did not turn"
 end
 
---- Begins to keep a lease. See store/kept.lua. If it is not known how long the lease lives, it is asked at once, and
--- the answer has the time of any request of the client.
+--- Begins to keep a lease. See store/kept.lua. If the TTL is not known, the lease is asked at once, and the answer has
+-- the timeout of a request.
 function keeper_methods:keep(id, since, ttl)
   local transport = self.transport
   transport:check_process()
@@ -190,7 +190,7 @@ function keeper_methods:keep(id, since, ttl)
     kept:fail(CLOSED)
     return kept
   end
-  kept.timer, self.by_id[id], self.count = timer, kept, self.count + 1 -- at once
+  kept.timer, self.by_id[id], self.count = timer, kept, self.count + 1 -- atomic
   transport.poll_at = nil
   transport:update()
   return kept
@@ -211,7 +211,7 @@ local function open(self, connection, now)
     asked = {}, -- leases in the order of their requests, at the indices from first to last
     first = 1,
     last = 0,
-    owed = {},  -- by id: how many answers are to come to requests of leases that are not kept any more
+    owed = {},  -- by id: the number of answers to come for leases that are not kept any more
     owing = 0,  -- the sum of these
   }, call_mt)
   local number = connection.core:call(KEEP_ALIVE, metadata, false)
@@ -221,7 +221,7 @@ local function open(self, connection, now)
   return call
 end
 
---- Notes that a call was of no use. Unless its connection has ended, too, the next call is made later, and to another
+--- Notes that a call has failed. Unless its connection has ended, too, the next call is opened later, and to another
 -- server.
 local function back_off(self, call, status, text)
   local transport = self.transport
@@ -243,7 +243,7 @@ local function renew_token(self, call, status, text)
   return true
 end
 
---- Takes the end of a call. A refusal is that of the first request without an answer: its lease alone is lost.
+--- Takes the end of a call. A refusal applies to the first unanswered request: only its lease is lost.
 local function take_end(self, call, status, text, is_refused)
   call.connection:forget(call.number)
   if self.call == call then self.call = nil end
@@ -282,7 +282,7 @@ local function take_answer(self, call, message)
   set_timer(self, kept, kept_leases.next_renewal(kept.sent, ttl))
 end
 
---- Takes the answers that have come, and the end of the call.
+--- Takes received answers, and the end of the call.
 function call_methods:on_ready(connection, number)
   local owner = self.owner
   while connection.calls[number] == self do
@@ -297,7 +297,7 @@ function call_methods:on_ready(connection, number)
   end
 end
 
---- Asks for a lease on the call. Returns false if the call has ended: that is taken later.
+--- Sends the request of a lease on the call. Returns false if the call has ended, which is handled later.
 local function ask(self, call, kept, now)
   if not call.connection.core:send(call.number, kept.bytes) then return false end
   leave_queue(self, kept)
@@ -310,8 +310,8 @@ local function ask(self, call, kept, now)
   return true
 end
 
---- True if there is a call, and it is of no use any more: the transport uses another connection; or one request was
--- never answered, and a great many of the later ones were.
+--- True if there is a call that must be replaced: the transport uses another connection; or one request was never
+-- answered, though very many later ones were.
 local function is_stale(self)
   local connection, call = self.transport.connection, self.call
   if not call or not connection then return false end
@@ -338,7 +338,7 @@ end
 
 -- {====== Polling ======
 
---- Turns away from a server that has not answered in time. The only endpoint is tried over another connection: the
+--- Stops using a server that has not answered in time. A single endpoint is tried over another connection: the
 -- network may have lost this one, and pings detect that too late for short leases.
 local function give_up(self, call)
   local transport = self.transport
@@ -350,7 +350,7 @@ local function give_up(self, call)
   abandon(self, call)
 end
 
---- Does what is due for a lease.
+--- Does the due work of a lease.
 local function attend(self, kept, now)
   if self.by_id[kept.id] ~= kept then return end
   if now >= kept.deadline then
@@ -362,15 +362,14 @@ local function attend(self, kept, now)
   end
 end
 
---- Takes the answers that are at the socket of a lease whose time is over: if the loop did not turn for long, its
--- answer may be there.
+--- Reads the sockets for a lease whose time is over: if the loop has not turned for long, its answer may be there.
 local function take_late(kept)
   local connection = kept.call.connection
   driver.get().look()
   connection:poll()
 end
 
---- Does what is due for all leases. Returns the seconds until more is due, or nil.
+--- Does the due work of all leases. Returns the seconds until more is due, or nil.
 function keeper_methods:poll(now)
   local at = self.timers:next()
   if at and at > now and self.waiting == 0 and not is_stale(self) then return at - now end
@@ -392,13 +391,13 @@ function keeper_methods:poll(now)
   return at and math.max(0, at - now)
 end
 
---- Looks at the sockets once. See store/kept.lua.
+--- Polls the sockets once. See store/kept.lua.
 function keeper_methods:look()
   self.transport:look()
 end
 
---- Finds out whether a lease is lost. See store/kept.lua. If something is due for it, the loop has not turned in time:
--- that is done here, and an answer may be at the socket.
+--- Checks whether a lease is lost. See store/kept.lua. If work is due for it, the loop has not turned in time: the work
+-- is done here, as an answer may be at the socket.
 function keeper_methods:check(kept)
   if core.pid() ~= self.transport.pid then self.transport:check_process() end
   if kept.err or kept.timer and driver.get().now() < kept.timer.deadline then return end
@@ -415,12 +414,12 @@ function keeper_methods:wants_connection(now)
   return self.waiting > 0 and now >= self.retry_at
 end
 
---- Returns the error that leases wait because of, or nil.
+--- Returns the error because of which leases wait, or nil.
 function keeper_methods:trouble_of_waiting()
   return self.waiting > 0 and self.trouble or nil
 end
 
---- After a fork: the leases are the parent's.
+--- After a fork: the leases stay with the parent.
 function keeper_methods:restart()
   self.call, self.failures, self.retry_at, self.trouble = nil, 0, 0, nil
   kept_leases.lose_all(self, INHERITED)

@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
---- leader_probe: asks a member of etcd that is under suspicion whether it has a leader, and leaves it if not.
+--- leader_probe: asks a suspected member of etcd whether it has a leader, and leaves it if not.
 --
--- A member that was cut off from the others still accepts connections and answers pings, but no request that needs the
--- cluster. It comes under suspicion when a request takes long, runs into its deadline, or fails with "unavailable": a
--- request of a caller, of the background, or one to create a watch or to report progress. It is then asked for its
--- status. An election takes less than a second as a rule, so a member without a leader is asked
--- again before it is left. A member that does not answer is left, too, unless it sends other messages: on a slow
--- network a large answer delays all others. A client of one endpoint asks nothing: it has no other endpoint to go to.
+-- A member that is isolated from the others still accepts connections and answers pings, but no request that needs the
+-- cluster. It is suspected when a request takes long, reaches its deadline, or fails with "unavailable": a request of a
+-- caller, of the background, or one to create a watch or to report progress. It is then asked for its status. An
+-- election usually takes less than a second, so a member without a leader is asked again before it is left. A silent
+-- member is left, too, unless it sends other messages: on a slow network a large answer delays all others. A client
+-- with one endpoint does not ask, since it has no other endpoint.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -17,9 +17,9 @@ local sooner = require("keywatch.task.timers").sooner
 local STATUS = "/etcdserverpb.Maintenance/Status"
 local NO_LEADER = "etcdserver: no leader"
 local NO_ANSWER = "the server does not answer"
-local ANSWER_SECONDS = 2 -- without a byte of any message, after which a member that has not answered is left
+local ANSWER_SECONDS = 2 -- without any bytes, after which a silent member is left
 local ELECTION_SECONDS = 1 -- between the two questions
-local SLOW = 3 -- seconds without an answer, after which a member comes under suspicion
+local SLOW = 3 -- seconds without an answer, after which a member is suspected
 
 local probe_methods = {}
 local probe_mt = { __index = probe_methods }
@@ -32,23 +32,23 @@ local function new(transport)
   }, probe_mt)
 end
 
---- Begins to ask the server of a connection. Does nothing if it is being asked or was left, or if
--- there is no other endpoint.
+--- Suspects the server of a connection. Does nothing if the server is already suspected or was left, or if there is no
+-- other endpoint.
 function probe_methods:begin(connection)
   local transport = self.transport
   if self.suspects[connection] or not transport.connections[connection] then return end
   if connection.is_left or not transport.dialer:has_choice() then return end
   self.suspects[connection] = {
-    number = nil,  -- of the call that asks, while it is under way
+    number = nil,  -- of the call that asks, while it is running
     until_ = nil,  -- the deadline of that call
-    received = 0,  -- bytes of messages that had come when that deadline was set
+    received = 0,  -- bytes received when that deadline was set
     ask_at = 0,    -- when it is asked (again)
     refusals = 0,  -- answers that it has no leader
   }
   transport.poll_at = nil -- it is asked in the next turn
 end
 
---- True if the answer of a member says that it has a leader, or if it cannot be known.
+--- True if the answer of a member says that it has a leader, or does not say.
 local function has_leader(message, status)
   if status == grpc_status.UNAVAILABLE then return false end
   local answer = status == grpc_status.OK and core.decode("StatusResponse", message or "")
@@ -56,7 +56,7 @@ local function has_leader(message, status)
   for _, text in ipairs(answer.errors or {}) do
     if text == NO_LEADER then return false end
   end
-  -- Servers that know no leaders, such as imitations of etcd for tests, have neither a leader nor a term.
+  -- Servers without leaders, such as fake etcd servers of tests, have neither a leader nor a term.
   return (answer.leader or 0) ~= 0 or (answer.raftTerm or 0) == 0
 end
 
@@ -80,11 +80,11 @@ local function ask(self, connection, suspect, now)
   suspect.until_, suspect.received = now + ANSWER_SECONDS, connection.received
   suspect.number = connection:ask(STATUS, "", function(message, status)
     take(self, connection, suspect, message, status)
-  end, { token = connection.metadata.token }) -- without hasleader: the question is answered without a leader, too
+  end, { token = connection.metadata.token }) -- without hasleader, so that a member without a leader answers, too
   if not suspect.number then self.suspects[connection] = nil end -- the connection is about to end
 end
 
---- Does what is due for a suspect. Returns the seconds until more is due.
+--- Does the due work of a suspect. Returns the seconds until more is due.
 local function step(self, connection, suspect, now)
   local received = suspect.number and now >= suspect.until_ and connection.received
   if received and received > suspect.received then
@@ -100,8 +100,8 @@ local function step(self, connection, suspect, now)
   return math.max(0, (suspect.number and suspect.until_ or suspect.ask_at) - now)
 end
 
---- Suspects the servers that have not answered a request of the background in time. Returns the seconds until the next
--- one is late, or nil. A connection looks at its requests when the oldest one may be late.
+--- Suspects the servers that have not answered a background request in time. Returns the seconds until the next
+-- one is late, or nil. A connection checks its requests when the oldest one may be late.
 local function suspect_slow(self, now)
   local wait = nil
   for _, connection in ipairs(keys_by(self.transport.connections, "number")) do
@@ -112,7 +112,7 @@ local function suspect_slow(self, now)
   return wait
 end
 
---- Does what is due for all servers. Returns the seconds until more is due, or nil.
+--- Does the due work of all servers. Returns the seconds until more is due, or nil.
 function probe_methods:poll(now)
   if not self.transport.dialer:has_choice() then return nil end
   local wait = suspect_slow(self, now)

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- methods: the methods of etcd's API, by their paths: { request = name of the message, answer = name of the message,
--- is_read = whether the method changes nothing }. Methods that a server has beyond these take and give bytes.
+-- is_read = whether the method changes nothing }. Other methods of a server use bytes.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -35,8 +35,8 @@ methods["/v3electionpb.Election/Observe"] = methods["/v3electionpb.Election/Lead
 add("grpc.health.v1.Health", "Check* Watch*", "Health")
 methods["/grpc.health.v1.Health/Watch"] = methods["/grpc.health.v1.Health/Check"]
 
---- Returns the bytes of a message. The message is a table if the name of its type is known, else a string. Raises
--- misuse of the function `called`.
+--- Returns the bytes of a message. The message is a table if the name of its type is known, else a string. Raises a
+-- usage error of the function `called`.
 local function encode(name, message, called)
   if not name then
     if type(message) == "string" then return message end

@@ -2,18 +2,17 @@
 --- range_stream: the kvs that follow a page of a range, streamed by the server (KV.RangeStream, since etcd 3.7) in
 -- place of more pages.
 --
--- A reader of pages keeps a *rest* between two pages. The first page is asked for by itself: it has the revision and
--- the cluster. The stream is then begun on the connection that has answered it, for all that follows. Each message of
--- the stream is given to the reader as the page that it would have got.
+-- A reader of pages keeps a *rest* between two pages. The first page is a request of its own: it has the revision and
+-- the cluster. The stream is then opened on the same connection, for the rest of the range. Each message of the stream
+-- replaces a page.
 --
--- The rest also notes where pages have come from. A page of another cluster is an error. Pages of several connections
--- may be of several histories, since a server can be restored from a backup: their reader begins anew, or compares.
+-- The rest also notes the origin of the pages. A page of another cluster is an error. Pages of several connections may
+-- be of several histories, since a server can be restored from a backup: their reader begins anew, or compares.
 --
--- A stream only saves requests. If it ends early, for whatever reason, the reader asks for the next page, and gets that
--- page or the error. Its server is not asked for another stream if it does not have the method; a server of another
--- connection may have it.
+-- A stream only saves requests. If it ends early, for any reason, the reader requests the next page, and gets the page
+-- or the error. If a server does not have the method, its connection is not used for streams again.
 --
--- The core bounds what was received and not taken: the server then waits. The call is cancelled when the rest is
+-- The core bounds the received and unread bytes: the server then waits. The call is cancelled when the rest is
 -- collected.
 
 local core = require "keywatch.core"
@@ -29,7 +28,7 @@ local byte = string.byte
 local receiver_methods = {}
 local receiver_mt = { __index = receiver_methods }
 
---- Called when something of the call can be taken.
+--- Called when the call has messages, or has ended.
 function receiver_methods:on_ready()
   self.wake()
 end
@@ -44,7 +43,7 @@ end
 local rest_methods = {}
 local rest_mt = { __index = rest_methods }
 
---- Returns the rest of a range of which no page has come.
+--- Returns the rest of a range without pages yet.
 local function new_rest()
   return setmetatable({
     connection = nil,   -- that has answered the last page
@@ -58,7 +57,7 @@ local function new_rest()
     report = nil,       -- see call_hook.lua
     is_new = false,     -- no message of the stream has come
     has_failed = false, -- a stream has ended before its first message
-    arrival = nil,      -- driver event for a reader that waits: set when something may have come
+    arrival = nil,      -- driver event for a reader that waits: set when a message may have come
   }, rest_mt)
 end
 
@@ -87,7 +86,7 @@ function rest_methods:close(err)
   if report then report:finish(err) end
 end
 
---- Begins the stream. Returns true, or false if the connection is not in use any more, or its server has no streams.
+--- Begins the stream. Returns true, or false if the connection is no longer in use, or its server has no streams.
 local function begin(self, transport, bytes, wake)
   local connection = self.connection
   if not connection or self.has_failed or connection.lacks_range_stream or transport.connection ~= connection then
@@ -105,20 +104,20 @@ local function begin(self, transport, bytes, wake)
   return true
 end
 
---- Gives a stream up that has ended early, with an error or without one.
+--- Abandons a stream that has ended early, with or without an error.
 local function give_up(self, err)
   self.has_failed = self.is_new
   self:close(err)
 end
 
---- Gives a stream up that its server has ended with a status.
+--- Abandons a stream that its server has ended with a status.
 local function end_with(self, status, text)
   if status == grpc_status.UNIMPLEMENTED then self.connection.lacks_range_stream = true end
   give_up(self, status ~= grpc_status.OK and core.error_of(status, text) or nil)
 end
 
 --- Takes a message. Returns the page, and true if it is the last one; or nil if the message has no kvs, or is
--- malformed: then the stream is given up.
+-- malformed: then the stream is abandoned.
 local function take_message(self, page)
   if page == true then return give_up(self, core.new_error("malformed")) end
   if byte(page) == HEADER then
@@ -131,9 +130,9 @@ local function take_message(self, page)
 end
 
 --- Returns the next page, encoded as a RangeResponse, and true if it is the last one: any other has neither header nor
--- `more`. Returns nil if the page is on its way: then `wake` is called when it may have come. Returns false if there is
--- none: the reader asks for a page. `bytes` is the encoded RangeRequest of all that is
--- left, at the revision of the first page.
+-- `more`. Returns nil if the page has not come yet: then `wake` is called when it may have come. Returns false if there
+-- is no stream: the reader requests a page. `bytes` is the encoded RangeRequest of the rest, at the revision of the
+-- first page.
 function rest_methods:take(transport, bytes, wake)
   if not self.receiver and not begin(self, transport, bytes, wake) then return false end
   while self.receiver do

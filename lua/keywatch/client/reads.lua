@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- reads: reads of a client that are repeated until they are answered, for as long as that takes.
+--- reads: reads of a client that are repeated until they are answered, without a limit.
 --
--- transport:poll drives them, so no task needs to wait for a read while it is under way. A read that is not under way
--- is sent as soon as there is a connection. It is sent again if its connection ends, or if the server cannot answer
--- now. Every attempt has twice the time of the one before, so that a large answer on a slow network comes at last.
+-- transport:poll drives them, so no task waits for a running read. A waiting read is sent as soon as there is a
+-- connection. It is sent again if its connection ends, or if the server cannot answer now. Every attempt has twice the
+-- time of the previous one, so that a large answer on a slow network succeeds in the end.
 --
 -- A read belongs to a watch, which is woken when the read is done. A read whose watch was collected is dropped.
 
@@ -54,7 +54,7 @@ local function new_report(self, path)
 end
 
 --- Takes the page of a read from the stream of its rest. Returns true if the read is done, or waits for the stream;
--- false if the page has to be asked for. A stream that gives nothing for too long is closed.
+-- false if the page must be requested. A stream that is silent for too long is closed.
 local function take_streamed(self, read, now)
   local rest, transport = read.rest, self.transport
   if not rest or not read.rest_bytes then return false end
@@ -79,8 +79,7 @@ local function is_under_way(read)
 end
 
 --- Begins a read for a watch. Returns it: the field is_done is true once it has `message`, the bytes of its answer, or
--- `err`. A page of a range has a `rest`, see range_stream.lua, and, if it is not the first page, the request of all
--- that is left.
+-- `err`. A page of a range has a `rest`, see range_stream.lua, and, after the first page, the request of the rest.
 function reads_methods:begin(path, bytes, watch, rest, rest_bytes)
   local read = {
     path = path,
@@ -88,13 +87,13 @@ function reads_methods:begin(path, bytes, watch, rest, rest_bytes)
     owner = setmetatable({ watch }, { __mode = "v" }),
     rest = rest,
     rest_bytes = rest_bytes, -- nil: the stream of the rest is not used
-    until_ = nil,        -- the time when the stream of the rest is closed, if the page has not come
+    until_ = nil,        -- the deadline of the page from the stream
     is_part = false,     -- the message is a part of a range stream: it has no header, and more follows
     at = nil,            -- its index in the list
-    attempt = nil,       -- { connection =, number =, token =, until_ = } while it is under way
+    attempt = nil,       -- { connection =, number =, token =, until_ = } while it is running
     seconds = math.max(LEAST_SECONDS, self.transport.opts.timeout), -- of the next attempt
     failures = 0,        -- attempts that have failed on a connection that stays open
-    retry_at = 0,        -- the time before which it is not sent again
+    retry_at = 0,        -- the earliest time to send it again
     trouble = nil,       -- the error of the last attempt
     has_renewed = false, -- the user was authenticated anew because of it
     metadata = self.mark and self.mark(path, bytes), -- header fields of its own, or nil
@@ -125,8 +124,8 @@ function reads_methods:cancel(read)
   self.transport:update()
 end
 
---- Notes why an attempt has failed. The read is sent again: after a while if its connection stays open, else as soon as
--- there is another connection. The server is asked whether it has a leader.
+--- Notes why an attempt has failed. The read is sent again: after a pause if its connection stays open, and otherwise
+-- as soon as there is another connection. The leader probe suspects the server.
 local function postpone(self, read, connection, status, text)
   local transport = self.transport
   read.trouble = refusal.trouble_of(status, text)
@@ -137,7 +136,7 @@ local function postpone(self, read, connection, status, text)
   read.retry_at = driver.get().now() + transport.backoff(read.failures)
 end
 
---- True if a read that has failed is sent again.
+--- True if a failed read is sent again.
 local function is_temporary(status, text)
   return refusal.TEMPORARY[status] or core.error_of(status, text).code == "too_many_requests"
 end
@@ -178,7 +177,7 @@ local function send(self, read, connection, now)
   end
 end
 
---- Gives an attempt up that takes too long. The next one has twice the time.
+--- Abandons an attempt that takes too long. The next one has twice the time.
 local function give_up(self, read, attempt)
   read.attempt = nil
   read.seconds = read.seconds * 2
@@ -187,7 +186,7 @@ local function give_up(self, read, attempt)
   postpone(self, read, attempt.connection, err.grpc_status, err.message)
 end
 
---- Gives up all attempts on a connection that is left, since its server is of no use. They are sent anew as soon as
+--- Abandons all attempts on a connection that is left, since its server is useless. They are sent again as soon as
 -- there is another connection.
 function reads_methods:leave(connection, text)
   local left = {}
@@ -202,7 +201,7 @@ function reads_methods:leave(connection, text)
   end
 end
 
---- Does what is due for a read. Returns the seconds until more is due, or nil if the connection will notify the read.
+--- Does the due work of a read. Returns the seconds until more is due, or nil if the connection will notify the read.
 local function step(self, read, now)
   local attempt, connection = read.attempt, self.transport.connection
   if take_streamed(self, read, now) then return read.until_ and not read.is_done and read.until_ - now or nil end
@@ -215,7 +214,7 @@ local function step(self, read, now)
   return read.retry_at > now and read.retry_at - now or nil
 end
 
---- Does what is due for all reads. Returns the seconds until more is due, or nil.
+--- Does the due work of all reads. Returns the seconds until more is due, or nil.
 function reads_methods:poll(now)
   local list, i, wait = self.list, 1, nil
   while i <= #list do
@@ -235,7 +234,7 @@ function reads_methods:has_any()
   return self.list[1] ~= nil
 end
 
---- Returns how many reads are not under way.
+--- Returns the number of waiting reads.
 function reads_methods:count_waiting()
   local n = 0
   for _, read in ipairs(self.list) do
@@ -265,14 +264,14 @@ function reads_methods:error(read)
   return read.trouble or core.new_error("deadline_exceeded")
 end
 
---- After a fork: sends all reads anew. That their calls have ended is no failure.
+--- After a fork: sends all reads anew. The end of their calls does not count as a failure.
 function reads_methods:restart()
   for _, read in ipairs(self.list) do
     read.attempt, read.failures, read.retry_at, read.trouble = nil, 0, 0, nil
   end
 end
 
---- Fails the reads that are not under way: the server has refused the user.
+--- Fails the waiting reads: the server has refused the user.
 function reads_methods:fail_waiting(err)
   local i = 1
   while i <= #self.list do

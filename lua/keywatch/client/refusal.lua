@@ -1,7 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- refusal: what the statuses of failed calls mean. A refusal says that a server will not do what it was asked for,
--- however often it is asked. After any other status the request can be repeated: the server is too busy, has no leader,
--- is stopping, or was cut off.
+--- refusal: the meaning of the statuses of failed calls. After a refusal a repetition is useless. After any other
+-- status the request can be repeated: the server is too busy, has no leader, is stopping, or is isolated.
 
 local core = require "keywatch.core"
 local grpc_status = require "keywatch.support.grpc_status"
@@ -18,7 +17,7 @@ local REFUSALS = {
   [grpc_status.UNAUTHENTICATED] = true,
 }
 
--- Of a call that the server may have carried out.
+-- Statuses of a call that the server may have executed.
 local IN_DOUBT = {
   [grpc_status.CANCELLED] = true,
   [grpc_status.UNKNOWN] = true,
@@ -27,21 +26,21 @@ local IN_DOUBT = {
   [grpc_status.UNAVAILABLE] = true,
 }
 
--- Of a read that is made again by itself.
+-- Statuses of a read that is repeated.
 local TEMPORARY = {
   [grpc_status.CANCELLED] = true,
   [grpc_status.DEADLINE_EXCEEDED] = true,
   [grpc_status.UNAVAILABLE] = true,
 }
 
---- True if the status and text of a call are a refusal. etcd refuses the password of a user without a password with the
--- status UNKNOWN.
+--- True if the status and text of a call mean a refusal. etcd refuses the password of a user without a password with
+-- the status UNKNOWN.
 local function is_refusal(status, text)
   return REFUSALS[status] or status == grpc_status.UNKNOWN and (text or ""):find("^auth: ") ~= nil
 end
 
---- Returns the error of a call that a server has ended, and that is made again. The server's CANCELLED must not look
--- like the cancellation of a task, and the end without words must not look as if no server were reached.
+--- Returns the error of a call that a server has ended, and that is repeated. The server's CANCELLED must not look like
+-- the cancellation of a task, and an empty status text must not look as if no server was reached.
 local function trouble_of(status, text)
   if status == grpc_status.OK or status == grpc_status.CANCELLED then status = grpc_status.UNAVAILABLE end
   local is_silent = status == grpc_status.UNAVAILABLE and (text or "") == ""

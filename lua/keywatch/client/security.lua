@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
---- security: what a client does for TLS, and against its absence.
+--- security: a client's TLS, and warnings without TLS.
 --
--- A client with TLS has one context for all its connections. The context reads files that have changed before each
--- connection. If the new files are unusable, the context keeps the old ones, and logs a warning.
+-- A client with TLS has one context for all its connections. The context rereads changed files before each connection.
+-- If the new files are unusable, the context keeps the old ones, and logs a warning.
 
 local log = require "keywatch.support.log"
 local tls = require "keywatch.support.tls"
 local url = require "keywatch.support.url"
 
--- The list of a cluster's members may have anything in it. Endpoints that were logged:
+-- A member list may contain anything. Limits of logged endpoints:
 local MAX_WARNED = 100 -- that are remembered
 local MAX_LINE = 3     -- in one line
 local MAX_SHOWN = 200  -- bytes of one
@@ -24,11 +24,11 @@ local function find_tls(endpoints)
 end
 
 --- Returns the security of a client of the endpoints. `options` is the option tls of connect, {} if that is true; or
--- nil. Returns nil and an error if a file, or PEM text, will not do. Raises if the options are wrong.
+-- nil. Returns nil and an error if a file, or PEM text, is unusable. Raises if the options are invalid.
 local function new(endpoints, options)
   local self = setmetatable({
     context = nil,    -- of keywatch.tls; nil: the client has no TLS
-    trouble = nil,    -- the text of what was wrong with the files of the context at the last connection
+    trouble = nil,    -- the error of the context's files at the last connection
     has_plain = false, -- an endpoint of connect is without TLS
   }, security_mt)
   for _, endpoint in ipairs(endpoints) do
@@ -43,9 +43,8 @@ local function new(endpoints, options)
   return self
 end
 
---- Returns what `dial` of a driver takes for a connection to an endpoint at an address of it: the context, the host
--- that the certificate has to be for, and the place where sessions are kept under. Returns nothing for an endpoint
--- without TLS.
+--- Returns the TLS arguments of a driver's `dial` for an endpoint and its address: the context, the host name for the
+-- certificate, and the key of the sessions. Returns nothing for an endpoint without TLS.
 function security_methods:of(endpoint, address)
   if not endpoint.address.is_tls then return end
   return assert(self.context, "a client without TLS"), endpoint.address.host or "localhost", url.format(address)
@@ -65,8 +64,8 @@ function security_methods:look()
   end
 end
 
---- Returns nil; or why an endpoint of the list of members cannot be used, as the end of a sentence. A client all of
--- whose endpoints have TLS is not led to others without.
+--- Returns nil; or why an endpoint of the member list cannot be used, as the end of a sentence. A client with only TLS
+-- endpoints does not follow the list to others.
 function security_methods:refusal_of(endpoint)
   local is_tls = endpoint.address.is_tls
   if is_tls and not self.context then return "asks for TLS: give connect the option tls" end

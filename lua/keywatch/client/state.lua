@@ -1,22 +1,22 @@
 -- SPDX-License-Identifier: MIT
---- state: how a client stands, and the hook on_state, which is called for every change.
+--- state: the state of a client, and the hook on_state, which is called for every change.
 --
 --   idle         there is no connection, and nothing needs one
---   connecting   the first attempt to connect is under way
---   connected    there is a connection, and what was asked for on it has not failed
---   waiting      something has failed: requests or watches wait, and the client tries again by itself
+--   connecting   the first attempt to connect is running
+--   connected    there is a connection, and its last request has not failed
+--   waiting      after a failure: requests or watches wait, and the client retries
 --   closed
 --
--- transport.lua calls `update` after each poll, when its own fields fit together. The hook does not run there: it runs
--- as a task, one call after the other, in the order of the changes. So the hook may wait, raise, and close the client.
--- A state is delivered in the next turn of the loop. `poll`, which the driver calls, too, sees to it that a task does
--- that, even if an earlier one was cancelled at the end of a run.
+-- transport.lua calls `update` after each poll, when its own fields are consistent. The hook does not run there: it
+-- runs as a task, one call after the other, in the order of the changes. So the hook may wait, raise, and close the
+-- client. A state is delivered in the next turn of the loop. `poll`, which the driver also calls, makes sure that a
+-- task does that, even if an earlier one was cancelled at the end of a run.
 
 local driver = require "keywatch.task.driver"
 local log = require "keywatch.support.log"
 
-local TROUBLED = 10  -- seconds that watches wait for a server before the log says so, as the log of caches does
-local MAX_QUEUE = 64 -- states that wait for a hook that takes its time; older ones are dropped
+local TROUBLED = 10  -- seconds that watches wait for a server before that is logged, as for caches
+local MAX_QUEUE = 64 -- states that wait for a slow hook; older ones are dropped
 
 local state_methods = {}
 local state_mt = { __index = state_methods }
@@ -28,24 +28,24 @@ local function new(transport)
     name = "idle",
     endpoint = nil, -- the URL of the endpoint in use
     why = nil,      -- the text of the last trouble
-    since = nil,    -- when the name or the endpoint has changed; set when the client is first used or asked
+    since = nil,    -- when the name or the endpoint has changed; set at the first use of the client
     changes = 0,
     hook = setmetatable({}, { __mode = "v" }), -- [1]: on_state. The client holds it, so that it may refer to the client
     queue = {},     -- states for which the hook is to be called
     task = nil,     -- the task that calls the hook
-    waits_since = nil,  -- since when watches wait for a server
-    has_warned = false, -- the log has said so
+    waits_since = nil,  -- when watches began to wait for a server
+    has_warned = false, -- that was logged
   }, state_mt)
 end
 
---- Sets the hook. The caller holds it: it is not kept alive by the state.
+--- Sets the hook. The caller must keep it alive.
 function state_methods:observe(hook)
   self.hook[1] = hook
 end
 
--- {====== What it is ======
+-- {====== The present state ======
 
---- Returns the text of what keeps requests or watches waiting though there is a connection; or nil.
+--- Returns why requests or watches wait though there is a connection; or nil.
 local function trouble_of(transport)
   if transport.retrying > 0 and transport.request_trouble then return transport.request_trouble end
   local watch_calls, reads, keeper = transport.watch_calls, transport.reads, transport.keeper
@@ -124,8 +124,7 @@ function state_methods:poll()
   end
 end
 
---- Adds a state to the queue. That of a closed client is the last one, and replaces all for which the hook was not
--- called.
+--- Adds a state to the queue. The state "closed" is the last one, and replaces all earlier states in the queue.
 local function add(self, described)
   if described.state == "closed" then
     self.queue = { described }
@@ -160,7 +159,7 @@ local function watch_over(self, name, why)
   end
 end
 
---- Looks how the client stands. If that has changed, the hook will be called.
+--- Computes the state. If it has changed, the hook will be called.
 function state_methods:update()
   local name, endpoint, why = find(self.transport)
   watch_over(self, name, why)

@@ -53,8 +53,8 @@ local function open(client, path, method, connect_deadline, deadline, metadata)
   end
 end
 
---- Returns the error of sending on a stream that the server, or the end of the connection, has ended. Why it ended
--- comes behind the messages that were received before.
+--- Returns the error of a send on a stream that the server, or the end of the connection, has ended. The reason comes
+-- after the messages that were received before.
 local function ended_error(self)
   if self.transport.is_closed then return errors.closed("client") end
   return errors.new("closed", "keywatch: the stream has ended: stream:receive() returns why")
@@ -94,7 +94,7 @@ function stream_methods:send(message)
   return true
 end
 
---- Returns what receive returns at the end: nil, and the error if the stream has failed.
+--- Returns the result of receive at the end: nil, and the error if the stream has failed.
 local function ending(self)
   if self.failure then return nil, self.failure end
   return nil

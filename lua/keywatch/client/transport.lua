@@ -11,7 +11,7 @@
 --
 -- A client of several endpoints asks only members of etcd that have a leader: it sends `hasleader: true` with its
 -- calls. A member without a leader then refuses calls at once, before it has done anything, and ends streams after
--- three election timeouts. A member that is too slow is asked whether it has a leader, see leader_probe.lua.
+-- three election timeouts. A slow member is asked whether it has a leader, see leader_probe.lua.
 
 local backoff = require "keywatch.client.backoff"
 local check = require "keywatch.support.check"
@@ -64,7 +64,7 @@ local function metadata_of(connection, deadline, now, own)
   return metadata
 end
 
---- Returns the error of a call that has ended well, but without a message.
+--- Returns the error of a call that has succeeded without a message.
 function transport_methods.error_without_message()
   return core.error_of(grpc_status.INTERNAL, WITHOUT_MESSAGE)
 end
@@ -88,12 +88,12 @@ local function new(endpoints, opts)
     authenticating = nil, -- the connection whose user is being authenticated
     authenticating_until = 0, -- the deadline of that
     authenticating_call = nil, -- the number of the call
-    uses = 0,             -- calls under way, and calls that wait for a connection
+    uses = 0,             -- running calls, and calls that wait for a connection
     waiting = 0,          -- calls that wait for a connection
     pausing = 0,          -- calls that wait until they are tried again
     retrying = 0,         -- calls that have failed, and are tried again
-    request_trouble = nil, -- the text of the last error of these
-    -- Those of them that are made at top level, and continue after a fork:
+    request_trouble = nil, -- the last error text of these
+    -- The same of calls at top level, which continue after a fork:
     top = { uses = 0, waiting = 0, pausing = 0, retrying = 0 },
     is_attached = false,  -- the driver polls this transport
     must_look_again = false,
@@ -102,7 +102,7 @@ local function new(endpoints, opts)
     is_drained = false,   -- closed, except for calls of requests
     successor = nil,      -- the transport of these calls, which is_short
     polled_at = 0,        -- time of the last poll
-    quiet_until = 0,      -- the time until which only watches have something to do, unless a field above says otherwise
+    quiet_until = 0,      -- the time until which only watches have work, unless a field above says otherwise
     changed = nil,        -- driver event: set when `connection`, `refusal` or `is_closed` has changed
     closing = nil,        -- driver event: set when the transport is closed
     guarded = setmetatable({}, { __mode = "v" }), -- [1]: the sentinel of the client
@@ -117,7 +117,7 @@ local function new(endpoints, opts)
   self.cluster = cluster.new(self, opts.sync_endpoints)
   self.keeper = keepers.new(self, metadata_of)
   self.feeds = setmetatable({}, { __mode = "k" }) -- as keys: the feeds of caches
-  self.awaiting = setmetatable({}, { __mode = "v" }) -- [1]: the first of them that waits for a silent server
+  self.awaiting = setmetatable({}, { __mode = "v" }) -- [1]: the first feed that waits for a silent server
   self.state = states.new(self)
   return self
 end
@@ -125,7 +125,7 @@ end
 -- {====== The driver ======
 
 --- Attaches the transport to the driver, or detaches it. It is attached while a call waits, a connection is open (the
--- loop would not rest before its bytes were taken), a watch exists, a page is to be read for one, or a lease is kept.
+-- loop would spin until its bytes are read), a watch exists, a page is to be read for one, or a lease is kept.
 function transport_methods:update()
   local is_wanted = not self.is_closed
     and (self.uses > 0 or next(self.connections) ~= nil or self.dialer:has_connection()
@@ -138,8 +138,8 @@ function transport_methods:update()
   self.state:update() -- no poll will do that
 end
 
---- Sets the sentinel of the transport's client. When the sentinel is collected, the transport is closed. That does
--- not happen while calls are under way, since the transport then holds the sentinel.
+--- Sets the sentinel of the transport's client. When the sentinel is collected, the transport is closed. During calls
+-- the transport references the sentinel.
 function transport_methods:guard(sentinel)
   self.guarded[1] = sentinel
 end
@@ -184,8 +184,8 @@ function transport_methods:check_process()
   self.state:restart()
 end
 
---- Uses other connections from now on: those that are open are closed when their calls have ended. Called by the driver
--- when sockets are opened elsewhere.
+--- Stops using the open connections, which are closed when their calls have ended. Called by the driver when sockets
+-- are opened elsewhere.
 function transport_methods:on_move()
   if self.is_closed then return end
   self.dialer:stop()
@@ -202,8 +202,8 @@ local function announce_change(self)
   if self.changed then self.changed:set() end
 end
 
---- Makes a connection the one that new calls go to, and `connections`, if given, the table of all connections. At once:
--- a poll, which a finalizer may ask for, drops a connection that is in the table, and not in use.
+--- Makes a connection the one for new calls, and `connections`, if given, the table of all connections. Atomic: a poll
+-- by a finalizer would drop a connection that is in the table and not in use.
 local function adopt(self, connection, connections)
   self.authenticating, self.connection, self.refusal = nil, connection, nil
   self.connections = connections or self.connections
@@ -211,7 +211,7 @@ local function adopt(self, connection, connections)
   announce_change(self)
 end
 
---- Ends a connection and the calls on it. `text` says why, for the error of calls that find no server.
+--- Ends a connection and the calls on it. `text` is the reason, for the error of calls that find no server.
 local function drop(self, connection, now, text)
   self.connections[connection] = nil
   if self.connection == connection or self.authenticating == connection then self.dialer:lost(connection, now, text) end
@@ -249,8 +249,8 @@ local function take_token(self, connection, message)
   adopt(self, connection)
 end
 
---- Authenticates the user on a connection. All calls wait for that one call of Authenticate. `connections`, if given,
--- becomes the table of all connections: at once, as in `adopt`.
+--- Authenticates the user on a connection. All calls wait for this one call of Authenticate. `connections`, if given,
+-- becomes the table of all connections, as in `adopt`.
 local function authenticate(self, connection, connections)
   local now = driver.get().now()
   self.authenticating, self.authenticating_until, self.authenticating_call = connection, now + self.opts.timeout, nil
@@ -276,13 +276,12 @@ local function authenticate(self, connection, connections)
   elseif self.authenticating == connection then
     self.authenticating_call = number
   else
-    connection:cancel(number) -- a finalizer has looked at the client, which has left the server
+    connection:cancel(number) -- a finalizer has polled the client, which has left the server
   end
 end
 
 --- Takes over a connection from the dialer. It is used at once, or after the user was authenticated. The table of all
--- connections is replaced, not changed: a hook or a finalizer may have had the transport polled while that goes over
--- the table.
+-- connections is replaced, not changed, since a hook or a finalizer may poll during a loop over the table.
 local function use_opened(self, connection)
   local connections = { [connection] = true }
   connection.metadata = common_metadata(self)
@@ -291,7 +290,7 @@ local function use_opened(self, connection)
   if self.opts.user then authenticate(self, connection, connections) else adopt(self, connection, connections) end
 end
 
---- Polls a connection. One that takes no new calls is kept until its calls have ended. After ENHANCE_YOUR_CALM later
+--- Polls a connection. A connection without new calls is kept until its calls have ended. After ENHANCE_YOUR_CALM later
 -- connections send keepalive pings half as often.
 local function poll_connection(self, connection, now)
   local is_ready, is_over, why, got_enhance_your_calm = connection:poll()
@@ -320,7 +319,7 @@ local function poll_connections(self, now)
   for _, connection in ipairs(keys_by(connections, "number")) do poll_connection(self, connection, now) end
 end
 
---- Has the feeds of caches do what is due. Their hooks may open and close caches. Returns the seconds until more is
+--- Does the due work of the feeds of caches. Their hooks may open and close caches. Returns the seconds until more is
 -- due, or nil.
 local function poll_feeds(self, now)
   local wait = nil
@@ -329,8 +328,8 @@ local function poll_feeds(self, now)
   return wait
 end
 
---- Does the work that is due for watches, reads, leases, the leader and the list of members. Parts that have nothing
--- to do are not called. Returns the seconds until it must be called again, or nil.
+--- Does the due work of watches, reads, leases, the leader probe and the member list. Skips parts without work. Returns
+-- the seconds until it must be called again, or nil.
 local function poll_parts(self, now)
   local wait = nil
   if self.watch_calls:is_in_use() then wait = self.watch_calls:poll(now) end
@@ -368,7 +367,7 @@ local function poll_dialer(self, now)
   return seconds
 end
 
---- True if nothing is under way or due but watches, and the state of the client is known to be that.
+--- True if there is no other work than watches, and the client's state is up to date.
 local function is_quiet(self, now)
   local calls = self.watch_calls
   return now < self.quiet_until and self.uses == 0 and self.connection ~= nil and not self.authenticating
@@ -377,8 +376,8 @@ local function is_quiet(self, now)
     and next(self.leader_probe.suspects) == nil and not self.dialer.attempts[1] and self.state.name == "connected"
 end
 
---- Wakes the watches for which something has come, if nothing else has come. Returns true if that was all there is to
--- do; and the seconds until `poll` must be called again, or nil.
+--- Wakes the watches with events, if nothing else has come. Returns true if there is no other work; and the seconds
+-- until `poll` must be called again, or nil.
 local function poll_watches(self, now)
   local connection = self.connection
   if now >= self.quiet_until or not connection or next(self.connections, connection) ~= nil then return false end
@@ -388,7 +387,7 @@ local function poll_watches(self, now)
   return true, quiet_until < math.huge and quiet_until - now or nil
 end
 
---- Does the background work that is due. Returns the seconds until it must be called again, or nil.
+--- Does the due background work. Returns the seconds until it must be called again, or nil.
 function transport_methods:poll()
   if core.pid() ~= self.pid then self:check_process() end
   local now = driver.get().now()
@@ -401,7 +400,7 @@ function transport_methods:poll()
   if not self.connection and not self.authenticating then
     wait = sooner(wait, poll_dialer(self, now))
   elseif self.dialer.attempts[1] then
-    self.dialer:stop() -- a finalizer had this transport polled while the dialer began another attempt
+    self.dialer:stop() -- a finalizer has polled this transport while the dialer began another attempt
   end
   self:update()
   self.state:update()
@@ -410,17 +409,17 @@ function transport_methods:poll()
   return wait
 end
 
---- Has the transport look at all its parts, and not at watches alone: in the poll that is under way, or the next one.
+--- Makes the running poll, or the next one, check all parts of the transport, not only watches.
 function transport_methods:look_at_all()
   self.quiet_until, self.poll_at = 0, nil
 end
 
---- Has the transport polled once more, at once. For whoever gives it something to do, in the middle of a poll, too.
+--- Makes the driver poll the transport once more at once. For callers that add work, also in the middle of a poll.
 function transport_methods:look_again()
   self.must_look_again, self.poll_at = true, nil
 end
 
---- Looks at all sockets once, and handles what has come. Does not wait.
+--- Polls all sockets once, and handles received bytes. Does not wait.
 function transport_methods:look()
   self:check_process()
   self:poll()
@@ -433,7 +432,7 @@ local function await_change(self, deadline)
   return self.changed:wait(deadline and math.max(0, deadline - driver.get().now()))
 end
 
---- True if a call that waits for a connection has something to look at.
+--- True if there is news for calls that wait for a connection.
 local function has_news(self)
   return self.connection or self.refusal or self.is_closed or self.tries_once and self.dialer.failures > 0
 end
@@ -475,7 +474,7 @@ end
 
 -- {====== Calls ======
 
---- Returns the deadline of a call: the one that is given, or the timeout, or the default timeout, from now.
+--- Returns the deadline of a call: the given one, or now plus the timeout, or plus the default timeout.
 function transport_methods:deadline_of(timeout, deadline)
   if deadline then return deadline end
   local d = driver.get()
@@ -483,8 +482,8 @@ function transport_methods:deadline_of(timeout, deadline)
   return d.now() + (timeout or patience or self.opts.timeout)
 end
 
--- A waiter is the receiver of a unary call: a task, or the top level, waits for its event. That of a read has one more
--- method.
+-- A waiter is the receiver of a unary call: a task, or the top level, waits for its event. The waiter of a read has one
+-- more method.
 local waiter_methods, read_waiter_methods = {}, {}
 local waiter_mt, read_waiter_mt = { __index = waiter_methods }, { __index = read_waiter_methods }
 
@@ -505,8 +504,8 @@ function read_waiter_methods:on_leave(connection, number, text)
   self.event:set()
 end
 
---- Waits until the waiter has its result. Returns false if the deadline was first, or the wait was ended as if it were.
--- A server that takes long is asked whether it has a leader.
+--- Waits until the waiter has its result. Returns false if the deadline was first, or driver.expire has ended the wait.
+-- The leader probe suspects a slow server.
 local function await_answer(self, connection, waiter, deadline)
   local d, patience = driver.get(), connection.metadata.hasleader and SLOW
   while not waiter.is_done do
@@ -514,7 +513,7 @@ local function await_answer(self, connection, waiter, deadline)
     local left = deadline and math.max(0, deadline - now)
     local is_slow = patience and (not left or left > patience)
     if not waiter.event:wait(is_slow and patience or left) then
-      if not is_slow or d.now() < now + patience then return false end -- the latter by driver.expire
+      if not is_slow or d.now() < now + patience then return false end -- the wait was ended by driver.expire
       patience = nil
       self.leader_probe:begin(connection)
     end
@@ -522,7 +521,7 @@ local function await_answer(self, connection, waiter, deadline)
   return true
 end
 
---- Returns the error of a call that was sent. That of a write says that the write may have been done.
+--- Returns the error of a sent call. For a write it has maybe_done.
 local function mark_maybe_done(err, is_read)
   if not is_read then err.maybe_done = true end
   return err
@@ -554,14 +553,14 @@ local function try(self, connection, call)
   return came and waiter
 end
 
---- True if a call has failed because of its token: the server wants another one, or one at all.
+--- True if a call has failed because of its token, or without one.
 local function wants_token(status, text)
   return status == grpc_status.UNAUTHENTICATED or text == "etcdserver: user name is empty"
     or text == "etcdserver: revision of auth store is old"
 end
 
 --- Returns true if a call has failed because of its token, and may be tried again with a new one. The user is then
--- authenticated anew, unless the connection has another token by now.
+-- authenticated anew, unless the connection already has another token.
 function transport_methods:renew(connection, token, status, text)
   if not self.opts.user or not wants_token(status, text) then return false end
   if self.connection == connection and connection.metadata.token == token then
@@ -579,7 +578,7 @@ local function is_refused(waiter, call)
     and waiter.requires_leader and call.path:find("^/etcdserverpb%.") ~= nil
 end
 
---- Stops using a connection whose server is of no use. Other endpoints are tried first. `text` says why.
+--- Stops using a connection whose server is useless. Other endpoints are tried first. `text` is the reason.
 function transport_methods:turn_away(connection, text)
   if self.connection ~= connection or not self.dialer:has_choice() then return end
   self.connection = nil
@@ -617,8 +616,8 @@ local function undo_pause(self)
   self:release()
 end
 
---- Waits a little after a server has failed. Returns false, without waiting, if the deadline would be first; and if the
--- wait was ended as if the deadline were over.
+--- Pauses after a server has failed. Returns false, without waiting, if the deadline would be first; and if
+-- driver.expire has ended the wait.
 local function pause(self, failures, deadline)
   local d = driver.get()
   local seconds = self.backoff(failures)
@@ -649,8 +648,8 @@ local function is_worth_another(waiter, call)
   return call.is_read and waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call)
 end
 
---- Makes one attempt at a call. Returns true and what `unary` returns; or false if the call is to be tried again, and
--- the error of the attempt if that is to be later. Nothing is sent after the deadline: it would be in doubt.
+--- Makes one attempt at a call. Returns true and what `unary` returns; or false if the call must be repeated, and the
+-- error of the attempt if that must be later. Nothing is sent after the deadline, since the call would be in doubt.
 local function attempt(self, call)
   local connection, err = self:await_connection(call.deadline)
   if not connection then return true, nil, err end
@@ -679,14 +678,14 @@ local function attempt(self, call)
   if self.tries_once or not is_worth_another(waiter, call) then return true, nil, failure end
   call.failures = call.failures + 1
   self.request_trouble = failure.message
-  -- At once on another connection, but only the first time: while no member has a leader, each new connection would
-  -- otherwise be tried by all calls but one.
+  -- At once on another connection, but only the first time: otherwise, while no member has a leader, all calls would
+  -- try each new connection.
   if self.connection ~= connection and call.failures == 1 then return false end
   self:turn_away(connection, failure.message)
   return false, nil, failure
 end
 
---- Tries a call again until it is over. `failure` is the error of the first attempt, if the next one is to be later.
+--- Repeats a call until its end. `failure` is the error of the first attempt, if the next one must be later.
 -- Returns the same as `unary`.
 local function insist(self, call, failure)
   while true do
@@ -726,8 +725,8 @@ local function make_call(self, path, bytes, deadline, is_read, metadata, report)
 end
 
 --- Makes a call with one message and one answer. Returns the bytes of the answer, nil and the connection of the answer;
--- or nil and an error. With `is_read` the call may be made more than once. After `drain` calls of requests are made on
--- a transport of their own, which is drained in its turn when none of them is under way.
+-- or nil and an error. With `is_read` the call may be repeated. After `drain` calls of requests use a transport of
+-- their own, which is drained in its turn when none of them is running.
 function transport_methods:unary(...)
   if not self.is_drained then
     local back, err, connection = make_call(self, ...)
@@ -743,16 +742,16 @@ end
 
 -- }======
 
---- Returns a transport for one endpoint of this one, with the same options, whose calls fail at once if the endpoint
--- does. The caller closes it.
+--- Returns a transport for one endpoint of this one, with the same options, whose calls fail as soon as the endpoint
+-- fails. The caller must close it.
 function transport_methods:sibling(endpoint)
   local opts = check.copy(self.opts, "sync_endpoints")
   opts.tries_once = true
   return new({ endpoint }, opts)
 end
 
---- Closes the transport, because the worker of nginx exits when its last request has ended: requests can still make
--- calls. Returns false if this is the transport of such calls, and one is under way.
+--- Closes the transport, because the worker of nginx exits when its last request has ended; requests can still make
+-- calls. Returns false if this is the transport of such calls, and one is running.
 function transport_methods:drain()
   if self.is_short and self.uses > 0 then return false end
   self.is_drained = true
@@ -760,7 +759,7 @@ function transport_methods:drain()
   return true
 end
 
---- Closes the transport. Calls that are under way fail, and so do watches. Kept leases are lost.
+--- Closes the transport. Calls that are running fail, and so do watches. Kept leases are lost.
 function transport_methods:close()
   if self.is_closed then return end
   self:check_process()
@@ -782,7 +781,7 @@ function transport_methods:close()
   if self.closing then self.closing:set() end
   self:update()
   self.state:update()
-  driver.get().look() -- sends the end to the servers: the loop may never turn again
+  driver.get().look() -- sends the end to the servers, since the loop may never turn again
 end
 
 return { new = new, metadata_of = metadata_of }

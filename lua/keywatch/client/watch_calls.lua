@@ -1,18 +1,18 @@
 -- SPDX-License-Identifier: MIT
 --- watch_calls: the Watch calls of a client, and which watch is attached to which call.
 --
--- A watch is attached to at most one call. One that is not attached is idle, and `poll` attaches it, unless it is
--- full: a full watch holds as much as it may, and becomes idle when it is read.
+-- A watch is attached to at most one call. A detached watch is *idle*, and `poll` attaches it, or *full*: the queue of
+-- a full watch has reached its bound, and the watch becomes idle when it is read.
 --
 -- All watches share one call; those with `require_leader` another one, whose header fields ask etcd to end it when the
 -- member has no leader. With several endpoints all calls have these header fields. Two kinds of watches have a call of
--- their own. A watch that was not read until it
--- was full has left the shared call, so that the other watches need not wait for it; when it is read again it gets its
--- own call, where flow control alone holds it back, and it stays there. A watch that starts at a future revision has
--- its own call, because servers send no progress on a call before the first revision of each of its watches.
+-- their own. A slow watch that became full has left the shared call, so that the other watches need not wait for it;
+-- when it is read again it gets its own call, with its own flow control, and stays there. A watch that starts at a
+-- future revision has its own call, because servers send no progress on a call before the first revision of each of its
+-- watches.
 --
--- An answer that is larger than max_message ends its call, and the watch that it belongs to is not known. Half of the
--- watches then go to another shared call, until that watch is alone: the others are not affected any more.
+-- An answer larger than max_message ends its call, and its watch is unknown. Half of the watches then move to another
+-- shared call, until that watch is alone, and the others are not affected any more.
 --
 -- A watch whose call has ended is attached to another call, and resumes after the last revision that it has received. A
 -- call that is silent is asked for progress: the answer shows that the server lives, and keeps idle watches from
@@ -34,7 +34,7 @@ local RANGE = "/etcdserverpb.KV/Range"
 local INSPECT_INTERVAL = 10 -- seconds
 local MAX_SILENT = 3        -- inspections in a row without a message, after which a call is replaced
 local MAX_TOO_LARGE = 3     -- answers in a row that are larger than max_message, after which their watch fails
-local STABLE = 5            -- seconds: a call that lasted as long does not count as a failure when it ends
+local STABLE = 5            -- seconds: the end of a call that has lasted this long is not a failure
 
 local watch_calls_methods = {}
 local watch_calls_mt = { __index = watch_calls_methods }
@@ -47,13 +47,13 @@ local function new(transport)
     transport = transport,
     watches = setmetatable({}, { __mode = "v" }), -- all open watches, by tag
     last_tag = 0,
-    idle = setmetatable({}, { __mode = "k" }), -- as keys: watches that are to be attached
+    idle = setmetatable({}, { __mode = "k" }), -- as keys: watches to attach
     calls = {},       -- as keys: all calls
-    shared = {},      -- the calls that watches without a call of their own join, by `share` of the call
+    shared = {},      -- the shared calls, by their field `share`
     last_share = 0,   -- the last group of watches that was separated from others
-    failures = 0,     -- calls in a row that did not last
-    retry_at = 0,     -- the time before which no watch is attached
-    trouble = nil,    -- the error of the last call that did not last
+    failures = 0,     -- short calls in a row
+    retry_at = 0,     -- the earliest time to attach watches
+    trouble = nil,    -- the error of the last short call
     old_token = nil,  -- the token that was renewed, until a watch was created with another one
   }, watch_calls_mt)
 end
@@ -85,17 +85,17 @@ function watch_calls_methods:has_watches()
   return next(self.watches) ~= nil
 end
 
---- True if there is something that `poll` may have to do.
+--- True if `poll` may have work.
 function watch_calls_methods:is_in_use()
   return next(self.watches) ~= nil or next(self.calls) ~= nil or next(self.idle) ~= nil
 end
 
---- True if any watch is to be attached, now or later.
+--- True if any watch must be attached, now or later.
 function watch_calls_methods:has_idle()
   return next(self.idle) ~= nil
 end
 
---- True if a watch is not attached, and not because it is full.
+--- True if a watch is detached and not full.
 local function is_waiting(watch)
   local state = watch.core:state()
   return (state == "idle" or state == "creating") and not watch.is_full
@@ -111,7 +111,7 @@ function watch_calls_methods:count()
   return open, waiting
 end
 
---- Returns the error of the last call that did not last, if a watch waits for another call; or nil.
+--- Returns the error of the last short call, if a watch waits for another call; or nil.
 function watch_calls_methods:trouble_of_waiting()
   local trouble = self.trouble
   if not trouble then return nil end
@@ -143,12 +143,12 @@ function watch_calls_methods:forget(watch)
   self.transport:update()
 end
 
---- Sees to it that no other watch joins a call any more.
+--- Closes a shared call to other watches.
 local function unshare(self, call)
   if self.shared[call.share] == call then self.shared[call.share] = nil end
 end
 
---- Sees to it that no other watch joins the call of this watch any more. For a call that has not answered in time.
+--- Closes the call of this watch to other watches, because the call has not answered in time.
 function watch_calls_methods:stop_sharing(watch)
   if watch.call then unshare(self, watch.call) end
 end
@@ -180,8 +180,8 @@ local function begins_after(watch, revision)
   return next_revision == watch.attached_at and next_revision > revision
 end
 
---- Detaches the watches that may hold back the progress on the call of `watch`: those that start after `revision`.
--- They are attached to another call, and lose nothing by that, since they have received nothing yet.
+--- Detaches the watches that may delay the progress on the call of `watch`: those that start after `revision`. They are
+-- attached to another call, without loss, since they have received nothing yet.
 function watch_calls_methods:move_others_away(watch, revision)
   local call, ahead = watch.call, {}
   for _, member in ipairs(keys_by(call and call.members or {}, "tag")) do
@@ -195,7 +195,7 @@ function watch_calls_methods:move_others_away(watch, revision)
   end
 end
 
---- True if flow control holds the call of a watch back until the watch is read.
+--- True if flow control blocks the call of a watch until the watch is read.
 function watch_calls_methods.is_held(_, watch)
   local call = watch.call
   if not call then return false end
@@ -221,7 +221,7 @@ local function requires_leader(connection, watch)
   return connection.metadata.hasleader ~= nil or watch.opts.require_leader == true
 end
 
---- Returns which shared call a watch joins: that of its group, with or without a leader.
+--- Returns the key of a watch's shared call: its group, with or without a leader.
 local function share_of(watch, is_led)
   return 2 * (watch.group or 0) + (is_led and 1 or 0)
 end
@@ -234,17 +234,17 @@ local function open(self, connection, watch, is_private, is_led)
     owner = self,
     connection = connection,
     number = nil,
-    is_private = is_private,   -- one watch has it for its own
+    is_private = is_private,   -- belongs to one watch
     share = share_of(watch, is_led),
     requires_leader = is_led,  -- the server ends it when it has no leader
     token = connection.metadata.token, -- a call keeps the token that it began with
     members = setmetatable({}, { __mode = "k" }), -- as keys: the attached watches
     since = now,
     inspect_at = now + INSPECT_INTERVAL,
-    heard = 0,  -- messages that had come at the last inspection
+    heard = 0,  -- messages received until the last inspection
     silent = 0, -- inspections since the last message
-    sent_at = nil, -- when it was asked for something, until an answer was noticed: see connection.lua
-    heard_before = nil, -- messages that had come by then
+    sent_at = nil, -- when the last request was sent, until its answer is noticed: see connection.lua
+    heard_before = nil, -- messages received until then
   }, call_mt)
   local number = connection.core:watch(metadata, self.transport.opts.max_message)
   if not number then return nil end
@@ -254,8 +254,8 @@ local function open(self, connection, watch, is_private, is_led)
   return call
 end
 
---- Returns the call that a watch is to be attached to, or nil. A shared call that is held back, because its only watch
--- is not read, becomes that watch's own, and another shared call is begun.
+--- Returns the call for a watch, or nil. A shared call that is blocked, because its only watch is not read, becomes
+-- that watch's own, and another shared call is opened.
 local function call_for(self, connection, watch)
   local is_led = requires_leader(connection, watch)
   if watch.has_own_call then return open(self, connection, watch, true, is_led) end
@@ -272,12 +272,12 @@ local function call_for(self, connection, watch)
   return shared
 end
 
---- True if a message has come since the call was asked for something.
+--- True if a message has come since the last request on the call.
 function call_methods:has_answered()
   return self.connection.core:inspect(self.number) ~= self.heard_before
 end
 
---- Notes that a call has been asked for something: a server that does not answer may hang.
+--- Notes a request on a call: a server that does not answer may hang.
 local function expect_answer(call)
   if not call.requires_leader or call.sent_at and not call:has_answered() then return end
   call.heard_before = call.connection.core:inspect(call.number)
@@ -300,8 +300,7 @@ local function attach(self, connection, watch, now)
   end
 end
 
---- Attaches all idle watches, except those whose pause is not over. Returns the seconds until the first of these is to
--- be attached, or nil.
+--- Attaches all idle watches, except those in a pause. Returns the seconds until the first pause is over, or nil.
 local function attach_all(self, connection, now)
   local wait = nil
   for _, watch in ipairs(keys_by(self.idle, "tag")) do
@@ -315,8 +314,8 @@ local function attach_all(self, connection, now)
   return wait
 end
 
---- Removes all watches from a call that has ended. Those that have room become idle, the others are full. Events that
--- have come can still be taken.
+--- Removes all watches from a call that has ended. Those with room become idle, the others are full. Received events
+-- can still be read.
 local function reassign_watches(self, call)
   for _, watch in ipairs(keys_by(call.members, "tag")) do
     local _, _, _, has_room = watch.core:state()
@@ -345,7 +344,7 @@ local function back_off(self)
   self.retry_at = driver.get().now() + self.transport.backoff(self.failures)
 end
 
---- Counts the end of a call. After one that did not last, the next call is delayed, and made to another server. A
+--- Counts the end of a call. After a short call the next one is delayed, and opened to another server. A
 -- server without a leader is left at once, with all watches and reads.
 local function note_end(self, call, status, text)
   local has_lasted = driver.get().now() - call.since >= STABLE
@@ -367,7 +366,7 @@ local function remove(self, call)
   unshare(self, call)
 end
 
---- Returns true if a call has failed because of its token, and the user is authenticated anew. That is done once until
+--- Returns true if a call has failed because of its token, and the user is authenticated anew. That happens once until
 -- a watch was created with the new token.
 local function renew(self, call, status, text)
   local token = call.token or ""
@@ -385,8 +384,9 @@ local function pause(self, watch, trouble)
   watch.retry_at, self.trouble = now + self.transport.backoff(watch.ends), trouble
 end
 
---- Handles the end of a call by an answer that is larger than max_message. A watch that is alone is given some attempts
--- on a call of its own: etcd sends what it has found before it confirms a watch in one piece, and later in fragments.
+--- Handles the end of a call by an answer that is larger than max_message. A watch that is alone gets some attempts on
+-- a call of its own: etcd sends the events before the confirmation of a watch in one message, and later ones in
+-- fragments.
 local function separate(self, call, err)
   local members = keys_by(call.members, "tag")
   if #members == 1 then
@@ -433,7 +433,7 @@ function call_methods:on_leave(_, _, text)
   reassign_watches(self.owner, self)
 end
 
---- Has all watches attached to calls that end when the member has no leader: there are several endpoints by now.
+--- Moves all watches to calls that end when the member has no leader: there are several endpoints now.
 function watch_calls_methods:require_leader()
   local calls = {}
   for _, call in ipairs(keys_by(self.calls, "number")) do
@@ -484,7 +484,7 @@ function watch_calls_methods:await_trust(deadline)
   return connection.trusts_progress
 end
 
---- Asks for the version of the server, without waiting, unless it is known or was asked for.
+--- Requests the version of the server, without waiting, unless it is known or already requested.
 local function learn(self, connection)
   if connection.trusts_progress ~= nil or connection.status_call then return end
   connection.status_call = connection:ask(STATUS, "", function(bytes, status)
@@ -494,8 +494,8 @@ local function learn(self, connection)
   end)
 end
 
---- Returns the error for a watch that was not created in time: why there is no connection, why the last call has
--- ended, or "deadline_exceeded".
+--- Returns the error for a watch that was not created in time: of the connection, of the last call, or
+-- "deadline_exceeded".
 function watch_calls_methods:error()
   if not self.transport.connection then return self.transport.dialer:error() end
   return self.trouble or core.new_error("deadline_exceeded")
@@ -559,8 +559,8 @@ local function inspect(self, call, now)
 end
 
 --- Decides about a watch that knows a later revision than its server. `revision` is the result of a linearizable read.
--- If that is behind the watch, too, the server was reset to an older state: the watch fails. Without a result the watch
--- is attached elsewhere.
+-- If it is also lower than the watch's, the server was reset to an older state: the watch fails. Without a result the
+-- watch is attached to another server.
 local function judge(self, watch, revision)
   if not revision then
     watch.core:detach()
@@ -575,8 +575,8 @@ local function judge(self, watch, revision)
   wake(watch)
 end
 
---- True if a watch is still attached to a connection, and knows a later revision than its server. A watch that has gone
--- on elsewhere may have seen more by now than the server had when it was asked.
+--- True if a watch is still attached to a connection, and knows a later revision than its server. A watch that has
+-- continued on another server may have a later revision than this server had at the request.
 local function is_suspect_of(watch, connection)
   local _, _, _, _, is_suspect = watch.core:state()
   return is_suspect and watch.call ~= nil and watch.call.connection == connection
@@ -628,7 +628,7 @@ local function limit_verification(self, connection, now)
   return math.max(0, connection.verify_until - now)
 end
 
---- Cancels what was asked on a connection about its server. Called when the server, which has no watches any more, is
+--- Cancels the requests on a connection about its server. Called when the server, which has no watches any more, is
 -- left.
 function watch_calls_methods.cancel_questions(_, connection)
   local status_call, verification = connection.status_call, connection.verification
@@ -637,8 +637,8 @@ function watch_calls_methods.cancel_questions(_, connection)
   if verification and verification.number then connection:cancel(verification.number) end
 end
 
---- Returns true if the server has ended a watch with a reason that passes: because of the token, and the user is
--- authenticated anew; or with a status that is no refusal, which is returned, too, as an error. The watch is then idle.
+--- Returns true if the server has ended a watch for a temporary reason: because of the token, and the user is
+-- authenticated anew; or with a status that is not a refusal, also returned as an error. The watch is then idle.
 local function revive(self, watch)
   local words = watch.core:refusal()
   if not words or not watch.call then return false end
@@ -677,7 +677,7 @@ local function attend(self, connection, watch)
   wake(watch)
 end
 
---- Wakes the watches of a connection for which something has come, and handles the changes of their states. Returns
+--- Wakes the watches of a connection with events, and handles the changes of their states. Returns
 -- true if a state has changed.
 function watch_calls_methods:poll_connection(connection)
   local object, watches = connection.core, self.watches
@@ -727,18 +727,18 @@ end
 
 -- }======
 
---- Fails the watches that are not attached: the server has refused the user.
+--- Fails the detached watches: the server has refused the user.
 function watch_calls_methods:fail_idle(err)
   local idle = self.idle
-  self.idle = setmetatable({}, { __mode = "k" }) -- before: a finalizer may make other watches idle
+  self.idle = setmetatable({}, { __mode = "k" }) -- first, as a finalizer may make other watches idle
   for _, watch in ipairs(keys_by(idle, "tag")) do
     watch.core:fail(err.code, err.message)
     wake(watch)
   end
 end
 
---- After a fork: forgets all calls, which are the parent's, and makes all watches idle. That the calls have ended is no
--- failure.
+--- After a fork: forgets all calls, which are the parent's, and makes all watches idle. The end of the calls does not
+-- count as a failure.
 function watch_calls_methods:restart()
   self.calls, self.shared = {}, {}
   self.failures, self.retry_at, self.trouble = 0, 0, nil

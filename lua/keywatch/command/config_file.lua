@@ -3,14 +3,14 @@
 -- certificates are in maps of their own. A name without a value is ignored. A duration is a number of nanoseconds, as
 -- in etcd, or a text such as 5s.
 --
--- The library lyaml reads YAML. Nothing else needs it.
+-- The library lyaml reads YAML, and is used only here.
 
 local compat = require "keywatch.support.compat"
 local flags = require "keywatch.command.flags"
 
 local ABSENT = "reading it needs the library lyaml: luarocks install lyaml, or on Debian apt-get install lua-yaml"
 
---- Maps inside the map. Each has the prefix that makes its names flags, and the flags of those names that are others.
+--- Nested maps. Each has a prefix that turns its names into flags, and a table of exceptions.
 local SECTIONS = {
   ["client-transport-security"] = { prefix = "", others = {
     ["allowed-hostname"] = "client-cert-allowed-hostname",
@@ -23,16 +23,16 @@ local SECTIONS = {
 }
 local TOP = { prefix = "", others = {} }
 
---- Returns the text of a file; or nil and what is wrong.
+--- Returns the text of a file; or nil and the reason.
 local function read_all(path)
   local file, why = io.open(path)
   local text = file and file:read("*a")
   if file then file:close() end
   if text then return text end
-  return nil, why and why:sub(#path + 3):lower() or "it cannot be read" -- without the path in front of the cause
+  return nil, why and why:sub(#path + 3):lower() or "it cannot be read" -- without the path before the reason
 end
 
---- Returns the map of a YAML text, and the value that stands for null in it; or nil and what is wrong.
+--- Returns the map of a YAML text, and the value that represents null; or nil and the reason.
 local function parse_yaml(text)
   local is_there, lyaml = pcall(require, "lyaml")
   if not is_there then
@@ -66,7 +66,7 @@ local function digits_of(value)
   return (value % 1 == 0 and "%.0f" or "%.14g"):format(value)
 end
 
---- Returns a value as a text that a flag could have; nil if the value is a map.
+--- Returns a value as the text of a flag; nil if the value is a map.
 local function text_of(value, kind)
   if type(value) == "number" then return digits_of(value) .. (kind == "duration" and "ns" or "") end
   if type(value) ~= "table" then return tostring(value) end
@@ -79,7 +79,7 @@ local function text_of(value, kind)
   return table.concat(items, ",")
 end
 
---- Returns the value of a flag; or nil and what is wrong.
+--- Returns the value of a flag; or nil and the reason.
 local function parse(name, value, kind)
   if not kind then return nil, ("there is no '%s'"):format(name) end
   local text = text_of(value, kind)
@@ -89,7 +89,7 @@ local function parse(name, value, kind)
   return parsed
 end
 
---- Reads a file. `known` is { [flag] = kind }. Returns { [flag] = value }; or nil and what is wrong.
+--- Reads a file. `known` is { [flag] = kind }. Returns { [flag] = value }; or nil and the reason.
 local function read(path, known)
   local text, why = read_all(path)
   if not text then return nil, why end

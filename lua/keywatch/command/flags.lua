@@ -70,7 +70,7 @@ local function by_kind(texts)
   return known
 end
 
---- Returns the name and the value of an argument that is a flag; the value is nil if it stands in the next argument.
+--- Returns the name and the value of an argument that is a flag; the value is nil if it is the next argument.
 local function split(argument)
   local name, value = argument:match("^%-%-?([%w][%w-]*)=(.*)$")
   return name or argument:match("^%-%-?([%w][%w-]*)$"), value

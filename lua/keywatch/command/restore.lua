@@ -42,7 +42,7 @@ local function take_image(arguments)
   return image, rest
 end
 
---- Returns a sentence that says what is missing; or nil.
+--- Returns a sentence that names what is missing; or nil.
 local function find_fault(image, values)
   if not image then return "the snapshot is missing: keywatch restore SNAPSHOT --data-dir DIR" end
   if not values["data-dir"] or values["data-dir"] == "" then return "--data-dir is missing" end

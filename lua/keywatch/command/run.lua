@@ -17,7 +17,7 @@ local METRICS_INTERVAL = 10 -- seconds
 local STOP_TIMEOUT = 30 -- seconds
 
 --- Returns a function on_state of a client, which logs once that the first connection fails. The client itself logs
--- what lasts.
+-- lasting failures.
 local function first_failure_logger(given)
   local is_over = false
   return function(state)
@@ -39,7 +39,7 @@ local function open_store(given)
   return keywatch.connect(run_flags.endpoints(values), options)
 end
 
---- Has `require` find the modules beside a file.
+--- Lets `require` find the modules beside a file.
 local function add_directory(file)
   local directory = file:match("^(.*)/[^/]*$") or "."
   package.path = ("%s/?.lua;%s/?/init.lua;%s"):format(directory, directory, package.path)
@@ -47,7 +47,7 @@ end
 
 -- {====== Metrics ======
 
---- Writes a file by its name or not at all. Returns true; or nil and a text.
+--- Writes a file atomically. Returns true; or nil and a text.
 local function write(path, text)
   local fresh = path .. ".tmp" -- in the same directory: a rename stays within a file system
   local file, why = io.open(fresh, "w")
@@ -75,7 +75,7 @@ local function metrics_writer(manager, path)
   end
 end
 
---- Calls a function from time to time.
+--- Calls a function periodically.
 local function repeat_call(fn)
   while true do
     fn()
@@ -85,7 +85,7 @@ end
 
 -- }======
 
---- Writes a line when everything has been started.
+--- Logs when all components are started.
 local function announce(manager, given)
   if not manager:wait_synced() then return end
   local election = given.values.election
@@ -123,7 +123,7 @@ local function end_load(loading, manager, given, signals, name)
 end
 
 --- Makes a manager of a store, loads the file and runs the manager. Returns the exit status, and true if the process
--- has to exit though the function of the file has not ended.
+-- must exit though the function of the file has not ended.
 local function run_with(store, given, signals)
   local values = given.values
   local manager = controller.manager {

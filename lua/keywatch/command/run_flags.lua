@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- run_flags: the flags of `keywatch run`: their names, their kinds, their help, and the checks of their values.
 --
--- Flags about the connection have the names and meanings that they have in etcdctl.
+-- Connection flags have the names and meanings of etcdctl.
 
 local flags = require "keywatch.command.flags"
 local log = require "keywatch.support.log"
@@ -81,7 +81,7 @@ end
 
 -- {====== Checks ======
 
--- Each takes the settings and their values, and returns a sentence that says what is wrong; or nil.
+-- Each takes the settings and their values, and returns a sentence with the reason; or nil.
 local checks = {}
 
 function checks.texts(given, values)
@@ -157,7 +157,7 @@ end
 
 local ORDER = { "texts", "log_level", "stores", "endpoints", "tls", "user", "election" }
 
---- Returns a sentence that says what is wrong; or nil.
+--- Returns a sentence with the reason; or nil.
 local function find_fault(given)
   if not given.file then return "the file is missing: keywatch run FILE [flags]" end
   if given.operands[2] then
@@ -171,7 +171,7 @@ end
 
 -- }======
 
---- Returns warnings: flags about TLS do not hold for endpoints without it.
+--- Returns warnings: flags about TLS do not apply to endpoints without TLS.
 local function warnings(given)
   local values, list, names = given.values, {}, {}
   for _, name in ipairs(TLS) do
@@ -199,7 +199,7 @@ local function options(values)
   }
 end
 
---- Returns the arguments in front of "--", and a list of those behind it.
+--- Returns the arguments before "--", and a list of those after it.
 local function divide(arguments)
   local before, behind = {}, {}
   local list = before

@@ -16,9 +16,9 @@ local DATA_DIR = "keywatch.data"
 
 local STATUS_OF = { INT = 130, TERM = 143 } -- exit statuses that a shell uses for these signals
 
-local DESCRIPTORS = 32 -- that have to be free: the server itself takes about 20
+local DESCRIPTORS = 32 -- that must be free: the server itself uses about 20
 
-local GRACE = 5 -- seconds that clients have to disconnect
+local GRACE = 5 -- seconds for clients to disconnect
 local PATIENCE = 1 -- seconds between two log lines about the progress of opening
 
 --- Warns of settings that have no effect, and of unknown variables.
@@ -34,7 +34,7 @@ local function data_dir(values)
   return not values.memory and (values["data-dir"] or DATA_DIR) or nil
 end
 
---- Returns a function that logs, from time to time, how much of a data directory has been read.
+--- Returns a function that logs periodically how much of a data directory has been read.
 local function progress_logger(path)
   local said = driver.get().now()
   return function(done, total)
@@ -81,7 +81,7 @@ local function open_server(store, values)
   }
 end
 
---- Ends the process at once when a second signal comes. That is safe: answered writes are on the disk.
+--- Ends the process at once at a second signal. That is safe, as answered writes are on the disk.
 local function end_at_second(signals)
   local name = signals:wait()
   log.warn("SIG%s: ending at once", name)

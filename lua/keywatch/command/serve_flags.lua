@@ -100,7 +100,7 @@ local FLAGS = flags.by_kind {
   boolean = "auto-tls client-cert-auth memory help h",
 }
 
---- Flags of etcd for things that keywatch does not have. They are accepted, so that etcd's command lines work, and a
+--- Flags of etcd for features that keywatch does not have. They are accepted, so that etcd's command lines work, and a
 -- warning says that they have no effect.
 local WITHOUT_EFFECT = flags.by_kind {
   text = [[
@@ -130,7 +130,7 @@ local function all()
   return known
 end
 
---- Returns how much history stays, in seconds or revisions; or nil and a description of a good text.
+--- Returns the retention in seconds or revisions; or nil and a description of a valid text.
 local function parse_retention(mode, text)
   if mode == "revision" then return flags.parse("count", text) end
   local seconds = flags.parse("duration", text:find("^%d+$") and text .. "h" or text)
@@ -138,8 +138,8 @@ local function parse_retention(mode, text)
   return nil, "a number of hours, or a duration such as 5m, at most 2562047h"
 end
 
---- Checks by flag. Each takes a value and all values, and returns the value to use; or nil and the end of a sentence
--- that says what is wrong.
+--- Checks by flag. Each takes a value and all values, and returns the value to use; or nil and the reason, as the end
+-- of a sentence.
 local checks = {}
 
 checks["log-level"] = function(text)
@@ -171,7 +171,7 @@ checks["auto-compaction-retention"] = function(text, values)
   return nil, (" must be %s, not '%s'"):format(wanted, text)
 end
 
---- Checks all values, and converts them to what the command uses. Returns a sentence that says what is wrong; or nil.
+--- Checks and converts all values. Returns a sentence with the reason; or nil.
 local function find_fault(given)
   local values = given.values
   if values.memory and values["data-dir"] then
@@ -198,7 +198,7 @@ local function without_effect(given)
   return names
 end
 
---- Reads the settings of a command line. Returns them; or nil and a sentence that says what is wrong.
+--- Reads the settings of a command line. Returns them; or nil and a sentence with the reason.
 local function read(arguments)
   return settings.read(arguments, all(), { "help", "h" })
 end

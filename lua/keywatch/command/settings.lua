@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- settings: the values of a command's flags, from the command line, the environment and a configuration file.
 --
--- ETCD_MAX_TXN_OPS stands for --max-txn-ops; an empty variable counts as absent. A flag wins over its variable; etcd
--- refuses to start then. If there is a file, only the file counts.
+-- ETCD_MAX_TXN_OPS stands for --max-txn-ops; an empty variable counts as absent. A flag overrides its variable; etcd
+-- would refuse to start. If there is a file, only the file counts.
 
 local config_file = require "keywatch.command.config_file"
 local flags = require "keywatch.command.flags"
@@ -72,7 +72,7 @@ local function new(prefix)
     values = {},  -- by flag
     origins = {}, -- names as the user wrote them, by flag
     unused = {},  -- flags and variables that another setting overrides, each with that setting
-    unknown = {}, -- variables that are no flag's
+    unknown = {}, -- variables without a flag
   }, settings_mt)
 end
 
@@ -107,7 +107,7 @@ local function remove_others(self, path)
   self.values, self.origins = {}, {}
 end
 
---- Replaces all settings by those of the file. Returns a sentence that says what is wrong; or nil.
+--- Replaces all settings by those of the file. Returns a sentence with the reason; or nil.
 local function add_file(self, path, known)
   local values, fault = config_file.read(path, without(known, { FILE }))
   if not values then return ("%s %s: %s"):format(self:name_of(FILE), path, fault) end
@@ -117,7 +117,7 @@ local function add_file(self, path, known)
   end
 end
 
---- Adds the settings of the environment, and of the file, if there is one. Returns a sentence that says what is wrong;
+--- Adds the settings of the environment, and of the file, if there is one. Returns a sentence with the reason;
 -- or nil.
 local function add_others(self, known)
   local values, fault = read_variables(self.prefix, known)
@@ -129,8 +129,8 @@ local function add_others(self, known)
   return fault
 end
 
---- Reads all settings. `known` is { [flag] = kind }. Returns settings; or nil and a sentence that says what is wrong.
--- `alone` lists flags such as --help: they count on the command line only, and then environment and file are not read.
+--- Reads all settings. `known` is { [flag] = kind }. Returns settings; or nil and a sentence with the reason.
+-- `alone` lists flags such as --help: they count only on the command line, and then environment and file are not read.
 -- `prefix` is that of the variables, ETCD_ unless given.
 local function read(arguments, known, alone, prefix)
   local self = new(prefix or PREFIX)

@@ -1,14 +1,13 @@
 -- SPDX-License-Identifier: MIT
---- start: how a command begins that runs until a signal comes: its command line is read and checked.
+--- start: reads and checks the command line of a command that runs until a signal comes.
 
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
 
 local OK, MISUSED = 0, 2 -- exit statuses
 
---- Runs the command of a name: calls run(given) in a task, with the settings that were given, unless the command line
--- is wrong or asks for help. `flags` is the module of the command's flags: read, find_fault, HELP. Returns the exit
--- status.
+--- Runs a command: calls run(given) in a task, with the given settings, unless the command line is wrong or requests
+-- help. `flags` is the module of the command's flags: read, find_fault, HELP. Returns the exit status.
 local function main(name, flags, run, arguments)
   local given, fault = flags.read(arguments)
   if given and (given.values.help or given.values.h) then

@@ -1,9 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- tls_flags: the flags of `keywatch serve` about TLS: which of them go together, and the option `tls` of
--- keywatch.serve that they make.
+--- tls_flags: the flags of `keywatch serve` about TLS: their checks, and the option `tls` of keywatch.serve.
 --
--- The meanings are etcd's. Where etcd ignores a flag without a word that makes a server less safe than the flag asks
--- for, the flag is refused.
+-- The meanings are etcd's. If etcd silently ignores a security flag, keywatch refuses it.
 
 local tls = require "keywatch.support.tls"
 local url = require "keywatch.support.url"
@@ -50,7 +48,7 @@ end
 
 -- {====== Checks ======
 
--- Each takes the settings and their values, and returns a sentence that says what is wrong; or nil.
+-- Each takes the settings and their values, and returns a sentence with the reason; or nil.
 local checks = {}
 
 function checks.texts(given, values)
@@ -95,7 +93,7 @@ function checks.secure_urls(given, values)
   end
 end
 
---- Without certificates of clients these would have no effect.
+--- These need certificates of clients.
 function checks.clients(given, values)
   for _, name in ipairs { "client-crl-file", "client-cert-allowed-hostname" } do
     if values[name] and not are_clients_checked(values) then
@@ -104,7 +102,7 @@ function checks.clients(given, values)
   end
 end
 
---- The names of cipher suites are known to keywatch.tls alone.
+--- Only keywatch.tls knows the names of cipher suites.
 function checks.suites(given, values)
   local secure = split(values)
   if not secure[1] then return nil end
@@ -117,7 +115,7 @@ end
 
 local ORDER = { "texts", "versions", "validity", "pair", "secure_urls", "clients", "suites" }
 
---- Returns a sentence that says what is wrong; or nil.
+--- Returns a sentence with the reason; or nil.
 local function find_fault(given)
   for _, name in ipairs(ORDER) do
     local fault = checks[name](given, given.values)
@@ -136,13 +134,13 @@ local function join_given(given, names)
   return found[1] and table.concat(found, ", ") or nil
 end
 
--- Flags that keep others out, and all flags about TLS.
+-- Security flags, and all flags about TLS.
 local SAFETY = { "cert-file", "key-file", "auto-tls", "client-cert-auth", "trusted-ca-file", "client-crl-file",
   "client-cert-allowed-hostname" }
 local ALL = { "self-signed-cert-validity", "cipher-suites", "tls-min-version", "tls-max-version" }
 for i, name in ipairs(SAFETY) do table.insert(ALL, i, name) end
 
---- Returns warnings: flags that do not hold for URLs without TLS, and flags that another one overrides.
+--- Returns warnings: flags that do not apply to URLs without TLS, and overridden flags.
 local function warnings(given)
   local values, list = given.values, {}
   local secure, plain = split(values)
@@ -156,8 +154,8 @@ local function warnings(given)
   return list
 end
 
---- Returns the option `tls` of keywatch.serve; nil if no URL asks for TLS. `data_dir` is the directory of the data, or
--- nil if all is in memory.
+--- Returns the option `tls` of keywatch.serve; nil if no URL has TLS. `data_dir` is the data directory, or nil if all
+-- is in memory.
 local function options(values, data_dir)
   if not split(values)[1] then return nil end
   local is_auto = values["auto-tls"] and not values["cert-file"] or nil

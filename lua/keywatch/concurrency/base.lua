@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
---- base: what stands behind an object with the methods of a store.
+--- base: the store or client below an object with the methods of a store.
 --
--- Some of these objects stand on another one: a namespace, a fence. Their metatable has the field __base, a function:
--- base(object, key) returns the object below, and the name that a key of `object` has there. The field
--- __only_renames = true says that a request to the object is the same request to the one below, with other names.
+-- Namespaces and fences wrap another object. Their metatable has the field __base, a function: base(object, key)
+-- returns the wrapped object, and the name of a key of `object` there. With the field __only_renames = true a request
+-- to the object is the same request to the wrapped object, with other key names.
 
 local compat = require "keywatch.support.compat"
 
---- Returns the store or the client that an object stands on, and the name that a key of the object has there.
+--- Returns the store or the client below an object, and the name of the object's key there.
 local function resolve(object, key)
   while true do
     local base = getmetatable(object).__base
@@ -16,8 +16,8 @@ local function resolve(object, key)
   end
 end
 
---- Returns the store or the client that does what it is asked for through an object under other names only, and what
--- the keys of the object have in front there; or nil if the object, or one below it, changes requests otherwise.
+--- Returns the store or the client below an object that only renames keys, and the prefix of the object's keys there;
+-- or nil if the object, or one below it, changes requests otherwise.
 local function renamed(object)
   local before = ""
   while true do
@@ -28,7 +28,7 @@ local function renamed(object)
   end
 end
 
---- True if a store is in this process: what is asked of it is certain to be answered, in the order of the calls.
+--- True if a store is in this process: its calls are always answered, in order.
 local function is_local(root)
   return type(root) == "userdata"
 end

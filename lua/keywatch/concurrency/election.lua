@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- election: at most one candidate leads at a time, and announces a value, such as its address. The keys are those of
--- etcd's clients and of the Election service, so that candidates of all of them take part.
+-- etcd's clients and of the Election service, so candidates of all of them take part.
 
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
@@ -21,7 +21,7 @@ fence.extend(leadership_mt)
 
 local OPTIONS = { ttl = "ttl", session = "any" }
 
---- Returns the election of a name. Does not wait: a session is made when it is first needed.
+--- Returns the election of a name. Does not wait: the session is created at the first use.
 local function open(owner, name, opts)
   check.self(owner, "election")
   check.argument(type(name) == "string", 1, "election", "string", name)
@@ -65,7 +65,7 @@ local function set_value(session, key, created, value, times)
   return nil, errors.new("lost", "keywatch: the leadership is lost: its key was deleted")
 end
 
---- Gives a key that the session has already the value of a candidate. Returns true, or nil and an error.
+--- Sets the value of a key that the session already has. Returns true, or nil and an error.
 local function adopt_with(value)
   return function(own, created, before, deadline)
     if before == value then return true end
@@ -106,7 +106,7 @@ function leadership_methods:resign(opts)
   return check.results(self.held_key:give_back(opts))
 end
 
---- Ends the leadership of a variable that goes out of scope.
+--- Resigns when a to-be-closed variable goes out of scope.
 function leadership_mt:__close()
   self:resign()
 end
@@ -125,7 +125,7 @@ function election_methods:leader(opts)
   return result.kvs[1]
 end
 
---- Returns an observer, which hands out the present leader and every later one; or nil and an error.
+--- Returns an observer, which returns the present leader and every later one; or nil and an error.
 function election_methods:observe(opts)
   opts = check.times(opts, "observe")
   return check.results(observers.new(self.owner, self.prefix, opts))

@@ -1,18 +1,18 @@
 -- SPDX-License-Identifier: MIT
---- entry: the entry of a session in a contest, that is in the queue of all sessions that want one lock, or to lead one
+--- entry: the entry of a session in a contest: the queue of all sessions that want one lock, or to lead in one
 -- election. The entry is one key, see names.lua: a session cannot queue twice. So the calls of one session, and of all
--- sessions that share its lease, wait for the entry first, in the order in which they came.
+-- sessions that share its lease, first wait for the entry, in order.
 --
--- An entry is known to its session while it is one of
+-- A session keeps an entry while it is in one of these states:
 --   taken      a call of the session, or a lock, has it
 --   sweeping   its key is being deleted: see sweeper.lua
 --   free       no call has it, but a request that has failed may still create its key
 --
 -- The call that has the entry creates the key, and reads in the same request whether an older key exists. If so, it
--- waits until the next older key is deleted, and looks again: each deletion wakes one session, not all.
+-- waits until the next older key is deleted, and checks again: each deletion wakes one session, not all.
 --
--- Names: `owner` is the object that was asked for the lock, and `root` the store or client behind it. Only the key is
--- created through the owner, since a fence may refuse that; everything else goes to the root.
+-- Names: `owner` is the object on which the lock was requested, and `root` the store or client below it. Only the
+-- creation of the key goes through the owner, since a fence may refuse it; all other requests go to the root.
 
 local lock_requests = require "keywatch.concurrency.lock_requests"
 local core = require "keywatch.core"
@@ -25,14 +25,14 @@ local request = require "keywatch.concurrency.request"
 local sweeper = require "keywatch.concurrency.sweeper"
 local timers = require "keywatch.task.timers"
 
-local GRACE = 0.25   -- seconds that a call whose time is over waits for the deletion of its key
-local FIRST_PAUSE = 0.05 -- seconds before a read that has failed is repeated, which double
+local GRACE = 0.25   -- seconds that a call waits, after its timeout, for the deletion of its key
+local FIRST_PAUSE = 0.05 -- seconds before a failed read is repeated, doubled each time
 local LONGEST_PAUSE = 1
 
 local entry_methods = {}
 local entry_mt = { __index = entry_methods }
 
--- Fields that an entry has not set, so that the entry of a free lock is a small table:
+-- Defaults of fields, so that the entry of a free lock is a small table:
 entry_methods.queue = nil       -- the tickets of the calls that wait, as timers that are all due
 entry_methods.doubts = 0        -- see sweeper.lua
 entry_methods.doubt_until = 0
@@ -55,7 +55,7 @@ end
 
 -- {====== The queue within the session ======
 
--- A ticket is a call that waits for the entry. It can be selected: ready when the entry is the call's.
+-- A ticket is a call that waits for the entry. It can be selected, and is ready when the call has the entry.
 local ticket_mt = {}
 
 ticket_mt.__select = {
@@ -68,7 +68,7 @@ ticket_mt.__select = {
 --- Gives the entry to the call that has waited longest. If there is none, the entry is free, or no longer known.
 local function leave(entry)
   local ticket = entry.queue and entry.queue:due(0)
-  if ticket then -- at once
+  if ticket then -- atomic
     entry.state, ticket.has_turn = "taken", true
     ticket.turned:set()
   elseif sweeper.is_doubtful(entry) then
@@ -80,7 +80,7 @@ local function leave(entry)
   end
 end
 
---- Ends the wait of a ticket. An entry that it was given goes to the next one.
+--- Ends the wait of a ticket. If the ticket has the entry, passes it to the next one.
 local function end_wait(ticket)
   local entry = ticket.entry
   if ticket.has_turn then leave(entry) else entry.queue:remove(ticket.timer) end
@@ -128,9 +128,9 @@ local function new_entry(session, prefix, key)
   }, entry_mt)
 end
 
---- Takes the entry of a session for a key, or finds it taken. Returns the entry; and, if the call has to wait for the
--- entry, a ticket for its queue. With is_try returns nil if another call, or a lock, has the entry. What is needed is
--- made before the entry is looked at: a finalizer may give the entry back, or take it, in between.
+--- Takes the entry of a session for a key, or finds it taken. Returns the entry; and, if the call must wait for the
+-- entry, a ticket for its queue. With is_try returns nil if another call, or a lock, has the entry. Allocates before
+-- the entry is checked, since a finalizer may release or take the entry in between.
 local function take_or_find(session, prefix, key, is_try)
   local fresh, ticket
   while true do
@@ -155,8 +155,7 @@ local function take_or_find(session, prefix, key, is_try)
 end
 
 --- Returns the entry of a session for a lock or an election, taken by the caller; or nil and an error. Waits until
--- earlier calls of the session have left it; with is_try only until its key was deleted, if that is all that there is
--- to wait for.
+-- earlier calls of the session have left the entry; with is_try only for the deletion of its key.
 local function enter(session, owner, name, deadline, is_try)
   local prefix = names.prefix_of(name)
   local _, full = bases.resolve(owner, prefix)
@@ -210,7 +209,7 @@ function entry_methods:create(owner, name, value, deadline, is_try)
     return nil, failure
   end
   self.is_known = created ~= false
-  if not created then -- with is_try: another one has the lock
+  if not created then -- with is_try: another session has the lock
     self.has_key = sweeper.is_doubtful(self)
     return false
   end
@@ -218,7 +217,7 @@ function entry_methods:create(owner, name, value, deadline, is_try)
   return created, is_oldest, before, revision
 end
 
---- Notes that the key may come to exist later, if a request to create it may be under way.
+--- Notes that a request that is still running may create the key later.
 function entry_methods:doubt()
   if self.has_key and not self.is_known and not self.session.is_local then sweeper.doubt(self) end
 end
@@ -227,23 +226,21 @@ end
 
 -- {====== Waiting for older keys ======
 
--- Errors of reads that pass.
+-- Temporary errors of reads.
 local PASSING = { unavailable = true, deadline_exceeded = true, timeout = true, no_leader = true }
 
---- Returns the error of a call with a deadline that has failed with err: "timeout", if the call has failed because the
--- deadline is over.
+--- Returns the error of a failed call with a deadline: "timeout" if the deadline is over.
 local function or_timeout(err, deadline)
   if not PASSING[err.code] or err.code == "timeout" or not is_over(deadline) then return err end
   return core.new_error("timeout")
 end
 
---- Reads a range at the root, again and again as long as that fails for reasons that pass. Returns the result, or nil
--- and an error.
+--- Reads a range at the root, and repeats that after temporary errors. Returns the result, or nil and an error.
 local function read(session, key, opts, deadline)
   local pause = FIRST_PAUSE
   opts.deadline = deadline
   while true do
-    local why = session:error() -- a loss that was before the request does not end it
+    local why = session:error() -- an earlier loss does not end the request
     if why then return nil, why end
     local ok, result, err = request(session, session.root.range, session.root, key, opts)
     if not ok then error(result, 0) end
@@ -257,7 +254,7 @@ local function read(session, key, opts, deadline)
   end
 end
 
---- Opens a watch at the root. Returns the watch; false if it cannot be opened for a reason that passes; or nil and an
+--- Opens a watch at the root. Returns the watch; false if it cannot be opened for a temporary reason; or nil and an
 -- error.
 local function open_watch(session, key, opts, deadline)
   local root = session.root
@@ -271,8 +268,8 @@ local function open_watch(session, key, opts, deadline)
   return nil, is_over(deadline) and core.new_error("timeout") or err
 end
 
---- Waits for a watch, or another object that can be selected, while the session lives. Returns what its own call
--- returns; or nil and an error.
+--- Waits for a watch, or another object that can be selected, while the session lives. Returns the results of the
+-- object's own call; or nil and an error.
 local function await_object(session, object, deadline)
   local found, result, why = driver.get().select { object, session.lease, timeout = time_left(deadline) }
   if not found then return nil, result end -- the error of the timeout
@@ -292,7 +289,7 @@ local function await_deletion(session, key, revision, deadline)
   return nil, why or core.new_error("closed")
 end
 
---- Waits until no key below the prefix is older than `created`, by waiting for one older key after the other. Returns
+--- Waits until no key below the prefix is older than `created`, for one older key after the other. Returns
 -- true, or nil and an error.
 local function look_for_turn(entry, created, deadline)
   local session = entry.session
@@ -309,8 +306,8 @@ local function look_for_turn(entry, created, deadline)
   end
 end
 
---- Waits until no key below the prefix is older than the one that was created at a revision. Returns true if the own
--- key still exists then, or nil and an error.
+--- Waits until no key below the prefix is older than the own key, created at a revision. Returns true if the own key
+-- still exists then, or nil and an error.
 function entry_methods:await_turn(created, deadline)
   local session = self.session
   local ok, err = look_for_turn(self, created, deadline)
@@ -328,7 +325,7 @@ end
 
 -- {====== Leaving ======
 
---- Deletes the key at once, if the store is in this process. Returns true if it did.
+--- Deletes the key at once, if the store is in this process. Returns true if that has succeeded.
 local function delete_now(entry)
   local session = entry.session
   if not session.is_local or session:error() then return false end
@@ -336,7 +333,7 @@ local function delete_now(entry)
   return ok and result ~= nil
 end
 
---- Gives the entry up. Its key is deleted in the background, if there may be one; after that the entry is free for
+--- Gives up the entry. Its key is deleted in the background, if there may be one; after that the entry is free for
 -- another call of the session.
 function entry_methods:withdraw()
   local session = self.session
@@ -348,13 +345,13 @@ function entry_methods:withdraw()
   session.sweeper:add(self)
 end
 
---- Gives the entry up, and waits a moment for the deletion of its key.
+--- Gives up the entry, and waits shortly for the deletion of its key.
 function entry_methods:withdraw_and_wait()
   self:withdraw()
   self.session.sweeper:await(self, GRACE)
 end
 
---- Gives the entry up: its key was deleted, by us or by another client, or goes with its lease.
+--- Gives up the entry: its key was deleted, by us or by another client, or will be deleted with its lease.
 function entry_methods:release()
   self.has_key, self.is_known = false, false
   if sweeper.is_doubtful(self) then return self.session.sweeper:add(self) end

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- fence: an object with the methods of a store, whose writes are done only while a lock, or a leadership, is held.
+--- fence: an object with the methods of a store, whose writes succeed only while a lock, or a leadership, is held.
 --
--- Every write is a transaction whose only compare is that the key of the lock has its create revision; what the caller
--- wants to write stands in its success branch, a transaction of the caller as a nested one. So the store itself decides
--- whether the lock is held, at the moment of the write. If not, nothing is written, and the error is "lost". All other
--- methods are those of the object below.
+-- Every write is a transaction whose only compare is that the key of the lock has its create revision. The caller's
+-- write is in its success branch, and a caller's transaction is nested there. So the store itself decides whether the
+-- lock is held, at the moment of the write. If not, nothing is written, and the error is "lost". All other methods are
+-- those of the wrapped object.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -16,23 +16,23 @@ local fence_methods, fence_mt = check.class "keywatch.fence"
 check.store_like(fence_mt).__base = function(fence, key) return fence.owner, key end -- see base.lua
 
 --- Returns a fence over an object with the methods of a store. `held` is a lock or a leadership of it, or a table with
--- the fields `key`, `revision` and `held_key` of one, which may become those of another one.
+-- the fields `key`, `revision` and `held_key` of one, which may change.
 local function new(owner, held)
   return setmetatable({ owner = owner, held = held }, fence_mt)
 end
 
---- Returns the key and the object below.
+--- Returns the key and the wrapped object.
 function fence_mt:__tostring()
   return ("keywatch.fence<%s %s>"):format(self.held.key, tostring(self.owner))
 end
 
 -- {====== Writing ======
 
---- Writes by one operation of a transaction, for the method `name`, if the lock is held. Returns the answer of the
+--- Writes one operation of a transaction, for the method `name`, if the lock is held. Returns the answer of the
 -- operation, or nil and an error; and the revision of the store.
 local function write(fence, name, op, timeout, deadline)
   local held = fence.held
-  local held_key, key, revision = held.held_key, held.key, held.revision -- at once
+  local held_key, key, revision = held.held_key, held.key, held.revision -- atomic
   local err = held_key:reason()
   if err then return nil, err end
   local owner = fence.owner

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- forwarder: lets an object be selected that is ready when something inside it may be: a watch, a lease. The objects
--- inside may change while tasks wait for the object.
+--- forwarder: lets an object be selected that is ready when one of its inner objects may be, such as a watch or a
+-- lease. The inner objects may change while tasks wait.
 --
--- The forwarder has an event of its own, which those wait for who select the object. While they do, a link stands in
--- the list of waiters of each object's event, and sets that of the forwarder.
+-- The forwarder has an event of its own, for which selecting tasks wait. During that a link in the list of waiters of
+-- each inner object's event sets the event of the forwarder.
 
 local driver = require "keywatch.task.driver"
 local event = require "keywatch.task.event"
@@ -11,10 +11,10 @@ local event = require "keywatch.task.event"
 local forwarder_methods = {}
 local forwarder_mt = { __index = forwarder_methods }
 
---- Returns a forwarder with nothing inside.
+--- Returns a forwarder without inner objects.
 local function new()
   return setmetatable({
-    arrival = driver.get().event(), -- set when something inside may be ready
+    arrival = driver.get().event(), -- set when an inner object may be ready
     links = {},                     -- by object: { target = arrival, awaited = event } while a task waits, else false
     waiters = 0,
   }, forwarder_mt)
@@ -38,7 +38,7 @@ local function detach(object, link)
   protocol_of(object).finish(object)
 end
 
---- Adds an object, and wakes those who wait.
+--- Adds an object, and wakes the waiters.
 function forwarder_methods:add(object)
   self.links[object] = false
   if self.waiters > 0 then attach(self, object) end
@@ -52,7 +52,7 @@ function forwarder_methods:remove(object)
   if link then detach(object, link) end
 end
 
---- Wakes those who wait.
+--- Wakes the waiters.
 function forwarder_methods:wake()
   self.arrival:set()
 end
@@ -66,11 +66,11 @@ function forwarder_methods:begin()
   return self.arrival
 end
 
---- Has all objects announce what comes from now on.
+--- Makes all objects announce later events.
 function forwarder_methods:arm()
   for object, link in pairs(self.links) do
     if link then
-      if not link.event then event.link(link.awaited, link) end -- a link that was used is no longer in the list
+      if not link.event then event.link(link.awaited, link) end -- a used link is no longer in the list
       local arm = protocol_of(object).arm
       if arm then arm(object) end
     end

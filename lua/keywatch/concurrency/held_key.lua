@@ -2,12 +2,12 @@
 --- held_key: a key that a session holds in a contest: a lock, or a leadership. Both objects have the methods of this
 -- module.
 --
--- A held key ends when it is given back, when its session is lost, or when another client deletes or replaces its key.
--- The last is noticed only during `wait_lost` or select: then the key is watched.
+-- A held key ends when it is released, when its session is lost, or when another client deletes or replaces its key.
+-- The latter is noticed only during `wait_lost` or select, in which the key is watched.
 --
--- An object that is collected without having been given back stays held until its session ends: the collector may run
--- inside the critical section, whose code need not refer to the object. All that background work needs stands in a
--- table of its own, the held_key, which does not refer to the object.
+-- An object that is collected without a release stays held until its session ends: the collector may run inside the
+-- critical section, whose code need not refer to the object. The state for background work is in a table of its own,
+-- the held_key, which does not refer to the object.
 
 local check = require "keywatch.support.check"
 local lock_requests = require "keywatch.concurrency.lock_requests"
@@ -24,20 +24,20 @@ local RETRY = 0.5 -- seconds before a watch that could not be opened is tried ag
 local held_key_methods = {}
 local held_key_mt = { __index = held_key_methods }
 
---- Makes an object of a class, a metatable, for an entry whose key was created at a revision. `key` is the key as the
--- owner names it.
+--- Makes an object of a class, a metatable, for an entry whose key was created at a revision. `key` is the key in the
+-- owner's names.
 local function new(class, own_entry, owner, key, revision)
   local held_key = setmetatable({
     entry = own_entry,
     session = own_entry.session,
     revision = revision,
-    is_over = false, -- it was given back
-    err = nil,       -- why it is lost, though the session is not
-    forwarder = nil,     -- made by the first wait for the loss
+    is_over = false, -- it was released
+    err = nil,       -- the error of a loss without a loss of the session
+    forwarder = nil,     -- created by the first wait for the loss
     watch = nil,     -- of the key, during a wait for the loss
     opener = nil,    -- the task that opens the watch
-    from = nil,      -- the revision that the watch begins with, if that is not the first one after the key was created
-    trouble = nil,   -- the code with which the last watch, or a read of the key, has failed, until there is a watch
+    from = nil,      -- the start revision of the watch, if it is not the first one after the key was created
+    trouble = nil,   -- the error code of the last watch, or read of the key, until there is a watch
   }, held_key_mt)
   return setmetatable({
     key = key,
@@ -55,15 +55,15 @@ local function deleted()
   return errors.new("lost", "keywatch: the lock or leadership is lost: its key was deleted")
 end
 
---- Returns why the key is lost, as far as that is known; or nil.
+--- Returns the error of the loss, if the key is known to be lost; or nil.
 function held_key_methods:error()
   return self.err or self.session:error()
 end
 
---- Returns why the key is not held, as far as that is known: it is lost, or was given back; or nil.
+--- Returns why the key is not held, as far as known: it is lost, or was released; or nil.
 function held_key_methods:reason()
   if self.is_over and not self.err then
-    return errors.new("lost", "keywatch: the lock or leadership was given back")
+    return errors.new("lost", "keywatch: the lock or leadership was released")
   end
   return self:error()
 end
@@ -105,7 +105,7 @@ local function look_at_key(self)
   return false
 end
 
---- Opens the watch of the key. Tries again until that works, or is no longer wanted. Runs as a task, or at once where
+--- Opens the watch of the key. Repeats that until it succeeds or is no longer needed. Runs as a task, or directly if
 -- the store is in this process.
 local function open_watch(self)
   local root, is_local = self.session.root, self.session.is_local
@@ -130,7 +130,7 @@ local function open_watch(self)
   end
 end
 
---- Sees to it that the key is watched. Where that takes a request, a task makes it.
+--- Makes sure that the key is watched. If that needs a request, a task makes it.
 local function watch_key(self)
   if self.watch or self.is_over or self:error() then return end
   if self.session.is_local then return open_watch(self) end
@@ -138,7 +138,7 @@ local function watch_key(self)
   self.opener = driver.get().spawn_own(open_watch, self)
 end
 
---- Takes what the watch has, without waiting.
+--- Reads the events of the watch, without waiting.
 local function look_at_watch(self)
   while self.watch do
     local event, err = self.watch:next(0)
@@ -155,7 +155,7 @@ local function look_at_watch(self)
   end
 end
 
---- True if the key is lost or was given back.
+--- True if the key is lost or was released.
 local function is_ready(self)
   look_at_watch(self)
   return self:reason() ~= nil
@@ -182,10 +182,10 @@ local protocol = { -- see task/selection.lua
 
 -- }======
 
--- {====== Giving back ======
+-- {====== Releasing ======
 
---- Ends the held_key, so that the caller gives it back. Returns true, false if another call did, or nil and an error if
--- it is lost.
+--- Ends the held_key, so that the caller can release it. Returns true, false if another call did, or nil and an error
+-- if it is lost.
 function held_key_methods:finish()
   if self.is_over then return false end
   local err = self.err or not self.session.reference.is_over and self.session:error() or nil
@@ -226,7 +226,7 @@ end
 local function extend(class)
   class.__select = protocol
 
-  --- Waits until the object is lost, or was given back. Returns the error that says why; or nil and an error of code
+  --- Waits until the object is lost, or was released. Returns the reason as an error; or nil and an error of code
   -- "timeout".
   function class.__index.wait_lost(self, timeout)
     check.timeout(timeout, "wait_lost")
@@ -235,7 +235,7 @@ local function extend(class)
     return err
   end
 
-  --- Returns why the object is lost, or nil. Does not wait, and makes no request.
+  --- Returns the error of the loss, or nil. Does not wait, and makes no request.
   function class.__index.error(self)
     return self.held_key:error()
   end
@@ -248,14 +248,14 @@ local function extend(class)
   --- Returns the key and the state.
   function class.__tostring(self)
     local held_key = self.held_key
-    local state = held_key.is_over and "given back" or held_key:error() and "lost" or "held"
+    local state = held_key.is_over and "released" or held_key:error() and "lost" or "held"
     return ("%s<%s %s>"):format(class.__name, self.key, state)
   end
 end
 
 -- }======
 
--- {====== Getting ======
+-- {====== Acquiring ======
 
 --- Waits for the turn of an entry whose key was created. Returns true, or nil and an error.
 local function await_turn(own, created, is_oldest, deadline, is_try)
@@ -280,8 +280,8 @@ local function take(own, owner, name, value, deadline, is_try, adopt)
   return created
 end
 
---- Returns the error of a call that has failed. Whatever has taken too long is a timeout of the call. A key that has
--- gone may have gone with its lease.
+--- Returns the error of a failed call. Any delay beyond the deadline is a timeout of the call. A missing key may have
+-- been deleted with its lease.
 local function failure_of(session, err, deadline)
   local lost = session:error()
   if lost then return lost end

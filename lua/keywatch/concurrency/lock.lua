@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- lock: a name that at most one session of all clients holds at a time. The keys are those of etcd's clients and of
--- the Lock service, so that all of them exclude each other.
+-- the Lock service, so all of them exclude each other.
 
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
@@ -15,7 +15,7 @@ fence.extend(lock_mt)
 
 local OPTIONS = { ttl = "ttl", session = "any", timeout = "seconds", deadline = "seconds" }
 
---- Returns the deadline of the options, or nil. Raises if an option is unknown or wrong.
+--- Returns the deadline of the options, or nil. Raises if an option is unknown or invalid.
 local function check_options(owner, opts, name)
   check.known(opts, name, OPTIONS)
   sessions.check_given(owner, opts, name)
@@ -47,12 +47,12 @@ local function lock(owner, name, opts)
   return check.results(begin(owner, name, opts, false, "lock"))
 end
 
---- Takes the lock of a name, if it is free. Returns it, or nil and an error: of code "locked" if it is not.
+--- Takes the lock of a name, if it is free. Returns it, or nil and an error: of code "locked" if it is not free.
 local function try_lock(owner, name, opts)
   return check.results(begin(owner, name, opts, true, "try_lock"))
 end
 
---- Gives the lock back. Returns true, also if that was done before. Returns nil and an error of code "lost" if the lock
+--- Releases the lock. Returns true, also if that was done before. Returns nil and an error of code "lost" if the lock
 -- is not held any more; or nil and another error if the server did not answer: the key is then deleted in the
 -- background.
 function lock_methods:unlock(opts)
@@ -60,7 +60,7 @@ function lock_methods:unlock(opts)
   return check.results(self.held_key:give_back(opts))
 end
 
---- Gives back the lock of a variable that goes out of scope.
+--- Releases the lock of a variable that goes out of scope.
 function lock_mt:__close()
   self:unlock()
 end

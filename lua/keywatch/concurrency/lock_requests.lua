@@ -2,10 +2,9 @@
 --- lock_requests: the two requests of locks and elections: one creates a key, unless it exists, and reads which key is
 -- the oldest; the other one deletes a key.
 --
--- Both are transactions. A client is given what they are made of, and encodes them itself: a transaction as a table
--- costs more than the rest of the request. Its metatable has the field __lock_requests: claim(client, prefix, key,
--- value, lease, is_try, deadline) and unclaim(client, key, created, times), which return what `create` and `delete`
--- return.
+-- Both are transactions. A client gets their parts, and encodes them itself: a transaction as a table would cost more
+-- than the rest of the request. Its metatable has the field __lock_requests: claim(client, prefix, key, value, lease,
+-- is_try, deadline) and unclaim(client, key, created, times), which return what `create` and `delete` return.
 
 local core = require "keywatch.core"
 local bases = require "keywatch.concurrency.base"
@@ -24,7 +23,7 @@ local function create_by_table(owner, prefix, key, value, lease, is_try, deadlin
   if not result then return nil, err end
   local own, oldest = result.responses[1], result.responses[2].kvs[1]
   if not result.succeeded and not own then return false end
-  if not oldest then -- whoever has a key finds an oldest one
+  if not oldest then -- after the own key there is always an oldest one
     local malformed = core.new_error("malformed")
     malformed.maybe_done = true
     return nil, malformed
@@ -46,7 +45,7 @@ local function create(owner, prefix, key, value, lease, is_try, deadline)
   return lock_requests.claim(root, prefix, key, value, lease, is_try, deadline)
 end
 
---- Deletes a key that was created at a revision, and no later one: a request that is carried out late does no harm.
+--- Deletes a key that was created at a revision, and no later one, so a delayed request does no harm.
 -- `root` is a store or a client. Returns true, or false if there is no such key; or nil and an error.
 local function delete(root, key, created, times)
   local lock_requests = getmetatable(root).__lock_requests

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- methods: what every object with the methods of a store has beyond them: sessions, locks, elections, software
+--- methods: more methods of every object with the methods of a store: sessions, locks, elections, software
 -- transactions, namespaces.
 
 local election = require "keywatch.concurrency.election"

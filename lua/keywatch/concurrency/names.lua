@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- names: the keys of locks and elections, as etcd's clients and services name them. Whoever wants a lock, or to lead,
--- has a key below a common prefix, bound to a lease. The key with the smallest create revision has the lock, or leads.
+--- names: the keys of locks and elections, as etcd's clients and services name them. Each contender for a lock, or for
+-- the lead, has a key below a common prefix, bound to a lease. The key with the smallest create revision has the lock,
+-- or leads.
 
 local core = require "keywatch.core"
 

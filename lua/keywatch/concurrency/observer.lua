@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- observer: follows an election, and hands out every leader, and every new value of a leader, in order.
+--- observer: follows an election, and returns every leader, and every new value of a leader, in order.
 --
--- One watch of the prefix follows all candidates. The leader is the candidate with the smallest create revision. It is
--- looked at after each revision, as a whole. The watch holds events back until they are read, so a slow reader misses
--- none. Only if the history was compacted before the watch could read it, the candidates are read anew: leaders who
--- came and went in between are not seen.
+-- One watch of the prefix follows all candidates. The leader is the candidate with the smallest create revision. The
+-- leader is determined after each whole revision. The watch queues events until they are read, so a slow reader misses
+-- none. Only if the history was compacted before the watch could read it, the candidates are read anew: leaders in
+-- between are then missed.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -20,7 +20,7 @@ local RETRY = 0.5 -- seconds before a watch that could not be opened is tried ag
 
 local observer_methods, observer_mt = check.class "keywatch.observer"
 
--- What background work needs stands in a table of its own, which does not refer to the observer.
+-- The state for background work is in a table of its own, which does not refer to the observer.
 local follower_methods = {}
 local follower_mt = { __index = follower_methods }
 
@@ -36,10 +36,10 @@ local function new_follower(owner, prefix)
     is_local = bases.is_local((bases.resolve(owner, prefix))),
     watch = nil,
     opener = nil,      -- the task that opens a new watch after one was compacted
-    initial = nil,     -- the existing kvs that were read so far, until all are
+    initial = nil,     -- the initial kvs that were read so far, until all were read
     candidates = contenders.new(),
-    latest = nil,      -- the kv of the leader that was handed out last
-    pending = nil,     -- the kv that is to be handed out next
+    latest = nil,      -- the kv of the leader that was returned last
+    pending = nil,     -- the kv to return next
     failure = nil,     -- the error that the watch has failed with
     is_closed = false,
     forwarder = forwarder.new(),
@@ -63,8 +63,8 @@ local function open(self, times)
   return true
 end
 
---- Opens a new watch, and tries again until that works, or fails for a reason that does not pass. Runs as a task, or at
--- once where the store is in this process.
+--- Opens a new watch, and repeats that until it succeeds or fails permanently. Runs as a task, or directly if the store
+-- is in this process.
 local function reopen(self)
   while not self.is_closed do
     local ok, err = open(self, {})
@@ -79,7 +79,7 @@ local function reopen(self)
   self.forwarder:wake()
 end
 
---- Sees to it that there is a watch, after one has failed.
+--- Makes sure that there is a watch, after one has failed.
 local function ensure_watch(self)
   if self.watch or self.failure or self.is_closed then return end
   if self.is_local then return reopen(self) end
@@ -217,7 +217,7 @@ function observer_methods:leaders()
   end
 end
 
---- Ends the observer, and wakes those who wait for it.
+--- Ends the observer, and wakes the waiters for it.
 function observer_methods:close()
   self.follower:close()
 end

@@ -53,7 +53,7 @@ local function new(owner, kept)
     hex = hex,
     pid = core.pid(),
     entries = entries_of(root, hex), -- by key at the root: see entry.lua
-    callers = {},         -- as keys: those whose requests are under way: see request.lua
+    callers = {},         -- as keys: those whose requests are running: see request.lua
     is_listening = false, -- see request.lua
     is_closed = false,
     is_of_request = false, -- opened by a request of nginx

@@ -32,7 +32,7 @@ local LONGEST_PAUSE = 0.064
 
 local tx_methods, tx_mt = check.class "keywatch.tx"
 
---- Returns whether the attempt is under way, and how much it has read and written.
+--- Returns whether the attempt is running, and how much it has read and written.
 function tx_mt:__tostring()
   return ("keywatch.tx<%d read, %d written%s>"):format(self.n_seen, #self.written, self.is_over and " over" or "")
 end

@@ -52,7 +52,7 @@ local function announce(entry)
   if swept then swept:set() end
 end
 
---- Removes an entry from the list, and wakes those who wait for that.
+--- Removes an entry from the list, and wakes the waiters for that.
 local function remove(self, entry)
   for i = #self.list, 1, -1 do
     if self.list[i] == entry then table.remove(self.list, i) end

@@ -307,7 +307,7 @@ local function start_workers(self, run)
     }
   end
   if self.present ~= run or self.state ~= "syncing" then return end
-  run.slots, run.live, self.state = slots, #slots, "running" -- at once
+  run.slots, run.live, self.state = slots, #slots, "running" -- atomic
   for _, slot in ipairs(slots) do
     local worker = workers.start(work, slot)
     slot.worker = worker
@@ -370,7 +370,7 @@ local function begin_run(self, store, name)
   end
   if self.state == "stopping" then check.misuse("%s: the controller '%s' is being stopped", name, self.name) end
   if self.state ~= "idle" then check.misuse("%s: the controller '%s' is started", name, self.name) end
-  self.present, self.state = run, "syncing" -- at once
+  self.present, self.state = run, "syncing" -- atomic
   d.attach(self.watchdog)
   local starter = workers.start(begin_safely, run)
   run.starter = starter

@@ -6,7 +6,7 @@
 --   IDLE ---------> WAITING -----------------> LEADING ----------------------------------------+
 --                      ^                    (on_lead runs)                                     |
 --                      |                                                                       v
---                      +---- unless stop ---- on_lose <---- the key is given back <---- on_lead is cancelled, and
+--                      +---- unless stop ---- on_lose <---- the key is released <---- on_lead is cancelled, and
 --                                                |                                       waited for
 --                                                +---- stop ----> IDLE
 --
@@ -58,7 +58,7 @@ end
 --- There is nothing to lose.
 function nothing_methods.lose() end
 
---- Binds the fence to a leadership; to none if that is nil. At once.
+--- Binds the fence to a leadership; to none if that is nil. Atomic.
 local function hold(self, leadership)
   local held, nothing = self.held, self.nothing
   if leadership then
@@ -225,7 +225,7 @@ local function await_on_lead(self, term)
   term.task:join()
 end
 
---- Ends a term: on_lead is cancelled and waited for, the key is given back, and on_lose is called.
+--- Ends a term: on_lead is cancelled and waited for, the key is released, and on_lose is called.
 local function end_term(self, term)
   if not term.is_ending then begin_end(self, term) end
   await_on_lead(self, term)
@@ -394,7 +394,7 @@ local function start_managed(self)
   look_for_fork(self)
   local id, pid, changed = self.given_id or own_id(), core.pid(), driver.get().event()
   if self.is_started then check.misuse("start: the elector '%s' is started", self.name) end
-  -- at once:
+  -- atomic:
   self.id, self.pid, self.changed = id, pid, changed
   self.failure, self.trouble, self.leftover, self.failures = nil, nil, nil, 0
   self.is_stopping, self.is_started = false, true
@@ -434,7 +434,7 @@ local function cut_short(self)
   term.task:cancel()
 end
 
---- Stops the elector: on_lead is cancelled and waited for, the key is given back, and on_lose is called. Returns true.
+--- Stops the elector: on_lead is cancelled and waited for, the key is released, and on_lose is called. Returns true.
 -- Returns nil and an error if that takes longer than `timeout` seconds, 30 unless given, or the key could not be
 -- deleted: it then goes when its lease expires. Called by a function of the elector, or with a timeout of 0, it does
 -- not wait, and the rest is done in the background.

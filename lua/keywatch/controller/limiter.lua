@@ -115,7 +115,7 @@ end
 local of_bucket = {
   when = function(self)
     local now = driver.get().now()
-    -- at once:
+    -- atomic:
     local elapsed = now - self.at
     local refilled = elapsed > 0 and self.tokens + elapsed * self.rate or self.tokens
     local tokens = (refilled < self.burst and refilled or self.burst) - 1

@@ -345,11 +345,11 @@ local function new(opts)
     leading = nil,           -- the fence and the session of the present leadership
     term = { fence = nil },  -- nil: what needs the leadership may not run
     term_deadline = nil,     -- when that has to have stopped
-    step = nil,              -- the one that is under way
+    step = nil,              -- the one that is running
     supervisor = nil,         -- a worker
     supervising = nil,        -- its task
     poller = nil,            -- that looks at everything from time to time: see task/driver.lua
-    loading = nil,           -- the load that is under way
+    loading = nil,           -- the load that is running
     is_ready = false,        -- everything that may run has synced
     stop_deadline = nil,
     reserve = 0,             -- seconds of the stop that one component leaves to the others

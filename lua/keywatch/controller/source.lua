@@ -323,7 +323,7 @@ local function new(described, controller_name, queue, tally, on_end)
     tally = tally,
     on_end = on_end,
     synced = driver.get().event(),
-    is_dropping = false,   -- add_dropped is under way
+    is_dropping = false,   -- add_dropped is running
     has_told_drop = false, -- the failure of a function there was logged
     due_at = 0, -- of a timer
     handler = nil,

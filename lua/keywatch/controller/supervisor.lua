@@ -68,7 +68,7 @@ local function finish(self)
   self.news:set()
 end
 
---- Begins to stop, or has a stop that is under way end earlier.
+--- Begins to stop, or has a stop that is running end earlier.
 local function begin_stop(self, timeout)
   local deadline = driver.get().now() + math.max(0, timeout)
   if self.state == "new" then return finish(self) end

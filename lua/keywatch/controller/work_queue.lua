@@ -105,7 +105,7 @@ local function enqueue(self, item, lane, at, is_owed)
     local is_there = priority == 0 or lane.timer.at ~= 0
     if not is_there then self.others:insert(lane.timer) end
   until is_there
-  -- at once:
+  -- atomic:
   local last = lane.last + 1
   lane.items[last], lane.times[last], lane.last = item, at, last
   queued[item], self.places[item] = lane, last
@@ -119,7 +119,7 @@ local function enqueue(self, item, lane, at, is_owed)
   return true
 end
 
---- Removes the first item of a lane, and hands it out at the time `now`. Returns nil if the lane is empty. At once.
+--- Removes the first item of a lane, and hands it out at the time `now`. Returns nil if the lane is empty. Atomic.
 local function take_first(self, lane, now)
   local items, times, first, last = lane.items, lane.times, lane.first, lane.last
   if last > MANY then self.is_large = true end
@@ -159,7 +159,7 @@ local function drop_queued(self)
   local lanes, others, queued, places, again, items, times = {}, timers.new(), {}, {}, {}, {}, {}
   local middle, old = self.middle, self.others.heap
   lanes[0] = middle
-  -- at once:
+  -- atomic:
   for i = 1, #old do -- a caller may be about to add to such a lane
     local timer = old[i]
     local lane = timer.owner
@@ -386,7 +386,7 @@ function queue_methods:done(item)
   catch_up(self)
   local expected, now = self.again[item], self.now()
   local lane = expected and lane_of(self, expected)
-  -- at once:
+  -- atomic:
   local taken = self.taken
   local since, priority = taken[item], self.again[item]
   if not since then check.misuse("done: the item %s is not being worked on", check.shown(item)) end

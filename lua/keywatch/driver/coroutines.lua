@@ -521,7 +521,7 @@ local function new(backend, driver)
     is_stale = false,   -- sockets were handled since the pollers were polled last
     forgotten = {},     -- objects that finalizers have left to be closed
     gone = setmetatable({}, { __mode = "k" }), -- as keys: suspended coroutines that are never resumed again
-    has_blocked = false, -- a turn for the wait at top level that is under way has handled sockets
+    has_blocked = false, -- a turn for the wait at top level that is running has handled sockets
     is_hosted = false,  -- a host has the driver work
     is_turning = false, -- the driver is at work: code at top level can only be that of a finalizer
   }, mt)

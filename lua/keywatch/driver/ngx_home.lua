@@ -141,7 +141,7 @@ local function bury_links(self)
   for _, link in ipairs(dead or {}) do link:finish(KILLED) end
 end
 
---- Sees to it that the home lives, or will soon. Returns nil and a text if it cannot. A timer that does not come is
+--- Makes sure that the home lives, or will soon. Returns nil and a text if it cannot. A timer that does not come is
 -- started again: nginx drops timers while `lua_max_running_timers` of them run.
 function home_methods:need()
   local now = self.driver.now()

@@ -303,7 +303,7 @@ end
 
 -- }======
 
---- Returns the time at which the client has something to do without bytes, or nil. Does what is due.
+--- Returns the time at which the client has something to do without bytes, or nil. Does the due work.
 function socket_methods:step(now)
   if self.is_gone then return nil end
   local client = self.client

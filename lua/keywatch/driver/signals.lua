@@ -65,7 +65,7 @@ local function open(driver, get_loop, names)
     names = short,
     catcher = catcher, -- userdata of keywatch.uv
     arrival = arrival, -- driver event: set when a signal has come, or the object was closed
-    waits = 0,         -- waits that are under way
+    waits = 0,         -- waits that are running
     poller = nil,      -- attached while `waits` is not 0
   }, signals_mt)
 end

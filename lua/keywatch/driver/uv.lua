@@ -105,7 +105,7 @@ function driver.fd() return get_loop():fd() end
 -- What luv.lua asks for.
 local guest = { fd = driver.fd, step = driver.step, timeout = driver.timeout, now = uv.now }
 
---- True if a step is under way: a task turns luv's loop.
+--- True if a step is running: a task turns luv's loop.
 function guest.is_turning() return tasks.is_turning end
 
 --- True if a task, or a server, lives.

@@ -72,7 +72,7 @@ local function new(store, mode, retention, now, logger)
 
     interval = interval, -- seconds between two steps
     deadline = nil,      -- time of the next step
-    is_busy = false,     -- a step is under way
+    is_busy = false,     -- a step is running
     is_closed = false,
 
     notes = {}, -- revisions of the store, the oldest first

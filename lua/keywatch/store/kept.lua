@@ -40,7 +40,7 @@ local function new(keeper, id)
     id = id,
     references = {},   -- as keys: those that were not given up
     err = nil,    -- why the lease is lost
-    revoking = 0, -- calls of lease:revoke() that are under way
+    revoking = 0, -- calls of lease:revoke() that are running
   }, kept_mt)
 end
 
@@ -110,7 +110,7 @@ end
 local function release(reference)
   local kept = reference.kept
   if reference.is_over then return false end
-  reference.is_over, kept.references[reference] = true, nil -- at once
+  reference.is_over, kept.references[reference] = true, nil -- atomic
   reference.ended:set()
   return next(kept.references) == nil
 end

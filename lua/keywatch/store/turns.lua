@@ -9,7 +9,7 @@
 -- wait stand in the same line, see csrc/bind/lua_write.h: the write that came first goes first. A long write continues
 -- if its task is cancelled: it is committed, unless it fails or the store is closed before its end.
 --
--- `queue` is a poller, attached to the driver while a task waits or a long write of a task is under way: its polls step
+-- `queue` is a poller, attached to the driver while a task waits or a long write of a task is running: its polls step
 -- the store.
 
 local check = require "keywatch.support.check"
@@ -169,7 +169,7 @@ function queue_methods:wait(number)
   return not waiter.is_closed and waiter.number
 end
 
---- In a task, waits while a long write is under way, and while others wait for that. Returns false if the store was
+--- In a task, waits while a long write is running, and while others wait for that. Returns false if the store was
 -- closed during the wait.
 local function await_turn(store)
   if not waiting[store] and not must_wait(store) or not driver.can_park() then return true end

@@ -3,7 +3,7 @@
 -- unix:relative/path, and with TLS https:// and unixs: in their place; endpoints as etcdctl takes them; and which texts
 -- are URLs of cluster members.
 
---- Returns the address behind "http://" or "https://"; or nil and what is wrong.
+--- Returns the address behind "http://" or "https://"; or nil and the reason.
 local function parse_http(scheme, rest)
   local host, port, path = rest:match("^%[([%x:.]+)%]:(%d+)(.*)$")
   if not host then host, port, path = rest:match("^([^/:%[%]%c%s]+):(%d+)(.*)$") end
@@ -13,7 +13,7 @@ local function parse_http(scheme, rest)
   return { host = host, port = tonumber(port) }
 end
 
---- Returns the address behind "unix:" or "unixs:"; or nil and what is wrong.
+--- Returns the address behind "unix:" or "unixs:"; or nil and the reason.
 local function parse_unix(rest)
   local path = rest:gsub("^//", "")
   if path == "" then return nil, "has no path" end

@@ -46,14 +46,14 @@ end
 
 -- {====== The queue ======
 
---- Adds a value at the end. At once.
+--- Adds a value at the end. Atomic.
 local function append(self, value)
   local newest = self.newest + 1
   self.queue[newest] = value
   self.newest = newest
 end
 
---- Removes the first value and returns it. At once.
+--- Removes the first value and returns it. Atomic.
 local function remove_oldest(self)
   local oldest, queue = self.oldest, self.queue
   local value = queue[oldest]
@@ -68,7 +68,7 @@ local function take(self)
   local senders = self.senders
   local has_offer, offer = false, nil
   if senders then has_offer, offer = event.exchange(senders, true) end
-  -- at once:
+  -- atomic:
   if self.oldest > self.newest then return offer end
   local value = remove_oldest(self)
   if has_offer then append(self, offer) elseif senders then senders.is_set = true end
@@ -82,7 +82,7 @@ local function put(self, value)
   if self.is_closed then return nil, errors.closed("channel") end
   if self.oldest > self.newest and event.exchange(self, value) then return true end
   if self.is_closed then return nil, errors.closed("channel") end
-  -- at once:
+  -- atomic:
   if self.newest - self.oldest + 1 >= self.capacity then return false end
   self.queue = self.queue or fresh
   append(self, value)
@@ -95,7 +95,7 @@ end
 local function put_back(self, value)
   local fresh = {}
   if event.exchange(self, value) then return end
-  -- at once:
+  -- atomic:
   self.queue = self.queue or fresh
   self.oldest = self.oldest - 1
   self.queue[self.oldest] = value
@@ -106,7 +106,7 @@ end
 local function get_senders(self)
   local fresh = not self.senders and event.new(self.scheduler)
   if fresh then fresh.channel = self end
-  self.senders = self.senders or fresh -- at once
+  self.senders = self.senders or fresh -- atomic
   return self.senders
 end
 

@@ -20,7 +20,7 @@
 --                    scope.lua.
 --   shield(seconds, fn, ...)
 --                    Calls fn(...), and holds a cancellation of the caller back for so many seconds during that. Called
---                    by keywatch.shield, and where something is given back. See span.lua.
+--                    by keywatch.shield, and where something is released. See span.lua.
 --   limit(span, fn, ...)
 --                    Calls fn(...). Its waits raise "cancelled" from the time span.ends_at on, if that is set.
 --   cut(task, span)  Ends a limit of a task now.

@@ -34,7 +34,7 @@ function event.new(scheduler)
   return setmetatable({ scheduler = scheduler }, event_mt)
 end
 
---- Removes the gaps from the list. At once.
+--- Removes the gaps from the list. Atomic.
 local function squeeze(self)
   local n = 0
   for i = 1, #self do
@@ -48,7 +48,7 @@ local function squeeze(self)
   self.gaps, self.first = 0, 1
 end
 
---- Removes a waiter, if it is in the list. At once.
+--- Removes a waiter, if it is in the list. Atomic.
 function event.leave(self, waiter)
   local place = waiter.place
   if self[place] ~= waiter then return end
@@ -64,7 +64,7 @@ end
 --- Removes all waiters from the list, and returns them in a list of their own.
 local function remove_all(self)
   local waiters = {}
-  -- at once:
+  -- atomic:
   for i = 1, #self do
     waiters[i] = self[i]
     self[i] = nil
@@ -116,7 +116,7 @@ end
 
 --- Adds a link to the waiters; or, if the event is set, resets the event and sets the link's target.
 function event.link(self, link)
-  if not self.is_set then -- at once
+  if not self.is_set then -- atomic
     local place = #self + 1
     self[place], link.place, link.event = link, place, self
     return
@@ -132,7 +132,7 @@ function event.unlink(link)
   if linked then event.leave(linked, link) end
 end
 
---- Returns the first waiter of an event, or nil. At once.
+--- Returns the first waiter of an event, or nil. Atomic.
 local function first_waiter(self)
   local i = self.first
   while self[i] == false do i = i + 1 end

@@ -14,7 +14,7 @@
 --                     it is woken. As soon as the task is suspended the driver calls scheduler:park(task, event,
 --                     deadline). May return too early, with `why` still false: the task then looks again, or waits
 --                     again.
---   wake(task)        Called for a task that is suspended. Sees to it that the task resumes soon, and not inside this
+--   wake(task)        Called for a task that is suspended. Makes sure that the task resumes soon, and not inside this
 --                     call. May be called by a finalizer, at any moment.
 --   thread()          Returns the thread of the caller's code. That is task.thread if the code is that of a task, and
 --                     does not run in a coroutine that the task has made.
@@ -194,7 +194,7 @@ function scheduler_methods:hand_over(waiter, ours)
   local is_lost = self.driver.is_lost
   if is_lost and is_lost(waiter) then return false end
   local theirs = waiter.offer
-  waiter.state, waiter.why, waiter.offer = "ready", "turn", ours -- at once
+  waiter.state, waiter.why, waiter.offer = "ready", "turn", ours -- atomic
   if waiter.thread then self.driver.wake(waiter) end
   end_wait(self, waiter)
   return true, theirs
@@ -223,7 +223,7 @@ function scheduler_methods:park(waiter, awaited, deadline)
     must_end = limit_wait(self, waiter)
     if spans.end_of(waiter) == ends_at then break end -- else a finalizer has cancelled it
   end
-  -- at once:
+  -- atomic:
   local why = must_end and "cancelled" or awaited and awaited.is_set and "set" or nil
   if not why then
     if awaited then -- without a call: a finalizer that set the event in between would wake no task

@@ -71,7 +71,7 @@ end
 -- then.
 local function get_done(task)
   local fresh = not task.done and event.new(task.scheduler)
-  task.done = task.done or fresh -- at once
+  task.done = task.done or fresh -- atomic
   return task.done
 end
 

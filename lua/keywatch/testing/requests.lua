@@ -37,7 +37,7 @@ for group, names in pairs(GROUPS) do
 end
 
 --- Returns the paths of a rule's field `method`, as the keys of a table: a name, a path, or a list of these. Returns
--- false for nil, which stands for all methods; or nil and what is wrong if there is no such method.
+-- false for nil, which stands for all methods; or nil and the reason if there is no such method.
 local function paths(given)
   if given == nil then return false end
   if type(given) == "string" then given = { given } end

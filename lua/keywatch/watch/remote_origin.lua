@@ -80,7 +80,7 @@ function origin.has_failed(one)
   return one.core:state() == "failed"
 end
 
---- Cancels the read of a page, if one is under way.
+--- Cancels the read of a page, if one is running.
 local function cancel_read(one)
   local read, rest = one.read, one.rest
   one.read = nil

@@ -66,7 +66,7 @@ end
 --- Begins a wait. Returns the event that is set when something may have come.
 local function begin_wait(watch)
   local fresh = not watch.arrival and driver.get().event()
-  watch.arrival = watch.arrival or fresh -- at once
+  watch.arrival = watch.arrival or fresh -- atomic
   watch.is_awaited_by_main = watch.is_awaited_by_main or me() == "main"
   watch.origin.begin_wait(watch)
   return watch.arrival
