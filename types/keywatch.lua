@@ -30,7 +30,7 @@ function keywatch.connect(endpoints, opts) end
 function keywatch.serve(opts) end
 
 ---Calls `fn` as a task, and turns the loop until `fn` has ended. Then cancels the tasks that are left. Raises the error of
----fn, or of a task that nobody joined. For the top level only.
+---fn, or of a task that was not joined. For the top level only.
 ---@param fn fun(...: any): ...
 ---@param ... any for fn
 ---@return any ... the results of fn
@@ -84,7 +84,7 @@ function keywatch.channel(capacity) end
 ---@return any ...
 function keywatch.select(objects) end
 
----Waits. Other tasks run meanwhile; 0 lets them run first.
+---Waits. Other tasks run in between; 0 lets them run first.
 ---@param seconds number
 function keywatch.sleep(seconds) end
 
@@ -255,7 +255,7 @@ function keywatch.selector(given, opts) end
 ---@field where? string "file:line" of the call, for a store that could not be opened
 ---@field maybe_done? boolean true if a failed write may have been done, or may be done later
 ---@field compact_revision? integer the oldest readable revision, for the code "compacted"
----@field client? keywatch.ClientState how the client stands, from client:status
+---@field client? keywatch.ClientState the state of the client, from client:status
 ---@field traceback? string where a task raised it, once it has ended that task; tostring(err) ends with it
 ---@operator concat(any): string
 
@@ -345,14 +345,14 @@ function keywatch.selector(given, opts) end
 ---@field storage_version? string version of the server's data; nil if the server does not say
 ---@field downgrade_to? string version that the cluster is being downgraded to
 ---@field errors string[]
----@field client keywatch.ClientState how the client stands
+---@field client keywatch.ClientState the state of the client
 
 ---How many requests, watches or kept leases there are, and how many of them wait for a server.
 ---@class keywatch.ClientCount
 ---@field open integer
 ---@field waiting integer
 
----How a client stands.
+---The state of a client.
 ---@class keywatch.ClientState
 ---@field state "idle"|"connecting"|"connected"|"waiting"|"closed"
 ---@field since number since when, in seconds on the clock of keywatch.now
@@ -857,7 +857,7 @@ function Keys:txn(txn, opts) end
 
 ---Watches a key or a range: every change, in order, without a gap. Fails only for an empty range or if memory is short.
 ---If the history was compacted, the first read of the watch fails.
----@param key string "" without prefix or from_key stands for the smallest key, "\0"
+---@param key string "" without prefix or from_key means the smallest key, "\0"
 ---@param opts? keywatch.WatchOptions
 ---@return keywatch.Watch? watch
 ---@return keywatch.Error? err
@@ -904,7 +904,7 @@ function Keys:session(opts) end
 ---@param name string
 ---@param opts? keywatch.LockOptions
 ---@return keywatch.Lock? lock
----@return keywatch.Error? err "timeout"; "lost" if the session is lost meanwhile
+---@return keywatch.Error? err "timeout"; "lost" if the session is lost during the wait
 function Keys:lock(name, opts) end
 
 ---Takes the lock of a name if it is free.
@@ -996,7 +996,7 @@ function Store:status() end
 ---@nodiscard
 function Store:hash_kv(revision) end
 
----Returns unused disk space of a durable store to the file system. Writes wait meanwhile. Does nothing for a store in
+---Returns unused disk space of a durable store to the file system. Writes wait during that. Does nothing for a store in
 ---memory.
 ---@return true? done
 ---@return keywatch.Error? err
@@ -1089,7 +1089,7 @@ function Cache:each(key, opts) end
 ---@nodiscard
 function Cache:watch(key, opts) end
 
----Returns how the cache stands. Asks nobody, and does not wait.
+---Returns the status of the cache. Makes no request, and does not wait.
 ---@return keywatch.CacheStatus status
 ---@nodiscard
 function Cache:status() end
@@ -1341,7 +1341,7 @@ function Informer:bad_values() end
 ---@return keywatch.Error? err
 function Informer:add_handler(opts) end
 
----Returns how the informer stands. Asks nobody, and does not wait.
+---Returns the status of the informer. Makes no request, and does not wait.
 ---@return keywatch.InformerStatus status
 ---@nodiscard
 function Informer:status() end
@@ -1403,7 +1403,7 @@ function Handler:close() end
 ---@return keywatch.Error? err
 function Handler:join(timeout) end
 
----Returns how the handler stands. Does not wait.
+---Returns the status of the handler. Does not wait.
 ---@return keywatch.HandlerStatus status
 ---@nodiscard
 function Handler:status() end
@@ -1483,12 +1483,12 @@ function Client:watch(key, opts) end
 ---@return keywatch.Error? err
 function Client:compact(revision, opts) end
 
----Returns how the client stands. Asks nobody, does not wait, and never fails.
+---Returns the status of the client. Makes no request, does not wait, and never fails.
 ---@return keywatch.ClientState state
 ---@nodiscard
 function Client:state() end
 
----Returns the status of the connected server. In both cases the field `client` says how the client stands.
+---Returns the status of the connected server. In both cases the field `client` has the state of the client.
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.ServerStatus? status
 ---@return keywatch.Error? err
@@ -1581,8 +1581,7 @@ function Session:orphan() end
 ---@return keywatch.Error? err
 function Session:close(opts) end
 
----A lock that is held. Can be selected: ready once it is lost. A lock that is collected stays held until its session
---ends.
+---A lock that is held. Can be selected: ready once it is lost. A lock that is collected stays held until its session ends.
 ---@class keywatch.Lock
 ---@field key string the key of the lock
 ---@field revision integer the create revision of the key
@@ -1592,8 +1591,7 @@ local Lock = {}
 ---Releases the lock. Returns true, also if that was done before.
 ---@param opts? keywatch.CallOptions
 ---@return true? done
----@return keywatch.Error? err "lost" if it was not held any more; after any other error it is released in the
---background
+---@return keywatch.Error? err "lost" if it was not held any more; after any other error it is released in the background
 function Lock:unlock(opts) end
 
 ---Waits until it is lost or released. Returns why: an error of the code "lost"; or nil and the error "timeout".
@@ -1602,7 +1600,7 @@ function Lock:unlock(opts) end
 ---@return keywatch.Error? err
 function Lock:wait_lost(timeout) end
 
----Returns why it is lost, or nil. Does not wait, and asks nobody.
+---Returns why it is lost, or nil. Does not wait, and makes no request.
 ---@return keywatch.Error? lost
 ---@nodiscard
 function Lock:error() end
@@ -1622,11 +1620,11 @@ function Lock:fence() end
 ---@field name string
 local Election = {}
 
----Waits until the caller leads. The value is told to all who ask for the leader.
+---Waits until the caller leads. The value is visible to all who read the leader.
 ---@param value string
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.Leadership? leadership
----@return keywatch.Error? err "timeout"; "lost" if the session is lost meanwhile
+---@return keywatch.Error? err "timeout"; "lost" if the session is lost during the wait
 function Election:campaign(value, opts) end
 
 ---Returns the kv of the leader, or nil if there is none.
@@ -1643,8 +1641,8 @@ function Election:leader(opts) end
 ---@nodiscard
 function Election:observe(opts) end
 
----The leadership of an election. Can be selected: ready once it is lost. A leadership that is collected lasts until its
----session ends. @class keywatch.Leadership
+---The leadership of an election. Can be selected: ready once it is lost. A leadership that is collected lasts until its session ends.
+---@class keywatch.Leadership
 ---@field key string the key of the leader
 ---@field revision integer the create revision of the key
 ---@field session keywatch.Session
@@ -1669,7 +1667,7 @@ function Leadership:resign(opts) end
 ---@return keywatch.Error? err
 function Leadership:wait_lost(timeout) end
 
----Returns why it is lost, or nil. Does not wait, and asks nobody.
+---Returns why it is lost, or nil. Does not wait, and makes no request.
 ---@return keywatch.Error? lost
 ---@nodiscard
 function Leadership:error() end
@@ -1691,7 +1689,7 @@ local Observer = {}
 ---Waits for the next leader, or the next value of the leader. Returns nil after close.
 ---@param timeout? number seconds
 ---@return keywatch.KV? leader
----@return keywatch.Error? err after "timeout" the observer goes on
+---@return keywatch.Error? err after "timeout" the observer stays open
 ---@nodiscard
 function Observer:next(timeout) end
 
@@ -1778,7 +1776,7 @@ function Stream:receive(timeout) end
 ---@nodiscard
 function Stream:messages() end
 
----Tells the server that no more messages follow.
+---Half-closes the stream: no more messages follow.
 function Stream:finish() end
 
 ---Ends the call at once. May be called twice.
@@ -1804,7 +1802,7 @@ function Stream:close() end
 ---@field max_fields? number the limit of fields and list items of a request decoded by name; 4,096 unless given
 
 ---@class keywatch.Middleware
----@field before? fun(call: keywatch.Call): boolean?, any true or nothing: the call goes on; false or an error: the call is refused
+---@field before? fun(call: keywatch.Call): boolean?, any true or nothing: the call proceeds; false or an error: the call is refused
 ---@field after? fun(call: keywatch.Call, status: integer) called at the end of the call with its gRPC status
 
 ---A call of a method that is implemented in Lua, or that passes middleware.
@@ -1880,7 +1878,7 @@ local Scope = {}
 ---@return keywatch.Task task
 function Scope:spawn(fn, ...) end
 
----Cancels the tasks that were spawned in the scope. The function of the scope goes on.
+---Cancels the tasks that were spawned in the scope. The function of the scope continues.
 function Scope:cancel() end
 
 ---A bounded queue of values between tasks.

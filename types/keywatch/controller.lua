@@ -128,7 +128,7 @@ function WorkQueue:retries(item) end
 ---@return keywatch.Error? err "timeout", "closed"
 function WorkQueue:get(timeout) end
 
----Ends the work on an item. If the item was added meanwhile, it is queued again.
+---Ends the work on an item. If the item was added during the work, it is queued again.
 ---@param item any
 function WorkQueue:done(item) end
 
@@ -145,7 +145,7 @@ function WorkQueue:drain(timeout) end
 ---@return integer count
 function WorkQueue:count() end
 
----Returns how the queue stands. Does not wait.
+---Returns the status of the queue. Does not wait.
 ---@return keywatch.controller.WorkQueueStatus status
 function WorkQueue:status() end
 
@@ -201,7 +201,7 @@ function Controller:add(request, opts) end
 ---@return boolean has_synced
 function Controller:has_synced() end
 
----Returns how the controller stands. Does not wait.
+---Returns the status of the controller. Does not wait.
 ---@return keywatch.controller.Status status
 function Controller:status() end
 
@@ -282,8 +282,8 @@ local Elector = {}
 ---Starts to take part. Does not wait.
 function Elector:start() end
 
----Stops: on_lead is cancelled and waited for, the key is deleted, and on_lose is called. Called by a function of the
----elector, it does not wait. @param timeout? number seconds; 30
+---Stops: on_lead is cancelled and waited for, the key is deleted, and on_lose is called. Called by a function of the elector, it does not wait.
+---@param timeout? number seconds; 30
 ---@return boolean? ok
 ---@return keywatch.Error? err `timeout`; or why the key could not be deleted: it is deleted when its lease expires
 function Elector:stop(timeout) end
@@ -306,7 +306,7 @@ function Elector:leader() end
 ---@return keywatch.Fence fence
 function Elector:fence() end
 
----Returns how the elector stands. Does not wait.
+---Returns the status of the elector. Does not wait.
 ---@return keywatch.controller.ElectorStatus status
 function Elector:status() end
 
@@ -449,7 +449,7 @@ function Manager:run(opts) end
 ---@return string[] texts
 function Manager:is_healthy() end
 
----Returns how the manager stands. Does not wait.
+---Returns the status of the manager. Does not wait.
 ---@return keywatch.controller.ManagerStatus status
 function Manager:status() end
 

@@ -116,7 +116,7 @@ function timers_methods:repair()
   self.heap = all
 end
 
---- Returns the lesser one of two times, of which either may be nil.
+--- Returns the earlier of two times, each of which may be nil.
 local function sooner(one, other)
   if not one or other and other < one then return other end
   return one
