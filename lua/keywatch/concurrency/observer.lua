@@ -123,7 +123,7 @@ local function apply(self, event)
   known.kv = contenders.kv_of(event)
 end
 
---- Makes the present leader the one that is to be handed out, if it is another one than before, or has a new value.
+--- Sets the present leader as the next result, if the leader or its value is new.
 local function find_leader(self)
   local oldest, latest = self.candidates:oldest(), self.latest
   local kv = oldest and oldest.kv
@@ -152,8 +152,8 @@ local function fail(self, err)
   self.failure = self.failure or err
 end
 
---- Reads the watch without waiting, until there is a leader to be handed out. Returns true if there is one, or nothing
--- more will come.
+--- Reads the watch without waiting, until there is a leader to return. Returns true if there is one, or there will be
+-- no more.
 function follower_methods:look()
   while not self.pending do
     if self.is_closed or self.failure then return true end
@@ -172,7 +172,7 @@ function follower_methods:look()
   return true
 end
 
---- Returns the leader that is to be handed out; nil and an error; or nil after close.
+--- Returns the next leader; nil and an error; or nil after close.
 function follower_methods:take()
   local kv = self.pending
   self.pending = nil
@@ -236,8 +236,7 @@ observer_mt.__select = { -- see task/selection.lua
   end,
 }
 
---- Returns the kv of the leader that an observer knows of, which may not be handed out yet; nil if there is none. Does
--- not wait.
+--- Returns the kv of the last known leader, which may not have been returned yet; nil if there is none. Does not wait.
 local function present(self)
   local follower = self.follower
   if not follower.pending and not follower.is_closed then follower:look() end

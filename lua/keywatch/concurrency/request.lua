@@ -52,8 +52,8 @@ local function undo(call)
   call.session.callers[call.caller] = nil
 end
 
---- Calls fn(...), which makes a request, and returns the results of pcall. If the session is lost the request
--- ends at once.
+--- Calls fn(...), which makes a request, and returns the results of pcall. If the session is lost, the request ends at
+-- once.
 local function request(session, fn, ...)
   if session.is_local then return pcall(fn, ...) end
   if not session.is_listening then listen(session) end

@@ -2,8 +2,8 @@
 --- session: a lease that is renewed in the background, and the locks and leaderships that are bound to it. They end
 -- with the lease.
 --
--- Every store and client has default sessions, one for each time to live that was asked for. A default session is made
--- when it is first needed, and replaced when it is needed after it was lost.
+-- Every store and client has default sessions, one for each requested TTL. A default session is created at its first
+-- use, and replaced at the first use after a loss.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -31,8 +31,8 @@ local function entries_of(root, hex)
   return entries
 end
 
---- Ends a session when its program exits. One that a request of nginx has opened, or in which a request holds a lock,
--- is left: its lease expires.
+--- Ends a session when its program exits. A session that a request of nginx has opened, or in which a request holds a
+-- lock, is abandoned: its lease expires.
 local function give_back(self, seconds)
   if self.is_of_request then return end
   for _, one in pairs(self.entries) do
@@ -53,7 +53,7 @@ local function new(owner, kept)
     hex = hex,
     pid = core.pid(),
     entries = entries_of(root, hex), -- by key at the root: see entry.lua
-    callers = {},         -- as keys: those whose requests are running: see request.lua
+    callers = {},         -- as keys: the callers with running requests: see request.lua
     is_listening = false, -- see request.lua
     is_closed = false,
     is_of_request = false, -- opened by a request of nginx
@@ -66,7 +66,7 @@ end
 
 local OPTIONS = { ttl = "ttl", lease = "any", timeout = "seconds", deadline = "seconds" }
 
---- Raises if the option `lease` of `session` is wrong.
+--- Raises if the option `lease` of `session` is invalid.
 local function check_lease(opts)
   if opts.lease == nil then return end
   if opts.ttl then check.misuse("session: options 'ttl' and 'lease' cannot be used together") end
@@ -83,7 +83,7 @@ local function existing_lease(owner, found, times)
   return found
 end
 
---- Makes a session: grants a lease, or takes that of the options, and renews it in the background. Returns it, or nil
+--- Creates a session: grants a lease, or takes that of the options, and renews it in the background. Returns it, or nil
 -- and an error.
 local function open(owner, opts)
   check.self(owner, "session")
@@ -104,7 +104,7 @@ end
 
 -- {====== Loss ======
 
---- Returns why the session is lost, or nil. Does not wait.
+--- Returns the error of the loss, or nil. Does not wait.
 function session_methods:error()
   if self.pid ~= core.pid() then
     return errors.new("lost", "keywatch: the session is lost: it belongs to the parent process")
@@ -115,8 +115,8 @@ function session_methods:error()
   return lease.failure(self.lease)
 end
 
---- Returns the error of a request of the session that has failed with `failure`, or nil if the session is not lost: why
--- it is lost. A request that may have been done has an error that says so.
+--- Returns the error of the loss for a request of the session that has failed with `failure`, or nil if the session is
+-- not lost. The error keeps `maybe_done` of the request.
 local function loss_after(self, failure)
   local err = self:error()
   if not err or type(failure) ~= "table" or not failure.maybe_done then return err end
@@ -125,20 +125,20 @@ local function loss_after(self, failure)
   return own
 end
 
---- Asks whether the lease still exists, in the background: a key that was bound to it has gone. A store in this process
--- reports the end of a lease itself.
+--- Checks in the background whether the lease still exists, because a key that was bound to it is gone. A store in this
+-- process reports the end of a lease itself.
 local function suspect(self)
   if self.is_local or self:error() then return end
   driver.get().spawn_own(lease.methods.keepalive, self.lease)
 end
 
 --- Returns the time at which the session is lost unless its lease is renewed before; nil if the store is in this
--- process, where a renewal does not fail. Does not wait.
+-- process, since renewals cannot fail there. Does not wait.
 local function lost_at(self)
   return self.reference.kept.deadline
 end
 
---- Waits until the session is lost. Returns the error that says why; or nil and an error of code "timeout".
+--- Waits until the session is lost. Returns the reason as an error; or nil and an error of code "timeout".
 function session_methods:wait_lost(timeout)
   check.timeout(timeout, "wait_lost")
   local err = self:error()
@@ -149,7 +149,7 @@ function session_methods:wait_lost(timeout)
   return nil, why
 end
 
---- Stops renewing the lease. To this program the session is lost; its keys stay until the lease expires.
+--- Stops renewing the lease. For this program the session is lost; its keys stay until the lease expires.
 function session_methods:orphan()
   if not self:error() then self.lease:orphan() end
 end
@@ -166,7 +166,8 @@ function session_methods:close(opts)
   return nil, err
 end
 
---- Ends the session of a variable that goes out of scope. A failure is ignored: the lease then expires by itself.
+--- Ends the session when a to-be-closed variable goes out of scope. A failure is ignored: the lease then expires by
+-- itself.
 function session_mt:__close()
   self:close()
 end
@@ -195,23 +196,22 @@ end
 
 -- {====== Default sessions ======
 
---- Makes a default session. Returns it, or nil and an error.
+--- Creates a default session. Returns it, or nil and an error.
 local function grant_default(root, ttl, deadline)
   local found, err = root:lease(ttl, { deadline = deadline })
   if not found then return nil, err end
   return new(root, found:keep())
 end
 
---- Gives up a default session that a caller which was killed has asked for: another one asks.
+--- Ends the creation of a default session by a killed caller: another caller takes over.
 local function undo_default(found)
   found.is_done = true
   if found.companion[found.ttl] == found then found.companion[found.ttl] = nil end
   found.done:set()
 end
 
---- Returns the default session of the store or client behind an owner; or nil and an error. Callers who come while the
--- lease is being granted wait for that. If it fails because the time of the caller who asks for it is over, another one
--- asks.
+--- Returns the default session of the store or client below an owner; or nil and an error. Later callers wait while the
+-- lease is being granted. If that fails at the timeout of the first caller, another caller takes over.
 local function default(owner, ttl, deadline)
   local root = bases.resolve(owner, "")
   local companion = bases.companion(root)

@@ -1,16 +1,16 @@
 -- SPDX-License-Identifier: MIT
 --- stm: software transactions. A function reads keys and notes writes; its writes are committed in one transaction of
--- the store, if what the function has read still holds. Otherwise the function is called again.
+-- the store, if the keys that the function has read have not changed. Otherwise the function is called again.
 --
--- Each call of the function is an attempt with a tx object of its own. What an attempt has seen:
+-- Each call of the function is an attempt with a tx object of its own. The reads of an attempt:
 --
 --   seen      by key: the mod_revision that was read, 0 for a key that does not exist; validated by the commit
 --   found     by key: the kv that was read, or false
 --   base      the revision of all reads, with a level that reads at one revision
---   fetched   by key: kvs, or false, that the commit of the attempt before, or the prefetch, has read. They count as
---             read once the function asks for them
+--   fetched   by key: kvs, or false, from the commit of the previous attempt, or the prefetch. They count as read when
+--             the function reads them
 --
--- Always true: a commit whose outcome is in doubt is not repeated.
+-- Invariant: a commit whose outcome is in doubt is not repeated.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -32,7 +32,7 @@ local LONGEST_PAUSE = 0.064
 
 local tx_methods, tx_mt = check.class "keywatch.tx"
 
---- Returns whether the attempt is running, and how much it has read and written.
+--- Returns whether the attempt is running, and the number of its reads and writes.
 function tx_mt:__tostring()
   return ("keywatch.tx<%d read, %d written%s>"):format(self.n_seen, #self.written, self.is_over and " over" or "")
 end
@@ -65,13 +65,13 @@ local function check_use(tx, name, key)
   check.argument(type(key) == "string", 1, name, "string", key)
 end
 
---- Ends the attempt by an error, also if the function catches the error.
+--- Ends the attempt with an error, also if the function catches the error.
 local function fail(tx, err)
   tx.failure = err
   error(err, 0)
 end
 
---- Notes what was read of a key, unless another task has done that before.
+--- Notes the read of a key, unless another task has done that before.
 local function note(tx, key, kv)
   if tx.seen[key] then return end
   tx.n_seen = tx.n_seen + 1
@@ -149,14 +149,14 @@ local function lease_of(opts)
   return id
 end
 
---- Notes that the commit is to set the value of a key.
+--- Notes that the commit must set the value of a key.
 function tx_methods:put(key, value, opts)
   check_use(self, "put", key)
   check.argument(type(value) == "string", 2, "put", "string", value)
   write(self, key, { put = key, value = value, lease = lease_of(opts) })
 end
 
---- Notes that the commit is to delete a key.
+--- Notes that the commit must delete a key.
 function tx_methods:delete(key)
   check_use(self, "delete", key)
   write(self, key, { delete = key })
@@ -193,7 +193,7 @@ local function by_key(keys, responses)
   return kvs
 end
 
---- True if nothing needs to be asked: nothing was written, and what was read is of one revision.
+--- True if no commit is needed: there are no writes, and all reads are of one revision.
 local function is_done(tx)
   if #tx.written > 0 then return false end
   return tx.run.level.has_base or not tx.run.level.validates or tx.n_seen <= 1
@@ -205,7 +205,7 @@ local function execute(run, txn)
   return check.call("stm", owner.txn, owner, txn, { deadline = run.deadline })
 end
 
---- Returns the error of a transaction. That there are too many operations is said with numbers.
+--- Returns the error of a transaction, with the numbers of reads and writes if there are too many operations.
 local function explain(err, n_read, n_written)
   if err.code ~= "too_many_ops" then return err end
   err.message = ("%s: the software transaction reads %d keys and writes %d"):format(err.message, n_read, n_written)
@@ -221,8 +221,8 @@ local function time_left(run)
 end
 
 --- Commits the attempt. Returns true; or false, the revision and the kvs for the next attempt; or nil and an error. The
--- branch that is executed after a conflict reads what the next attempt will probably ask for. Nothing is sent after the
--- deadline: it would be in doubt.
+-- branch that is executed after a conflict reads the keys that the next attempt will probably need. Nothing is sent
+-- after the deadline, since the commit would be in doubt.
 local function commit(tx)
   if is_done(tx) then return true end
   local _, late = time_left(tx.run)
@@ -242,7 +242,7 @@ end
 -- {====== Attempts ======
 
 --- Reads the keys of the option `prefetch`, in one transaction. Returns revision and kvs for the first attempt, or nil
--- and an error. A transaction whose answer was lost has changed nothing: then the keys are read as they are asked for.
+-- and an error. If the answer is lost, nothing has changed: then the keys are read when they are needed.
 local function prefetch(run)
   if #run.prefetch == 0 then return nil, {} end
   local result, err = execute(run, { success = gets(run.prefetch) })
@@ -251,8 +251,8 @@ local function prefetch(run)
   return nil, nil, explain(err, #run.prefetch, 0)
 end
 
---- Waits a random time after conflicts in a row, so that others get through. The first conflict costs no time: the next
--- attempt knows the newest values. Returns an error if the deadline is over.
+--- Waits a random time after conflicts in a row, so that other callers succeed. There is no wait after the first
+-- conflict, as the next attempt knows the newest values. Returns an error if the deadline is over.
 local function pause(run)
   run.conflicts = run.conflicts + 1
   local left, late = time_left(run)
@@ -275,7 +275,7 @@ local function attempt(run, base, fetched)
   tx.is_over = true
   local failure = tx.failure
   if not ok and not (failure and rawequal(results[1], failure)) then error(results[1], 0) end
-  if failure and failure.code == "compacted" and tx.base then return false end -- the history of the base: begin anew
+  if failure and failure.code == "compacted" and tx.base then return false end -- the base was compacted: start anew
   if failure then return nil, failure end
   local is_committed, revision, kvs = commit(tx)
   if is_committed then return true, results end
@@ -314,7 +314,7 @@ local function prefetch_keys(opts)
   return keys
 end
 
---- Calls fn(tx) until what it has read and written could be committed. Returns what fn returns, or nil and an error.
+--- Calls fn(tx) until its reads and writes are committed. Returns the results of fn, or nil and an error.
 local function run_stm(owner, fn, opts)
   check.self(owner, "stm")
   check.argument(type(fn) == "function", 1, "stm", "function", fn)

@@ -1,20 +1,20 @@
 -- SPDX-License-Identifier: MIT
 --- sweeper: deletes the keys of a session that are not needed any more, in the background: of a call that was cancelled
--- or whose time is over, of a lock that could not be given back.
+-- or has timed out, of a lock that could not be released.
 --
--- The sweeper tries until the key is deleted, or the session is lost, with which the key goes by itself. It works in a
--- task. `poll`, which the driver calls while there are keys, starts the task, also after an earlier one was cancelled
--- at the end of a run.
+-- The sweeper tries until the key is deleted, or the session is lost, whose end deletes the key. It works in a task.
+-- `poll`, which the driver calls while there are keys, starts the task, also after an earlier one was cancelled at the
+-- end of a run.
 --
--- A request to create a key that has failed with `maybe_done` may still be carried out later. Therefore the entry of
--- such a key (see entry.lua) has a doubt, and the sweeper deletes the key again and again until it has found the key as
+-- A request to create a key that has failed with `maybe_done` may still be executed later. Therefore the entry of such
+-- a key (see entry.lua) has a doubt, and the sweeper deletes the key again and again until it has found the key as
 -- often as there were doubts, or DOUBT seconds have passed. Another call may take the entry between two
 -- deletions.
 
 local lock_requests = require "keywatch.concurrency.lock_requests"
 local driver = require "keywatch.task.driver"
 
-local DOUBT = 10        -- seconds: longer than an etcd works on a request that its client has given up
+local DOUBT = 10        -- seconds: longer than an etcd works on an abandoned request
 local REQUEST = 10      -- seconds for one deletion
 local FIRST_PAUSE = 0.05 -- seconds between two rounds, which double
 local LONGEST_PAUSE = 2
@@ -37,7 +37,7 @@ local function doubt(entry)
   entry.doubts, entry.doubt_until = entry.doubts + 1, driver.get().now() + DOUBT
 end
 
---- True if a key may still be created by a request that has failed.
+--- True if a failed request may still create a key.
 local function is_doubtful(entry)
   if entry.doubts > 0 and driver.get().now() >= entry.doubt_until then entry.doubts = 0 end
   return entry.doubts > 0
@@ -45,7 +45,7 @@ end
 
 -- {====== Sweeping ======
 
---- Wakes those who wait until the key of an entry was deleted.
+--- Wakes the callers that wait for the deletion of an entry's key.
 local function announce(entry)
   local swept = entry.swept
   entry.swept = nil
@@ -70,14 +70,14 @@ local function find_and_delete(root, key)
   return lock_requests.delete(root, key, kv.create_revision, { timeout = REQUEST })
 end
 
---- Deletes the key of an entry. Returns true if nothing is left to be done now. A key that the entry is known to have
--- is none of the doubtful ones.
+--- Deletes the key of an entry. Returns true if there is nothing left to do now. A key that is known to exist is not
+-- one of the doubtful ones.
 local function delete(entry)
   local session = entry.session
   entry.state = "sweeping"
   local ok, is_deleted, err = driver.attempt(find_and_delete, session.root, entry.key)
   if not ok then
-    err = is_deleted -- misuse: the store was closed
+    err = is_deleted -- a usage error: the store was closed
   elseif is_deleted ~= nil then
     if is_deleted and not entry.is_known and entry.doubts > 0 then entry.doubts = entry.doubts - 1 end
     entry.is_known = false
@@ -86,14 +86,14 @@ local function delete(entry)
   return session:error() ~= nil or type(err) ~= "table" or err.code == "closed"
 end
 
---- Goes once over all entries. Returns true if there is something left to be done. An entry with a doubt is free to be
--- taken between two rounds.
+--- Processes all entries once. Returns true if there is work left. Between two rounds an entry with a doubt may be
+-- taken.
 local function sweep(self)
   local entries = {}
   for i, entry in ipairs(self.list) do entries[i] = entry end
   for _, entry in ipairs(entries) do
     if entry.state == "taken" or entry.state == "gone" then
-      remove(self, entry) -- who has the entry deletes the key
+      remove(self, entry) -- the call that has the entry deletes the key
     elseif entry.session:error() then
       entry.doubts = 0
       remove(self, entry)
@@ -122,7 +122,7 @@ end
 
 -- }======
 
---- Starts the task, if there is something to do and no such task. The driver calls this while there is something to do.
+--- Starts the task, if there is work and no such task. The driver calls this while there is work.
 function sweeper_methods:poll()
   if not self.list[1] then
     driver.get().detach(self)
@@ -131,7 +131,7 @@ function sweeper_methods:poll()
   end
 end
 
---- Adds an entry whose key is to be deleted.
+--- Adds an entry whose key must be deleted.
 function sweeper_methods:add(entry)
   self.changed = self.changed or driver.get().event()
   entry.state = "sweeping"
@@ -151,7 +151,7 @@ function sweeper_methods.await(_, entry, seconds)
   entry.swept:wait(seconds)
 end
 
---- In the child after a fork, called by the driver: the keys are the parent's.
+--- In the child after a fork, called by the driver: the keys stay with the parent.
 function sweeper_methods:after_fork()
   for i = #self.list, 1, -1 do
     self.list[i].is_listed = false

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- component: what a manager starts and stops. A program adds controllers, caches, informers, electors, and tables with
--- the methods `start` and `stop`; for each of them the manager has a record, which knows its kind and its state.
+--- component: a part of a program that a manager starts and stops. A program adds controllers, caches, informers,
+-- electors, and tables with the methods `start` and `stop`; for each of them the manager has a record, which knows its
+-- kind and its state.
 --
 --           start                 has returned              stop               has returned, or was cut short
 --   IDLE ----------> STARTING ----------------> STARTED -----------> STOPPING -------------------------------> STOPPED
@@ -8,23 +9,23 @@
 --     |                 +-- has failed: FAILED     +-- has ended by itself: FAILED, or STOPPED
 --     +------------------------------------------------------------------+ the leadership was lost, and may return
 --
--- A kind is a table of functions. All but the first three answer at once, and never raise:
+-- A kind is a table of functions. All except the first three return at once, and never raise:
 --
 --   start(record, store, timeout)  starts the component, and may wait. Returns true, or nil and an error. The component
 --                                  may raise, too
 --   stop(record, timeout)          stops the component, and may wait. Returns true, or nil and an error. May raise, too
---   drop(record, timeout)          the same for a component whose leadership is lost: what is queued is not worked on.
+--   drop(record, timeout)          the same for a component whose leadership is lost: queued work is dropped.
 --                                  May be absent
 --   is_idle(record)                true if the component can be started again. May be absent: then it can if `stop` has
 --                                  returned true
---   is_synced(record)              true if the component has come so far that it does its work
+--   is_synced(record)              true if the component is ready for work
 --   failure(record)                returns the error that the component has ended with, or nil
---   trouble(record)                returns a text that says what is wrong at the moment, or nil; and true if that is
+--   trouble(record)                returns the present trouble as a text, or nil; and true if that is
 --                                  to be reported at once, and not only if it lasts
 --   status(record)                 returns a table, or nil
 --
--- and of these fields: `word`, the name of the kind; `is_held`, if the component runs since it was made, and is closed
--- in the end.
+-- and of these fields: `word`, the name of the kind; `is_held`, if the component runs from its creation, and is closed
+-- at the end.
 
 local caches = require "keywatch.cache.cache"
 local check = require "keywatch.support.check"
@@ -39,12 +40,12 @@ local MOMENT = 0.05 -- seconds
 
 -- {====== Kinds ======
 
---- Returns the text of an error, without the name of the library in front.
+--- Returns the text of an error, without the prefix "keywatch: ".
 local function text_of(err)
   return (errors.text_of(type(err) == "table" and rawget(err, "message") or err):gsub("^keywatch: ", ""))
 end
 
---- Returns the status of a component that is keywatch's own.
+--- Returns the status of a component of keywatch's own kinds.
 local function own_status(record)
   return record.object:status()
 end
@@ -80,14 +81,14 @@ function of_controller.start(record, store)
   return true
 end
 
---- With a timeout of 0 the calls that were cancelled get a moment to end.
+--- With a timeout of 0 cancelled calls get a moment to end.
 function of_controller.stop(record, timeout)
   local ok, err = record.object:stop(timeout)
   if not ok and timeout == 0 then record.object:join(MOMENT) end
   return ok, err
 end
 
---- Another process may lead already, and works on what is queued.
+--- Another process may already lead, and work on the queued requests.
 function of_controller.drop(record, timeout)
   record.object:stop(0)
   return record.object:join(math.max(timeout, MOMENT))
@@ -185,9 +186,9 @@ local function call_optional(object, name)
   return true, fn(object)
 end
 
---- Calls an optional method of a component. Returns its result, `absent` if there is none; or nil and the text of what
--- it has raised. The method is called in a coroutine that is not a task. So a method that waits raises, and does so
--- wherever the question comes from: the loop, or a task.
+--- Calls an optional method of a component. Returns its result, `absent` if there is none; or nil and the text of the
+-- error that it has raised. The method is called in a coroutine that is not a task. So a method that waits raises, for
+-- any caller: the loop, or a task.
 local function ask(record, name, absent)
   local thread = compat.create(call_optional)
   local ok, found, result = compat.resume(thread, record.object, name)
@@ -199,7 +200,7 @@ local function ask(record, name, absent)
   return nil, ("its method '%s' has raised: %s"):format(name, errors.text_of(found))
 end
 
---- A component whose method raises is taken for one that has not synced.
+--- A component whose method raises counts as not synced.
 function of_table.is_synced(record)
   return ask(record, "has_synced", true) and true or false
 end
@@ -209,7 +210,7 @@ function of_table.status(record)
   return type(found) == "table" and found or nil
 end
 
---- Returns a field of the status of a component, or nil; or nil and the text of what has been raised.
+--- Returns a field of the status of a component, or nil; or nil and the text of the raised error.
 local function status_field(record, name)
   local status, raised = ask(record, "status")
   if type(status) ~= "table" then return nil, raised end
@@ -250,7 +251,7 @@ local function kind_of(object, name)
   return of_table
 end
 
---- Returns the name of an object as its maker gave it, or nil.
+--- Returns the name that the program has given to an object, or nil.
 local function name_of(object, kind)
   local name
   if kind.is_held then name = object.prefix else name = object.name end
@@ -297,20 +298,20 @@ local function new(object, is_led, records, method)
     state = "idle",
     since = nil,                -- the time of the state
     term = nil,                 -- the leadership in which it was started
-    owner = nil,                -- the load that has added it and has not ended, or nil
-    troubled_since = nil,       -- the time since which there is trouble
+    owner = nil,                -- the running load that has added it, or nil
+    troubled_since = nil,       -- the time at which the trouble began
     counts = {},                -- see metrics.lua
     watch = nil,                -- the worker that waits for its end
     manager = nil,              -- that starts and stops it: see claim
   }
 end
 
---- Returns the manager that starts and stops a component; nil if it has none, or does not know of managers.
+--- Returns the manager of a component; nil if there is none, or its kind has no managers.
 local function manager_of(record)
   return (record.kind == of_controller or record.kind == of_elector) and record.object.manager or nil
 end
 
---- Has a component be started by a manager alone, as far as the component knows of managers.
+--- Makes a manager the only one who may start a component, if the kind supports that.
 local function claim(record, manager)
   record.manager = manager
   if record.kind == of_controller or record.kind == of_elector then record.object.manager = manager end
@@ -332,7 +333,7 @@ local function is_inside(record)
   return record.kind == of_controller and controllers.is_inside(record.object)
 end
 
---- True if an object with the methods of a store is `below`, or stands on it.
+--- True if an object with the methods of a store is `below`, or wraps it.
 local function stands_on(object, below)
   while object ~= nil do
     if rawequal(object, below) then return true end

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- controller: brings the world into the state that keys describe. Sources make requests of changes, a queue holds each
--- request once, and workers call the function `reconcile` for it, again and again until it is content.
+--- controller: brings the world into the state that keys describe. Sources turn changes into requests, a queue holds
+-- each request once, and workers call the function `reconcile` for it, until reconcile reports success.
 --
 --   sources ---> map, where ---> work queue ---> workers ---> reconcile(request, context)
 --                                     ^                            |
@@ -11,21 +11,21 @@
 --                         |                                   |                         ^
 --                         +---- a source has failed ----------+-------------------------+
 --
--- What reconcile returns says what comes next:
+-- The results of reconcile:
 --
---   nothing, or true           the request is done, and its failures are forgotten
---   the result of a write      the same; if that is a transaction which has not succeeded, as { again = true }
---   { after = seconds }        done, and it comes again after that time
---   { again = true }           it comes again, after a time that the limiter chooses
---   { never = reason }         it has failed, and does not come again by itself
---   nil or false, and an error; or it raises: it has failed, and comes again after a time that the limiter chooses
+--   nothing, or true           the request is done, and its failures are reset
+--   the result of a write      the same; for a transaction that has not succeeded, as { again = true }
+--   { after = seconds }        done, and repeated after that time
+--   { again = true }           repeated after a time that the limiter chooses
+--   { never = reason }         failed, and not repeated automatically
+--   nil or false, and an error; or it raises: failed, and repeated after a time that the limiter chooses
 --
--- Anything else is a failure, too. Two calls for the same request never run at the same time. A call that takes longer
--- than the option `timeout` is cancelled at its next wait; one that does not wait is logged.
+-- Any other result is a failure, too. Two calls for the same request never run at the same time. A call that takes
+-- longer than the option `timeout` is cancelled at its next wait; one that does not wait is logged.
 --
--- Each start makes a run: a queue, sources, and one slot for each worker. A run has ended when all its workers have. A
--- worker is a task that is started again if the end of keywatch.run, or a fork, has cancelled it; the request that it
--- has worked on is then queued again.
+-- Each start creates a run: a queue, sources, and one slot for each worker. A run ends when all its workers have ended.
+-- A worker is a task that is restarted if the end of keywatch.run, or a fork, has cancelled it; its request is then
+-- queued again.
 
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
@@ -40,7 +40,7 @@ local workers = require "keywatch.task.worker"
 local NAME = "controller.new"
 local SYNC_TIMEOUT = 120 -- seconds
 local STOP_TIMEOUT = 30  -- seconds
-local GRACE = 1          -- seconds in which calls that were cancelled may still end, while stop waits
+local GRACE = 1          -- seconds for cancelled calls to end, while stop waits
 local NONE = {}
 local AT_ONCE = 64       -- calls without a wait, after which other tasks run
 
@@ -54,7 +54,7 @@ local function text_of(self, err)
   return log.failure(self, { err = err, traceback = errors.full_text_of(err) })
 end
 
---- Notes a failure: the request comes again.
+--- Notes a failure: the request is repeated.
 local function fail(self, queue, request, text)
   self.counts.failed = self.counts.failed + 1
   local seconds = queue:retry(request)
@@ -62,7 +62,7 @@ local function fail(self, queue, request, text)
     check.shown(request), seconds and ("and tries again in %.3g s"):format(seconds) or "and is being stopped", text)
 end
 
---- Notes a failure after which the request does not come again.
+--- Notes a failure after which the request is not repeated.
 local function give_up(self, queue, request, reason)
   self.counts.given_up = self.counts.given_up + 1
   queue:forget(request)
@@ -71,14 +71,14 @@ local function give_up(self, queue, request, reason)
     text_of(self, reason))
 end
 
---- True if a table is what a write has returned: it has a revision, and none of the fields of an outcome.
+--- True if a table is the result of a write: it has a revision, and none of the fields of an outcome.
 local function is_write(found)
   return type(rawget(found, "revision")) == "number" and rawget(found, "after") == nil and rawget(found, "again") == nil
     and rawget(found, "never") == nil
 end
 
---- Returns the name and the value of the only field of an outcome; or nil and why the table is no outcome. What a write
--- has returned is { again = false }; or { again = true } if it is a transaction that has not succeeded.
+--- Returns the name and the value of the only field of an outcome; or nil and why the table is not an outcome. The
+-- result of a write counts as { again = false }; or { again = true } for a transaction that has not succeeded.
 local function read_outcome(outcome)
   if is_write(outcome) then return "again", rawget(outcome, "succeeded") == false end
   local field, value = next(outcome)
@@ -94,7 +94,7 @@ local function read_outcome(outcome)
   return field, value
 end
 
---- Does what the results of reconcile say.
+--- Handles the results of reconcile.
 local function settle(self, queue, request, outcome, err)
   local counts = self.counts
   if outcome == nil and err == nil or outcome == true then
@@ -128,15 +128,14 @@ end
 
 -- {====== Workers ======
 
---- Counts a call that has taken too long, and has returned or raised by itself. Logs it.
+--- Counts and logs a call that has taken too long, and has returned or raised by itself.
 local function report_late(self, request, took)
   self.counts.late = self.counts.late + 1
   log.warn("%s", ("the controller '%s' has worked on %s for %.3g s, and its timeout is %g s: it has not "
     .. "waited, or has caught its cancellation"):format(self.name, check.shown(request), took, self.timeout))
 end
 
---- Calls reconcile for the request of a slot. Raises if the task was cancelled: the request is then still that of the
--- slot.
+--- Calls reconcile for the request of a slot. Raises if the task was cancelled: the slot then still has the request.
 local function reconcile(self, slot)
   local queue, request, now, timeout = slot.queue, slot.request, self.now, self.timeout
   local context = { request = request, retries = queue:retries(request), store = slot.store, controller = self }
@@ -163,7 +162,7 @@ local function reconcile(self, slot)
   slot.has_request, slot.request = false, nil
 end
 
---- Works on requests until the queue is closed and empty, or the worker was cut short. A request that a task of before
+--- Works on requests until the queue is closed and empty, or the worker was cut short. A request that an earlier task
 -- has left is queued again first.
 local function work_on(self, slot)
   local queue, slice = slot.queue, slices.new(AT_ONCE)
@@ -207,7 +206,7 @@ local function count_busy(run)
   return busy
 end
 
---- Cancels the workers that have not ended, and drops what is queued. Each worker ends at its next wait.
+--- Cancels the running workers, and drops queued requests. Each worker ends at its next wait.
 local function cut_short(run)
   if run.is_cut then return end
   local busy, depth = count_busy(run), run.queue:count()
@@ -220,12 +219,12 @@ local function cut_short(run)
   queues.drop_queued(run.queue)
 end
 
--- The source that the driver polls while a controller is not idle.
+-- The poller of a controller that is not idle.
 local watchdog_methods = {}
 local watchdog_mt = { __index = watchdog_methods }
 
---- Cuts a stop short whose time is over, though no caller waits for it any more, and ends the slots whose tasks have
--- ended without a word. Returns the seconds until the former is due.
+--- Cuts a stop short at its timeout, even if no caller waits for it any more, and ends the slots whose tasks were
+-- killed. Returns the seconds until that timeout.
 function watchdog_methods:poll()
   local controller, soonest = self.controller, nil
   local run, now = controller.present, controller.now()
@@ -246,20 +245,20 @@ end
 local function finish_stop(self)
   if self.state ~= "stopping" then return end
   driver.get().detach(self.watchdog)
-  if self.present.is_cut then queues.drop_queued(self.present.queue) end -- a worker has given its request back
+  if self.present.is_cut then queues.drop_queued(self.present.queue) end -- a worker has returned its request
   if self.state ~= "stopping" then return end
   self.state = "idle"
   self.changed:set_for_all()
 end
 
---- Has a run be cut short after so many seconds, unless that is due before.
+--- Cuts a run short after so many seconds, unless that is due earlier.
 local function limit_stop(self, run, seconds)
   local at = self.now() + math.max(0, seconds)
   if run.cut_at and run.cut_at <= at then return end
   run.stop_seconds, run.cut_at = seconds, at
 end
 
---- Begins to stop a run. Workers end when nothing is queued any more, or after so many seconds.
+--- Begins to stop a run. Workers end when the queue is empty, or after so many seconds.
 local function begin_stop(self, run, seconds)
   if self.present ~= run or self.state == "idle" then return end
   limit_stop(self, run, seconds)
@@ -271,7 +270,7 @@ local function begin_stop(self, run, seconds)
   if run.live == 0 then finish_stop(self) end
 end
 
---- Ends a run because of an error. What is queued is dropped: without its sources a controller would act on the past.
+--- Ends a run because of an error. Queued requests are dropped: without its sources a controller would act on old data.
 function end_with(self, run, err)
   if self.present ~= run or self.state == "stopping" or self.state == "idle" then return end
   run.failure = err
@@ -302,7 +301,7 @@ local function start_workers(self, run)
       controller = self, run = run, queue = run.queue, store = run.store, worker = nil, task = nil,
       has_request = false, request = nil,
       begun = 0,
-      is_cut = false,    -- the worker was cancelled for good
+      is_cut = false,    -- the worker was cancelled permanently
       has_ended = false,
     }
   end
@@ -356,9 +355,9 @@ local function begin_run(self, store, name)
     controller = self, store = store, queue = queues.new { name = self.name, limiter = self.limiter }, sources = {},
     slots = {}, -- of the workers
     live = 0,   -- workers that have not ended
-    stop_seconds = nil, -- that a stop was given
-    cut_at = nil,       -- the time at which the workers are cancelled for good
-    is_cut = false,     -- they were
+    stop_seconds = nil, -- the timeout of the stop
+    cut_at = nil,       -- the time at which the workers are cancelled permanently
+    is_cut = false,     -- they were cancelled
     cut_calls = 0,      -- calls that were cancelled then
     cut_requests = 0,   -- requests that were dropped then
     starter = nil,
@@ -384,8 +383,8 @@ local function check_unmanaged(self, name)
   check.misuse("%s: the controller '%s' belongs to a manager, which starts and stops it", name, self.name)
 end
 
---- Starts the controller. Does not wait. `store`, if given, is what reconcile finds in its context instead of the store
--- of the options: for a leader, its fence.
+--- Starts the controller. Does not wait. `store`, if given, replaces the store of the options in the context of
+-- reconcile: for a leader, its fence.
 function controller_methods:start(store)
   check.argument(store == nil or check.is_store_like(store), 1, "start", "store or client", store)
   check_unmanaged(self, "start")
@@ -424,9 +423,9 @@ local function await_end(self, run, seconds)
   end)
 end
 
---- Stops the controller. Sources end, and what is queued is worked on, for so many seconds; then the calls that still
--- run are cancelled, at their next wait, and the rest is dropped. Returns true; or nil and an error of code "timeout"
--- if something was cut short. May be called by reconcile, and does not wait then.
+--- Stops the controller. Sources end, and queued requests are finished, for so many seconds; then running calls are
+-- cancelled, at their next wait, and the rest is dropped. Returns true; or nil and an error of code "timeout" if
+-- something was cut short. May be called by reconcile, and does not wait then.
 function controller_methods:stop(timeout)
   check.timeout(timeout, "stop")
   local run, seconds = self.present, timeout or STOP_TIMEOUT
@@ -508,7 +507,7 @@ local OPTIONS = {
   sync_timeout = "some seconds", store = "store", limiter = limiters.KIND,
 }
 
---- Returns the descriptions of a list of sources. Raises if it is wrong.
+--- Returns the descriptions of a list of sources. Raises if the list is invalid.
 local function describe(list)
   local described = {}
   if list.timeout ~= nil then check.misuse("%s: there is no option 'timeout' in 'sources'", NAME) end
@@ -534,11 +533,11 @@ local function new(opts)
     sync_timeout = opts.sync_timeout or SYNC_TIMEOUT,
     limiter = opts.limiter,
     given_store = opts.store,
-    manager = nil,         -- that alone starts and stops it
+    manager = nil,         -- the only one who starts and stops it
     now = d.now,
     state = "idle",
     present = nil,         -- the run: the present one, or the last one
-    no_queue = no_queue,   -- takes what is added before the first start: nothing
+    no_queue = no_queue,   -- for requests before the first start, which it refuses
     watchdog = nil,
     changed = d.event(),   -- the state
     seconds = 0,           -- of all calls

@@ -1,28 +1,28 @@
 -- SPDX-License-Identifier: MIT
---- convention: how objects say who owns them, and that they are to be deleted: see docs/ownership.md. Objects are JSON,
+--- convention: the fields of objects for ownership, finalizers and deletion: see docs/ownership.md. Objects are JSON,
 -- and these fields are members of their member `metadata`:
 --
 --   owner        the key of the object that this one belongs to
---   finalizers   a list of names: who has to do something before the key may go
+--   finalizers   a list of names: work to do before the key may be deleted
 --   deleting     true once the deletion was requested
 --
--- delete() requests a deletion: the key of an object without finalizers is deleted, another object gets the mark. Each
+-- delete() requests a deletion: the key of an object without finalizers is deleted, other objects get the mark. Each
 -- owner of a finalizer sees the mark, does its work and calls remove_finalizer(); the last one deletes the key. All
 -- changes are transactions that compare the revision, and are repeated if the key has changed in between. They change
--- the text of these fields alone, and keep the lease of the key. A plain delete of the key passes finalizers by.
+-- only the text of these fields, and keep the lease of the key. A plain delete of the key ignores finalizers.
 --
--- An object whose fields are not understood is not changed: an error of code "malformed" says so.
+-- An object with malformed fields is not changed: the error is "malformed".
 
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local json = require "keywatch.support.json_text"
 
-local ATTEMPTS = 100 -- of a change that others are faster with
+local ATTEMPTS = 100 -- of a change that conflicts with other writers
 
 -- {====== Objects ======
 
---- Returns the metadata of an object that was decoded, or nil. Raises if the object is a text.
+--- Returns the metadata of a decoded object, or nil. Raises if the object is a text.
 local function metadata_of(object, name)
   if type(object) == "string" then
     check.misuse("%s: the object is a string, and not decoded: give the informer the codec 'json'", name)
@@ -78,7 +78,7 @@ local function strings_of(text, member)
 end
 
 --- Reads the fields of an object. Returns a table: text, items of the object and of its metadata, the mark, the list of
--- the finalizers and its items. Or returns nil and what is wrong.
+-- the finalizers and its items. Or returns nil and the reason.
 local function read(text)
   local items = json.open(text)
   if not items then return nil, "it is no JSON object" end
@@ -126,8 +126,8 @@ local function with_finalizer(self, name)
   return set(self, "finalizers", "[" .. quoted .. "]")
 end
 
---- Returns the text of an object without a finalizer. With the last one all members of the name go: an earlier one
--- would count otherwise.
+--- Returns the text of an object without a finalizer. With the last finalizer all members of the name are removed,
+-- since an earlier one would count otherwise.
 local function without_finalizer(self, name, is_last)
   if is_last then
     return json.remove(self.text, self.metadata, function(item) return item.name == "finalizers" end)
@@ -139,7 +139,7 @@ end
 
 -- {====== Changes ======
 
---- Raises if the arguments of a function that changes an object are wrong. Returns the options of its requests.
+--- Raises if the arguments of a function that changes an object are invalid. Returns the options of its requests.
 local function check_arguments(fn, store, key, opts)
   check.argument(check.is_store_like(store), 1, fn, "a store, a client, a namespace or a fence", store)
   check.argument(type(key) == "string", 2, fn, "string", key)
@@ -147,20 +147,20 @@ local function check_arguments(fn, store, key, opts)
   return { deadline = opts.deadline or opts.timeout and driver.get().now() + opts.timeout or nil }
 end
 
---- Raises if a name is none of a finalizer.
+--- Raises if a name is not valid for a finalizer.
 local function check_name(fn, name)
   check.argument(type(name) == "string", 3, fn, "string", name)
   if name == "" then check.misuse("%s: the name of the finalizer is empty", fn) end
   if not json.quote(name) then check.misuse("%s: the name of the finalizer is not UTF-8", fn) end
 end
 
---- Returns the error of an object that is not understood.
+--- Returns the error of a malformed object.
 local function malformed(fn, key, what)
   return errors.new("malformed", ("keywatch: %s: the value of %s is not understood, and was not changed: %s"):format(fn,
     check.shown(key), what))
 end
 
---- Writes what a change has returned, if the key still has a revision. Returns the result of the transaction, or nil
+--- Writes the result of a change, if the key still has the revision. Returns the result of the transaction, or nil
 -- and an error. In the failure branch the key is read again.
 local function commit(fn, store, key, revision, outcome, times)
   local op = outcome == "delete" and { delete = key } or { put = key, value = outcome, ignore_lease = true }
@@ -172,8 +172,8 @@ local function commit(fn, store, key, revision, outcome, times)
   })
 end
 
---- Changes the object of a key. compute(object) returns the new text, "delete", or nil or false if nothing is to be
--- done. Returns true if the key was changed, false if not; or nil and an error.
+--- Changes the object of a key. compute(object) returns the new text, "delete", or nil or false for no change. Returns
+-- true if the key was changed, false if not; or nil and an error.
 local function change(fn, store, key, compute, times)
   local kv, err = check.call(fn, store.get, store, key, times)
   if err then return nil, err end
@@ -213,7 +213,8 @@ local function add_finalizer(store, key, name, opts)
   end, times))
 end
 
---- Removes a finalizer from an object. The key of an object whose deletion was requested goes with the last finalizer.
+--- Removes a finalizer from an object. With the last finalizer, the key of an object whose deletion was requested is
+-- deleted.
 -- Returns true if that was done; false if the object does not have it, or does not exist; or nil and an error.
 local function remove_finalizer(store, key, name, opts)
   check_name("remove_finalizer", name)

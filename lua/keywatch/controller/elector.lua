@@ -1,27 +1,26 @@
 -- SPDX-License-Identifier: MIT
---- elector: takes part in an election again and again, and calls functions of the program when it begins to lead, and
--- when it does not lead any more.
+--- elector: takes part in an election repeatedly, and calls functions of the program when it begins to lead, and when
+-- it has lost the leadership.
 --
 --           start                 campaign                   lost, stop, or on_lead has raised
 --   IDLE ---------> WAITING -----------------> LEADING ----------------------------------------+
 --                      ^                    (on_lead runs)                                     |
 --                      |                                                                       v
---                      +---- unless stop ---- on_lose <---- the key is released <---- on_lead is cancelled, and
+--                      +---- unless stop ---- on_lose <---- the key is deleted <------- on_lead is cancelled, and
 --                                                |                                       waited for
 --                                                +---- stop ----> IDLE
 --
--- A term is one leadership, with a session of its own: its key goes with the lease. on_lead(fence, leadership) runs in
--- a task of its own. The next campaign begins only when that task has ended and on_lose has returned, so what belongs
--- to one term has ended before the next term of this process begins.
+-- A term is one leadership, with a session of its own: the end of the lease deletes its key. on_lead(fence, leadership)
+-- runs in a task of its own. The next campaign begins only when that task has ended and on_lose has returned, so terms
+-- of this process never overlap.
 --
--- No other process leads before the key is gone. Therefore an elector that is stopped waits for on_lead first, and
--- gives the key back then. If on_lead does not end in time the key is not given back, but not renewed either: it goes
--- with its lease.
+-- No other process leads before the key is deleted. Therefore a stop waits for on_lead first, and then deletes the key.
+-- If on_lead does not end in time, the key is neither deleted nor renewed: it expires with its lease.
 --
--- The task of the elector can be cancelled wherever it waits, as at the end of keywatch.run, and is then started again
--- (see task/worker.lua). All that it has to finish stands in the field `term`.
+-- The task of the elector can be cancelled at any wait, as at the end of keywatch.run, and is then restarted (see
+-- task/worker.lua). Its unfinished work is in the field `term`.
 --
--- After a fork the elector belongs to the parent process. That of the child is idle.
+-- After a fork the elector belongs to the parent process. The child's elector is idle.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -38,19 +37,19 @@ local workers = require "keywatch.task.worker"
 local NAME = "elector"
 local TTL = 15            -- seconds: as client-go's controllers have it
 local STOP_TIMEOUT = 30   -- seconds
-local GIVE_BACK = 5       -- seconds for the request that gives the key back
+local GIVE_BACK = 5       -- seconds for the request that deletes the key
 local OPEN = 10           -- seconds for the request of a session
-local FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10 -- seconds after a campaign, or a term, that has failed
+local FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10 -- seconds after a failed campaign or term
 
 local elector_methods, elector_mt = check.class "keywatch.elector"
 
 -- {====== The fence of all terms ======
 
--- What the fence of an elector finds while there is no term: see concurrency/fence.lua.
+-- The held key of an elector's fence without a term: see concurrency/fence.lua.
 local nothing_methods = {}
 local nothing_mt = { __index = nothing_methods }
 
---- Returns why nothing is held.
+--- Returns why no key is held.
 function nothing_methods:reason()
   return errors.new("lost", ("keywatch: '%s' does not lead '%s'"):format(self.elector.id, self.elector.name))
 end
@@ -73,7 +72,7 @@ end
 -- {====== Functions of the program ======
 
 --- Calls a function of the program. Returns true, or false and its error, which is logged. Raises if the task was
--- cancelled during that.
+-- cancelled during the call.
 local function call(self, name, ...)
   local fn = self[name]
   if not fn then return true end
@@ -92,9 +91,9 @@ end
 
 -- }======
 
--- {====== Waits that stop ends ======
+-- {====== Interruptible waits ======
 
---- Calls fn(...), whose waits `stop` ends. Returns its results; or nil if that has happened.
+--- Calls fn(...), whose waits `stop` may end. Returns its results; or nil if `stop` has ended a wait.
 local function interruptible(self, fn, ...)
   if self.is_stopping then return nil end
   local limit = {}
@@ -137,15 +136,15 @@ end
 
 -- {====== A term ======
 
---- Waits until a term is over, or a third of the time to live is left to end it before another one can lead. Returns
--- why.
+--- Waits until a term is over, or until a third of the TTL is left, in which the term must end before another process
+-- can lead. Returns the reason.
 local function await_end(self, term)
   local d, leadership, margin = driver.get(), term.leadership, self.ttl / 3
   while true do
     local is_running = term.task.state ~= "done"
     if term.failure then return term.failure[1] end
     local lost_at, now = not self.has_margin and sessions.lost_at(term.session) or nil, d.now()
-    local at = lost_at and lost_at - margin -- is compared with the clock: differences are rounded
+    local at = lost_at and lost_at - margin -- compared with the clock, as differences are rounded
     if at and now >= at then
       return errors.new("lost", ("keywatch: the leadership of '%s' has not been renewed for long, and may be lost "
         .. "in %.3g s"):format(self.name, lost_at - now))
@@ -177,8 +176,8 @@ local function begin_term(self, session, leadership)
   return term
 end
 
---- Ends a session, and with it the key of the election. Returns true, or nil and an error: the key then goes when the
--- lease expires.
+--- Ends a session, and with it the key of the election. Returns true, or nil and an error: the key then expires with
+-- the lease.
 local function close_session(self, session)
   local ok, err = session:close { timeout = GIVE_BACK }
   if ok then
@@ -190,7 +189,7 @@ local function close_session(self, session)
   self.leftover = err
 end
 
---- Gives the leadership of a term back.
+--- Resigns the leadership of a term.
 local function give_back(self, term)
   close_session(self, term.session)
   local held_key = term.leadership.held_key
@@ -200,7 +199,7 @@ local function give_back(self, term)
   self.changed:set()
 end
 
---- Returns why a term ends that was not waited for: the elector is being stopped, or its task was cancelled.
+--- Returns the reason of an interrupted term: the elector is being stopped, or its task was cancelled.
 local function why_ended(self, term)
   if term.failure then return term.failure[1] end
   if self.is_stopping then return errors.new("cancelled", "keywatch: the elector is being stopped") end
@@ -225,12 +224,12 @@ local function await_on_lead(self, term)
   term.task:join()
 end
 
---- Ends a term: on_lead is cancelled and waited for, the key is released, and on_lose is called.
+--- Ends a term: on_lead is cancelled and waited for, the key is deleted, and on_lose is called.
 local function end_term(self, term)
   if not term.is_ending then begin_end(self, term) end
   await_on_lead(self, term)
   if not term.is_over then give_back(self, term) end
-  self.term = nil -- before on_lose: that is called once
+  self.term = nil -- before on_lose, which is called once
   call(self, "on_lose", term.why)
 end
 
@@ -238,7 +237,7 @@ end
 
 -- {====== Campaigns ======
 
---- Notes that a campaign has failed. The first time in a row that is logged.
+--- Notes that a campaign has failed, and logs the first failure in a row.
 local function note_trouble(self, err)
   self.failures = self.failures + 1
   if self.failures == 1 then
@@ -260,7 +259,7 @@ local function campaign(self)
   return session:election(self.name):campaign(self.id)
 end
 
---- Takes part in the election once. Returns true if the elector has led and its term has ended well; or false.
+--- Takes part in the election once. Returns true if the elector has led and on_lead has not raised; or false.
 local function take_part(self)
   local leadership, err = interruptible(self, campaign, self)
   if self.is_stopping then return false end -- a leadership ends with the session
@@ -324,7 +323,7 @@ local function observe(self)
     if not ok then return end -- the store is closed, which the first worker reports
     if observer then
       local before = d.now()
-      self.observer = observer -- one before has failed, and has nothing to close
+      self.observer = observer -- an earlier one has failed, and need not be closed
       err = announce(self, observer)
       if d.now() - before > LONGEST_PAUSE then pause = FIRST_PAUSE end
     end
@@ -334,7 +333,7 @@ local function observe(self)
   end
 end
 
---- Ends the following, and waits for on_leader.
+--- Ends the observer, and waits for on_leader.
 local function end_observing(self)
   local task = self.observing
   self.follower:stop(true)
@@ -348,7 +347,7 @@ end
 
 -- {====== Start and stop ======
 
---- Takes part until the elector is stopped, or cannot any more.
+--- Takes part until the elector is stopped or fails.
 local function work_to_end(self)
   work_on(self)
   if self.is_started then end_observing(self) end -- else this is the child of a fork
@@ -424,7 +423,7 @@ local function await_idle(self, seconds)
   return driver.await(self, "changed", seconds and driver.get().now() + seconds, is_idle)
 end
 
---- Ends what has not ended in time. on_lead is cancelled once more, and the key is not renewed any more.
+--- Cuts the stop short: on_lead is cancelled once more, and the key is not renewed any more.
 local function cut_short(self)
   local term = self.term
   if not term or term.is_over or not term.task then return end
@@ -434,7 +433,7 @@ local function cut_short(self)
   term.task:cancel()
 end
 
---- Stops the elector: on_lead is cancelled and waited for, the key is released, and on_lose is called. Returns true.
+--- Stops the elector: on_lead is cancelled and waited for, the key is deleted, and on_lose is called. Returns true.
 -- Returns nil and an error if that takes longer than `timeout` seconds, 30 unless given, or the key could not be
 -- deleted: it then goes when its lease expires. Called by a function of the elector, or with a timeout of 0, it does
 -- not wait, and the rest is done in the background.
@@ -468,7 +467,7 @@ function elector_methods:join(timeout)
   return true
 end
 
---- Stops the elector of a variable that goes out of scope.
+--- Stops the elector when a to-be-closed variable goes out of scope.
 function elector_mt:__close()
   self:stop()
 end
@@ -477,7 +476,7 @@ end
 
 -- {====== Questions ======
 
---- True if this process leads, as far as is known: writes by the fence can be done. Does not wait.
+--- True if this process leads, as far as known: writes through the fence may succeed. Does not wait.
 local function leads(self)
   return self.held.held_key:reason() == nil
 end
@@ -499,8 +498,8 @@ function elector_methods:leader()
   return (leader_of(self))
 end
 
---- Returns an object with the methods of the store, whose writes are done only while this process leads. The same
--- object serves all terms.
+--- Returns an object with the methods of the store, whose writes succeed only while this process leads. The same object
+-- serves all terms.
 function elector_methods:fence()
   return self.shared_fence
 end
@@ -555,7 +554,7 @@ local function new(opts)
     given_id = opts.id,
     id = opts.id or own_id(),
     ttl = opts.ttl or TTL,
-    has_margin = false,       -- on_lead keeps away from the end of the lease by itself: that of a manager
+    has_margin = false,       -- on_lead itself keeps the margin before the end of the lease: of a manager
     manager = nil,            -- that alone starts and stops it
     on_lead = opts.on_lead,
     on_lose = opts.on_lose,
@@ -564,7 +563,7 @@ local function new(opts)
     pid = core.pid(),         -- of the process that has started the elector
     is_started = false,
     is_stopping = false,
-    limit = nil,              -- of the waits that stop ends
+    limit = nil,              -- of the interruptible waits
     worker = nil,
     task = nil,               -- of the worker
     follower = nil,           -- the worker that observes the election
@@ -577,7 +576,7 @@ local function new(opts)
     trouble = nil,            -- why the last campaign, or on_lead, has failed
     failures = 0,             -- of campaigns, since the last term
     failure = nil,            -- the error that the elector has ended with
-    leftover = nil,           -- why the key of the election could not be deleted
+    leftover = nil,           -- the error of the deletion of the key
     changed = nil,            -- event
     held = {},
     nothing = nil,

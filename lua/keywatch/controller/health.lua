@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
---- health: what is wrong with the components of a manager, in words.
+--- health: texts about the trouble of a manager's components.
 --
--- What may pass by itself, such as a server that cannot be reached, is reported when it has lasted for a while. What
--- does not is reported at once.
+-- Trouble that may be temporary, such as an unreachable server, is reported when it has lasted for some time. Permanent
+-- trouble is reported at once.
 
 local driver = require "keywatch.task.driver"
 local bases = require "keywatch.concurrency.base"
@@ -10,14 +10,14 @@ local components = require "keywatch.controller.component"
 
 local LASTING = 30 -- seconds after which trouble is reported
 
---- Notes since when there is trouble with a component. Called from time to time.
+--- Notes when the trouble of a component has begun. Called periodically.
 local function look(record, now)
   local is_used = record.state == "started" or record.state == "starting"
   local text = is_used and record.kind.trouble(record) or nil
   record.troubled_since = text and (record.troubled_since or now) or nil
 end
 
---- Returns a text about a component that has not come so far in time, or nil.
+--- Returns a text about a component that is late to start or sync, or nil.
 local function late_text(record, now)
   local seconds = record.since and now - record.since or 0
   if seconds < LASTING then return nil end
@@ -30,7 +30,7 @@ local function late_text(record, now)
   end
 end
 
---- Adds what is wrong with a component to a list.
+--- Adds texts about the trouble of a component to a list.
 local function add_texts(list, record, now)
   if record.state == "failed" then
     list[#list + 1] = record.title .. " has failed"
@@ -48,7 +48,7 @@ local function add_texts(list, record, now)
   list[#list + 1] = late
 end
 
---- Returns a text about the connection of a client that has been missing for a while, or nil.
+--- Returns a text about a client that has had no connection for some time, or nil.
 local function connection_text(root, now)
   if bases.is_local(root) then return nil end
   local state = root:state()
@@ -62,7 +62,7 @@ local STATES = {
   new = "the manager is not started", stopping = "the manager is being stopped", stopped = "the manager has stopped",
 }
 
---- Returns a list of texts that say what is wrong. It is empty if all is well.
+--- Returns a list of texts about trouble. It is empty if there is none.
 local function texts(manager)
   local now, list = driver.get().now(), {}
   if manager.failure then

@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
---- limiter: how long an item that has failed waits before it is tried again. A limiter is an object with these methods,
--- and a program may have its own:
+--- limiter: how long a failed item waits before its retry. A limiter is an object with these methods, and a program may
+-- have its own:
 --
 --   when(item)      counts a failure of the item. Returns the seconds to wait
---   forget(item)    the item has done well: its failures do not count any more
+--   forget(item)    the item has succeeded: resets its failures
 --   retries(item)   returns the failures of the item
 --
 -- exponential: each item waits by itself, twice as long after each failure. fast_slow: each item waits a short time
--- after its first failures, and then a long one. bucket: all items share a rate; what is below it does not wait. max:
+-- after its first failures, and then a long one. bucket: all items share a rate; items below the rate do not wait. max:
 -- the longest of several. at_most: another limiter, up to a number of seconds.
 --
 -- exponential and fast_slow hold a number for each item that has failed and was not forgotten: as many as there are
@@ -19,10 +19,10 @@ local driver = require "keywatch.task.driver"
 local FIRST, LONGEST = 0.005, 1000       -- seconds
 local FAST, SLOW, TRIES = 0.005, 10, 3   -- seconds; and failures
 local RATE, BURST = 10, 100              -- items in a second; and at once
-local MAX_DOUBLINGS = 60                 -- more would make an infinity of a small number
+local MAX_DOUBLINGS = 60                 -- more would make a small number infinite
 local MANY = 1000                        -- items, after which an empty table is replaced by a small one
 
---- Raises unless a value can be an item.
+--- Raises unless a value is valid as an item.
 local function check_item(item, name)
   if item ~= nil and item == item then return end
   check.misuse("%s: argument 1 must be an item, which may be any value but nil and NaN, and is %s", name,
@@ -47,7 +47,8 @@ local function count_failure(self, item)
   return n or 0
 end
 
---- Forgets the failures of an item. The table of many items that are all forgotten is replaced: it would stay as large.
+--- Forgets the failures of an item. If many items were forgotten, the empty table is replaced, since it would stay
+-- large.
 local function forget_failures(self, item)
   if not self.by_item[item] then return end
   self.by_item[item], self.count = nil, self.count - 1
@@ -62,7 +63,7 @@ end
 
 local limiter_methods, limiter_mt = check.class "keywatch.limiter"
 
--- A kind has the three functions under the names of the methods.
+-- Each kind has the three functions under the names of the methods.
 for _, name in ipairs { "when", "forget", "retries" } do
   limiter_methods[name] = function(self, item)
     check_item(item, name)
@@ -159,7 +160,7 @@ local of_max = {
         longest = math.max(longest, seconds)
       end
     end
-    if nonsense then return nonsense[1] end -- the queue complains, and lets the item wait
+    if nonsense then return nonsense[1] end -- the queue logs that, and lets the item wait
     return longest
   end,
   forget = function(self, item)
@@ -199,7 +200,7 @@ end
 
 -- }======
 
---- Returns the limiter that queues have unless they are given one.
+--- Returns the default limiter of queues.
 local function default()
   return max { exponential(), bucket() }
 end

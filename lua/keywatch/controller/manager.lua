@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
---- manager: several controllers, caches and other components in one process, which are started and stopped in order,
--- and an election that they may need to win first. The order is kept by supervisor.lua.
+--- manager: starts and stops several controllers, caches and other components of one process in order, optionally only
+-- while the process leads an election. supervisor.lua keeps the order.
 --
--- A manager lives once: what was stopped is not started again, since its caches and informers are closed.
+-- A manager can be started once: a stop closes its caches and informers.
 
 local check = require "keywatch.support.check"
 local supervisor = require "keywatch.controller.supervisor"
@@ -30,7 +30,7 @@ local manager_methods, manager_mt = check.class "keywatch.manager"
 
 local ADD_OPTIONS = { leader = "boolean" }
 
---- Raises if what a controller writes would not carry the fence of the leadership.
+--- Raises if the writes of a controller would not carry the fence of the leadership.
 local function check_fenced(self, record)
   local own = components.own_store(record)
   if own == nil or not self.own_elector or not record.is_led or rawequal(own, self.outer) then return end
@@ -60,7 +60,7 @@ function manager_methods:add(object, opts)
   return object
 end
 
---- Removes what a controller file has added before it failed.
+--- Removes the components that a failed controller file has added.
 local function take_back(self, loading)
   for i = #self.records, 1, -1 do
     local record = self.records[i]
@@ -72,7 +72,7 @@ local function take_back(self, loading)
   end
 end
 
---- Gives the manager, or the load around this one, what a controller file has added. Returns the number of components.
+--- Moves the components that a controller file has added to the manager, or to the outer load. Returns their number.
 local function hand_over(self, loading)
   local n = 0
   for _, record in ipairs(self.records) do
@@ -86,7 +86,7 @@ local function hand_over(self, loading)
 end
 
 --- Runs a controller file: the file returns a function, which is called with the manager and the other arguments, and
--- adds components. Returns true; or nil and an error, and then the manager has none of them.
+-- adds components. Returns true; or nil and an error: then nothing was added.
 function manager_methods:load(path, ...)
   check.argument(type(path) == "string", 1, "load", "string", path)
   if self.state == "stopping" or self.state == "stopped" then return nil, errors.closed("manager") end
@@ -107,7 +107,7 @@ end
 
 -- {====== Starting and stopping ======
 
---- Starts everything. Does not wait.
+--- Starts all components. Does not wait.
 function manager_methods:start()
   if self.state == "stopped" or self.state == "stopping" then
     check.misuse("start: the manager was stopped, and has closed its caches and informers: make another one")
@@ -118,7 +118,7 @@ function manager_methods:start()
   exits.hold(self, 1, self.stop)
 end
 
---- True if everything that may run has been started, and has synced.
+--- True if every component that may run has been started, and has synced.
 function manager_methods:has_synced()
   return self.state == "started" and supervisor.is_all_synced(self)
 end
@@ -147,8 +147,8 @@ function manager_methods:wait_synced(timeout)
   return nil, self.failure or errors.closed("manager")
 end
 
---- Waits until this process leads: what needs the leadership is being started. A manager without an election leads when
--- it is started. Returns as wait_synced.
+--- Waits until this process leads: components that need the leadership are being started. A manager without an election
+-- leads when it is started. Returns as wait_synced.
 function manager_methods:wait_leading(timeout)
   check.timeout(timeout, "wait_leading")
   if not await(self, is_leading, timeout) then
@@ -160,8 +160,7 @@ function manager_methods:wait_leading(timeout)
   return nil, self.failure or errors.closed("manager")
 end
 
---- True if the caller is a function that is called by a component of the manager, and that the end of the component
--- waits for.
+--- True if the caller is a function of a component of the manager, for whose end the component waits.
 local function is_inside(self)
   local current = driver.get().current()
   if not current then return false end
@@ -172,9 +171,9 @@ local function is_inside(self)
   return false
 end
 
---- Stops everything in reverse order, within so many seconds; then what still runs is cancelled, and what keeps running
--- is left behind. Returns true; or nil and an error of code "timeout" if something was cut short. May be called by what
--- the manager runs, and does not wait then.
+--- Stops all components in reverse order, within so many seconds; then the remaining ones are cancelled, and abandoned
+-- if they still run. Returns true; or nil and an error of code "timeout" if a component was cut short. May be called by
+-- a component, and does not wait then.
 function manager_methods:stop(timeout)
   check.timeout(timeout, "stop")
   if self.state == "stopped" then return true end
@@ -225,8 +224,8 @@ end
 
 local RUN_OPTIONS = { signals = "table" }
 
---- Starts everything, unless that is done, and waits for a signal or a failure; then stops in order. Option: `signals`,
--- a list of names. Returns as join. If the caller is cancelled, the manager begins to stop.
+--- Starts all components, unless they are started, and waits for a signal or a failure; then stops in order. Option:
+-- `signals`, a list of names. Returns as join. If the caller is cancelled, the manager begins to stop.
 function manager_methods:run(opts)
   opts = check.options(opts, "run", RUN_OPTIONS)
   check_loaded(self, "run")
@@ -254,9 +253,9 @@ end
 
 -- }======
 
--- {====== Looking from outside ======
+-- {====== Health and metrics ======
 
---- Returns true; or false and a list of texts that say what is wrong.
+--- Returns true; or false and a list of texts about trouble.
 function manager_methods:is_healthy()
   local texts = health.texts(self)
   return #texts == 0, texts
@@ -314,7 +313,7 @@ local function check_options(opts)
   end
 end
 
---- Gives the manager an elector: its components run while that leads.
+--- Adds an elector to the manager: the components run while it leads.
 local function add_elector(self, opts)
   local elector = check.call(NAME, electors.new, {
     store = opts.store, name = opts.election, id = opts.id, ttl = self.ttl,
@@ -327,7 +326,7 @@ local function add_elector(self, opts)
   self.store, self.term = elector:fence(), nil
 end
 
---- Returns a manager. It is new: nothing has been started.
+--- Returns a new manager, which is not started.
 local function new(opts)
   check_options(opts)
   local d = driver.get()
@@ -343,21 +342,21 @@ local function new(opts)
     stack = {},              -- those that were started, in order; without caches and informers
     own_elector = nil,       -- the record of the elector of the option `election`
     leading = nil,           -- the fence and the session of the present leadership
-    term = { fence = nil },  -- nil: what needs the leadership may not run
-    term_deadline = nil,     -- when that has to have stopped
+    term = { fence = nil },  -- nil: components that need the leadership may not run
+    term_deadline = nil,     -- the time by which those components must have stopped
     step = nil,              -- the one that is running
     supervisor = nil,         -- a worker
     supervising = nil,        -- its task
-    poller = nil,            -- that looks at everything from time to time: see task/driver.lua
+    poller = nil,            -- checks all components periodically: see task/driver.lua
     loading = nil,           -- the load that is running
     is_ready = false,        -- everything that may run has synced
     stop_deadline = nil,
-    reserve = 0,             -- seconds of the stop that one component leaves to the others
-    cut_short = {},          -- titles of the components that have not stopped well
+    reserve = 0,             -- seconds of the stop that are reserved for other components
+    cut_short = {},          -- titles of the components that have not stopped in order
     failure = nil,           -- the error that the manager ends with
-    look_at = 0,             -- time
+    look_at = 0,             -- the time of the next check
     changed = d.event(),     -- for the supervisor
-    news = d.event(),        -- for all who wait for a state
+    news = d.event(),        -- for callers that wait for a state
   }, manager_mt)
   if opts.election then add_elector(self, opts) end
   return self

@@ -7,16 +7,16 @@
 --
 -- Families come in the order of the table below, and their samples in the order in which the components were added.
 --
--- Counters never go down. A controller has a new queue whenever it is started, whose counters begin at 0: what former
--- ones have counted is added. So counters are looked at whenever a component was started or has stopped: `look`.
+-- Counters never decrease. Each start of a controller has a new queue, whose counters begin at 0: the counts of former
+-- queues are added. So counters are read whenever a component was started or has stopped: `look`.
 
 local strings_first = require("keywatch.support.order").strings_first
 
 -- {====== Families ======
 
--- By the word of a kind: its label, and its families. Each family has a name, a type, a help, and where its value
--- stands in the status of a component: a field; or a field of the field `queue`; or a function; or a list of fields,
--- each of which is an outcome; or, with a name of a label behind it, a field that has values by that label.
+-- By the word of a kind: its label, and its families. Each family has a name, a type, a help, and the place of its
+-- value in the status of a component: a field; or a field of the field `queue`; or a function; or a list of fields,
+-- each of which is an outcome; or, followed by the name of a label, a field that has values by that label.
 local function of_queue(field)
   return function(status) return status.queue and status.queue[field] or 0 end
 end
@@ -151,7 +151,7 @@ local function families_of(record)
   end
 end
 
---- Looks at the counters of a component. Called when it was started, and when it has stopped.
+--- Reads the counters of a component. Called after its start and its stop.
 local function look(record)
   local families = families_of(record)
   if families then each_value(record, families, function() end) end
@@ -161,8 +161,8 @@ end
 
 -- {====== Text ======
 
---- Returns how many bytes a character of UTF-8 at a place of a text has; nil if its first byte cannot be shown as it
--- is: a byte that is not of UTF-8, a control character, or a backslash that would begin the name of such a byte.
+--- Returns how many bytes a character of UTF-8 at a place of a text has; nil if its first byte must be escaped: a byte
+-- that is not of UTF-8, a control character, or a backslash that would begin the name of such a byte.
 local function character_at(text, at)
   local byte = text:byte(at)
   if byte < 0x20 or byte == 0x7f or text:find("^\\x", at) then return nil end

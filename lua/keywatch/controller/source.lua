@@ -1,26 +1,27 @@
 -- SPDX-License-Identifier: MIT
---- source: where the requests of a controller come from. A request names what is to be reconciled; mostly it is a key.
+--- source: makes the requests of a controller. A request names the object to reconcile; mostly it is a key.
 --
 --   an informer       each object that is added, updated or deleted: its key
 --   an object watch   each event: its key
 --   a channel         each value that is received
 --   { every = s }     each s seconds: the field `request`
 --
--- Each change passes the predicate `where(event)`, and `map(object, key, event)` makes requests of it: one, a list of
+-- Each change passes the predicate `where(event)`, and `map(object, key, event)` returns its requests: one, a list of
 -- them, or nil. An update is mapped by the new object and by the old one, so that a child that changes its owner wakes
--- both owners. Functions that raise are logged and counted: with `where` the change then passes, since a request too
--- many does no harm; with `map` there is no request.
+-- both owners. Errors of the functions are logged and counted: after an error of `where` the change passes, since an
+-- extra request does no harm; after an error of `map` there is no request.
 --
--- reconcile reads the informer, which is ahead of the changes that are queued. So every state that the informer has had
--- makes requests. States that a full queue leaves out do so at once, in a coroutine: there a function that waits fails.
+-- reconcile reads the informer, which is ahead of the changes that are queued. So every state of the informer makes
+-- requests. States that do not fit into a full queue make them at once, in a coroutine, in which functions must not
+-- wait.
 --
--- What existed before, and what a resync repeats, has a low priority: real changes overtake it.
+-- Existing objects, and those of a resync, have a low priority: real changes overtake them.
 --
 -- A kind of source has these functions: start(source), which returns true, or nil and an error; wait_synced(source,
--- timeout), which waits until everything that existed is in the queue; and stop(source).
+-- timeout), which waits until all existing objects are in the queue; and stop(source).
 --
--- A change that a task has taken, and whose functions have not returned, is pending: the end of keywatch.run may cancel
--- the task, and the next one continues with the pending change.
+-- A change is pending from the read until its functions have returned: the end of keywatch.run may cancel the task, and
+-- the next one continues with the pending change.
 
 local channels = require "keywatch.task.channel"
 local check = require "keywatch.support.check"
@@ -35,13 +36,13 @@ local object_watches = require "keywatch.cache.object_watch"
 local slices = require "keywatch.task.slice"
 local workers = require "keywatch.task.worker"
 
-local LOW = { priority = -100 } -- of what is not a change
+local LOW = { priority = -100 } -- of requests without a change
 local AT_ONCE = 64              -- changes that a task reads without a wait, after which other tasks run
 
 -- {====== Requests ======
 
---- Counts and logs what is wrong with a function of the program. Of what goes wrong with changes that a full queue
--- leaves out, which may be many, only the first is logged.
+--- Counts and logs an error of a program's function. For changes that do not fit into a full queue, which may be many,
+-- only the first error is logged.
 local function complain(self, name, text)
   self.tally.failures = self.tally.failures + 1
   if self.is_dropping and self.has_told_drop then return end
@@ -59,14 +60,14 @@ local function call(self, name, fn, ...)
   return false
 end
 
---- Adds a request. nil and false are none.
+--- Adds a request. nil and false add nothing.
 local function add(self, request, opts)
   if request == nil or request == false then return end
   if request ~= request then return complain(self, "map", "NaN cannot be a request") end
   self.queue:add(request, opts)
 end
 
---- Adds the requests that the map makes of an object. A table without a metatable is a list of requests.
+--- Adds the requests of an object, by the option `map`. A table without a metatable is a list of requests.
 local function add_mapped(self, object, event, opts)
   local ok, found = call(self, "map", self.map, object, event.key, event)
   if not ok then return end
@@ -147,7 +148,7 @@ function of_informer.start(self)
   return true
 end
 
---- Waits for the end of the handler, which is that of the informer. Returns why it has ended.
+--- Waits for the end of the handler, which ends with the informer. Returns the error.
 function of_informer.follow(self)
   self.handler:join()
   return self.object:error() or errors.closed("informer")
@@ -169,8 +170,8 @@ function of_informer.stop(self)
   if handler then handler:close() end
 end
 
---- Returns a kind of source that a task reads. read(object) waits for the next change and returns it, or nil and why
--- there will be none; handle(source, change) adds the requests.
+--- Returns a kind of source that a task reads. read(object) waits for the next change and returns it, or nil and the
+-- error that has ended the changes; handle(source, change) adds the requests.
 local function read_by_task(read, handle)
   local kind = { stop = stop_following }
 
@@ -212,7 +213,7 @@ end, function(self, event)
 end)
 of_object_watch.has_keys = true
 
---- Waits until the objects that existed were read, if the object watch begins with them.
+--- Waits until the existing objects were read, if the object watch begins with them.
 function of_object_watch.wait_synced(self, timeout)
   local has_synced = driver.await(self, "synced", driver.get().now() + timeout, function()
     return not self.object.opts.initial or self.described.has_synced
@@ -263,12 +264,12 @@ local OPTIONS = {
 }
 local OF_CHANGES = { map = true, where = true, owner = true }
 local OF_TIMERS = { every = true, request = true }
-local FIELDS = { -- that each kind has
+local FIELDS = { -- of all kinds
   [of_informer] = { map = true, where = true, owner = true, resync = true },
   [of_object_watch] = OF_CHANGES, [of_channel] = OF_CHANGES, [of_timer] = OF_TIMERS,
 }
 
---- Raises because of a source.
+--- Raises an error about a source.
 local function refuse(name, i, text, ...)
   check.misuse("%s: source %d%s", name, i, text:format(...))
 end
@@ -281,7 +282,7 @@ local function take_apart(given, i, name)
   return given[1], opts
 end
 
---- Returns a description of a source. Raises if there is none.
+--- Returns a description of a source. Raises if the source is invalid.
 local function parse(given, i, name)
   local object, opts = take_apart(given, i, name)
   local kind = object ~= nil and KINDS[getmetatable(object)] or object == nil and opts.every and of_timer
@@ -298,8 +299,8 @@ local function parse(given, i, name)
   end
   return {
     kind = kind, object = object, opts = opts, title = ("source %d, %s,"):format(i, TITLES[kind]),
-    pending = nil,      -- { a change that was taken, and has not become requests yet }
-    has_synced = false, -- of an object watch: what existed has been read
+    pending = nil,      -- { a taken change whose requests are not queued yet }
+    has_synced = false, -- of an object watch: the existing objects were read
   }
 end
 

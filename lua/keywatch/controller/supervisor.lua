@@ -1,24 +1,23 @@
 -- SPDX-License-Identifier: MIT
---- supervisor: starts the components of a manager in order, keeps them going, and stops them in reverse order. See
+--- supervisor: starts the components of a manager in order, watches them, and stops them in reverse order. See
 -- component.lua.
 --
 --           start                          stop, a signal, or a failure              everything has stopped
 --   NEW -----------> STARTED (is_ready) -----------------------------------> STOPPING ----------------------> STOPPED
 --    +------------------------------------------- stop ----------------------------------------------------------^
 --
--- One task does one step at a time: it starts or stops one component. What it does next depends on the state alone,
--- never on what it was about to do: `choose`. So the task can be cancelled wherever it waits, as at the end of
--- keywatch.run, and started again. The step itself is another task, because starts and stops may wait; so a step whose
--- time is over, or that is not wanted any more, can be cancelled. A step that keeps running after that is abandoned.
+-- One task does one step at a time: it starts or stops one component. `choose` finds the next step from the state
+-- alone. So the task can be cancelled at any wait, as at the end of keywatch.run, and restarted. The step itself is
+-- another task, because starts and stops may wait; so a step that has timed out, or is not needed any more, can be
+-- cancelled. A step that still runs after that is abandoned.
 --
 -- Order of start: caches and informers; components that need no leadership; the elector; and while this process leads,
--- the others. Whatever has been started stands in `stack`, and is stopped from its end. Caches and informers are closed
--- after everything else.
+-- the others. The started components are in `stack`, and are stopped from its end. Caches and informers are closed
+-- last.
 --
--- A term is a time in which this process leads, and is sure to do so for a while. When the lease of the leadership is
--- not renewed, the term ends while a third of the time to live is left, so that everything that needs the leadership
--- has stopped before another process can lead. A component that was started in another term than the present one is
--- stopped, and started anew.
+-- A term is a time in which this process leads, with a margin. If the lease of the leadership is not renewed, the term
+-- ends when a third of the TTL is left, so that all components that need the leadership have stopped before another
+-- process can lead. A component that was started in another term than the present one is stopped, and started anew.
 --
 -- All functions take the manager, whose fields are described in manager.lua.
 
@@ -33,9 +32,9 @@ local sessions = require "keywatch.concurrency.session"
 local components = require "keywatch.controller.component"
 local workers = require "keywatch.task.worker"
 
-local RESERVE = 2 -- seconds of a stop that one component cannot take from the others; a tenth of the stop at most
-local SLACK = 0.1 -- seconds that a step which was cancelled, or a stop with a timeout of 0, has to end
-local GRACE = 1.5 -- seconds beyond its timeout that another stop has: controllers wait for what they have cancelled
+local RESERVE = 2 -- seconds of a stop that are reserved for other components; at most a tenth of the stop
+local SLACK = 0.1 -- seconds for a cancelled step, or a stop with a timeout of 0, to end
+local GRACE = 1.5 -- seconds beyond the timeout for other stops: controllers wait for cancelled calls
 local LOOK = 1    -- seconds between two checks of components that do not report their failure
 
 -- {====== The end ======
@@ -68,7 +67,7 @@ local function finish(self)
   self.news:set()
 end
 
---- Begins to stop, or has a stop that is running end earlier.
+--- Begins to stop, or makes a running stop end earlier.
 local function begin_stop(self, timeout)
   local deadline = driver.get().now() + math.max(0, timeout)
   if self.state == "new" then return finish(self) end
@@ -108,7 +107,7 @@ local function group_of(self, record)
   return record.is_led and 4 or 2
 end
 
---- Returns the component that is to be started next, or nil.
+--- Returns the next component to start, or nil.
 local function find_idle(self)
   local found, group
   for _, record in ipairs(self.records) do
@@ -120,12 +119,12 @@ local function find_idle(self)
   return found
 end
 
---- True if a component needs a leadership that has ended, or may end before long.
+--- True if a component needs a leadership that has ended, or may end soon.
 local function is_deposed(self, record)
   return record.is_led and record.term ~= self.term
 end
 
---- Returns the last component in the stack that has to be stopped because its leadership has ended, or nil.
+--- Returns the last component in the stack that must stop because its leadership has ended, or nil.
 local function find_deposed(self)
   for i = #self.stack, 1, -1 do
     local record = self.stack[i]
@@ -133,7 +132,7 @@ local function find_deposed(self)
   end
 end
 
---- Returns a component and what is to be done with it, "start" or "stop"; or nil if there is nothing to do.
+--- Returns a component and its next step, "start" or "stop"; or nil if there is none.
 local function choose(self)
   if self.state == "stopping" then return self.stack[#self.stack], "stop" end
   local record = find_deposed(self)
@@ -166,7 +165,7 @@ local function do_step(self, step)
   self.changed:set()
 end
 
---- Returns the seconds that a component has to stop.
+--- Returns the seconds for the stop of a component.
 local function time_to_stop(self, record)
   local now, left = driver.get().now(), math.huge
   if record.is_hurried then return 0 end
@@ -175,7 +174,7 @@ local function time_to_stop(self, record)
   return math.max(0, left)
 end
 
---- Returns what `start` of a component is given: see manager_methods:add.
+--- Returns the store argument for `start` of a component: see manager_methods:add.
 local function store_for(self, record)
   local fence = record.is_led and self.term.fence or nil
   local own = components.own_store(record)
@@ -242,7 +241,7 @@ local function note_start(self, record)
   record.watch = watched.worker
 end
 
---- Handles a start that has ended. One that was cancelled has not started anything.
+--- Handles the end of a start. A cancelled start has not started anything.
 local function after_start(self, step)
   local record = step.record
   if step.ok and step.result then return note_start(self, record) end
@@ -252,8 +251,8 @@ local function after_start(self, step)
   fail(self, error_about(record, "could not be started", step.ok and step.err or step.result.traceback))
 end
 
---- Notes that a component has not stopped as it should. After the loss of a leadership the manager ends then: the
--- component cannot be started again, and may keep changing what belongs to another process now.
+--- Notes that a component has not stopped in order. After the loss of a leadership the manager then ends: the component
+-- cannot be restarted, and may still change data that belong to another process now.
 local function note_bad_stop(self, record, text)
   log.warn("%s", ("%s has not stopped well: %s"):format(record.title, text))
   table.insert(self.cut_short, record.title)
@@ -263,7 +262,7 @@ local function note_bad_stop(self, record, text)
   end
 end
 
---- Handles a stop that has ended. A stop that was cancelled is tried once more, with a timeout of 0, so that a
+--- Handles the end of a stop. A stop that was cancelled is tried once more, with a timeout of 0, so that a
 -- component which would have waited for its work drops it.
 local function after_stop(self, step)
   local record = step.record
@@ -285,7 +284,7 @@ local function after_stop(self, step)
   end
 end
 
---- Handles a step that has gone on after it was cancelled. What may have been started is stopped.
+--- Abandons a step that still runs after its cancellation. A component that may have started is stopped.
 local function leave_behind(self, step)
   local record = step.record
   step.is_left = true
@@ -306,12 +305,12 @@ end
 local function settle_step(self)
   local step = self.step
   if not step then return end
-  if not step.is_done and step.task.state == "done" then -- with keywatch.run, before it began
+  if not step.is_done and step.task.state == "done" then -- with the end of keywatch.run, before it began
     step.is_done, step.is_cancelled, step.ok, step.result = true, true, false, { traceback = "cancelled" }
   end
   if not step.is_done then return end
   self.step = nil
-  if step.is_cancelled and not step.is_cut then -- with keywatch.run: it is done once more
+  if step.is_cancelled and not step.is_cut then -- with the end of keywatch.run: it is repeated
     set_state(step.record, step.verb == "start" and "idle" or "started")
   elseif step.verb == "start" then
     after_start(self, step)
@@ -321,7 +320,7 @@ local function settle_step(self)
   self.news:set()
 end
 
---- Returns the time at which the present step has to end, or nil.
+--- Returns the time at which the present step must end, or nil.
 local function end_of(self, step)
   if step.is_cut then return step.deadline end
   if step.verb == "start" then
@@ -331,7 +330,7 @@ local function end_of(self, step)
   return step.deadline
 end
 
---- Cancels the present step; or leaves it behind, if that has been done.
+--- Cancels the present step; or abandons it, if it was cancelled before.
 local function hasten(self, step)
   if step.is_cut then
     self.step = nil
@@ -373,12 +372,12 @@ end
 
 -- {====== Leading ======
 
---- Returns the part of the time to live that is kept for stopping what needs the leadership.
+--- Returns the part of the TTL that is reserved for the stop of components that need the leadership.
 local function margin(self)
   return self.ttl / 3
 end
 
---- The present term ends: what was started in it has to stop.
+--- Ends the present term: the components that were started in it must stop.
 local function end_term(self)
   if not self.term then return end
   local deadline, step = driver.get().now() + math.min(self.stop_timeout, 0.75 * margin(self)), self.step
@@ -394,16 +393,16 @@ local function begin_term(self)
   self.news:set()
 end
 
---- Returns the time from which on the leadership may be lost before long: its lease should have been renewed twice by
--- then. Returns nil for a store in this process. The clock is compared with this time, and not a difference with the
--- margin: differences are rounded, and a poll that is due sooner than the clock's resolution would be due for ever.
+--- Returns the time from which the leadership may be lost soon: its lease should have been renewed twice by then.
+-- Returns nil for a store in this process. The clock is compared with this time, and not a difference with the margin:
+-- differences are rounded, and a poll that is due sooner than the clock's resolution would be due for ever.
 local function shaky_at(self)
   local deadline = sessions.lost_at(self.leading.session)
   return deadline and deadline - margin(self)
 end
 
---- Ends the term if the leadership may be lost before long, so that everything has stopped by then; and begins another
--- one if it is safe again. Returns the seconds until it may be lost before long, or nil.
+--- Ends the term if the leadership may be lost soon, so that its components have stopped by then; and begins another
+-- one when the leadership is safe again. Returns the seconds until it may be lost soon, or nil.
 local function look_at_term(self)
   if not self.leading then return nil end
   local now, at = driver.get().now(), shaky_at(self)
@@ -425,7 +424,7 @@ local function has_deposed(self)
   return step ~= nil and is_deposed(self, step.record) or find_deposed(self) ~= nil
 end
 
---- Waits until everything that belongs to a term which has ended has stopped, or nothing stops it: keywatch.run ends.
+--- Waits until all components of ended terms have stopped, or until keywatch.run ends, after which nothing stops them.
 local function await_deposed(self)
   while self.state ~= "stopped" and self.supervising.state ~= "done" and has_deposed(self) do self.news:wait() end
 end
@@ -436,8 +435,8 @@ local function end_leading(self)
   end_term(self)
 end
 
---- Called by the elector when this process leads, in a task, which it cancels when that ends. Returns when everything
--- that needs the leadership has stopped: the key of the election, if it is still there, is deleted only then.
+--- Called by the elector when this process leads, in a task that the elector cancels at the end of the leadership.
+-- Returns when all components that need the leadership have stopped: the key of the election is deleted only then.
 local function on_lead(self, fence, leadership)
   local forever = driver.get().event()
   self.leading = { fence = fence, session = leadership.session }
@@ -448,7 +447,7 @@ local function on_lead(self, fence, leadership)
   error(err, 0)
 end
 
---- Called by the elector when this process leads no more. It campaigns again when this has returned.
+--- Called by the elector when this process no longer leads. The elector campaigns again after this returns.
 local function on_lose(self)
   end_leading(self)
   await_deposed(self)
@@ -456,9 +455,9 @@ end
 
 -- }======
 
--- {====== Looking ======
+-- {====== Checks ======
 
---- Returns why the store or the client of the manager is of no use any more, or nil.
+--- Returns why the store or the client of the manager has become unusable, or nil.
 local function store_failure(self)
   local root = self.root
   if bases.is_local(root) then
@@ -468,7 +467,7 @@ local function store_failure(self)
   end
 end
 
---- Looks for components that have ended, and for trouble.
+--- Checks for ended components, and for trouble.
 local function look(self, now)
   local err = store_failure(self)
   if err then return fail(self, errors.new("closed", "keywatch: the store of the manager is closed")) end
@@ -498,7 +497,7 @@ end
 local poller_methods = {}
 local poller_mt = { __index = poller_methods }
 
---- Looks at everything that is due. Called by the driver in each turn of the loop.
+--- Does the due checks. Called by the driver in each turn of the loop.
 function poller_methods:poll()
   self = self.manager
   local now = driver.get().now()
@@ -518,8 +517,8 @@ end
 
 -- }======
 
---- In the child after a fork the leadership is the parent's: components that need it stop here, and the elector takes
--- part in the election anew. Called by the driver.
+--- In the child after a fork, called by the driver: the leadership stays with the parent, so components that need it
+-- stop here, and the elector takes part in the election anew.
 function poller_methods:after_fork()
   local manager = self.manager
   local record = manager.own_elector

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- work_queue: items that are to be worked on, each once, and by one worker at a time.
+--- work_queue: items to work on, each queued once, and handled by one worker at a time.
 --
 --            add                 get                  done
 --   NONE ----------> QUEUED ----------> TAKEN ----------------> NONE
@@ -7,19 +7,19 @@
 --    | add later       | due              |
 --    +----> DELAYED ---+                  +------ done, and the item was remembered ------> QUEUED
 --
--- An item is any value that can be a key of a table. An item that is added again while it is QUEUED is there once; of
--- two times the earlier one counts, of two priorities the higher one. So a worker that gets an item sees all that has
--- happened to it so far, and what happens later makes it come again. An item that is TAKEN can be DELAYED, too.
+-- An item is any value that can be a key of a table. An item that is added again while it is QUEUED is queued once; of
+-- two times the earlier one counts, of two priorities the higher one. So a worker that gets an item sees all changes so
+-- far, and later changes queue the item again. An item that is TAKEN can be DELAYED, too.
 --
--- Items come out in the order in which they came, those of a higher priority first. For each priority there is a lane.
--- An item that moves to a higher lane leaves a gap in the lower one. The lane of priority 0, `middle`, is always there;
--- the others are in a heap while they have items, the one of the highest priority first.
+-- Items are handed out in the order of their adds, those of a higher priority first. Each priority has a lane. An item
+-- that moves to a higher lane leaves a gap in the lower one. The lane of priority 0, `middle`, is always there; the
+-- others are in a heap while they have items, the one of the highest priority first.
 --
--- The bound of a queue is the number of different items: whatever is added, each of them is there once.
+-- The length of a queue is bounded by the number of different items.
 --
--- Always true: no item is QUEUED and TAKEN, or QUEUED and DELAYED. `again` has only items that are TAKEN and not
+-- Invariants: no item is QUEUED and TAKEN, or QUEUED and DELAYED. `again` has only items that are TAKEN and not
 -- DELAYED. A finalizer may call any method at any call and any allocation. Therefore fields that belong together are
--- changed without a call or an allocation in between. Such code is marked "at once".
+-- changed without a call or an allocation in between. Such code is marked "atomic".
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
