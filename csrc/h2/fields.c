@@ -105,12 +105,6 @@ bool kw_known_is_plus_proto(const kw_known_fields *known) {
   return kw_slice_is(known->content_type, GRPC_TYPE "+proto");
 }
 
-void kw_known_take_status(const kw_known_fields *known, kw_stream *stream) {
-  kw_stream_set_status(stream, known->status, known->text);
-  kw_blob *text = stream->text;
-  if (text != NULL) text->len = (uint32_t)kw_grpc_unescape(text->bytes, text->len);
-}
-
 int kw_status_of_http(int http_status) {
   switch (http_status) {
     case 400: return KW_GRPC_INTERNAL;

@@ -39,9 +39,6 @@ bool kw_known_is_grpc(const kw_known_fields *known);
 /* True if the content-type is application/grpc+proto. */
 bool kw_known_is_plus_proto(const kw_known_fields *known);
 
-/* Sets the stream's status and text to those that came, the text unescaped. Needs known->has_status. */
-void kw_known_take_status(const kw_known_fields *known, kw_stream *stream);
-
 /* Writes the fields of a request: KW_REQUEST_FIELDS and at most KW_MAX_METADATA of `fields`; more are left out. `to`
  * needs room for both. `scheme` is "http" or "https". Copies nothing: the slices must live until the request is
  * submitted. Returns how many. */

@@ -171,6 +171,12 @@ static bool check_answer(kw_session *session, kw_stream *stream) {
   return false;
 }
 
+static void take_status(kw_stream *stream, const kw_known_fields *known) {
+  kw_stream_set_status(stream, known->status, known->text);
+  kw_blob *text = stream->text;
+  if (text != NULL) text->len = (uint32_t)kw_grpc_unescape(text->bytes, text->len);
+}
+
 /* Takes the headers of an answer, or its trailers. Informational headers (1xx) may come before them and are
  * skipped. */
 static void take_answer(kw_session *session, kw_stream *stream, bool ends) {
@@ -178,7 +184,7 @@ static void take_answer(kw_session *session, kw_stream *stream, bool ends) {
   bool is_informational = known->http_status / 100 == 1 && !ends;
   if (stream->is_reset || is_informational || !check_answer(session, stream)) return;
   stream->has_answer_headers = true;
-  if (known->has_status) kw_known_take_status(known, stream);
+  if (known->has_status) take_status(stream, known);
   if (ends) kw_input_end(stream);
 }
 

@@ -2,9 +2,6 @@
  *
  * session: making and ending a session, and passing bytes into and out of nghttp2.
  */
-#include <stdarg.h>
-#include <stdio.h>
-
 #include "h2/input.h"
 
 #include "base/mem.h"
@@ -77,23 +74,6 @@ void kw_session_free(kw_session *session) {
   kw_heap_drop(&session->deadlines);
   kw_account_drop(&session->account);
   kw_free(session);
-}
-
-void kw_session_note_why(kw_session *session, const char *format, ...) {
-  va_list args;
-  if (session->why[0] != 0) return;
-  va_start(args, format);
-  vsnprintf(session->why, sizeof session->why, format, args);
-  va_end(args);
-}
-
-void kw_session_end_without_memory(kw_session *session) {
-  kw_session_note_why(session, "not enough memory");
-  kw_session_end(session);
-}
-
-void kw_session_end(kw_session *session) {
-  session->is_over = true;
 }
 
 void kw_session_leave(kw_session *session) {

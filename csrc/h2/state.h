@@ -8,6 +8,7 @@
  *   preface.c   the first bytes of a connection           flood.c    frames that come too often
  *   input.c     DATA that arrives, split into messages    stream.c   one call, and what it sends
  *   timers.c    everything that happens at a time         memory.c   nghttp2's allocator
+ *   ending.c    the end of a session, and its reason
  */
 #ifndef KW_H2_STATE_H
 #define KW_H2_STATE_H

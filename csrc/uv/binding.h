@@ -80,7 +80,7 @@ void kw_uv_release_idle(lua_State *L);
 
 /* {====== Opening ====== */
 
-/* Adds the class of loops and `open` to the module on top of the stack. */
+/* Adds the class of loops and `open` to the module on top of the stack. Pushes the table of the loop's methods. */
 void kw_uv_add_loop(lua_State *L);
 
 /* Each of these adds its methods to the table of the loop's methods on top of the stack. */

@@ -24,24 +24,7 @@
 
 #define WORK_NS 2000000 /* time for handshakes in an iteration: about three signatures */
 
-/* {====== Time ====== */
-
-int64_t kw_loop_now(kw_loop *loop) {
-  if (loop->is_now_stale) loop->now = kw_clock_ns() / 1000000;
-  loop->is_now_stale = false;
-  return loop->now;
-}
-
-int kw_loop_add_timer(kw_loop *loop, kw_timer *timer) {
-  if (!kw_heap_reserve(&loop->timers)) return UV_ENOMEM;
-  timer->node.when = KW_NEVER;
-  kw_heap_add(&loop->timers, &timer->node);
-  return 0;
-}
-
-void kw_loop_remove_timer(kw_loop *loop, kw_timer *timer) {
-  kw_heap_remove(&loop->timers, &timer->node);
-}
+/* {====== Timers ====== */
 
 static kw_timer *first_timer(const kw_loop *loop) {
   kw_heap_node *node = kw_heap_first(&loop->timers);
@@ -103,23 +86,6 @@ static int open_bell(kw_loop *loop) {
   loop->has_changed_events = true;
   if (rc < 0) kw_waker_release(loop->bell);
   return rc;
-}
-
-static void ring(void *waker) {
-  kw_waker_wake(waker);
-}
-
-static void retain_bell(void *waker) {
-  kw_waker_retain(waker);
-}
-
-static void release_bell(void *waker) {
-  kw_waker_release(waker);
-}
-
-kw_bell kw_loop_bell(kw_loop *loop) {
-  kw_waker_retain(loop->bell);
-  return (kw_bell){ring, retain_bell, release_bell, loop->bell};
 }
 
 static void close_waker(kw_loop *loop) {
@@ -304,15 +270,6 @@ bool kw_loop_is_busy(const kw_loop *loop) {
 
 bool kw_loop_has_servers(const kw_loop *loop) {
   return !kw_link_is_alone(&loop->servers);
-}
-
-void kw_loop_watch_events(kw_loop *loop, uv_poll_t *poll, int events, uv_poll_cb on_ready) {
-  loop->has_changed_events = true;
-  if (events == 0) {
-    uv_poll_stop(poll);
-  } else {
-    uv_poll_start(poll, events, on_ready);
-  }
 }
 
 bool kw_loop_is_awaiting(const kw_loop *loop) {

@@ -19,7 +19,6 @@
 
 #include <uv.h>
 
-#include "base/bell.h"
 #include "base/common.h"
 #include "base/heap.h"
 #include "base/link.h"
@@ -77,7 +76,7 @@ typedef struct kw_loop {
   uv_async_t waker_async;
   bool is_woken; /* in this turn, by the waker */
 
-  kw_waker *bell; /* causes an iteration */
+  kw_waker *bell; /* causes an iteration; see kw_waker_bell */
   uv_async_t bell_async;
   bool is_rung;        /* in this turn */
   bool bell_ends_turn; /* argument of the current kw_loop_turn */
@@ -138,9 +137,6 @@ bool kw_loop_has_servers(const kw_loop *loop);
 /* Has libuv watch a descriptor of this loop for `events`, and call on_ready; or not watch it, if `events` is 0. */
 void kw_loop_watch_events(kw_loop *loop, uv_poll_t *poll, int events, uv_poll_cb on_ready);
 
-/* Returns the bell of the loop, with a reference for the caller. Ringing it causes an iteration. */
-kw_bell kw_loop_bell(kw_loop *loop);
-
 /* Returns the waker of the loop, with a reference for the caller. Waking it ends the current turn; between two turns,
  * the next one. NULL if memory is short. */
 kw_waker *kw_loop_share_waker(kw_loop *loop);
@@ -158,9 +154,7 @@ void kw_loop_remove_timer(kw_loop *loop, kw_timer *timer);
 
 /* Sets the time of a timer, in milliseconds of CLOCK_MONOTONIC, instead of the one that was set before. on_timer is
  * called once at this time, or soon after; with KW_NEVER not at all. */
-static inline void kw_loop_set_timer(kw_loop *loop, kw_timer *timer, int64_t when) {
-  kw_heap_move(&loop->timers, &timer->node, when);
-}
+void kw_loop_set_timer(kw_loop *loop, kw_timer *timer, int64_t when);
 
 /* }====== */
 

@@ -15,7 +15,7 @@ int kw_loop_server_open(kw_loop_server **owner, kw_loop *loop, const kw_engine *
   kw_link_init(&loop_server->listeners);
   kw_link_init(&loop_server->connections);
   kw_link_add(&loop->servers, &loop_server->link);
-  kw_bell bell = kw_loop_bell(loop);
+  kw_bell bell = kw_waker_bell(loop->bell);
   engine->set_bell(server, &bell);
   *owner = loop_server;
   return 0;

@@ -175,11 +175,5 @@ void kw_uv_add_loop(lua_State *L) {
   kw_add_class(L, KW_LOOP_NAME, loop_meta, loop_methods);
   luaL_getmetatable(L, KW_LOOP_NAME);
   lua_getfield(L, -1, "__index");
-  kw_uv_add_handles(L);
-  kw_uv_add_listeners(L);
-  kw_uv_add_dialer(L);
-  kw_uv_add_lookups(L);
-  kw_uv_add_signals(L);
-  kw_uv_add_bells(L);
-  lua_pop(L, 2);
+  lua_remove(L, -2);
 }

@@ -13,6 +13,13 @@ int luaopen_keywatch_uv(lua_State *L) {
   lua_newtable(L);
   kw_uv_add_process(L);
   kw_uv_add_loop(L);
+  kw_uv_add_handles(L);
+  kw_uv_add_listeners(L);
+  kw_uv_add_dialer(L);
+  kw_uv_add_lookups(L);
+  kw_uv_add_signals(L);
+  kw_uv_add_bells(L);
+  lua_pop(L, 1);
   kw_uv_add_signal_names(L);
   kw_uv_add_threads(L);
   if (kw_module_probe != NULL) kw_module_probe(L);

@@ -68,3 +68,24 @@ bool kw_waker_is_shared(kw_waker *waker) {
   uv_mutex_unlock(&waker->mutex);
   return is_shared;
 }
+
+/* {====== The bell ====== */
+
+static void ring(void *waker) {
+  kw_waker_wake(waker);
+}
+
+static void retain_bell(void *waker) {
+  kw_waker_retain(waker);
+}
+
+static void release_bell(void *waker) {
+  kw_waker_release(waker);
+}
+
+kw_bell kw_waker_bell(kw_waker *waker) {
+  kw_waker_retain(waker);
+  return (kw_bell){ring, retain_bell, release_bell, waker};
+}
+
+/* }====== */

@@ -14,6 +14,7 @@
 
 #include <uv.h>
 
+#include "base/bell.h"
 #include "base/common.h"
 
 typedef struct kw_waker kw_waker;
@@ -37,6 +38,9 @@ void kw_waker_cut(kw_waker *waker);
 /* In a forked child: makes the waker usable again. References of threads that do not exist here are never
  * released. */
 void kw_waker_adopt(kw_waker *waker);
+
+/* Returns a bell that wakes the loop, with a reference for the caller. */
+kw_bell kw_waker_bell(kw_waker *waker);
 
 /* True if anyone but the loop has a reference. */
 bool kw_waker_is_shared(kw_waker *waker);
