@@ -541,7 +541,7 @@ function feed_methods:await_synced(cache, deadline)
     if err then return err end
     if self.is_synced then return nil end
     if deadline and d.now() >= deadline then return core.new_error("timeout") end
-    if self.phase ~= "closed" then changed:wait(deadline and math.max(0, deadline - d.now())) end
+    if self.phase ~= "closed" then changed:wait(driver.time_left(deadline)) end
   end
 end
 
@@ -600,7 +600,7 @@ local function await_revision(self, cache, target, deadline, is_strict, replica)
     local look_at, is_untrusted = hasten(self, target)
     if is_untrusted and is_strict then return core.new_error("unsupported") end
     local until_ = look_at and math.min(look_at, deadline or math.huge) or deadline
-    if self.phase ~= "closed" then changed:wait(until_ and math.max(0, until_ - d.now())) end
+    if self.phase ~= "closed" then changed:wait(driver.time_left(until_)) end
   end
 end
 
@@ -622,7 +622,7 @@ end
 --- Waits until there is content, and a watch that keeps it up to date. In a pause the server is tried again at once.
 -- Returns nil, or an error.
 local function await_following(self, deadline)
-  local d, asked = driver.get(), nil
+  local asked
   local changed = changes(self)
   while true do
     local err = self.cache.end_error or self:error()
@@ -632,7 +632,7 @@ local function await_following(self, deadline)
       asked = self.retry_at
       local revision, why = self.asker:ask(deadline or self:deadline())
       if not revision then return why end
-    elseif not changed:wait(deadline and math.max(0, deadline - d.now())) then
+    elseif not changed:wait(driver.time_left(deadline)) then
       return core.new_error("timeout")
     end
   end

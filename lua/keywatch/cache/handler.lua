@@ -427,7 +427,7 @@ function handler_methods:join(timeout)
   if not driver.await(self, "synced", deadline, function() return self.is_closed end) then
     return nil, core.new_error("timeout")
   end
-  if is_calling(self) and self.task:join(deadline and math.max(0, deadline - d.now())) == nil then
+  if is_calling(self) and self.task:join(driver.time_left(deadline)) == nil then
     return nil, core.new_error("timeout")
   end
   return true

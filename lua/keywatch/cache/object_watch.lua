@@ -496,7 +496,7 @@ local function wait(self, deadline)
   local first = deadline and at and math.min(deadline, at) or deadline or at
   local arrival = begin_wait(self)
   arm(self)
-  local left = first and math.max(0, first - d.now())
+  local left = driver.time_left(first)
   local ok, came = driver.protect(end_wait, self, arrival.wait, arrival, left)
   end_wait(self)
   if not ok then error(came, 0) end

@@ -165,7 +165,7 @@ function rest_methods:await(transport, bytes, deadline)
     if page ~= nil then return page, is_last end
     transport:retain()
     local ok, came = driver.protect(transport.release, transport, arrival.wait, arrival,
-      deadline and math.max(0, deadline - d.now()))
+      driver.time_left(deadline))
     transport:release()
     if not ok then error(came, 0) end
     if not came then

@@ -69,10 +69,10 @@ end
 
 --- Waits for the event `arrival`. Returns false if the deadline was first.
 local function wait(self, deadline)
-  local transport, d = self.transport, driver.get()
+  local transport = self.transport
   transport:retain()
-  local left = deadline and math.max(0, deadline - d.now())
-  local ok, came = driver.protect(transport.release, transport, self.arrival.wait, self.arrival, left)
+  local ok, came = driver.protect(transport.release, transport, self.arrival.wait, self.arrival,
+    driver.time_left(deadline))
   transport:release()
   if not ok then error(came, 0) end
   return came

@@ -427,11 +427,6 @@ function transport_methods:look()
   self:poll()
 end
 
---- Waits for the event `changed`. Returns false if the deadline was first.
-local function await_change(self, deadline)
-  return self.changed:wait(deadline and math.max(0, deadline - driver.get().now()))
-end
-
 --- True if there is news for calls that wait for a connection.
 local function has_news(self)
   return self.connection or self.refusal or self.is_closed or self.tries_once and self.dialer.failures > 0
@@ -458,7 +453,7 @@ function transport_methods:await_connection(deadline)
   self:retain()
   local ok, came = true, true
   while ok and came and not has_news(self) do
-    ok, came = driver.protect(undo_await, self, await_change, self, deadline)
+    ok, came = driver.protect(undo_await, self, self.changed.wait, self.changed, driver.time_left(deadline))
   end
   count(self, "waiting", -1)
   self:release()

@@ -41,11 +41,6 @@ entry_methods.swept = nil       -- driver event: set when the key was deleted
 
 -- {====== Time ======
 
---- Returns the seconds until a deadline, or nil without one.
-local function time_left(deadline)
-  return deadline and math.max(0, deadline - driver.get().now())
-end
-
 --- True if a deadline is over.
 local function is_over(deadline)
   return deadline ~= nil and driver.get().now() >= deadline
@@ -92,7 +87,7 @@ local function await_entry(session, ticket, deadline)
   while not ticket.has_turn do
     local err = session:error()
     if err then return nil, err end
-    local found, why = d.select { ticket, session.lease, timeout = time_left(deadline) }
+    local found, why = d.select { ticket, session.lease, timeout = driver.time_left(deadline) }
     if not found then return nil, why end
   end
   return true
@@ -249,7 +244,7 @@ local function read(session, key, opts, deadline)
     if why then return nil, why end
     if not PASSING[err.code] then return nil, err end
     if is_over(deadline) then return nil, core.new_error("timeout") end
-    driver.get().select { session.lease, timeout = math.min(pause, time_left(deadline) or pause) }
+    driver.get().select { session.lease, timeout = math.min(pause, driver.time_left(deadline) or pause) }
     pause = math.min(2 * pause, LONGEST_PAUSE)
   end
 end
@@ -271,7 +266,7 @@ end
 --- Waits for a watch, or another object that can be selected, while the session lives. Returns the results of the
 -- object's own call; or nil and an error.
 local function await_object(session, object, deadline)
-  local found, result, why = driver.get().select { object, session.lease, timeout = time_left(deadline) }
+  local found, result, why = driver.get().select { object, session.lease, timeout = driver.time_left(deadline) }
   if not found then return nil, result end -- the error of the timeout
   if found == session.lease then return nil, lost(session) end
   return result, why
@@ -361,6 +356,6 @@ end
 -- }======
 
 return {
-  enter = enter, leave = leave, has_key = has_key, is_over = is_over, time_left = time_left, or_timeout = or_timeout,
+  enter = enter, leave = leave, has_key = has_key, is_over = is_over, or_timeout = or_timeout,
   PASSING = PASSING,
 }

@@ -232,7 +232,7 @@ local function default(owner, ttl, deadline)
       return found.session, found.err and entry.or_timeout(found.err, deadline)
     end
     if found.session then return found.session end
-    if not found.is_done and not found.done:wait(entry.time_left(deadline)) and entry.is_over(deadline) then
+    if not found.is_done and not found.done:wait(driver.time_left(deadline)) and entry.is_over(deadline) then
       return nil, core.new_error("timeout")
     end
     if found.err and not entry.is_over(found.deadline) then return nil, found.err end

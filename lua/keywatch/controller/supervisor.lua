@@ -359,7 +359,7 @@ local function conduct(self)
     if not begin_next(self) then return finish(self) end
     local step = self.step
     local at = step and end_of(self, step)
-    local left = at and math.max(0, at - d.now())
+    local left = driver.time_left(at)
     if left == 0 and not step.is_done then
       hasten(self, step)
     else

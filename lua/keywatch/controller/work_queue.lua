@@ -32,8 +32,7 @@ local timers = require "keywatch.task.timers"
 local MANY = 1000      -- items, after which the tables of an empty queue are replaced by small ones
 local FALLBACK = 5     -- seconds that an item waits whose limiter has failed
 
-local queue_methods = {}
-local queue_mt = { __name = "keywatch.work_queue", __index = queue_methods }
+local queue_methods, queue_mt = check.class "keywatch.work_queue"
 
 -- {====== Lanes ======
 
@@ -272,7 +271,6 @@ local RETRY_OPTIONS = { priority = "number" }
 
 --- Adds an item. Options: `after`, seconds; `priority`, a number, 0 unless given. Returns false if the queue is closed.
 function queue_methods:add(item, opts)
-  check.self(self, "add", queue_mt)
   if item == nil or item ~= item then limiters.check_item(item, "add") end
   local after, priority
   if opts ~= nil then
@@ -311,7 +309,6 @@ end
 --- Adds an item that has failed, after a time that the limiter chooses. Option: `priority`; unless given, that with
 -- which the item was handed out. Returns the seconds, or false if the queue is closed.
 function queue_methods:retry(item, opts)
-  check.self(self, "retry", queue_mt)
   limiters.check_item(item, "retry")
   local priority = check.options(opts, "retry", RETRY_OPTIONS).priority
   if self.is_closed then return false end
@@ -325,14 +322,12 @@ end
 
 --- Has the limiter forget the failures of an item.
 function queue_methods:forget(item)
-  check.self(self, "forget", queue_mt)
   if item == nil or item ~= item then limiters.check_item(item, "forget") end
   ask(self, "forget", item)
 end
 
 --- Returns how often an item has failed since it was forgotten.
 function queue_methods:retries(item)
-  check.self(self, "retries", queue_mt)
   if item == nil or item ~= item then limiters.check_item(item, "retries") end
   local _, count = ask(self, "retries", item)
   return type(count) == "number" and count == count and count or 0
@@ -356,7 +351,7 @@ local function await_item(self, timeout)
     if self.is_closed and not (self.is_draining and self.active > 0) then return nil, errors.closed("queue") end
     if timeout and timeout <= 0 then return nil, core.new_error("timeout") end
     d.check_wait()
-    local came = self.ready:wait(deadline and math.max(0, deadline - d.now()))
+    local came = self.ready:wait(driver.time_left(deadline))
     local item = take_now(self)
     if item ~= nil then return item end
     if not came then return nil, core.new_error("timeout") end
@@ -366,7 +361,6 @@ end
 --- Waits for the next item and returns it. Returns nil and an error: of code "timeout", or "closed" after the last item
 -- of a closed queue.
 function queue_methods:get(timeout)
-  check.self(self, "get", queue_mt)
   if timeout ~= nil then check.timeout(timeout, "get") end
   local item = take_now(self)
   if item ~= nil then return item end
@@ -382,7 +376,6 @@ end
 
 --- Says that the work on an item has ended. If the item was added during the work, it is queued again.
 function queue_methods:done(item)
-  check.self(self, "done", queue_mt)
   catch_up(self)
   local expected, now = self.again[item], self.now()
   local lane = expected and lane_of(self, expected)
@@ -420,7 +413,6 @@ end
 
 --- Closes the queue: nothing is added any more, what is delayed is dropped, and workers get what is queued. Idempotent.
 function queue_methods:close()
-  check.self(self, "close", queue_mt)
   catch_up(self)
   self.is_closed, self.is_draining = true, false
   local heap, delayed = timers.new(), {}
@@ -433,7 +425,6 @@ end
 -- it was worked on, too. Returns true, or nil and an error: of code "timeout", or "closed" if another task has called
 -- close.
 function queue_methods:drain(timeout)
-  check.self(self, "drain", queue_mt)
   check.timeout(timeout, "drain")
   local d = self.driver
   local deadline = timeout and d.now() + timeout
@@ -441,7 +432,7 @@ function queue_methods:drain(timeout)
   self:close()
   self.is_draining = true
   while self.active > 0 or self.depth > 0 do
-    local came = self.idle:wait(deadline and math.max(0, deadline - d.now()))
+    local came = self.idle:wait(driver.time_left(deadline))
     if not self.is_draining then return nil, errors.closed("queue") end
     if not came and (self.active > 0 or self.depth > 0) then return nil, core.new_error("timeout") end
   end
@@ -454,14 +445,12 @@ queue_mt.__close = queue_methods.close
 
 --- Returns the number of items that are queued.
 function queue_methods:count()
-  check.self(self, "count", queue_mt)
   catch_up(self)
   return self.depth
 end
 
 --- Returns the status of the queue. Does not wait.
 function queue_methods:status()
-  check.self(self, "status", queue_mt)
   catch_up(self)
   local now, longest, unfinished = self.now(), 0, 0
   for _, since in next, self.taken do -- without a call: a finalizer would change the table

@@ -28,12 +28,6 @@ local function read_all(store, on_progress)
   return store
 end
 
---- Returns a copy of the options without `on_progress`, which the core does not know, and `on_progress`.
-local function split(opts)
-  check.some(opts, "open", { on_progress = "function" })
-  return check.copy(opts, "on_progress"), opts.on_progress
-end
-
 --- Ends an open that has failed: the error says which line called keywatch.
 local function fail_open(err)
   err.where = check.where()
@@ -49,7 +43,10 @@ end
 --- Opens a store, in memory or on a disk. Returns it, or nil and an error.
 local function open(opts)
   local own, on_progress = opts, nil
-  if type(opts) == "table" and rawget(opts, "on_progress") ~= nil then own, on_progress = split(opts) end
+  if type(opts) == "table" and rawget(opts, "on_progress") ~= nil then -- which the core does not know
+    check.some(opts, "open", { on_progress = "function" })
+    own, on_progress = check.copy(opts, "on_progress"), opts.on_progress
+  end
   if type(opts) ~= "table" or rawget(opts, "path") == nil then
     return check.results(driver.open_store(open_core, own))
   end

@@ -140,11 +140,16 @@ local function deliver(level, text, fields, is_report)
   if not fn and not world or fault then write_default(level, text, is_report) end
 end
 
---- Writes a line, whatever the level. A table as the last value has the fields.
-function log.write(level, format, ...)
+--- Returns a text, and its fields or nil. A table as the last value has the fields.
+local function line_of(format, ...)
   local n = select("#", ...)
   local fields = n > 0 and select(n, ...) or nil
-  deliver(level, n > 0 and format:format(...) or format, type(fields) == "table" and fields or nil)
+  return n > 0 and format:format(...) or format, type(fields) == "table" and fields or nil
+end
+
+--- Writes a line, whatever the level.
+function log.write(level, ...)
+  deliver(level, line_of(...))
 end
 
 --- Logs what would otherwise be silent, such as the failure of a task that was not joined.
@@ -195,12 +200,10 @@ function log.new(level, write)
     return LEVELS[asked] >= (LEVELS[level] or least)
   end
 
-  return add_functions(logger, function(of, format, ...)
-    if not write or is_calling then return log.write(of, format, ...) end
-    local n = select("#", ...)
-    local fields = n > 0 and select(n, ...) or nil
-    local text = n > 0 and format:format(...) or format
-    local fault = fault_of(write, of, clean(text), type(fields) == "table" and fields or nil)
+  return add_functions(logger, function(of, ...)
+    if not write or is_calling then return log.write(of, ...) end
+    local text, fields = line_of(...)
+    local fault = fault_of(write, of, clean(text), fields)
     if not fault then return end
     log.write("error", "%s", fault)
     log.write(of, "%s", text)

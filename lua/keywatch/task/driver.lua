@@ -157,12 +157,16 @@ local function deadline_of(timeout)
   return seconds and d.now() + seconds
 end
 
+--- Returns the seconds until a deadline, or nil without one.
+local function time_left(deadline)
+  return deadline and math.max(0, deadline - get().now())
+end
+
 --- Waits until holds(object) is true, by the event object[name], which is set whenever that may have changed. Returns
 -- false if the deadline, nil for none, was first.
 local function await(object, name, deadline, holds)
-  local d = get()
   while not holds(object) do
-    if not object[name]:wait(deadline and math.max(0, deadline - d.now())) then return holds(object) end
+    if not object[name]:wait(time_left(deadline)) then return holds(object) end
   end
   return true
 end
@@ -257,7 +261,7 @@ end
 return {
   get = get, use = use, can_park = can_park, has_ended = has_ended, random = random, check_disk = check_disk,
   open_store = open_store, introduce = introduce, forget = forget, protect = protect,
-  deadline_of = deadline_of, await = await,
+  deadline_of = deadline_of, await = await, time_left = time_left,
   is_cancellation = is_cancellation, attempt = attempt, finish = finish, compute = compute,
   in_request = in_request,
 }

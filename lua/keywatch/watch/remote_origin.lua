@@ -105,11 +105,6 @@ end
 
 -- {====== Existing kvs ======
 
---- Returns the seconds until a deadline, or nil without one.
-local function seconds_left(deadline)
-  return deadline and math.max(0, deadline - driver.get().now())
-end
-
 --- Asks for a page, and returns it when it has come, as client:range does. Returns nil and NOT_YET while the page is on
 -- its way. The tables of the list `used`, if it is given, are used again.
 local function take_page(one, key, opts, used)
@@ -179,7 +174,7 @@ local function await_initial(one, deadline)
     local has_come = watch.take_initial(one)
     if one.failure then error(one.failure, 0) end
     if one.is_closed then error(errors.closed("watch"), 0) end
-    if not has_come and not one.arrival:wait(seconds_left(deadline)) then
+    if not has_come and not one.arrival:wait(driver.time_left(deadline)) then
       error(one.watch_calls.transport.reads:error(one.read), 0)
     end
   end
@@ -196,7 +191,7 @@ local function await_created(one, deadline)
     if was_created then return end
     if one.core:state() == "failed" then error(select(2, origin.take(one)), 0) end
     if one.is_closed then error(errors.closed("watch"), 0) end
-    local left, until_replaced, now = seconds_left(deadline), seconds_left(replace_at), d.now()
+    local left, until_replaced, now = driver.time_left(deadline), driver.time_left(replace_at), d.now()
     local is_last = left and left <= until_replaced
     local came = one.arrival:wait(is_last and left or until_replaced)
     if not came and (is_last or d.now() < now + until_replaced) then
@@ -336,7 +331,7 @@ local function follow(one, target, deadline)
       if asks % ASKS == 0 then one.watch_calls:move_others_away(one, target) end
       one.watch_calls:request_progress(one)
     end
-    local left = seconds_left(deadline)
+    local left = driver.time_left(deadline)
     if left == 0 then return nil, core.new_error("timeout") end
     one.progressed = one.progressed or d.event()
     one.progressed:wait(math.min(ask_at - d.now(), left or ASK_AGAIN))
@@ -346,7 +341,7 @@ end
 --- Returns the current revision of the store by a linearizable read, or nil and an error.
 local function revision_now(one, deadline)
   local key = one.key == "" and "\0" or one.key
-  local result, err = one.client:range(key, { keys_only = true, limit = 1, timeout = seconds_left(deadline) })
+  local result, err = one.client:range(key, { keys_only = true, limit = 1, timeout = driver.time_left(deadline) })
   if not result then return nil, err end
   return result.revision
 end

@@ -35,8 +35,7 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local selection = require "keywatch.task.selection"
 
-local watch_methods = {}
-local watch_mt = { __name = "keywatch.watch", __index = watch_methods }
+local watch_methods, watch_mt = check.class "keywatch.watch"
 
 -- {====== Waiting ======
 
@@ -94,7 +93,7 @@ local function wait(watch, deadline)
   end
   local arrival = begin_wait(watch)
   watch.origin.arm(watch)
-  local left = deadline and math.max(0, deadline - d.now())
+  local left = driver.time_left(deadline)
   local ok, came = driver.protect(undo_wait, watch, arrival.wait, arrival, left)
   end_wait(watch)
   if not ok then error(came, 0) end
@@ -286,7 +285,6 @@ end
 --- Waits for the next event and returns it. Returns nil and an error, nil alone after close. The code "timeout" means
 -- that the watch stays open.
 function watch_methods:next(timeout)
-  check.self(self, "next", watch_mt)
   check.timeout(timeout, "next")
   self.reader = me()
   local deadline = nil
@@ -301,7 +299,6 @@ end
 
 --- Waits for the next revision and returns { revision, events } with all of its events. Fails as `next`.
 function watch_methods:batch(timeout)
-  check.self(self, "batch", watch_mt)
   check.timeout(timeout, "batch")
   local event, err = self:next(timeout)
   if not event then return check.results(nil, err) end
@@ -325,7 +322,6 @@ end
 
 --- Returns an iterator over events. It ends when the watch is closed, and raises the error that the watch fails with.
 function watch_methods:events()
-  check.self(self, "events", watch_mt)
   return function()
     local at = self.at + 1
     if self.has_only_changes and at <= self.n then -- the usual case, written out for speed: see hand_out
@@ -391,7 +387,6 @@ end
 -- all of it. If the caller reads the watch: once all of it can be read without waiting. Returns nil and an error if
 -- that fails.
 function watch_methods:sync(timeout)
-  check.self(self, "sync", watch_mt)
   check.timeout(timeout, "sync")
   local revision, err = self.origin.sync(self, timeout)
   if not revision then return nil, err end
@@ -402,13 +397,11 @@ end
 
 --- Returns the error that the watch has failed with, or nil.
 function watch_methods:error()
-  check.self(self, "error", watch_mt)
   return self.failure
 end
 
 --- Ends the watch. Its waiters are woken, and no more events come.
 function watch_methods:close()
-  check.self(self, "close", watch_mt)
   if self.is_closed then return end
   self.is_closed = true
   self.origin.close(self)
