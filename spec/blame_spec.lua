@@ -781,10 +781,12 @@ describe("a usage error is raised at the caller's line:", function()
     end
   end)
 
-  it("sessions of another store", function()
+  it("sessions and leases of another store", function()
     local session, other = assert(store:session()), keywatch.open()
     local calls = { lock = { key, kind { session = session } }, election = { key, kind { session = session } } }
     assert.equal("", use_closed(other, calls, "the session belongs to another store or client", true))
+    calls = { session = { kind { lease = session.lease } } }
+    assert.equal("", use_closed(other, calls, "the lease belongs to another store or client", true))
     other:close()
   end)
 

@@ -67,11 +67,14 @@ end
 local OPTIONS = { ttl = "ttl", lease = "any", timeout = "seconds", deadline = "seconds" }
 
 --- Raises if the option `lease` of `session` is invalid.
-local function check_lease(opts)
+local function check_lease(owner, opts)
   if opts.lease == nil then return end
   if opts.ttl then check.misuse("session: options 'ttl' and 'lease' cannot be used together") end
   if getmetatable(opts.lease) ~= lease.mt and not core.id(opts.lease) then
     check.misuse("session: option 'lease' must be a lease or the id of one, not %s", check.shown_id(opts.lease))
+  end
+  if getmetatable(opts.lease) == lease.mt and bases.resolve(opts.lease.owner, "") ~= bases.resolve(owner, "") then
+    check.misuse("session: the lease belongs to another store or client")
   end
 end
 
@@ -88,7 +91,7 @@ end
 local function open(owner, opts)
   check.self(owner, "session")
   opts = check.options(opts, "session", OPTIONS)
-  check_lease(opts)
+  check_lease(owner, opts)
   local times = { timeout = opts.timeout, deadline = opts.deadline }
   local found, err
   if opts.lease ~= nil then
