@@ -231,8 +231,8 @@ describe("A lock of a remote store", function()
     assert.same({ "first", "patient 100", "patient 200", "patient 300", "patient 400", "patient 500" }, order)
   end)
 
-  test("whose time is over before it has a session times out, as at any other moment", function()
-    for _, code in ipairs { "unavailable", "deadline_exceeded" } do
+  test("whose time is over before it has a session times out, or has the reason: no server can be reached", function()
+    for code, expected in pairs { unavailable = "unavailable", deadline_exceeded = "timeout" } do
       function owner.lease_grant(_, _, opts)
         keywatch.sleep(opts.deadline - keywatch.now())
         return nil, core.new_error(code)
@@ -242,11 +242,26 @@ describe("A lock of a remote store", function()
         select(2, owner:lock("a", { timeout = 1 })), select(2, owner:try_lock("a", { timeout = 1 })),
         select(2, election:campaign("x", { timeout = 1 })),
       } do
-        assert.equal("timeout", err.code)
+        assert.equal(expected, err.code)
       end
     end
     function owner.lease_grant() return nil, core.new_error("unavailable") end
     assert.equal("unavailable", select(2, owner:lock("a", { timeout = 1 })).code) -- there was time left
+  end)
+
+  test("that waits for its turn too long times out, or has the reason: no server can be reached", function()
+    local holder, session = sessions(2)
+    local held = assert(holder:lock("a"))
+    assert.equal("timeout", answer.code(session:lock("a", { timeout = 5 })))
+    for name in pairs { watch = true, range = true } do
+      owner[name] = function()
+        keywatch.sleep(0.1)
+        return nil, core.new_error("unavailable")
+      end
+      assert.equal("unavailable", answer.code(session:lock("a", { timeout = 5 })))
+      owner[name] = nil
+    end
+    assert.is_true(held:unlock())
   end)
 
   --- A lock whose owner's method fails so is looked at now and then; its loss is noticed. A watch fails in any case.

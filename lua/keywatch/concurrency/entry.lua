@@ -224,9 +224,10 @@ end
 -- Temporary errors of reads.
 local PASSING = { unavailable = true, deadline_exceeded = true, timeout = true, no_leader = true }
 
---- Returns the error of a failed call with a deadline: "timeout" if the deadline is over.
+--- Returns the error of a failed call with a deadline: "timeout" if the deadline is over, unless no server could be
+-- reached.
 local function or_timeout(err, deadline)
-  if not PASSING[err.code] or err.code == "timeout" or not is_over(deadline) then return err end
+  if err.code ~= "deadline_exceeded" and err.code ~= "no_leader" or not is_over(deadline) then return err end
   return core.new_error("timeout")
 end
 
@@ -243,7 +244,7 @@ local function read(session, key, opts, deadline)
     why = session:error()
     if why then return nil, why end
     if not PASSING[err.code] then return nil, err end
-    if is_over(deadline) then return nil, core.new_error("timeout") end
+    if is_over(deadline) then return nil, or_timeout(err, deadline) end
     driver.get().select { session.lease, timeout = math.min(pause, driver.time_left(deadline) or pause) }
     pause = math.min(2 * pause, LONGEST_PAUSE)
   end
@@ -260,7 +261,7 @@ local function open_watch(session, key, opts, deadline)
   local why = session:error() -- it has ended the request
   if why then return nil, why end
   if err.code == "compacted" or PASSING[err.code] and not is_over(deadline) then return false end
-  return nil, is_over(deadline) and core.new_error("timeout") or err
+  return nil, or_timeout(err, deadline)
 end
 
 --- Waits for a watch, or another object that can be selected, while the session lives. Returns the results of the

@@ -239,7 +239,7 @@ local function default(owner, ttl, deadline)
       return nil, core.new_error("timeout")
     end
     if found.err and not entry.is_over(found.deadline) then return nil, found.err end
-    if found.err and entry.is_over(deadline) then return nil, core.new_error("timeout") end
+    if found.err and entry.is_over(deadline) then return nil, entry.or_timeout(found.err, deadline) end
   end
 end
 
