@@ -151,6 +151,27 @@ describe("A lock", function()
       assert.same({ mine.key }, owners.keys(with.owner, "b/"))
     end)
 
+    test("is acquired, also by concurrent calls, after the lease of the idle default session was revoked", function()
+      local calls = {
+        function() return with.owner:lock("a") end,
+        function() return with.owner:try_lock("b") end,
+        function() return with.owner:election("e"):campaign("v") end,
+        function() return with.owner:lock("a") end,
+      }
+      for _, n in ipairs { 1, 2, 3, 4 } do
+        local lock = assert(with.owner:lock("warm"))
+        assert(lock:unlock())
+        assert(with.other:lease_by_id(lock.session.lease.id):revoke())
+        local tasks = {}
+        for i = n == 4 and 1 or n, n do tasks[#tasks + 1] = keywatch.spawn(calls[i]) end
+        for _, task in ipairs(tasks) do
+          local _, held = assert(task:join(SECONDS))
+          assert.is_true(assert(held):is_held());
+          (held.unlock or held.resign)(held)
+        end
+      end
+    end)
+
     test("is lost when its key is deleted", function()
       local lock = assert(with.owner:lock("deleted"))
       local _, late = lock:wait_lost(0)

@@ -79,11 +79,9 @@ function election_methods:campaign(value, opts)
   check.argument(type(value) == "string", 1, "campaign", "string", value)
   opts = check.times(opts, "campaign")
   local deadline = opts.deadline or opts.timeout and driver.get().now() + opts.timeout
-  local session, err = sessions.of_options(self.owner, self.opts, deadline)
-  if not session then return nil, err end
-  local own, created = held_keys.acquire(session, self.owner, self.name, value, deadline, false, adopt_with(value))
+  local own, created = held_keys.acquire(self.owner, self.opts, self.name, value, deadline, false, adopt_with(value))
   if not own then return nil, created end -- the error
-  return held_keys.new(leadership_mt, own, self.owner, self.prefix .. session.hex, created)
+  return held_keys.new(leadership_mt, own, self.owner, self.prefix .. own.session.hex, created)
 end
 
 --- Announces a new value. Returns true; or nil and an error, of code "lost" if the caller does not lead any more.

@@ -198,6 +198,7 @@ function entry_methods:create(owner, name, value, deadline, is_try)
     if is_sure then self.has_key = sweeper.is_doubtful(self) elseif not session.is_local then sweeper.doubt(self) end
     if not ok then error(failure, 0) end
     if failure.code == "lease_not_found" then
+      session.is_gone = true -- before the other callers of the session are woken
       lease.note_gone(session.lease)
       failure = lost(session)
     end

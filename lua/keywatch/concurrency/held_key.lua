@@ -295,17 +295,28 @@ local function undo_take(own)
   own:withdraw()
 end
 
---- Waits until the session has the lock, or leads. Returns its entry and the create revision of its key; or nil and an
--- error. A call that fails or is cancelled leaves no key.
-local function acquire(session, owner, name, value, deadline, is_try, adopt)
+--- Waits until the session has the lock, or leads. Returns its entry and the create revision of its key; or nil, an
+-- error, and true if the key was created. A call that fails or is cancelled leaves no key.
+local function acquire_in(session, owner, name, value, deadline, is_try, adopt)
   local own, err = entry.enter(session, owner, name, deadline, is_try)
   if not own then return nil, failure_of(session, err, deadline) end
   own.is_of_request = driver.in_request()
   local ok, created, why = driver.protect(undo_take, own, take, own, owner, name, value, deadline, is_try, adopt)
   if ok and created then return own, created end
+  local is_known = own.is_known
   driver.finish(own.withdraw_and_wait, own)
   if not ok then error(created, 0) end
-  return nil, failure_of(session, why, deadline)
+  return nil, failure_of(session, why, deadline), is_known
+end
+
+--- Waits as acquire_in does, in the session of the options of a method. If the server has lost the lease of the default
+-- session before the key was created, tries once more, in a new one.
+local function acquire(owner, opts, name, value, deadline, is_try, adopt, is_again)
+  local session, err = sessions.of_options(owner, opts, deadline)
+  if not session then return nil, err end
+  local own, created, is_known = acquire_in(session, owner, name, value, deadline, is_try, adopt)
+  if own or is_known or is_again or opts.session or not session.is_gone then return own, created end
+  return acquire(owner, opts, name, value, deadline, is_try, adopt, true)
 end
 
 -- }======

@@ -24,11 +24,11 @@ end
 
 local NONE = {}
 
---- Takes a lock for a session. Returns the lock, or nil and an error.
-local function acquire(owner, session, name, deadline, is_try)
-  local entry, created = held_keys.acquire(session, owner, name, "", deadline, is_try)
+--- Takes a lock for the session of the options. Returns the lock, or nil and an error.
+local function acquire(owner, opts, name, deadline, is_try)
+  local entry, created = held_keys.acquire(owner, opts, name, "", deadline, is_try)
   if not entry then return nil, created end
-  return held_keys.new(lock_mt, entry, owner, name .. "/" .. session.hex, created)
+  return held_keys.new(lock_mt, entry, owner, name .. "/" .. entry.session.hex, created)
 end
 
 --- Checks the arguments of a method, and takes a lock.
@@ -37,9 +37,7 @@ local function begin(owner, name, opts, is_try, called)
   check.argument(type(name) == "string", 1, called, "string", name)
   opts = opts == nil and NONE or check.options(opts, called)
   local deadline = opts ~= NONE and check_options(owner, opts, called) or nil
-  local session, err = sessions.of_options(owner, opts, deadline)
-  if not session then return nil, err end
-  return acquire(owner, session, name, deadline, is_try)
+  return acquire(owner, opts, name, deadline, is_try)
 end
 
 --- Waits until the lock of a name is held. Returns it, or nil and an error.
@@ -75,9 +73,7 @@ local function begin_in_session(session, name, opts, is_try, called)
     opts = check.times(opts, called)
     deadline = opts.deadline or opts.timeout and driver.get().now() + opts.timeout
   end
-  local err = session:error()
-  if err then return nil, err end
-  return acquire(session.owner, session, name, deadline, is_try)
+  return acquire(session.owner, { session = session }, name, deadline, is_try)
 end
 
 --- As owner:lock, in this session.

@@ -56,6 +56,7 @@ local function new(owner, kept)
     callers = {},         -- as keys: the callers with running requests: see request.lua
     is_listening = false, -- see request.lua
     is_closed = false,
+    is_gone = false, -- the server has refused to create a key, since there is no such lease
     is_of_request = false, -- opened by a request of nginx
     sweeper = nil,
   }, session_mt)
