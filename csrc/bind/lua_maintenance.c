@@ -38,7 +38,7 @@ static int l_compact(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   kw_bind_read_compaction(L, &request, NULL);
   kw_bind_push_revision(L, 0, 0);
-  kw_bind_check_open(L); /* again: finalizers may have run */
+  kw_bind_check_open(L); /* again */
   int rc = kw_store_compact(self->store, request.revision);
   if (request.physical) kw_snapshot_gather_all(self->store); /* no compaction passes a snapshot */
   while (request.physical && !kw_store_is_durable(self->store) &&

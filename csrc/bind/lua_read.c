@@ -91,10 +91,9 @@ static int open_read(kw_lua_store *store, lua_read *self) {
 }
 
 static int l_open_read(lua_State *L) {
-  kw_bind_check_open(L);
   lua_settop(L, 3);
   lua_read *self = kw_new_object(L, READ_NAME, sizeof *self, 0);
-  kw_lua_store *store = kw_bind_enter(L); /* again: finalizers may have run */
+  kw_lua_store *store = kw_bind_enter(L);
   int rc = kw_bind_read_range_op(L, &store->arena, &store->op, NULL);
   if (rc == KW_OK) rc = open_read(store, self);
   return rc == KW_OK ? 1 : kw_bind_fail(L, store, rc);

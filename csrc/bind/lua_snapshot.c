@@ -31,7 +31,6 @@ static int fail(lua_State *L, int rc, const char *text) {
 }
 
 static int l_open_snapshot(lua_State *L) {
-  kw_bind_check_open(L);
   lua_snapshot *self = kw_new_object(L, SNAPSHOT_NAME, sizeof *self, 0);
   char text[KW_REASON_ROOM] = "";
   int rc = kw_snapshot_open(kw_bind_enter(L)->store, &self->snapshot, text);

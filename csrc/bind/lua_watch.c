@@ -47,13 +47,11 @@ int kw_bind_make_hub(kw_lua_store *self) {
 }
 
 static int l_open_watch(lua_State *L) {
-  kw_lua_store *owner = kw_bind_check_open(L);
   kw_watch_spec spec;
   int64_t max_bytes = KW_DEFAULT_OUTLET_BYTES;
   lua_settop(L, 3);
   lua_watch *self = kw_new_object(L, WATCH_NAME, sizeof *self, 0);
-  self->owner = owner;
-  kw_bind_enter(L);
+  kw_lua_store *owner = self->owner = kw_bind_enter(L);
   int rc = kw_bind_read_watch_spec(L, &owner->arena, &spec, &max_bytes);
   if (rc == KW_OK) rc = kw_bind_make_hub(owner);
   if (rc != KW_OK) return kw_bind_fail(L, owner, rc);

@@ -247,10 +247,9 @@ static int begin(kw_lua_store *self, write_job *job, const kw_lease_message *lea
 
 static int begin_call(lua_State *L, write_kind kind) {
   kw_lease_message lease = {0};
-  kw_bind_check_open(L);
   lua_settop(L, 3);
   lua_write *write = kw_new_object(L, WRITE_NAME, sizeof *write, 0);
-  kw_lua_store *self = kw_bind_enter(L); /* again: finalizers may have run */
+  kw_lua_store *self = kw_bind_enter(L);
   int rc = read_arguments(L, self, kind, &lease);
   bool only_reads = rc == KW_OK && kind == WRITE_TXN && kw_store_only_reads(&self->op);
   if (!only_reads && kw_store_is_busy(self->store)) return give_false(L);

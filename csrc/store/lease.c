@@ -281,14 +281,6 @@ int kw_lease_list_keys(const kw_lease *lease, kw_lease_list *list, kw_work *work
   return KW_UNFINISHED;
 }
 
-kw_key_history *kw_lease_list_key(const kw_lease_list *list, size_t i) {
-  return (void *)(intptr_t)list->sorter.items[i].id;
-}
-
-void kw_lease_list_drop(kw_lease_list *list) {
-  kw_sorter_drop(&list->sorter);
-}
-
 /* }====== */
 
 bool kw_lease_reserve(kw_lease *lease) {

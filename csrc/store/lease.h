@@ -59,7 +59,8 @@ typedef struct kw_lease_cursor {
   void *ctx;
 } kw_lease_cursor;
 
-/* A list of the keys of a lease that is made in steps. All zero it is empty. */
+/* A list of the keys of a lease that is made in steps. All zero it is empty. A complete list has its keys in the items
+ * of the sorter: the `id` of an item is the address of a kw_key_history. */
 typedef struct kw_lease_list {
   size_t at; /* position in the map of keys */
   bool is_ordering;
@@ -133,12 +134,6 @@ void kw_lease_cursor_drop(kw_lease_cursor *cursor);
  * change between two calls; store/lease_read.h has a list that lets them change. Returns KW_OK if the list is complete,
  * KW_UNFINISHED if the work is used up, or KW_ERR_NO_MEMORY. */
 int kw_lease_list_keys(const kw_lease *lease, kw_lease_list *list, kw_work *work);
-
-/* Returns the history of a key in a complete list. There are list->sorter.n. */
-kw_key_history *kw_lease_list_key(const kw_lease_list *list, size_t i);
-
-/* Frees a list. */
-void kw_lease_list_drop(kw_lease_list *list);
 
 /* Makes room for one more key: the next attach cannot fail. Returns false if memory is short. */
 bool kw_lease_reserve(kw_lease *lease);

@@ -483,7 +483,7 @@ static int run_way(kw_store *store, kw_txn *txn, kw_work *work) {
 static int delete_keys(kw_store *store, kw_txn *txn, kw_work *work) {
   for (; txn->n_deleted < txn->list.sorter.n; txn->n_deleted++) {
     if (!kw_work_is_left(work)) return KW_UNFINISHED;
-    kw_key_history *key = kw_lease_list_key(&txn->list, txn->n_deleted);
+    kw_key_history *key = (void *)(intptr_t)txn->list.sorter.items[txn->n_deleted].id;
     int rc = kw_write_delete(store, next_revision(store), key);
     if (rc != KW_OK) return rc;
     kw_work_spend(work, kw_key_history_key(key).len);
@@ -577,6 +577,6 @@ void kw_reply_release(const kw_reply *reply) {
 
 void kw_txn_drop(kw_txn *txn) {
   if (txn->is_reading) kw_read_drop(&txn->read);
-  if (txn->phase >= KW_TXN_LIST_KEYS) kw_lease_list_drop(&txn->list);
+  if (txn->phase >= KW_TXN_LIST_KEYS) kw_sorter_drop(&txn->list.sorter);
   if (txn->on_record != NULL) kw_arena_drop(&txn->pages);
 }
