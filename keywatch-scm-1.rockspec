@@ -144,7 +144,6 @@ build = {
     ["keywatch.server.services.auth_refusals"] = "lua/keywatch/server/services/auth_refusals.lua",
     ["keywatch.server.services.auth_roles"] = "lua/keywatch/server/services/auth_roles.lua",
     ["keywatch.server.services.auth_users"] = "lua/keywatch/server/services/auth_users.lua",
-    ["keywatch.server.services.bytes"] = "lua/keywatch/server/services/bytes.lua",
     ["keywatch.server.services.cluster"] = "lua/keywatch/server/services/cluster.lua",
     ["keywatch.server.services.contest"] = "lua/keywatch/server/services/contest.lua",
     ["keywatch.server.services.election"] = "lua/keywatch/server/services/election.lua",

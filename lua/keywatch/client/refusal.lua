@@ -5,33 +5,21 @@
 local core = require "keywatch.core"
 local grpc_status = require "keywatch.support.grpc_status"
 
-local REFUSALS = {
-  [grpc_status.INVALID_ARGUMENT] = true,
-  [grpc_status.NOT_FOUND] = true,
-  [grpc_status.ALREADY_EXISTS] = true,
-  [grpc_status.PERMISSION_DENIED] = true,
-  [grpc_status.FAILED_PRECONDITION] = true,
-  [grpc_status.OUT_OF_RANGE] = true,
-  [grpc_status.UNIMPLEMENTED] = true,
-  [grpc_status.DATA_LOSS] = true,
-  [grpc_status.UNAUTHENTICATED] = true,
-}
+--- Returns a set of statuses, which are given by their names.
+local function set_of(...)
+  local set = {}
+  for _, name in ipairs { ... } do set[grpc_status[name]] = true end
+  return set
+end
+
+local REFUSALS = set_of("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "FAILED_PRECONDITION",
+  "OUT_OF_RANGE", "UNIMPLEMENTED", "DATA_LOSS", "UNAUTHENTICATED")
 
 -- Statuses of a call that the server may have executed.
-local IN_DOUBT = {
-  [grpc_status.CANCELLED] = true,
-  [grpc_status.UNKNOWN] = true,
-  [grpc_status.DEADLINE_EXCEEDED] = true,
-  [grpc_status.INTERNAL] = true,
-  [grpc_status.UNAVAILABLE] = true,
-}
+local IN_DOUBT = set_of("CANCELLED", "UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE")
 
 -- Statuses of a read that is repeated.
-local TEMPORARY = {
-  [grpc_status.CANCELLED] = true,
-  [grpc_status.DEADLINE_EXCEEDED] = true,
-  [grpc_status.UNAVAILABLE] = true,
-}
+local TEMPORARY = set_of("CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE")
 
 --- True if the status and text of a call mean a refusal. etcd refuses the password of a user without a password with
 -- the status UNKNOWN.

@@ -5,24 +5,11 @@
 
 local grpc_status = require "keywatch.support.grpc_status"
 
-local STATUS_OF_GO_NAME = { -- the names that etcd writes are those of Go's gRPC
-  Canceled = grpc_status.CANCELLED,
-  Unknown = grpc_status.UNKNOWN,
-  InvalidArgument = grpc_status.INVALID_ARGUMENT,
-  DeadlineExceeded = grpc_status.DEADLINE_EXCEEDED,
-  NotFound = grpc_status.NOT_FOUND,
-  AlreadyExists = grpc_status.ALREADY_EXISTS,
-  PermissionDenied = grpc_status.PERMISSION_DENIED,
-  ResourceExhausted = grpc_status.RESOURCE_EXHAUSTED,
-  FailedPrecondition = grpc_status.FAILED_PRECONDITION,
-  Aborted = grpc_status.ABORTED,
-  OutOfRange = grpc_status.OUT_OF_RANGE,
-  Unimplemented = grpc_status.UNIMPLEMENTED,
-  Internal = grpc_status.INTERNAL,
-  Unavailable = grpc_status.UNAVAILABLE,
-  DataLoss = grpc_status.DATA_LOSS,
-  Unauthenticated = grpc_status.UNAUTHENTICATED,
-}
+local STATUS_OF_GO_NAME = { Canceled = grpc_status.CANCELLED } -- the names that etcd writes are those of Go's gRPC
+for name, status in pairs(grpc_status) do
+  local go_name = name:lower():gsub("_?(%a)(%a*)", function(first, rest) return first:upper() .. rest end)
+  STATUS_OF_GO_NAME[go_name] = status
+end
 
 --- Returns the gRPC status of a reason, and the text behind it. The status is FAILED_PRECONDITION if the reason has
 -- none, or one that gRPC does not have.

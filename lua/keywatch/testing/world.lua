@@ -37,17 +37,9 @@ end
 
 -- {====== Opening and closing ======
 
-local function is_whole(value) return type(value) == "number" and value >= 0 and value % 1 == 0 and value < 2 ^ 53 end
-local function is_time(value) return type(value) == "number" and value >= 0 and value < math.huge end
-local function is_positive(value) return type(value) == "number" and value > 0 end
-
 -- The options, and their kinds: see check.known.
 local OPTIONS = {
-  seed = { "a whole number that is not negative", is_whole },
-  now = { "a number of seconds", is_time },
-  limit = { "a positive number of seconds", is_positive },
-  idle = { "a positive number of seconds", is_positive },
-  turns = { "a positive number", is_positive },
+  seed = "amount", now = "0 seconds or more", limit = "some seconds", idle = "some seconds", turns = "positive",
   leftovers = check.one_of("fail", "cancel"),
 }
 
@@ -263,7 +255,8 @@ end
 --- Lets so many seconds pass while the whole process stands still: tasks, clients and servers. What was due in that
 -- time happens afterwards.
 function world_methods:pause(seconds)
-  check.argument(is_time(seconds), 1, "pause", "a number of seconds", seconds)
+  local is_time = type(seconds) == "number" and seconds >= 0 and seconds < math.huge
+  check.argument(is_time, 1, "pause", "a number of seconds", seconds)
   check_open(self, "pause")
   self.counts.pause = self.counts.pause + 1
   self.driver.pause(seconds)

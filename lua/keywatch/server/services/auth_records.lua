@@ -4,7 +4,6 @@
 -- Tables, keys and encodings are those of etcd's file. Every change raises the auth revision. The number of users and
 -- roles, and of what one of them has, is limited: answers have all of them, and are made in one turn of the loop.
 
-local bytes = require "keywatch.server.services.bytes"
 local core = require "keywatch.core"
 local header = require "keywatch.server.services.header"
 
@@ -44,10 +43,27 @@ local function has_room(server, table_name)
   return #rows(server, table_name) < MOST
 end
 
+--- Returns a whole number below 2^53 as eight big-endian bytes.
+local function to_big_endian(n)
+  local bytes = {}
+  for i = 8, 1, -1 do
+    bytes[i] = string.char(n % 256)
+    n = math.floor(n / 256)
+  end
+  return table.concat(bytes)
+end
+
+--- Returns the number that big-endian bytes stand for.
+local function from_big_endian(bytes)
+  local n = 0
+  for i = 1, #bytes do n = n * 256 + bytes:byte(i) end
+  return n
+end
+
 --- Returns the auth revision.
 local function revision(server)
   local encoded = rows(server, AUTH, REVISION)
-  return encoded and bytes.from_big_endian(encoded) or 1
+  return encoded and from_big_endian(encoded) or 1
 end
 
 --- Returns an answer: the fields, with a header.
@@ -59,7 +75,7 @@ end
 
 --- Makes all changes, and raises the auth revision, at once. Returns an answer; or nil and an error.
 local function change(server, changes)
-  changes[#changes + 1] = { AUTH, REVISION, bytes.to_big_endian(revision(server) + 1) }
+  changes[#changes + 1] = { AUTH, REVISION, to_big_endian(revision(server) + 1) }
   local ok, err = server.store:change_rows(changes)
   if not ok then return nil, err end
   return answer(server)

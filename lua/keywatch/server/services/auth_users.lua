@@ -5,7 +5,6 @@
 -- whether the thread is done. A call that is given up leaves its thread behind; the next calls wait for such threads
 -- before too many hash at once.
 
-local bytes = require "keywatch.server.services.bytes"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local is_before = require("keywatch.support.key_order").is_before
@@ -97,11 +96,34 @@ function handlers.UserDelete(server, request)
   return records.change(server, { { USERS, request.name } })
 end
 
+-- {====== Base64 ======
+
+local DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+local values = { [""] = 0 } -- of digits
+for i = 1, #DIGITS do values[DIGITS:sub(i, i)] = i - 1 end
+
+--- Returns the bytes of up to four base64 digits.
+local function from_digits(a, b, c, d)
+  local n = ((values[a] * 64 + values[b]) * 64 + values[c]) * 64 + values[d]
+  local bytes = string.char(math.floor(n / 65536), math.floor(n / 256) % 256, n % 256)
+  return d ~= "" and bytes or bytes:sub(1, c ~= "" and 2 or 1)
+end
+
+--- Returns the bytes of a base64 text; nil if the text is not base64.
+local function from_base64(text)
+  local body, padding = text:match("^([%w+/]*)(=*)$")
+  if not body or #text % 4 ~= 0 or #padding > 2 then return nil end
+  return (body:gsub("(.)(.?)(.?)(.?)", from_digits))
+end
+
+-- }======
+
 --- Returns the hash of the password in a request: the password comes as a text, or hashed already, in base64. Without a
 -- password the hash is empty, and no password fits it.
 local function hash_of(request)
   if (request.password or "") ~= "" then return hash(request.password) end
-  local hashed = bytes.from_base64(request.hashedPassword or "")
+  local hashed = from_base64(request.hashedPassword or "")
   if not hashed then return nil, refusals.BAD_HASH end
   return hashed
 end
