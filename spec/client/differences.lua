@@ -40,7 +40,7 @@ local CLIENT = {
   ["store/misuse"] = {
     ["only a store has them"] = {
       "with an unknown choice", "with a name that is known only up to a zero byte", "with a step to a malformed time",
-      "of a replica's method on another store", "do no harm as the revision of a replica",
+      "do no harm as the revision of a replica",
       "to finalize another object",
     },
     ["it is a store that is opened"] = { "opening a store is refused", "do no harm as the options of a store" },

@@ -260,6 +260,7 @@ describe("the rest of a range", function()
       metadata = {},
       endpoint = {},
       cancel = function() table.insert(log, "cancel") end,
+      sentinel = function() end,
       begin = function()
         table.insert(log, "call")
         return 7

@@ -137,10 +137,6 @@ describe("a call is refused", function()
   })
 
   refuses("with a step to a malformed time", { "store:step({})", "store:step(nan)", "store:step(inf)" })
-
-  refuses("of a replica's method on another store", {
-    "store:load(9, {})", "store:apply(9, {})", "store:advance(9)", "store:replace(9, {})",
-  })
 end)
 
 describe("opening a store is refused", function()

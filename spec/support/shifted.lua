@@ -1,6 +1,8 @@
 --- A client whose revisions are counted from another one on: for specs that begin at revision 1, on a server that has a
 -- past.
 
+local record = require("keywatch.core").record -- the metatable of kvs, events and results
+
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local REVISIONS = {
@@ -13,7 +15,8 @@ local BEYOND = 2 ^ 52 -- are no revisions
 
 --- A copy in which all revisions are moved; 0 and less is none, and stays. Objects are left as they are.
 local function moved(value, by)
-  if type(value) ~= "table" or getmetatable(value) then return value end
+  local mt = getmetatable(value)
+  if type(value) ~= "table" or mt and mt ~= record then return value end
   local copy = {}
   for name, field in pairs(value) do
     if REVISIONS[name] and type(field) == "number" then
@@ -22,7 +25,7 @@ local function moved(value, by)
       copy[name] = moved(field, by)
     end
   end
-  return copy
+  return setmetatable(copy, mt)
 end
 
 --- Moves what is in an answer, or in an error, back to where the spec counts from.
