@@ -4,8 +4,8 @@
 -- turns of the loop.
 --
 -- new(backend, driver) adds to the table `driver` all functions about tasks and pollers (task/driver.lua lists them).
--- It also supplies what task/scheduler.lua asks of a driver. The functions of the backend are all that differs between
--- loops:
+-- It also supplies the functions that task/scheduler.lua needs from a driver. Loops differ only in the functions of the
+-- backend:
 --
 --   now()            Returns the seconds of a clock that never goes back.
 --   enter()          Called before the scheduler does anything for a caller, and after each run of a task. Calls
@@ -15,22 +15,21 @@
 --                    raises the deadlock.
 --   block(wait, is_bell_awaited)
 --                    Called at the end of a turn. Handles sockets and signals, and waits until something has come:
---                    `wait` seconds at most, 0 to look only, nil without limit. With is_bell_awaited the bell ends the
+--                    `wait` seconds at most, 0 to poll only, nil without limit. With is_bell_awaited the bell ends the
 --                    wait, too. Resumes no task.
 --   flush()          Called at the end of a turn in place of block(0), if the turn before has handled sockets. Writes
---                    what is to be written, and looks at no socket. A backend without this function has block(0)
---                    called.
---   timeout()        Returns the seconds after which `block` has something to do though nothing has come; or nil.
---   woken()          Called when a task has become ready, or an object is to be closed, while the loop does not turn.
+--                    pending bytes, and polls no socket. Without this function block(0) is called.
+--   timeout()        Returns the seconds after which `block` has work without an event; or nil. woken()          Called
+--   when a task has become ready, or an object must be closed, while the loop does not turn.
 --                    May be called by a finalizer, at any moment.
---   worked()         Called when the driver has been at work, and is not any more.
+--   worked()         Called when the driver has finished its work.
 --   why_blocked()    Called before a wait at top level. Returns why this thread must not be blocked, as a text with a
 --                    %s for the name of the call, that ends with what to do instead; or nil if it may be.
 --
--- One turn: close what finalizers have left, wake the waiters whose deadlines are over, run the tasks that were ready
--- at the beginning of the turn, poll all pollers, and block if no task is ready. If so many tasks are ready that they
--- take longer than TURN, the others run in the next turns, before those that become ready later: sockets do not wait
--- for all of them.
+-- One turn: close the objects that finalizers have left, wake the waiters whose deadlines are over, run the tasks that
+-- were ready at the beginning of the turn, poll all pollers, and block if no task is ready. If so many tasks are ready
+-- that they take longer than TURN, the others run in the next turns, before those that become ready later: sockets do
+-- not wait for all of them.
 --
 -- A host is another event loop that turns this one. It calls `step`, which never blocks, when something has come, and
 -- after at most `timeout` seconds.
@@ -47,10 +46,10 @@ local tasks = require "keywatch.task.task"
 
 local DEADLOCK = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
   .. "wake one"
-local STEP = 0.001 -- seconds that a step takes, and a little more: its host has other things to do
-local TURN = 0.002 -- seconds that the tasks of a turn take, and a little more
-local TASKS_AT_ONCE = 16 -- tasks that run between two looks at the clock
-local NO_RESULTS = { n = 0 } -- those of every task that has none
+local STEP = 0.001 -- seconds after which a step ends: its host has other work
+local TURN = 0.002 -- seconds after which the tasks of a turn end
+local TASKS_AT_ONCE = 16 -- tasks that run between two checks of the clock
+local NO_RESULTS = { n = 0 } -- the results of every task without results
 
 local methods = {}
 local mt = { __index = methods }
@@ -64,7 +63,7 @@ local function is_interrupt(err)
   return err == "interrupted!" or err:find(":%d+: interrupted!$") ~= nil
 end
 
---- Handles what a task has yielded, or its end. Ctrl-C that has ended a task is raised in the driver, too, so that it
+--- Handles a yield or the end of a task. Ctrl-C that has ended a task is raised in the driver, too, so that it
 -- ends the wait at top level.
 local function after_resume(self, task, ok, ...)
   local scheduler = self.scheduler
@@ -126,7 +125,7 @@ end
 
 -- {====== Pollers ======
 
---- Removes the gaps from the list of pollers. At once: without a call or an allocation, since a finalizer may detach a
+--- Removes the gaps from the list of pollers. Atomic: without a call or an allocation, as a finalizer may detach a
 -- poller.
 local function squeeze(self)
   local pollers, n = self.pollers, 0
@@ -141,8 +140,8 @@ local function squeeze(self)
   end
 end
 
---- Polls a poller for a host, to whom the bell is a descriptor as any other. Returns the seconds until the poller must
--- be polled again, or nil. With `is_quick` a steady poller is left alone until then.
+--- Polls a poller for a host, for which the bell is a descriptor like any other. Returns the seconds until the poller
+-- must be polled again, or nil. With `is_quick` a steady poller is left alone until then.
 local function poll_for_host(poller, now, is_quick)
   local poll_at = poller.poll_at
   if is_quick and poll_at and now < poll_at then return poll_at < math.huge and poll_at - now or nil end
@@ -243,7 +242,7 @@ local function close_forgotten(self)
   while forgotten[1] do table.remove(forgotten):close() end
 end
 
---- Closes what finalizers have left, and wakes the waiters whose deadlines are over.
+--- Closes the objects that finalizers have left, and wakes the waiters whose deadlines are over.
 local function begin_turn(self)
   if self.forgotten[1] then close_forgotten(self) end
   if self.scheduler.sleepers.heap[1] then self.scheduler:wake_due() end
@@ -255,7 +254,7 @@ local function next_deadline(self)
   return scheduler.sleepers.heap[1] and scheduler:time_left(scheduler.sleepers:next())
 end
 
---- Returns when the tasks of this turn have to leave the rest to the next one; nil if few tasks are ready.
+--- Returns when the remaining tasks must wait for the next turn; nil if few tasks are ready.
 local function turn_deadline(self)
   if self.last - self.first < TASKS_AT_ONCE then return nil end
   return self.backend.now() + TURN
@@ -289,8 +288,8 @@ local function turn_all(self, is_waiting)
   while is_waiting() do turn(self, is_waiting) end
 end
 
---- Returns the seconds for which the loop may rest, or nil without limit. Polls the pollers, with `is_quick` those that
--- the program may have changed since the last turn, as by a write to a store.
+--- Returns the seconds for which the loop may block, or nil without limit. Polls the pollers, with `is_quick` those
+-- that the program may have changed since the last turn, as by a write to a store.
 local function time_to_rest(self, is_quick)
   if self.forgotten[1] or self.first <= self.last then return 0 end
   local wait = poll_all(self, next_deadline(self), self.backend.now(), is_quick and not self.is_stale)
@@ -299,9 +298,8 @@ local function time_to_rest(self, is_quick)
   return seconds and (not wait or seconds < wait) and seconds or wait
 end
 
---- Turns the loop, without blocking, as long as there is something to do, or until the time of a step is over. Looks at
--- the sockets once, and again if there is something to do without a task. Returns the seconds for which the loop may
--- rest.
+--- Turns the loop, without blocking, while there is work, or until the time of a step is over. Polls the sockets once,
+-- and again if there is work without a task. Returns the seconds for which the loop may block.
 local function do_step(self)
   local backend = self.backend
   local now, flush = backend.now, backend.flush
@@ -320,7 +318,8 @@ end
 
 local recover, drive -- below
 
---- Does what is due, for a driver whose tasks are not in the queue: closes what finalizers have left, wakes the waiters
+--- Does the due work of a driver whose tasks are not in the queue: closes the objects that finalizers have left, wakes
+-- the waiters
 -- whose deadlines are over, and polls all pollers. Returns the seconds until more is due, or nil; and true if a poller
 -- must be polled when the bell has rung.
 function methods:run_due()
@@ -339,8 +338,8 @@ function methods:clear()
   self.queue, self.first, self.last = {}, 1, 0
 end
 
---- Repairs the task that ran when a finalizer, or an interrupt, has raised in the driver: what the task had yielded is
--- lost. A task that was about to run is put into the queue again.
+--- Repairs the running task after a finalizer, or an interrupt, has raised in the driver: the task's yield is lost. A
+-- task that was about to run is put into the queue again.
 function recover(self, err)
   self.scheduler:repair()
   local task, taken = self.scheduler.running, self.taken
@@ -382,7 +381,7 @@ end
 
 -- {====== Hosts ======
 
---- Raises if a task, or a finalizer while the loop turns, calls a function that a host is to call.
+--- Raises if a task, or a finalizer while the loop turns, calls a function that is for hosts.
 local function check_host(self, name)
   self.backend.enter()
   if not self.is_turning then return end
@@ -399,13 +398,13 @@ local function drive_for_host(self, work, is_quick)
   return result
 end
 
---- Does what is ready, for about STEP seconds at most. Never blocks. Returns the seconds for which the host may rest.
+--- Runs ready tasks, for about STEP seconds at most. Never blocks. Returns the seconds for which the host may block.
 function methods:step()
   check_host(self, "step")
   return drive_for_host(self, do_step)
 end
 
---- Returns the seconds after which step must be called, though nothing has come; or nil without limit.
+--- Returns the seconds after which step must be called without an event; or nil without limit.
 function methods:timeout()
   check_host(self, "timeout")
   return drive_for_host(self, time_to_rest, true)
@@ -418,7 +417,7 @@ end
 
 -- }======
 
---- Returns the functions that the scheduler asks for. task/scheduler.lua describes them.
+--- Returns the functions that the scheduler needs. task/scheduler.lua describes them.
 local function driver_of(self)
   local backend = self.backend
   local driver = {}
@@ -521,8 +520,8 @@ local function new(backend, driver)
     is_stale = false,   -- sockets were handled since the pollers were polled last
     forgotten = {},     -- objects that finalizers have left to be closed
     gone = setmetatable({}, { __mode = "k" }), -- as keys: suspended coroutines that are never resumed again
-    has_blocked = false, -- a turn for the wait at top level that is running has handled sockets
-    is_hosted = false,  -- a host has the driver work
+    has_blocked = false, -- a turn for the running wait at top level has handled sockets
+    is_hosted = false,  -- a host is stepping the driver
     is_turning = false, -- the driver is at work: code at top level can only be that of a finalizer
   }, mt)
   self.scheduler = schedulers.new(driver_of(self))

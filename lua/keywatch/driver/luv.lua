@@ -1,17 +1,15 @@
 -- SPDX-License-Identifier: MIT
---- luv: luv's loop as the host of ours. Neovim has luv as vim.uv, or as vim.loop.
+--- luv: luv's loop as the host of keywatch's. Neovim has luv as vim.uv, or as vim.loop.
 --
 -- The private loop stays as it is, and is nested: luv polls its descriptor, which becomes readable when the private
--- loop has something to do. (The other way, sockets of luv, would have every byte pass through Lua.) Three handles of
--- luv's loop do that:
+-- loop has work. (With sockets of luv every byte would pass through Lua.) Three handles of luv's loop do that:
 --
---   poll      the descriptor: does a step when something has come
+--   poll      the descriptor: does a step at each event
 --   timer     wakes luv's loop at the next deadline; at once, if a task becomes ready after `prepare` was called
---   prepare   called in every turn of luv's loop, before that rests: a callback of the program may have changed a
---             store, set an event, or spawned a task. Does a step if there is something to do, and sets the timer
+--   prepare   called in every turn of luv's loop, before it blocks: a callback of the program may have changed a
+--             store, set an event, or spawned a task. Does a step if there is work, and sets the timer
 --
--- The handles hold luv's loop open only while a task or a server lives, and are stopped when nothing is left that
--- could need them.
+-- The handles keep luv's loop alive only while a task or a server lives, and are stopped when they are not needed.
 
 local compat = require "keywatch.support.compat"
 
@@ -30,7 +28,7 @@ local function guard(luv)
   return luv
 end
 
---- Returns luv, if it is loaded, and Neovim's vim.schedule, in Neovim; else nil.
+--- Returns luv, if it is loaded, and Neovim's vim.schedule, in Neovim; otherwise nil.
 local function find()
   if is_over then return nil end
   local vim = rawget(_G, "vim")
@@ -44,8 +42,8 @@ local function find()
   end
 end
 
---- Returns the name of the program part that turns luv's loop now, or nil. Neovim always does. A module that only has
--- the name of luv is asked for its mode, too.
+--- Returns the name of the program part that turns luv's loop now, or nil. Neovim always does. Also handles a module
+-- that only has the name of luv.
 local function running()
   if is_over then return nil end
   if rawget(_G, "vim") then return "Neovim" end
@@ -55,7 +53,7 @@ local function running()
   end
 end
 
---- Has Neovim do a step soon, when tasks may use vim.api.
+--- Schedules a step in Neovim, where tasks may use vim.api.
 local function schedule_step(self)
   self.is_scheduled = true
   self.schedule(function()
@@ -64,7 +62,7 @@ local function schedule_step(self)
   end)
 end
 
---- Does a step, or has one done. A step that waits to be done leaves the descriptor readable, and so does a task that
+--- Does a step, or schedules one. A scheduled step leaves the descriptor readable, and so does a task that
 -- turns luv's loop, as vim.wait does: until the next turn of luv's loop outside of tasks, the descriptor is not polled.
 local function request_step(self)
   if self.driver.is_turning() then
@@ -77,7 +75,7 @@ local function request_step(self)
   end
 end
 
---- Has the timer fire after so many seconds at the latest; nil: without limit. A timer that fires earlier stays as it
+--- Sets the timer to fire after at most so many seconds; nil: without limit. A timer that fires earlier stays as it
 -- is: most deadlines are over before they are reached, and the timer is set anew when it has fired.
 local function set_timer(self, seconds)
   if not seconds then return end
@@ -87,7 +85,7 @@ local function set_timer(self, seconds)
   self.timer:start(math.min(math.ceil(seconds * 1000), MAX_MS), 0, self.on_timer)
 end
 
---- Holds luv's loop open, or does not.
+--- Keeps luv's loop alive, or stops doing so.
 local function hold(self, is_held)
   if self.is_held == is_held then return end
   self.is_held = is_held
@@ -96,13 +94,13 @@ local function hold(self, is_held)
   end
 end
 
---- A task turns luv's loop, and none of ours can resume before that ends: does not hold the loop open during that.
+--- A task turns luv's loop, during which no task can resume: stops keeping the loop alive.
 local function let_go(self)
   self.has_let_go = true
   hold(self, false)
 end
 
---- The task has ended its turns of luv's loop: holds the loop open again, until the next turn at least.
+--- The task has ended its turns of luv's loop: keeps the loop alive again, at least until the next turn.
 function host_methods:hold_again()
   if not self.has_let_go then return end
   self.has_let_go = false
@@ -116,7 +114,7 @@ function host_methods:stop()
   for _, handle in ipairs(self.handles) do handle:stop() end
 end
 
---- Has luv's loop not rest before the next turn: a task has become ready outside of steps. May be called by a
+--- Makes luv's loop turn once more without blocking: a task has become ready outside of steps. May be called by a
 -- finalizer, at any moment.
 function host_methods:nudge()
   if is_over or self.is_nudged or not self.is_started or self.timer:is_closing() then return end
@@ -125,8 +123,8 @@ function host_methods:nudge()
   set_timer(self, 0)
 end
 
---- Does a step if there is something to do, sets the timer, and stops the handles if nothing is left for them. If a
--- step was scheduled in this very call, luv's loop must not rest: Neovim looks at what is scheduled after the turn.
+--- Does a step if there is work, sets the timer, and stops the handles if they are not needed. If this call has
+-- scheduled a step, luv's loop must not block: Neovim runs scheduled functions after the turn.
 local function look(self)
   local driver = self.driver
   if driver.is_turning() then let_go(self) end
@@ -144,7 +142,7 @@ local function look(self)
   if driver.is_alive() then self:start() end -- a finalizer has spawned a task
 end
 
---- Called in every turn of luv's loop, before that rests. A finalizer may have made a task ready.
+--- Called in every turn of luv's loop, before it blocks. A finalizer may have made a task ready.
 local function on_prepare(self)
   self.is_nudged = false
   look(self)
@@ -154,7 +152,7 @@ local function on_prepare(self)
 end
 
 --- Makes the handles in luv's loop. `driver` has the functions fd, step, timeout, now, is_turning, is_alive (a task
--- or a server lives) and is_awaiting (something may come). Returns the host; or nil and the text of the error.
+-- or a server lives) and is_awaiting (an event may come). Returns the host; or nil and the text of the error.
 local function attach(driver, luv, schedule)
   local poll, text = luv.new_poll(driver.fd())
   if not poll then return nil, text end
@@ -168,12 +166,12 @@ local function attach(driver, luv, schedule)
     prepare = prepare,
     handles = { poll, timer, prepare },
     timer_at = nil,       -- the time at which the timer fires
-    on_timer = function() self.timer_at = nil end, -- waking luv's loop is all
-    is_held = true,       -- the handles hold luv's loop open
+    on_timer = function() self.timer_at = nil end, -- only wakes luv's loop
+    is_held = true,       -- the handles keep luv's loop alive
     has_let_go = false,   -- they do not, because a task turns that loop
     is_started = false,
     is_polling = false,   -- luv polls the descriptor
-    is_scheduled = false, -- Neovim is to do a step
+    is_scheduled = false, -- a step is scheduled in Neovim
     is_nudged = false,    -- the timer fires at once, to cause a turn
   }, host_mt)
   return self
@@ -195,7 +193,7 @@ function host_methods:poll_again()
   end)
 end
 
---- Holds luv's loop open, and starts the handles if they are stopped. Called when a task or a server begins.
+--- Keeps luv's loop alive, and starts the handles if they are stopped. Called when a task or a server begins.
 function host_methods:start()
   hold(self, true)
   if not self.is_started then

@@ -1,16 +1,16 @@
 -- SPDX-License-Identifier: MIT
---- ngx: the driver inside of nginx with its Lua module, as in OpenResty.
+--- ngx: the driver in nginx with its Lua module, as in OpenResty.
 --
--- What a call may do depends on the phase of nginx, see ngx_phase.lua. Before nginx serves, tasks are coroutines, and a
--- private loop of libuv turns while a call blocks. Where nginx serves, no loop is open: a task is a light thread that
--- waits on a semaphore, and the sockets are the home's, see ngx_home.lua.
+-- A call's options depend on the phase of nginx, see ngx_phase.lua. Before nginx serves, tasks are coroutines, and a
+-- private loop of libuv turns while a call blocks. When nginx serves, no loop is open: a task is a light thread that
+-- waits on a semaphore, and the sockets belong to the home, see ngx_home.lua.
 --
 -- A handler that calls keywatch is a task, too: it is *adopted* when it first does. A task that the program spawns in a
--- handler is a light thread of that handler, and ends with it. One that is spawned before nginx serves, by a task of
--- the worker, or where no light thread can be made, belongs to the worker, and so do keywatch's own.
+-- handler is a light thread of that handler, and ends with it. A task that is spawned before nginx serves, by a task of
+-- the worker, or where no light thread can be created, belongs to the worker, and so do keywatch's own tasks.
 --
 -- nginx kills light threads, as when a request is aborted, without notice. A task that waits is dead if its semaphore
--- has no waiter. Then its undo functions run, which the code around the wait has left (see driver.protect), and the
+-- has no waiter. Then the undo functions run that the code around the wait has registered (see driver.protect), and the
 -- task counts as cancelled.
 
 local check = require "keywatch.support.check"
@@ -31,12 +31,12 @@ local running, is_yieldable = coroutine.running, core.is_yieldable
 local get_phase, kind_of = ngx.get_phase, phases.kind_of
 local max, min = math.max, math.min
 
-local REST = 3600        -- seconds that a light thread waits at once, at most
-local AGAIN = 1          -- the same, while the home does not live
+local REST = 3600        -- the longest single wait of a light thread, in seconds
+local AGAIN = 1          -- the same, without a home
 local PATIENCE = 1       -- seconds that a call before nginx serves may take, unless it has a timeout
-local BURST = 0.01       -- seconds for which light threads may wake each other before nginx does anything else
-local BELL = 0.005       -- seconds between two looks at stores whose threads would ring a bell
-local MAX_SEMAPHORES = 256 -- that are kept for later
+local BURST = 0.01       -- seconds for which light threads may wake each other before nginx gets a turn
+local BELL = 0.005       -- seconds between two polls of stores whose threads would ring a bell
+local MAX_SEMAPHORES = 256 -- that are kept for reuse
 
 local driver = {}
 
@@ -44,14 +44,14 @@ local pid = uv.pid()
 local loop              -- of libuv, while nginx does not serve; or nil
 local is_leaving = false -- the loop is being closed
 local is_serving = false -- nginx serves: tasks are light threads
-local has_begun_exit = false -- the worker exits, and gives back what it holds
+local has_begun_exit = false -- the worker exits, and releases what it holds
 local threads = setmetatable({}, { __mode = "k" }) -- tasks by their light threads. A task does not hold its thread.
 local thread_of = setmetatable({}, { __mode = "kv" }) -- and the other way round
 local parked = {}       -- as keys: tasks that wait on a semaphore
 local semaphores = {}   -- without a waiter
 local lost = {}         -- tasks whose light threads are gone
 local worker_tasks = {} -- as keys: the tasks of the worker
-local known = {}        -- addresses of host names, as the system's resolver has said before nginx served
+local known = {}        -- addresses of host names, from the system's resolver before nginx served
 local is_tested         -- nginx tests its configuration; nil: not known yet
 local tasks, scheduler, home
 
@@ -82,7 +82,7 @@ function backend.block(wait, is_bell_awaited)
   get_loop():turn(wait, is_bell_awaited)
 end
 
---- Has the home do something: an object is to be closed.
+--- Wakes the home: an object must be closed.
 function backend.woken()
   if is_serving then home:wake() end
 end
@@ -95,7 +95,7 @@ local function move_pollers()
   end
 end
 
---- Closes the loop. Connections are opened anew when they are needed.
+--- Closes the loop. Connections are reopened when they are needed.
 local function leave_loop()
   local left = loop
   if not left or is_leaving then return end
@@ -132,7 +132,7 @@ local function task_of(thread)
   return task
 end
 
---- Leaves what was before nginx served. Tasks that were begun there are begun anew, as tasks of the worker.
+--- Ends the state before nginx served. Earlier tasks are restarted, as tasks of the worker.
 local function begin_serving()
   is_serving = true
   local left = scheduler:all()
@@ -150,7 +150,7 @@ local function begin_serving()
   if tasks.pollers[1] then home:need() end
 end
 
---- Called first by every call of keywatch. Finds the task that the caller is.
+--- Called first by every call of keywatch. Finds the task of the caller.
 function backend.enter()
   if uv.pid() ~= pid then
     pid = uv.pid()
@@ -175,7 +175,7 @@ local function take_semaphore()
   return one
 end
 
---- True if nginx has killed the light thread of a task that is parked, or was woken and has not gone on.
+--- True if nginx has killed the light thread of a task that is parked, or was woken and has not continued.
 local function is_killed(task)
   local semaphore = task.semaphore
   if not semaphore then return false end
@@ -223,10 +223,10 @@ local function sweep()
   return next(parked) ~= nil
 end
 
-local seen_at, seen = 0, 0 -- when nginx's clock was seen to have moved, and where it stood then
+local seen_at, seen = 0, 0 -- when nginx's clock was seen to move, and its time then
 
---- True if light threads have woken each other for a while, and nginx has handled neither sockets nor timers since
--- then: its clock stands still.
+--- True if light threads have woken each other for a while, and nginx has handled neither sockets nor timers since: its
+-- clock stands still.
 local function is_starving()
   local clock, now = ngx.now(), uv.now()
   if clock ~= seen then seen, seen_at = clock, now end
@@ -288,13 +288,13 @@ local function with_stack(err)
   return { err = err, stack = (debug.traceback("", 2):gsub("^%s+", "")) }
 end
 
---- Returns an object that nothing but the stack of a task's light thread holds. It is collected before the task is done
--- if nginx kills the thread while it does not wait for keywatch.
+--- Returns an object that only the stack of a task's light thread references. If nginx kills the thread outside of a
+-- wait for keywatch, the object is collected before the task is done.
 local new_sentinel = compat.guard(function(task)
   if task.state ~= "done" then lost[#lost + 1] = task end
 end)
 
---- Does nothing. An argument of it is not collected before.
+--- Does nothing, except that its argument is not collected before.
 local function keep() end
 
 --- Runs a task in the light thread of the caller, until it has ended.
@@ -307,7 +307,7 @@ local function run_task(task, fn)
     threads[thread], worker_tasks[task] = nil, nil
     if ok then return scheduler:finish(task, { n = select("#", ...), ... }) end
     local raised = (...)
-    local is_whole = type(raised) == "table" and raised.stack ~= nil -- else the stack was full
+    local is_whole = type(raised) == "table" and raised.stack ~= nil -- otherwise the stack was full
     scheduler:finish(task, nil, is_whole and raised.err or raised, is_whole and raised.stack or "")
   end
   if arguments then
@@ -390,7 +390,7 @@ home = homes.new {
   end,
 }
 
--- {====== What the scheduler asks for ======
+-- {====== Functions for the scheduler ======
 
 local inner = scheduler.driver
 local start_coroutine, wake_coroutine, yield = inner.start, inner.wake, inner.suspend
@@ -409,7 +409,7 @@ function inner.wake(task)
 end
 
 function inner.start(task, fn)
-  task.fn, task.given = fn, task.arguments -- to begin anew
+  task.fn, task.given = fn, task.arguments -- for a restart
   if not is_serving then return start_coroutine(task, fn) end
   local parent = scheduler.running
   if task.is_own or not parent or worker_tasks[parent] or not is_yieldable() then
@@ -420,12 +420,12 @@ function inner.start(task, fn)
   backend.enter()
 end
 
---- Returns the thread of the caller. Where nginx serves, `enter` has found the task that runs.
+--- Returns the thread of the caller. When nginx serves, `enter` has found the running task.
 function inner.thread()
   return is_serving and LIGHT or running()
 end
 
---- Ends the code of a coroutine. A light thread cannot be held: it keeps running, slowly.
+--- Ends the code of a coroutine. A light thread cannot be stopped: it keeps running, slowly.
 function inner.give_up(task)
   if is_serving then return false end
   return give_up(task)
@@ -511,7 +511,7 @@ function driver.attach(poller)
   end
 end
 
---- Takes back what is to be done if nginx kills a task. Returns the results of a pcall.
+--- Unregisters an undo function. Returns the results of a pcall.
 local function unprotect(undo, n, ...)
   undo[n], undo[n - 1] = nil, nil
   return ...
@@ -587,7 +587,7 @@ local function is_localhost(name)
   return name == "localhost" or name:find("%.localhost$") ~= nil
 end
 
---- Looks a name up by the system's resolver, and remembers what it has said.
+--- Looks a name up by the system's resolver, and remembers the result.
 function driver.resolve(name)
   if is_serving then return is_localhost(name) and LOCAL or known[name] or { name } end
   local hosts, text, code = get_loop():resolve(name)
@@ -650,10 +650,10 @@ function driver.dial(client, address, context, host, place)
   return nil, text
 end
 
---- True where nginx serves: the home reads the sockets.
+--- True when nginx serves: the home reads the sockets.
 function driver.is_prompt() return is_serving end
 
---- Looks at the sockets. Where nginx serves, the home reads them as soon as bytes come.
+--- Polls the sockets. When nginx serves, the home reads them as soon as bytes come.
 function driver.look()
   if is_serving then
     for link in pairs(home.links) do link:notify_if_needed() end
@@ -690,7 +690,7 @@ function driver.listen(server, address, context)
   return get_loop():listen(server, address, context)
 end
 
---- Returns the bell of the loop; that of no loop where nginx serves, where stores are looked at now and then.
+--- Returns the bell of the loop; when nginx serves, one without a loop, since stores are polled periodically.
 function driver.bell()
   if not is_serving then return get_loop():bell() end
   local own = assert(uv.open())
@@ -712,7 +712,7 @@ end
 
 local LEVELS = { debug = ngx.DEBUG, info = ngx.INFO, warn = ngx.WARN }
 
---- Lines go to error.log. While the worker exits everything ends, and says so: that is no trouble.
+--- Lines go to error.log. While the worker exits, ends are expected, and not logged as trouble.
 log.to(function(level, text)
   local number = home.is_exiting and level ~= "error" and ngx.INFO or LEVELS[level] or ngx.ERR
   ngx.log(number, "keywatch: ", (text:gsub("^keywatch: ", "")))

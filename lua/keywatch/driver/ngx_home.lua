@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- ngx_home: the part of the driver in nginx that outlives all requests. One home is in each worker.
+--- ngx_home: the part of the driver in nginx that outlives all requests. Each worker has one home.
 --
 -- A home lives in a timer of nginx, whose handler owns all cosockets and runs the tasks of the worker. Code of any
 -- handler may call the home; it hands the work over by a queue and a semaphore. The home's *turn* polls the pollers and
--- has the connections written. A turn never waits, so that any light thread may make it: one that has read bytes, or
--- one that is about to wait.
+-- notifies the writers of the connections. A turn never waits, so that any light thread may make it: one that has read
+-- bytes, or one that is about to wait.
 --
 -- The memory of a timer grows until its handler ends. Therefore the home moves to a new timer now and then: the pollers
 -- are notified, and open new connections there. Connections and tasks of the old timer run until they have ended.
@@ -23,16 +23,16 @@ local max, min = math.max, math.min
 
 local RENEWAL = 600     -- seconds that a timer is used
 local MAX_THREADS = 20000 -- that a timer begins, since each takes memory of it
-local WATCH = 10        -- seconds between two looks whether the home lives, by timers that nginx calls early when the
+local WATCH = 10        -- seconds between two checks that the home lives, by timers that nginx calls early when the
                         -- worker exits
-local IDLE = 1          -- seconds without anything to do, after which the home's timer ends
-local LATE = 1          -- seconds after which a timer that was started has not come: nginx has dropped it
-local REST = 60         -- seconds that the home rests at most
-local SWEEP = 1         -- seconds between two looks for light threads that nginx has killed
-local BELL = 0.002      -- seconds between two looks at stores whose threads would ring a bell
-local THREAD = 0.02     -- seconds between two looks at servers' threads that are to end
+local IDLE = 1          -- seconds without work, after which the home's timer ends
+local LATE = 1          -- seconds after which a started timer counts as dropped by nginx
+local REST = 60         -- the longest wait of the home in seconds
+local SWEEP = 1         -- seconds between two searches for killed light threads
+local BELL = 0.002      -- seconds between two polls of stores whose threads would ring a bell
+local THREAD = 0.02     -- seconds between two checks of servers' threads that must end
 local GRACE = 0.5       -- seconds that a worker that exits has to give back what it holds, and its tasks to finish
-local TURNS = 100       -- of pollers that want to be polled again at once, before others have their turn
+local TURNS = 100       -- of pollers that are due again at once, before other work
 local LEAST = 0.001     -- seconds: nginx's clock has milliseconds
 local EXITING = "the nginx worker exits"
 local KILLED = "the program has called ngx.exit in a task of the worker, which ends all of its tasks"
@@ -40,13 +40,13 @@ local KILLED = "the program has called ngx.exit in a task of the worker, which e
 local home_methods = {}
 local home_mt = { __index = home_methods }
 
---- Returns a home. `driver` supplies: now(); run_due(), which does what is due for tasks and pollers and returns the
+--- Returns a home. `driver` supplies: now(); run_due(), which does the due work of tasks and pollers and returns the
 -- seconds until more is due, and true if a bell is awaited; is_idle(), true if no poller is attached; has_parked(),
 -- true if tasks wait; sweep(), which ends the tasks that nginx has killed, and returns the same; move(), which notifies
 -- the pollers that sockets are opened elsewhere; enter(), called first in each timer; cancel(), which cancels the
--- program's tasks of the worker, once, and returns true while the worker has tasks, those of keywatch, too, which end
--- with what they work for; close(), which closes the pollers, and returns false while a request uses one; and stop(),
--- which ends the handlers of the worker's tasks that still continue.
+-- program's tasks of the worker, once, and returns true while the worker has tasks, including keywatch's own, which end
+-- with their objects; close(), which closes the pollers, and returns false while a request uses one; and stop(), which
+-- ends the handlers of the worker's tasks that still continue.
 local function new(driver)
   return setmetatable({
     driver = driver,
@@ -58,12 +58,12 @@ local function new(driver)
     timer = nil,        -- the present one: { bell = semaphore, is_rung =, is_waiting =, renew_at =, count = of threads
                         -- that it has begun, finished = threads that have ended, idle_at = }
     starting_at = nil,  -- when a timer was started that has not come yet
-    links = {},         -- as keys: connections that are not gone
-    queue = {},         -- functions that are to run as light threads of the timer
+    links = {},         -- as keys: open connections
+    queue = {},         -- functions to run as light threads of the timer
     first = 1,          -- the place of the oldest one
-    threads = {},       -- servers' threads that are to end
+    threads = {},       -- servers' threads that must end
     is_turning = false,
-    must_turn = false,  -- a turn was asked for in the middle of one
+    must_turn = false,  -- a turn was requested during a turn
     wake_at = 0,        -- when the timer's handler wakes by itself
     swept_at = 0,
     is_exiting = false,
@@ -80,16 +80,15 @@ end
 
 local live, on_exit
 
---- Has nginx call on_exit when the worker exits. A short timer again and again, since a pending timer keeps the Lua VM
--- of its request, which is one of many with `lua_code_cache off`.
+--- Makes nginx call on_exit when the worker exits. Uses repeated short timers, since a pending timer keeps the Lua VM
+-- of its request alive, which is one of many with `lua_code_cache off`.
 local function watch_exit(self)
   if self.has_exit_timer then return end
   local has_timer, is_set = pcall(ngx.timer.at, self.watch, on_exit, self)
   self.has_exit_timer = has_timer and is_set and true or false
 end
 
---- Called when the worker exits. nginx looks at what is posted here only when it has waited for something: the sleep
--- ends that wait.
+--- Called when the worker exits. nginx handles posts made here only after a wait: the sleep is that wait.
 function on_exit(premature, self)
   self.has_exit_timer = false
   if not premature then
@@ -102,7 +101,7 @@ function on_exit(premature, self)
   ngx.sleep(LEAST)
 end
 
---- Has the home live when the worker exits.
+--- Makes sure that the home lives when the worker exits.
 function home_methods:await_exit()
   self.awaits_exit = true
   watch_exit(self)
@@ -141,8 +140,8 @@ local function bury_links(self)
   for _, link in ipairs(dead or {}) do link:finish(KILLED) end
 end
 
---- Makes sure that the home lives, or will soon. Returns nil and a text if it cannot. A timer that does not come is
--- started again: nginx drops timers while `lua_max_running_timers` of them run.
+--- Makes sure that the home lives, or will soon. Returns nil and a text if it cannot. A dropped timer is started again:
+-- nginx drops timers while `lua_max_running_timers` of them run.
 function home_methods:need()
   local now = self.driver.now()
   if self.timer and is_dead(self.timer) then
@@ -176,7 +175,7 @@ end
 
 -- {====== Turns ======
 
---- Does the work of the connections that is due, and has them written. Returns the time of the next work, or nil.
+--- Does the due work of the connections, and notifies their writers. Returns the time of the next work, or nil.
 local function pump(self, now)
   local first
   for link in pairs(self.links) do
@@ -187,7 +186,7 @@ local function pump(self, now)
   return first
 end
 
---- True if a server's thread is still to end.
+--- True if a server's thread must still end.
 local function awaits_thread(self)
   for i = #self.threads, 1, -1 do
     if self.threads[i]:has_ended() then table.remove(self.threads, i) end
@@ -195,7 +194,7 @@ local function awaits_thread(self)
   return self.threads[1] ~= nil
 end
 
---- Does everything that is due. Returns the seconds until more is due.
+--- Does all due work. Returns the seconds until more is due.
 local function do_turn(self)
   local seconds, is_bell_awaited
   local n = 0
@@ -214,7 +213,7 @@ local function do_turn(self)
   return seconds, now
 end
 
---- Polls the pollers, and has the connections written. Never waits. Wakes the timer's handler, if that is needed.
+--- Polls the pollers, and notifies the writers of the connections. Never waits. Wakes the timer's handler if needed.
 -- Returns the seconds until more is due.
 function home_methods:turn()
   if self.is_turning then
@@ -240,7 +239,7 @@ end
 
 -- {====== Work ======
 
---- Has a function run as a light thread of the present timer; or of the next one, if none lives.
+--- Runs a function as a light thread of the present timer; or of the next one, if there is none.
 function home_methods:run(fn)
   self.queue[#self.queue + 1] = fn
   self:wake()
@@ -300,12 +299,12 @@ local function start_queued(self, timer)
   end
 end
 
---- True if the home has nothing to do.
+--- True if the home has no work.
 local function is_idle(self)
   return next(self.links) == nil and not has_queued(self) and self.driver.is_idle()
 end
 
---- Moves to another timer, if it is time. Returns true if the handler of this timer is to end.
+--- Moves to another timer, if that is due. Returns true if the handler of this timer must end.
 local function renew(self, timer, now)
   if is_idle(self) then
     timer.idle_at = timer.idle_at or now + self.idle
@@ -322,7 +321,8 @@ local function renew(self, timer, now)
   return false
 end
 
---- Closes everything, because the worker exits, but what a request uses. Returns false if there is such a thing.
+--- Closes all pollers, because the worker exits, except those that a request uses. Returns false if there is such a
+-- poller.
 local function close_all(self)
   local is_done = self.driver.close()
   self:turn()
@@ -349,7 +349,7 @@ local function leave(self, now)
   return true
 end
 
---- One round of a timer's handler. Returns true when the handler is to end.
+--- One round of a timer's handler. Returns true when the handler must end.
 local function go_round(self, timer)
   start_queued(self, timer)
   timer.is_rung = false
@@ -381,7 +381,7 @@ local function go_round(self, timer)
   timer.is_waiting = false
 end
 
---- Takes over from the timer before, if there was one.
+--- Takes over from the previous timer, if there was one.
 local function move_in(self, before)
   self.driver.enter()
   if not before then return end

@@ -5,7 +5,7 @@
 -- reads, and the other one, its parent, connects, writes and closes. All other threads only notify the writer, by its
 -- semaphore, that there is something to do.
 --
--- TLS is that of keywatch.tls over the plain cosocket, since nginx's own offers no HTTP/2.
+-- TLS comes from keywatch.tls over the plain cosocket, since nginx's own TLS offers no HTTP/2.
 --
 --   DIALED ---- connected, and TLS agreed on ----> OPEN ---- the client is done, or the peer is gone ----> GONE
 
@@ -15,20 +15,20 @@ local ngx = ngx
 local spawn, kill = ngx.thread.spawn, ngx.thread.kill
 local max, min = math.max, math.min
 
-local WRITE = 128 * 1024  -- bytes that are written at once, at most
-local READ = 64 * 1024    -- bytes that are read at once, at most
+local WRITE = 128 * 1024  -- the most bytes of one write
+local READ = 64 * 1024    -- the most bytes of one read
 local RECORD = 16384      -- bytes of one record of TLS
-local IDLE_MS = 2 ^ 31 - 1 -- a read that takes as long is begun again
+local IDLE_MS = 2 ^ 31 - 1 -- the timeout of a read, which is then repeated
 local SEND_MS = 60000
 local CONNECT_MS = 60000
-local REST = 3600         -- seconds after which a writer looks again without a notice
+local REST = 3600         -- seconds after which a writer checks again without a notice
 
 local socket_methods = {}
 local socket_mt = { __index = socket_methods }
 
---- Returns a connection of a client of the core, which is not begun. opts: address; channel, of keywatch.tls, or nil;
--- now, a function; on_news, called when something has come that is of interest to more than the core; on_end, called
--- when the connection is gone.
+--- Returns a connection of a client of the core, which has not begun. opts: address; channel, of keywatch.tls, or nil;
+-- now, a function; on_news, called when there is news for more than the core; on_end, called when the connection is
+-- gone.
 local function new(client, opts)
   return setmetatable({
     client = client,
@@ -38,27 +38,27 @@ local function new(client, opts)
     on_news = opts.on_news,
     on_end = opts.on_end,
     signal = new_semaphore(0), -- wakes the writer
-    is_notified = false,       -- the writer was notified, and has not looked yet
+    is_notified = false,       -- the writer was notified, and has not checked yet
     is_waiting = false,        -- the writer waits for a notice
     wants_room = false,        -- the reader waits until the client takes bytes
     held = nil,                -- bytes that were taken from the client, and are to be written first
     socket = nil,
     is_open = false,           -- the client knows that it is connected
-    is_cut = false,            -- the connection is to end, whatever is left to write
+    is_cut = false,            -- the connection must end, with or without pending bytes
     is_gone = false,
     has_read_end = false,
     why = nil,                 -- why the connection has ended, if not in order
   }, socket_mt)
 end
 
---- Has the writer look for something to do.
+--- Makes the writer check for work.
 function socket_methods:notify()
   if self.is_notified or self.is_gone then return end
   self.is_notified = true
   self.signal:post(1)
 end
 
---- Ends the connection, whatever is left to write.
+--- Ends the connection, with or without pending bytes.
 function socket_methods:cut(why)
   if self.is_gone or self.is_cut then return end
   self.is_cut, self.why = true, why or self.why
@@ -67,7 +67,7 @@ end
 
 -- {====== TLS ======
 
---- Does what TLS has to do without new bytes. Notifies the client when the handshake has ended.
+--- Does the work of TLS without new bytes. Notifies the client when the handshake has ended.
 local function step_channel(self)
   local channel = self.channel
   local state = channel:state()
@@ -99,7 +99,7 @@ local function decrypt(self)
   return state
 end
 
---- Encrypts what the client has to write. Returns the bytes for the socket.
+--- Encrypts the client's pending bytes. Returns the bytes for the socket.
 local function encrypt(self)
   local channel, client = self.channel, self.client
   local state = step_channel(self)
@@ -132,7 +132,7 @@ end
 local function takes_bytes(self)
   if not self.channel then return (self.client:state()) end
   local state = self.channel:state()
-  if state.is_done then return true end -- the end has to come
+  if state.is_done then return true end -- the end must still come
   return state.wants_bytes and not state.may_read and (not self.is_open or (self.client:state()))
 end
 
@@ -182,7 +182,7 @@ local function read_all(self)
   end
 end
 
---- True if a writer that is notified now finds something to do. The bytes that it is to write are held for it.
+--- True if the writer has work. The pending bytes are held for it.
 local function has_work(self)
   if self.channel or not self.is_open or self.is_cut or self.has_lost then return true end
   if self.held then return true end
@@ -216,7 +216,7 @@ local function gather(self)
   return held .. self.client:pending(WRITE)
 end
 
---- True if nothing is left to do: the client is done, the peer has ended the connection, or TLS has failed.
+--- True if there is no work left: the client is done, the peer has ended the connection, or TLS has failed.
 local function is_over(self)
   if self.is_cut or self.has_lost then return true end
   local _, is_done = self.client:state()
@@ -224,7 +224,7 @@ local function is_over(self)
   return is_done or self.channel:state().is_done
 end
 
---- Writes until the connection is over. Returns nil, or why it has failed.
+--- Writes until the connection is over. Returns nil, or the reason of a failure.
 local function write_all(self)
   local socket = self.socket
   while true do
@@ -303,7 +303,7 @@ end
 
 -- }======
 
---- Returns the time at which the client has something to do without bytes, or nil. Does the due work.
+--- Returns the time of the client's next work without bytes, or nil. Does the due work.
 function socket_methods:step(now)
   if self.is_gone then return nil end
   local client = self.client

@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: MIT
 --- signals: an object that catches signals of the process, and can be waited on. For drivers on keywatch.uv's loop.
 --
--- The core of the object is a catcher of the loop, which knows what came (csrc/uv/signals.h): each object gets every
--- signal that it wants, and a signal that comes again before it was taken counts once. The catcher stops catching when
--- it is collected with the object.
+-- The core of the object is a catcher of the loop, which has the received signals (csrc/uv/signals.h): each object gets
+-- every signal that it wants, and a signal that comes twice before it is taken counts once. The catcher stops catching
+-- when it is collected with the object.
 --
--- While a caller waits, a poller (task/driver.lua) looks at the catcher in every turn of the loop, and sets the event.
+-- While a caller waits, a poller (task/driver.lua) checks the catcher in every turn of the loop, and sets the event.
 -- Only then does the driver know the object.
 
 local check = require "keywatch.support.check"
@@ -104,7 +104,7 @@ local function finish(self)
   self.driver.detach(poller)
 end
 
---- True if `take` returns without waiting: a signal came, or none can come any more.
+--- True if `take` returns without waiting: a signal has come, or none can come any more.
 local function is_ready(self)
   return self.catcher:is_ready() or self.catcher:state() ~= "open"
 end
@@ -119,8 +119,7 @@ local function take(self)
   if state == "closed" then return nil, errors.closed("signals object") end
 end
 
---- Takes a signal as `take` does. If there is none, looks once whether one has come. Returns nil and an error of code
--- "timeout" if none has.
+--- Takes a signal as `take` does. If there is none, polls once. Returns nil and an error of code "timeout" if none has.
 local function take_now(self)
   local name, err = take(self)
   if name then return name end
@@ -154,7 +153,7 @@ function signals_methods:wait(timeout)
     local ok, came = pcall(event.wait, event, deadline and math.max(0, deadline - d.now()))
     finish(self)
     if not ok then error(came, 0) end
-    if not came then return take_now(self) end -- the time may be over before the loop has looked
+    if not came then return take_now(self) end -- the time may be over before the loop has polled
   end
 end
 

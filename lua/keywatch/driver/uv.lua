@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- uv: the driver on libuv. Tasks are coroutines, and a private loop turns while all of them wait. The loop is opened
--- when it is first needed.
+-- at its first use.
 --
 -- The private loop is turned by `run` and by waits at top level. It can also have a host, another event loop that turns
 -- it by steps: luv's loop if luv is loaded, or any loop of the program by keywatch.fd, keywatch.timeout and
@@ -18,7 +18,7 @@ local driver = {}
 
 local loop           -- nil until it is needed
 local pid = uv.pid() -- of the process that the state of this module belongs to
-local host           -- luv's loop, while that is to turn ours; or nil
+local host           -- luv's loop, if it turns keywatch's; or nil
 local choice         -- "uv" or "luv", if the program has chosen; or nil
 local sentinel       -- reports, at the end of the program, tasks that have never run
 local outside = setmetatable({}, { __mode = "k" }) -- as keys: tasks that were spawned while our loop did not turn
@@ -30,8 +30,8 @@ local tasks, scheduler
 local join_host -- below
 
 --- In the child after a fork: all tasks except the one that has forked are abandoned. luv's handles poll the
--- descriptor of the parent's loop: they are stopped, after the child's loop has another one. (Before that, libuv would
--- have the kernel not poll for the parent any more.)
+-- descriptor of the parent's loop: they are stopped, after the child's loop has another one. (Otherwise libuv would
+-- remove the parent's descriptors from the kernel's poll set.)
 function backend.enter()
   if uv.pid() == pid then return end
   local inherited, task = host, scheduler.running
@@ -44,12 +44,12 @@ function backend.enter()
   if task and task.is_hosted then join_host() end
 end
 
---- Has luv's loop, which may be about to rest, turn once more.
+--- Makes luv's loop, which may be about to block, turn once more.
 function backend.woken()
   if host then host:nudge() end
 end
 
---- Has luv's loop held open again, if a task has turned that.
+--- Keeps luv's loop alive again, if a task has turned it.
 function backend.worked()
   if host then host:hold_again() end
 end
@@ -72,7 +72,7 @@ local function get_loop()
   return loop
 end
 
---- Returns the seconds after which the loop has something to do though nothing has come; or nil.
+--- Returns the seconds after which the loop has work without an event; or nil.
 function backend.timeout()
   return loop and loop:timeout()
 end
@@ -87,7 +87,7 @@ backend.block = compat.interpreted(function(wait, is_bell_awaited)
   get_loop():turn(wait, is_bell_awaited)
 end)
 
---- Writes what is to be written, without a look at the sockets.
+--- Writes pending bytes, without polling the sockets.
 function backend.flush()
   get_loop():flush()
 end
@@ -102,7 +102,7 @@ scheduler = tasks.scheduler
 --- Returns the descriptor of the loop.
 function driver.fd() return get_loop():fd() end
 
--- What luv.lua asks for.
+-- The functions for luv.lua.
 local guest = { fd = driver.fd, step = driver.step, timeout = driver.timeout, now = uv.now }
 
 --- True if a step is running: a task turns luv's loop.
@@ -113,13 +113,13 @@ function guest.is_alive()
   return next(scheduler.tasks) ~= nil or loop ~= nil and loop:has_servers()
 end
 
---- True if something may come: a poller is attached, the loop waits for something, or a connection is not closed yet.
+--- True if an event may come: a poller is attached, the loop waits for something, or a connection is not closed yet.
 function guest.is_awaiting()
   return tasks.pollers[1] ~= nil or backend.is_awaiting() or loop ~= nil and loop:connections() > 0
 end
 
---- Has luv's loop turn ours, if luv is loaded and the program has not chosen otherwise. Returns true if luv's loop
--- does; or false, and the text and the name of the error if luv could not.
+--- Makes luv's loop turn keywatch's, if luv is loaded and the program has not chosen otherwise. Returns true if luv's
+-- loop does that; or false, and the text and the name of the error if luv could not.
 function join_host()
   backend.enter()
   if choice == "uv" then return false end
@@ -135,13 +135,13 @@ function join_host()
   return true
 end
 
---- Makes all tasks that live luv's. May be called by a finalizer.
+--- Moves all living tasks to luv's loop. May be called by a finalizer.
 local host_all = compat.interpreted(function()
   for task in pairs(scheduler.tasks) do task.is_hosted = true end
 end)
 
---- Has luv's loop turn ours if the caller is not inside of `run`. All tasks that live then are luv's, also those that
--- were spawned before luv was loaded, or chosen. Returns true if luv's loop turns ours.
+--- Makes luv's loop turn keywatch's if the caller is not inside of `run`. All living tasks then belong to luv's loop,
+-- also those that were spawned before luv was loaded, or chosen. Returns true if luv's loop turns keywatch's.
 local function host_tasks()
   if not tasks:is_hosting() then return false end
   local is_late = not (host and host.is_started)
@@ -152,7 +152,7 @@ local function host_tasks()
   return true
 end
 
---- Returns what runs tasks that were spawned and have never run.
+--- Returns which call would run the tasks that have never run.
 local function who_runs_tasks(are_hosted)
   if are_hosted then return "uv.run turns luv's loop, which runs tasks" end
   local is_late = choice ~= "uv" and luv_host.find()
@@ -180,7 +180,7 @@ end
 -- task of a task of the host.
 local function start(spawn, ...)
   local parent = scheduler.running
-  local is_hosted = host_tasks() or parent and parent.is_hosted -- before the task: a task that is refused must not run
+  local is_hosted = host_tasks() or parent and parent.is_hosted -- before the task, since a refused task must not run
   local task = spawn(scheduler, ...)
   task.is_hosted = is_hosted or nil
   return task

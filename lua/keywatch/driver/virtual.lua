@@ -1,11 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- virtual: a driver in virtual time. When all tasks wait, its clock moves at once to the next moment at which
--- something is due.
+--- virtual: a driver in virtual time. When all tasks wait, its clock moves at once to the next deadline.
 --
 -- Servers and clients are connected by a network inside of the process, see network.lua. The manual clocks of stores
--- move with the driver's, see driver.carry. There are no signals and no threads: these are the system's, and have their
--- own time. What the threads of a durable store would do is done at times that the driver chooses. The order of
--- everything depends on the program and the seed alone: the same program does the same in every run.
+-- move with the driver's, see driver.carry. There are no signals and no threads, which have the system's time. The
+-- driver does the work of a durable store's threads at times of its choice. The order of all steps depends only on the
+-- program and the seed: the same program does the same in every run.
 --
 -- A program that cannot continue fails instead of hanging, with a report of what each task waits for:
 --
@@ -33,7 +32,7 @@ local IDLE_TEXT = "keywatch: deadlock: every task is waiting, and for %g seconds
 local LIMIT_TEXT = "keywatch: the virtual time has passed its limit of %g seconds, and the program has not ended"
 local TURNS_TEXT = "keywatch: hot loop: the loop has turned %d times while the virtual time stood still at %g"
 
---- Does the jobs of a durable store whose time has come. `due` has the times by the number of the worker. Returns the
+--- Does the due jobs of a durable store. `due` has the times by the number of the worker. Returns the
 -- next time, or nil.
 local function work(store, due, time, seconds)
   local next_due
@@ -52,14 +51,14 @@ local function work(store, due, time, seconds)
   return next_due
 end
 
---- Does the work of a store that is due at a time. Returns false if the store is closed.
+--- Does the work of a store that is due at this time. Returns false if the store is closed.
 local function move(store, time)
   if store:run_due() == false then return false end
   while core.inner.step(store, time) do end
   return true
 end
 
---- Returns functions of a driver that are not there in virtual time, by the names of the driver's functions.
+--- Returns functions that raise, by name, for the driver's functions that do not exist in virtual time.
 local function refusals()
   local texts = {
     check_disk = "open: a store with a disk has the clock of the virtual time: leave the option 'now' out",
@@ -73,12 +72,12 @@ local function refusals()
   return refuse
 end
 
---- Returns a driver of its own, whose clock begins at `now`, or at 0. Options: seed, limit, idle, turns.
+--- Returns a new driver, whose clock begins at `now`, or at 0. Options: seed, limit, idle, turns.
 local function new(now, opts)
   opts = opts or {}
   local driver, time = refusals(), now or 0
   local limit, idle, most_turns = opts.limit or LIMIT, opts.idle or IDLE, opts.turns or TURNS
-  local began, active_at = time, time -- active_at: when code of a task, or of the top level, has run last
+  local began, active_at = time, time -- active_at: when code of a task, or of the top level, last ran
   local turns = 0   -- of the loop since the time has moved
   local carried = {} -- { store } each, which does not keep the store alive
   local scheduler
@@ -92,7 +91,7 @@ local function new(now, opts)
     check.misuse("%s", text .. waiting.report(scheduler))
   end
 
-  --- Moves the clock. A task that runs then finds the same time in the stores. Stores that are closed are forgotten.
+  --- Moves the clock. The clocks of the stores move with it. Closed stores are forgotten.
   local function advance(target)
     if target <= time then return end
     if target - began > limit then fail(LIMIT_TEXT, limit) end
@@ -121,7 +120,7 @@ local function new(now, opts)
   local tasks = coroutines.new({
     now = function() return time end,
     block = block,
-    is_awaiting = function() return true end, -- so that each turn calls `block`, which knows of deadlocks
+    is_awaiting = function() return true end, -- so that each turn calls `block`, which detects deadlocks
     enter = function() active_at = time end,
     timeout = function() return nil end,
     woken = function() end,
@@ -131,8 +130,8 @@ local function new(now, opts)
   scheduler = tasks.scheduler
   scheduler.seed = math.floor(random:unit() * 2147483646) + 1
 
-  --- Starts a task, and notes where: for reports. What the driver itself starts, as for a call of a server, has no
-  -- such place.
+  --- Starts a task, and notes where: for reports. Tasks that the driver itself starts, as for a call of a server, have
+  -- no such place.
   local spawn = driver.spawn
   function driver.spawn(...)
     local task = spawn(...)
@@ -174,7 +173,7 @@ local function new(now, opts)
   end
   function driver.look() network:pump() end
 
-  --- Moves the clock while everything stands still, as in a process that was stopped: what was due happens afterwards.
+  --- Moves the clock without running anything, as in a stopped process: due work happens afterwards.
   function driver.pause(seconds) advance(time + seconds) end
 
   function driver.hosts(object) return network:hosts(object) end

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- durable: the methods of a store that has a disk. A method returns when its result is durable, and so is everything
--- that the result has seen.
+--- durable: the methods of a store on a disk. A method returns when its result, and every write that the result depends
+-- on, is durable.
 --
 -- The core applies a write at once and returns a ticket with the result. The ticket is settled when its commit group
 -- is durable or has failed. A task is parked until then, so that the writes of many tasks share one commit group. At
--- top level, and in a task that cannot be suspended where it writes, the program blocks until then.
+-- top level, and in a task that cannot be suspended at that point, the program blocks until then.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -17,7 +17,7 @@ local methods = core.durable_methods
 
 local RECORDS_AT_ONCE = 50000 -- read from the disk between two calls of on_progress, fewer if they are large
 
---- Reads all records of a store from its disk. Calls on_progress(done, total) now and then, if that is given. Returns
+--- Reads all records of a store from its disk. Calls on_progress(done, total) periodically, if given. Returns
 -- the store, or nil and an error.
 local function read_all(store, on_progress)
   repeat
@@ -28,7 +28,7 @@ local function read_all(store, on_progress)
   return store
 end
 
---- Ends an open that has failed: the error says which line called keywatch.
+--- Ends a failed open: raises with the line that called keywatch.
 local function fail_open(err)
   err.where = check.where()
   return nil, err
@@ -132,7 +132,7 @@ end
 
 local IN_DOUBT = { cancelled = true, closed = true, storage = true } -- after any other error nothing was changed
 
---- Returns the error of a write that was applied. It says so if the write may be durable, or become so.
+--- Returns the error of a write that was applied. It has maybe_done if the write may be durable, or become so.
 local function mark_maybe_done(err)
   if type(err) == "table" and IN_DOUBT[err.code] then err.maybe_done = true end
   return err
@@ -157,9 +157,9 @@ for _, name in ipairs {
   methods[name] = function(store, ...) return finish(store, is_read, method(store, ...)) end
 end
 
-local compact, defragment = methods.compact, methods.defragment -- as made above; both do more here
+local compact, defragment = methods.compact, methods.defragment -- as defined above; both do more here
 
---- Opens a snapshot. Makes a checkpoint first: a snapshot shows what the database has.
+--- Opens a snapshot. Makes a checkpoint first: a snapshot shows the content of the database.
 function methods.open_snapshot(store)
   local ok, err = finish(store, true, store:checkpoint())
   if not ok then return nil, err end
@@ -190,10 +190,10 @@ function methods.compact(store, revision, opts)
     if is_running == nil and why.code == "no_space" then return check.results(result, err) end -- other steps: later
     if is_running == nil then return nil, incomplete(result, why) end
     if not is_running then break end
-    if driver.can_park() then driver.get().sleep(0) end -- a step that has removed nothing has nothing to wait for
+    if driver.can_park() then driver.get().sleep(0) end -- a step that has removed nothing has no ticket to wait for
   end
   if is_closed(store) then return nil, incomplete(result, core.new_error("closed")) end
-  local ok, why = finish(store, false, store:checkpoint()) -- the space of what was removed is free after that
+  local ok, why = finish(store, false, store:checkpoint()) -- the space of removed records is free after that
   if not ok and why.code ~= "no_space" then return nil, incomplete(result, why) end
   return check.results(result, err)
 end

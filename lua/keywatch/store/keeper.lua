@@ -6,8 +6,8 @@
 -- of the driver, also in a store with a manual clock. The driver in virtual time moves both clocks, see
 -- driver/virtual.lua.
 --
--- The driver holds the keeper, and the keeper holds the store only weakly: a program that drops a store has dropped its
--- leases, too. Lease objects hold their store.
+-- The driver references the keeper, and the keeper references the store only weakly: a program that drops a store drops
+-- its leases, too. Lease objects reference their store.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -15,7 +15,7 @@ local kept_leases = require "keywatch.store.kept"
 local poller = require "keywatch.store.poller"
 local timers = require "keywatch.task.timers"
 
-local RETRY = 0.1 -- seconds after a renewal that the store could not take
+local RETRY = 0.1 -- seconds after a failed renewal
 
 local EXPIRED, REVOKED, GONE = "it has expired", "it was revoked", "it has expired, or was revoked"
 local CLOSED, INHERITED = "the store is closed", "the parent process keeps it"
@@ -38,7 +38,7 @@ end
 
 local get_poller = poller.of_stores(new)
 
---- Returns the keeper of a store's leases. That of a closed store is no poller: it keeps nothing.
+--- Returns the keeper of a store's leases. The keeper of a closed store is not a poller, and has no leases.
 local function keeper_of(store)
   local ok, seconds = pcall(store.run_due, store) -- raises in the child after a fork
   if not ok then error(seconds, 0) end
@@ -62,7 +62,7 @@ local function forget(self, kept)
   return true
 end
 
---- Stops to renew. See kept.lua.
+--- Stops renewing. See kept.lua.
 function keeper_methods:drop(kept)
   local store = self.held[1]
   if forget(self, kept) and store then pcall(store.tag_lease, store, kept.id, 0) end -- the store may be closed
@@ -143,7 +143,7 @@ function keeper_methods:look()
   return seconds, is_pending
 end
 
---- Does the work of the store that is due, takes the ends of leases, and renews those that are due.
+--- Does the due work of the store, takes the ends of leases, and renews those that are due.
 function keeper_methods:poll()
   local seconds, is_pending = self:look()
   if not seconds then seconds = nil end
@@ -158,7 +158,7 @@ function keeper_methods:poll()
   return seconds, is_pending
 end
 
---- Finds out whether a lease is lost. See kept.lua. Renews the leases that are due: the loop may not turn.
+--- Checks whether a lease is lost. See kept.lua. Renews the leases that are due, as the loop may not turn.
 function keeper_methods:check()
   self:poll()
 end

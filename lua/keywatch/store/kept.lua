@@ -5,23 +5,23 @@
 -- The keeper has kept leases, but no lease objects. When the last reference was given up, because its lease object was
 -- collected or orphaned, the keeper drops the kept lease.
 --
--- Where the owner of the lease is a store, the keeper is store/keeper.lua; where it is a client, client/keeper.lua. The
--- owner's method lease_keeper() returns it. A keeper has the field by_id, its kept leases, and these methods:
+-- The keeper of a store is store/keeper.lua, and that of a client is client/keeper.lua. The owner's method
+-- lease_keeper() returns it. A keeper has the field by_id, its kept leases, and these methods:
 --
---   keep(id, since, ttl)   Returns the kept lease of an id. The keeper begins to renew it, if it does not do so yet.
+--   keep(id, since, ttl)   Returns the kept lease of an id. The keeper begins to renew it, unless it does already.
 --                          `since` is the time from which the lease certainly lives `ttl` seconds; nil if not known.
 --   find(id)               Returns the kept lease of an id, or nil if the keeper has none.
---   drop(kept)             Stops to renew. Does nothing if that was done before.
+--   drop(kept)             Stops renewing. Does nothing if that was done before.
 --   lose(kept, why)        Drops the lease, which is lost. `why` is the end of a sentence.
---   check(kept)            Finds out without waiting whether the lease is lost, as far as this process knows.
---   look()                 Looks once for what is not noticed without a wait, such as bytes at a socket.
+--   check(kept)            Checks without waiting whether the lease is lost, as far as this process knows.
+--   look()                 Polls once for events that are not noticed without a wait, such as bytes at a socket.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local order = require "keywatch.support.order"
 
-local RENEWALS = 3         -- in one time to live, if all of them are answered
+local RENEWALS = 3         -- in one TTL, if all of them are answered
 local GRID_PARTS = 8       -- a renewal is early by at most this part of the time between two
 local MAX_GRID = 0.25      -- seconds
 local MAX_TTL = 9000000000 -- seconds: the most that servers grant
@@ -46,7 +46,7 @@ end
 
 -- {====== Time ======
 
---- Returns the seconds of a time to live that a server has reported; 0 if the lease does not live.
+--- Returns the seconds of a TTL that a server has reported; 0 if the lease does not exist.
 local function seconds_of(ttl)
   ttl = tonumber(ttl) or 0
   return ttl > 0 and math.min(ttl, MAX_TTL) or 0
@@ -57,7 +57,7 @@ local function interval_of(ttl)
   return ttl / RENEWALS
 end
 
---- Returns when a lease that was renewed at `sent` is to be renewed again. The time is rounded down to a grid, so that
+--- Returns the next renewal of a lease that was renewed at `sent`. The time is rounded down to a grid, so that
 -- many leases are renewed in one turn of the loop.
 local function next_renewal(sent, ttl)
   local interval = interval_of(ttl)
@@ -77,7 +77,7 @@ local function lost_error(id, why)
   return errors.new("lost", ("keywatch: the lease %s is lost: %s"):format(text, why))
 end
 
---- Notes that the lease is lost, and wakes all that wait for that. Called by the keeper, which has forgotten it.
+--- Notes that the lease is lost, and wakes the waiters. Called by the keeper, which has forgotten it.
 function kept_methods:fail(why)
   local err = lost_error(self.id, self.revoking > 0 and "it was revoked" or why)
   if self.err then return end -- before, or by a finalizer
@@ -106,7 +106,7 @@ end
 
 -- {====== References ======
 
---- Gives up a reference, and wakes those that wait with it. Returns true if that was the last one.
+--- Gives up a reference, and wakes its waiters. Returns true if that was the last one.
 local function release(reference)
   local kept = reference.kept
   if reference.is_over then return false end
@@ -115,7 +115,7 @@ local function release(reference)
   return next(kept.references) == nil
 end
 
---- Has the keeper drop the lease, unless it has references.
+--- Makes the keeper drop the lease, unless it has references.
 function kept_methods:close()
   if next(self.references) == nil and not self.err then self.keeper:drop(self) end
 end

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- lease: a time to live that keys can be bound to, as an object.
+--- lease: a lease object; keys that are bound to the lease are deleted at its end.
 --
 -- The owner is a store, a client, or another object with their methods: lease_grant, lease_revoke, lease_keepalive,
 -- lease_time_to_live, and lease_keeper, which returns the keeper of the store or client below (see kept.lua). Several
--- objects may stand for the same lease.
+-- objects may represent the same lease.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -25,7 +25,7 @@ local function new(owner, id, ttl)
     owner = owner,
     id = id,
     ttl = ttl, -- in seconds, as granted; nil for a lease by its id
-    since = nil,    -- the time from which it certainly lives as long; nil if not known
+    since = nil,    -- the time from which it certainly lives for `ttl`; nil if not known
     reference = nil,     -- on the kept lease, see kept.lua; nil if the lease was never kept
     sentinel = nil, -- gives up the reference when it is collected
     ended = nil,    -- driver event: set when the lease is lost, or orphaned
@@ -36,7 +36,7 @@ end
 local function grant(owner, ttl, opts)
   check.self(owner, "lease")
   check.argument(type(ttl) == "number" and ttl % 1 == 0, 1, "lease", "a whole number of seconds", ttl)
-  local lease = new(owner, false, false) -- before the grant: nothing may fail after it
+  local lease = new(owner, false, false) -- before the grant, since nothing may fail after it
   lease.since = type(owner) ~= "userdata" and driver.get().now() or nil -- a store reports the end of its leases itself
   local granted, err = check.call("lease", owner.lease_grant, owner, ttl, opts)
   if not granted then return nil, err end
@@ -62,7 +62,7 @@ local function kept_of(lease)
   return reference and not reference.is_over and reference.kept or nil
 end
 
---- Notes that the owner has said that a lease does not exist: if it is kept, it is lost.
+--- Notes that a lease does not exist: if it is kept, it is lost.
 local function note_gone(lease)
   local kept = kept_of(lease)
   if kept then kept.keeper:lose(kept, "it has expired, or was revoked") end
@@ -76,13 +76,13 @@ function lease_methods:keepalive(opts)
   return nil, err
 end
 
---- Asks the owner for the time that is left, and for the keys. Returns a table, or nil and an error.
+--- Requests the remaining time, and the keys, from the owner. Returns a table, or nil and an error.
 local function time_to_live(lease, times, has_keys)
   local options = { keys = has_keys, timeout = times.timeout, deadline = times.deadline }
   return check.call("lease", lease.owner.lease_time_to_live, lease.owner, lease.id, options)
 end
 
---- Returns the whole seconds that are left, or nil and an error.
+--- Returns the remaining whole seconds, or nil and an error.
 function lease_methods:remaining(opts)
   local info, err = time_to_live(self, check.times(opts, "remaining"), false)
   if not info then return nil, err end
@@ -114,7 +114,7 @@ function lease_methods:keep()
   return self
 end
 
---- Returns what a wait for the loss of the lease returns: true, and the error of the loss; or true, nil, and an error
+--- Returns the results of a wait for the loss of the lease: true, and the error of the loss; or true, nil, and an error
 -- if the lease was orphaned; or false if the lease is still kept.
 local function outcome(lease)
   local reference = lease.reference
@@ -162,7 +162,7 @@ function lease_methods:error()
   return failure(self)
 end
 
---- Stops to renew the lease. It expires in its time, unless another object keeps it.
+--- Stops renewing the lease. The lease expires, unless another object keeps it.
 function lease_methods:orphan()
   local kept = kept_of(self)
   if kept and not kept.err and kept_leases.release(self.reference) then kept:close() end
@@ -198,7 +198,8 @@ local function find_kept(lease)
   return check.call("revoke", owner.lease_keeper, owner):find(lease.id)
 end
 
---- Takes the results of lease_revoke. A lease that has ended is not kept any more; one that could not be revoked is.
+--- Takes the results of lease_revoke. A lease that has ended is not kept any more; after a failed revocation it is
+-- still kept.
 local function finish_revoke(kept, ok, revoked, err)
   if kept then
     local has_ended = ok and (revoked or err.code == "lease_not_found")

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 --- pages: an iterator that reads a range page by page. All pages are of one revision, and of one history.
 --
--- A server that is reached anew may have been restored from a backup, and have the revision of the pages again in
--- another history. So when another connection has answered, all pages are read again, up to the last kv that was handed
--- out. If they are equal, the iterator continues behind that kv. A checksum stands for what was handed out.
+-- After a reconnection the server may have been restored from a backup, and have the same revision in another history.
+-- So when another connection has answered, all pages are read again, up to the last returned kv. If they are equal, the
+-- iterator continues after that kv. A checksum represents the returned kvs.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -11,9 +11,9 @@ local errors = require "keywatch.support.errors"
 local key_order = require "keywatch.support.key_order"
 
 local DEFAULT_PAGE = 1000 -- kvs: a large range is read quickly, and no page takes long
-local MAX_MOVES = 3 -- times without a new kv that pages are read again because of another connection
+local MAX_MOVES = 3 -- re-reads because of another connection, without a new kv in between
 local MOVED = "keywatch: the connection was lost too often while pages were read"
-local REST = {} -- option of `range` that only `each` gives: what a client keeps between two pages
+local REST = {} -- internal option of `range` for `each`: a client's state between two pages
 
 --- Returns the range_end that all pages use, since the first key changes from page to page and `prefix` would change
 -- with it.
@@ -23,20 +23,20 @@ local function fixed_end(key, opts)
   return key_order.prefix_end(key)
 end
 
---- Raises if an option is given that `range` has, and `each` cannot have.
+--- Raises if there is an option of `range` that `each` does not have.
 local function refuse(opts, name)
   if opts[name] == nil then return end
   check.misuse("each: there is no option '%s': pages come in the order of keys", name)
 end
 
---- Reads a page. Misuse is raised as misuse of `each`.
+--- Reads a page. A usage error names `each`.
 local function range(owner, key, opts)
   local ok, result, err = pcall(owner.range, owner, key, opts)
   if ok then return result, err end
   check.raise_again(result, "each", "range")
 end
 
---- Returns the iterator. It raises the error of a page, and may be called again then: it asks for the same page anew.
+--- Returns the iterator. It raises the error of a page, and may then be called again, for the same page.
 -- before_page, if given, is called before every page except the first, and may raise. With is_late the first page is
 -- read when the iterator is first called, and not before. `raise` raises errors; if nil, as they are. `rest` is that of
 -- a client's range, see client/range_stream.lua, and the option REST of all pages; nil if the owner has no connection.
@@ -50,10 +50,10 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
   opts.page = nil
 
   local kvs, n, at, more = {}, 0, 0, true
-  local seen = { n = 0, crc = 0 } -- the kvs that have come: how many, and their checksum
-  local expected, moves = nil, 0 -- while pages are read again: `seen` as it has to be; how often that was begun
+  local seen = { n = 0, crc = 0 } -- the read kvs: their number and checksum
+  local expected, moves = nil, 0 -- during a re-read: the expected `seen`; and the number of re-reads
 
-  --- Reads the next page. If that is too large for a client, reads a smaller one.
+  --- Reads the next page. If the page is too large for a client, reads a smaller one.
   local function read()
     while true do
       opts.limit = math.min(left, page)
@@ -68,7 +68,7 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
     end
   end
 
-  --- Has all pages read again.
+  --- Begins to read all pages again.
   local function read_again()
     expected = expected or seen
     seen = { n = 0, crc = 0 }
@@ -76,13 +76,13 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
     opts.prefix, opts.from_key, opts.range_end = prefix, from_key, range_end
   end
 
-  --- Adds kvs of the present page to those that have come.
+  --- Adds kvs of the present page to `seen`.
   local function account(from, to)
     if from > to then return end
     seen.n, seen.crc = seen.n + to - from + 1, core.kvs_crc(rest.message, from, to, seen.crc)
   end
 
-  --- Takes note of the kvs of the present page, and skips those that were handed out before.
+  --- Adds the kvs of the present page to `seen`, and skips those that were returned before.
   local function compare()
     local skipped = expected and math.min(n, expected.n - seen.n) or 0
     account(1, skipped)
@@ -98,7 +98,7 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
     if at < n then moves = 0 end
   end
 
-  --- Has the pages read again if the present one has come over another connection. Returns true then.
+  --- Begins to read the pages again if the present one has come over another connection. Returns true then.
   local function has_moved()
     if rest.is_of_other_cluster then raise(core.new_error("cluster_changed"), 0) end
     if not rest:take_move() or seen.n == 0 then return false end
@@ -120,12 +120,12 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
     if is_endless then raise(core.new_error("malformed"), 0) end
     if not opts.revision or opts.revision == 0 then opts.revision = result.revision end
     if n > 0 then key = kvs[n].key .. "\0" end
-    opts.range_end = fixed_end(first_key, opts) -- the options of the first page are those that were given
+    opts.range_end = fixed_end(first_key, opts) -- the first page has the given options
     opts.prefix, opts.from_key, has_begun = nil, nil, true
-    if rest and rest.message then compare() end -- else another object than a client has answered
+    if rest and rest.message then compare() end -- otherwise the owner is not a client
   end
 
-  if not is_late then turn_page() end -- now, so that misuse is raised now
+  if not is_late then turn_page() end -- now, so that usage errors are raised now
 
   return function()
     while at == n and more do
@@ -137,7 +137,7 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
   end
 end
 
---- Returns a new rest for the pages of an owner, if that stands on a client; else nil.
+--- Returns a new rest for the pages of an owner over a client; otherwise nil.
 local function new_rest(owner)
   local mt = getmetatable(owner)
   while mt.__base do
@@ -149,7 +149,7 @@ end
 
 --- Returns an iterator over the kvs of a range, in the order of keys. All pages are of one revision: that of the
 -- options, or that of the first page. `limit` bounds the whole, `page` each page; without `page` a server may stream
--- what follows the first page. The iterator raises the error of a page, so that a loop does not end early unnoticed.
+-- the rest after the first page. The iterator raises the error of a page, so that a loop does not end early unnoticed.
 local function each(owner, key, opts)
   check.self(owner, "each")
   check.argument(type(key) == "string", 1, "each", "string", key)

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- poller: a store as a poller that the driver polls while a task waits for the store (see task/driver.lua).
 --
--- A poller has the method poll and the field `count`, the number of waiters. It is attached to the driver exactly
--- while that is not 0.
+-- A poller has the method poll and the field `count`, the number of waiters. It is attached to the driver exactly while
+-- `count` is not 0.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -14,7 +14,7 @@ local function after_fork(one)
   if one.store.set_bell then driver.get().detach(one) end
 end
 
---- Returns a function that returns the poller of a store. make(store) makes the poller when it is first needed.
+--- Returns a function that returns the poller of a store. make(store) makes the poller at its first use.
 function poller.of_stores(make)
   local pollers = setmetatable({}, { __mode = "kv" }) -- by store; the driver holds the attached ones
   return function(store)
@@ -41,7 +41,7 @@ function poller.enter(one, store)
   one.count = one.count + 1
 end
 
---- Counts a waiter that has gone.
+--- Counts a waiter that has left.
 function poller.leave(one)
   one.count = one.count - 1
   if one.count == 0 then driver.get().detach(one) end

@@ -5,9 +5,9 @@
 -- A call is tried first with the work of one turn, which is enough for nearly every call. A range that needs more, or a
 -- transaction that only reads, is read at one revision, whatever is written during that. A list of leases has no
 -- revision, see csrc/store/lease_read.h. A write that needs more keeps the store busy: reads see the
--- state before it, and the writes of other tasks wait in the order of their calls. Requests of clients that have to
--- wait stand in the same line, see csrc/bind/lua_write.h: the write that came first goes first. A long write continues
--- if its task is cancelled: it is committed, unless it fails or the store is closed before its end.
+-- state before it, and the writes of other tasks wait in the order of their calls. Waiting requests of clients are in
+-- the same queue, see csrc/bind/lua_write.h: the first write goes first. A long write continues if its task is
+-- cancelled: it is committed, unless it fails or the store is closed before its end.
 --
 -- `queue` is a poller, attached to the driver while a task waits or a long write of a task is running: its polls step
 -- the store.
@@ -19,7 +19,7 @@ local errors = require "keywatch.support.errors"
 local poller = require "keywatch.store.poller"
 
 local MAX_RESTARTS = 3 -- of a read whose revision was compacted: then it is read in one piece
-local PAUSE = 0.01     -- seconds between two looks at a compaction that waits for something else
+local PAUSE = 0.01     -- seconds between two checks of a compaction that waits
 
 local methods = core.store_methods
 local try_range, open_read, read_more = methods.try_range, methods.open_read, methods.read_more
@@ -29,7 +29,7 @@ local take_number, set_first_task, prepare = methods.take_number, methods.set_fi
 
 -- {====== Long ranges ======
 
---- Reads to the end, and lets others run before each part. Returns the result, or nil and an error.
+--- Reads to the end, and lets other tasks run before each part. Returns the result, or nil and an error.
 local function read_all(store, read)
   local list, restarts = {}, 0
   local result, err
@@ -80,7 +80,7 @@ local get_queue = poller.of_stores(function(store)
   }, queue_mt)
 end)
 
---- Forgets what belongs to the parent process.
+--- Forgets the waiters of the parent process.
 function queue_methods:after_fork()
   self.waiters, self.first, self.last, self.owners, self.count = {}, 1, 0, {}, 0
   waiting[self.store] = nil
@@ -106,7 +106,7 @@ local function remove(waiter)
   return true
 end
 
---- Wakes the task that is the first one to wait. That task wakes the next one when it leaves the queue. A task that is
+--- Wakes the first waiting task. That task wakes the next one when it leaves the queue. A task that is
 -- done cannot leave the queue, if its code never runs again: its waiter is removed.
 local function wake_first(self)
   local first = self.waiters[self.first]
@@ -140,7 +140,7 @@ function queue_methods:poll()
   return seconds or nil, is_pending
 end
 
---- Waits until a waiter is the first one in the line, and the store is not busy, or closed.
+--- Waits until a waiter is first in the queue, and the store is not busy, or is closed.
 local function await_first(self, waiter)
   local store = self.store
   while true do
@@ -152,8 +152,8 @@ local function await_first(self, waiter)
   end
 end
 
---- Waits for the turn of this task. Returns the number that the task had in the line; or false if the store is closed.
--- With that number a task that has just had its turn goes back to the front.
+--- Waits for the turn of this task. Returns the task's number in the queue; or false if the store is closed. With that
+-- number a task that has just had its turn returns to the front.
 function queue_methods:wait(number)
   local d = driver.get()
   local waiter = { queue = self, place = nil, number = 0, task = d.current(), event = d.event(), is_closed = false }
@@ -180,8 +180,8 @@ end
 
 -- {====== Long writes ======
 
---- Takes the results of a long write that has ended. One that has turned out to read only is read in turns. Returns
--- false and true if its revision was compacted in between: the call has to be made again.
+--- Takes the results of a long write that has ended. A write that has turned out to only read is read in turns. Returns
+-- false and true if its revision was compacted in between: the call must be repeated.
 local function take_results(store, write)
   while true do
     local result, err, ticket = take(store, write)
@@ -220,11 +220,11 @@ local function await_prepared(store)
   return true
 end
 
---- Returns a method that waits for its turn, and then does what the method of the core does, which is never long.
+--- Returns a method that waits for its turn, and then calls the method of the core, which is never long.
 local function waiting_method(name)
   local method = methods[name]
   return function(store, ...)
-    local has_to_wait = waiting[store] or prepare(store) -- false for what is no store, which the method refuses
+    local has_to_wait = waiting[store] or prepare(store) -- false for another object, which the method refuses
     if has_to_wait and driver.can_park() and not await_prepared(store) then
       return nil, core.new_error("closed")
     end
@@ -235,13 +235,13 @@ end
 local put = waiting_method "put"
 local are_expected = false -- long writes
 
---- Lets puts of stores in memory wait for long writes, too. Called before the first long write, and before what may
--- cause one: a server, or a lease, which may expire. Until then a put is the core's, and costs no more.
+--- Lets puts of stores in memory wait for long writes, too. Called before the first long write, and before a server or
+-- a lease, whose expiry may cause one. Until then a put is the core's, without extra cost.
 local function expect_long_writes()
   methods.put, are_expected = put, true
 end
 
---- True if a call of a store that would be tried has to wait before. What is no store is refused by the call itself.
+--- True if a call of a store must wait before it is tried. The call itself refuses other objects.
 local function is_behind(store)
   return waiting[store] or are_expected and must_wait(store)
 end
@@ -279,7 +279,7 @@ local function give(result, err, ticket)
   return check.results(result, err)
 end
 
---- Installs a method whose calls may be long. A call that only reads is tried, whoever waits.
+--- Installs a method whose calls may be long. A call that only reads is tried without waiting for others.
 local function install_long(name)
   local in_one_piece, try, try_read = methods[name], methods["try_" .. name], methods["try_read_" .. name]
   local begin = methods["begin_" .. name]
