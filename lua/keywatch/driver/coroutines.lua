@@ -19,8 +19,8 @@
 --                    wait, too. Resumes no task.
 --   flush()          Called at the end of a turn in place of block(0), if the turn before has handled sockets. Writes
 --                    pending bytes, and polls no socket. Without this function block(0) is called.
---   timeout()        Returns the seconds after which `block` has work without an event; or nil. woken()          Called
---   when a task has become ready, or an object must be closed, while the loop does not turn.
+--   timeout()        Returns the seconds after which `block` has work without an event; or nil.
+--   woken()          Called when a task has become ready, or an object must be closed, while the loop does not turn.
 --                    May be called by a finalizer, at any moment.
 --   worked()         Called when the driver has finished its work.
 --   why_blocked()    Called before a wait at top level. Returns why this thread must not be blocked, as a text with a
