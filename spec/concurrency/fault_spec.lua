@@ -154,6 +154,29 @@ describe("A lock of a remote store", function()
     end
   end)
 
+  test("whose release has failed since it was lost has that reason in all its methods", function()
+    local function delete_key(_, leadership) store:delete(leadership.key) end
+    local function revoke_late(session)
+      weather.is_cut = true
+      keywatch.spawn(function()
+        keywatch.sleep(1)
+        revoke(session)
+        weather.is_cut = false
+      end)
+    end
+    for what, lose in pairs { revoked = revoke, ["key was deleted"] = delete_key, ["was revoked"] = revoke_late } do
+      local session = sessions(1)
+      local leadership = assert(session:election("e"):campaign("x"))
+      lose(session, leadership)
+      local errs = {
+        select(2, leadership:resign()), leadership:error(), leadership:wait_lost(0),
+        select(2, leadership:proclaim("y")), select(2, leadership:fence():put("k", "v")),
+      }
+      for i = 1, 5 do assert.match(what, errs[i].message) end
+      assert.match(" lost>$", tostring(leadership))
+    end
+  end)
+
   test("is lost at once with its session while it waits for its turn", function()
     local holder, session = sessions(2)
     local held = assert(holder:lock("a")) -- a free lock is acquired and released

@@ -32,7 +32,7 @@ local function new(class, own_entry, owner, key, revision)
     session = own_entry.session,
     revision = revision,
     is_over = false, -- it was released
-    err = nil,       -- the error of a loss without a loss of the session
+    err = nil,       -- the error of a loss without a loss of the session, or with which the release has failed
     forwarder = nil,     -- created by the first wait for the loss
     watch = nil,     -- of the key, during a wait for the loss
     opener = nil,    -- the task that opens the watch
@@ -194,6 +194,7 @@ function held_key_methods:finish()
   if self.forwarder then self.forwarder:wake() end
   if not err then return true end
   if not self.err then self.entry:release() end
+  self.err = err
   return nil, err
 end
 
@@ -210,9 +211,11 @@ function held_key_methods:give_back(times)
     own:release()
     if is_deleted then return true end
     sessions.suspect(self.session)
-    return nil, self.session:error() or deleted()
+    self.err = self.session:error() or deleted()
+    return nil, self.err
   end
   local lost = sessions.loss_after(self.session, why)
+  self.err = lost and self.session:error()
   own:withdraw()
   if not ok then error(is_deleted, 0) end
   return nil, lost or why
@@ -248,7 +251,7 @@ local function extend(class)
   --- Returns the key and the state.
   function class.__tostring(self)
     local held_key = self.held_key
-    local state = held_key.is_over and "released" or held_key:error() and "lost" or "held"
+    local state = held_key.is_over and not held_key.err and "released" or held_key:error() and "lost" or "held"
     return ("%s<%s %s>"):format(class.__name, self.key, state)
   end
 end
