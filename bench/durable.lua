@@ -1,6 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- What durable writes of a store in process cost, with a journal and without one: flushes, bytes that are written,
---- and how long a put waits.
+--- What durable writes of a store in process cost: flushes, bytes that are written, and how long a put waits.
 --
 --   lua5.4 bench/durable.lua [part]
 --
@@ -23,7 +22,7 @@ local PUTS = 5000 -- alone; few enough for one checkpoint at the end
 local PUTS_OF_CHECKPOINT = 50
 local MANY_PUTS = 40000 -- alone; enough for several checkpoints that nobody asks for
 
-local COLUMNS = { { name = "journal" }, { name = "none", segment_bytes = 0 } }
+local COLUMNS = { { name = "store" } }
 
 local value = ("v"):rep(VALUE_BYTES)
 
@@ -47,15 +46,13 @@ local function with_directory(fn)
   if not ok then error(err, 0) end
 end
 
-local function open(path, column, now)
-  return assert(keywatch.open { path = path, journal_segment_bytes = column.segment_bytes, now = now })
-end
+local function open(path, now) return assert(keywatch.open { path = path, now = now }) end
 
 -- Groups -------------------------------------------------------------------------------------------------------------
 
 --- Puts that go to the disk together, so many times. The last checkpoint is that of the end.
-local function put_groups(path, column)
-  local store = open(path, column)
+local function put_groups(path)
+  local store = open(path)
   local function put(i) assert(store:put(key_of(i), value)) end
   keywatch.run(function()
     for i = 1, GROUPS do
@@ -90,9 +87,9 @@ local function read_trace(path)
 end
 
 --- Puts groups in a process of its own, which is traced.
-local function trace_groups(path, i)
+local function trace_groups(path)
   local trace = path .. "/trace"
-  local commits = capture(TRACE:format(trace) .. ("%s %s groups %d %s/data"):format(arg[-1], arg[0], i, path))
+  local commits = capture(TRACE:format(trace) .. ("%s %s groups %s/data"):format(arg[-1], arg[0], path))
   local found = read_trace(trace)
   found.commits = tonumber(commits)
   return found
@@ -100,19 +97,19 @@ end
 
 --- Measures the groups of a column: once for what it takes to make the files of the journal, once for what it takes
 -- when they are there, and once for time.
-local function measure_groups_of(i, column)
+local function measure_groups_of(column)
   with_directory(function(path)
-    column.new = trace_groups(path, i)
-    column.old = trace_groups(path, i)
+    column.new = trace_groups(path)
+    column.old = trace_groups(path)
     local start = keywatch.now()
-    column.commits = put_groups(path .. "/data", column)
+    column.commits = put_groups(path .. "/data")
     column.seconds = keywatch.now() - start
   end)
 end
 
 local function measure_groups()
   measure.headline(COLUMNS, function(column) return column.name end)
-  for i, column in ipairs(COLUMNS) do measure_groups_of(i, column) end
+  for _, column in ipairs(COLUMNS) do measure_groups_of(column) end
   row("puts in a group", "puts", COLUMNS, function(column) return GROUPS * GROUP / column.commits end)
   row("groups", "groups/s", COLUMNS, function(column) return column.commits / column.seconds end)
   for _, case in ipairs { { "new", "a new store" }, { "old", "a store with files" } } do
@@ -143,14 +140,14 @@ local function time_puts(store, n, after)
 end
 
 --- Puts while the time of the store stands still: there is no checkpoint.
-local function put_calmly(path, column)
-  return time_puts(open(path, column, 0), PUTS)
+local function put_calmly(path)
+  return time_puts(open(path, 0), PUTS)
 end
 
 --- Puts while the time of the store is moved by hand: checkpoints begin after every PUTS_OF_CHECKPOINT puts, and go on
 -- beside the next puts.
-local function put_beside_many(path, column)
-  local store, now = open(path, column, 0), 0
+local function put_beside_many(path)
+  local store, now = open(path, 0), 0
   return time_puts(store, PUTS, function(i)
     if i % PUTS_OF_CHECKPOINT > 0 then return end
     step(store, now) -- sets the time of the checkpoint, a second later
@@ -160,8 +157,8 @@ local function put_beside_many(path, column)
 end
 
 --- Puts while the time of the store is that of the clock: checkpoints come at their own pace.
-local function put_by_clock(path, column)
-  return time_puts(open(path, column), MANY_PUTS)
+local function put_by_clock(path)
+  return time_puts(open(path), MANY_PUTS)
 end
 
 local function report_times(name, of)
@@ -177,11 +174,10 @@ local function measure_alone()
   measure.headline(COLUMNS, function(column) return column.name end)
   for _, column in ipairs(COLUMNS) do
     with_directory(function(path)
-      put_calmly(path .. "/data", column)
-      column.calm = put_calmly(path .. "/data", column)
-      if column.segment_bytes == 0 then return end
-      column.busy = put_beside_many(path .. "/data", column)
-      column.usual = put_by_clock(path .. "/data", column)
+      put_calmly(path .. "/data")
+      column.calm = put_calmly(path .. "/data")
+      column.busy = put_beside_many(path .. "/data")
+      column.usual = put_by_clock(path .. "/data")
     end)
   end
   report_times("put alone, no checkpoint", "calm")
@@ -190,7 +186,7 @@ local function measure_alone()
 end
 
 if arg[1] == "groups" then
-  io.stdout:write(("%d\n"):format(put_groups(arg[3], COLUMNS[tonumber(arg[2])])))
+  io.stdout:write(("%d\n"):format(put_groups(arg[2])))
   return
 end
 

@@ -28,28 +28,20 @@ end
 
 local SLOW_MS = 2 -- that every flush takes longer on a slow disk
 
---- A keywatch, with more flags.
-local function new_keywatch(name, flags)
-  return {
-    name = name,
+local kinds = {
+  {
+    name = "keywatch",
     path = KEYWATCH,
     command = function(server)
       local data = server.disk and ("--data-dir %s/data"):format(server.dir) or "--memory"
-      return ("%s serve %s %s --listen-client-urls %s %s"):format(KEYWATCH, data, flags, url_of(server),
-        tls_flags(server))
+      return ("%s serve %s --listen-client-urls %s %s"):format(KEYWATCH, data, url_of(server), tls_flags(server))
     end,
     slow = function(server, command)
       capture(("echo delay %d >%s/control"):format(SLOW_MS, server.dir))
       return ("LD_PRELOAD=$PWD/build/fault.so KW_FAULT_DIR=%s/data KW_FAULT_CONTROL=%s/control %s")
         :format(server.dir, server.dir, command)
     end,
-  }
-end
-
-local without_journal = new_keywatch("no journal", "--journal-segment-bytes=0") -- where writes are durable
-
-local kinds = {
-  new_keywatch("keywatch", ""),
+  },
   {
     name = "etcd",
     path = "/usr/bin/etcd",
@@ -149,10 +141,9 @@ local function run_with(fn, list, disk, tls)
   if not ok then error(err, 0) end
 end
 
---- Gives fn fresh servers, and leaves nothing of them behind. Where writes are durable, the last one is a keywatch
---- without a journal.
+--- Gives fn fresh servers, and leaves nothing of them behind.
 local function with_servers(fn, disk)
-  run_with(fn, { kinds[1], kinds[2], disk and without_journal or nil }, disk)
+  run_with(fn, kinds, disk)
 end
 
 --- The same, of servers that speak TLS. If `has_go`, Go's server is the last of them.

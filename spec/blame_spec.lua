@@ -657,7 +657,7 @@ describe("a usage error is raised at the caller's line:", function()
       { { path = "x", replica = true }, "'path'" }, { { step_records = 0 }, "'step_records'" },
       { { min_lease_ttl = 2 ^ 52 }, "'min_lease_ttl'" }, { { now = 1e300 }, "'now'" },
       { { path = "x", now = -1e300 }, "'now'" }, { { progress_interval = 1e300 }, "'progress_interval'" },
-      { { path = "x", journal_segment_bytes = 65535 }, "'journal_segment_bytes'" },
+      { { path = "x", journal_segment_bytes = 0 }, "'journal_segment_bytes'" },
       { { replica = 1 }, "'replica'" }, { { on_progress = 5 }, "'on_progress'" }, { { "x" }, "option" },
     }
 

@@ -411,7 +411,7 @@ function keywatch.selector(given, opts) end
 ---@field quota_backend_bytes? integer maximum size of all data; 2147483648 (0 means the same); negative: no quota
 ---@field min_lease_ttl? integer shortest lease, in seconds; 2
 ---@field step_records? integer number of records that one step of a compaction visits; 1000
----@field journal_segment_bytes? integer maximum size of a file of the journal, 65536 to 1073741824; 67108864; 0: no journal
+---@field journal_segment_bytes? integer size of a new file of the journal, 65536 to 1073741824; 16777216
 ---@field progress_interval? number seconds after which an idle watch gets a progress event; 600, at least 0.1
 
 ---@class keywatch.ServeOptions

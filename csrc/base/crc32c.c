@@ -77,23 +77,3 @@ static uint32_t extend(uint32_t crc, kw_slice bytes) {
 uint32_t kw_crc32c(uint32_t crc, kw_slice bytes) {
   return ~extend(~crc, bytes);
 }
-
-/* A wrong bit changes the checksum by its effect. The effect of the last bit is that of a register with the bit 0 after
- * one step, and each bit before it has taken one step more. */
-bool kw_crc32c_repair(uint8_t *bytes, size_t len, uint32_t *crc) {
-  uint32_t computed = kw_crc32c(0, kw_slice_of(bytes, len)), wrong = computed ^ *crc, effect = 1;
-  if (len > KW_CRC32C_MAX_REPAIR || wrong == 0) return false;
-  if ((wrong & (wrong - 1)) == 0) {
-    *crc = computed;
-    return true;
-  }
-  for (size_t i = len; i > 0; i--) {
-    for (int bit = 7; bit >= 0; bit--) {
-      effect = (effect >> 1) ^ (nibbles[8] & (0u - (effect & 1)));
-      if (effect != wrong) continue;
-      bytes[i - 1] ^= (uint8_t)(1u << bit);
-      return true;
-    }
-  }
-  return false;
-}

@@ -11,7 +11,7 @@
  *                                Or nil and an error: memory was short for the compaction, which continues later
  *   store:checkpoint()        -> true; and a ticket: when that is settled, the database has all that was durable before
  *   store:defragmented()      -> true, or nil and the error of the last defragmentation
- *   store:has_job(n)          -> of a store without threads: whether worker n, from 1 to 3, has a job
+ *   store:has_job(n)          -> of a store without threads: whether worker n, 1 or 2, has a job
  *   store:work(n)             -> does that job
  *   store:set_bell(bell)      -> the threads that write ring this bell whenever they have finished something
  */

@@ -147,11 +147,6 @@ static void read_history_age(lua_State *L, open_fields *fields) {
   if (seconds < MAX_HISTORY_AGE) fields->options.history_age_ms = (int64_t)(seconds * 1000);
 }
 
-static bool is_segment(int64_t bytes) {
-  return bytes == 0 ||
-         (bytes >= KW_MIN_JOURNAL_SEGMENT_BYTES && bytes <= KW_MAX_JOURNAL_SEGMENT_BYTES);
-}
-
 /* Reads the options at index 1. Raises if they cannot be used together. */
 static open_fields read_open_options(lua_State *L) {
   open_fields fields = {.options = kw_store_defaults(), .seed = -1};
@@ -162,8 +157,9 @@ static open_fields read_open_options(lua_State *L) {
     luaL_error(L, "open: a replica lives in memory: leave the option 'path' out");
   if (fields.options.step_records == 0)
     luaL_error(L, "open: option 'step_records' must be at least 1");
-  if (!is_segment(fields.options.journal_segment_bytes))
-    luaL_error(L, "open: option 'journal_segment_bytes' must be 0, or from %d to %d",
+  if (fields.options.journal_segment_bytes < KW_MIN_JOURNAL_SEGMENT_BYTES ||
+      fields.options.journal_segment_bytes > KW_MAX_JOURNAL_SEGMENT_BYTES)
+    luaL_error(L, "open: option 'journal_segment_bytes' must be from %d to %d",
                KW_MIN_JOURNAL_SEGMENT_BYTES, KW_MAX_JOURNAL_SEGMENT_BYTES);
   if (fields.options.min_lease_ttl > KW_LEASE_MAX_TTL)
     luaL_error(L, "open: option 'min_lease_ttl' is too large");

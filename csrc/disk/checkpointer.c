@@ -25,9 +25,6 @@ struct kw_checkpointer {
   int repeats; /* KW_OK; or why the last checkpoint has failed: `applying` is what it was to apply */
   kw_commit_meta applied;
 
-  bool is_closing;
-
-  kw_worker preparer; /* of segments, if there is a journal */
   /* The thread's, while it is working. */
   kw_worker worker;
   kw_journal *released;          /* the journal, or NULL */
@@ -41,11 +38,6 @@ struct kw_checkpointer {
 
 static bool has_groups(const batch *b) {
   return b->group.meta.sequence > 0;
-}
-
-/* Makes the next segment of the journal, which may take long: nobody waits for this thread. */
-static void prepare(void *ctx) {
-  kw_journal_prepare(((kw_checkpointer *)ctx)->journal);
 }
 
 /* Gives the room back that the journal needs for the groups up to this one. */
@@ -90,15 +82,12 @@ static void apply(void *ctx) {
   outcome->copy_number = kw_error_take_number();
 }
 
-int kw_checkpointer_start(kw_database *database, bool has_journal, bool has_threads,
-                          kw_checkpointer **result) {
+int kw_checkpointer_start(kw_database *database, bool has_threads, kw_checkpointer **result) {
   kw_checkpointer *c = kw_alloc_zeroed(sizeof *c);
   if (c == NULL) return KW_ERR_NO_MEMORY;
   c->database = database;
   c->applied = kw_database_get_meta(database);
-  bool ok = kw_worker_start(&c->worker, has_threads, apply, c);
-  if (has_journal) ok = kw_worker_start(&c->preparer, has_threads, prepare, c) && ok;
-  if (!ok) {
+  if (!kw_worker_start(&c->worker, has_threads, apply, c)) {
     kw_checkpointer_close(c);
     return KW_ERR_STORAGE;
   }
@@ -106,17 +95,13 @@ int kw_checkpointer_start(kw_database *database, bool has_journal, bool has_thre
   return KW_OK;
 }
 
-kw_worker *kw_checkpointer_worker(kw_checkpointer *c, int number) {
-  if (number == 0) return &c->worker;
-  return number == 1 && c->preparer.job != NULL ? &c->preparer : NULL;
+kw_worker *kw_checkpointer_worker(kw_checkpointer *c) {
+  return &c->worker;
 }
 
 /* After a fork the child's copy of the mutex may stay locked for ever. */
 void kw_checkpointer_close(kw_checkpointer *c) {
-  if (!kw_database_is_inherited(c->database)) {
-    kw_worker_end(&c->worker);
-    if (c->preparer.job != NULL) kw_worker_end(&c->preparer);
-  }
+  if (!kw_database_is_inherited(c->database)) kw_worker_end(&c->worker);
   kw_commit_group_drop(&c->pending.group);
   kw_commit_group_drop(&c->applying.group);
   kw_free(c);
@@ -203,19 +188,11 @@ static void clear(batch *b) {
   *b = (batch){.group = {.items = b->group.items, .cap = b->group.cap}};
 }
 
-/* Begins to prepare the journal, if there is one and nothing is being prepared. */
-static void begin_preparing(kw_checkpointer *c) {
-  if (c->journal == NULL) return;
-  kw_worker_take(&c->preparer, false);
-  if (kw_worker_is_idle(&c->preparer)) kw_worker_begin(&c->preparer);
-}
-
 /* Notes what the database has. */
 static void note_applied(kw_checkpointer *c) {
   const kw_checkpoint *outcome = &c->outcome;
   c->repeats = outcome->rc;
   if (outcome->rc != KW_OK) return;
-  if (!c->is_closing && has_groups(&c->applying)) begin_preparing(c);
   if (has_groups(&c->applying)) c->applied = c->applying.group.meta;
   if (c->direct != NULL && outcome->direct_rc == KW_OK) c->applied = c->direct->meta;
   clear(&c->applying);
@@ -260,10 +237,6 @@ bool kw_checkpointer_take(kw_checkpointer *c, bool wait, kw_checkpoint *outcome)
   *outcome = c->outcome;
   if (c->must_close) kw_worker_begin(&c->worker);
   return true;
-}
-
-void kw_checkpointer_set_last(kw_checkpointer *c) {
-  c->is_closing = true;
 }
 
 const kw_commit_meta *kw_checkpointer_applied(const kw_checkpointer *c) {

@@ -25,14 +25,12 @@
 
 typedef struct kw_checkpointer kw_checkpointer;
 
-/* Starts the thread; and, if there will be a journal, another one, which makes the segments of the journal ahead of
- * need. The database has to outlive the checkpointer. Returns KW_OK, KW_ERR_NO_MEMORY, or
- * KW_ERR_STORAGE if no thread can be started. */
-int kw_checkpointer_start(kw_database *database, bool has_journal, bool has_threads,
-                          kw_checkpointer **result);
+/* Starts the thread. The database has to outlive the checkpointer. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE
+ * if no thread can be started. */
+int kw_checkpointer_start(kw_database *database, bool has_threads, kw_checkpointer **result);
 
-/* Returns a worker by its number: 0 writes checkpoints, 1 makes segments; or NULL. */
-kw_worker *kw_checkpointer_worker(kw_checkpointer *checkpointer, int number);
+/* Returns the worker that writes checkpoints. */
+kw_worker *kw_checkpointer_worker(kw_checkpointer *checkpointer);
 
 /* Waits for the thread, ends it, and frees the checkpointer. In a child process, which has inherited no thread, it only
  * frees memory. */
@@ -89,9 +87,6 @@ bool kw_checkpointer_is_idle(const kw_checkpointer *c);
 /* Returns why the next checkpoint has to repeat the last one: KW_ERR_NO_SPACE or KW_ERR_NO_MEMORY. It then takes no
  * direct group. Returns KW_OK if it has not. */
 int kw_checkpointer_repeats(const kw_checkpointer *c);
-
-/* Says that the next checkpoint is the last one: no segment of the journal is made any more. */
-void kw_checkpointer_set_last(kw_checkpointer *c);
 
 /* Begins a checkpoint. `direct` is NULL or a direct group, which is the thread's until the outcome is taken. With
  * `defragment` the thread then copies the database to a file without gaps, which takes the database's place when the

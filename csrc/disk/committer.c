@@ -6,13 +6,6 @@
 #include "disk/recovery.h"
 #include "model/error.h"
 
-/* Groups with as many bytes of records, or as many changes, are direct: they are written once, and a transaction of the
- * database takes them as fast as the journal. Where flushes are slow, only larger groups are direct: a transaction
- * flushes at least twice, the journal once. */
-#define BULK_BYTES KW_LIMIT(128 << 10, 2048)
-#define SLOW_BULK_BYTES KW_LIMIT(1 << 20, 2048)
-#define BULK_CHANGES KW_LIMIT(4096, 32)
-
 /* The append of a group with fewer bytes takes about as long as its flush. */
 #define SMALL_BYTES (64 << 10)
 
@@ -20,7 +13,7 @@ typedef enum place { NOWHERE, IN_JOURNAL, WAITING, IN_DATABASE, DONE } place;
 
 struct kw_committer {
   kw_database *database;
-  int64_t segment_bytes; /* of the journal; 0: there is none */
+  int64_t segment_bytes; /* of the journal */
   bool has_threads;
   kw_journal *journal; /* NULL: it was not opened yet */
   kw_checkpointer *checkpointer;
@@ -103,9 +96,8 @@ int kw_committer_start(kw_database *database, int64_t segment_bytes, bool has_th
   c->segment_bytes = segment_bytes;
   c->sequence = kw_database_get_meta(database).sequence;
   c->has_threads = has_threads;
-  int rc = kw_checkpointer_start(database, segment_bytes > 0, has_threads, &c->checkpointer);
-  if (rc == KW_OK && segment_bytes > 0 && !kw_worker_start(&c->worker, has_threads, append, c))
-    rc = KW_ERR_STORAGE;
+  int rc = kw_checkpointer_start(database, has_threads, &c->checkpointer);
+  if (rc == KW_OK && !kw_worker_start(&c->worker, has_threads, append, c)) rc = KW_ERR_STORAGE;
   if (rc == KW_OK) {
     *result = c;
   } else {
@@ -115,12 +107,12 @@ int kw_committer_start(kw_database *database, int64_t segment_bytes, bool has_th
 }
 
 kw_worker *kw_committer_worker(kw_committer *c, int number) {
-  if (number > 0) return kw_checkpointer_worker(c->checkpointer, number - 1);
-  return c->segment_bytes > 0 ? &c->worker : NULL;
+  if (number == 0) return &c->worker;
+  return number == 1 ? kw_checkpointer_worker(c->checkpointer) : NULL;
 }
 
 void kw_committer_set_bell(kw_committer *c, kw_bell bell) {
-  if (c->segment_bytes > 0) kw_worker_set_bell(&c->worker, kw_bell_retain(&bell));
+  kw_worker_set_bell(&c->worker, kw_bell_retain(&bell));
   kw_checkpointer_set_bell(c->checkpointer, bell);
 }
 
@@ -156,13 +148,6 @@ static void begin_direct(kw_committer *c) {
   }
 }
 
-static bool is_direct(kw_committer *c) {
-  if (c->segment_bytes == 0 || c->submitted.n >= BULK_CHANGES) return true;
-  c->bytes = kw_commit_group_bytes(&c->submitted);
-  if (c->bytes >= (c->flush_ns < KW_SLOW_FLUSH_NS ? BULK_BYTES : SLOW_BULK_BYTES)) return true;
-  return !kw_checkpointer_reserve(c->checkpointer, c->submitted.n_items);
-}
-
 /* The memory of the group that was taken last is used again. */
 void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_how how) {
   kw_commit_group gathering = c->submitted;
@@ -172,11 +157,13 @@ void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_
   c->gathering = gathering;
   c->must_copy = how == KW_COMMIT_WITH_DEFRAGMENTATION;
   c->is_appended = false;
-  if (how != KW_COMMIT_ALONE || c->failure != KW_OK || is_direct(c)) {
+  if (how != KW_COMMIT_ALONE || c->failure != KW_OK ||
+      !kw_checkpointer_reserve(c->checkpointer, c->submitted.n_items)) {
     c->place = WAITING;
     begin_direct(c);
     return;
   }
+  c->bytes = kw_commit_group_bytes(&c->submitted);
   c->need = kw_database_need(c->database, &c->submitted);
   c->need_of_all = kw_checkpointer_need(c->checkpointer) + c->need;
   c->place = IN_JOURNAL;
@@ -320,8 +307,7 @@ const kw_commit_group *kw_committer_lacking(const kw_committer *c, int which) {
 
 /* True if all threads could be started. */
 static bool is_complete(const kw_committer *c) {
-  bool has_all = !c->has_threads || c->segment_bytes == 0 || c->worker.has_thread;
-  return c->checkpointer != NULL && has_all;
+  return c->checkpointer != NULL && (!c->has_threads || c->worker.has_thread);
 }
 
 /* Begins another epoch: the next opening need not read the journal, since all its frames are old. */
@@ -336,7 +322,6 @@ static void age(const kw_committer *c) {
 static void settle(kw_committer *c) {
   kw_commit_meta meta;
   int rc;
-  kw_checkpointer_set_last(c->checkpointer);
   kw_committer_take(c, true, &meta, &rc);
   take_checkpoint(c, true);
   if (kw_committer_is_behind(c)) kw_committer_checkpoint(c);

@@ -11,9 +11,9 @@
  *        |
  *   pending group     durable in the journal, until a checkpoint has written it to the database
  *
- * There is one submitted group at most; meanwhile the next one gathers. A group is direct if it is large, if it comes
- * with a checkpoint or a defragmentation, if the journal has no room for it, or if there is no journal. The threads
- * only write, copy and ring the bell: everything else happens in the caller's thread.
+ * There is one submitted group at most; meanwhile the next one gathers. A group is direct if it comes with a checkpoint
+ * or a defragmentation, or if the journal has no room for it. The threads only write, copy and ring the bell:
+ * everything else happens in the caller's thread.
  */
 #ifndef KW_DISK_COMMITTER_H
 #define KW_DISK_COMMITTER_H
@@ -31,13 +31,13 @@ typedef enum kw_commit_how {
 } kw_commit_how;
 
 /* Starts the threads for a database, which has to stay open until the committer is closed; or, without
- * `has_threads`, makes workers without threads. `segment_bytes` is the size of the largest segments of the journal,
- * which is opened for the first group that is not direct; 0: there is none.
- * Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if no thread can be started. */
+ * `has_threads`, makes workers without threads. `segment_bytes` is the size of new segments of the journal, which is
+ * opened for the first group that is not direct. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if no thread can be
+ * started. */
 int kw_committer_start(kw_database *database, int64_t segment_bytes, bool has_threads,
                        kw_committer **committer);
 
-/* Returns a worker by its number, from 0 on: the one that appends, then those of the checkpointer; or NULL. */
+/* Returns a worker by its number: 0 appends, 1 writes checkpoints; or NULL. */
 kw_worker *kw_committer_worker(kw_committer *committer, int number);
 
 /* Waits until the submitted group is durable, and the database has all that is; then ends the threads and frees the

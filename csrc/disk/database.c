@@ -144,10 +144,8 @@ static int look_around(kw_database *db) {
 }
 
 /* Opens a file, and begins to read it. `must_check` is that of kw_lmdb_file_open. */
-static int open_file(kw_database *db, const char *name, const char *lock_name, bool must_check,
-                     int64_t *format) {
-  int rc =
-      kw_lmdb_file_open(db->path, name, lock_name, db->map_bytes, must_check, &db->file, format);
+static int open_file(kw_database *db, const char *name, const char *lock_name, bool must_check) {
+  int rc = kw_lmdb_file_open(db->path, name, lock_name, db->map_bytes, must_check, &db->file);
   if (rc == 0) rc = mdb_txn_begin(db->file->env, NULL, MDB_RDONLY, &db->reading);
   if (rc == 0) rc = look_around(db);
   if (rc == 0) rc = kw_lmdb_get_meta(db->file, db->reading, &db->opened);
@@ -197,26 +195,18 @@ static int refuse_damaged(const kw_database *db, const char *why, char *text) {
   return KW_ERR_CORRUPT;
 }
 
-static int refuse_format(const kw_database *db, int64_t format, char *text) {
-  bool is_older = format < KW_LMDB_FORMAT;
-  return kw_database_refuse(text, db->path,
-                            is_older
-                                ? "its format is that of an earlier keywatch, without checksums"
-                                : "its format is not one of this keywatch");
-}
-
 static int open_directory(kw_database *db, char *text) {
-  int64_t format;
   unlink_in(db, COPY); /* left by a crash */
   unlink_in(db, LOCK_OF_COPY);
   int rc = kw_lmdb_file_make(db->path, DATA, COPY, db->map_bytes);
   if (rc == 0) rc = sync_names(db);
-  if (rc == 0) rc = open_file(db, DATA, LOCK_OF_DATA, true, &format);
+  if (rc == 0) rc = open_file(db, DATA, LOCK_OF_DATA, true);
   if (rc == 0) rc = finish(db);
   if (rc == ENOMEM && lacks_addresses(db)) return refuse_map(db, text);
   bool is_short = rc == ENOMEM && (db->file == NULL || db->file->env == NULL);
   if (is_short) return KW_ERR_NO_MEMORY;
-  if (rc == KW_LMDB_OTHER_FORMAT) return refuse_format(db, format, text);
+  if (rc == KW_LMDB_OTHER_FORMAT)
+    return kw_database_refuse(text, db->path, "its format is not one of this keywatch");
   if (rc == KW_LMDB_INCOMPLETE) return refuse_damaged(db, "its database has lost its end", text);
   if (rc == MDB_CORRUPTED)
     return refuse_damaged(db, "its database is damaged, or is not one of keywatch", text);
@@ -417,9 +407,8 @@ static int copy_to(const kw_database *db, const char *name) {
 
 int kw_database_copy(const kw_database *db) {
   char name[KW_NAME_ROOM];
-  int64_t format;
   if (!kw_database_is_in_place(db)) return KW_ERR_STORAGE;
-  int rc = kw_lmdb_check(db->file->fd, db->file->map, db->file->map_bytes, &format);
+  int rc = kw_lmdb_check(db->file->fd, db->file->map, db->file->map_bytes);
   if (rc != 0) return rc == ENOMEM ? KW_ERR_NO_MEMORY : KW_ERR_CORRUPT;
   return kw_lmdb_error(copy_to(db, kw_directory_name(db->path, COPY, name)));
 }
@@ -442,13 +431,12 @@ void kw_database_close_replaced(kw_database *db) {
 
 int kw_database_swap(kw_database *db, bool *is_swapped) {
   kw_database new = {.map_bytes = db->map_bytes};
-  int64_t format;
   int directory;
   *is_swapped = false;
   if (!kw_database_is_in_place(db)) return KW_ERR_STORAGE;
   strcpy(new.path, db->path);
   int rc = kw_directory_open(db->path, &directory);
-  if (rc == 0) rc = open_file(&new, COPY, LOCK_OF_COPY, false, &format);
+  if (rc == 0) rc = open_file(&new, COPY, LOCK_OF_COPY, false);
   if (rc == 0) rc = kw_lmdb_file_rename(db->path, COPY, DATA);
   *is_swapped = rc == 0;
   if (rc == 0) {

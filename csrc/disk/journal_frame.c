@@ -19,61 +19,15 @@ enum {
   COMPACTED_UNTIL = 48,
   ALARMS = 56,
   PAYLOAD_BYTES = 64,
-  PAYLOAD_DIGEST = 72,
-  PAYLOAD_CRC = 80,
-  BEFORE = 84,
-  CHANGES = 88,
-  RESERVED = 92
+  PAYLOAD_CRC = 68,
+  BEFORE = 72,
+  CHANGES = 76
 };
 
-size_t kw_journal_frame_size(uint64_t payload_bytes) {
-  size_t size = KW_JOURNAL_FRAME_HEADER + (size_t)payload_bytes;
+size_t kw_journal_frame_size(size_t payload_bytes) {
+  size_t size = KW_JOURNAL_FRAME_HEADER + payload_bytes;
   return (size + KW_JOURNAL_BLOCK - 1) / KW_JOURNAL_BLOCK * KW_JOURNAL_BLOCK;
 }
-
-/* {====== The digest ====== */
-
-#define FACTOR UINT64_C(0x9e3779b97f4a7c15)
-#define WORD 8
-
-static inline uint64_t word_at(const uint8_t *from) {
-  return (uint64_t)from[7] << 56 | (uint64_t)from[6] << 48 | (uint64_t)from[5] << 40 |
-         (uint64_t)from[4] << 32 | (uint64_t)from[3] << 24 | (uint64_t)from[2] << 16 |
-         (uint64_t)from[1] << 8 | from[0];
-}
-
-/* As mix, but faster: the bits of a lane are mixed by its next steps, and at last by mix. */
-static uint64_t mix_lane(uint64_t lane, uint64_t word) {
-  lane = (lane ^ word) * FACTOR;
-  return lane << 29 | lane >> 35;
-}
-
-/* Each step changes the digest for each change of a word, and no later step takes that back. */
-static uint64_t mix(uint64_t digest, uint64_t word) {
-  digest = (digest ^ word) * FACTOR;
-  return digest ^ digest >> 29;
-}
-
-/* Four words at a time go to four lanes, since a lane waits for its multiplication. Then the lanes and the other words
- * are mixed, the last word filled up with zeros. */
-static uint64_t digest_of(kw_slice bytes) {
-  uint64_t a = 1, b = 2, c = 3, d = 4, digest = mix(0, bytes.len);
-  const uint8_t *p = bytes.data;
-  size_t left = bytes.len;
-  uint8_t last[WORD] = {0};
-  for (; left >= 4 * WORD; left -= 4 * WORD, p += 4 * WORD) {
-    a = mix_lane(a, word_at(p));
-    b = mix_lane(b, word_at(p + WORD));
-    c = mix_lane(c, word_at(p + 2 * WORD));
-    d = mix_lane(d, word_at(p + 3 * WORD));
-  }
-  digest = mix(mix(mix(mix(digest, a), b), c), d);
-  for (; left >= WORD; left -= WORD, p += WORD) digest = mix(digest, word_at(p));
-  if (left > 0) memcpy(last, p, left);
-  return mix(digest, word_at(last));
-}
-
-/* }====== */
 
 /* {====== Writing ====== */
 
@@ -137,21 +91,18 @@ static void put_header(uint8_t *to, kw_journal_frame *frame) {
   kw_big_endian_put64(to + COMPACT_REVISION, (uint64_t)meta->compact_revision);
   kw_big_endian_put64(to + COMPACTED_UNTIL, (uint64_t)meta->compacted_until);
   kw_big_endian_put64(to + ALARMS, (uint64_t)meta->alarms);
-  kw_big_endian_put64(to + PAYLOAD_BYTES, frame->payload_bytes);
-  kw_big_endian_put64(to + PAYLOAD_DIGEST, frame->payload_digest);
+  kw_big_endian_put32(to + PAYLOAD_BYTES, frame->payload_bytes);
   kw_big_endian_put32(to + PAYLOAD_CRC, frame->payload_crc);
   kw_big_endian_put32(to + BEFORE, frame->before);
   kw_big_endian_put32(to + CHANGES, frame->changes);
-  kw_big_endian_put32(to + RESERVED, 0);
   frame->crc = kw_crc32c(0, kw_slice_of(to + MAGIC_AT, KW_JOURNAL_FRAME_HEADER - MAGIC_AT));
   kw_big_endian_put32(to, frame->crc);
 }
 
 void kw_journal_frame_seal(uint8_t *to, kw_journal_frame *frame) {
-  size_t end = KW_JOURNAL_FRAME_HEADER + (size_t)frame->payload_bytes;
-  kw_slice payload = kw_slice_of(to + KW_JOURNAL_FRAME_HEADER, (size_t)frame->payload_bytes);
+  size_t end = KW_JOURNAL_FRAME_HEADER + frame->payload_bytes;
+  kw_slice payload = kw_slice_of(to + KW_JOURNAL_FRAME_HEADER, frame->payload_bytes);
   memset(to + end, 0, kw_journal_frame_size(frame->payload_bytes) - end);
-  frame->payload_digest = digest_of(payload);
   frame->payload_crc = kw_crc32c(0, payload);
   put_header(to, frame);
 }
@@ -162,7 +113,7 @@ void kw_journal_frame_encode(uint8_t *to, const kw_commit_group *group, kw_journ
   for (const kw_commit_change *c; (c = kw_commit_walk_next(&walk)) != NULL;)
     end = put_change(end, c);
   frame->meta = group->meta;
-  frame->payload_bytes = (uint64_t)(end - payload);
+  frame->payload_bytes = (uint32_t)(end - payload);
   frame->changes = (uint32_t)group->n;
   kw_journal_frame_seal(to, frame);
 }
@@ -181,8 +132,7 @@ static void get_header(const uint8_t *from, kw_journal_frame *frame) {
                .compact_revision = (int64_t)kw_big_endian_get64(from + COMPACT_REVISION),
                .compacted_until = (int64_t)kw_big_endian_get64(from + COMPACTED_UNTIL),
                .alarms = (int64_t)kw_big_endian_get64(from + ALARMS)},
-      .payload_bytes = kw_big_endian_get64(from + PAYLOAD_BYTES),
-      .payload_digest = kw_big_endian_get64(from + PAYLOAD_DIGEST),
+      .payload_bytes = kw_big_endian_get32(from + PAYLOAD_BYTES),
       .payload_crc = kw_big_endian_get32(from + PAYLOAD_CRC),
       .before = kw_big_endian_get32(from + BEFORE),
       .changes = kw_big_endian_get32(from + CHANGES),
@@ -196,39 +146,17 @@ static bool is_sound(const kw_commit_meta *meta) {
          meta->compacted_until <= KW_MAX_REVISION;
 }
 
-/* The header is changed only if the corrected one is that of a frame of this segment: a few wrong headers have a bit
- * that makes the checksum right. */
-bool kw_journal_frame_read(uint8_t *block, size_t room, uint64_t salt, uint64_t epoch,
-                           kw_journal_frame *frame, int64_t *repaired_bits) {
-  uint8_t header[KW_JOURNAL_FRAME_HEADER], *summed = header + MAGIC_AT;
-  size_t len = sizeof header - MAGIC_AT;
-  memcpy(header, block, sizeof header);
-  uint32_t crc = kw_big_endian_get32(header);
-  bool is_right = kw_crc32c(0, kw_slice_of(summed, len)) == crc;
-  if (!is_right && !kw_crc32c_repair(summed, len, &crc)) return false;
-  kw_big_endian_put32(header, crc);
+bool kw_journal_frame_read(const uint8_t header[KW_JOURNAL_FRAME_HEADER], size_t room,
+                           uint64_t salt, kw_journal_frame *frame) {
+  kw_slice summed = kw_slice_of(header + MAGIC_AT, KW_JOURNAL_FRAME_HEADER - MAGIC_AT);
+  if (memcmp(header + MAGIC_AT, MAGIC, MAGIC_BYTES) != 0) return false;
   get_header(header, frame);
-  if (memcmp(header + MAGIC_AT, MAGIC, MAGIC_BYTES) != 0 || frame->salt != salt ||
-      frame->epoch != epoch)
-    return false;
-  if (frame->payload_bytes > room - KW_JOURNAL_FRAME_HEADER || !is_sound(&frame->meta))
-    return false;
-  if (!is_right) memcpy(block, header, sizeof header);
-  *repaired_bits += !is_right;
-  return true;
+  return frame->salt == salt && frame->crc == kw_crc32c(0, summed) &&
+         frame->payload_bytes <= room - KW_JOURNAL_FRAME_HEADER && is_sound(&frame->meta);
 }
 
-bool kw_journal_frame_check(uint8_t *block, const kw_journal_frame *frame, int64_t *repaired_bits) {
-  uint8_t *payload = block + KW_JOURNAL_FRAME_HEADER;
-  kw_slice bytes = kw_slice_of(payload, (size_t)frame->payload_bytes);
-  uint32_t crc = frame->payload_crc;
-  bool is_right = kw_crc32c(0, bytes) == crc;
-  if (!is_right) {
-    if (!kw_crc32c_repair(payload, bytes.len, &crc) || crc != frame->payload_crc) return false;
-  }
-  if (digest_of(bytes) != frame->payload_digest) return false;
-  *repaired_bits += !is_right;
-  return true;
+bool kw_journal_frame_check(const uint8_t *payload, const kw_journal_frame *frame) {
+  return kw_crc32c(0, kw_slice_of(payload, frame->payload_bytes)) == frame->payload_crc;
 }
 
 /* Takes `len` bytes from the front of the rest. Returns false if there are fewer. */
@@ -324,9 +252,9 @@ static int decode_change(kw_slice *rest, kw_journal_recovered *result, kw_revisi
   }
 }
 
-int kw_journal_frame_decode(const uint8_t *block, const kw_journal_frame *frame,
+int kw_journal_frame_decode(const uint8_t *payload, const kw_journal_frame *frame,
                             kw_journal_recovered *result, kw_revision *newest) {
-  kw_slice rest = kw_slice_of(block + KW_JOURNAL_FRAME_HEADER, (size_t)frame->payload_bytes);
+  kw_slice rest = kw_slice_of(payload, frame->payload_bytes);
   int rc = KW_OK;
   for (uint32_t i = 0; rc == KW_OK && i < frame->changes; i++)
     rc = decode_change(&rest, result, newest);

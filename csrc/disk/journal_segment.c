@@ -24,7 +24,7 @@
 #define UNFINISHED "journal.new"
 #define ZEROED_AT_ONCE (128 << 10) /* bytes */
 
-enum { STORE_ID = 8, NUMBER = 16, SALT = 24, EPOCH = 32, SIZE = 40, CRC = 48, HEADER = 52 };
+enum { STORE_ID = 8, SALT = 16, SIZE = 24, CRC = 32, HEADER = 36 };
 
 const char *kw_journal_segment_name(int slot, char name[KW_JOURNAL_NAME_ROOM]) {
   snprintf(name, KW_JOURNAL_NAME_ROOM, "journal-%d", slot & 0xff);
@@ -107,70 +107,9 @@ void kw_journal_segment_put_header(uint8_t block[KW_JOURNAL_BLOCK],
   memcpy(block, MAGIC, MAGIC_BYTES);
   block[MAGIC_BYTES] = VERSION;
   kw_big_endian_put64(block + STORE_ID, segment->store_id);
-  kw_big_endian_put64(block + NUMBER, (uint64_t)segment->number);
   kw_big_endian_put64(block + SALT, segment->salt);
-  kw_big_endian_put64(block + EPOCH, segment->epoch);
   kw_big_endian_put64(block + SIZE, (uint64_t)segment->size);
   kw_big_endian_put32(block + CRC, kw_crc32c(0, kw_slice_of(block, CRC)));
-}
-
-/* A copy of the header, as it was read. */
-typedef struct copy {
-  bool is_good;
-  bool is_repaired;
-  uint8_t version;
-  kw_journal_segment fields;
-} copy;
-
-static void get_fields(const uint8_t *header, kw_journal_segment *fields) {
-  fields->store_id = kw_big_endian_get64(header + STORE_ID);
-  fields->number = (int64_t)kw_big_endian_get64(header + NUMBER);
-  fields->salt = kw_big_endian_get64(header + SALT);
-  fields->epoch = kw_big_endian_get64(header + EPOCH);
-  fields->size = (int64_t)kw_big_endian_get64(header + SIZE);
-}
-
-/* Numbers and sizes of a later version are not judged. */
-static bool is_sound(const copy *c) {
-  const kw_journal_segment *f = &c->fields;
-  if (c->version > VERSION) return true;
-  return c->version == VERSION && f->number > 0 && f->number <= KW_MAX_REVISION &&
-         f->size > KW_JOURNAL_FRAMES && f->size <= KW_JOURNAL_MAX_BYTES &&
-         f->size % KW_JOURNAL_BLOCK == 0;
-}
-
-static copy read_copy(uint8_t header[HEADER]) {
-  copy c = {0};
-  uint32_t crc = kw_big_endian_get32(header + CRC);
-  bool is_right = kw_crc32c(0, kw_slice_of(header, CRC)) == crc;
-  if (!is_right && !kw_crc32c_repair(header, CRC, &crc)) return c;
-  if (memcmp(header, MAGIC, MAGIC_BYTES) != 0) return c;
-  c.version = header[MAGIC_BYTES];
-  get_fields(header, &c.fields);
-  c.is_repaired = !is_right;
-  c.is_good = is_sound(&c);
-  return c;
-}
-
-static bool is_newer(const copy *c) {
-  return c->is_good && c->version > VERSION;
-}
-
-/* True if copy `a` counts, and not `b`. One of a newer version counts above all. A copy that had to be corrected counts
- * only if the other one is bad, too: the other one may be older, but then the later use has no frame. */
-static bool is_better(const copy *a, const copy *b) {
-  if (a->is_good != b->is_good) return a->is_good;
-  if (is_newer(a) != is_newer(b)) return is_newer(a);
-  if (a->is_repaired != b->is_repaired) return !a->is_repaired;
-  return a->fields.number >= b->fields.number;
-}
-
-/* Reads what there is of a copy of the header. Returns false if reading fails. A copy beyond the end of the file is all
- * zero. */
-static bool load_copy(int fd, int which, uint8_t header[HEADER]) {
-  memset(header, 0, HEADER);
-  errno = 0;
-  return kw_file_read(fd, header, HEADER, (int64_t)which * KW_JOURNAL_BLOCK) || errno == 0;
 }
 
 /* }====== */
@@ -191,23 +130,25 @@ static int refuse_by_errno(const kw_journal_segment *segment, char why[KW_JOURNA
   return refuse(segment, why, rc, text);
 }
 
+static bool is_sound(const kw_journal_segment *segment) {
+  return segment->size > KW_JOURNAL_FRAMES && segment->size <= KW_JOURNAL_MAX_BYTES &&
+         segment->size % KW_JOURNAL_BLOCK == 0;
+}
+
 static int read_header(kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM]) {
-  uint8_t header[HEADER];
-  copy copies[2];
-  for (int i = 0; i < 2; i++) {
-    if (!load_copy(segment->fd, i, header)) return refuse_by_errno(segment, why);
-    copies[i] = read_copy(header);
-  }
-  int best = is_better(&copies[0], &copies[1]) ? 0 : 1;
-  kw_journal_segment fields = copies[best].fields;
-  if (!copies[best].is_good) return refuse(segment, why, KW_ERR_CORRUPT, "has a damaged header");
-  if (is_newer(&copies[best]))
+  uint8_t header[HEADER] = {0}; /* of a shorter file: no header */
+  errno = 0;
+  if (!kw_file_read(segment->fd, header, HEADER, 0) && errno != 0)
+    return refuse_by_errno(segment, why);
+  uint32_t crc = kw_crc32c(0, kw_slice_of(header, CRC));
+  if (memcmp(header, MAGIC, MAGIC_BYTES) != 0 || kw_big_endian_get32(header + CRC) != crc)
+    return refuse(segment, why, KW_ERR_CORRUPT, "has a damaged header");
+  if (header[MAGIC_BYTES] != VERSION)
     return refuse(segment, why, KW_ERR_CORRUPT, "was written by a newer version of keywatch");
-  fields.fd = segment->fd;
-  fields.slot = segment->slot;
-  fields.first_copy = 1 - best;
-  *segment = fields;
-  return KW_OK;
+  segment->store_id = kw_big_endian_get64(header + STORE_ID);
+  segment->salt = kw_big_endian_get64(header + SALT);
+  segment->size = (int64_t)kw_big_endian_get64(header + SIZE);
+  return is_sound(segment) ? KW_OK : refuse(segment, why, KW_ERR_CORRUPT, "has a damaged header");
 }
 
 static int read_file(kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM]) {
@@ -291,9 +232,7 @@ static int write_zeros(const kw_journal_segment *segment) {
 static int write_file(const kw_journal_segment *segment) {
   uint8_t block[KW_JOURNAL_BLOCK];
   kw_journal_segment_put_header(block, segment);
-  int number = 0;
-  for (int i = 0; number == 0 && i < 2; i++)
-    number = kw_file_write(segment->fd, block, sizeof block, (int64_t)i * KW_JOURNAL_BLOCK);
+  int number = kw_file_write(segment->fd, block, sizeof block, 0);
   if (number == 0) number = write_zeros(segment);
   return number == 0 && fsync(segment->fd) < 0 ? errno : number;
 }
@@ -332,7 +271,6 @@ static int make_file(const char *directory, int fd, kw_journal_segment *segment)
 
 int kw_journal_segment_make(const char *directory, kw_journal_segment *segment) {
   int fd;
-  segment->first_copy = 0;
   segment->fd = -1;
   if (!has_room(directory, segment->size)) return KW_ERR_NO_SPACE;
   if (!kw_random_draw(&segment->salt)) return kw_error_storage(errno);
@@ -340,28 +278,6 @@ int kw_journal_segment_make(const char *directory, kw_journal_segment *segment) 
   if (number == 0) number = make_file(directory, fd, segment);
   if (fd >= 0) close(fd);
   return error_of(number);
-}
-
-/* One copy is good at every moment. */
-int kw_journal_segment_renew(kw_journal_segment *segment, uint64_t store_id, int64_t number,
-                             uint64_t epoch) {
-  _Alignas(KW_JOURNAL_BLOCK) uint8_t block[KW_JOURNAL_BLOCK];
-  kw_journal_segment next = *segment;
-  next.store_id = store_id;
-  next.number = number;
-  next.epoch = epoch;
-  if (!kw_random_draw(&next.salt)) return kw_error_storage(errno);
-  kw_journal_segment_put_header(block, &next);
-  for (int i = 0; i < 2; i++) {
-    int which = segment->first_copy ^ i;
-    int rc =
-        kw_journal_segment_write(&next, block, sizeof block, (int64_t)which * KW_JOURNAL_BLOCK);
-    if (rc == 0) continue;
-    segment->first_copy = which;
-    return kw_error_of_errno(rc);
-  }
-  *segment = next;
-  return KW_OK;
 }
 
 /* }====== */

@@ -2,17 +2,15 @@
  *
  * journal_segment: one file of the journal. disk/journal.h draws it.
  *
- * Both copies of the header have, in a block each:
+ * The header has:
  *
  *   offset  bytes
  *   0       7      "kwjourn"
  *   7       1      version of the format: 1
  *   8       8      id of the store
- *   16      8      number of this use of the segment
- *   24      8      salt of this use
- *   32      8      epoch of this use
- *   40      8      bytes of the segment
- *   48      4      CRC-32C of the bytes before
+ *   16      8      salt
+ *   24      8      bytes of the segment
+ *   32      4      CRC-32C of the bytes before
  *
  * Every later version has the first 8 bytes and the checksum, too.
  *
@@ -24,38 +22,28 @@
 
 #include "disk/journal_frame.h"
 
-#define KW_JOURNAL_SLOTS 16                      /* files of a journal at most */
-#define KW_JOURNAL_FRAMES (2 * KW_JOURNAL_BLOCK) /* where the first frame begins */
-#define KW_JOURNAL_NAME_ROOM 16                  /* bytes of the name of a file, with the 0 */
+#define KW_JOURNAL_FRAMES KW_JOURNAL_BLOCK /* where the first frame begins */
+#define KW_JOURNAL_NAME_ROOM 16            /* bytes of the name of a file, with the 0 */
 
 typedef struct kw_journal_segment {
   int fd;
   int slot;
-  int first_copy; /* the copy of the header to be rewritten first: the other one is good */
   int64_t size;
   uint64_t store_id;
-  int64_t number;
   uint64_t salt;
-  uint64_t epoch;
 } kw_journal_segment;
 
 /* Writes the name of the file of a slot to `name`, and returns `name`. */
 const char *kw_journal_segment_name(int slot, char name[KW_JOURNAL_NAME_ROOM]);
 
-/* Writes one copy of the header: a block. */
+/* Writes the header: a block. */
 void kw_journal_segment_put_header(uint8_t block[KW_JOURNAL_BLOCK],
                                    const kw_journal_segment *segment);
 
-/* Makes the file of a segment, durably. The caller has set slot, size, store_id, number and epoch; sets the rest. A
+/* Makes the file of a segment, durably. The caller has set slot, size and store_id; sets the rest. A
  * file that has the slot is replaced. Returns KW_OK; or KW_ERR_NO_MEMORY, KW_ERR_STORAGE, or KW_ERR_NO_SPACE if the
  * file system has less room than for two such segments, and then there is no new file. */
 int kw_journal_segment_make(const char *directory, kw_journal_segment *segment);
-
-/* Rewrites the header, durably, for a new use with this number and epoch, and a new salt. All frames of the segment are
- * released. Returns KW_OK; or KW_ERR_NO_SPACE or KW_ERR_STORAGE, and the segment may not take frames before a later
- * call succeeds. */
-int kw_journal_segment_renew(kw_journal_segment *segment, uint64_t store_id, int64_t number,
-                             uint64_t epoch);
 
 /* Opens the file of a slot, for reading alone or for both, and reads its header. Returns KW_OK; KW_ERR_NOT_FOUND if
  * there is no such file; KW_ERR_STORAGE if it cannot be read; or KW_ERR_CORRUPT. After the last two `why` is a

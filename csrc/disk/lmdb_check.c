@@ -203,15 +203,12 @@ static bool find(const check *c, size_t root, const char *name, kw_slice *value)
          kw_slice_is(cursor.key, name);
 }
 
-/* Reads the number of the format; -1: there is none, or it is damaged. The formats without checksums are known. */
+/* Reads the number of the format; -1: there is none, or it is damaged. */
 static int64_t find_format(const check *c) {
   kw_slice value;
   if (!find(c, c->tables[KW_LMDB_META].root, KW_LMDB_FORMAT_NAME, &value)) return -1;
-  size_t size = value.len;
-  bool has_checksum = kw_lmdb_value_check(KW_LMDB_META, kw_slice_text(KW_LMDB_FORMAT_NAME), &value);
-  if ((has_checksum ? value.len : size) != 8) return -1;
-  int64_t format = (int64_t)kw_big_endian_get64(value.data);
-  return has_checksum || (format >= 1 && format < KW_LMDB_FORMAT) ? format : -1;
+  bool ok = kw_lmdb_value_check(KW_LMDB_META, kw_slice_text(KW_LMDB_FORMAT_NAME), &value);
+  return ok && value.len == 8 ? (int64_t)kw_big_endian_get64(value.data) : -1;
 }
 
 /* Finds the counts of a state by the root of its table of tables. Returns NULL if they are damaged. */
@@ -277,22 +274,21 @@ static int find_heads(const uint8_t *map, size_t size, head *newest, head *befor
 
 /* }====== */
 
-/* The format comes before the tables: those of an older one have no checksums. */
-static int check_all(check *c, const head *h, const head *before, int64_t *format) {
+/* The format comes before the tables: those of another format may be different. */
+static int check_all(check *c, const head *h, const head *before) {
   bool ok = h->trees[1].flags == 0 && check_tree(c, MAIN, &h->trees[1]) &&
             h->trees[1].entries == KW_LMDB_TABLES;
-  *format = ok ? find_format(c) : -1;
-  if (*format >= 0 && *format != KW_LMDB_FORMAT) return KW_LMDB_OTHER_FORMAT;
-  ok = ok && *format == KW_LMDB_FORMAT && check_tree(c, FREE, &h->trees[0]);
+  int64_t format = ok ? find_format(c) : -1;
+  if (format >= 0 && format != KW_LMDB_FORMAT) return KW_LMDB_OTHER_FORMAT;
+  ok = format == KW_LMDB_FORMAT && check_tree(c, FREE, &h->trees[0]);
   for (int i = 0; i < KW_LMDB_TABLES && ok; i++)
     ok = c->tables[i].flags == 0 && check_tree(c, i, &c->tables[i]);
   return ok && check_counts(c, h, before) ? 0 : MDB_CORRUPTED;
 }
 
-int kw_lmdb_check(int fd, const uint8_t *map, size_t map_bytes, int64_t *format) {
+int kw_lmdb_check(int fd, const uint8_t *map, size_t map_bytes) {
   struct stat st;
   head h, before;
-  *format = -1;
   if (fstat(fd, &st) < 0) return errno;
   size_t size = kw_min_size((size_t)st.st_size, map_bytes);
   int rc = find_heads(map, size, &h, &before);
@@ -302,7 +298,7 @@ int kw_lmdb_check(int fd, const uint8_t *map, size_t map_bytes, int64_t *format)
   check c = {.fd = fd, .pages = {map, page, h.last_page + 1}, .txn = h.txn};
   c.seen = kw_alloc_zeroed(c.pages.n / 8 + 1);
   if (c.seen == NULL) return ENOMEM;
-  rc = check_all(&c, &h, &before, format);
+  rc = check_all(&c, &h, &before);
   kw_free(c.seen);
   return rc;
 }

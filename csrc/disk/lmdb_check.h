@@ -25,8 +25,8 @@
 #define KW_LMDB_OTHER_FORMAT (-2) /* the file has another format than KW_LMDB_FORMAT */
 
 /* Checks the newest state of a file, and has the file read ahead meanwhile. The file is mapped: `map_bytes` may be more
- * than it has. Nobody writes the file meanwhile. *format becomes the number of its format, or -1 if there is none.
- * Returns 0, MDB_CORRUPTED, KW_LMDB_INCOMPLETE, KW_LMDB_OTHER_FORMAT, or an errno: ENOMEM, or that of fstat. */
-int kw_lmdb_check(int fd, const uint8_t *map, size_t map_bytes, int64_t *format);
+ * than it has. Nobody writes the file meanwhile. Returns
+ * 0, MDB_CORRUPTED, KW_LMDB_INCOMPLETE, KW_LMDB_OTHER_FORMAT, or an errno: ENOMEM, or that of fstat. */
+int kw_lmdb_check(int fd, const uint8_t *map, size_t map_bytes);
 
 #endif

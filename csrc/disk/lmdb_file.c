@@ -359,7 +359,7 @@ static int map_file(kw_lmdb_file *file, size_t map_bytes) {
 }
 
 int kw_lmdb_file_open(const char *directory, const char *name, const char *lock_name,
-                      size_t map_bytes, bool must_check, kw_lmdb_file **result, int64_t *format) {
+                      size_t map_bytes, bool must_check, kw_lmdb_file **result) {
   MDB_stat stat;
   kw_lmdb_file *file = *result = kw_alloc_zeroed(sizeof *file);
   if (file == NULL) return ENOMEM;
@@ -367,7 +367,7 @@ int kw_lmdb_file_open(const char *directory, const char *name, const char *lock_
   file->fd = -1;
   int rc = open_descriptor(file, directory, name);
   if (rc == 0) rc = map_file(file, map_bytes);
-  if (rc == 0 && must_check) rc = kw_lmdb_check(file->fd, file->map, map_bytes, format);
+  if (rc == 0 && must_check) rc = kw_lmdb_check(file->fd, file->map, map_bytes);
   if (rc == 0) rc = make_lock_file(directory, lock_name);
   if (rc == 0) rc = open_env(directory, name, map_bytes, MDB_NOTLS | MDB_NORDAHEAD, &file->env);
   if (rc == 0) rc = open_tables(file);

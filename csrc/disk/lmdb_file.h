@@ -27,8 +27,8 @@
 #include "disk/lmdb_pages.h"
 #include "model/error.h"
 
-/* Number of the format of the tables. The values of formats 1 and 2 have no checksums. */
-#define KW_LMDB_FORMAT 3
+/* Number of the format of the tables. */
+#define KW_LMDB_FORMAT 1
 
 #define KW_LMDB_RECORD_KEY 13 /* bytes */
 #define KW_LMDB_CHECKSUM 4    /* bytes, big-endian */
@@ -78,11 +78,11 @@ bool kw_lmdb_is_no_room(int rc);
 int kw_lmdb_file_make(const char *directory, const char *name, const char *partial,
                       size_t map_bytes);
 
-/* Opens a file, and makes its lock file. `must_check`: checks all of the file first, see kw_lmdb_check; *format is then
- * set. Returns 0, a result of kw_lmdb_check, or another error. *file becomes a new reference even then, but can only be
- * released; it is NULL if memory is short for it. */
+/* Opens a file, and makes its lock file. `must_check`: checks all of the file first, see kw_lmdb_check. Returns
+ * 0, a result of kw_lmdb_check, or another error. *file becomes a new reference even then, but can only be released; it
+ * is NULL if memory is short for it. */
 int kw_lmdb_file_open(const char *directory, const char *name, const char *lock_name,
-                      size_t map_bytes, bool must_check, kw_lmdb_file **file, int64_t *format);
+                      size_t map_bytes, bool must_check, kw_lmdb_file **file);
 
 /* Renames a file of a directory. Returns 0 or an errno. */
 int kw_lmdb_file_rename(const char *directory, const char *from, const char *to);

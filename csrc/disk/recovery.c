@@ -19,11 +19,14 @@ int kw_recovery_replay(kw_database *db, bool *is_missing, char text[KW_REASON_RO
   int64_t applied = kw_database_get_meta(db).sequence;
   if (applied < 0 || applied > KW_MAX_REVISION || identity.epoch > KW_MAX_REVISION)
     return refuse(db, KW_ERR_CORRUPT, "its numbers are damaged", text);
-  int rc =
-      kw_journal_recover(kw_database_path(db), identity.id, applied, identity.epoch, &found, why);
+  kw_journal_expected expected = {.store_id = identity.id,
+                                  .epoch = identity.epoch,
+                                  .applied = applied,
+                                  .is_closed = !identity.has_journal};
+  int rc = kw_journal_recover(kw_database_path(db), &expected, &found, why);
   if (rc != KW_OK) return refuse(db, rc, why, text);
-  *is_missing = identity.has_journal && !found.has_epoch;
-  if (!found.is_empty) rc = kw_database_recover(db, &found.group);
+  *is_missing = identity.has_journal && !found.has_files;
+  if (found.groups > 0) rc = kw_database_recover(db, &found.group);
   kw_journal_recovered_drop(&found);
   if (rc == KW_ERR_NO_SPACE) return refuse(db, rc, strerror(ENOSPC), text);
   return rc == KW_OK ? rc : refuse(db, rc, "its journal cannot be written to its database", text);
@@ -43,18 +46,14 @@ int kw_recovery_begin(kw_database *db, int64_t segment_bytes, kw_journal **resul
     kw_journal_remove(kw_database_path(db)); /* the database has all that it held */
   identity.epoch++;
   identity.has_journal = true;
-  bool is_small = segment_bytes < KW_JOURNAL_FIRST_BYTES;
   kw_journal_options options = {.store_id = identity.id,
                                 .epoch = identity.epoch,
-                                .first_bytes = is_small ? segment_bytes : KW_JOURNAL_FIRST_BYTES,
-                                .most_bytes = segment_bytes,
+                                .segment_bytes = segment_bytes,
                                 .is_in_place = is_in_place,
                                 .ctx = db};
   int rc = kw_journal_open(kw_database_path(db), &options, &journal);
   if (rc != KW_OK) return rc == KW_ERR_STORAGE ? KW_ERR_NO_SPACE : rc;
-  rc = kw_journal_prepare(journal);
-  if (rc == KW_ERR_STORAGE) rc = KW_ERR_NO_SPACE;
-  if (rc == KW_OK) rc = kw_database_set_identity(db, identity);
+  rc = kw_database_set_identity(db, identity);
   if (rc == KW_OK) {
     *result = journal;
   } else {

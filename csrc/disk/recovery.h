@@ -21,7 +21,7 @@
  * with a sentence in `text`. */
 int kw_recovery_replay(kw_database *database, bool *is_missing, char text[KW_REASON_ROOM]);
 
-/* Opens the journal. `segment_bytes` is the size of the largest segments. May run in another thread, as
+/* Opens the journal. `segment_bytes` is the size of new segments. May run in another thread, as
  * kw_database_set_identity. Returns KW_OK; or, and *journal is then NULL, KW_ERR_NO_MEMORY; KW_ERR_NO_SPACE if there is
  * no room, the journal's files cannot be opened now, or the directory is not in place; or KW_ERR_STORAGE if the
  * database cannot be written. */

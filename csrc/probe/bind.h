@@ -53,18 +53,16 @@ void kw_bind_add_probe_disk(lua_State *L);
  *   { "put", main, sub, tombstone, record }, { "remove", main, sub, tombstone }, { "put_lease", id, ttl },
  *   { "remove_lease", id }, { "put_row", name, bytes }, { "remove_row", name }
  *
- *   open(path, options)    a journal. Options: store_id, epoch, first_bytes, most_bytes
- *   recover(path, options) the content of the journal: is_empty, groups, repaired_bits, last_segment_number, sequence,
- *                          revision, compact_revision, compacted_until, alarms and changes. Options: store_id, epoch,
- *                          applied
+ *   open(path, options)    a journal. Options: store_id, epoch, segment_bytes
+ *   recover(path, options) what the journal has: has_files, groups, sequence, revision, compact_revision,
+ *                          compacted_until, alarms and changes. Options: store_id, epoch, applied, is_closed (1: true)
  *   skip_flush(skip)       while true, journals leave out the flush
- *   repair(bytes, crc)     the bytes and the checksum, with one wrong bit corrected; or nothing
  *
  * A journal has these methods:
  *   append(sequence, changes, meta)   true. `meta` may have revision, compact_revision, compacted_until and alarms
  *   append_beside(first, last, len)   the number of groups that were appended, each with a record of `len` bytes, while
- *                                     another thread releases and prepares; or nil and an error
- *   release(sequence), prepare(), unreleased(), size(), max_frame(), frame_bytes(changes), close() */
+ *                                     another thread releases them when the journal is filling; or nil and an error
+ *   release(sequence), is_filling(), frame_bytes(changes), close() */
 void kw_bind_push_probe_journal(lua_State *L);
 
 /* Pushes the function stream(store, max_bytes), which returns an object with these methods:

@@ -29,7 +29,7 @@ kw_store_options kw_store_defaults(void) {
                             .max_txn_ops = KW_DEFAULT_MAX_TXN_OPS,
                             .min_lease_ttl = KW_DEFAULT_MIN_LEASE_TTL_S,
                             .step_records = KW_DEFAULT_STEP_RECORDS,
-                            .journal_segment_bytes = KW_JOURNAL_MOST_BYTES,
+                            .journal_segment_bytes = KW_JOURNAL_BYTES,
                             .has_threads = true,
                             .history_bytes = KW_DEFAULT_HISTORY_BYTES,
                             .history_idle_bytes = INT64_MAX,

@@ -46,13 +46,12 @@ typedef struct kw_store kw_store;
 
 /* Only a quota of 0 stands for the default: all others come from kw_store_defaults. */
 typedef struct kw_store_options {
-  int64_t max_request_bytes; /* of a write as a message, and 18 bytes that etcd adds */
-  int64_t max_txn_ops;       /* see kw_check_op */
-  int64_t quota;             /* bytes; 0: the default, negative: none */
-  int64_t min_lease_ttl;     /* seconds */
-  int64_t step_records;      /* records that one step of compaction visits */
-  int64_t
-      journal_segment_bytes; /* size of the largest segments of the journal; 0: there is no journal */
+  int64_t max_request_bytes;     /* of a write as a message, and 18 bytes that etcd adds */
+  int64_t max_txn_ops;           /* see kw_check_op */
+  int64_t quota;                 /* bytes; 0: the default, negative: none */
+  int64_t min_lease_ttl;         /* seconds */
+  int64_t step_records;          /* records that one step of compaction visits */
+  int64_t journal_segment_bytes; /* size of new segments of the journal */
   bool replica;          /* revisions come from upstream, see store/replica.h; then path is NULL */
   int64_t history_bytes; /* of a replica: bound of its history, in bytes of memory */
   int64_t history_idle_bytes; /* of a replica: the same, while no reader needs the past */
@@ -111,10 +110,10 @@ bool kw_store_poll(kw_store *store);
  * store takes the caller's reference. With an all-zero bell they ring none, and there is no pause. */
 void kw_store_set_bell(kw_store *store, kw_bell bell);
 
-/* A durable store without threads has KW_STORE_WORKERS workers, numbered from 0: the commit thread, the checkpointer,
- * and the one that makes segments of the journal. kw_store_has_job is true if a worker has a job to do, and
- * kw_store_work does the job. A function that waits does the jobs that it waits for. */
-#define KW_STORE_WORKERS 3
+/* A durable store without threads has KW_STORE_WORKERS workers, numbered from 0: the commit thread and the
+ * checkpointer. kw_store_has_job is true if a worker has a job to do, and kw_store_work does the job. A function that
+ * waits does the jobs that it waits for. */
+#define KW_STORE_WORKERS 2
 bool kw_store_has_threads(const kw_store *store);
 bool kw_store_has_job(const kw_store *store, int number);
 void kw_store_work(kw_store *store, int number);

@@ -1,11 +1,11 @@
---- The option journal_segment_bytes of a durable store: how large the files of its journal are, and whether there are
--- any. spec/store/journal_spec.lua has the journal itself; spec/store/misuse_spec.lua has what is refused.
+--- The option journal_segment_bytes of a durable store: how large the files of its journal are. journal_spec.lua has
+-- the journal itself; misuse_spec.lua has what is refused.
 
 local directory = require "spec.support.directory"
 
 local KIB, MIB = 1024, 1024 * 1024
 local SEGMENT = 64 * KIB -- the smallest size
-local FIRST = MIB -- of the first file, if larger ones are allowed
+local DEFAULT = 16 * MIB
 
 local store, path
 
@@ -39,19 +39,19 @@ local function put(n)
 end
 
 describe("the size of the journal's files", function()
-  it("is that of the first file, at first", function()
+  it("is 16 MiB unless the option is given, and there is none before the first write", function()
     open()
     assert.same({}, segments())
     put(1)
-    assert.same({ FIRST }, segments())
+    assert.same({ DEFAULT }, segments())
   end)
 
-  it("is never above the option, which may be another one the next time", function()
+  it("is that of the option, which may be another one the next time", function()
     open { journal_segment_bytes = SEGMENT }
     put(5 * SEGMENT / (4 * KIB)) -- a group takes at least 4 KiB: these need several files, or some of them twice
-    store:close() -- no file is being made any more
+    store:close()
     local sizes = segments()
-    assert(#sizes > 0)
+    assert(#sizes > 0 and #sizes <= 4)
     for _, size in ipairs(sizes) do assert.equal(SEGMENT, size) end
     open { journal_segment_bytes = SEGMENT }
     assert.same({ "80", 81 }, { store:get("a").value, store:status().revision })
@@ -60,16 +60,5 @@ describe("the size of the journal's files", function()
       put(1)
     end
     assert.equal(84, store:status().revision)
-  end)
-end)
-
-describe("a size of 0", function()
-  it("makes no journal", function()
-    open { journal_segment_bytes = 0 }
-    put(3)
-    reopen { journal_segment_bytes = 0 }
-    put(3)
-    assert.same({}, segments())
-    assert.equal(7, store:status().revision)
   end)
 end)

@@ -142,7 +142,8 @@ end)
 describe("opening a store is refused", function()
   refuses("with unknown options", {
     'keywatch.open("path")', "keywatch.open { colour = 1 }", "keywatch.open { step_records = 0 }",
-    "keywatch.open { journal_segment_bytes = 65535 }", "keywatch.open { journal_segment_bytes = 1073741825 }",
+    "keywatch.open { journal_segment_bytes = 0 }", "keywatch.open { journal_segment_bytes = 65535 }",
+    "keywatch.open { journal_segment_bytes = 1073741825 }",
   })
 
   refuses("at a malformed time", {

@@ -20,10 +20,9 @@ local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local PROGRAM = "spec/support/power_program.lua"
 local KILLED = 128 + 9
-local BUS = 128 + 7 -- a thread has read from its map, while the file lost what the power cut takes
+local BUS = 128 + 7 -- a thread has read from its map what the power cut has taken: the end of a file
 local POWER = dose.of(4, 12) -- directories whose power fails, several times
 local SMALL_JOURNAL = 65536
-local FRAMES = 8192 -- offset of the first frame of a segment
 
 --- Where plans strike: the step that they wait for, or "start" for none; the kind of call; the number of such calls, at
 -- most; and how the names of their files begin, if that matters. First in a new directory, later in one with a journal.
@@ -37,7 +36,7 @@ local LATER = { { "start", "write", 4, "journal-" }, { "start", "any", 50 }, { "
 local OPENING = { { "write", 3, "data.mdb" }, { "sync", 2, "data.mdb" }, { "any", 10, "data.mdb" } }
 
 --- All that a store writes. A strike has to meet each of them.
-local KINDS = { "append", "making", "reuse", "checkpoint", "direct", "compaction", "defragmentation", "snapshot",
+local KINDS = { "append", "making", "checkpoint", "direct", "compaction", "defragmentation", "snapshot",
   "restore", "recovery", "recovery twice" }
 
 local disk = fault.for_each_test()
@@ -54,7 +53,7 @@ local function kind_of(strike, phase)
   if path:find("^restored") then return "restore" end
   if path == "store" and strike.at >= 0 then return "snapshot" end
   if name == "journal.new" then return "making" end
-  if name:find("^journal%-") and strike.at >= 0 then return strike.at >= FRAMES and "append" or "reuse" end
+  if name:find("^journal%-") and strike.at >= 0 then return "append" end
   if name == "copy.mdb" and phase == "defragment" then return "defragmentation" end
   if strike.part == "recovery" then return phase == "opening" and strike.part or "another" end
   if strike.part == "checkpoint" then return strike.part end

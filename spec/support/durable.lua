@@ -12,7 +12,7 @@ require "spec.support.inner"
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local FILES = { "data.mdb", "copy.mdb", "copy.mdb-lock", "lock", "data.mdb-lock", "journal.new" }
-local SEGMENTS = 16 -- of a journal, more than a spec makes
+local SEGMENTS = 4 -- of a journal
 
 local methods = {}
 local meta = { __index = methods }
@@ -32,7 +32,7 @@ local function act(store, step)
   return fn(store, unpack(step, 2))
 end
 
---- `segment_bytes` are those of the journal: nil for the default, 0 for no journal.
+--- `segment_bytes` are those of the journal: nil for the default.
 local function new(path, segment_bytes)
   return setmetatable({ path = path, segment_bytes = segment_bytes, model = new_model { now = 0 }, store = nil,
     doubtful = nil }, meta)

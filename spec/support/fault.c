@@ -76,8 +76,8 @@
 #define FDS 1024
 #define FILES 1024
 #define NAMES 1024
-#define FRAMES                                                                                     \
-  8192 /* offset of the first frame of a segment, and of the pages after LMDB's meta pages */
+#define FIRST_FRAME 4096 /* its offset in a segment */
+#define META_PAGES 8192  /* bytes of LMDB's meta pages */
 
 enum { OPEN = 1, WRITE = 2, SYNC = 4, SIZE = 8, NAME = 16, ANY = 31 };
 
@@ -114,7 +114,9 @@ typedef struct file {
   char path[PATH_MAX];
   op *first;
   op *last;
-  bool is_renewed; /* the header of a segment, and no frame was written since */
+  bool has_frames; /* a segment to which a frame was written */
+  int cut_fd;      /* open while the power fails, or below 0 */
+  off_t cut_size;  /* that the file will have */
 } file;
 
 typedef struct name {
@@ -321,16 +323,12 @@ static void note_open(const char *path) {
   if (is_of_store(path, "journal-")) store.has_read_journal = true;
 }
 
-/* Notes a write to a segment. The first frame after a renewed header uses the segment again. */
+/* Notes a frame. A frame at the beginning of a segment that has frames uses the segment again. */
 static void note_journal(file *f, off_t at) {
-  if (at < FRAMES) {
-    f->is_renewed = true;
-    return;
-  }
   store.has_frames = true;
   store.frames++;
-  if (at == FRAMES && f->is_renewed) store.reused++;
-  if (at == FRAMES) f->is_renewed = false;
+  if (at == FIRST_FRAME && f->has_frames) store.reused++;
+  f->has_frames = true;
 }
 
 /* Notes a write to the database. The first one begins a transaction. */
@@ -349,7 +347,7 @@ static void note_write(file *f, off_t at) {
 
 /* Notes the end of a write. The write of a meta page ends a transaction. */
 static void note_written(const file *f, off_t at) {
-  if (is_of_store(f->path, "data.mdb") && at < FRAMES) store.writer = 0;
+  if (is_of_store(f->path, "data.mdb") && at < META_PAGES) store.writer = 0;
 }
 
 /* Returns what the call that was judged last is a part of:
@@ -474,10 +472,10 @@ static void die(void) {
   while (true) pause();
 }
 
+/* What was not there becomes zeros. */
 static void restore(const file *f, int fd) {
   for (const op *o = f->last; o != NULL; o = o->before)
-    real_pwrite(fd, o->bytes + o->len, o->old_len, o->at);
-  real_truncate(fd, f->first->old_size);
+    real_pwrite(fd, o->bytes + o->len, o->len, o->at);
 }
 
 /* Which of the writes that were not synced come: none, all, whole ones, or sectors of them. */
@@ -505,19 +503,26 @@ static void write_sectors(const op *o, int fd, bool may_tear, mercy m, off_t siz
   }
 }
 
-static void lose_writes(const file *f) {
+/* The file keeps its length until lose_end: a thread that reads from a map what is cut off ends the process. */
+static void lose_writes(file *f) {
   mercy m = (mercy)draw(4);
   bool may_tear = now.tears && has_name(f->path, "journal");
-  int fd = real_open(f->path, O_RDWR | O_CLOEXEC, 0);
+  int fd = f->cut_fd = real_open(f->path, O_RDWR | O_CLOEXEC, 0);
   if (fd < 0) return;
   off_t size = f->first->old_size;
   restore(f, fd);
   for (const op *o = f->first; o != NULL; o = o->next) {
     bool grows = o->is_durable || m == ALL || (m != NONE && draw(2) == 0);
-    if (o->new_size > size && grows) real_truncate(fd, size = o->new_size);
+    if (o->new_size > size && grows) size = o->new_size;
     write_sectors(o, fd, may_tear, m, size);
   }
-  close(fd);
+  f->cut_size = size;
+}
+
+static void lose_end(file *f) {
+  if (f->cut_fd < 0) return;
+  real_truncate(f->cut_fd, f->cut_size);
+  close(f->cut_fd);
 }
 
 static void remove_all(const char *path) {
@@ -570,6 +575,9 @@ static void cut(void) {
     if (files[i]->first != NULL) lose_writes(files[i]);
   }
   lose_names(NULL);
+  for (int i = 0; i < n_files; i++) {
+    if (files[i]->first != NULL) lose_end(files[i]);
+  }
   die();
 }
 
@@ -823,7 +831,7 @@ int mkdir(const char *path, mode_t mode) {
 static void move(const char *from, const char *to, const char *saved) {
   file *gone = find_file(to), *f = find_file(from);
   forget_ops(gone);
-  gone->is_renewed = false;
+  gone->has_frames = false;
   snprintf(gone->path, PATH_MAX, "%s", from);
   snprintf(f->path, PATH_MAX, "%s", to);
   note_name(to, from);
@@ -969,6 +977,7 @@ static void revive(machine *m, bool has_seed, uint64_t seed) {
     for (int i = 0; i < n_files; i++) {
       if (files[i]->first == NULL || !is_in_tree(files[i]->path, m->path)) continue;
       lose_writes(files[i]);
+      lose_end(files[i]);
       forget_ops(files[i]);
     }
     lose_names(m->path);

@@ -163,6 +163,11 @@ end
 local function put(key) return { put = key, value = "" } end
 local function delete(key) return { delete = key } end
 
+--- Opens a store whose journal takes a small part of a small disk.
+local function open(step_records)
+  return keywatch.open { path = path, now = 0, journal_segment_bytes = 65536, step_records = step_records }
+end
+
 local function expect_keys(store, revision, keys)
   assert(store:status().revision == revision, "another revision")
   assert(#store:range("", { prefix = true, keys_only = true }).kvs == keys, "other keys")
@@ -185,7 +190,7 @@ end
 --- Deletes may use what puts had to leave, until they are refused, too. All is read, also when the store is opened
 -- again, and compaction makes room for both.
 function modes.exhaust()
-  local store = assert(keywatch.open { path = path, now = 0 })
+  local store = assert(open())
   plan(arg[4])
   local puts = change(store, 1e6, put)
   local deletes = change(store, puts, delete)
@@ -194,7 +199,7 @@ function modes.exhaust()
   expect_keys(store, revision, puts - deletes)
   assert(change(store, TOGETHER, put) == 0)
   store:close()
-  store = assert(keywatch.open { path = path, now = 0 })
+  store = assert(open())
   expect_keys(store, revision, puts - deletes)
   recover(store)
   local more = change(store, 1e6, put)
@@ -227,14 +232,14 @@ end
 --- A step of compaction visits the puts, the next one the deletes. Each page loses one record, so there is room for a
 -- part of that alone. A key that is deleted stays so whenever the store is closed.
 function modes.part()
-  local store = assert(keywatch.open { path = path, now = 0 })
+  local store = assert(open())
   plan(arg[4])
   local puts = change(store, 1e6, put, HALF)
   local deletes = change(store, math.floor(puts / 2), delete, HALF, 2)
   local revision = store:status().revision
   local function reopen()
     store:close()
-    store = assert(keywatch.open { path = path, now = 0, step_records = puts })
+    store = assert(open(puts))
     expect_keys(store, revision, puts - deletes)
   end
   reopen()

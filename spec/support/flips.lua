@@ -18,7 +18,7 @@ local flips = {}
 
 --- Makes a store whose tables have branches, large values and free pages. Returns the bytes of its database.
 local function make(path)
-  local store = directory.open(path, { journal_segment_bytes = 0 })
+  local store = directory.open(path)
   for i = 1, 300 do assert(store:put("key " .. i % 150, ("v"):rep(i % 200))) end
   assert(store:put("large", LARGE))
   assert(store:delete("key 7"))
@@ -81,7 +81,7 @@ local function write_and_check(path, store, truth, where)
   assert(store:put(key, "written"))
   assert(store:defragment())
   store:close()
-  store = directory.open(path, { journal_segment_bytes = 0 })
+  store = directory.open(path)
   assert(store:get(key).value == "written", where)
   expect_alike({ look_at(store, revision), rows_of(store, "t"), #store:leases() },
     { truth.at[revision], truth.rows, #truth.leases }, where)
@@ -113,13 +113,14 @@ end
 --- Flips bits of a closed store, which is then opened.
 function flips.while_closed(path, seed, n)
   local bytes = make(path)
-  local store = directory.open(path, { journal_segment_bytes = 0 })
+  local store = directory.open(path)
   local truth, right = assert(look(store)), 0
   store:close()
   flip_each(path, seed, n, bytes, function(where, flip)
+    os.remove(path .. "/journal-0")
     files.write(path .. "/data.mdb", bytes)
     flip()
-    local opened, err = require("keywatch").open { path = path, now = 0, journal_segment_bytes = 0 }
+    local opened, err = require("keywatch").open { path = path, now = 0 }
     local seen
     if opened then seen, err = look(opened) end
     if seen then
@@ -135,7 +136,7 @@ end
 --- Flips bits of a store that is open.
 function flips.while_open(path, seed, n)
   local bytes = make(path)
-  local store = directory.open(path, { journal_segment_bytes = 0 })
+  local store = directory.open(path)
   local truth = assert(look(store))
   flip_each(path, seed, n, bytes, function(where, flip, restore)
     flip()

@@ -3,7 +3,7 @@
 local probe = require("keywatch.core").probe.journal
 
 local STORE = 99
-local FIRST, MOST = 16384, 65536 -- bytes of segments
+local SEGMENT = 32768 -- bytes
 
 local groups = {}
 
@@ -19,7 +19,7 @@ function groups.append(journal, n)
 end
 
 function groups.open(path, epoch)
-  return probe.open(path, { store_id = STORE, epoch = epoch, first_bytes = FIRST, most_bytes = MOST })
+  return probe.open(path, { store_id = STORE, epoch = epoch, segment_bytes = SEGMENT })
 end
 
 --- Recovers the groups after `applied`. Returns the last one of them; or nil, and an error, which is a text if there is
@@ -28,7 +28,7 @@ function groups.recover(path, epoch, applied)
   local found, err = probe.recover(path, { store_id = STORE, epoch = epoch, applied = applied })
   if not found then return nil, err end
   local last = applied + found.groups
-  if not found.is_empty and (found.sequence ~= last or found.revision ~= last) then return nil, "other numbers" end
+  if found.groups > 0 and (found.sequence ~= last or found.revision ~= last) then return nil, "other numbers" end
   for n = applied + 1, last do
     local i = 2 * (n - applied)
     local expected = groups.changes(n)

@@ -4,7 +4,7 @@ local new_random = require("spec.support.random").new
 
 local BIG = ("big "):rep(1000)      -- more than a page
 local HUGE = ("huge "):rep(20000)   -- many pages
-local BULK = ("bulk "):rep(60000)   -- more than the journal takes: its group goes to the database directly
+local BULK = ("bulk "):rep(60000)   -- more than a segment takes: its group goes to the database directly
 local SMALL_JOURNAL = 65536         -- bytes of a segment, the smallest size
 
 --- Some of everything. "reopen" closes the store and opens it.
@@ -48,7 +48,7 @@ local kinds = {
   { 1, function() return { "put", "bulk", BULK, name = "bulk" } end },
 }
 
-local function segment_bytes(random) return random:pick { SMALL_JOURNAL, SMALL_JOURNAL, 1048576, 0 } end
+local function segment_bytes(random) return random:pick { SMALL_JOURNAL, SMALL_JOURNAL, 131072, 1048576 } end
 
 --- Steps that change nothing of what a store has. spec/support/power_program.lua takes them.
 local neutral = {

@@ -3,7 +3,6 @@
 
 #include <stdatomic.h>
 
-#include "base/crc32c.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "bind/lua_error.h"
@@ -173,8 +172,7 @@ static int l_open(lua_State *L) {
   luaL_checktype(L, 2, LUA_TTABLE);
   kw_journal_options options = {.store_id = (uint64_t)field(L, 2, "store_id"),
                                 .epoch = (uint64_t)field(L, 2, "epoch"),
-                                .first_bytes = field(L, 2, "first_bytes"),
-                                .most_bytes = field(L, 2, "most_bytes")};
+                                .segment_bytes = field(L, 2, "segment_bytes")};
   journal *self = lua_newuserdatauv(L, sizeof *self, 0);
   *self = (journal){0};
   luaL_getmetatable(L, JOURNAL_NAME);
@@ -208,8 +206,7 @@ typedef struct beside {
 static void *run_beside(void *ctx) {
   beside *b = ctx;
   while (!b->must_end) {
-    kw_journal_prepare(b->journal);
-    kw_journal_release(b->journal, b->appended);
+    if (kw_journal_is_filling(b->journal)) kw_journal_release(b->journal, b->appended);
   }
   return NULL;
 }
@@ -246,22 +243,8 @@ static int l_release(lua_State *L) {
   return 0;
 }
 
-static int l_prepare(lua_State *L) {
-  return push_outcome(L, kw_journal_prepare(check_journal(L)->journal));
-}
-
-static int l_unreleased(lua_State *L) {
-  kw_bind_push_int(L, kw_journal_unreleased(check_journal(L)->journal));
-  return 1;
-}
-
-static int l_size(lua_State *L) {
-  kw_bind_push_int(L, kw_journal_size(check_journal(L)->journal));
-  return 1;
-}
-
-static int l_max_frame(lua_State *L) {
-  kw_bind_push_int(L, (int64_t)kw_journal_max_frame(check_journal(L)->journal));
+static int l_is_filling(lua_State *L) {
+  lua_pushboolean(L, kw_journal_is_filling(check_journal(L)->journal));
   return 1;
 }
 
@@ -296,10 +279,8 @@ static int l_drop(lua_State *L) {
 static void push_recovered(lua_State *L, const kw_journal_recovered *result) {
   const kw_commit_meta *meta = &result->group.meta;
   lua_newtable(L);
-  kw_bind_set_bool(L, "is_empty", result->is_empty);
+  kw_bind_set_bool(L, "has_files", result->has_files);
   kw_bind_set_int(L, "groups", result->groups);
-  kw_bind_set_int(L, "repaired_bits", result->repaired_bits);
-  kw_bind_set_int(L, "last_segment_number", result->last_segment_number);
   kw_bind_set_int(L, "sequence", meta->sequence);
   kw_bind_set_int(L, "revision", meta->revision);
   kw_bind_set_int(L, "compact_revision", meta->compact_revision);
@@ -317,13 +298,15 @@ static int l_recover(lua_State *L) {
   const char *path = luaL_checkstring(L, 1);
   char why[KW_JOURNAL_WHY_ROOM];
   luaL_checktype(L, 2, LUA_TTABLE);
-  uint64_t store_id = (uint64_t)field(L, 2, "store_id"), epoch = (uint64_t)field(L, 2, "epoch");
-  int64_t applied = field(L, 2, "applied");
+  kw_journal_expected expected = {.store_id = (uint64_t)field(L, 2, "store_id"),
+                                  .epoch = (uint64_t)field(L, 2, "epoch"),
+                                  .applied = field(L, 2, "applied"),
+                                  .is_closed = field(L, 2, "is_closed") != 0};
   kw_journal_recovered *result = lua_newuserdatauv(L, sizeof *result, 0);
   *result = (kw_journal_recovered){0};
   luaL_getmetatable(L, RECOVERED_NAME);
   lua_setmetatable(L, -2);
-  int rc = kw_journal_recover(path, store_id, applied, epoch, result, why);
+  int rc = kw_journal_recover(path, &expected, result, why);
   if (rc != KW_OK) return push_failure(L, rc, why);
   push_recovered(L, result);
   kw_journal_recovered_drop(result);
@@ -337,30 +320,18 @@ static int l_skip_flush(lua_State *L) {
   return 0;
 }
 
-static int l_repair(lua_State *L) {
-  kw_slice bytes = kw_bind_check_bytes(L, 1);
-  uint32_t crc = (uint32_t)kw_bind_check_int(L, 2, 0);
-  uint8_t *copy = lua_newuserdatauv(L, bytes.len + 1, 0);
-  if (bytes.len > 0) memcpy(copy, bytes.data, bytes.len);
-  if (!kw_crc32c_repair(copy, bytes.len, &crc)) return 0;
-  kw_bind_push_slice(L, kw_slice_of(copy, bytes.len));
-  kw_bind_push_int(L, crc);
-  return 2;
-}
-
-static const luaL_Reg methods[] = {{"append", l_append},         {"append_beside", l_append_beside},
-                                   {"release", l_release},       {"prepare", l_prepare},
-                                   {"unreleased", l_unreleased}, {"size", l_size},
-                                   {"max_frame", l_max_frame},   {"frame_bytes", l_frame_bytes},
-                                   {"close", l_close},           {NULL, NULL}};
+static const luaL_Reg methods[] = {{"append", l_append},
+                                   {"append_beside", l_append_beside},
+                                   {"release", l_release},
+                                   {"is_filling", l_is_filling},
+                                   {"frame_bytes", l_frame_bytes},
+                                   {"close", l_close},
+                                   {NULL, NULL}};
 static const luaL_Reg meta_methods[] = {{"__gc", l_close}, {NULL, NULL}};
 static const luaL_Reg recovered_meta[] = {{"__gc", l_drop}, {NULL, NULL}};
 static const luaL_Reg none[] = {{NULL, NULL}};
-static const luaL_Reg functions[] = {{"open", l_open},
-                                     {"recover", l_recover},
-                                     {"skip_flush", l_skip_flush},
-                                     {"repair", l_repair},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"open", l_open}, {"recover", l_recover}, {"skip_flush", l_skip_flush}, {NULL, NULL}};
 
 void kw_bind_push_probe_journal(lua_State *L) {
   kw_add_class(L, JOURNAL_NAME, meta_methods, methods);

@@ -35,7 +35,7 @@ void kw_committer_close(kw_committer *c) {
 }
 
 void kw_committer_hold(kw_committer *c, bool hold) {
-  if (c->segment_bytes > 0) kw_worker_hold(&c->worker, hold);
+  kw_worker_hold(&c->worker, hold);
   kw_committer_hold_checkpoints(c, hold);
 }
 

@@ -43,8 +43,7 @@ Data
   --memory                             store nothing on disk (default: false)
   --quota-backend-bytes N              maximum size of the data; negative: no limit
                                        (default: 2147483648)
-  --journal-segment-bytes N            maximum size of a journal file, 65536 to 1073741824; 0: no journal
-                                       (default: 67108864)
+  --journal-segment-bytes N            size of a new journal file, 65536 to 1073741824 (default: 16777216)
   --auto-compaction-retention R        how much history to keep: a number of hours, or a duration such as 5m; 0: all
                                        (default: 0)
   --auto-compaction-mode MODE          periodic, or revision: then the retention is a number of revisions
@@ -156,8 +155,8 @@ checks["listen-client-urls"] = function(urls)
 end
 
 checks["journal-segment-bytes"] = function(bytes)
-  if bytes == 0 or (bytes >= MIN_SEGMENT and bytes <= MAX_SEGMENT) then return bytes end
-  return nil, (" must be 0, or from %d to %d"):format(MIN_SEGMENT, MAX_SEGMENT)
+  if bytes >= MIN_SEGMENT and bytes <= MAX_SEGMENT then return bytes end
+  return nil, (" must be from %d to %d"):format(MIN_SEGMENT, MAX_SEGMENT)
 end
 
 checks["auto-compaction-mode"] = function(text)

@@ -23,7 +23,7 @@ local waiting = require "keywatch.task.waiting"
 local IDLE = 3600          -- seconds
 local LIMIT = 24 * 3600    -- seconds
 local TURNS = 100000
-local WORKERS = 3          -- of a durable store
+local WORKERS = 2          -- of a durable store
 local WORK_SECONDS = 0.001 -- that a job of a worker takes
 
 local DEADLOCK = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
