@@ -571,8 +571,12 @@ static void lose_names(const char *dir) {
 static void cut(void) {
   if (has_machines) return die(); /* what is lost is lost when the store was closed */
   random_state = (uint64_t)now.value;
-  for (int i = 0; i < n_files; i++) {
-    if (files[i]->first != NULL) lose_writes(files[i]);
+  for (int is_journal = 1; is_journal >= 0;
+       is_journal--) { /* the journal is not in a map: it comes first */
+    for (int i = 0; i < n_files; i++) {
+      if (files[i]->first != NULL && has_name(files[i]->path, "journal") == is_journal)
+        lose_writes(files[i]);
+    }
   }
   lose_names(NULL);
   for (int i = 0; i < n_files; i++) {
