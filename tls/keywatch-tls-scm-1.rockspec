@@ -43,6 +43,7 @@ build = {
         "csrc/tls/library.c",
         "csrc/tls/lua_channel.c",
         "csrc/tls/lua_context.c",
+        "csrc/tls/lua_options.c",
         "csrc/tls/lua_pair.c",
         "csrc/tls/plain.c",
         "csrc/tls/pem.c",

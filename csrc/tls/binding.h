@@ -4,6 +4,7 @@
  *
  *   tls.c           opens the module, publishes face/tls.h     lua_context.c   tls.client, tls.server, contexts
  *   lua_channel.c   channels                                   lua_pair.c      tls.self_sign
+ *   lua_options.c   tables of options, failures as results
  *
  * For the rule of finalizers see face/module.h.
  */
