@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 local uv = require "keywatch.uv"
 
+local answer = require "spec.support.answer"
 local files = require "spec.support.files"
 local luv = require "spec.support.luv"
 local process = require "spec.support.process"
@@ -107,6 +108,27 @@ describe("a server in a thread", function()
       client:close()
     end)
     assert.is_true(idle:close())
+  end)
+
+  it("has calls of the Lock and Election services wait for their turn", function()
+    local LOCK, ELECTION = "/v3lockpb.Lock/", "/v3electionpb.Election/"
+    keywatch.run(function()
+      local client = keywatch.connect(server:addresses()[1])
+      local function lock()
+        return client:call(LOCK .. "Lock", { name = "n", lease = client:lease(60).id }, { timeout = SECONDS })
+      end
+      local first = assert(lock())
+      local second = keywatch.spawn(lock)
+      local function waits() return client:range("n/", { prefix = true }).kvs[2] end
+      while not waits() do assert.equal("timeout", answer.code(second:join(0.001))) end
+      assert(client:call(LOCK .. "Unlock", { key = first.key }))
+      assert.is_table(select(2, second:join()))
+      local observer = assert(client:stream(ELECTION .. "Observe", { timeout = SECONDS }))
+      observer:send { name = "e" }
+      assert(client:call(ELECTION .. "Campaign", { name = "e", lease = client:lease(60).id, value = "1" }))
+      assert.equal("1", assert(observer:receive()).kv.value)
+      client:close()
+    end)
   end)
 
   it("ends at once, if the waiter for its end is interrupted", function()

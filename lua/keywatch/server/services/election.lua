@@ -7,6 +7,7 @@ local core = require "keywatch.core"
 local header = require "keywatch.server.services.header"
 local names = require "keywatch.concurrency.names"
 local refusal = require "keywatch.server.services.refusal"
+require "keywatch.watch.local_origin" -- store:watch
 
 local function no_leader_given()
   return nil, refusal.new(refusal.UNKNOWN, '"leader" field must be provided')

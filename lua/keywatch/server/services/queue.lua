@@ -22,6 +22,7 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local timers = require "keywatch.task.timers"
 local worker = require "keywatch.task.worker"
+require "keywatch.watch.local_origin" -- store:watch
 
 local FEWEST_KEYS = 100 -- that a queue may hold, whatever the number of calls
 local KEYS_PER_CALL = 2
