@@ -104,7 +104,7 @@ local function new_plan(seed, opts)
     is_durable = random:one_in(2) and machines.are_there,
     store = {
       max_txn_ops = 4000, progress_interval = random:pick { 0.2, 2, 600 },
-      step_records = random:pick { 1, 10, 1000 }, journal_segment_bytes = random:pick { 65536, 2 ^ 20 },
+      step_records = random:pick { 1, 10, 1000 }, journal_segment_bytes = seed % 2 == 0 and 65536 or 2 ^ 20,
     },
   }
   for i = 1, random:between(plan.servers, 5) do
