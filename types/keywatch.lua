@@ -78,7 +78,7 @@ function keywatch.channel(capacity) end
 
 ---Waits for the first of several objects that is ready: watches, object watches, channels, values to be sent, tasks, signals, kept leases,
 ---sessions, locks, leaderships, observers. Returns the object, and what its own call returns (`next`, `receive`, `send`,
----`join`, `wait`, `lost`); or nil and the error "timeout". With a timeout of 0 it only looks.
+---`join`, `wait`, `wait_lost`); or nil and the error "timeout". With a timeout of 0 it only looks.
 ---@param objects keywatch.SelectOptions
 ---@return any object
 ---@return any ...
