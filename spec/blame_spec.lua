@@ -709,7 +709,7 @@ describe("a usage error is raised at the caller's line:", function()
       { store = store, listen = LOCAL, tls = { auto = true } } }
     for _, name in ipairs { "max_concurrent_streams", "quota_connection_bytes", "keepalive_min_time",
       "keepalive_interval", "keepalive_timeout" } do
-      for _, value in ipairs { nan, "x", name:find("^keep") and {} or -1 } do
+      for _, value in ipairs { nan, "x", -1 } do
         table.insert(refused, { store = store, listen = LOCAL, [name] = value })
       end
     end

@@ -407,7 +407,7 @@ describe("an object of keywatch in the wrong place", function()
       ["argument 1 must be a controller, .*, and is a client without 'start'$"] = { function()
         controller.manager { store = store }:add(client)
       end },
-      ["select: number 1 cannot be selected: .*, not a store$"] = { keywatch.select, { store } },
+      ["select: number 1 cannot be selected: .* or observers, not a store$"] = { keywatch.select, { store } },
       ["select: number 1 cannot be selected: .*, not a client$"] = { keywatch.select, { client } },
       ["bad argument #1 to 'namespace' %(string expected, got store%)$"] = { store.namespace, store, store },
       ["connect: the list of endpoints is empty"] = { keywatch.connect, {} },

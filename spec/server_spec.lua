@@ -361,7 +361,7 @@ describe("keywatch.serve", function()
   it("raises on a usage error", function()
     assert.error_matches(function() keywatch.serve(5) end, "options must be a table")
     assert.error_matches(function() keywatch.serve {} end, "option 'store' must be a store")
-    assert.error_matches(function() keywatch.serve { store = store, listen = "localhost" } end, "must begin with http")
+    assert.error_matches(function() keywatch.serve { store = store, listen = "" } end, "'listen': '' must begin")
     assert.error_matches(function() keywatch.serve { store = store, listen = {} } end, "'listen' must be a URL")
     assert.error_matches(function()
       keywatch.serve { store = store, auto_compaction_mode = "daily" }

@@ -360,6 +360,11 @@ describe("a work queue", function()
       return 2
     end } }))
 
+    it("an item of a queue without a name after 5 seconds, if its limiter returns nothing", with_queue(function(queue)
+      assert.equal(5, queue:retry("a"))
+      assert.equal(1, logs.count("the limiter of a work queue without a name has returned no number of seconds"))
+    end, { limiter = { when = function() end, forget = print, retries = print } }))
+
     it("at once an item whose limiter answers less than 0", with_queue(function(queue)
       assert.same({ 0, "a" }, { queue:retry("a"), (queue:get(0)) })
     end, { limiter = { when = function() return -1 end, forget = print, retries = print } }))

@@ -285,12 +285,17 @@ function queue_methods:add(item, opts)
   return add_now(self, item, priority or 0)
 end
 
+--- Returns what log lines call the queue.
+local function title_of(self)
+  return self.name and ("the work queue '%s'"):format(self.name) or "a work queue without a name"
+end
+
 --- Calls a method of the limiter. Returns true and its result; or false after an error, which is logged.
 local function ask(self, name, item)
   local limiter = self.limiter
   local ok, result = driver.compute(limiter[name], limiter, item)
   if ok then return true, result end
-  log.error("%s", ("the limiter of the work queue '%s' has failed in '%s': %s"):format(self.name or "", name,
+  log.error("%s", ("the limiter of %s has failed in '%s': %s"):format(title_of(self), name,
     errors.text_of(result)))
   return false
 end
@@ -301,8 +306,8 @@ local function seconds_of(self, item)
   local ok, seconds = ask(self, "when", item)
   if not ok then return FALLBACK end
   if type(seconds) == "number" and seconds < math.huge then return seconds > 0 and seconds or 0 end -- NaN is not less
-  log.error("%s", ("the limiter of the work queue '%s' has returned no number of seconds, but %s"):format(
-    self.name or "", check.shown(seconds)))
+  log.error("%s", ("the limiter of %s has returned no number of seconds, but %s"):format(
+    title_of(self), check.shown(seconds)))
   return FALLBACK
 end
 

@@ -26,7 +26,7 @@ local OPTIONS = {
   store = { "a store", is_store }, thread = "boolean", open = "table",
   listen = URLS, tls = "table", name = "string", advertise = URLS, peer_urls = URLS, cluster_token = "string",
   max_concurrent_streams = "amount", quota_connection_bytes = "amount",
-  keepalive_min_time = "seconds", keepalive_interval = "seconds", keepalive_timeout = "seconds",
+  keepalive_min_time = "0 or more", keepalive_interval = "0 or more", keepalive_timeout = "0 or more",
   log_level = { "debug, info, warn, error, panic or fatal", log.is_level }, on_log = "function",
   auto_compaction_mode = check.one_of("periodic", "revision"),
   auto_compaction_retention = { "a number of seconds, or of revisions", is_amount },
@@ -71,7 +71,7 @@ local function parse_urls(urls)
   local addresses = {}
   for i, text in ipairs(urls) do
     local address, why = url.parse(text)
-    if not address then check.misuse("serve: %s %s", text, why) end
+    if not address then check.misuse("serve: option 'listen': '%s' %s", text, why) end
     addresses[i] = address
   end
   return addresses

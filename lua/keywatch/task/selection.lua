@@ -54,15 +54,16 @@ local function check_different(objects, n)
   end
 end
 
+local CHOICE = "give watches, channels, tasks, signals, kept leases, sessions, locks, leaderships or observers"
+
 --- Raises unless all objects can be selected, and all are different. Returns their number.
 local function check_objects(scheduler, objects)
   local n = check.list(objects, "select")
-  if n == 0 then check.misuse("select: there is nothing to wait for: give watches, channels, tasks or signals") end
+  if n == 0 then check.misuse("select: there is nothing to wait for: %s", CHOICE) end
   for i = 1, n do
     local object = objects[i]
     if not protocol_of(object) then
-      check.misuse("select: number %d cannot be selected: give watches, channels, tasks or signals, not %s", i,
-        check.shown(object))
+      check.misuse("select: number %d cannot be selected: %s, not %s", i, CHOICE, check.shown(object))
     end
     if rawequal(object, scheduler.running) then check.misuse("select: a task cannot wait for its own end") end
   end
