@@ -248,7 +248,8 @@ static void check(world *w) {
   if (is_done && !w->was_done) reached[DONE].n++;
   w->was_done = is_done;
   if (is_done) return;
-  bool is_held = w->peer->is_open && (accepted.state(w->peer->inner) & KW_PEER_WANTS_BYTES) == 0;
+  bool is_held =
+      w->peer->is_open && (kw_accepted_face.state(w->peer->inner) & KW_PEER_WANTS_BYTES) == 0;
   if (is_hurried && kw_tls_peer_has_work(w->peer)) reached[WAITING].n++;
   must(w->got_eof || is_held || kw_tls_peer_has_work(w->peer) ||
            (state_of(w) & KW_PEER_WANTS_BYTES) != 0 ||
