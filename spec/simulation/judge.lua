@@ -188,10 +188,12 @@ end
 
 -- {====== Leases ======
 
---- True if an attempt to end a lease may have come after a renewal, and before a time.
+--- True if an attempt to end a lease may have come after a renewal, and before a time. One that is in doubt may arrive
+-- at any time after it began.
 local function may_have_ended(list, renewal, time)
   for _, one in ipairs(list) do
-    if one.what == "end" and one.ended >= renewal.began and one.began <= time then return true end
+    local is_late = one.outcome == "doubt" or one.ended >= renewal.began
+    if one.what == "end" and is_late and one.began <= time then return true end
   end
   return false
 end

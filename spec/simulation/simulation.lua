@@ -203,7 +203,7 @@ function methods:perform(a, one, prefix, tag)
   record.ended, record.ended_epoch = keywatch.now(), truth.epoch
   if not ok then
     self:trace("%s %s raises", record.id, one.verb)
-    if one.verb == "revoke" then truth:note_lease(one[1], "end", record.began) end
+    if one.verb == "revoke" then truth:note_lease(one[1], "end", record.began, nil, "doubt") end
     error(answer, 0)
   end
   local is_known = answer ~= nil or err == nil
@@ -215,7 +215,7 @@ function methods:perform(a, one, prefix, tag)
   elseif one.verb == "keepalive" and is_known then
     truth:note_lease(one[1], "renewal", record.began, answer, record.outcome)
   elseif one.verb == "revoke" then
-    truth:note_lease(one[1], "end", record.began)
+    truth:note_lease(one[1], "end", record.began, nil, record.outcome)
   end
   local revision = type(answer) == "table" and answer.revision
   if revision and truth.epoch == epoch then epoch.acknowledged = math.max(epoch.acknowledged, revision) end
