@@ -1,6 +1,7 @@
 --- Election: one leader at a time, and those who watch it.
 
 local core = require "keywatch.core"
+local keywatch = require "keywatch"
 
 local rpc = require "spec.support.rpc"
 local serving = require "spec.support.serving"
@@ -256,6 +257,27 @@ describe("Election in a process", function()
       received[i] = { message.kv.value, message.header.revision }
     end
     assert.same({ { "first", 2 }, { "second", 3 }, { "third", 5 } }, received)
+  end)
+
+  it("is observed across the end of keywatch.run, with and without a leader", function()
+    local store = keywatch.open()
+    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+    local remote = keywatch.connect(server:addresses()[1])
+    local stream
+    local function value() return assert(stream:receive(30)).kv.value end
+    keywatch.run(function()
+      stream = assert(remote:stream(ELECTION .. "Observe"))
+      stream:send { name = "e" }
+      stream:finish()
+      assert.equal("timeout", select(2, stream:receive(0.1)).code)
+    end)
+    store:put("e/1", "first")
+    store:delete("e/1")
+    store:put("e/2", "second")
+    keywatch.run(function() assert.same({ "first", "second" }, { value(), value() }) end)
+    store:put("e/2", "third")
+    keywatch.run(function() assert.equal("third", value()) end)
+    for _, one in ipairs { remote, server, store } do one:close() end
   end)
 
   it("does not change without disk space", function()

@@ -50,8 +50,8 @@ local function open(server, id)
     is_intercepted = is_intercepted,
     method = server.methods[path],
     task = nil,           -- the task that answers the call; nil after the answer was deferred
-    worker = nil,         -- answers a call whose answer was deferred, by
-    get_answer = nil,     -- what `resume` was given
+    worker = nil,         -- answers a call whose answer was deferred, or continues a stream, by
+    get_answer = nil,     -- what `resume` or `continue` was given
     deferral = nil,       -- see `defer`
     is_streaming = false, -- the handler of a stream has begun
     is_over = false,      -- the client has got the answer, or has cancelled the call
@@ -219,6 +219,7 @@ end
 local function answer_stream(call, method)
   call.is_streaming = true
   local ok, err = method.handler(call)
+  if ok == DEFERRED then return nil end
   if err ~= nil then return nil, err end
   if ok == false then error("the handler of " .. call.path .. " has returned false, and no error", 0) end
   return true
@@ -281,6 +282,21 @@ local function resume(call, get_answer)
   call.worker = worker.start(serve_late, call)
 end
 
+--- The function of the worker of a continued stream. If the end of keywatch.run cancels the worker, it starts again.
+local function serve_continued(call)
+  local ok, done, err = errors.attempt(call.get_answer)
+  if not ok and driver.is_cancellation(done.err) and not call.is_over then error(done.err, 0) end
+  conclude(call, ok, done, err)
+end
+
+--- Has a worker continue a stream, also after the end of keywatch.run: the handler returns the result of this function.
+-- follow() returns what the handler of a stream returns. It is called again after its wait was cancelled.
+local function continue(call, follow)
+  call.get_answer = follow
+  call.worker = worker.start(serve_continued, call)
+  return DEFERRED
+end
+
 -- }======
 
 --- Calls `after` of all middleware, once the call has ended, also if the core has answered it.
@@ -298,5 +314,6 @@ end
 -- }======
 
 return {
-  open = open, serve = serve, defer = defer, resume = resume, run_after = run_after, methods = call_methods,
+  open = open, serve = serve, defer = defer, resume = resume, continue = continue, run_after = run_after,
+  methods = call_methods,
 }

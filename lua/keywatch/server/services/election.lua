@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- election: etcd's Election service.
 
+local calls = require "keywatch.server.call"
 local contenders = require "keywatch.concurrency.contenders"
 local contest = require "keywatch.server.services.contest"
 local core = require "keywatch.core"
@@ -78,9 +79,10 @@ local function leader(server, request)
   return { header = header.of(server, revision), kv = kv }
 end
 
---- Sends every value of a leader until the leader's key is deleted.
-local function send_until_deleted(server, call, watch)
+--- Sends every value of a leader until the leader's key is deleted. Notes in at.revision how far that was done.
+local function send_until_deleted(server, call, watch, at)
   for event in watch:events() do
+    at.revision = event.mod_revision
     if event.type == "delete" then return end
     call:send { header = header.of(server, event.mod_revision), kv = contenders.kv_of(event) }
   end
@@ -98,22 +100,36 @@ local function wait_for_leader(store, prefix, revision)
 end
 
 --- Sends the leader and every later leader, until the client cancels the call. No change is missed: each watch begins
--- right behind the revision of the read before it.
-local function observe(server, call)
-  local request = call:receive()
-  local store, prefix = server.store, names.prefix_of(request and request.name or "")
+-- right behind the revision of the read before it. `at` has the key of the leader whose value was sent, or nil, and the
+-- revision up to which everything was sent, or nil.
+local function follow(server, call, prefix, at)
+  local store = server.store
   while true do
-    local kv, revision = contest.owner(server, prefix)
-    if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end
-    if not kv then kv, revision = wait_for_leader(store, prefix, revision) end
-    local watch = store:watch(kv.key, { start_revision = revision + 1 })
+    local kv
+    if not at.revision then
+      local revision
+      kv, revision = contest.owner(server, prefix)
+      if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end
+      at.revision = revision
+    end
+    if not kv and not at.key then kv, at.revision = wait_for_leader(store, prefix, at.revision) end
+    if kv then at.key = kv.key end
+    local watch = store:watch(at.key, { start_revision = at.revision + 1 })
     local ok, err = pcall(function()
-      call:send { header = header.of(server, revision), kv = kv }
-      send_until_deleted(server, call, watch)
+      if kv then call:send { header = header.of(server, at.revision), kv = kv } end
+      send_until_deleted(server, call, watch, at)
+      at.key, at.revision = nil, nil
     end)
     watch:close()
     if not ok then error(err, 0) end
   end
+end
+
+--- Answers a call of Observe.
+local function observe(server, call)
+  local request, at = call:receive(), { key = nil, revision = nil }
+  local prefix = names.prefix_of(request and request.name or "")
+  return calls.continue(call, function() return follow(server, call, prefix, at) end)
 end
 
 return {
