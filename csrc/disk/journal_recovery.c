@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "disk/journal_segment.h"
 #include "model/error.h"
 
@@ -113,7 +114,7 @@ static int find_all(recovery *r) {
 static int compare(const void *a, const void *b) {
   int64_t one = ((const found *)a)->frame.meta.sequence;
   int64_t other = ((const found *)b)->frame.meta.sequence;
-  return (one > other) - (one < other);
+  return kw_order_signed(one, other);
 }
 
 /* }====== */
