@@ -242,6 +242,7 @@ build = {
         "csrc/disk/lmdb_check.c",
         "csrc/disk/lmdb_file.c",
         "csrc/disk/lmdb_pages.c",
+        "csrc/disk/lmdb_table.c",
         "csrc/disk/lmdb_write.c",
         "csrc/disk/pause.c",
         "csrc/disk/recovery.c",

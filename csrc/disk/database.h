@@ -7,7 +7,7 @@
  * other functions belong to the reader's thread.
  *
  * The directory has the files "lock", which names the process that has it open, data.mdb, and copy.mdb, which is not
- * finished and of no use after a crash; and LMDB's own lock files of these two. lmdb_file.h has the tables of
+ * finished and of no use after a crash; and LMDB's own lock files of these two. lmdb_table.h has the tables of
  * data.mdb. A journal may lie beside them, see disk/journal.h.
  */
 #ifndef KW_DISK_DATABASE_H

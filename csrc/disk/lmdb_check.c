@@ -7,7 +7,7 @@
 #include "disk/lmdb_check.h"
 
 #include "base/mem.h"
-#include "disk/lmdb_file.h"
+#include "disk/lmdb_table.h"
 
 #define MAGIC 0xBEEFC0DE
 #define VERSION 1

@@ -8,16 +8,12 @@
 
 #include "disk/lmdb_file.h"
 
-#include "base/crc32c.h"
 #include "base/directory.h"
 #include "base/mem.h"
 #include "disk/lmdb_check.h"
-#include "model/error.h"
 
 #define META_PAGES 2
 #define LOCK_BYTES (16 << 10) /* more than LMDB's own lock file needs */
-
-const char *const kw_lmdb_names[KW_LMDB_TABLES] = {"meta", "records", "leases", "rows"};
 
 bool kw_lmdb_is_no_room(int rc) {
   return kw_is_no_room(rc) || rc == MDB_MAP_FULL;
@@ -74,20 +70,10 @@ static MDB_val name_of(const char *name) {
 
 /* {====== Values ====== */
 
-static uint32_t checksum_of(kw_lmdb_table table, kw_slice key, kw_slice value) {
-  return kw_crc32c(kw_crc32c(table, key), value);
-}
-
-bool kw_lmdb_value_check(kw_lmdb_table table, kw_slice key, kw_slice *value) {
-  if (value->len < KW_LMDB_CHECKSUM) return false;
-  value->len -= KW_LMDB_CHECKSUM;
-  return checksum_of(table, key, *value) == kw_big_endian_get32(value->data + value->len);
-}
-
 int kw_lmdb_put(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_table table, MDB_val key,
                 kw_slice value, unsigned flags) {
   MDB_val to = {value.len + KW_LMDB_CHECKSUM, NULL};
-  uint32_t crc = checksum_of(table, kw_slice_of(key.mv_data, key.mv_size), value);
+  uint32_t crc = kw_lmdb_checksum(table, kw_slice_of(key.mv_data, key.mv_size), value);
   int rc = mdb_put(txn, file->tables[table], &key, &to, flags | MDB_RESERVE);
   if (rc != 0) return rc;
   if (value.len > 0) memcpy(to.mv_data, value.data, value.len);
@@ -108,24 +94,6 @@ int kw_lmdb_trees(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_tree trees[KW_
         (kw_lmdb_tree){.pages = {.map = file->map, .page = file->page, .n = n}, .root = root};
   }
   return 0;
-}
-
-int kw_lmdb_find(const kw_lmdb_tree trees[KW_LMDB_TABLES], kw_lmdb_table table, kw_slice key,
-                 kw_slice *value) {
-  kw_lmdb_cursor cursor;
-  int rc = kw_lmdb_cursor_seek(&cursor, &trees[table], key, value);
-  bool ok = rc > 0 && kw_slice_equal(cursor.key, key) && kw_lmdb_value_check(table, key, value);
-  return ok ? KW_OK : KW_ERR_CORRUPT;
-}
-
-int kw_lmdb_next_entry(const kw_lmdb_tree trees[KW_LMDB_TABLES], kw_lmdb_table table, kw_slice *key,
-                       kw_slice *value) {
-  kw_lmdb_cursor cursor;
-  int rc = kw_lmdb_cursor_seek(&cursor, &trees[table], *key, value);
-  if (rc > 0 && kw_slice_equal(cursor.key, *key)) rc = kw_lmdb_cursor_next(&cursor, value);
-  if (rc <= 0) return rc;
-  *key = cursor.key;
-  return kw_lmdb_value_check(table, *key, value) ? 1 : KW_ERR_CORRUPT;
 }
 
 /* }====== */

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * lmdb_file: an open LMDB file with the tables of a store. For database, lmdb_write and view.
+ * lmdb_file: an open LMDB file with the tables of a store, see disk/lmdb_table.h. For database, lmdb_write and view.
  *
- *   records   revision (8 bytes), number in it (4), tombstone (1), big-endian  ->  the encoded KeyValue
- *   leases    id, big-endian, its sign bit inverted                            ->  seconds, big-endian
- *   rows      table, a zero byte, key                                        ->  bytes
- *   meta      names                                                            ->  numbers, big-endian
- *
- * Every value ends with a checksum of table, key and value, which readers check and leave out. Before a file is opened,
- * all of it is checked, see disk/lmdb_check.h. Later LMDB writes the file, and the tables are read by
- * disk/lmdb_pages.h, which relies on no number of a page; LMDB reads the few numbers of `meta`.
+ * Before a file is opened, all of it is checked, see disk/lmdb_check.h. Later LMDB writes the file, and reads the few
+ * numbers of the table meta. The other tables are read by disk/lmdb_pages.h, which relies on no number of a page.
  *
  * Functions that return `int` return 0, an errno, or an error of LMDB (negative); kw_lmdb_error translates all of
  * them.
@@ -17,40 +11,11 @@
 #ifndef KW_DISK_LMDB_FILE_H
 #define KW_DISK_LMDB_FILE_H
 
-#pragma GCC visibility push(default)
-#include <lmdb.h>
-#pragma GCC visibility pop
 #include <sys/types.h>
 
-#include "base/big_endian.h"
-#include "disk/database.h"
-#include "disk/lmdb_pages.h"
-#include "model/error.h"
+#include "disk/lmdb_table.h"
 
-/* Number of the format of the tables. */
-#define KW_LMDB_FORMAT 1
-
-#define KW_LMDB_RECORD_KEY 13 /* bytes */
-#define KW_LMDB_CHECKSUM 4    /* bytes, big-endian */
-
-/* Entries of meta: the format; and counts, 8 bytes each: the number of commits in the life of the store, and the
- * numbers of entries of the other tables, in their order. */
-#define KW_LMDB_FORMAT_NAME "format"
-#define KW_LMDB_COUNTS_NAME "counts"
-#define KW_LMDB_COUNTS (8 * KW_LMDB_TABLES) /* bytes */
-
-/* The tables. Checksums depend on these numbers. */
-typedef enum kw_lmdb_table {
-  KW_LMDB_META,
-  KW_LMDB_RECORDS,
-  KW_LMDB_LEASES,
-  KW_LMDB_ROWS,
-  KW_LMDB_TABLES /* number of tables */
-} kw_lmdb_table;
-
-extern const char *const kw_lmdb_names[KW_LMDB_TABLES];
-
-enum { KW_LMDB_FREE, KW_LMDB_MAIN }; /* LMDB's own: of free pages, and of the tables above */
+enum { KW_LMDB_FREE, KW_LMDB_MAIN }; /* LMDB's own: of free pages, and of the store's tables */
 
 /* Limit of the pages that a write needs beside the leaves: meta pages, free list, and the paths from the roots. */
 #define KW_LMDB_PAGES_PER_WRITE 16
@@ -110,10 +75,6 @@ int kw_lmdb_allocate(int fd, off_t from, off_t until);
 
 /* {====== Keys and values ====== */
 
-/* Checks a value, as it is stored in a table, and takes the checksum from its end. Returns false if the checksum is
- * wrong. */
-bool kw_lmdb_value_check(kw_lmdb_table table, kw_slice key, kw_slice *value);
-
 /* Puts a value with its checksum. `flags` are those of mdb_put. */
 int kw_lmdb_put(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_table table, MDB_val key,
                 kw_slice value, unsigned flags);
@@ -121,55 +82,12 @@ int kw_lmdb_put(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_table table, MDB
 /* Finds the trees of all tables that a read transaction sees. They are valid as long as the transaction is. */
 int kw_lmdb_trees(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_tree trees[KW_LMDB_TABLES]);
 
-/* Writes the key of a record into `bytes`, and returns it. */
-static inline MDB_val kw_lmdb_record_key(uint8_t bytes[KW_LMDB_RECORD_KEY], int64_t main,
-                                         uint32_t sub, bool tombstone) {
-  uint8_t *to = kw_big_endian_put32(kw_big_endian_put64(bytes, (uint64_t)main), sub);
-  *to = tombstone;
-  return (MDB_val){KW_LMDB_RECORD_KEY, bytes};
-}
-
-/* Reads a record from its key and its value as it is stored. Returns 1, or KW_ERR_CORRUPT. */
-static inline int kw_lmdb_entry(kw_slice key, kw_slice value, kw_database_entry *entry) {
-  const uint8_t *at = key.data;
-  if (key.len != KW_LMDB_RECORD_KEY || !kw_lmdb_value_check(KW_LMDB_RECORDS, key, &value))
-    return KW_ERR_CORRUPT;
-  *entry =
-      (kw_database_entry){.rev = {(int64_t)kw_big_endian_get64(at), kw_big_endian_get32(at + 8)},
-                          .tombstone = at[12] != 0,
-                          .record = value};
-  return 1;
-}
-
-/* Writes the key of a lease into `bytes`, and returns it. Keys are in the order of ids, negative ones first. */
-static inline MDB_val kw_lmdb_lease_key(uint8_t bytes[8], int64_t id) {
-  kw_big_endian_put64(bytes, (uint64_t)id ^ UINT64_C(1) << 63);
-  return (MDB_val){8, bytes};
-}
-
-/* Reads a lease from its key and its value, without the checksum. Returns 1, or KW_ERR_CORRUPT. */
-static inline int kw_lmdb_lease(kw_slice key, kw_slice value, int64_t *id, int64_t *ttl) {
-  if (key.len != 8 || value.len != 8) return KW_ERR_CORRUPT;
-  *id = (int64_t)(kw_big_endian_get64(key.data) ^ UINT64_C(1) << 63);
-  *ttl = (int64_t)kw_big_endian_get64(value.data);
-  return 1;
-}
-
 /* Reads the identity of the store. This function and the next ones that read return
  * 0, MDB_CORRUPTED, or another error. */
 int kw_lmdb_get_identity(const kw_lmdb_file *file, MDB_txn *txn, kw_database_identity *identity);
 
 /* Writes the identity of the store. */
 int kw_lmdb_put_identity(const kw_lmdb_file *file, MDB_txn *txn, kw_database_identity identity);
-
-/* Reads the value of a key. Returns KW_OK, or KW_ERR_CORRUPT if it does not exist or cannot be read. */
-int kw_lmdb_find(const kw_lmdb_tree trees[KW_LMDB_TABLES], kw_lmdb_table table, kw_slice key,
-                 kw_slice *value);
-
-/* Reads the entry of a table after the key *key, or the first one if that is empty; *key becomes its key. Returns 1, 0
- * at the end, or KW_ERR_CORRUPT. */
-int kw_lmdb_next_entry(const kw_lmdb_tree trees[KW_LMDB_TABLES], kw_lmdb_table table, kw_slice *key,
-                       kw_slice *value);
 
 /* Writes the numbers of a commit group. */
 int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_meta *meta);
