@@ -333,6 +333,7 @@ build = {
         "csrc/bind/lua_maintenance.c",
         "csrc/bind/lua_message.c",
         "csrc/bind/lua_notes.c",
+        "csrc/bind/lua_object.c",
         "csrc/bind/lua_op.c",
         "csrc/bind/lua_options.c",
         "csrc/bind/lua_password.c",

@@ -67,6 +67,27 @@ int kw_bind_give_revision(lua_State *L, const kw_lua_store *self) {
 
 /* {====== Answers ====== */
 
+/* Pushes the keys of the rows of one table, sorted. `prefix` is what the names of its rows begin with; the rest of a
+ * name is the key. */
+static void push_rows(lua_State *L, const kw_rows *rows, kw_slice prefix) {
+  size_t at = kw_rows_seek(rows, prefix);
+  lua_newtable(L);
+  for (int i = 1; at < rows->n; i++, at++) {
+    kw_slice name = kw_blob_slice(rows->items[at].name);
+    if (!kw_slice_begins(name, prefix)) return;
+    kw_bind_push_slice(L, kw_slice_of(name.data + prefix.len, name.len - prefix.len));
+    lua_rawseti(L, -2, i);
+  }
+}
+
+static void push_row(lua_State *L, const kw_row *row) {
+  if (row == NULL) {
+    lua_pushnil(L);
+  } else {
+    kw_bind_push_slice(L, kw_blob_slice(row->bytes));
+  }
+}
+
 static void push_kvs(lua_State *L, const kw_lua_store *self) {
   kw_bind_add_kvs(L, &self->reply, 2, self->first);
   if (self->is_last) {
@@ -83,8 +104,8 @@ int kw_bind_push_answer(lua_State *L) {
     case KW_ANSWER_PAGE: kw_bind_push_page(L, &self->op, &self->reply, 2); break;
     case KW_ANSWER_KVS: push_kvs(L, self); break;
     case KW_ANSWER_GET: kw_bind_push_get(L, &self->reply, 2); break;
-    case KW_ANSWER_ROWS: kw_bind_push_rows(L, self->rows, self->row_name); break;
-    case KW_ANSWER_ROW: kw_bind_push_row(L, kw_rows_find(self->rows, self->row_name)); break;
+    case KW_ANSWER_ROWS: push_rows(L, self->rows, self->row_name); break;
+    case KW_ANSWER_ROW: push_row(L, kw_rows_find(self->rows, self->row_name)); break;
   }
   return 1;
 }

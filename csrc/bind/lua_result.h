@@ -63,13 +63,6 @@ int kw_bind_answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind);
  * index 1. The key of a get is at index 2. */
 int kw_bind_push_answer(lua_State *L);
 
-/* Pushes the keys of the rows of one table, sorted. `prefix` is what the names of its rows begin with; the rest of a
- * name is the key. Defined in lua_rows.c. */
-void kw_bind_push_rows(lua_State *L, const kw_rows *rows, kw_slice prefix);
-
-/* Pushes the bytes of a row; nil if the row is NULL. Defined in lua_rows.c. */
-void kw_bind_push_row(lua_State *L, const kw_row *row);
-
 /* }====== */
 
 #endif

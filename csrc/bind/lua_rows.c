@@ -11,25 +11,6 @@
 #include "bind/lua_store.h"
 #include "bind/lua_value.h"
 
-void kw_bind_push_rows(lua_State *L, const kw_rows *rows, kw_slice prefix) {
-  size_t at = kw_rows_seek(rows, prefix);
-  lua_newtable(L);
-  for (int i = 1; at < rows->n; i++, at++) {
-    kw_slice name = kw_blob_slice(rows->items[at].name);
-    if (!kw_slice_begins(name, prefix)) return;
-    kw_bind_push_slice(L, kw_slice_of(name.data + prefix.len, name.len - prefix.len));
-    lua_rawseti(L, -2, i);
-  }
-}
-
-void kw_bind_push_row(lua_State *L, const kw_row *row) {
-  if (row == NULL) {
-    lua_pushnil(L);
-  } else {
-    kw_bind_push_slice(L, kw_blob_slice(row->bytes));
-  }
-}
-
 static kw_slice check_table(lua_State *L, int at) {
   if (lua_type(L, at) != LUA_TSTRING) luaL_error(L, "rows: the name of a table must be a string");
   kw_slice table = kw_bind_bytes(L, at);

@@ -11,7 +11,6 @@
 #include "bind/lua_options.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_reply.h"
-#include "bind/lua_watch.h"
 #include "face/module.h"
 #include "rpc/client.h"
 #include "rpc/notes.h"
@@ -59,27 +58,14 @@ static kw_server *check_open(lua_State *L) {
   return self->server;
 }
 
-static void close_server(lua_State *L, kw_lua_server *self) {
-  if (self->store == NULL) return;
-  kw_server_close(self->server);
-  self->store = NULL;
-  *self->prev = self->next;
-  if (self->next != NULL) self->next->prev = self->prev;
-  luaL_unref(L, LUA_REGISTRYINDEX, self->store_ref);
-}
-
-void kw_bind_close_servers(lua_State *L, kw_lua_store *store) {
-  while (store->servers != NULL) close_server(L, store->servers);
-}
-
 static int l_close(lua_State *L) {
-  close_server(L, check_server(L));
+  kw_bind_close_server(L, check_server(L));
   return 0;
 }
 
 static int l_gc(lua_State *L) {
   kw_lua_server *self = check_server(L);
-  close_server(L, self);
+  kw_bind_close_server(L, self);
   if (self->server != NULL) kw_server_free(self->server);
   self->server = NULL;
   return 0;

@@ -43,7 +43,7 @@ typedef struct kw_lua_server {
 /* Pushes core.serve, and publishes the engine in the registry. */
 void kw_bind_push_serve(lua_State *L);
 
-/* Closes all open servers of a store. */
-void kw_bind_close_servers(lua_State *L, kw_lua_store *store);
+/* Closes a server. Closing a closed server does nothing. Defined in lua_object.c. */
+void kw_bind_close_server(lua_State *L, kw_lua_server *self);
 
 #endif

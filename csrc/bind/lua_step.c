@@ -45,6 +45,14 @@ int64_t kw_bind_step_if_due(kw_lua_store *self) {
   return deadline_of(self);
 }
 
+kw_lua_store *kw_bind_enter(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  bool has_stepped = self->stepped_at != KW_NOT_STEPPED && self->stepped_at == kw_bind_now(self);
+  self->stepped_at = KW_NOT_STEPPED;
+  if (!has_stepped) kw_bind_step_if_due(self);
+  return self;
+}
+
 /* Does a step of the work that is due and hands writes to the disk. Sets the seconds until the next work is due.
  * Returns false if they are not known: no work is waiting, the clock is manual, or the store is busy. */
 static bool run_due(kw_lua_store *self, double *seconds) {

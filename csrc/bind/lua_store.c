@@ -6,78 +6,11 @@
 #include "bind/lua_options.h"
 #include "bind/lua_reply.h"
 #include "bind/lua_result.h"
-#include "bind/lua_server.h"
 #include "bind/lua_step.h"
 #include "bind/lua_write.h"
 
 #define MIN_PROGRESS_MS 100  /* etcd's */
 #define MAX_HISTORY_AGE 1e10 /* seconds: longer ones are as good as none */
-
-/* {====== The way into a method ====== */
-
-kw_lua_store *kw_bind_find_store(lua_State *L) {
-  kw_lua_store *self = lua_touserdata(L, 1);
-  if (self == NULL || !lua_getmetatable(L, 1)) return NULL;
-  bool is_store = lua_rawequal(L, -1, lua_upvalueindex(KW_UP_STORE_META)) ||
-                  lua_rawequal(L, -1, lua_upvalueindex(KW_UP_DURABLE_META));
-  lua_pop(L, 1);
-  return is_store ? self : NULL;
-}
-
-static kw_lua_store *check_self(lua_State *L) {
-  kw_lua_store *self = kw_bind_find_store(L);
-  luaL_argcheck(L, self != NULL, 1, KW_STORE_NAME " expected: call methods with a colon");
-  return self;
-}
-
-static bool has_metatable(lua_State *L, int arg, const char *name) {
-  if (!lua_getmetatable(L, arg)) return false;
-  luaL_getmetatable(L, name);
-  bool is_same = lua_rawequal(L, -1, -2);
-  lua_pop(L, 2);
-  return is_same;
-}
-
-kw_lua_store *kw_bind_to_store(lua_State *L, int arg) {
-  if (lua_touserdata(L, arg) != NULL && has_metatable(L, arg, KW_DURABLE_NAME))
-    return lua_touserdata(L, arg);
-  return luaL_checkudata(L, arg, KW_STORE_NAME);
-}
-
-void kw_bind_check_idle(lua_State *L, const kw_lua_store *self) {
-  if (self->is_busy) kw_bind_refuse_finalizer(L, "store");
-}
-
-void kw_bind_check_process(lua_State *L, const kw_lua_store *self) {
-  if (kw_store_is_inherited(self->store))
-    luaL_error(L, "the store is that of the parent process: open it after the fork");
-}
-
-/* Prepares a store for a method. Raises if no method can be called. */
-static void open_method(lua_State *L, kw_lua_store *self) {
-  self->stepped_at = KW_NOT_STEPPED;
-  if (self->store == NULL) luaL_error(L, "the store is closed");
-  kw_bind_check_process(L, self);
-  kw_bind_check_idle(L, self);
-  kw_arena_reset(&self->arena);
-}
-
-kw_lua_store *kw_bind_check_open(lua_State *L) {
-  kw_lua_store *self = check_self(L);
-  open_method(L, self);
-  return self;
-}
-
-kw_lua_store *kw_bind_enter(lua_State *L) {
-  kw_lua_store *self = check_self(L);
-  int64_t stepped_at = self->stepped_at;
-  open_method(L, self);
-  bool has_stepped = stepped_at != KW_NOT_STEPPED && stepped_at == kw_bind_now(self);
-  if (!has_stepped) kw_bind_step_if_due(self);
-  return self;
-}
-
-/* }====== */
 
 /* {====== Keys and values ====== */
 
@@ -207,20 +140,9 @@ static int l_open(lua_State *L) {
   return 2;
 }
 
-void kw_bind_close_store(lua_State *L, kw_lua_store *self) {
-  self->must_close = false;
-  kw_feed_part(&self->feed);
-  kw_bind_close_servers(L, self);
-  if (self->hub != NULL) kw_hub_free(self->hub);
-  if (self->store != NULL) kw_store_free(self->store);
-  self->hub = NULL;
-  self->store = NULL;
-  kw_arena_drop(&self->arena);
-}
-
 /* In the middle of a call, the end of that call closes the store. */
 static int l_close(lua_State *L) {
-  kw_lua_store *self = check_self(L);
+  kw_lua_store *self = kw_bind_check_self(L);
   if (self->is_busy) {
     self->must_close = true;
   } else {
@@ -230,7 +152,7 @@ static int l_close(lua_State *L) {
 }
 
 static int l_tostring(lua_State *L) {
-  const kw_lua_store *self = check_self(L);
+  const kw_lua_store *self = kw_bind_check_self(L);
   if (self->store == NULL) {
     lua_pushliteral(L, KW_STORE_NAME "<closed>");
     return 1;

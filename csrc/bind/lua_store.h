@@ -4,9 +4,10 @@
  *
  * This header is private to the files that give the object its methods:
  *
- *   lua_store         opening, closing, reading and writing keys; the tables of methods
+ *   lua_store         opening, reading and writing keys; the tables of methods
  *   lua_read          ranges that are read in several turns
  *   lua_result        how a method ends: its values, its error, its ticket
+ *   lua_object        how a method finds its store; closing
  *   lua_step          time, and the work that is due
  *   lua_lease         leases
  *   lua_maintenance   compaction, status, alarms, hash, defragmentation
@@ -111,6 +112,9 @@ kw_lua_store *kw_bind_to_store(lua_State *L, int arg);
  * the upvalues of bind/lua_reply.h, and takes less time than kw_bind_to_store. */
 kw_lua_store *kw_bind_find_store(lua_State *L);
 
+/* Does what kw_bind_find_store does. Raises if the value is not a store. */
+kw_lua_store *kw_bind_check_self(lua_State *L);
+
 /* Raises if an open store is inherited by a fork: its files and its threads are the parent's. */
 void kw_bind_check_process(lua_State *L, const kw_lua_store *self);
 
@@ -118,7 +122,8 @@ void kw_bind_check_process(lua_State *L, const kw_lua_store *self);
  * closed, busy, or that of the parent process. Called by a method: needs the upvalues of bind/lua_reply.h. */
 kw_lua_store *kw_bind_check_open(lua_State *L);
 
-/* Does what kw_bind_check_open does, and then one step of the work that is due. Most methods begin with it. */
+/* Does what kw_bind_check_open does, and then one step of the work that is due. Most methods begin with this function.
+ * Defined in lua_step.c. */
 kw_lua_store *kw_bind_enter(lua_State *L);
 
 /* Does what kw_bind_enter does. Raises if the store is not a replica. Defined in lua_replica.c. */
@@ -126,6 +131,9 @@ kw_lua_store *kw_bind_enter_replica(lua_State *L);
 
 /* Raises if the store is in the middle of a call: the caller is then a finalizer. */
 void kw_bind_check_idle(lua_State *L, const kw_lua_store *self);
+
+/* Makes the hub of the store, unless it has one. Returns KW_OK or KW_ERR_NO_MEMORY. */
+int kw_bind_make_hub(kw_lua_store *self);
 
 /* Closes the store with its servers and its hub, and drops its arena. Closing a closed store does nothing. */
 void kw_bind_close_store(lua_State *L, kw_lua_store *self);

@@ -37,15 +37,6 @@ static lua_watch *check_watch(lua_State *L) {
   return luaL_checkudata(L, 1, WATCH_NAME);
 }
 
-int kw_bind_make_hub(kw_lua_store *self) {
-  if (self->hub != NULL) return KW_OK;
-  kw_hub_options options = kw_hub_defaults();
-  options.hash_seed = self->hash_seed;
-  options.progress_ms = self->progress_ms;
-  self->hub = kw_hub_new(self->store, &options);
-  return self->hub == NULL ? KW_ERR_NO_MEMORY : KW_OK;
-}
-
 static int l_open_watch(lua_State *L) {
   kw_watch_spec spec;
   int64_t max_bytes = KW_DEFAULT_OUTLET_BYTES;

@@ -25,9 +25,6 @@
 
 #include "bind/lua_store.h"
 
-/* Makes the hub of the store, unless it has one. Returns KW_OK or KW_ERR_NO_MEMORY. */
-int kw_bind_make_hub(kw_lua_store *self);
-
 /* Makes the class of watches. open_watch and next_ready are among the methods of a store. */
 void kw_bind_add_watch_class(lua_State *L);
 
