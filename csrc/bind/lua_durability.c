@@ -57,6 +57,7 @@ static int l_outcome(lua_State *L) {
 
 static int l_wait(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
+  kw_store_finish(self->store);
   return kw_bind_end(L, self, kw_store_wait(self->store, check_ticket(L)));
 }
 

@@ -4,9 +4,7 @@
 #include "base/clock.h"
 #include "store/alarm.h"
 #include "store/compaction.h"
-#include "store/lessor.h"
 #include "store/load.h"
-#include "store/long_write.h"
 #include "store/write.h"
 
 #define CHECKPOINT_MS 1000 /* that a durable group is in the journal alone */
@@ -190,8 +188,8 @@ bool kw_durability_undo(kw_store *store, kw_work *work) {
   d->requested_ticket = 0;
   d->is_delayed = !d->is_submitted_requested;
   d->retry_at = store->now + KW_RETRY_MS;
-  kw_lessor_postpone(store);
-  kw_long_write_fail(store, rc);
+  kw_leases_postpone(&store->leases, store->now, d->retry_at);
+  store->write_failure = rc;
   return true;
 }
 
@@ -236,7 +234,6 @@ bool kw_store_poll(kw_store *store) {
 }
 
 int kw_store_wait(kw_store *store, uint64_t ticket) {
-  kw_store_finish(store);
   while (!kw_store_is_settled(store, ticket)) {
     store->durability.is_requested = true;
     kw_pause_end(&store->durability.pause);

@@ -28,7 +28,7 @@ int64_t kw_durability_deadline(const kw_store *store);
 void kw_durability_step(kw_store *store, int64_t now);
 
 /* Continues to undo failed groups, while durability.failed is set. Returns true when all are undone: the failure is
- * settled then. */
+ * settled then, and the long write, if there is one, is rolled back in the turns to come. */
 bool kw_durability_undo(kw_store *store, kw_work *work);
 
 #endif

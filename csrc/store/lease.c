@@ -254,6 +254,12 @@ kw_lease *kw_leases_first(const kw_leases *leases) {
   return node == NULL ? NULL : KW_CONTAINER_OF(node, kw_lease, due);
 }
 
+void kw_leases_postpone(kw_leases *leases, int64_t now, int64_t until) {
+  kw_lease *lease;
+  while ((lease = kw_leases_first(leases)) != NULL && lease->due.when <= now)
+    kw_heap_move(&leases->due, &lease->due, until);
+}
+
 /* {====== Lists ====== */
 
 static int by_key(const kw_sorter_item *a, const kw_sorter_item *b, void *ctx) {

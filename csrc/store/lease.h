@@ -121,6 +121,10 @@ void kw_leases_renew(kw_leases *leases, kw_lease *lease, int64_t now);
 /* Returns the lease that expires first, or NULL. */
 kw_lease *kw_leases_first(const kw_leases *leases);
 
+/* Lets all leases that have expired at `now` expire at `until`, which is later: the commit group that revoked them has
+ * failed. */
+void kw_leases_postpone(kw_leases *leases, int64_t now, int64_t until);
+
 /* Begins a walk. The caller sets on_end and ctx before. kw_lease_cursor_drop has to follow. */
 void kw_lease_cursor_init(kw_lease_cursor *cursor, kw_leases *leases);
 

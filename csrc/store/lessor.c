@@ -161,9 +161,4 @@ bool kw_lessor_step(kw_store *store, int64_t now) {
   return first_expired(store, now) != NULL;
 }
 
-void kw_lessor_postpone(kw_store *store) {
-  kw_lease *lease;
-  while ((lease = first_expired(store, store->now)) != NULL) postpone(store, lease, store->now);
-}
-
 /* }====== */

@@ -18,7 +18,4 @@ int64_t kw_lessor_deadline(const kw_store *store);
  * lease is tried again after KW_RETRY_MS. */
 bool kw_lessor_step(kw_store *store, int64_t now);
 
-/* Delays the revocation of all leases that have expired by KW_RETRY_MS. Called after a commit group has failed. */
-void kw_lessor_postpone(kw_store *store);
-
 #endif

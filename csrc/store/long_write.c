@@ -10,7 +10,6 @@
 struct kw_long_write {
   kw_txn txn;
   kw_write_owner owner;
-  int failure; /* KW_OK, or why the write is being rolled back */
 };
 
 static void free_long_write(kw_long_write *write) {
@@ -33,6 +32,7 @@ kw_txn *kw_long_write_begin(kw_store *store, kw_write_owner owner) {
   write->owner = owner;
   store->live_before = store->index.live;
   store->long_write = write;
+  store->write_failure = KW_OK;
   return &write->txn;
 }
 
@@ -68,10 +68,6 @@ static void end(kw_store *store, int rc) {
   free_long_write(write);
 }
 
-void kw_long_write_fail(kw_store *store, int rc) {
-  if (store->long_write != NULL) store->long_write->failure = rc;
-}
-
 static int run(kw_store *store, kw_long_write *write, kw_work *work) {
   const kw_write_owner *owner = &write->owner;
   int rc = kw_txn_run(store, &write->txn, work);
@@ -85,14 +81,14 @@ void kw_store_continue(kw_store *store, kw_work *work) {
   if (store->long_write == NULL) return;
   kw_log_release(store->log);
   kw_long_write *write = store->long_write;
-  int rc = write->failure == KW_OK ? run(store, write, work) : write->failure;
+  int rc = store->write_failure == KW_OK ? run(store, write, work) : store->write_failure;
   if (rc == KW_UNFINISHED) return;
-  write->failure = rc;
+  store->write_failure = rc;
   if (rc == KW_OK || kw_write_rollback_within(store, work)) end(store, rc);
 }
 
 void kw_store_finish(kw_store *store) {
   kw_work work = kw_work_without_end();
-  if (store->is_merging) kw_replica_fill_step(store->filling, &work);
+  kw_replica_finish(store);
   kw_store_continue(store, &work);
 }

@@ -14,10 +14,6 @@
 /* Begins a long write. Returns its evaluation, which the caller begins at once; or NULL if memory is short. */
 kw_txn *kw_long_write_begin(kw_store *store, kw_write_owner owner);
 
-/* Fails the long write, if there is one: it is rolled back in the turns to come, and on_end is then called with the
- * error `rc`. */
-void kw_long_write_fail(kw_store *store, int rc);
-
 /* Frees the long write, if there is one, without a call of on_end. */
 void kw_long_write_free(kw_store *store);
 

@@ -16,7 +16,7 @@ static int write_event(kw_store *store, int64_t rev, const kw_replica_event *eve
 }
 
 int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *events, size_t n) {
-  kw_store_finish(store);
+  kw_replica_finish(store);
   if (rev <= store->applied) return KW_ERR_STALE_REVISION;
   size_t bytes = kw_log_bytes(store->log);
   for (size_t i = 0; i < n; i++) {
@@ -33,7 +33,7 @@ int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *event
 }
 
 int kw_replica_advance(kw_store *store, int64_t rev) {
-  kw_store_finish(store);
+  kw_replica_finish(store);
   if (rev <= store->applied) return KW_ERR_STALE_REVISION;
   kw_store_set_applied(store, rev);
   return KW_OK;
@@ -112,7 +112,6 @@ kw_replica_fill *kw_replica_fill_new(kw_store *store, kw_replica_how how, int64_
     return NULL;
   }
   kw_replica_detach(store);
-  kw_store_finish(store);
   store->filling = fill;
   fill->store = store;
   fill->how = how;
@@ -336,6 +335,11 @@ int kw_replica_fill_step(kw_replica_fill *fill, kw_work *work) {
   if (rc != KW_OK && fill->store != NULL) undo(fill);
   if (fill->store != NULL) detach(fill);
   return rc;
+}
+
+void kw_replica_finish(kw_store *store) {
+  kw_work work = kw_work_without_end();
+  if (store->is_merging) kw_replica_fill_step(store->filling, &work);
 }
 
 int kw_replica_use(kw_store *store, kw_replica_how how, int64_t rev, const kw_kv *kvs, size_t n) {

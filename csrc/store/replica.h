@@ -74,6 +74,9 @@ bool kw_replica_fill_is_of(const kw_replica_fill *fill, const kw_store *store, k
 /* Frees a fill, also after its store. One that is not done leaves the replica as it was. */
 void kw_replica_fill_free(kw_replica_fill *fill);
 
+/* Does in one piece what is left of a merge that is being written. For kw_store_finish. */
+void kw_replica_finish(kw_store *store);
+
 /* Fails the fill of a store, if there is one. For kw_store_free. */
 void kw_replica_detach(kw_store *store);
 

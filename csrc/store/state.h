@@ -152,9 +152,10 @@ struct kw_store {
   kw_open_write open;
   int64_t live_before;       /* while the store is busy: live keys before that */
   kw_long_write *long_write; /* the open write is evaluated in several turns; NULL: there is none */
-  uint64_t last_number;      /* that was taken, see kw_store_take_number */
-  uint64_t first_task;       /* lowest number of a task that waits; 0: none waits */
-  int64_t expiring; /* id of the lease that the long write revokes because its time is over */
+  int write_failure;    /* KW_OK, or the error with which the long write is being rolled back */
+  uint64_t last_number; /* that was taken, see kw_store_take_number */
+  uint64_t first_task;  /* lowest number of a task that waits; 0: none waits */
+  int64_t expiring;     /* id of the lease that the long write revokes because its time is over */
   kw_undo_list undo;
 
   int64_t compact_requested; /* becomes compact_revision when it is durable */

@@ -134,7 +134,8 @@ bool kw_store_is_settled(const kw_store *store, uint64_t ticket);
  * the writes failed. KW_ERR_STORAGE also if the outcome is unknown. */
 int kw_store_outcome(const kw_store *store, uint64_t ticket);
 
-/* Submits the writes of a ticket, and waits until the ticket is settled. Returns its outcome. */
+/* Submits the writes of a ticket, and waits until the ticket is settled. The store must not be busy. Returns the
+ * outcome of the ticket. */
 int kw_store_wait(kw_store *store, uint64_t ticket);
 
 /* Returns the newest settled ticket. */
@@ -223,8 +224,8 @@ int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_wor
  * meanwhile. kw_store_free ends the write without a call of on_end. The store must not be busy. Returns KW_OK, or
  * an error: then nothing was begun.
  *
- * Every function of the store may be called while it is busy. Those that change the state, and kw_store_wait, first
- * do in one piece what is left of that. kw_store_flush does nothing. */
+ * Unless a function says otherwise, it may be called while the store is busy. Those that change the state first do in
+ * one piece what is left of that. kw_store_flush does nothing. */
 int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *arena, kw_reply *reply,
                    kw_write_owner owner);
 
