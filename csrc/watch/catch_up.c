@@ -132,17 +132,6 @@ static void give_up(kw_hub *hub) {
   end_walk(hub, 0);
 }
 
-void kw_catch_up_leave(kw_hub *hub, kw_watcher *watcher) {
-  size_t i = 0;
-  while (hub->chosen[i] != watcher) i++;
-  hub->n_chosen--;
-  memmove(&hub->chosen[i], &hub->chosen[i + 1], (hub->n_chosen - i) * sizeof hub->chosen[0]);
-  bool is_last = watcher->watched->first == watcher && watcher->next == NULL;
-  if (is_last) kw_walk_forget(&hub->catching_up, watcher->watched);
-  kw_watch_group_remove(hub->chosen_group, watcher);
-  if (hub->n_chosen == 0) kw_walk_reset(&hub->catching_up);
-}
-
 void kw_catch_up_step(kw_hub *hub) {
   if (hub->chosen == NULL) {
     hub->chosen = kw_alloc(hub->options.walk_watchers * sizeof *hub->chosen);

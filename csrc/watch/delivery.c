@@ -49,13 +49,6 @@ static bool deliver_walk(kw_hub *hub, kw_work *work) {
   return true;
 }
 
-void kw_delivery_leave(kw_hub *hub, const kw_watcher *watcher) {
-  bool is_last =
-      watcher->next == NULL && (hub->next_watcher == watcher || watcher->watched->first == watcher);
-  if (hub->next_watcher == watcher) hub->next_watcher = watcher->next;
-  if (is_last) kw_walk_forget(&hub->walk, watcher->watched);
-}
-
 /* Makes a synced watcher lagging, from revision `rev` on or later. */
 static void lag(kw_hub *hub, kw_watcher *watcher, int64_t rev) {
   bool begins_later = kw_watcher_is_early(watcher, kw_store_revision(hub->store));

@@ -88,9 +88,6 @@ void kw_delivery_begin(kw_hub *hub);
 /* Delivers more of what has become visible to the synced watchers. To be called while the hub is behind. */
 void kw_delivery_step(kw_hub *hub);
 
-/* A synced watcher is about to leave the watch group: it does not get what the walk has. */
-void kw_delivery_leave(kw_hub *hub, const kw_watcher *watcher);
-
 /* Adds events of one revision to a walk, for the watchers of `group`: all of them, or as many as walk_visits allows.
  * Takes the work of that. *entry is the next event of the revision, and is moved by the cursor to the first event that
  * was not added; *more becomes true if there is one. Returns false if memory is short or a record cannot be read: then
@@ -107,9 +104,6 @@ bool kw_deliver(kw_walk *walk, kw_watcher *watcher);
 
 /* Does one step for some of the lagging watchers. */
 void kw_catch_up_step(kw_hub *hub);
-
-/* Takes a chosen watcher out of those that catch up; it is then in no place. */
-void kw_catch_up_leave(kw_hub *hub, kw_watcher *watcher);
 
 /* Does a part of a round of periodic progress. To be called when progress_due has been reached. */
 void kw_progress_step(kw_hub *hub, int64_t now);

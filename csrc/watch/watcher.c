@@ -23,16 +23,36 @@ kw_watcher *kw_watcher_new(const kw_watch_spec *spec, const kw_range *range) {
 
 /* {====== Places ====== */
 
+/* A synced watcher is about to leave the watch group: it does not get what the walk has. */
+static void leave_walk(kw_hub *hub, const kw_watcher *watcher) {
+  bool is_last =
+      watcher->next == NULL && (hub->next_watcher == watcher || watcher->watched->first == watcher);
+  if (hub->next_watcher == watcher) hub->next_watcher = watcher->next;
+  if (is_last) kw_walk_forget(&hub->walk, watcher->watched);
+}
+
+/* Takes a chosen watcher out of those that catch up. */
+static void leave_chosen(kw_hub *hub, kw_watcher *watcher) {
+  size_t i = 0;
+  while (hub->chosen[i] != watcher) i++;
+  hub->n_chosen--;
+  memmove(&hub->chosen[i], &hub->chosen[i + 1], (hub->n_chosen - i) * sizeof hub->chosen[0]);
+  bool is_last = watcher->watched->first == watcher && watcher->next == NULL;
+  if (is_last) kw_walk_forget(&hub->catching_up, watcher->watched);
+  kw_watch_group_remove(hub->chosen_group, watcher);
+  if (hub->n_chosen == 0) kw_walk_reset(&hub->catching_up);
+}
+
 void kw_watcher_leave(kw_hub *hub, kw_watcher *watcher) {
   switch ((kw_watcher_state)watcher->state) {
     case KW_WATCHER_SYNCED:
-      kw_delivery_leave(hub, watcher);
+      leave_walk(hub, watcher);
       kw_watch_group_remove(hub->synced, watcher);
       watcher->outlet->n_synced--;
       return;
     case KW_WATCHER_LAGGING:
       if (watcher->watched != NULL) {
-        kw_catch_up_leave(hub, watcher);
+        leave_chosen(hub, watcher);
       } else {
         kw_watcher_list_remove(&hub->lagging, watcher);
       }
