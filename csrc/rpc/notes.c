@@ -148,13 +148,13 @@ void kw_notes_arrived(kw_server *server, const kw_stream *stream) {
   if (r != NULL && stream->is_unary && !was_intercepted) r->since = server->now;
 }
 
-static void note_request(kw_server *server, const kw_stream *stream, const request *r) {
+static void note_request(const kw_peer *peer, const kw_stream *stream, const request *r) {
   bool is_refused = stream->has_status && stream->status != KW_GRPC_OK;
-  int64_t ms = r == NULL ? 0 : server->now - r->since;
+  int64_t ms = r == NULL ? 0 : peer->server->now - r->since;
   bool is_slow = stream->is_unary && ms > KW_SLOW_MS;
   if (!is_refused && !is_slow) return;
-  kw_note *note = add(server->notes, is_refused ? KW_NOTE_REFUSED : KW_NOTE_SLOW,
-                      kw_peer_of(stream)->driver.hooks.remote);
+  kw_note *note = add(peer->server->notes, is_refused ? KW_NOTE_REFUSED : KW_NOTE_SLOW,
+                      peer->driver.hooks.remote);
   note->status = stream->has_status ? stream->status : KW_GRPC_CANCELLED;
   note->amount = ms;
   if (r != NULL) note->n_path = copy(note->path, KW_NOTE_PATH, kw_slice_of(r->path, r->n_path));
@@ -167,18 +167,19 @@ static bool is_of_lua(const kw_stream *stream) {
   return method != NULL && method->request == NULL;
 }
 
-void kw_notes_answered(kw_server *server, const kw_stream *stream) {
+void kw_notes_answered(const kw_peer *peer, const kw_stream *stream) {
   if (!stream->is_finished || is_of_lua(stream)) return;
-  request *r = find(server, stream);
+  request *r = find(peer->server, stream);
   if (r == NULL || r->is_noted) return;
   r->is_noted = true;
-  note_request(server, stream, r);
+  note_request(peer, stream, r);
 }
 
-void kw_notes_close(kw_server *server, const kw_stream *stream) {
-  request *r = kw_map_remove(&server->notes->requests, (uintptr_t)stream);
-  kw_map_shrink(&server->notes->requests, 0);
-  if (r == NULL || !r->is_noted) note_request(server, stream, r);
+void kw_notes_close(const kw_peer *peer, const kw_stream *stream) {
+  kw_map *requests = &peer->server->notes->requests;
+  request *r = kw_map_remove(requests, (uintptr_t)stream);
+  kw_map_shrink(requests, 0);
+  if (r == NULL || !r->is_noted) note_request(peer, stream, r);
   kw_free(r);
 }
 

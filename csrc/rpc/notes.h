@@ -86,11 +86,11 @@ void kw_notes_arrived(kw_server *server, const kw_stream *stream);
 
 /* Makes the note of a request that has got its status, if it was refused or slow and has no note yet. Calls that Lua
  * answers are left to kw_notes_close: the server's time is too old while Lua runs. */
-void kw_notes_answered(kw_server *server, const kw_stream *stream);
+void kw_notes_answered(const kw_peer *peer, const kw_stream *stream);
 
 /* Makes the note of a request whose stream closes, if it was refused or slow and has no note yet; and forgets the
  * request. */
-void kw_notes_close(kw_server *server, const kw_stream *stream);
+void kw_notes_close(const kw_peer *peer, const kw_stream *stream);
 
 /* }====== */
 

@@ -52,7 +52,7 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
       kw_write_queue_add(server, stream, bytes);
   }
   kw_arena_reset(&server->arena); /* now, since the next request may be long in coming */
-  if (server->takes_notes) kw_notes_answered(server, stream);
+  if (server->takes_notes) kw_notes_answered(peer, stream);
 }
 
 static void on_half_close(kw_stream *stream, void *ctx) {
@@ -89,7 +89,7 @@ static void on_close(kw_stream *stream, void *ctx) {
   const kw_method *method = stream->role;
   if (method != NULL && method->on_close != NULL) method->on_close(server, stream);
   kw_call_end_intercepted(server, stream);
-  if (server->takes_notes) kw_notes_close(server, stream);
+  if (server->takes_notes) kw_notes_close(ctx, stream);
 }
 
 /* }====== */
