@@ -19,14 +19,16 @@ local PATH = os.tmpname()
 
 --- Returns a replica with so many keys. They were written in another order than that of keys.
 local function replica_of(n)
-  local replica = core.open { replica = true }
-  assert(core.inner.load(replica, 1, {}))
+  local replica, state, kvs = core.open { replica = true }, core.feed_state(PREFIX, RANGE_END), {}
   local format = PREFIX .. "%0" .. KEY_BYTES - #PREFIX .. "d"
   for i = 1, n do
-    local value = ("%08d"):format(i):rep(VALUE_BYTES / 8)
-    assert(core.inner.apply(replica, i + 1, { { type = "put", key = format:format(i * 7919 % n), value = value,
-      create_revision = i + 1, version = 1, lease = 0 } }))
+    kvs[i] = { key = format:format(i * 7919 % n), value = ("%08d"):format(i):rep(VALUE_BYTES / 8),
+      create_revision = i + 1, mod_revision = i + 1, version = 1 }
   end
+  table.sort(kvs, function(a, b) return a.key < b.key end)
+  assert(state:add(core.encode("RangeResponse", { header = { revision = n + 1 }, kvs = kvs, count = n })))
+  while assert(core.inner.load(replica, state) ~= nil) and replica:status().keys == 0 do end -- luacheck: ignore 542
+  state:close()
   return replica
 end
 

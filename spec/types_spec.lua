@@ -30,6 +30,7 @@ local internal = {
   begin_lease_revoke = true, take = true,
   take_number = true, must_wait = true, prepare = true, set_first_task = true,
   try_page = true, arm = true,
+  load_kvs = true, merge_kvs = true, apply = true, advance = true, -- of specs
 }
 
 local store_methods = {} -- of users

@@ -704,26 +704,6 @@ function keywatch.selector(given, opts) end
 ---| keywatch.RangeOp
 ---| keywatch.TxnOp
 
----A change of upstream, for a replica.
----@class keywatch.Event
----@field type keywatch.EventType
----@field key string
----@field value? string of a put, required
----@field create_revision? integer of a put, required
----@field mod_revision? integer if given, the revision at which the event is applied
----@field version? integer of a put, required
----@field lease? keywatch.Id
----@field prev? any accepted and ignored
-
----A kv of upstream, for a replica.
----@class keywatch.BaseKV
----@field key string
----@field value string
----@field create_revision integer
----@field mod_revision integer
----@field version integer
----@field lease? keywatch.Id
-
 -- Events ------------------------------------------------------------------------------------------------------------
 
 ---A put of a key; or, with `initial`, a key that existed when the watch began.

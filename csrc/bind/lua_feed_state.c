@@ -14,17 +14,14 @@ typedef struct lua_state {
   bool is_open;
 } lua_state;
 
-static lua_state *check_open(lua_State *L) {
-  lua_state *self = luaL_checkudata(L, 1, STATE_NAME);
+static lua_state *check_open(lua_State *L, int i) {
+  lua_state *self = luaL_checkudata(L, i, STATE_NAME);
   if (!self->is_open) luaL_error(L, "the state is closed");
   return self;
 }
 
-kw_feed_state *kw_bind_to_feed_state(lua_State *L, int i) {
-  if (lua_type(L, i) != LUA_TUSERDATA) return NULL;
-  lua_state *self = luaL_checkudata(L, i, STATE_NAME);
-  if (!self->is_open) luaL_error(L, "the state is closed");
-  return &self->state;
+kw_feed_state *kw_bind_check_feed_state(lua_State *L, int i) {
+  return &check_open(L, i)->state;
 }
 
 static int l_feed_state(lua_State *L) {
@@ -43,7 +40,7 @@ static int l_feed_state(lua_State *L) {
 }
 
 static int l_add(lua_State *L) {
-  lua_state *self = check_open(L);
+  lua_state *self = check_open(L, 1);
   kw_slice page = kw_bind_check_bytes(L, 2);
   size_t before = self->state.n;
   int rc = kw_feed_state_add(&self->state, page, lua_toboolean(L, 3));
@@ -61,7 +58,7 @@ static int l_add(lua_State *L) {
 
 /* Where the key is copied to is allocated first: a finalizer may close the state, or add a page. */
 static int l_last(lua_State *L) {
-  lua_state *self = check_open(L);
+  lua_state *self = check_open(L, 1);
   void *copy;
   size_t room;
   lua_settop(L, 2);
@@ -69,7 +66,7 @@ static int l_last(lua_State *L) {
     room = kw_feed_state_last_key(&self->state).len;
     copy = lua_newuserdatauv(L, room, 0);
     lua_replace(L, 2);
-    self = check_open(L);
+    self = check_open(L, 1);
   } while (kw_feed_state_last_key(&self->state).len > room);
   kw_slice key = kw_feed_state_last_key(&self->state);
   int64_t revision = self->state.revision, n = (int64_t)self->state.n;

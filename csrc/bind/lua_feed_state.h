@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * lua_feed_state: the state of a range, gathered from the pages that a server has sent, as a Lua object. A replica is
- * loaded, replaced or merged with it.
+ * loaded or merged with it.
  *
  *   core.feed_state(key, range_end) -> state       of no page
  *   state:add(page, is_part) -> true, has_more, count   adds an encoded RangeResponse, or a part of a range stream; or
@@ -19,7 +19,7 @@
 /* Pushes the function core.feed_state. */
 void kw_bind_push_feed_state(lua_State *L);
 
-/* Returns the state at index i, or NULL if the value is none. Raises if it is closed. */
-kw_feed_state *kw_bind_to_feed_state(lua_State *L, int i);
+/* Returns the state at index i. Raises if there is none, or if it is closed. */
+kw_feed_state *kw_bind_check_feed_state(lua_State *L, int i);
 
 #endif

@@ -68,7 +68,6 @@ static bool read_value(lua_State *L, const kw_option *option, void *to) {
       *(kw_seconds *)to = (kw_seconds){.is_given = true, .value = lua_tonumber(L, -1)};
       return lua_type(L, -1) == LUA_TNUMBER && lua_tonumber(L, -1) == lua_tonumber(L, -1);
     case KW_OPTION_TABLE: return lua_istable(L, -1);
-    case KW_OPTION_ANY: return true;
   }
   return false;
 }

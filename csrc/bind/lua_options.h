@@ -20,8 +20,7 @@ typedef enum kw_option_kind {
   KW_OPTION_BYTES,   /* kw_slice */
   KW_OPTION_ENUM,    /* int: the index in `names`, from 0 */
   KW_OPTION_SECONDS, /* kw_seconds */
-  KW_OPTION_TABLE,   /* a table; not stored, the caller reads it */
-  KW_OPTION_ANY      /* any value; neither checked nor stored */
+  KW_OPTION_TABLE    /* a table; not stored, the caller reads it */
 } kw_option_kind;
 
 typedef struct kw_seconds {
@@ -52,7 +51,7 @@ typedef struct kw_option {
   }
 
 #define KW_END_OF_OPTIONS                                                                          \
-  { NULL, KW_OPTION_ANY, 0, NULL }
+  { NULL, KW_OPTION_BOOL, 0, NULL }
 
 /* Reads the table at index `at`, which may be absent or nil, into `record`. Fields that the table does not have keep
  * their value. `what` names the table in errors. */

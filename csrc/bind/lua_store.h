@@ -13,7 +13,7 @@
  *   lua_maintenance   compaction, status, alarms, hash, defragmentation
  *   lua_rows          rows
  *   lua_durability    tickets and their outcome; the bell
- *   lua_replica       load, replace, apply, advance
+ *   lua_replica       how a replica is filled, and fed
  *   lua_content       the content of a replica in a file
  *   lua_watch         watches
  *   lua_snapshot      snapshots

@@ -38,7 +38,7 @@ int kw_feed_state_add(kw_feed_state *state, kw_slice answer, bool is_part);
 /* Returns the last key. The next page begins right behind it. Empty if there is none. */
 kw_slice kw_feed_state_last_key(const kw_feed_state *state);
 
-/* Loads, replaces or merges the contents of a replica, within the work of a turn. Returns what the function of
+/* Loads or merges the contents of a replica, within the work of a turn. Returns what the function of
  * store/replica.h returns; or KW_UNFINISHED: then another call with the same arguments continues, as long as no page
  * has been added. */
 int kw_feed_state_use(kw_feed_state *state, kw_store *replica, kw_replica_how how);

@@ -32,7 +32,6 @@ struct kw_content_writer {
 
   bool is_holding;
   const kw_store *replica; /* whose records are held; only compared */
-  int64_t base_revision;   /* of that */
   uint8_t *key;            /* the last key that was visited */
   size_t key_len;
   size_t key_cap;
@@ -234,7 +233,6 @@ int kw_content_writer_begin(kw_content_writer *w, const kw_store *replica, const
   w->meta = meta;
   w->meta.revision = replica->revision;
   w->replica = replica;
-  w->base_revision = replica->base_revision;
   w->number = ECANCELED;
   w->is_holding = true;
   return KW_OK;
@@ -295,7 +293,7 @@ static int start(kw_content_writer *w) {
 int kw_content_writer_hold(kw_content_writer *w, kw_store *replica, size_t most) {
   int rc = kw_read_check(replica, w->meta.revision, replica->revision);
   kw_read_want(replica, w->meta.revision);
-  if (w->replica != replica || w->base_revision != replica->base_revision) rc = KW_ERR_COMPACTED;
+  if (w->replica != replica) rc = KW_ERR_COMPACTED;
   if (rc == KW_OK) rc = visit(w, replica, most);
   if (rc > 0) rc = start(w);
   if (rc < 0) release(w, SIZE_MAX);

@@ -5,7 +5,6 @@
 #include "base/sorter.h"
 #include "codec/keyvalue.h"
 #include "store/compaction.h"
-#include "store/snapshot.h"
 #include "store/write.h"
 
 static int write_event(kw_store *store, int64_t rev, const kw_replica_event *event) {
@@ -169,26 +168,20 @@ static int write_kv(kw_replica_fill *fill, const kw_kv *kv) {
   return KW_OK;
 }
 
-/* Puts the new contents in the place of the old ones, which are left to the fill. */
+/* Puts the contents in the place of the empty ones, which are left to the fill. */
 static int use_base(kw_replica_fill *fill) {
   kw_store *store = fill->store;
-  if (fill->how == KW_REPLICA_LOAD && fill->rev < store->applied) return KW_ERR_STALE_REVISION;
-  kw_snapshot_gather_all(store);
   kw_index index = store->index;
   kw_log *log = store->log;
   store->index = fill->index;
   store->log = fill->log;
   fill->index = index;
   fill->log = log;
-  int64_t before = store->revision;
   store->applied = store->revision = fill->rev;
   kw_compaction_reset(store, fill->rev);
   store->base_revision = fill->rev;
   store->rewrites++;
-  store->gap_after = store->gap_until = 0;
-  store->gap_end = (kw_retention_point){0};
   kw_retention_reset(store, fill->rev);
-  if (store->hook.on_replace != NULL) store->hook.on_replace(before, store->hook.ctx);
   return KW_OK;
 }
 
@@ -290,7 +283,8 @@ static int use_difference(kw_replica_fill *fill) {
 
 static int gather(kw_replica_fill *fill, kw_work *work) {
   bool is_merge = fill->how == KW_REPLICA_MERGE;
-  if (fill->how != KW_REPLICA_REPLACE && fill->rev < fill->applied) return KW_ERR_STALE_REVISION;
+  bool is_late = !is_merge && fill->store->base_revision > 0;
+  if (is_late || fill->rev < fill->applied) return KW_ERR_STALE_REVISION;
   return is_merge ? gather_difference(fill, work) : gather_base(fill, work);
 }
 

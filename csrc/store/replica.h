@@ -2,10 +2,10 @@
  *
  * replica: a store that takes its revisions from upstream.
  *
- *   load(R, kvs)       sets the base: all kvs at R, in the order of keys, each with its own mod_revision <= R
+ *   load(R, kvs)       sets the base: all kvs at R, in the order of keys, each with its own mod_revision <= R. Once,
+ *                      and before the first watch
  *   apply(rev, events) adds the events of rev, with all fields as given; revisions may be missing in between
  *   advance(rev)       upstream is at rev, and there were no events for this replica
- *   replace(R, kvs)    forgets everything, then loads
  *   merge(R, kvs)      continues at R, though the events up to R are not known: makes up events that lead there
  *
  * A replica has no history before R: R is its compacted revision. When the history exceeds the options history_bytes,
@@ -35,12 +35,8 @@ int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *event
 int kw_replica_advance(kw_store *store, int64_t rev);
 
 typedef enum kw_replica_how {
-  /* As KW_REPLICA_REPLACE, but not by an older base: KW_ERR_STALE_REVISION if `rev` is older than the replica's
-   * revision. */
+  /* Sets the base. KW_ERR_STALE_REVISION if the replica has a base, or a later revision. */
   KW_REPLICA_LOAD,
-  /* Replaces everything by a base of any revision, which may be older. Never KW_ERR_STALE_REVISION. The hook on_replace
-   * is called. */
-  KW_REPLICA_REPLACE,
   /* Brings the replica to `rev`, at which its keys were kvs. A key that is new, or has another mod_revision, gets an
    * event of its mod_revision; a key that is gone gets a delete of `rev`. So watchers receive the difference in the
    * order of revisions. What the replica was between its old revision and `rev` stays unknown (a gap): it cannot be
@@ -83,7 +79,7 @@ void kw_replica_detach(kw_store *store);
 /* }====== */
 
 /* Returns the revision of the last event, or of the base if there was none since. The content is the same as long as
- * the revision is, unless it was replaced. */
+ * the revision is. */
 int64_t kw_replica_changed_revision(const kw_store *store);
 
 #endif

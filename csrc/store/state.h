@@ -146,7 +146,7 @@ struct kw_store {
 
   int64_t applied;  /* newest revision of the index, without the open write */
   int64_t revision; /* newest visible revision */
-  /* How often committed revisions were undone, or all of the history was replaced. */
+  /* How often committed revisions were undone, or a replica got its base. */
   uint64_t rewrites;
   kw_counts counts;
   kw_open_write open;

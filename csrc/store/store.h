@@ -455,8 +455,6 @@ typedef struct kw_store_hook {
   /* Returns the first visible revision that was not delivered to the watchers that keep up, or INT64_MAX. A compaction
    * removes nothing while that revision is compacted. */
   int64_t (*undelivered)(void *ctx);
-  /* A replica, which was at `before`, got a new base: its history has a gap. */
-  void (*on_replace)(int64_t before, void *ctx);
   void *ctx;
 } kw_store_hook;
 

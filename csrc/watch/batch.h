@@ -24,7 +24,6 @@ typedef struct kw_batch {
   size_t long_n;         /* number of events */
   size_t long_size;      /* of the events as fields of a WatchResponse */
   int64_t compacted;     /* compacted revision of the store when the events were counted */
-  uint64_t era;          /* the hub's era then */
 
   kw_event events[];
 } kw_batch;

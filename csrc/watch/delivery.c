@@ -175,26 +175,6 @@ static int64_t first_undelivered(void *ctx) {
   return hub->is_behind ? hub->deliver_next.main : INT64_MAX;
 }
 
-/* Fails every watcher that has begun: its history has ended. A watcher that begins after the old and after the new
- * revision stays. */
-static void on_replace(int64_t before, void *ctx) {
-  kw_hub *hub = ctx;
-  int64_t now = kw_store_revision(hub->store);
-  hub->is_behind = false;
-  hub->next_watcher = NULL;
-  kw_walk_reset(&hub->walk);
-  hub->era++;
-  int64_t rev = before > now ? before : now;
-  kw_watcher *w;
-  for (kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next) {
-    for (size_t at = 0; (w = kw_outlet_next_watcher(outlet, &at)) != NULL;) {
-      if (w->state != KW_WATCHER_FAILED && !kw_watcher_is_early(w, rev))
-        kw_watcher_fail_compacted(hub, w);
-    }
-  }
-}
-
 void kw_delivery_begin(kw_hub *hub) {
-  kw_store_set_hook(hub->store,
-                    (kw_store_hook){on_visible, on_compact, first_undelivered, on_replace, hub});
+  kw_store_set_hook(hub->store, (kw_store_hook){on_visible, on_compact, first_undelivered, hub});
 }

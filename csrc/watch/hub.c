@@ -23,11 +23,9 @@ kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options) {
   *hub = (kw_hub){.store = store,
                   .options = *options,
                   .walk = {.store = store,
-                           .era = &hub->era,
                            .long_bytes = options->long_bytes,
                            .most_matched = (size_t)options->walk_visits},
                   .catching_up = {.store = store,
-                                  .era = &hub->era,
                                   .long_bytes = options->long_bytes,
                                   .most_matched = SIZE_MAX,
                                   .counts_previous = true}};

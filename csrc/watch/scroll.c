@@ -15,7 +15,6 @@ void kw_scroll_open(kw_scroll *scroll, const kw_hub *hub, const kw_item *item) {
 bool kw_scroll_seek(kw_scroll *scroll) {
   const kw_batch *batch = scroll->batch;
   int64_t compacted = kw_store_compact_revision(scroll->hub->store);
-  if (batch->era != scroll->hub->era) return false;
   if (compacted != batch->compacted && compacted >= batch->long_revision) return false;
   scroll->cursor = kw_store_seek(scroll->hub->store, scroll->next);
   return true;

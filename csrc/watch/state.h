@@ -24,7 +24,6 @@ struct kw_hub {
   kw_outlet *outlets;   /* that are open */
   kw_outlet *abandoned; /* outlets whose watchers are cancelled in steps */
   size_t n;             /* watchers */
-  uint64_t era;         /* how often the store's history was replaced */
 
   bool is_behind; /* the synced watchers do not have all visible revisions; kw_hub_step continues */
   kw_revision

@@ -229,8 +229,7 @@ static uint32_t first_from(const kw_batch *batch, int64_t rev) {
 }
 
 /* Returns the long batch that a watcher shares; it may have no events. Or returns NULL, with *why set. */
-static kw_batch *long_batch_for(const kw_walk *walk, kw_pending *pending, const kw_watcher *watcher,
-                                kw_delivered *why) {
+static kw_batch *long_batch_for(kw_pending *pending, const kw_watcher *watcher, kw_delivered *why) {
   kw_batch **shared = &pending->long_variants[variant_of(watcher)];
   *why = watcher->prev_kv && pending->is_prev_damaged ? KW_UNREADABLE : KW_NO_MEMORY;
   if (*why == KW_UNREADABLE) return NULL;
@@ -238,7 +237,6 @@ static kw_batch *long_batch_for(const kw_walk *walk, kw_pending *pending, const 
   (*shared)->long_revision = pending->long_revision;
   (*shared)->long_first = pending->first_sub;
   (*shared)->compacted = pending->compacted;
-  (*shared)->era = *walk->era;
   for (int type = 0; type < 2; type++) {
     if (!kw_walk_is_wanted(watcher, type == 1)) continue;
     const sum *of = &pending->sums[type];
@@ -282,10 +280,10 @@ static kw_delivered deliver_kept(kw_walk *walk, kw_pending *pending, kw_watcher 
 }
 
 /* Delivers the long revision of its range. */
-static kw_delivered deliver_long(kw_walk *walk, kw_pending *pending, kw_watcher *watcher) {
+static kw_delivered deliver_long(kw_pending *pending, kw_watcher *watcher) {
   kw_delivered outcome;
   if (pending->long_revision < watcher->next_rev) return KW_NO_EVENTS;
-  kw_batch *batch = long_batch_for(walk, pending, watcher, &outcome);
+  kw_batch *batch = long_batch_for(pending, watcher, &outcome);
   if (batch != NULL && batch->long_n == 0) return KW_NO_EVENTS;
   if (batch != NULL) outcome = offer(watcher, batch, 0, batch->long_revision);
   return outcome == KW_DELIVERED ? outcome : stay(watcher, pending->long_revision, outcome);
@@ -297,7 +295,7 @@ kw_delivered kw_walk_deliver(kw_walk *walk, kw_watcher *watcher) {
   kw_delivered outcome = deliver_kept(walk, pending, watcher);
   if (pending->long_revision == 0 || (outcome != KW_DELIVERED && outcome != KW_NO_EVENTS))
     return outcome;
-  kw_delivered of_long = deliver_long(walk, pending, watcher);
+  kw_delivered of_long = deliver_long(pending, watcher);
   return of_long == KW_NO_EVENTS ? outcome : of_long;
 }
 

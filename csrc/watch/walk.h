@@ -32,10 +32,9 @@
 /* What a walk has gathered for one watched range. */
 typedef struct kw_pending kw_pending;
 
-/* All zero but for the first five fields, a walk is empty and ready for use. */
+/* All zero but for the first four fields, a walk is empty and ready for use. */
 typedef struct kw_walk {
   const kw_store *store;
-  const uint64_t *era; /* the hub's */
   size_t long_bytes;   /* a revision with more is long, see kw_hub_options */
   size_t most_matched; /* limit of `matched` */
   int64_t

@@ -459,11 +459,11 @@ describe("an object watch", function()
         version = 1 + revision - (create or revision), lease = 0 }
     end
     local replica = open_store { replica = true }
-    assert(replica:load(10, { kv("a", 3, 1), kv("b", 7, 1), kv("c", 5, 1), kv("d", 6, 2) }))
+    assert(replica:load_kvs(10, { kv("a", 3, 1), kv("b", 7, 1), kv("c", 5, 1), kv("d", 6, 2) }))
     local function n_of(object) return ("%d"):format(object.n) end
     local all = open_at(replica, { codec = "json", transform = n_of }, "")
     local some = open_at(replica, { codec = "json", fields = "n=1", transform = n_of }, "")
-    assert(replica:merge(20, {
+    assert(replica:merge_kvs(20, {
       kv("b", 15, 2, 12),  -- deleted, and created with another state
       kv("c", 16, 3, 5),   -- changed
       kv("d", 17, 1, 6),   -- changed

@@ -438,7 +438,7 @@ describe("a client's Watch call", function()
 
     before_each(function()
       replica = assert(core.open { replica = true, now = 0 })
-      assert(replica:load(10, {}))
+      assert(replica:load_kvs(10, {}))
       sub = subscribe {}
       sub:begin(10, nil)
       replica:feed_from(sub)
@@ -530,7 +530,7 @@ describe("a client's Watch call", function()
       assert.same({ 1 }, ready())
       assert.same({ 11 }, take(sub))
       replica = assert(core.open { replica = true, now = 0 })
-      assert(replica:load(11, {}))
+      assert(replica:load_kvs(11, {}))
       local next_sub = subscribe {}
       replica:feed_from(sub)
       replica:feed_from(next_sub)

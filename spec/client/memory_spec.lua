@@ -323,7 +323,7 @@ describe("when memory runs out in a client #starved", function()
     try_all(function(n)
       local w = new_world { { prefix = true, start_revision = FIRST } }
       local sub, replica = w.subs[1], core.open { replica = true, now = 0 }
-      assert(replica:load(FIRST - 1, {}))
+      assert(replica:load_kvs(FIRST - 1, {}))
       local watch = replica:open_watch("k", { range_end = "l", start_revision = FIRST })
       replica:feed_from(sub)
       local _, stream = w:open()

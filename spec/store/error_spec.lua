@@ -39,7 +39,7 @@ local function requests()
     lease_ttl_too_large = pack(store:lease(9000000001)),
     corrupt = pack(bad:put("a", "")),
     read_only = pack(replica:put("a", "")),
-    stale_revision = pack(replica:advance(5)),
+    stale_revision = pack(replica:merge_kvs(4, {})),
   }
 end
 

@@ -117,12 +117,12 @@ local prelude = ([[
       assert(store:status().keys >= KEYS and store:hash_kv().revision > 1 and #store:alarms() == 0)
       assert(tostring(store):find("keywatch.store", 1, true))
     end },
-    { "replace", function()
-      local kvs = {}
+    { "merge", function()
+      local revision, kvs = replica:status().revision + 1, {}
       for i = 1, KEYS do
-        kvs[i] = { key = name(i), value = "v" .. runs, create_revision = 1, mod_revision = 2, version = 1, lease = 0 }
+        kvs[i] = { key = name(i), value = "v" .. runs, create_revision = 1, mod_revision = revision, version = 1 }
       end
-      assert(replica:replace(5, kvs))
+      assert(replica:merge_kvs(revision, kvs))
       check_kvs(replica:range("", { prefix = true }).kvs)
     end },
     { "apply", function()

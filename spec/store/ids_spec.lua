@@ -146,7 +146,7 @@ describe("an id of 64 bits", function()
     each_id(function(_, text, id)
       local replica = keywatch.open { now = 0, replica = true }
       local kv = { key = "a", value = "", create_revision = 2, mod_revision = 2, version = 1, lease = text }
-      replica:load(2, { kv })
+      replica:load_kvs(2, { kv })
       same(id, replica:get("a").lease)
       replica:apply(3, { { type = "put", key = "b", value = "", create_revision = 3, mod_revision = 3, version = 1,
         lease = id } })

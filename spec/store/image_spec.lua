@@ -202,19 +202,6 @@ describe("an image", function()
       while store:step(0) do end
       assert.is_true(store:status().db_size < size / 2)
     end)
-
-    it("is gathered before a replica has other contents", function()
-      local replica = open { replica = true }
-      local kvs = {}
-      for i = 1, MANY do
-        kvs[i] = { key = ("k%06d"):format(i), value = "v", create_revision = i + 1, mod_revision = i + 1, version = 1 }
-      end
-      assert(replica:load(MANY + 1, kvs))
-      before = replica:hash_kv()
-      local snapshot = assert(replica:open_snapshot())
-      assert(replica:replace(1, {}))
-      expect_before(snapshot)
-    end)
   end)
 
   it("is the same for a store in memory and a durable one", function()

@@ -35,10 +35,8 @@ describe("a closed store", function()
     disarm = { "no_space" },
     deadline = {},
     step = { 1 },
-    load = { 1, {} },
-    replace = { 1, {} },
-    apply = { 1, {} },
-    advance = { 1 },
+    load = {},
+    merge = {},
   }
 
   it("may be closed again", with_store(function(store)
@@ -135,7 +133,7 @@ describe("a store", function()
       store:range("", { prefix = true, revision = 20, sort_target = "value", sort_order = "descend" })
       store:step(i % 3 * 10)
       local replica = keywatch.open { now = 0, replica = true, history_bytes = 100 }
-      replica:load(5, { { key = "a", value = "", create_revision = 1, mod_revision = 2, version = 1, lease = 7 } })
+      replica:load_kvs(5, { { key = "a", value = "", create_revision = 1, mod_revision = 2, version = 1, lease = 7 } })
       for revision = 6, 20 do replica:apply(revision, { { type = "delete", key = "a" } }) end
       if i % 2 == 0 then store:close() replica:close() end
     end

@@ -64,7 +64,7 @@ describe("the step before a call", function()
 
   it("is made again if the call comes later", function()
     store = keywatch.open { replica = true, history_age = 0.001 }
-    store:load(10, {})
+    store:load_kvs(10, {})
     store:apply(11, { { type = "put", key = "a", value = "", create_revision = 11, version = 1 } })
     local due = store:deadline()
     store:prepare() -- what a put begins with, which an error has ended here

@@ -3,6 +3,7 @@
 -- In builds with a probe the n-th allocation is made to fail, for n = 1, 2, 3, … until the request needs no more: once
 -- only allocations of the core, one at a time, and once all from the n-th on, those of Lua too.
 
+local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"
@@ -40,9 +41,11 @@ local function kvs_at(revision, n)
   return kvs
 end
 
+local function new_empty_replica() return keywatch.open { now = 0, replica = true, history_bytes = 400 } end
+
 local function new_replica(n)
-  local replica = keywatch.open { now = 0, replica = true, history_bytes = 400 }
-  replica:load(10, kvs_at(10, n))
+  local replica = new_empty_replica()
+  replica:load_kvs(10, kvs_at(10, n))
   for revision = 11, 10 + n do
     replica:apply(revision, { { type = "put", key = "new", value = tostring(revision), create_revision = 11,
       mod_revision = revision, version = revision - 10, lease = 0 } })
@@ -99,12 +102,21 @@ for i = 1, 20 do many_puts[i] = { put = ("k%03d"):format(i), value = "new" } end
 
 local long = ("x"):rep(500)
 
-local events = {
-  { type = "put", key = "added", value = "x", create_revision = 99, mod_revision = 99, version = 1, lease = 7 },
-  { type = "delete", key = "k001" },
-  { type = "put", key = "new", value = long, create_revision = 11, mod_revision = 99, version = 50, lease = 0 },
-  { type = "delete", key = "none" },
-}
+local filled -- the state of a feed, from which a replica is filled
+
+local function make_state()
+  filled = core.feed_state("k", "l")
+  assert(filled:add(core.encode("RangeResponse", { header = { revision = 200 }, kvs = kvs_at(200, 20), count = 20 })))
+end
+
+--- Returns a function that fills a replica by the function of that name.
+local function fill(name)
+  return function(replica)
+    local ok, err
+    repeat ok, err = core.inner[name](replica, filled) until ok ~= false
+    return ok, err
+  end
+end
 
 --- Returns a function that reads a range in turns, as a task does.
 local function read_in_turns(opts)
@@ -158,16 +170,14 @@ local requests = {
   { "one row", call("rows", "t", "1"), call("change_rows", { { "t", "1", "x" } }) },
   { "changes of rows", call("change_rows", { { "t", "1" }, { "t", "2", "y" }, { "t", "0", long }, { "u", "1", long } }),
     call("change_rows", { { "t", "1", "x" }, { "t", "2", long } }) },
-  { "the load of a replica", call("load", 200, kvs_at(200, 20)), replica = true },
-  { "the replacement of a replica", call("replace", 5, kvs_at(5, 20)), replica = true },
-  { "events of a replica", call("apply", 99, events), replica = true },
-  { "an advance of a replica", call("advance", 99), replica = true },
+  { "the load of a replica", fill "load", make_state, open = new_empty_replica },
+  { "a merge of a replica", fill "merge", make_state, open = new_replica },
 }
 
 -- Trying -----------------------------------------------------------------------------------------------------
 
 local function prepare(request, n)
-  local store = request.replica and new_replica(n) or new_store(n)
+  local store = (request.open or new_store)(n)
   if request[3] then request[3](store) end
   return store
 end
@@ -252,7 +262,7 @@ describe("where memory runs out #starved,", function()
     end)
 
     for _, request in ipairs(requests) do
-      if not request.replica and not request.is_physical then
+      if not request.open and not request.is_physical then
         it(request[1] .. " fails and leaves everything as it was", function()
           try_all(request, math.max(9, request.least or 0), probe.fail_core, 1)
         end)

@@ -66,14 +66,14 @@ describe("a replica that is merged", function()
 
   before_each(function()
     store = keywatch.open { replica = true }
-    assert(store:load(10, { kv("a", 3), kv("b", 7), kv("c", 5) }))
+    assert(store:load_kvs(10, { kv("a", 3), kv("b", 7), kv("c", 5) }))
   end)
 
   after_each(function() store:close() end)
 
   it("has the new state, and reports the difference in the order of revisions", function()
     local watch = assert(store:watch("", { prefix = true, prev_kv = true }))
-    assert.is_true(store:merge(20, { kv("a", 3), kv("b", 15, { create_revision = 7, version = 3 }), kv("d", 12) }))
+    assert.is_true(store:merge_kvs(20, { kv("a", 3), kv("b", 15, { create_revision = 7, version = 3 }), kv("d", 12) }))
     assert.equal(20, store:status().revision)
     expect_same({ a = kv("a", 3), b = kv("b", 15, { create_revision = 7, version = 3 }), d = kv("d", 12) },
       contents(store))
@@ -89,7 +89,7 @@ describe("a replica that is merged", function()
 
   it("deletes at the same revision as a put", function()
     local watch = assert(store:watch("", { prefix = true }))
-    assert(store:merge(20, { kv("a", 20), kv("b", 7) }))
+    assert(store:merge_kvs(20, { kv("a", 20), kv("b", 7) }))
     local batch = watch:batch(0)
     assert.same({ 20, 2 }, { batch.revision, #batch.events })
     watch:close()
@@ -98,15 +98,15 @@ describe("a replica that is merged", function()
   it("advances without a difference", function()
     local watch = assert(store:watch("", { prefix = true }))
     local same = { kv("a", 3), kv("b", 7), kv("c", 5) }
-    assert(store:merge(30, same))
-    assert(store:merge(30, same))
+    assert(store:merge_kvs(30, same))
+    assert(store:merge_kvs(30, same))
     assert.equal(30, store:status().revision)
     assert.equal(0, #drain(watch))
     watch:close()
   end)
 
   it("does not know the history in between", function()
-    assert(store:merge(20, { kv("a", 15), kv("b", 7) }))
+    assert(store:merge_kvs(20, { kv("a", 15), kv("b", 7) }))
     assert.equal(3, store:get("a", { revision = 10 }).mod_revision)
     for revision = 11, 19 do
       local _, err = store:get("a", { revision = revision })
@@ -128,10 +128,10 @@ describe("a replica that is merged", function()
   end)
 
   it("continues afterwards, and has one gap at most", function()
-    assert(store:merge(20, { kv("a", 15) }))
+    assert(store:merge_kvs(20, { kv("a", 15) }))
     assert(store:apply(21, { { type = "put", key = "z", value = "1", create_revision = 21, version = 1 } }))
     assert.equal(20, store:range("", { prefix = true, revision = 20 }).count == 1 and 20)
-    assert(store:merge(30, { kv("a", 15), kv("y", 25) }))
+    assert(store:merge_kvs(30, { kv("a", 15), kv("y", 25) }))
     local _, err = store:get("a", { revision = 19 })
     assert.equal("compacted", err.code)
     assert.equal(20, store:status().compact_revision)
@@ -144,7 +144,7 @@ describe("a replica that is merged", function()
 
   it("refuses a state that is older, or of another history", function()
     for _, case in ipairs { { 9, { kv("a", 3) } }, { 10, { kv("a", 3) } }, { 12, { kv("a", 4) } } } do
-      local ok, err = store:merge(case[1], case[2])
+      local ok, err = store:merge_kvs(case[1], case[2])
       assert.is_nil(ok)
       assert.equal("stale_revision", err.code)
     end
@@ -158,7 +158,7 @@ describe("a replica that is merged", function()
     for i = 1, 500 do kvs[i] = kv(("k%04d"):format(i), 10 + i) end
     assert(store:apply(11, { { type = "delete", key = "a" } }))
     for i = 1, 500 do kvs[i].mod_revision, kvs[i].create_revision = 11 + i, 11 + i end
-    assert(store:merge(600, kvs))
+    assert(store:merge_kvs(600, kvs))
     local state = replay({ a = kv("a", 3), b = kv("b", 7), c = kv("c", 5) }, drain(watch))
     expect_same(contents(store), state)
     watch:close()
@@ -174,14 +174,14 @@ describe("a replica that is merged", function()
         while upstream.revision < goal do request.perform(requests:next_change(upstream), upstream) end
       end
       change(20)
-      assert(replica:load(upstream.revision, upstream:kvs_at(upstream.revision, everything)))
+      assert(replica:load_kvs(upstream.revision, upstream:kvs_at(upstream.revision, everything)))
       local watch = assert(replica:watch("", { prefix = true }))
       local state = contents(replica)
       for _ = 1, 6 do
         local from = upstream.revision
         change(random:between(1, 30))
         if random:one_in(2) then
-          assert(replica:merge(upstream.revision, upstream:kvs_at(upstream.revision, everything)))
+          assert(replica:merge_kvs(upstream.revision, upstream:kvs_at(upstream.revision, everything)))
         else
           for revision = from + 1, upstream.revision do
             local events = upstream:events_at(revision)
@@ -242,20 +242,31 @@ describe("a replica that is filled from the pages of a feed", function()
     store:close()
   end)
 
-  it("is loaded and replaced in turns, and has the old content until then", function()
+  it("is loaded in turns, and is empty until then", function()
     state = state_of(1, MANY, 10)
     local ok, _, turns = finish("load", function() assert.equal(0, store:range("k", { prefix = true }).count) end)
     assert.is_true(ok and turns > 4)
     assert.same({ 10, MANY }, { store:status().revision, store:range("k", { prefix = true }).count })
-    state:close()
-    state = state_of(1, MANY + 1, 8)
-    ok, _, turns = finish("replace", function()
-      assert.is_nil(store:get(name(MANY + 1)))
-      assert.equal(10, store:status().revision)
-    end)
-    assert.is_true(ok and turns > 4)
-    assert.same({ 8, MANY + 1 }, { store:status().revision, #store:range("k", { prefix = true }).kvs })
   end)
+
+  if probe then
+    it("frees an abandoned base in steps", function()
+      state = state_of(1, MANY, 10)
+      local turns, steps = select(3, finish("load", function() end)), 0
+      store:close()
+      store = keywatch.open { replica = true }
+      state:close()
+      state = state_of(1, MANY, 10)
+      for _ = 3, turns do assert.is_false(store:load(state)) end
+      state:close()
+      while store:step() do
+        probe.check(store)
+        steps = steps + 1
+      end
+      assert.is_true(steps > 4)
+      assert.same({ 1, 0 }, { store:status().revision, store:range("k", { prefix = true }).count })
+    end)
+  end
 
   it("is merged in turns; reads and watches have all of it, or nothing", function()
     state = state_of(1, MANY, 10)

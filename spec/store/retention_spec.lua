@@ -24,7 +24,7 @@ describe("the history of a replica", function()
 
   it("is bounded by revisions that have events", function()
     store = keywatch.open { replica = true, now = 0, history_revisions = 3 }
-    store:load(10, { kv("a", 3) })
+    store:load_kvs(10, { kv("a", 3) })
     for i = 1, 3 do store:apply(10 + 10 * i, put("k", 10 + 10 * i)) end
     store:advance(45)
     assert.equal(10, store:status().compact_revision)
@@ -38,7 +38,7 @@ describe("the history of a replica", function()
 
   it("may be empty", function()
     store = keywatch.open { replica = true, now = 0, history_revisions = 0 }
-    store:load(10, { kv("a", 3) })
+    store:load_kvs(10, { kv("a", 3) })
     for rev = 11, 20 do
       store:apply(rev, put("a", rev))
       assert.equal(rev, store:status().compact_revision)
@@ -49,7 +49,7 @@ describe("the history of a replica", function()
 
   it("is bounded by age, by the clock of the store", function()
     store = keywatch.open { replica = true, now = 0, history_age = 10 }
-    store:load(10, { kv("a", 3) })
+    store:load_kvs(10, { kv("a", 3) })
     local applied = {}
     for second = 1, 40 do
       store:step(second)
@@ -72,7 +72,7 @@ describe("the history of a replica", function()
 
   it("of an age of zero ends with the next step", function()
     store = keywatch.open { replica = true, now = 0, history_age = 0 }
-    store:load(10, { kv("a", 3) })
+    store:load_kvs(10, { kv("a", 3) })
     store:apply(11, put("a", 11))
     store:step(1)
     store:step(2)
@@ -81,7 +81,7 @@ describe("the history of a replica", function()
 
   it("has the size of the events after a gap, when the part before is forgotten", function()
     store = keywatch.open { replica = true, now = 0, history_bytes = 2000 }
-    store:load(10, { kv("a", 3) })
+    store:load_kvs(10, { kv("a", 3) })
     local rev = 10
     for round = 1, 20 do
       for _ = 1, 3 do
@@ -89,7 +89,7 @@ describe("the history of a replica", function()
         assert(store:apply(rev, put("x", rev, ("v"):rep(50))))
       end
       rev = rev + 5
-      assert(store:merge(rev, { kv("a", 3), kv("y", rev - 1) }))
+      assert(store:merge_kvs(rev, { kv("a", 3), kv("y", rev - 1) }))
       check(store)
       assert.equal(round > 0, rev - store:status().compact_revision >= 5, "a merge has left no history")
     end
@@ -106,7 +106,7 @@ describe("the history of a replica", function()
       return rev - store:status().compact_revision -- the revisions that are kept
     end
     store = keywatch.open { replica = true, now = 0, history_bytes = 100000, history_idle_bytes = 4000 }
-    store:load(10, {})
+    store:load_kvs(10, {})
     local idle = feed(500)
     assert(idle > 10 and idle < 40, idle)
     local w = assert(store:watch("k", { prefix = true, max_bytes = 1000 })) -- is left behind, and catches up
@@ -137,7 +137,7 @@ describe("the history of a replica", function()
 
   it("is removed as fast as events come, in bounded steps", function()
     store = keywatch.open { replica = true, now = 0, history_revisions = 10, step_records = 100 }
-    store:load(10, {})
+    store:load_kvs(10, {})
     local most = 0
     for rev = 11, 5000 do
       store:apply(rev, put("k" .. rev % 7, rev, ("v"):rep(100)))

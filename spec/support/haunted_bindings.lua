@@ -135,21 +135,8 @@ case("store:open_watch", function(w) return w.store, "k", { range_end = "a" } en
 case("core.open", function() return { now = 0, min_lease_ttl = 3 } end)
 case("core.open", function() return { path = ("/dev/null/path/%d"):format(os.time()), now = 0 } end)
 
-local KVS = { { "k1", 1 }, { "k2", 2 } }
-local function kvs()
-  local list = {}
-  for i, kv in ipairs(KVS) do
-    list[i] = { key = kv[1], value = LONG .. i, create_revision = 1, mod_revision = 2, version = 1, lease = 0 }
-  end
-  return list
-end
-case("store:load", function(w) return w.replica, 6, kvs() end)
-case("store:load", function() return core.open { replica = true, now = 0 }, 6, kvs() end)
-case("store:replace", function(w) return w.replica, 6, kvs() end, function(w) return w.replica, 6, { {} } end)
-case("store:apply", function(w) return w.replica, 6, { { type = "delete", key = "k1" } } end)
-case("store:apply", function(w) return w.replica, 3, { { type = "delete", key = "k1" } } end)
-case("store:merge", function(w) return w.replica, 9, kvs() end, function(w) return w.replica, 9, { {} } end)
-for _, name in ipairs { "load", "replace", "merge" } do
+case("store:load", function(w) return core.open { replica = true, now = 0 }, w.feed_state end)
+for _, name in ipairs { "load", "merge" } do
   case("store:" .. name, function(w) return w.replica, w.feed_state end)
 end
 case("store:feed", function(w) return w.replica, w.subscription end)
@@ -163,7 +150,6 @@ case("store:feed_from", function(w)
   return w.replica, w.subscription
 end)
 case("store:announce_feed", of("replica", true))
-case("store:advance", of("replica", 7), of("replica", 1))
 
 -- A store with a disk, and one whose disk has failed: there every write fails.
 case("durable:read_on", of("durable", 1))
@@ -364,8 +350,7 @@ end)
 case("store:hold_content", function(w)
   w.content_writer:wait()
   assert(w.replica:write_content(w.content_writer, "k", "l", "1", 1))
-  assert(w.replica:replace(1, {}))
-  return w.replica, w.content_writer, 10
+  return core.open { replica = true, now = 0 }, w.content_writer, 10
 end)
 case("store:load_content", function(w)
   w.content_writer:wait()

@@ -32,7 +32,7 @@ end
 
 function make.replica()
   local store = core.open { now = 0, replica = true }
-  assert(store:load(5, { { key = "k1", value = "v", create_revision = 1, mod_revision = 2, version = 1, lease = 0 } }))
+  assert(store:load_kvs(5, { { key = "k1", value = "v", create_revision = 1, mod_revision = 2, version = 1 } }))
   return store
 end
 

@@ -265,17 +265,11 @@ end
 
 -- Following an upstream ------------------------------------------------------------------------------------
 
-function methods:replace(revision, kvs)
-  self.history = {}
+function methods:load_kvs(revision, kvs)
   for i, kv in ipairs(kvs) do self.history[i] = { main = kv.mod_revision, sub = i, key = kv.key, kv = kv } end
   self.revision = revision
   self.compact_revision = revision
   return true
-end
-
-function methods:load(revision, kvs)
-  if revision < self.revision then return self:fail "stale_revision" end
-  return self:replace(revision, kvs)
 end
 
 local event_fields = { "key", "value", "create_revision", "mod_revision", "version", "lease" }
@@ -288,7 +282,6 @@ local function kv_of(event)
 end
 
 function methods:apply(revision, events)
-  if revision <= self.revision then return self:fail "stale_revision" end
   for i, event in ipairs(events) do
     self.history[#self.history + 1] = { main = revision, sub = i - 1, key = event.key, kv = kv_of(event) }
   end
@@ -297,7 +290,6 @@ function methods:apply(revision, events)
 end
 
 function methods:advance(revision)
-  if revision <= self.revision then return self:fail "stale_revision" end
   self.revision = revision
   return true
 end

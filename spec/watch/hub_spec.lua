@@ -6,7 +6,6 @@
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
 
-local answer = require "spec.support.answer"
 local directory = require "spec.support.directory"
 local events = require "spec.support.events"
 
@@ -563,7 +562,7 @@ end)
 describe("a replica's watchers", function()
   local function new_replica(revision)
     local replica = keywatch.open { now = 0, replica = true }
-    replica:load(revision, {})
+    replica:load_kvs(revision, {})
     return replica
   end
 
@@ -571,81 +570,6 @@ describe("a replica's watchers", function()
     local list, code = events.read(w)
     return events.texts(list), code, w:error() and w:error().compact_revision
   end
-
-  it("fail when its history is replaced, after the events in their queues", function()
-    local replica = new_replica(5)
-    local synced, blocked = replica:watch("k"), replica:watch("k", { max_bytes = 1 })
-    for revision = 6, 8 do replica:apply(revision, { put_event(revision, "k") }) end
-    local lagging = replica:watch("k", { start_revision = 6 })
-    replica:replace(20, {})
-    assert.same({ "put k 6, put k 7, put k 8", "compacted", 21 }, { code_of(synced) })
-    assert.same({ "put k 6", "compacted", 21 }, { code_of(blocked) })
-    local list, code = events.drain(lagging)
-    assert.is_true(list == "" or list == "put k 6, put k 7, put k 8")
-    assert.equal("compacted", code)
-    check(replica)
-  end)
-
-  it("with initial kvs have all of them before they fail, whatever is requested in between", function()
-    for _, base in ipairs { 20, 4 } do
-      local replica = new_replica(5)
-      replica:apply(6, { put_event(6, "a"), put_event(6, "b") })
-      local plain = replica:watch("", { prefix = true, initial = true })
-      local asked = replica:watch("", { prefix = true, initial = true })
-      replica:apply(7, { put_event(7, "c") })
-      replica:replace(base, {})
-      assert.equal("compacted", answer.code(asked:sync(0)))
-      local expected = { "initial a 6, initial b 6, synced 6, put c 7", "compacted", base + 1 }
-      assert.same(expected, { code_of(plain) })
-      assert.same(expected, { code_of(asked) })
-    end
-  end)
-
-  it("with initial kvs get none of another history", function()
-    local function kvs(value, revision)
-      local list = {}
-      for i = 1, 1500 do -- more than a page
-        list[i] = { key = ("k%04d"):format(i), value = value, create_revision = revision, mod_revision = revision,
-          version = 1, lease = 0 }
-      end
-      return list
-    end
-    local replica = keywatch.open { now = 0, replica = true }
-    replica:load(10, kvs("old", 10))
-    local w = replica:watch("k", { prefix = true, initial = true })
-    replica:replace(5, kvs("new", 5))
-    replica:advance(12)
-    local list, code = events.read(w)
-    for _, event in ipairs(list) do
-      if event.value == "new" then error("the pages are of two histories") end
-    end
-    assert.equal("compacted", code)
-  end)
-
-  it("that began later fail as well when the history goes back", function()
-    local replica = new_replica(5)
-    local w = replica:watch("k", { start_revision = 10 })
-    local held = replica:watch("k", { start_revision = 10, max_bytes = 1 })
-    replica:apply(12, { put_event(12, "k") })
-    replica:apply(13, { put_event(13, "k") })
-    assert.equal("put k 12, put k 13", (events.drain(held))) -- held back, and brought up again
-    replica:replace(5, {})
-    replica:apply(12, { put_event(12, "k") })
-    assert.same({ "put k 12, put k 13", "compacted", 6 }, { code_of(w) })
-    assert.same({ "", "compacted", 6 }, { code_of(held) })
-  end)
-
-  it("that begin in the future continue to wait", function()
-    local replica = new_replica(5)
-    local w = replica:watch("k", { start_revision = 10 })
-    replica:replace(8, {})
-    replica:apply(9, { put_event(9, "k") })
-    replica:apply(10, { put_event(10, "k") })
-    assert.same({ "put k 10", "timeout" }, { events.drain(w) })
-    local passed = replica:watch("k", { start_revision = 20 })
-    replica:replace(20, {})
-    assert.equal("compacted", select(2, events.drain(passed)))
-  end)
 
   it("catch up from behind its base, and fail from its base on", function()
     local replica = new_replica(5)
@@ -659,7 +583,7 @@ describe("a replica's watchers", function()
 
   it("fail when their missed events exceed its history", function()
     local replica = keywatch.open { now = 0, replica = true, history_bytes = 500 }
-    replica:load(5, {})
+    replica:load_kvs(5, {})
     local synced, blocked = replica:watch("k"), replica:watch("k", { max_bytes = 1 })
     for revision = 6, 30 do replica:apply(revision, { put_event(revision, "k", { value = ("x"):rep(50) }) }) end
     local compacted = replica:status().compact_revision
@@ -670,7 +594,7 @@ describe("a replica's watchers", function()
 
   it("fail for no revision that it has forgotten as soon as it was refused", function()
     local replica = keywatch.open { now = 0, replica = true, history_bytes = 1 }
-    replica:load(5, {})
+    replica:load_kvs(5, {})
     local w = replica:watch("k", { max_bytes = 1 })
     replica:apply(6, { put_event(6, "k") })
     replica:apply(7, { put_event(7, "k") })
@@ -855,27 +779,6 @@ describe("without memory", function()
       for _, handle in ipairs(made.handles) do
         local list, kind, revision = take_all(handle)
         assert.same({ 0, "compacted", 15 }, { #list, kind, revision })
-      end
-    end)
-  end)
-
-  it("the failure of a replica's watches is delivered later", function()
-    for_each_failure(function()
-      local replica = keywatch.open { now = 0, replica = true }
-      replica:load(5, {})
-      return { store = replica, handles = open_all(replica) }
-    end, function(made)
-      return made.store:replace(9, {})
-    end, function(made, results)
-      made.store:apply(10, { put_event(10, "k") })
-      settle(made.store)
-      for _, handle in ipairs(made.handles) do
-        local list, kind, revision = take_all(handle)
-        if results[1] then
-          assert.same({ 0, "compacted", 10 }, { #list, kind, revision })
-        else
-          assert.equal("put k 10", events.texts(list))
-        end
       end
     end)
   end)

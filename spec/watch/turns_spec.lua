@@ -181,7 +181,7 @@ describe("a replica that drops its history without readers", function()
     it("delivers many events to its watches, in more than one step, after " .. what, function()
       local store = keywatch.open { now = 0, replica = true, history_idle_bytes = 0 }
       probe.set_walk_visits(store, VISITS)
-      store:load(10, {})
+      store:load_kvs(10, {})
       local handles = {}
       for i = 1, WATCHES do handles[i] = store:open_watch("k", everything) end
       store:apply(11, events(11, first))
@@ -400,10 +400,10 @@ describe("a revision with more watchers than a step serves", function()
     local function event(revision)
       return { { type = "put", key = "k", value = "", create_revision = revision, version = 1 } }
     end
-    replica:load(10, {})
+    replica:load_kvs(10, {})
     replica:apply(11, event(11))
     repeat probe.check(replica) until not replica:step(0)
-    replica:replace(20, {})
+    replica:merge_kvs(20, {})
     repeat probe.check(replica) until not replica:step(0)
     replica:apply(100, event(100))
     repeat until not replica:step(0)

@@ -2,13 +2,11 @@
 --- in_process: the feed of a store's cache, see cache.lua. The cache of a store in this process is the store itself: it
 -- is always ready and up to date, and needs no updates.
 
-local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local local_origin = require "keywatch.watch.local_origin"
 
-local LOOK_AGAIN = 0.1  -- seconds: a store that is a replica may come to a revision without an event
-local TIMEOUT = 10      -- the most seconds that a read waits for its min_revision: the default timeout of connect
+local TIMEOUT = 10 -- the most seconds that a read waits for its min_revision: the default timeout of connect
 
 local store_methods = {}
 local store_mt = { __index = store_methods }
@@ -46,18 +44,10 @@ function store_methods:await_revision(cache, target, deadline)
   cache.watches[watch] = true
   err = cache.end_error or self:error()
   while not err and store:status().revision < target do
-    local left = deadline and deadline - d.now() or LOOK_AGAIN
-    if left <= 0 then
-      err = core.new_error("timeout")
-    else
-      local event, failed = watch:next(math.min(left, LOOK_AGAIN))
-      if not event and failed.code ~= "timeout" then err = failed end
-      err = err or cache.end_error or self:error()
-    end
+    local _, failed = watch:next(deadline and math.max(0, deadline - d.now()))
+    err = failed or cache.end_error or self:error()
   end
   watch:close()
-  -- The content of a replica may have been replaced, by content of that revision or a later one.
-  if err and err.code == "compacted" and store:status().revision >= target then return nil end
   return err
 end
 
