@@ -145,8 +145,6 @@ int luaopen_keywatch_core(lua_State *L) {
     lua_setfield(L, -2, fields[i].name);
   }
   luaL_setfuncs(L, functions, 0);
-  lua_pushliteral(L, KW_LUA_NAME);
-  lua_setfield(L, -2, "built_for");
   if (kw_module_probe != NULL) kw_module_probe(L);
   return 1;
 }

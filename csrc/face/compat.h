@@ -23,7 +23,6 @@
 
 #if LUA_VERSION_NUM == 504
 
-#define KW_LUA_NAME "Lua 5.4"
 #define KW_INTEGERS 1 /* Lua numbers hold 64-bit integers */
 
 /* Calls a function without arguments and results. Returns 0, or another number with the raised error on the stack.
@@ -35,7 +34,6 @@ static inline int kw_protect(lua_State *L, lua_CFunction function) {
 
 #elif defined(LUAJIT_VERSION_NUM) && LUAJIT_VERSION_NUM >= 20100
 
-#define KW_LUA_NAME "LuaJIT 2.1"
 #define KW_INTEGERS 0 /* Lua numbers are doubles: exact up to 2^53 */
 
 #define lua_rawlen lua_objlen

@@ -303,5 +303,5 @@ end
 
 return {
   new = new, parse = parse, test = test, is_empty = is_empty, indexable = indexable, index_text = index_text,
-  text_of = text_of, methods = selector_methods, mt = selector_mt,
+  methods = selector_methods, mt = selector_mt,
 }

@@ -175,4 +175,4 @@ function rest_methods:await(transport, bytes, deadline)
   end
 end
 
-return { new_rest = new_rest, PATH = PATH }
+return { new_rest = new_rest }

@@ -133,5 +133,4 @@ end
 
 return {
   open = open, methods = election_methods, mt = election_mt, leadership_methods = leadership_methods,
-  leadership_mt = leadership_mt,
 }
