@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "bind/lua_options.h"
 
+#include "bind/lua_reply.h"
+
+#define MOST_OWNERS 100 /* a chain of tables that is longer has a cycle */
+
 #define EXPECTED(kind, text) [KW_OPTION_##kind] = text
 
 static const char *const expected[] = {
@@ -34,8 +38,31 @@ bool kw_bind_push_field(lua_State *L, int at, const char *name) {
   return false;
 }
 
-static bool read_id(lua_State *L, int64_t *id) {
+/* True if the value at index `at` is a store. */
+static bool is_store(lua_State *L, int at) {
+  int top = lua_gettop(L);
+  if (lua_type(L, at) != LUA_TUSERDATA || !lua_getmetatable(L, at)) return false;
+  bool found = kw_bind_push_field(L, -1, "__name") && kw_bind_is(L, -1, KW_STORE_NAME);
+  lua_settop(L, top);
+  return found;
+}
+
+/* Raises if the table on top of the stack is a lease of a store in this process, and the store at index 1 is another
+ * one. Between a lease and its store there may be namespaces and fences. */
+static void check_owner(lua_State *L, const char *what, const kw_option *option) {
+  lua_pushvalue(L, -1);
+  for (int i = 0; i < MOST_OWNERS && lua_istable(L, -1); i++) {
+    if (!kw_bind_push_field(L, -1, "owner")) break;
+    lua_remove(L, -2);
+  }
+  if (is_store(L, -1) && is_store(L, 1) && !lua_rawequal(L, -1, 1))
+    luaL_error(L, "%s: option '%s': the lease belongs to another store", what, option->name);
+  lua_pop(L, 1);
+}
+
+static bool read_id(lua_State *L, const char *what, const kw_option *option, int64_t *id) {
   if (!lua_istable(L, -1)) return kw_bind_to_id(L, -1, id);
+  check_owner(L, what, option);
   if (!kw_bind_push_field(L, -1, "id")) return false;
   bool ok = kw_bind_to_id(L, -1, id);
   lua_pop(L, 1);
@@ -52,12 +79,12 @@ static bool read_enum(lua_State *L, const char *const *names, int *at) {
 }
 
 /* Reads the value on top of the stack. Returns false if it is of another kind. */
-static bool read_value(lua_State *L, const kw_option *option, void *to) {
+static bool read_value(lua_State *L, const char *what, const kw_option *option, void *to) {
   switch (option->kind) {
     case KW_OPTION_BOOL: *(bool *)to = lua_toboolean(L, -1); return lua_isboolean(L, -1);
     case KW_OPTION_COUNT: return kw_bind_to_int(L, -1, to) && *(int64_t *)to >= 0;
     case KW_OPTION_INT: return kw_bind_to_int(L, -1, to);
-    case KW_OPTION_ID: return read_id(L, to);
+    case KW_OPTION_ID: return read_id(L, what, option, to);
     case KW_OPTION_BITS: return kw_bind_to_uint(L, -1, to);
     case KW_OPTION_BYTES:
       if (lua_type(L, -1) != LUA_TSTRING) return false;
@@ -119,7 +146,7 @@ static void read_option(lua_State *L, const char *what, const kw_option *list, v
     return;
   }
   void *to = option->offset == KW_NOWHERE ? (void *)&unused : (char *)record + option->offset;
-  if (!read_value(L, option, to)) refuse(L, what, option);
+  if (!read_value(L, what, option, to)) refuse(L, what, option);
 }
 
 void kw_bind_read_options(lua_State *L, int at, const char *what, const kw_option *list,

@@ -15,7 +15,7 @@ typedef enum kw_option_kind {
   KW_OPTION_BOOL,    /* bool */
   KW_OPTION_COUNT,   /* int64_t, not negative */
   KW_OPTION_INT,     /* int64_t */
-  KW_OPTION_ID,      /* int64_t; also an object that has a field `id` */
+  KW_OPTION_ID,      /* int64_t; also an object with a field `id`, if it is of the same store */
   KW_OPTION_BITS,    /* uint64_t */
   KW_OPTION_BYTES,   /* kw_slice */
   KW_OPTION_ENUM,    /* int: the index in `names`, from 0 */

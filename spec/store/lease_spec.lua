@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 
 local answer = require "spec.support.answer"
+local directory = require "spec.support.directory"
 local state = require "spec.support.state"
 
 local code, keys = answer.code, answer.keys
@@ -130,6 +131,40 @@ describe("revoking a lease", function()
     assert.equal("lease_not_found", code(lease:keys()))
     assert.equal("lease_not_found", code(store:put("a", "", { lease = lease })))
   end))
+end)
+
+describe("a lease of another store", function()
+  local store, other
+
+  before_each(function()
+    store, other = keywatch.open { now = 0 }, keywatch.open { now = 0 }
+    store:lease(10, { id = 7 })
+  end)
+
+  it("is refused, also by a namespace, by a fence and in a transaction", function()
+    local text, fence = "the lease belongs to another store", assert(store:lock("l")):fence()
+    local durable = keywatch.open { now = 0, path = directory.new() }
+    local leases = { other:lease(10, { id = 7 }), other:namespace("a/"):lease_by_id(7), durable:lease_by_id(7) }
+    for _, lease in ipairs(leases) do
+      assert.error_matches(function() store:put("a", "", { lease = lease }) end, "put: option 'lease': " .. text)
+      assert.error_matches(function() store:namespace("b/"):put("a", "", { lease = lease }) end, text)
+      assert.error_matches(function() fence:put("a", "", { lease = lease }) end, text)
+      assert.error_matches(function() store:txn { success = { { put = "a", value = "", lease = lease } } } end, text)
+      assert.error_matches(function() store:txn { compare = { { key = "a", lease = lease } } } end, text)
+      assert.error_matches(function()
+        store:stm(function(tx) tx:put("a", "", { lease = lease }) end)
+      end, text)
+    end
+    assert.is_nil(store:get("a"))
+    durable:close()
+    directory.remove_all()
+  end)
+
+  it("may be meant by its id, and one of a namespace is its owner's", function()
+    assert(store:put("a", "", { lease = other:lease(10, { id = 7 }).id }))
+    assert(store:namespace("b/"):put("a", "", { lease = store:namespace("c/"):lease_by_id(7) }))
+    assert.equal("a b/a", table.concat(store:lease_by_id(7):keys(), " "))
+  end)
 end)
 
 describe("the keys of a lease", function()

@@ -115,11 +115,16 @@ end
 
 -- {====== What the function calls ======
 
+--- Returns the id of a lease, or nil.
+local function id_of(lease)
+  return core.id(type(lease) == "table" and lease.id or lease)
+end
+
 --- Returns the kv of a key, or nil. A key that was written before has the fields key, value and lease alone.
 function tx_methods:get(key)
   check_use(self, "get", key)
   local write = self.writes[key]
-  if write then return write.put and { key = key, value = write.value, lease = write.lease or 0 } or nil end
+  if write then return write.put and { key = key, value = write.value, lease = id_of(write.lease or 0) } or nil end
   see(self, key)
   local kv = self.found[key]
   return kv and setmetatable(check.copy(kv), getmetatable(kv)) or nil -- the function may change it
@@ -140,13 +145,13 @@ end
 
 local PUT_OPTIONS = { lease = "any" }
 
---- Returns the id of the lease in the options of a put; nil if there is none.
+--- Returns the lease in the options of a put, or its id; nil if there is none.
 local function lease_of(opts)
   local lease = check.options(opts, "put", PUT_OPTIONS).lease
-  if lease == nil then return nil end
-  local id = core.id(type(lease) == "table" and lease.id or lease)
-  if not id then check.misuse("put: option 'lease' must be a lease or an id, not %s", check.shown_id(lease)) end
-  return id
+  if lease ~= nil and not id_of(lease) then
+    check.misuse("put: option 'lease' must be a lease or an id, not %s", check.shown_id(lease))
+  end
+  return lease
 end
 
 --- Notes that the commit must set the value of a key.
