@@ -81,8 +81,8 @@ static void detach(kw_replica_fill *fill) {
   store->is_merging = false;
   fill->store = NULL;
   if (fill->log == NULL) return;
-  kw_index_drop(&store->replaced);
-  store->replaced = fill->index;
+  kw_index_drop(&store->abandoned);
+  store->abandoned = fill->index;
   kw_log_pass_all(store->log, fill->log);
 }
 

@@ -170,8 +170,8 @@ struct kw_store {
   int64_t gap_until; /* see KW_REPLICA_MERGE; both 0: there is no gap */
   kw_retention_point gap_end; /* the history up to gap_until, once the replica has come there */
   struct kw_replica_fill *filling; /* of a replica: what it is being filled by; or NULL */
-  kw_index replaced;               /* of a replica: keys of contents that have to be freed */
-  bool is_merging; /* and it is being written to the index and the log: the store is busy */
+  kw_index abandoned; /* of a replica: keys of a base that was not loaded, which have to be freed */
+  bool is_merging;    /* and it is being written to the index and the log: the store is busy */
 
   kw_revision loading; /* of a durable store: first revision that was not loaded yet */
 

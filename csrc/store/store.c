@@ -108,7 +108,7 @@ void kw_store_free(kw_store *store) {
   if (store->committer != NULL) kw_committer_close(store->committer);
   kw_leases_drop(&store->leases);
   kw_index_drop(&store->index);
-  kw_index_drop(&store->replaced);
+  kw_index_drop(&store->abandoned);
   kw_rows_drop(&store->rows);
   if (store->log != NULL) kw_log_free(store->log);
   if (store->database != NULL) kw_database_close(store->database);
@@ -334,13 +334,13 @@ static int64_t earlier(int64_t a, int64_t b) {
 
 /* True if contents have to be freed that are no longer used. */
 static bool has_passed(const kw_store *store) {
-  return kw_log_has_passed(store->log) || store->replaced.root != NULL;
+  return kw_log_has_passed(store->log) || store->abandoned.root != NULL;
 }
 
 static void free_passed(kw_store *store) {
   kw_work work = kw_work_of_turn();
   kw_log_free_passed(store->log);
-  kw_index_drop_within(&store->replaced, &work);
+  kw_index_drop_within(&store->abandoned, &work);
 }
 
 int64_t kw_store_deadline(const kw_store *store) {
