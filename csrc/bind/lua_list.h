@@ -10,7 +10,7 @@
 #include "base/common.h"
 #include "face/compat.h"
 
-/* The name of an element in errors, such as "kvs[3]". */
+/* The name of an element in errors, such as "success[3]". */
 typedef struct kw_element_name {
   char text[40];
 } kw_element_name;

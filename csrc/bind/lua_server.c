@@ -76,7 +76,6 @@ typedef struct serve_fields {
   uint64_t member_id;
   int64_t raft_term;
   int64_t max_concurrent_streams;
-  int64_t outlet_bytes;
   int64_t max_queued;
   int64_t quota_connection_bytes;
   kw_seconds handshake_timeout;
@@ -98,7 +97,6 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
                                    SERVE_OPTION(member_id, BITS),
                                    SERVE_OPTION(raft_term, COUNT),
                                    SERVE_OPTION(max_concurrent_streams, COUNT),
-                                   SERVE_OPTION(outlet_bytes, COUNT),
                                    SERVE_OPTION(max_queued, COUNT),
                                    SERVE_OPTION(quota_connection_bytes, COUNT),
                                    SERVE_OPTION(handshake_timeout, SECONDS),
@@ -111,14 +109,12 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
                          .member_id = options.member_id,
                          .raft_term = (int64_t)options.raft_term,
                          .max_concurrent_streams = options.session.max_streams,
-                         .outlet_bytes = (int64_t)options.outlet_bytes,
                          .max_queued = (int64_t)options.session.max_queued,
                          .quota_connection_bytes = (int64_t)options.connection_quota};
   kw_bind_read_options(L, 2, "serve", list, &fields);
   options.cluster_id = fields.cluster_id;
   options.member_id = fields.member_id;
   options.raft_term = (uint64_t)fields.raft_term;
-  options.outlet_bytes = (size_t)fields.outlet_bytes;
   options.connection_quota = (size_t)fields.quota_connection_bytes;
   if (fields.max_concurrent_streams < options.session.max_streams)
     options.session.max_streams = (uint32_t)fields.max_concurrent_streams;

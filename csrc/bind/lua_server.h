@@ -4,8 +4,8 @@
  *
  *   core.serve(store, options) -> server
  *                                     nil and an error if memory is short. options: cluster_id, member_id, raft_term,
- *                                     max_concurrent_streams; outlet_bytes, max_queued, quota_connection_bytes in
- *                                     bytes; handshake_timeout, keepalive_min_time, keepalive_interval,
+ *                                     max_concurrent_streams; max_queued, quota_connection_bytes in bytes;
+ *                                     handshake_timeout, keepalive_min_time, keepalive_interval,
  *                                     keepalive_timeout in seconds
  *   server:drain(seconds, now)        takes no new connections and streams; calls have `seconds` to end, 5 if absent.
  *                                     `now` is in seconds, here and below; CLOCK_MONOTONIC if absent

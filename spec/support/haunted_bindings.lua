@@ -228,7 +228,7 @@ case("snapshot:read", of("snapshot", 0, 4096))
 case("core.restore", function() return "/no/such/file", "/dev/null/directory" end)
 
 -- Servers.
-case("core.serve", function(w) return w.store, { outlet_bytes = 5000 } end)
+case("core.serve", function(w) return w.store, { max_queued = 5000 } end)
 case("server:mount", of("server", "/another", true))
 case("server:step", of("server", NOW))
 case("server:drain", of("server", 1, NOW))
