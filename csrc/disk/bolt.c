@@ -12,11 +12,11 @@
 #define ELEMENT 16
 #define BUCKET 16 /* bytes of the value of a bucket, without a page */
 #define META 64   /* bytes of a meta, with its checksum */
-#define SUMMED 56 /* bytes of a meta that the checksum is about */
+#define SUMMED 56 /* bytes of a meta that the checksum covers */
 #define FREE_PAGES 2
 #define FIRST_PAGE 3
 #define BUFFER (64 * PAGE)
-#define MOST_ELEMENTS ((PAGE - HEADER) / ELEMENT) /* of a page, if they are empty */
+#define MOST_ELEMENTS ((PAGE - HEADER) / ELEMENT) /* of a page, if all are empty */
 #define LEVELS 32 /* of branches: enough, even with two children each */
 
 enum { BRANCH_FLAG = 0x01, LEAF_FLAG = 0x02, META_FLAG = 0x04, FREE_FLAG = 0x10 };
@@ -52,10 +52,9 @@ typedef struct entry {
   uint32_t flags;
 } entry;
 
-/* The page of one level of the tree that is being filled: its elements, and the bytes that follow them. The bytes
- * of a leaf are the keys, each with its value; they never take more than a page. The bytes of a branch are the
- * keys; they may take more. A branch holds up to two entries more than a page, so that the last branch of a level,
- * too, has two. */
+/* The page of one level of the tree that is being filled: its elements, and the bytes that follow them. The bytes of a
+ * leaf are the keys, each with its value, and always fit into a page. The bytes of a branch are the keys, and may
+ * exceed a page. A branch holds up to two entries more than fit, so that the last branch of a level has two, too. */
 typedef struct level {
   entry entries[MOST_ELEMENTS + 2];
   size_t n;
@@ -108,7 +107,8 @@ static void emit(kw_bolt_writer *w, kw_slice bytes) {
   }
 }
 
-/* Fills the rest of the page with zeros. The buffer begins at a page, and holds whole pages. */
+/* Fills the rest of the page with zeros. The buffer begins at a page boundary, and its size is a multiple of the page
+ * size. */
 static void emit_rest(kw_bolt_writer *w) {
   size_t rest = (PAGE - w->held % PAGE) % PAGE;
   memset(w->buffer + w->held, 0, rest);
@@ -123,7 +123,7 @@ static void put_header(uint8_t *to, uint64_t id, unsigned flags, size_t count, s
   put_little(to + 12, overflow, 4);
 }
 
-/* Begins a page that has so many bytes. Returns its id. */
+/* Begins a page of this size. Returns its id. */
 static uint64_t begin_page(kw_bolt_writer *w, unsigned flags, size_t count, size_t bytes) {
   uint8_t header[HEADER];
   size_t pages = (bytes + PAGE - 1) / PAGE;
@@ -174,7 +174,7 @@ static void remove_first(level *from, size_t n, size_t len) {
   if (from->len > 0) memmove(from->bytes, from->bytes + len, from->len);
 }
 
-/* The first key of the page of a level; empty if the page has none. */
+/* Returns the first key of the page of a level; an empty key if the page has none. */
 static kw_slice first_key(const level *of) {
   return kw_slice_of(of->bytes, of->n == 0 ? 0 : of->entries[0].key_len);
 }
@@ -198,7 +198,7 @@ static void write_branch(kw_bolt_writer *w, size_t depth, size_t n) {
   remove_first(branch, n, len);
 }
 
-/* Returns how many of the first entries fit into a page; two at least, even if they do not fit. */
+/* Returns how many of the first entries fit into a page; at least two, even if these do not fit. */
 static size_t fitting(const level *branch) {
   size_t bytes = HEADER, n = 0;
   while (n < branch->n && (n < 2 || bytes + ELEMENT + branch->entries[n].key_len <= PAGE))
@@ -206,8 +206,8 @@ static size_t fitting(const level *branch) {
   return n;
 }
 
-/* Adds a page to the branch above it. `key` is the first key of the page. A full branch is written, unless fewer
- * than two entries would stay. */
+/* Adds a page to the branch above it. `key` is the first key of the page. A full branch is written, unless fewer than
+ * two entries would remain. */
 static void add_child(kw_bolt_writer *w, size_t depth, kw_slice key, uint64_t page) {
   if (depth == LEVELS) w->rc = KW_ERR_STORAGE;
   if (w->rc != KW_OK) return;
@@ -351,7 +351,7 @@ int kw_bolt_finish(kw_bolt_writer *w, int64_t *size) {
 
 /* A page on the way from the root to the current leaf. */
 typedef struct frame {
-  uint8_t *page; /* the frame's own memory, used for one page after the other */
+  uint8_t *page; /* the frame's own memory, reused for each page */
   size_t cap;
   kw_slice bytes; /* the page: in that memory, or in the value of a bucket */
   size_t count;   /* number of elements */
@@ -360,7 +360,7 @@ typedef struct frame {
 } frame;
 
 typedef struct bucket {
-  kw_slice name;     /* owned, as is the next one */
+  kw_slice name;     /* owned; the next one, too */
   kw_slice embedded; /* the page in the value of the bucket; empty: the bucket has a root page */
   uint64_t root;
 } bucket;
@@ -498,8 +498,8 @@ static bool read_meta(int fd, uint64_t at, int64_t size, meta *m) {
   return is_power && m->page_size >= 512 && m->page_size <= 1 << 20;
 }
 
-/* Finds the meta of the newer transaction. If the first one is damaged, the page size is unknown, and the second
- * one is looked for at every possible size. */
+/* Finds the meta of the newer transaction. If the first meta is damaged, the page size is unknown, and the second is
+ * searched for at every possible page size. */
 static bool find_meta(int fd, int64_t size, meta *m) {
   meta second;
   if (read_meta(fd, 0, size, m)) {
@@ -548,7 +548,7 @@ int kw_bolt_open(int fd, int64_t size, kw_bolt_reader **result) {
   meta m;
   if (!find_meta(fd, size, &m)) return KW_ERR_CORRUPT;
   uint64_t pages = (uint64_t)size / m.page_size;
-  if (m.pages > pages) return KW_ERR_CORRUPT; /* the end is missing */
+  if (m.pages > pages) return KW_ERR_CORRUPT; /* the file is truncated */
   kw_bolt_reader *r = kw_alloc_zeroed(sizeof *r);
   if (r == NULL) return KW_ERR_NO_MEMORY;
   r->fd = fd;

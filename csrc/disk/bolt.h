@@ -11,7 +11,7 @@
  *   bucket   a leaf element of the root tree; its value is: root page (8)  sequence (8)
  *            if the root page is 0, the value continues with the bucket's only page
  *   meta     magic (4)  version (4)  page size (4)  flags (4)  the root bucket (16)  page of the free pages (8)
- *            number of pages (8)  transaction (8)  FNV-1a of all that (8)
+ *            number of pages (8)  transaction (8)  FNV-1a of all the above (8)
  *
  * The numbers in parentheses are bytes; all numbers are little-endian.
  */
@@ -28,14 +28,14 @@
 
 /* {====== Writing ======
  *
- * Keys come in order, so that each tree is written from the left to the right, and only its right edge is in memory:
- * a page for each level. Every branch has two elements at least, as bbolt requires; a branch is larger than a page if
- * two keys are.
+ * Keys are added in order, so each tree is written from left to right, and only its right edge is in memory: one page
+ * per level. Every branch has at least two elements, as bbolt requires; a branch is larger than a page if its two keys
+ * are.
  */
 
 typedef struct kw_bolt_writer kw_bolt_writer;
 
-/* Returns a writer that writes from the beginning of an empty file, or NULL if memory is short. The descriptor stays
+/* Returns a writer that writes from the beginning of an empty file, or NULL if memory is short. The descriptor remains
  * the caller's. */
 kw_bolt_writer *kw_bolt_writer_new(int fd);
 
@@ -45,29 +45,29 @@ void kw_bolt_writer_free(kw_bolt_writer *writer);
 /* The next three functions return KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. After an error the
  * writer writes nothing more, and each of them returns the same error. */
 
-/* Begins a bucket, and ends the one before. Buckets come in the order of their names. A name is borrowed until
+/* Begins a bucket, and ends the previous one. Buckets are added in the order of their names. A name is borrowed until
  * kw_bolt_finish. */
 int kw_bolt_begin(kw_bolt_writer *writer, kw_slice name);
 
-/* Adds a key of any length to the bucket that was begun last. Keys come in bytewise order, each once. Key and value
- * are copied. */
+/* Adds a key of any length to the current bucket. Keys are added in bytewise order, each once. Key and value are
+ * copied. */
 int kw_bolt_put(kw_bolt_writer *writer, kw_slice key, kw_slice value);
 
-/* Writes the rest of the file. *size becomes the size of the file in bytes. Does not sync. */
+/* Writes the rest of the file, and sets *size to the size of the file in bytes. Does not sync. */
 int kw_bolt_finish(kw_bolt_writer *writer, int64_t *size);
 
 /* }====== */
 
 /* {====== Reading ======
  *
- * The reader trusts nothing in the file. A walk visits no page twice, so that it ends in any file. A page is read
- * when the walk comes to it; a page for each level is in memory.
+ * The reader trusts nothing in the file. A walk visits no page twice, so it ends whatever the file contains. A page is
+ * read when the walk reaches it; one page per level is in memory.
  */
 
 typedef struct kw_bolt_reader kw_bolt_reader;
 
-/* Opens the database in the first `size` bytes of a file. The descriptor stays the caller's, and is in use until
- * kw_bolt_close. Errors: KW_ERR_CORRUPT, also where the file cannot be read; KW_ERR_NO_MEMORY. */
+/* Opens the database in the first `size` bytes of a file. The descriptor remains the caller's, and is used until
+ * kw_bolt_close. Errors: KW_ERR_CORRUPT, also if the file cannot be read; KW_ERR_NO_MEMORY. */
 int kw_bolt_open(int fd, int64_t size, kw_bolt_reader **reader);
 
 /* Frees the reader. */
@@ -76,7 +76,7 @@ void kw_bolt_close(kw_bolt_reader *reader);
 /* True if there is a bucket of this name. */
 bool kw_bolt_has(const kw_bolt_reader *reader, kw_slice name);
 
-/* Goes to the first key of a bucket. A bucket that does not exist is as an empty one. Errors: KW_ERR_CORRUPT,
+/* Moves to the first key of a bucket. A bucket that does not exist counts as empty. Errors: KW_ERR_CORRUPT,
  * KW_ERR_NO_MEMORY. */
 int kw_bolt_seek(kw_bolt_reader *reader, kw_slice name);
 

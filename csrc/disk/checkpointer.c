@@ -4,13 +4,13 @@
 #include "base/mem.h"
 #include "model/error.h"
 
-/* Pending records, and pending changes, that are enough for a checkpoint. */
+/* So many bytes of pending records, or so many pending changes, are enough for a checkpoint. */
 #define FULL_BYTES KW_LIMIT(2 << 20, 4096)
 #define FULL_CHANGES KW_LIMIT(16384, 32)
 
-/* Groups that the database lacks, as one. */
+/* Groups that the database lacks, as one group. */
 typedef struct batch {
-  kw_commit_group group; /* its meta is that of the newest */
+  kw_commit_group group; /* its meta is that of the newest group */
   size_t bytes;          /* of records */
   size_t need;           /* of the database, at most */
   bool has_removals;     /* of records */
@@ -21,11 +21,11 @@ struct kw_checkpointer {
   kw_journal *journal; /* NULL: there is none yet */
   batch pending;
   batch applying;
-  bool has_failed; /* it is not known what the database has */
-  int repeats; /* KW_OK; or why the last checkpoint has failed: `applying` is what it was to apply */
+  bool has_failed; /* it is unknown what the database has */
+  int repeats; /* KW_OK; or why the last checkpoint has failed: the next one repeats `applying` */
   kw_commit_meta applied;
 
-  /* The thread's, while it is working. */
+  /* The fields below belong to the thread while it is working. */
   kw_worker worker;
   kw_journal *released;          /* the journal, or NULL */
   const kw_commit_group *direct; /* NULL: there is none */
@@ -40,7 +40,7 @@ static bool has_groups(const batch *b) {
   return b->group.meta.sequence > 0;
 }
 
-/* Gives the room back that the journal needs for the groups up to this one. */
+/* Releases the groups up to this one in the journal, whose space can then be reused. */
 static void release(kw_checkpointer *c, const kw_commit_group *group) {
   if (c->released != NULL) kw_journal_release(c->released, group->meta.sequence);
 }
@@ -50,12 +50,12 @@ static bool is_unknown(const kw_checkpoint *outcome) {
   return outcome->rc == KW_ERR_STORAGE || outcome->direct_rc == KW_ERR_STORAGE;
 }
 
-/* Notes what has failed just now in this thread. */
+/* Notes the failure that has just occurred in this thread. */
 static void note_fault(kw_checkpoint *outcome, const char *what) {
   outcome->fault = (kw_fault){what, kw_error_take_number()};
 }
 
-/* Writes what the checkpoint is about. What is written to a database that was removed would be lost. */
+/* Writes the groups of the checkpoint. Fails if the database was removed: anything written there would be lost. */
 static void apply(void *ctx) {
   kw_checkpointer *c = ctx;
   kw_checkpoint *outcome = &c->outcome;
@@ -164,7 +164,7 @@ int kw_checkpointer_repeats(const kw_checkpointer *c) {
   return c->repeats;
 }
 
-/* Makes the pending groups those that are applied. Memory of the ones that were applied last is used again. */
+/* Makes the pending groups the applying ones. Reuses the memory of the groups that were applied last. */
 static bool move_on(kw_checkpointer *c, size_t n) {
   if (!kw_commit_group_reserve(&c->applying.group, n)) return false;
   batch pending = c->applying;
@@ -198,8 +198,8 @@ static void note_applied(kw_checkpointer *c) {
   clear(&c->applying);
 }
 
-/* Replaces the database by its copy. Returns false if there is no copy, or if it cannot take the database's place. A
- * replacement that a crash could undo ends all writing: KW_ERR_STORAGE. */
+/* Replaces the database by its copy. Returns false if there is no copy, or if it cannot replace the database. If a
+ * crash could undo the replacement, nothing more is written: KW_ERR_STORAGE. */
 static bool swap(kw_checkpointer *c) {
   kw_checkpoint *outcome = &c->outcome;
   bool is_swapped = false;
@@ -216,8 +216,8 @@ static bool swap(kw_checkpointer *c) {
   return is_swapped;
 }
 
-/* Moves the reader on. Removals may have been written even by what has found no room: the reader must leave their
- * pages. */
+/* Moves the reader on. Even a write that has failed for lack of space may have written removals: the reader must
+ * release their pages. */
 static void move_reader(kw_checkpointer *c) {
   note_applied(c);
   if (!swap(c) && kw_database_renew(c->database) != KW_OK) {
@@ -226,7 +226,7 @@ static void move_reader(kw_checkpointer *c) {
   }
 }
 
-/* If it is unknown what was written, the reader stays where it is, and the memory has all that it does not see. */
+/* If it is unknown what was written, the reader does not move, and all groups that it does not see remain in memory. */
 bool kw_checkpointer_take(kw_checkpointer *c, bool wait, kw_checkpoint *outcome) {
   if (!kw_worker_take(&c->worker, wait)) return false;
   c->must_close = false;

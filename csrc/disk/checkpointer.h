@@ -3,18 +3,18 @@
  * checkpointer: the thread that writes the database of a durable store.
  *
  * A *pending* group is durable in the journal, and not yet in the database. A checkpoint writes the pending groups to
- * the database in one transaction, fully synced; the journal can then use their room again. A *direct* group is in no
+ * the database in one transaction, fully synced; the journal can then reuse their space. A *direct* group is in no
  * journal: the thread writes the pending groups, and then the direct group, as a transaction of its own.
  *
- *   pending    groups are added, while the thread writes others
+ *   pending    groups are added while the thread writes others
  *      | begin
- *   applying   the thread's, until the outcome is taken
+ *   applying   belongs to the thread until the outcome is taken
  *      | take: the reader of the database moves on
  *   applied
  *
- * A checkpoint that finds no room or no memory has changed nothing: its groups stay, and the next one begins with
- * them. The records of all these groups have to stay where they are until the groups are applied. All functions are
- * called by the owner's thread.
+ * A checkpoint that fails for lack of space or memory changes nothing: its groups remain, and the next checkpoint
+ * begins with them. The records of all these groups must stay at their addresses until the groups are applied. All
+ * functions are called by the owner's thread.
  */
 #ifndef KW_DISK_CHECKPOINTER_H
 #define KW_DISK_CHECKPOINTER_H
@@ -25,14 +25,14 @@
 
 typedef struct kw_checkpointer kw_checkpointer;
 
-/* Starts the thread. The database has to outlive the checkpointer. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE
- * if no thread can be started. */
+/* Starts the thread. The database must outlive the checkpointer. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if
+ * no thread can be started. */
 int kw_checkpointer_start(kw_database *database, bool has_threads, kw_checkpointer **result);
 
 /* Returns the worker that writes checkpoints. */
 kw_worker *kw_checkpointer_worker(kw_checkpointer *checkpointer);
 
-/* Waits for the thread, ends it, and frees the checkpointer. In a child process, which has inherited no thread, it only
+/* Waits for the thread, ends it, and frees the checkpointer. In a child process, which does not inherit threads, only
  * frees memory. */
 void kw_checkpointer_close(kw_checkpointer *c);
 
@@ -41,12 +41,12 @@ void kw_checkpointer_set_bell(kw_checkpointer *c, kw_bell bell);
 
 /* {====== Pending groups ====== */
 
-/* Makes room for a group of `n` items. Returns false if memory is short. */
+/* Reserves memory for a group of `n` items. Returns false if memory is short. */
 bool kw_checkpointer_reserve(kw_checkpointer *c, size_t n);
 
-/* Adds a group that the journal has. The journal is the same in all calls, and outlives the checkpointer. There is room
- * for the changes of the group. `bytes` are those of its records, `need` those that the database may need for it. The
- * group becomes empty. */
+/* Adds a group that is in the journal. The journal is the same in all calls, and outlives the checkpointer. The memory
+ * for the changes of the group was reserved. `bytes` is the size of its records, `need` what the database may need for
+ * the group. The group becomes empty. */
 void kw_checkpointer_add(kw_checkpointer *c, kw_journal *journal, kw_commit_group *group,
                          size_t bytes, size_t need);
 
@@ -65,7 +65,8 @@ size_t kw_checkpointer_bytes(const kw_checkpointer *c);
 /* Returns the bytes that the database may need for all groups that it lacks. */
 size_t kw_checkpointer_need(const kw_checkpointer *c);
 
-/* Returns the groups that the database lacks, in their order: 0, those that are being applied; 1, the pending ones. */
+/* Returns groups that the database lacks: for 0 those that are being applied, for 1 the pending ones, which are
+ * newer. */
 const kw_commit_group *kw_checkpointer_lacking(const kw_checkpointer *c, int which);
 
 /* }====== */
@@ -74,32 +75,32 @@ const kw_commit_group *kw_checkpointer_lacking(const kw_checkpointer *c, int whi
 
 typedef struct kw_checkpoint {
   int rc; /* of the pending groups: KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE */
-  bool is_direct; /* there was a direct group */
+  bool is_direct; /* the checkpoint had a direct group */
   int direct_rc;  /* of the direct group, as from kw_database_write */
-  int copy_rc; /* of the defragmentation that was asked for, or KW_OK; the data are complete after each error */
-  kw_fault fault; /* of what returned KW_ERR_STORAGE, except for the defragmentation */
-  int copy_number; /* the errno, or error of LMDB, behind a copy_rc of KW_ERR_STORAGE; 0: none is known */
+  int copy_rc; /* of the requested defragmentation, or KW_OK; the data are complete after any error */
+  kw_fault fault;  /* behind KW_ERR_STORAGE, except that of the defragmentation */
+  int copy_number; /* the errno, or error of LMDB, behind a copy_rc of KW_ERR_STORAGE; 0: unknown */
 } kw_checkpoint;
 
 /* True if a checkpoint can begin. */
 bool kw_checkpointer_is_idle(const kw_checkpointer *c);
 
-/* Returns why the next checkpoint has to repeat the last one: KW_ERR_NO_SPACE or KW_ERR_NO_MEMORY. It then takes no
- * direct group. Returns KW_OK if it has not. */
+/* Returns why the next checkpoint has to repeat the last one: KW_ERR_NO_SPACE or KW_ERR_NO_MEMORY. The next checkpoint
+ * then takes no direct group. Returns KW_OK if there is nothing to repeat. */
 int kw_checkpointer_repeats(const kw_checkpointer *c);
 
-/* Begins a checkpoint. `direct` is NULL or a direct group, which is the thread's until the outcome is taken. With
- * `defragment` the thread then copies the database to a file without gaps, which takes the database's place when the
- * outcome is taken. Makes room for `n` items among the groups that are pending from now on; returns false, and begins
- * nothing, if memory is short for that. */
+/* Begins a checkpoint. `direct` is NULL or a direct group, which belongs to the thread until the outcome is taken. With
+ * `defragment` the thread then copies the database to a file without gaps, which replaces the database when the outcome
+ * is taken. Reserves memory for `n` items of the groups that will be pending from now on; if memory is short for them,
+ * returns false and begins nothing. */
 bool kw_checkpointer_begin(kw_checkpointer *c, const kw_commit_group *direct, bool defragment,
                            size_t n);
 
-/* Takes the outcome of a checkpoint that is done; with `wait`, waits until it is. Returns false if there is none. The
- * reader of the database has moved on: what it read before is no longer valid. */
+/* Takes the outcome of a finished checkpoint; with `wait`, waits until the checkpoint is finished. Returns false if
+ * there is none. The reader of the database has moved on: what it read before is no longer valid. */
 bool kw_checkpointer_take(kw_checkpointer *c, bool wait, kw_checkpoint *outcome);
 
-/* Returns the numbers of the newest group that the database has, and that its reader sees. */
+/* Returns the numbers of the newest group that is in the database and that its reader sees. */
 const kw_commit_meta *kw_checkpointer_applied(const kw_checkpointer *c);
 
 /* }====== */

@@ -2,11 +2,11 @@
  *
  * commit_group: the changes that become durable together, and the numbers that become durable with them.
  *
- * A commit group is a list of changes in the order in which they were made. A record is only pointed to: it has to
- * stay where it is until the group is cleared. The bytes of a row are retained by the group.
+ * A commit group is a list of changes in the order in which they were made. A group only points to its records: they
+ * must stay at their addresses until the group is cleared. The bytes of a row are retained by the group.
  *
- * A large delete has a million records, which the log has as an array already. So records that lie one behind the other
- * are one item of the group: a span. A walk shows them one by one.
+ * A large delete may have a million records, which are an array in the log already. So records that are adjacent in
+ * memory are one item of the group: a span. A walk returns them one by one.
  */
 #ifndef KW_DISK_COMMIT_GROUP_H
 #define KW_DISK_COMMIT_GROUP_H
@@ -17,8 +17,8 @@
 typedef struct kw_commit_meta {
   int64_t revision;         /* newest revision of the store */
   int64_t compact_revision; /* -1 before the first compaction */
-  int64_t compacted_until;  /* first revision that the compaction has still to visit */
-  int64_t alarms;           /* bits, whose meaning the caller knows */
+  int64_t compacted_until;  /* first revision that the compaction has not visited yet */
+  int64_t alarms;           /* bits that only the caller interprets */
   int64_t sequence;         /* number of the group, from 1, without gaps; 0 before the first */
 } kw_commit_meta;
 
@@ -29,7 +29,7 @@ typedef enum kw_commit_kind {
   KW_COMMIT_REMOVE_LEASE,
   KW_COMMIT_PUT_ROW,
   KW_COMMIT_REMOVE_ROW,
-  KW_COMMIT_SPAN /* of items alone: a walk shows its puts */
+  KW_COMMIT_SPAN /* only as an item: a walk returns its puts */
 } kw_commit_kind;
 
 typedef struct kw_commit_record {
@@ -62,31 +62,32 @@ typedef struct kw_commit_change {
 /* All zero is an empty group. */
 typedef struct kw_commit_group {
   size_t n;                /* changes */
-  kw_commit_change *items; /* the changes; a span is several */
+  kw_commit_change *items; /* the changes; a span is several changes */
   size_t n_items;
   size_t cap;
   size_t n_rows;       /* changes of rows among them */
   kw_commit_meta meta; /* set when the group is submitted */
 } kw_commit_group;
 
-/* A walk over the changes of a group. {.group = } is before the first one. */
+/* A walk over the changes of a group. {.group = group} is before the first change. */
 typedef struct kw_commit_walk {
   const kw_commit_group *group;
   size_t item;
-  uint32_t at; /* in the span that the item is */
+  uint32_t at; /* index in the item, if that is a span */
   kw_commit_change put;
 } kw_commit_walk;
 
 /* Releases the rows, and frees the memory of the group. */
 void kw_commit_group_drop(kw_commit_group *group);
 
-/* Empties the group. Memory for a group of usual size is kept for the next changes. */
+/* Empties the group, but keeps memory for a group of usual size. */
 void kw_commit_group_clear(kw_commit_group *group);
 
-/* Makes room for `n` more items: the next `n` changes cannot fail. Returns false if memory is short. */
+/* Reserves memory for `n` more items: the next `n` changes cannot fail. Returns false if memory is short. */
 bool kw_commit_group_reserve(kw_commit_group *group, size_t n);
 
-/* Adds a record. Revisions of records rise. Returns false if memory is short, and so do the next five functions. */
+/* Adds a record. Records are added in rising order of revisions. This function and the next five return false if memory
+ * is short. */
 bool kw_commit_group_put(kw_commit_group *group, kw_revision rev, bool tombstone,
                          const kw_blob *record);
 
@@ -105,11 +106,11 @@ bool kw_commit_group_put_row(kw_commit_group *group, kw_blob *name, kw_blob *byt
 /* Removes a row. It need not exist. Retains the name. */
 bool kw_commit_group_remove_row(kw_commit_group *group, kw_blob *name);
 
-/* Adds a record, as kw_commit_group_put does. Records that lie one behind the other become one item. Needs room for an
- * item. */
+/* Adds a record, as kw_commit_group_put does. Records that are adjacent in memory become one item. Memory for an item
+ * was reserved. */
 void kw_commit_group_put_at(kw_commit_group *group, const kw_commit_record *put);
 
-/* Takes back the last change, which must not be one of a row. */
+/* Removes the last change, which must not be the change of a row. */
 void kw_commit_group_undo(kw_commit_group *group);
 
 /* Returns the next change of a walk, or NULL at the end. It is valid until the next call. */
@@ -121,7 +122,8 @@ size_t kw_commit_group_bytes(const kw_commit_group *group);
 /* True if the group removes records. */
 bool kw_commit_group_has_removals(const kw_commit_group *group);
 
-/* Appends all items to those of `to`, which has room for them and gets the group's meta. The group becomes empty. */
+/* Moves all items to the end of `to`, which has reserved memory for them and gets the group's meta. The group becomes
+ * empty. */
 void kw_commit_group_move(kw_commit_group *group, kw_commit_group *to);
 
 /* Keeps only the changes that remove a record, and appends those of `newer`, which becomes empty. Returns

@@ -15,15 +15,15 @@ struct kw_committer {
   kw_database *database;
   int64_t segment_bytes; /* of the journal */
   bool has_threads;
-  kw_journal *journal; /* NULL: it was not opened yet */
+  kw_journal *journal; /* NULL: not opened yet */
   kw_checkpointer *checkpointer;
   kw_commit_group gathering;
   kw_commit_group submitted;
-  place place;       /* of the submitted group; WAITING: for the checkpointer */
-  int rc;            /* of the submitted group, if it is DONE */
+  place place;       /* of the submitted group; WAITING: it waits for the checkpointer */
+  int rc;            /* of the submitted group, if that is DONE */
   size_t bytes;      /* of its records */
-  size_t need;       /* of the database for it, at most */
-  bool must_copy;    /* after it, for a defragmentation */
+  size_t need;       /* the most bytes that the database may need for it */
+  bool must_copy;    /* the database, after this group, for a defragmentation */
   int64_t sequence;  /* of the newest durable group */
   bool has_appended; /* a group to the journal */
   bool is_appended;  /* the group that was taken last is in the journal */
@@ -32,14 +32,14 @@ struct kw_committer {
   int defragmented;  /* outcome of the last defragmentation */
   int copy_number;   /* see kw_checkpoint */
 
-  /* The commit thread's, while it is working. */
+  /* The fields below belong to the commit thread while it is working. */
   kw_worker worker;
-  size_t need_of_all; /* groups that the database lacks, the submitted one included */
+  size_t need_of_all; /* of all groups that the database lacks, including the submitted one */
   kw_journal *opened; /* the journal */
   int appended;       /* outcome of the submitted group */
   kw_fault appending; /* what has failed, after KW_ERR_STORAGE */
-  int64_t flush_ns;   /* that a flush takes, by the last frames; 0: not known */
-  bool is_redirected; /* the submitted group has to be direct: there is no room ahead */
+  int64_t flush_ns;   /* time of a flush, estimated from the last frames; 0: unknown */
+  bool is_redirected; /* the submitted group has to be direct: no space could be reserved */
 };
 
 /* {====== The commit thread ====== */
@@ -48,8 +48,8 @@ static int open_journal(kw_committer *c) {
   return c->opened != NULL ? KW_OK : kw_recovery_begin(c->database, c->segment_bytes, &c->opened);
 }
 
-/* The write of a large frame takes longer than a flush: it only tells how long a flush takes at most. A single slow
- * flush among fast ones counts little. */
+/* The write of a large frame takes longer than a flush, so its time is only an upper limit for a flush. A single slow
+ * flush among fast ones has little weight. */
 static void note_flush(kw_committer *c, int64_t ns) {
   if (c->flush_ns == 0 || ns < c->flush_ns) {
     c->flush_ns = ns;
@@ -59,7 +59,7 @@ static void note_flush(kw_committer *c, int64_t ns) {
   }
 }
 
-/* Room for the group is reserved in the database before the group is durable. */
+/* Space for the group is reserved in the database before the group is durable. */
 static int append_group(kw_committer *c) {
   int rc = open_journal(c);
   if (rc == KW_OK) rc = kw_database_reserve(c->database, &c->submitted, c->need_of_all);
@@ -70,7 +70,7 @@ static int append_group(kw_committer *c) {
   return rc;
 }
 
-/* What is written to a directory that was removed would be lost. */
+/* Fails if the directory was removed: anything written there would be lost. */
 static void append(void *ctx) {
   kw_committer *c = ctx;
   c->is_redirected = false;
@@ -133,8 +133,8 @@ static void finish(kw_committer *c, int rc) {
   c->rc = rc;
 }
 
-/* Begins to write the submitted group to the database, if it waits and the checkpointer is idle. A checkpoint that has
- * failed is repeated first. */
+/* Begins to write the submitted group to the database, if the group waits and the checkpointer is idle. A failed
+ * checkpoint is repeated first. */
 static void begin_direct(kw_committer *c) {
   if (c->place != WAITING || !kw_checkpointer_is_idle(c->checkpointer)) return;
   if (c->failure != KW_OK) {
@@ -148,7 +148,7 @@ static void begin_direct(kw_committer *c) {
   }
 }
 
-/* The memory of the group that was taken last is used again. */
+/* Reuses the memory of the group that was taken last. */
 void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_how how) {
   kw_commit_group gathering = c->submitted;
   c->submitted = c->gathering;
@@ -170,13 +170,13 @@ void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_
   kw_worker_begin(&c->worker);
 }
 
-/* Every later group fails, for the first fault. */
+/* Every later group fails, with the first fault. */
 static void give_up(kw_committer *c, kw_fault fault) {
   if (c->failure == KW_OK) c->fault = fault;
   c->failure = KW_ERR_STORAGE;
 }
 
-/* Takes what the commit thread has done. */
+/* Takes the finished job of the commit thread. */
 static void take_appended(kw_committer *c, bool wait) {
   if (!kw_worker_take(&c->worker, wait)) return;
   c->journal = c->opened;
@@ -193,7 +193,7 @@ static void take_appended(kw_committer *c, bool wait) {
   c->submitted.meta = meta;
 }
 
-/* Takes what the checkpointer has done. A group that waits fails with the checkpoint before it. */
+/* Takes a finished checkpoint. If it has failed, the waiting group fails, too. */
 static void take_checkpoint(kw_committer *c, bool wait) {
   kw_checkpoint done;
   if (!kw_checkpointer_take(c->checkpointer, wait, &done)) return;
@@ -310,7 +310,7 @@ static bool is_complete(const kw_committer *c) {
   return c->checkpointer != NULL && (!c->has_threads || c->worker.has_thread);
 }
 
-/* Begins another epoch: the next opening need not read the journal, since all its frames are old. */
+/* Begins another epoch: the next open need not read the journal, since all its frames are old. */
 static void age(const kw_committer *c) {
   kw_database_identity identity = kw_database_get_identity(c->database);
   identity.epoch++;
@@ -318,7 +318,8 @@ static void age(const kw_committer *c) {
   kw_database_set_identity(c->database, identity);
 }
 
-/* Makes the submitted group durable, and then a checkpoint. What fails here is in the journal. */
+/* Makes the submitted group durable, and then a checkpoint. If the checkpoint fails, its groups are still in the
+ * journal. */
 static void settle(kw_committer *c) {
   kw_commit_meta meta;
   int rc;

@@ -5,15 +5,15 @@
  *   gathering group   changes are added to it
  *        | submit
  *   submitted group   the commit thread appends it to the journal, and flushes once; or, if it is a *direct* group,
- *        |            the checkpointer writes it to the database after all that is before it
+ *        |            the checkpointer writes it to the database after all groups before it
  *        | take
  *   outcome           the caller learns it
  *        |
  *   pending group     durable in the journal, until a checkpoint has written it to the database
  *
- * There is one submitted group at most; meanwhile the next one gathers. A group is direct if it comes with a checkpoint
- * or a defragmentation, or if the journal has no room for it. The threads only write, copy and ring the bell:
- * everything else happens in the caller's thread.
+ * There is at most one submitted group; the next one gathers at the same time. A group is direct if it comes with a
+ * checkpoint or a defragmentation, or if the journal has no space for it. The threads only write, copy and ring the
+ * bell: everything else happens in the caller's thread.
  */
 #ifndef KW_DISK_COMMITTER_H
 #define KW_DISK_COMMITTER_H
@@ -25,60 +25,59 @@ typedef struct kw_committer kw_committer;
 /* What a submitted group comes with. */
 typedef enum kw_commit_how {
   KW_COMMIT_ALONE,
-  KW_COMMIT_WITH_CHECKPOINT, /* the database has the group, and all before it, when the group is taken */
-  KW_COMMIT_WITH_DEFRAGMENTATION /* the same, and then the database is copied to a file without gaps, which takes its
-                                  * place when the group is taken */
+  KW_COMMIT_WITH_CHECKPOINT, /* the database has the group, and all earlier ones, when the group is taken */
+  KW_COMMIT_WITH_DEFRAGMENTATION /* the same, and a copy without gaps replaces the database */
 } kw_commit_how;
 
-/* Starts the threads for a database, which has to stay open until the committer is closed; or, without
- * `has_threads`, makes workers without threads. `segment_bytes` is the size of new segments of the journal, which is
- * opened for the first group that is not direct. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if no thread can be
- * started. */
+/* Starts the threads for a database, which must stay open until the committer is closed. Without `has_threads`, makes
+ * workers without threads. `segment_bytes` is the size of new segments of the journal, which is opened for the first
+ * group that is not direct. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE if no thread can be started. */
 int kw_committer_start(kw_database *database, int64_t segment_bytes, bool has_threads,
                        kw_committer **committer);
 
-/* Returns a worker by its number: 0 appends, 1 writes checkpoints; or NULL. */
+/* Returns worker 0, which appends, or worker 1, which writes checkpoints; NULL for other numbers. */
 kw_worker *kw_committer_worker(kw_committer *committer, int number);
 
-/* Waits until the submitted group is durable, and the database has all that is; then ends the threads and frees the
- * committer. In a child process, which has inherited no thread, it only frees memory. */
+/* Waits until the submitted group is durable, and the database has all durable groups; then ends the threads and frees
+ * the committer. In a child process, which does not inherit threads, only frees memory. */
 void kw_committer_close(kw_committer *committer);
 
 /* Sets the bell that rings after each group, after each checkpoint, and when kw_committer_ring_at says so. The
  * committer takes the caller's reference. */
 void kw_committer_set_bell(kw_committer *committer, kw_bell bell);
 
-/* Returns the gathering group. The pointer is good until the committer is closed. */
+/* Returns the gathering group. The pointer is valid until the committer is closed. */
 kw_commit_group *kw_committer_group(kw_committer *committer);
 
-/* True if a group can be submitted: none is on its way to the disk, and none waits to be taken. */
+/* True if a group can be submitted: none is being written, and none waits to be taken. */
 bool kw_committer_is_idle(const kw_committer *committer);
 
-/* Submits the gathering group, which becomes durable with `meta` and the next sequence. Another group gathers from now
- * on. The committer is idle. */
+/* Submits the gathering group, which becomes durable with `meta` and the next sequence. A new group gathers from now
+ * on. The committer must be idle. */
 void kw_committer_submit(kw_committer *committer, const kw_commit_meta *meta, kw_commit_how how);
 
-/* Takes the submitted group if it is done; with `wait`, waits until it is. Returns false if there is none. *meta
- * becomes the group's, and *rc its outcome: KW_OK; KW_ERR_NO_SPACE or KW_ERR_NO_MEMORY if the group was not written
- * (after KW_ERR_NO_SPACE some of its removals may be); KW_ERR_STORAGE if it is unknown what was written. A checkpoint
- * that is done is taken, too, and the database's reader may have moved on: what it read before is no longer valid. */
+/* Takes the submitted group if it is finished; with `wait`, waits until it is. Returns false if there is none. Sets
+ * *meta to the group's meta, and *rc to its outcome: KW_OK; KW_ERR_NO_SPACE or KW_ERR_NO_MEMORY if the group was not
+ * written (after KW_ERR_NO_SPACE some of its removals may be written); KW_ERR_STORAGE if it is unknown what was
+ * written. Takes a finished checkpoint, too: the database's reader may have moved on, and what it read before is then
+ * no longer valid. */
 bool kw_committer_take(kw_committer *committer, bool wait, kw_commit_meta *meta, int *rc);
 
-/* Returns about how many nanoseconds a flush takes; 0 if the group that was taken last was a direct one. */
+/* Returns about how many nanoseconds a flush takes; 0 if the last group that was taken was direct. */
 int64_t kw_committer_flush_ns(const kw_committer *committer);
 
-/* Has the bell ring at a time of kw_clock_ns, unless a group is appended before. Called only after a group was appended
- * to the journal. */
+/* Makes the bell ring at a time of kw_clock_ns, unless a group is appended earlier. Called only after a group was
+ * appended to the journal. */
 void kw_committer_ring_at(kw_committer *committer, int64_t when);
 
 /* Called after a failure was taken, before the next submit. Forgets the failed group and the gathering one, but keeps
- * the removals of both for the next group. A removal may be repeated, and may happen later: removals are in an order
- * in which a tombstone outlasts the records that it hides. Returns KW_ERR_NO_MEMORY if removals were lost. */
+ * the removals of both for the next group. A removal may be repeated, and may be delayed: the order of removals is such
+ * that a tombstone outlasts the records that it hides. Returns KW_ERR_NO_MEMORY if removals were lost. */
 int kw_committer_forget(kw_committer *committer);
 
 /* Returns the outcome of the last defragmentation whose group was written and taken: KW_OK, KW_ERR_NO_SPACE,
- * KW_ERR_NO_MEMORY or KW_ERR_STORAGE; KW_OK if there was none. After each of them the data are complete. *number
- * becomes the errno, or error of LMDB, behind KW_ERR_STORAGE; 0 if none is known. */
+ * KW_ERR_NO_MEMORY or KW_ERR_STORAGE; KW_OK if there was none. The data are complete after any of these. Sets *number
+ * to the errno, or error of LMDB, behind KW_ERR_STORAGE; 0 if unknown. */
 int kw_committer_defragmented(const kw_committer *committer, int *number);
 
 /* {====== Checkpoints ====== */
@@ -86,7 +85,7 @@ int kw_committer_defragmented(const kw_committer *committer, int *number);
 /* True if there are durable groups that the database lacks. */
 bool kw_committer_is_behind(const kw_committer *committer);
 
-/* True if a checkpoint is being made, or waits to be taken. */
+/* True if a checkpoint is running, or waits to be taken. */
 bool kw_committer_is_checkpointing(const kw_committer *committer);
 
 /* True if the pending groups, or the journal, are large enough for a checkpoint. */
@@ -98,13 +97,14 @@ bool kw_committer_has_removals(const kw_committer *committer);
 /* Returns the bytes of the records that are durable, and that the database lacks. */
 size_t kw_committer_lacking_bytes(const kw_committer *committer);
 
-/* Returns why the last checkpoint has to be repeated: KW_ERR_NO_SPACE or KW_ERR_NO_MEMORY; KW_OK if it has not. */
+/* Returns why the last checkpoint has to be repeated: KW_ERR_NO_SPACE or KW_ERR_NO_MEMORY; KW_OK if there is nothing to
+ * repeat. */
 int kw_committer_repeats(const kw_committer *committer);
 
 /* Returns KW_OK, or KW_ERR_STORAGE if it is unknown what was written: every later group fails. */
 int kw_committer_failure(const kw_committer *committer);
 
-/* Returns what has failed first, after KW_ERR_STORAGE. */
+/* Returns the first failure, after KW_ERR_STORAGE. */
 kw_fault kw_committer_fault(const kw_committer *committer);
 
 /* Begins a checkpoint, unless one is being made. If memory is short, it does nothing. */

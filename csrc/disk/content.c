@@ -17,7 +17,7 @@
 #define MAGIC "kwcache"
 #define MAGIC_BYTES (sizeof MAGIC - 1)
 #define VERSION 1
-#define MAX_SECONDS (UINT64_C(1) << 53) /* since 1970: Lua has no larger whole numbers everywhere */
+#define MAX_SECONDS (UINT64_C(1) << 53) /* since 1970: every Lua has whole numbers up to this */
 
 enum {
   SIZE = 8,
@@ -44,7 +44,7 @@ void kw_content_put_header(uint8_t *to, const kw_content_meta *meta, const kw_ra
 
 /* {====== The bytes ====== */
 
-/* Returns NULL, or what is wrong with the header and the checksum. */
+/* Checks header and checksum. Returns NULL, or what is wrong. */
 static const char *check_frame(kw_slice file) {
   const uint8_t *at = file.data;
   if (file.len < KW_CONTENT_HEADER + KW_CONTENT_CHECKSUM || memcmp(at, MAGIC, MAGIC_BYTES) != 0)
@@ -64,7 +64,7 @@ static bool take(kw_slice *rest, uint64_t len, kw_slice *taken) {
   return true;
 }
 
-/* Reads the kvs, which are all that is left. */
+/* Reads the kvs, which are the rest of the file. */
 static int read_kvs(kw_content *content, const kw_range *range, kw_slice rest) {
   kw_slice length, record;
   while (rest.len > 0) {
@@ -82,7 +82,7 @@ static int read_kvs(kw_content *content, const kw_range *range, kw_slice rest) {
   return KW_OK;
 }
 
-/* Reads what comes after a sound frame. *fault is the text for KW_ERR_CORRUPT. */
+/* Reads the rest of a file whose header and checksum are sound. *fault is the text for KW_ERR_CORRUPT. */
 static int read_body(kw_content *content, const kw_range *range, const char **fault) {
   const uint8_t *at = content->bytes;
   kw_slice rest =
@@ -147,7 +147,7 @@ static int read_open(int fd, const kw_range *range, kw_content *content,
   return fail(text, rc, rc == KW_ERR_CORRUPT ? fault : "takes more memory than there is");
 }
 
-/* A named pipe does not block an open that does not wait (O_NONBLOCK). */
+/* O_NONBLOCK: opening a named pipe must not block. */
 int kw_content_read(const char *path, const kw_range *range, kw_content *content,
                     char text[KW_REASON_ROOM]) {
   *content = (kw_content){0};

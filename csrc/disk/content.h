@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * content: the last known content of a cache, as a file. This is the format, and the reader. The writer is above: it
- * reads the records of a store.
+ * content: a file with the last known content of a cache. This file has the format and the reader; the writer, which
+ * reads the records of a store, is in store/content_writer.h.
  *
  *   offset  bytes
  *   0       7      "kwcache"
@@ -16,7 +16,7 @@
  *   56             key and end of the range; then the kvs in the order of keys: 4 bytes of length, and the KeyValue
  *   the end 4      CRC-32C of all bytes before
  *
- * Numbers are big-endian. A reader trusts neither a length nor a number of the file, even if the checksum is right.
+ * Numbers are big-endian. The reader trusts no length and no number of the file, even if the checksum is right.
  */
 #ifndef KW_DISK_CONTENT_H
 #define KW_DISK_CONTENT_H
@@ -29,7 +29,7 @@
 #define KW_CONTENT_LENGTH 4   /* bytes of the length of a kv */
 #define KW_CONTENT_CHECKSUM 4 /* bytes */
 #define KW_CONTENT_MAX_BYTES                                                                       \
-  (INT64_C(1) << 30) /* of a file. A larger one is neither written nor read */
+  (INT64_C(1) << 30) /* of a file. Larger files are neither written nor read */
 
 /* What the header of a file says about its content. */
 typedef struct kw_content_meta {
@@ -38,10 +38,10 @@ typedef struct kw_content_meta {
   int64_t heard_at; /* seconds since 1970 */
 } kw_content_meta;
 
-/* The content of a file. All zero: none. */
+/* The content of a file. All zero: no content. */
 typedef struct kw_content {
   kw_content_meta meta;
-  kw_kv *kvs; /* in the order of keys; their slices are those of `bytes` */
+  kw_kv *kvs; /* in the order of keys; their slices point into `bytes` */
   size_t n;
   size_t cap;
   uint8_t *bytes; /* of the whole file */
@@ -49,8 +49,8 @@ typedef struct kw_content {
 } kw_content;
 
 /* Reads the file `path`, which must have the content of exactly this range. Blocks the thread. Returns KW_OK, and then
- * the caller drops *content; KW_ERR_NOT_FOUND if there is no such file; KW_ERR_CORRUPT if it is no whole file with
- * this content; KW_ERR_STORAGE if it cannot be read; or KW_ERR_NO_MEMORY. After an error *content is all zero, and
+ * the caller drops *content; KW_ERR_NOT_FOUND if there is no such file; KW_ERR_CORRUPT if the file is damaged or has
+ * another range; KW_ERR_STORAGE if it cannot be read; or KW_ERR_NO_MEMORY. After an error *content is all zero, and
  * `text` says what is wrong. */
 int kw_content_read(const char *path, const kw_range *range, kw_content *content,
                     char text[KW_REASON_ROOM]);
@@ -58,8 +58,8 @@ int kw_content_read(const char *path, const kw_range *range, kw_content *content
 /* Frees everything. *content is then all zero. */
 void kw_content_drop(kw_content *content);
 
-/* Writes the header of a file of `size` bytes with `n` kvs to `to`, which has room for KW_CONTENT_HEADER bytes. Key and
- * end of the range are shorter than 4 GiB. */
+/* Writes the header of a file of `size` bytes with `n` kvs to `to`, a buffer of KW_CONTENT_HEADER bytes. Key and end of
+ * the range are shorter than 4 GiB. */
 void kw_content_put_header(uint8_t *to, const kw_content_meta *meta, const kw_range *range,
                            uint64_t size, uint64_t n);
 

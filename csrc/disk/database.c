@@ -29,15 +29,15 @@
 
 struct kw_database {
   kw_lmdb_file *file;
-  kw_lmdb_file *replaced;             /* see kw_database_close_replaced; NULL: there is none */
+  kw_lmdb_file *replaced;             /* see kw_database_close_replaced; NULL: none */
   MDB_txn *reading;                   /* the reader */
-  kw_lmdb_tree trees[KW_LMDB_TABLES]; /* that it sees */
+  kw_lmdb_tree trees[KW_LMDB_TABLES]; /* that the reader sees */
   kw_lmdb_cursor cursor;              /* over records */
-  bool is_placed;                     /* the cursor stands before `next` */
+  bool is_placed;                     /* the cursor is just before `next` */
   kw_revision next;
   char path[KW_DIRECTORY_ROOM]; /* see resolve */
   size_t map_bytes;
-  int directory; /* descriptor of the directory, which follows where that is moved */
+  int directory; /* descriptor of the directory, valid even after the directory was moved */
   int lock;      /* descriptor of the lock file */
   pid_t pid;     /* of the process that opened the database */
   int64_t size;
@@ -61,7 +61,7 @@ int kw_database_refuse(char text[KW_REASON_ROOM], const char *path, const char *
   return KW_ERR_STORAGE;
 }
 
-/* The same with the text of an errno, or of an error of LMDB. Returns KW_ERR_NO_SPACE or KW_ERR_STORAGE. */
+/* Like refuse, with the text of an errno, or of an error of LMDB. Returns KW_ERR_NO_SPACE or KW_ERR_STORAGE. */
 static int refuse_errno(char *text, const char *path, int number) {
   kw_database_refuse(text, path, mdb_strerror(number));
   return kw_lmdb_is_no_room(number) ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
@@ -98,10 +98,10 @@ static int make_directory(const char *path, char *text) {
   return S_ISDIR(st.st_mode) ? KW_OK : kw_database_refuse(text, path, "it is not a directory");
 }
 
-/* Opens the directory, and keeps its absolute path without symbolic links: files are made in the directory all the
- * time, and the given path may soon mean another one. Keeps the given path where there is no such path, where the path
- * of a file in the directory would be longer than the system takes, or where the path means another directory: that of
- * another mount namespace, under /proc. */
+/* Opens the directory, and stores its absolute path without symbolic links: files are made in the directory all the
+ * time, and the given path may soon lead to another directory. Stores the given path instead if there is no such
+ * absolute path, if the path of a file in the directory would be too long for the system, or if the absolute path leads
+ * to another directory, as that of another mount namespace, under /proc, does. */
 static int resolve(kw_database *db, const char *path, char *text) {
   db->directory = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (db->directory < 0) return refuse_errno(text, path, errno);
@@ -135,7 +135,7 @@ static int sync_names(const kw_database *db) {
   return rc == 0 ? kw_directory_sync_parent(db->path) : rc;
 }
 
-/* Has to be called when the reader has moved on. */
+/* Must be called after the reader has moved on. */
 static int look_around(kw_database *db) {
   db->is_placed = false;
   db->size = (int64_t)kw_lmdb_file_used(db->file);
@@ -162,18 +162,18 @@ static void close_file(kw_database *db) {
   if (db->file != NULL) kw_lmdb_file_release(db->file);
 }
 
-/* Removes what a crash has left of a commit group that was written in parts. */
+/* Removes the remains of a commit group that a crash has interrupted between its parts. */
 static int finish(kw_database *db) {
   bool is_unfinished;
   int rc = kw_lmdb_get_unfinished(db->file, db->reading, &is_unfinished);
   if (rc != 0 || !is_unfinished) return rc;
-  mdb_txn_reset(db->reading); /* it would keep the pages that a removal frees */
+  mdb_txn_reset(db->reading); /* otherwise the pages that a removal frees could not be reused */
   rc = kw_lmdb_remove_unfinished(db->file);
   if (rc == 0 && kw_database_renew(db) != KW_OK) rc = EIO;
   return rc;
 }
 
-/* True if the process lacks the addresses for the map of the file. */
+/* True if the process has too little address space for the map of the file. */
 static bool lacks_addresses(const kw_database *db) {
   void *map =
       mmap(NULL, db->map_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -251,7 +251,8 @@ bool kw_database_is_inherited(const kw_database *db) {
   return db->pid != kw_process_id();
 }
 
-/* A child must not end the inherited read transaction: it shares its entry of the lock file with the parent's. */
+/* A child must not end the inherited read transaction, which shares its entry of the lock file with the parent's
+ * transaction. */
 void kw_database_close(kw_database *db) {
   if (!kw_database_is_inherited(db)) {
     kw_database_close_replaced(db);
@@ -344,7 +345,7 @@ int kw_database_read(const kw_database *db, kw_revision rev, bool tombstone, kw_
   return kw_lmdb_find(db->trees, KW_LMDB_RECORDS, kw_slice_of(bytes, sizeof bytes), record);
 }
 
-/* Continuing where the last call ended needs no search. */
+/* A call that continues where the previous one ended needs no search. */
 int kw_database_next(kw_database *db, kw_revision rev, kw_database_entry *entry) {
   uint8_t bytes[KW_LMDB_RECORD_KEY];
   kw_slice value;
@@ -359,7 +360,7 @@ int kw_database_next(kw_database *db, kw_revision rev, kw_database_entry *entry)
   return rc;
 }
 
-/* Remembers a failure of a walk. */
+/* Stores the failure of a walk. */
 static bool has_found(kw_database *db, int rc) {
   if (rc < 0) db->walk_failure = rc;
   return rc > 0;

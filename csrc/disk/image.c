@@ -18,7 +18,7 @@
 #include "model/error.h"
 
 #define LEASE_BYTES 24
-#define SECTOR 512 /* the size of a bbolt file is a multiple of this: a SHA-256 shows in it */
+#define SECTOR 512 /* divides the size of a bbolt file: a SHA-256 after it is noticed */
 #define CHUNK (64 * 1024)
 
 enum { LEASE_ID = 1, LEASE_TTL = 2 };
@@ -54,7 +54,7 @@ static int write_leases(kw_bolt_writer *writer, const kw_image_source *source) {
   return rc;
 }
 
-/* etcd finishes a compaction that is scheduled and not finished, as ours is while it still removes records. */
+/* etcd completes a compaction that is scheduled but not finished. Ours is in this state while it removes records. */
 static int write_meta(kw_bolt_writer *writer, const kw_image_source *source) {
   const kw_commit_meta *meta = &source->meta;
   uint8_t bytes[KW_REVISION_KEY_ROOM];
@@ -71,7 +71,7 @@ static int write_meta(kw_bolt_writer *writer, const kw_image_source *source) {
 
 /* Writes the rows of the table that has the name of the bucket. */
 static int write_rows(kw_bolt_writer *writer, const kw_image_source *source, const char *table) {
-  size_t len = strlen(table) + 1; /* with the zero between table and key */
+  size_t len = strlen(table) + 1; /* including the zero between table and key */
   kw_slice name = kw_slice_text(table), bytes;
   int rc = kw_bolt_begin(writer, name);
   while (rc == KW_OK) {
@@ -85,10 +85,10 @@ static int write_rows(kw_bolt_writer *writer, const kw_image_source *source, con
 
 typedef int (*write_fn)(kw_bolt_writer *writer, const kw_image_source *source);
 
-/* The buckets of etcd, in the order of their names, as bbolt has them. */
+/* The buckets of etcd, in bbolt's order: by name. */
 static const struct {
   const char *name;
-  write_fn write; /* NULL: the rows of this name, if there are any */
+  write_fn write; /* NULL: writes the rows of this name, if there are any */
 } buckets[] = {{"alarm", NULL},         {"auth", NULL},    {"authRoles", NULL},
                {"authUsers", NULL},     {"cluster", NULL}, {"key", write_records},
                {"lease", write_leases}, {"members", NULL}, {"members_removed", NULL},
@@ -146,9 +146,9 @@ struct kw_image {
   int64_t size; /* without the SHA-256 */
   kw_bolt_reader *reader;
   kw_commit_meta meta;
-  kw_revision last; /* of the records that were read */
+  kw_revision last; /* of the last record that was read */
   bool has_records; /* all records were read */
-  size_t n_tables;  /* tables of rows that were begun */
+  size_t n_tables;  /* number of tables whose rows were begun */
 };
 
 int kw_image_refuse(char text[KW_REASON_ROOM], const char *path, int rc, const char *why) {

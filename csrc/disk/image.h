@@ -8,7 +8,7 @@
  *   lease   id, 8 bytes, big-endian              ->  leasepb.Lease
  *   meta    "scheduledCompactRev", "finishedCompactRev" -> revision, as above; "consistent_index" -> 8 bytes
  *
- *   auth, authRoles, authUsers   the rows whose name begins with this and a zero byte; the key is the rest
+ *   auth, authRoles, authUsers   the rows whose name begins with this and a zero byte; the rest of the name is the key
  *
  * The other buckets of etcd are written empty, and are not read: they hold members and alarms, which belong to a
  * server and not to its data.
@@ -21,22 +21,22 @@
 
 /* {====== Writing ====== */
 
-/* Where an image takes its contents from. The functions that begin with `next` return 1, 0 at the end, or an error;
- * what they give stays valid until they are called again. `ttl` is in seconds. */
+/* The source of an image's contents. The functions that begin with `next` return 1, 0 at the end, or an error; their
+ * results stay valid until the next call of the same function. `ttl` is in seconds. */
 typedef struct kw_image_source {
   int (*next_record)(void *ctx, kw_database_entry *entry); /* in rising order of revisions */
   int (*next_lease)(void *ctx, int64_t *id,
                     int64_t *ttl); /* in rising order of ids, taken as unsigned */
   /* Gives the first row whose name is above *name; *name becomes the name of that row. */
   int (*next_row)(void *ctx, kw_slice *name, kw_slice *bytes);
-  bool (*must_end)(void *ctx); /* not NULL; true: give up, the image is not wanted any more */
+  bool (*must_end)(void *ctx); /* not NULL; true: stop, the image is no longer wanted */
   void *ctx;
   kw_commit_meta meta;
 } kw_image_source;
 
-/* Writes an image to an empty file, which is open for reading, too. *size becomes the size of its bbolt file in
- * bytes, without the SHA-256. Errors: KW_ERR_NO_SPACE, KW_ERR_STORAGE, KW_ERR_NO_MEMORY; KW_ERR_CANCELLED if
- * `must_end` returned true; or an error of the source. Does not sync. */
+/* Writes an image to an empty file, which is open for reading, too. Sets *size to the size of the bbolt file in bytes,
+ * without the SHA-256. Errors: KW_ERR_NO_SPACE, KW_ERR_STORAGE, KW_ERR_NO_MEMORY; KW_ERR_CANCELLED if `must_end`
+ * returned true; or an error of the source. Does not sync. */
 int kw_image_write(int fd, const kw_image_source *source, int64_t *size);
 
 /* }====== */
@@ -53,11 +53,11 @@ int kw_image_open(const char *path, bool skip_hash, kw_image **image, char text[
 /* Closes the image and frees it. */
 void kw_image_close(kw_image *image);
 
-/* The next three functions are called in their order, each until it returns 0: first all records, then all leases,
- * then all rows. They return 1, 0 at the end, KW_ERR_CORRUPT or KW_ERR_NO_MEMORY. Slices point into the image, and
- * are valid until the next call. */
+/* The next three functions are called in this order, each until it returns 0: first all records, then all leases, then
+ * all rows. They return 1, 0 at the end, KW_ERR_CORRUPT or KW_ERR_NO_MEMORY. Slices point into the image, and are valid
+ * until the next call. */
 
-/* Reads the next record, in rising order of revisions. The kv of a tombstone has its key alone. */
+/* Reads the next record, in rising order of revisions. The kv of a tombstone has only a key. */
 int kw_image_next_record(kw_image *image, kw_revision *rev, bool *tombstone, kw_kv *kv);
 
 /* Reads the next lease. `ttl` is in seconds. */
@@ -66,8 +66,8 @@ int kw_image_next_lease(kw_image *image, int64_t *id, int64_t *ttl);
 /* Reads the next row. `table` is static text. */
 int kw_image_next_row(kw_image *image, kw_slice *table, kw_slice *key, kw_slice *bytes);
 
-/* Returns the compact_revision and compacted_until of the image; and its revision, which is known once all records
- * were read. The alarms are 0. */
+/* Returns the compact_revision and compacted_until of the image, and its revision, which is known only after all
+ * records were read. The alarms are 0. */
 kw_commit_meta kw_image_meta(const kw_image *image);
 
 /* Returns the size of the bbolt file in bytes. */

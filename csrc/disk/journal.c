@@ -11,24 +11,24 @@
 #include "model/error.h"
 
 #define LEAST_BYTES (KW_JOURNAL_FRAMES + 2 * KW_JOURNAL_BLOCK) /* of a segment */
-#define KEPT_BUFFER KW_LIMIT(2 << 20, 8192) /* bytes that the buffer of frames keeps */
+#define KEPT_BUFFER KW_LIMIT(2 << 20, 8192) /* a larger buffer of frames is freed after use */
 
 typedef struct slot {
   kw_journal_segment segment; /* its `fd` is below 0 if there is no file */
   int64_t next;               /* offset of the next frame */
-  atomic_llong last;          /* sequence of the last frame; 0: there is none of this epoch */
+  atomic_llong last;          /* sequence of the last frame; 0: none in this epoch */
 } slot;
 
-/* Only the thread that appends uses what is not atomic. */
+/* Only the thread that appends uses the fields that are not atomic. */
 struct kw_journal {
   pid_t pid;
   kw_journal_options options;
-  uint8_t *buffer; /* has the frame, which begins at a multiple of a block in memory, too */
+  uint8_t *buffer; /* has the frame, which is aligned to a block in memory, too */
   size_t buffer_cap;
   slot slots[KW_JOURNAL_SEGMENTS];
-  slot *current;         /* takes the next frame; NULL: none does */
+  slot *current;         /* takes the next frame; NULL: none */
   uint32_t last_crc;     /* of the header of the last frame */
-  int64_t write_ns;      /* that the write of the last frame took */
+  int64_t write_ns;      /* duration of the last frame's write */
   bool is_failed;        /* a write has failed */
   atomic_llong released; /* sequence */
   char directory[];
@@ -44,7 +44,7 @@ static bool is_free(const kw_journal *journal, const slot *s) {
   return s->last <= journal->released;
 }
 
-/* Takes over a file of earlier times. One that cannot be used is removed: LMDB has its groups. */
+/* Takes over the file of an earlier epoch. A file that cannot be used is removed: LMDB has its groups. */
 static int adopt(kw_journal *journal, int i) {
   char why[KW_JOURNAL_WHY_ROOM];
   int rc = kw_journal_segment_open(journal->directory, i, false, &journal->slots[i].segment, why);
@@ -52,8 +52,8 @@ static int adopt(kw_journal *journal, int i) {
   return rc == KW_ERR_CORRUPT || rc == KW_ERR_NOT_FOUND ? KW_OK : rc;
 }
 
-/* Makes the file of a segment. A file that cannot be made, for want of descriptors for example, is no failure of the
- * journal. */
+/* Makes the file of a segment. If the file cannot be made, for lack of descriptors for example, the journal has not
+ * failed. */
 static int make(kw_journal *journal, slot *s) {
   const kw_journal_options *options = &journal->options;
   kw_journal_segment made = {.slot = (int)(s - journal->slots),
@@ -73,7 +73,7 @@ static slot *find_empty(kw_journal *journal) {
   return NULL;
 }
 
-/* Returns a free segment that has room for `need` bytes of frames, or NULL. */
+/* Returns a free segment with space for `need` bytes of frames, or NULL. */
 static slot *find_free(kw_journal *journal, int64_t need) {
   for (int i = 0; i < KW_JOURNAL_SEGMENTS; i++) {
     slot *s = &journal->slots[i];
@@ -149,7 +149,7 @@ void kw_journal_remove(const char *directory) {
   for (int i = 0; i < KW_JOURNAL_SEGMENTS; i++) kw_journal_segment_remove(directory, i);
 }
 
-/* Before a fork, the thread that appends may have been about to move the buffer. */
+/* In a child: the thread that appends may have been reallocating the buffer when the process forked. */
 void kw_journal_close(kw_journal *journal) {
   for (int i = 0; i < KW_JOURNAL_SEGMENTS; i++)
     kw_journal_segment_close(&journal->slots[i].segment);
@@ -167,9 +167,9 @@ static uint8_t *frame_of(const kw_journal *journal) {
   return journal->buffer + (KW_JOURNAL_BLOCK - start % KW_JOURNAL_BLOCK) % KW_JOURNAL_BLOCK;
 }
 
-/* True if a write has found no room, and the frame has no header in the file: it is no frame. A file system that copies
- * what is written again may lack room for it. Blocks behind the header may be written: the next frame is written over
- * them, and recovery finds no header among them. The buffer loses its first block. */
+/* True if a write has failed for lack of space, and the header of the frame is not in the file, so that there is no
+ * frame. A copy-on-write file system may lack space even to overwrite. Blocks after the header may be written: the next
+ * frame overwrites them, and recovery finds no header among them. Overwrites the first block of the buffer. */
 static bool is_refused(const kw_journal *journal, int number) {
   uint8_t header[KW_JOURNAL_FRAME_HEADER], *block = frame_of(journal);
   const slot *s = journal->current;
@@ -179,7 +179,7 @@ static bool is_refused(const kw_journal *journal, int number) {
          memcmp(block, header, sizeof header) != 0;
 }
 
-/* A failed write may be durable, or a part of it: nothing is written after it. */
+/* A failed write may be durable, wholly or in part: nothing is written after it. */
 static int write_frame(kw_journal *journal, const kw_commit_group *group, int64_t bytes) {
   slot *s = journal->current;
   kw_journal_frame frame = {

@@ -39,7 +39,7 @@ static size_t change_bytes(const kw_commit_change *c) {
     case KW_COMMIT_REMOVE_LEASE: return 1 + 8;
     case KW_COMMIT_PUT_ROW: return 1 + 4 + (size_t)c->name->len + 4 + (size_t)c->row->len;
     case KW_COMMIT_REMOVE_ROW: return 1 + 4 + (size_t)c->name->len;
-    case KW_COMMIT_SPAN: break; /* not of a walk */
+    case KW_COMMIT_SPAN: break; /* a walk does not return it */
   }
   return 0;
 }

@@ -14,11 +14,11 @@
  *   56      8      alarms                 }
  *   64      4      bytes of the payload
  *   68      4      CRC-32C of the payload
- *   72      4      checksum of the header of the frame before; 0 in the first frame of an epoch
+ *   72      4      checksum of the previous frame's header; 0 in the first frame of an epoch
  *   76      4      number of changes
  *   80             payload: the changes; then zeros up to a whole number of blocks
  *
- * A change is its kind, 1 byte, and
+ * A change is 1 byte, its kind, and then
  *
  *   put a record      1 byte tombstone, 8 main, 4 sub, 4 length, the record
  *   remove a record   1 byte tombstone, 8 main, 4 sub
@@ -43,7 +43,7 @@ typedef struct kw_journal_frame {
   kw_commit_meta meta;
   uint32_t payload_bytes;
   uint32_t payload_crc;
-  uint32_t before; /* `crc` of the frame before */
+  uint32_t before; /* `crc` of the previous frame */
   uint32_t changes;
 } kw_journal_frame;
 
@@ -53,23 +53,23 @@ size_t kw_journal_frame_size(size_t payload_bytes);
 /* Returns the bytes of the frame of a group. */
 size_t kw_journal_frame_bytes(const kw_commit_group *group);
 
-/* Writes the frame of a group to `to`, which has room for kw_journal_frame_bytes. `frame` gives salt, epoch and
- * `before`; the other fields are set. */
+/* Writes the frame of a group to `to`, a buffer of kw_journal_frame_bytes. The caller has set salt, epoch and `before`
+ * of `frame`; the function sets the other fields. */
 void kw_journal_frame_encode(uint8_t *to, const kw_commit_group *group, kw_journal_frame *frame);
 
-/* Writes the header before a payload that is in its place, and the zeros behind it. `frame` gives salt, epoch,
- * `before`, meta, payload_bytes and changes; the checksums are set. */
+/* Writes the header of a frame whose payload is already in its place, and the zeros after the payload. The caller has
+ * set salt, epoch, `before`, meta, payload_bytes and changes of `frame`; the function sets the checksums. */
 void kw_journal_frame_seal(uint8_t *to, kw_journal_frame *frame);
 
-/* Reads a frame header with this salt, of a frame that has `room` bytes at most. Returns false if there is none. */
+/* Reads a frame header with this salt, of a frame of at most `room` bytes. Returns false if there is none. */
 bool kw_journal_frame_read(const uint8_t header[KW_JOURNAL_FRAME_HEADER], size_t room,
                            uint64_t salt, kw_journal_frame *frame);
 
-/* True if the payload of a frame is whole. */
+/* True if the payload of a frame is undamaged. */
 bool kw_journal_frame_check(const uint8_t *payload, const kw_journal_frame *frame);
 
-/* Adds the changes of a frame, whose payload is whole, to result->group. The revisions of records that are put have to
- * rise: *newest is the last one so far. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if the payload is
+/* Adds the changes of a frame, whose payload is undamaged, to result->group. The revisions of the records that are put
+ * must rise: *newest is the last one so far. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if the payload is
  * malformed. */
 int kw_journal_frame_decode(const uint8_t *payload, const kw_journal_frame *frame,
                             kw_journal_recovered *result, kw_revision *newest);

@@ -15,14 +15,14 @@ typedef struct found {
   int64_t at; /* offset in the segment */
 } found;
 
-/* A recovery under way. */
+/* The state of a recovery. */
 typedef struct recovery {
   const char *directory;
   const kw_journal_expected *expected;
   kw_journal_recovered *result;
   char *why;
   kw_journal_segment segments[KW_JOURNAL_SEGMENTS]; /* by slot */
-  found *frames;                                    /* of the epoch, beyond the applied groups */
+  found *frames;                                    /* of the epoch, after the applied groups */
   size_t n;
   size_t cap;
 } recovery;
@@ -36,7 +36,7 @@ static int refuse(const recovery *r, const kw_journal_segment *segment, const ch
   return KW_ERR_CORRUPT;
 }
 
-/* The groups from `first` up to the one before a frame are lost. */
+/* Reports that the groups from `first` up to the one before a frame are lost. */
 static int refuse_loss(const recovery *r, const found *f, int64_t first) {
   char text[128];
   int64_t sequence = f->frame.meta.sequence, last = sequence - 1;
@@ -72,7 +72,7 @@ static int add_frame(recovery *r, const found *f) {
   return KW_OK;
 }
 
-/* Looks for a frame at every block of a segment. */
+/* Searches for a frame at every block of a segment. */
 static int find_frames(recovery *r, const kw_journal_segment *segment) {
   uint8_t header[KW_JOURNAL_FRAME_HEADER];
   found f = {.segment = segment, .at = KW_JOURNAL_FRAMES};
@@ -121,7 +121,7 @@ static int compare(const void *a, const void *b) {
 
 /* {====== Taking frames ====== */
 
-/* Checks that the frames follow each other, by their headers alone: a frame is written only when the frame before it is
+/* Checks that the frames are consecutive, by their headers only: a frame is written only when the previous frame is
  * durable. */
 static int check_order(const recovery *r) {
   int64_t next = r->expected->applied + 1;
@@ -137,7 +137,7 @@ static int check_order(const recovery *r) {
   return KW_OK;
 }
 
-/* Decodes a frame. Only the last one may be torn. */
+/* Decodes a frame. Only the last frame may be torn. */
 static int take_payload(recovery *r, const found *f, const uint8_t *payload, kw_revision *newest) {
   if (!kw_journal_frame_check(payload, &f->frame)) {
     bool is_last = f == r->frames + r->n - 1;

@@ -40,26 +40,27 @@ static const char *path_of(const char *directory, int slot, char path[KW_NAME_RO
 
 static atomic_bool lacks_dsync; /* the kernel or the file system has no RWF_DSYNC */
 
-/* Has writes go past the page cache, where the file system can: that saves a copy, and the search for dirty pages. */
+/* Makes writes bypass the page cache, if the file system can do that: this saves a copy, and the search for dirty
+ * pages. */
 static void begin_direct(int fd) {
   int flags = fcntl(fd, F_GETFL);
   if (flags >= 0) fcntl(fd, F_SETFL, flags | O_DIRECT);
 }
 
-/* Has writes go through the page cache. Returns false if nothing has changed. */
+/* Makes writes use the page cache. Returns false if they did already. */
 static bool leave_direct(int fd) {
   int flags = fcntl(fd, F_GETFL);
   return flags >= 0 && (flags & O_DIRECT) != 0 && fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
 }
 
-/* A filter of system calls that does not know pwritev2 may say EPERM. */
+/* A system call filter that does not know pwritev2 may return EPERM. */
 static bool is_unsupported(int number) {
   return number == EOPNOTSUPP || number == ENOSYS || number == EINVAL || number == EPERM;
 }
 
-/* Writes some of the bytes. *needs_flush becomes true if they are not flushed. The flush of a short write may have been
- * left out. Where the file system cannot write past the page cache, or not from where a short write has ended, writes
- * go through it from now on. */
+/* Writes some of the bytes. *needs_flush becomes true if they are not flushed; a short write may be without its flush.
+ * If the file system cannot bypass the page cache, or cannot continue there after a short write, writes use the page
+ * cache from now on. */
 static ssize_t write_some(int fd, const uint8_t *bytes, size_t len, off_t at, bool *needs_flush) {
   struct iovec all = {.iov_base = (void *)bytes, .iov_len = len};
   ssize_t n;
@@ -136,7 +137,7 @@ static bool is_sound(const kw_journal_segment *segment) {
 }
 
 static int read_header(kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM]) {
-  uint8_t header[HEADER] = {0}; /* of a shorter file: no header */
+  uint8_t header[HEADER] = {0}; /* zeros, if the file is shorter: not a header */
   errno = 0;
   if (!kw_file_read(segment->fd, header, HEADER, 0) && errno != 0)
     return refuse_by_errno(segment, why);
@@ -161,7 +162,7 @@ static int read_file(kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM])
   return rc;
 }
 
-/* A named pipe does not block an open that does not wait (O_NONBLOCK). */
+/* O_NONBLOCK: opening a named pipe must not block. */
 int kw_journal_segment_open(const char *directory, int slot, bool for_reading,
                             kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM]) {
   char path[KW_NAME_ROOM];
@@ -201,22 +202,22 @@ void kw_journal_segment_remove_unfinished(const char *directory) {
 
 /* {====== Making ====== */
 
-/* True if the file system has room for the segment, and for as much again: LMDB needs room, too, and must not lack it
- * while a segment is tried. */
+/* True if the file system has space for twice the segment: LMDB needs space, too, and must not run out of it because a
+ * segment is being made. */
 static bool has_room(const char *directory, int64_t size) {
   struct statvfs fs;
   return statvfs(directory, &fs) < 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= 2 * (uint64_t)size;
 }
 
-/* Has the disk take over written bytes, which a flush then does not wait for. Returns 0; or an errno, which the later
- * flush would not report any more. */
+/* Makes the disk write these bytes now, so that a later flush does not wait for them. Returns 0; or an errno, which the
+ * later flush would no longer report. */
 static int write_back(int fd, int64_t at, size_t len) {
   unsigned how = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   if (sync_file_range(fd, (off_t)at, (off_t)len, how) == 0) return 0;
   return errno == EIO || kw_is_no_room(errno) ? errno : 0;
 }
 
-/* Writes little at a time: the flush of a frame waits for what lies in the disk's queue before it. */
+/* Writes small pieces: the flush of a frame waits for everything that is before it in the disk's queue. */
 static int write_zeros(const kw_journal_segment *segment) {
   uint8_t *zeros = kw_alloc_zeroed(ZEROED_AT_ONCE);
   int number = zeros == NULL ? ENOMEM : 0;
@@ -237,8 +238,8 @@ static int write_file(const kw_journal_segment *segment) {
   return number == 0 && fsync(segment->fd) < 0 ? errno : number;
 }
 
-/* Gives the finished file its name. Without a synced name a crash could lose the frames of the segment. `fd` is that of
- * the directory. */
+/* Gives the finished file its name. Syncs the directory, whose descriptor is `fd`: otherwise a crash could lose the
+ * name, and with it the frames of the segment. */
 static int give_name(const char *directory, int fd, const char *unfinished, int slot) {
   char path[KW_NAME_ROOM];
   if (rename(unfinished, path_of(directory, slot, path)) < 0) return errno;
@@ -251,7 +252,7 @@ static int error_of(int number) {
   return number == 0 ? KW_OK : number == ENOMEM ? KW_ERR_NO_MEMORY : kw_error_of_errno(number);
 }
 
-/* The directory is open before anything is written: else the whole file might be written in vain, for want of a
+/* The directory is open before anything is written: otherwise the whole file might be written in vain, for lack of a
  * descriptor. */
 static int make_file(const char *directory, int fd, kw_journal_segment *segment) {
   char path[KW_NAME_ROOM];

@@ -19,7 +19,7 @@
 #define MOST_PAGE 32768
 
 #define AHEAD_CALL                                                                                 \
-  (128 << 10) /* bytes: Linux reads no more for one call than its default read-ahead of a file */
+  (128 << 10) /* bytes: for one call Linux reads no more than its default read-ahead of a file */
 #define AHEAD_STEP (4 << 20)   /* bytes that are read ahead at once */
 #define AHEAD_BYTES (64 << 20) /* bytes that are read ahead of the first page */
 
@@ -28,7 +28,7 @@ typedef struct tree {
   uint32_t pad;
   uint16_t flags;
   uint16_t depth;
-  size_t branches; /* pages, and so the next two */
+  size_t branches; /* pages; the next two as well */
   size_t leaves;
   size_t overflow;
   size_t entries;
@@ -59,7 +59,7 @@ enum { FREE = KW_LMDB_TABLES, MAIN };
 
 typedef struct check {
   int fd;
-  kw_lmdb_pages pages; /* those that were ever in use */
+  kw_lmdb_pages pages; /* all pages that were ever in use */
   size_t txn;          /* the newest one */
   uint8_t *seen;       /* a bit for each page */
   size_t n_seen;
@@ -69,8 +69,8 @@ typedef struct check {
 
 /* {====== Pages ====== */
 
-/* Reading ahead is faster than checking: after half of the pages all of them are in the page cache, in whatever order
- * they are needed. */
+/* Reading ahead is faster than checking: when half of the pages are checked, all of them are in the page cache,
+ * whatever the order of access. */
 static void read_ahead(check *c) {
   size_t until = AHEAD_BYTES + 2 * c->n_seen * c->pages.page, end = c->pages.n * c->pages.page;
   if (until <= c->ahead || c->ahead >= end) return;
@@ -78,7 +78,7 @@ static void read_ahead(check *c) {
     posix_fadvise(c->fd, (off_t)c->ahead, AHEAD_CALL, POSIX_FADV_WILLNEED);
 }
 
-/* Notes that a run of pages is in a tree, or free. Returns false if a page cannot be, or is noted already. */
+/* Notes that a run of pages is in a tree, or free. Returns false if a page is out of bounds, or noted already. */
 static bool note(check *c, size_t first, size_t n) {
   if (first < META_PAGES || first >= c->pages.n || n > c->pages.n - first) return false;
   for (size_t i = first; i < first + n; i++) {
@@ -94,7 +94,7 @@ static bool note(check *c, size_t first, size_t n) {
 
 /* {====== Entries ====== */
 
-/* A list of free pages: their number, and the pages. Its key is the transaction that has freed them. */
+/* Checks a list of free pages: their number, and the pages. Its key is the transaction that has freed them. */
 static bool check_free(check *c, kw_slice key, kw_slice list) {
   size_t txn, n, page;
   if (key.len != sizeof txn || list.len < sizeof n) return false;
@@ -137,7 +137,7 @@ static bool check_entry(check *c, int which, const kw_lmdb_node *node, tree *cou
 
 /* {====== Trees ====== */
 
-/* Keys of free lists are numbers, in the order of bytes of the machine. */
+/* Keys of free lists are numbers in the machine's byte order. */
 static int compare(int which, kw_slice a, kw_slice b) {
   uint64_t x, y;
   if (which != FREE || a.len != sizeof x || b.len != sizeof y) return kw_slice_compare(a, b);
@@ -146,8 +146,8 @@ static int compare(int which, kw_slice a, kw_slice b) {
   return kw_order_unsigned(x, y);
 }
 
-/* Keys of the page are from `low` on, and below `high`; NULL: there is no bound. The first key of a branch does not
- * count. `depth` is the number of levels from this page on. */
+/* Checks a page and the pages below it. Its keys must be at or above `low` and below `high`; NULL: no bound. The first
+ * key of a branch is ignored. `depth` is the number of levels from this page on. */
 static bool walk(check *c, int which, size_t number, int depth, const kw_slice *low,
                  const kw_slice *high, tree *counted) {
   bool is_leaf;
@@ -203,7 +203,7 @@ static bool find(const check *c, size_t root, const char *name, kw_slice *value)
          kw_slice_is(cursor.key, name);
 }
 
-/* Reads the number of the format; -1: there is none, or it is damaged. */
+/* Reads the number of the format; -1 if it is missing or damaged. */
 static int64_t find_format(const check *c) {
   kw_slice value;
   if (!find(c, c->tables[KW_LMDB_META].root, KW_LMDB_FORMAT_NAME, &value)) return -1;
@@ -211,7 +211,7 @@ static int64_t find_format(const check *c) {
   return ok && value.len == 8 ? (int64_t)kw_big_endian_get64(value.data) : -1;
 }
 
-/* Finds the counts of a state by the root of its table of tables. Returns NULL if they are damaged. */
+/* Finds the counts of a state, whose table of tables has this root. Returns NULL if the counts are damaged. */
 static const uint8_t *find_counts(const check *c, size_t root) {
   kw_slice value;
   tree meta;
@@ -223,8 +223,8 @@ static const uint8_t *find_counts(const check *c, size_t root) {
   return value.len == KW_LMDB_COUNTS ? value.data : NULL;
 }
 
-/* Checks the counts of the newest state, and that the state before it, which LMDB has not overwritten yet, is that of
- * one commit less. A new file, or the copy of a defragmentation, has an empty state before the first one. */
+/* Checks the counts of the newest state, and that the state before it, which LMDB has not overwritten yet, has one
+ * commit less. In a new file, or the copy of a defragmentation, the state before the first one is empty. */
 static bool check_counts(const check *c, const head *newest, const head *before) {
   const uint8_t *counts = find_counts(c, newest->trees[1].root);
   if (counts == NULL) return false;
@@ -248,13 +248,13 @@ static bool is_head(const head *h, size_t number) {
          (page & (page - 1)) == 0;
 }
 
-/* Transactions write the two meta pages in turns: the even ones the first page. */
+/* Transactions write the two meta pages alternately; even transactions write the first page. */
 static bool are_in_turn(const head *even, const head *odd) {
-  if (even->txn == 0 && odd->txn == 0) return true; /* of a new file */
+  if (even->txn == 0 && odd->txn == 0) return true; /* a new file */
   return even->txn % 2 == 0 && (even->txn + 1 == odd->txn || odd->txn + 1 == even->txn);
 }
 
-/* Finds the newest meta page, and the one before it. Returns 0, KW_LMDB_INCOMPLETE or MDB_CORRUPTED. */
+/* Finds the newest meta page, and the previous one. Returns 0, KW_LMDB_INCOMPLETE or MDB_CORRUPTED. */
 static int find_heads(const uint8_t *map, size_t size, head *newest, head *before) {
   head heads[META_PAGES];
   if (size < sizeof *newest) return KW_LMDB_INCOMPLETE;
@@ -274,7 +274,7 @@ static int find_heads(const uint8_t *map, size_t size, head *newest, head *befor
 
 /* }====== */
 
-/* The format comes before the tables: those of another format may be different. */
+/* Checks the format before the tables, which may be different in another format. */
 static int check_all(check *c, const head *h, const head *before) {
   bool ok = h->trees[1].flags == 0 && check_tree(c, MAIN, &h->trees[1]) &&
             h->trees[1].entries == KW_LMDB_TABLES;

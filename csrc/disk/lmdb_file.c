@@ -25,7 +25,8 @@ int kw_lmdb_error(int rc) {
   return rc == ENOMEM ? KW_ERR_NO_MEMORY : kw_error_of_errno(rc);
 }
 
-/* Where a file system cannot allocate, posix_fallocate writes zeros, also over what another thread writes meanwhile. */
+/* Not posix_fallocate: if a file system cannot allocate, it writes zeros, even over bytes that another thread is
+ * writing. */
 int kw_lmdb_allocate(int fd, off_t from, off_t until) {
   int rc;
   do {
@@ -81,7 +82,7 @@ int kw_lmdb_put(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_table table, MDB
   return 0;
 }
 
-/* LMDB's entry of a table has the root of its tree at the end. */
+/* LMDB's entry of a table ends with the root of the table's tree. */
 int kw_lmdb_trees(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_tree trees[KW_LMDB_TABLES]) {
   size_t n = (size_t)kw_lmdb_file_used(file) / file->page, root;
   for (int i = 0; i < KW_LMDB_TABLES; i++) {
@@ -106,7 +107,7 @@ static int put_number(const kw_lmdb_file *file, MDB_txn *txn, const char *name, 
   return kw_lmdb_put(file, txn, KW_LMDB_META, name_of(name), kw_slice_of(bytes, 8), 0);
 }
 
-/* Reads an entry of meta of `len` bytes. *bytes is left alone if there is none. */
+/* Reads an entry of meta of `len` bytes. Leaves *bytes unchanged if there is none. */
 static int get_meta(const kw_lmdb_file *file, MDB_txn *txn, const char *name, size_t len,
                     const uint8_t **bytes) {
   MDB_val key = name_of(name), value;
@@ -119,7 +120,7 @@ static int get_meta(const kw_lmdb_file *file, MDB_txn *txn, const char *name, si
   return 0;
 }
 
-/* Reads a number. Leaves *v alone if there is none. */
+/* Reads a number. Leaves *v unchanged if there is none. */
 static int get_number(const kw_lmdb_file *file, MDB_txn *txn, const char *name, int64_t *v) {
   const uint8_t *bytes = NULL;
   int rc = get_meta(file, txn, name, 8, &bytes);
@@ -127,7 +128,7 @@ static int get_number(const kw_lmdb_file *file, MDB_txn *txn, const char *name, 
   return rc;
 }
 
-/* A number of meta, and where it stands in memory. */
+/* A number of meta, and its place in memory. */
 typedef struct number {
   const char *name;
   int64_t *v;
@@ -207,8 +208,8 @@ static int put_counts(const kw_lmdb_file *file, MDB_txn *txn) {
                      kw_slice_of(bytes, sizeof bytes), 0);
 }
 
-/* If LMDB cannot write a meta page, it gives the page back its old transaction, but not its old trees. kw_lmdb_check
- * would refuse the file: the page is written as it was. */
+/* If LMDB cannot write a meta page, it restores the old transaction of the page, but not its old trees. kw_lmdb_check
+ * would then refuse the file, so the old page is written back. */
 static int commit(const kw_lmdb_file *file, MDB_txn *txn) {
   uint8_t before[KW_LMDB_HEAD];
   size_t at = mdb_txn_id(txn) % META_PAGES * file->page;
@@ -230,7 +231,7 @@ int kw_lmdb_commit(const kw_lmdb_file *file, MDB_txn *txn) {
 
 /* {====== Making ====== */
 
-/* LMDB writes to its lock file through a memory map, where a full disk would kill the process. */
+/* LMDB writes its lock file through a memory map: on a full disk such a write would kill the process. */
 static int make_lock_file(const char *directory, const char *file_name) {
   char name[KW_NAME_ROOM];
   int fd = open(kw_directory_name(directory, file_name, name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -252,7 +253,7 @@ static int open_env(const char *directory, const char *file_name, size_t map_byt
   return rc;
 }
 
-/* Allocates the first pages, so that a full disk is met here and not inside of a commit. */
+/* Allocates the first pages, so that a full disk is noticed here and not during a commit. */
 static int make_pages(MDB_env *env) {
   MDB_stat stat;
   mdb_filehandle_t fd;
@@ -316,7 +317,7 @@ static int open_descriptor(kw_lmdb_file *file, const char *directory, const char
   return file->fd < 0 ? errno : 0;
 }
 
-/* Most reads of an open store are of single records: the system is not to read ahead. */
+/* Turns read-ahead off, since most reads of an open store are of single records. */
 static int map_file(kw_lmdb_file *file, size_t map_bytes) {
   void *map = mmap(NULL, map_bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file->fd, 0);
   if (map == MAP_FAILED) return errno;

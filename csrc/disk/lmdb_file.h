@@ -17,7 +17,7 @@
 
 enum { KW_LMDB_FREE, KW_LMDB_MAIN }; /* LMDB's own: of free pages, and of the store's tables */
 
-/* Limit of the pages that a write needs beside the leaves: meta pages, free list, and the paths from the roots. */
+/* The most pages that a write needs besides the leaves: meta pages, free list, and the paths from the roots. */
 #define KW_LMDB_PAGES_PER_WRITE 16
 
 /* An open file, reference-counted: after a defragmentation a view may still read the database's old file. */
@@ -27,14 +27,14 @@ typedef struct kw_lmdb_file {
   const uint8_t *map; /* of the file, for reading */
   size_t map_bytes;
   size_t page; /* bytes of one page */
-  int fd; /* another descriptor of the data file, for growing: a failed sync is told to LMDB's own, too */
+  int fd; /* a second descriptor of the data file, for growing it: LMDB's own descriptor, too, reports a failed sync */
   int refs; /* atomic */
 } kw_lmdb_file;
 
 /* Returns KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE for any other error. */
 int kw_lmdb_error(int rc);
 
-/* True if an error says that there is no room: on the disk, or in the map. */
+/* True if an error means that there is no space: on the disk, or in the map. */
 bool kw_lmdb_is_no_room(int rc);
 
 /* Makes a file with empty tables, unless there is one. The file is made under the name `partial`, and renamed when it
@@ -43,9 +43,9 @@ bool kw_lmdb_is_no_room(int rc);
 int kw_lmdb_file_make(const char *directory, const char *name, const char *partial,
                       size_t map_bytes);
 
-/* Opens a file, and makes its lock file. `must_check`: checks all of the file first, see kw_lmdb_check. Returns
- * 0, a result of kw_lmdb_check, or another error. *file becomes a new reference even then, but can only be released; it
- * is NULL if memory is short for it. */
+/* Opens a file, and makes its lock file. `must_check`: first checks the whole file, see kw_lmdb_check. Returns 0, a
+ * result of kw_lmdb_check, or another error. *file becomes a new reference even after an error, but can then only be
+ * released; it is NULL if memory is short. */
 int kw_lmdb_file_open(const char *directory, const char *name, const char *lock_name,
                       size_t map_bytes, bool must_check, kw_lmdb_file **file);
 
@@ -55,22 +55,22 @@ int kw_lmdb_file_rename(const char *directory, const char *from, const char *to)
 /* Adds a reference, and returns the file. Any thread may call this function. */
 kw_lmdb_file *kw_lmdb_file_retain(kw_lmdb_file *file);
 
-/* Gives up a reference; the last one closes the file. Any thread may call this function. */
+/* Releases a reference; releasing the last one closes the file. Any thread may call this function. */
 void kw_lmdb_file_release(kw_lmdb_file *file);
 
-/* Returns the descriptor of the data file, which stays LMDB's. */
+/* Returns the descriptor of the data file, which belongs to LMDB. */
 int kw_lmdb_file_fd(const kw_lmdb_file *file);
 
-/* Returns the bytes of the file up to the last page that was ever in use. */
+/* Returns the size of the file up to the last page that was ever in use. */
 off_t kw_lmdb_file_used(const kw_lmdb_file *file);
 
-/* Returns the bytes that the file can have at most: those of its map. */
+/* Returns the largest possible size of the file: the size of its map. */
 off_t kw_lmdb_file_limit(const kw_lmdb_file *file);
 
 /* Returns the bytes of the pages that a transaction sees in use. */
 int64_t kw_lmdb_file_in_use(const kw_lmdb_file *file, MDB_txn *txn);
 
-/* Allocates the bytes [from, until) of a file. Returns 0, too, on a file system that cannot do that. */
+/* Allocates the bytes [from, until) of a file. Also returns 0 on a file system that cannot allocate. */
 int kw_lmdb_allocate(int fd, off_t from, off_t until);
 
 /* {====== Keys and values ====== */
@@ -95,7 +95,7 @@ int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_met
 /* Marks the file as unfinished, see disk/lmdb_write.h; or removes the mark, if there is one. */
 int kw_lmdb_set_unfinished(const kw_lmdb_file *file, MDB_txn *txn, bool is_unfinished);
 
-/* Tells whether the file is marked as unfinished. */
+/* Reads whether the file is marked as unfinished. */
 int kw_lmdb_get_unfinished(const kw_lmdb_file *file, MDB_txn *txn, bool *is_unfinished);
 
 /* Reads the numbers of the last commit group; those of an empty store if there was none. */

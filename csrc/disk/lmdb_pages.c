@@ -45,7 +45,7 @@ const uint8_t *kw_lmdb_page(const kw_lmdb_pages *pages, size_t number, bool *is_
   return page;
 }
 
-/* Finds the key of a node, which is after all offsets of the page, and ends within the page. */
+/* Finds the key of a node. The node must be after all offsets of the page, and the key must end within the page. */
 static const uint8_t *find_node(const kw_lmdb_pages *pages, const uint8_t *page, size_t at,
                                 kw_slice *key) {
   size_t offset = get16(page + HEADER + 2 * at);
@@ -82,10 +82,10 @@ bool kw_lmdb_large(const kw_lmdb_pages *pages, const kw_lmdb_node *node, size_t 
 
 /* {====== Cursors ====== */
 
-#define LOST (-1) /* depth of a cursor that has met a damaged page */
+#define LOST (-1) /* depth of a cursor that has found a damaged page */
 
-/* Returns the index of the first node, from `at` on, whose key is not below `key`, or in a branch, is above it. Returns
- * SIZE_MAX if a node is damaged. */
+/* Returns the index of the first node, from `at` on, whose key is not below `key`; in a branch, whose key is above
+ * `key`. Returns SIZE_MAX if a node is damaged. */
 static size_t search(const kw_lmdb_pages *pages, const uint8_t *page, bool is_leaf, size_t n,
                      kw_slice key) {
   size_t low = is_leaf ? 0 : 1, high = n;
@@ -102,7 +102,7 @@ static size_t search(const kw_lmdb_pages *pages, const uint8_t *page, bool is_le
   return low;
 }
 
-/* Moves down to a leaf: to the place of `key`, or to the beginning if that is NULL. Returns false if a page is
+/* Moves down to a leaf: to the place of `key`, or to the beginning if `key` is NULL. Returns false if a page is
  * damaged. */
 static bool descend(kw_lmdb_cursor *c, size_t number, const kw_slice *key) {
   const kw_lmdb_pages *pages = &c->tree->pages;
@@ -123,7 +123,7 @@ static bool descend(kw_lmdb_cursor *c, size_t number, const kw_slice *key) {
   return true;
 }
 
-/* Reads the entry at the position, or the first one of the next leaf where the leaf is at its end. */
+/* Reads the entry at the position, or at the end of a leaf, the first entry of the next leaf. */
 static int read_entry(kw_lmdb_cursor *c, kw_slice *value) {
   const kw_lmdb_pages *pages = &c->tree->pages;
   kw_lmdb_node node;
@@ -156,7 +156,7 @@ int kw_lmdb_cursor_seek(kw_lmdb_cursor *c, const kw_lmdb_tree *tree, kw_slice ke
   return rc;
 }
 
-/* Keys that rise show that a damaged tree does not lead in a circle. */
+/* Checks that keys rise, because a damaged tree might have a cycle. */
 int kw_lmdb_cursor_next(kw_lmdb_cursor *c, kw_slice *value) {
   kw_slice last = c->key;
   if (c->depth <= 0) return c->depth == 0 ? 0 : KW_ERR_CORRUPT;

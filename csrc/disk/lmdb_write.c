@@ -10,13 +10,13 @@
 #include "model/error.h"
 
 #define GROWN_AHEAD 2048      /* pages that the file is grown beyond need */
-#define KEPT_FROM_PUTS 1024   /* of them, those that are left to deletes and removals */
-#define KEPT_FROM_DELETES 512 /* of them, those that are left to removals: these alone make room */
+#define KEPT_FROM_PUTS 1024   /* how many of them puts leave to deletes and removals */
+#define KEPT_FROM_DELETES 512 /* how many of them deletes leave to removals, which free space */
 #define RECORD_OVERHEAD 64    /* bytes that LMDB needs for a record's key and its place in a page */
-#define LARGE_SHARE 16        /* part of a large record that counts: see part_bytes */
+#define LARGE_SHARE 16        /* one of so many bytes of a large record counts: see part_bytes */
 
-/* Bytes of records in one part, about, and records that one transaction removes. LMDB keeps the memory of as many
- * pages, and takes one more flush for each part. */
+/* The approximate bytes of records in one part, and the number of records that one transaction removes. LMDB keeps
+ * memory for that many pages; each part costs one more flush. */
 #define PART_BYTES KW_LIMIT(1 << 20, 1024)
 #define REMOVED_AT_ONCE KW_LIMIT(10000, 4)
 
@@ -49,14 +49,14 @@ static int write_change(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_
     case KW_COMMIT_REMOVE_ROW:
       name = (MDB_val){c->name->len, (void *)c->name->bytes};
       return remove_entry(file, txn, KW_LMDB_ROWS, name);
-    case KW_COMMIT_SPAN: break; /* not of a walk */
+    case KW_COMMIT_SPAN: break; /* a walk does not return it */
   }
   return EINVAL;
 }
 
 static size_t leaves_of(MDB_txn *txn, MDB_dbi dbi) {
   MDB_stat stat;
-  return mdb_stat(txn, dbi, &stat) == 0 ? stat.ms_leaf_pages : SIZE_MAX / 4; /* they are added */
+  return mdb_stat(txn, dbi, &stat) == 0 ? stat.ms_leaf_pages : SIZE_MAX / 4; /* callers add them */
 }
 
 /* Returns the bytes that a record adds to a part. A large record has pages of its own, which LMDB frees after the
@@ -66,12 +66,12 @@ static size_t part_bytes(const kw_lmdb_file *file, const kw_commit_change *c) {
   return RECORD_OVERHEAD + (len < file->page / 2 ? len : len / LARGE_SHARE);
 }
 
-/* Returns the number of parts that so many bytes are written in at most, the last transaction included. */
+/* Returns the most parts that this many bytes need, including the last transaction. */
 static size_t parts_of(size_t bytes) {
   return bytes / PART_BYTES + 1;
 }
 
-/* Returns the number of parts that a group is written in, the last transaction included. */
+/* Returns the number of parts of a group, including the last transaction. */
 static size_t count_parts(const kw_lmdb_file *file, const kw_commit_group *group) {
   size_t bytes = 0;
   kw_commit_walk walk = {.group = group};
@@ -87,8 +87,8 @@ static size_t count_leaves(const kw_lmdb_file *file, MDB_txn *txn) {
   return n;
 }
 
-/* What is new fills new pages at least by half. Each change but a put of a record may touch a page, too, but all of
- * them no more pages than there are. */
+/* New entries fill new pages at least by half. Each change, except the put of a record, may also touch an existing
+ * page, but together they touch no more pages than exist. */
 size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_group *group) {
   size_t appended = 0, others = 0;
   kw_commit_walk walk = {.group = group};
@@ -106,7 +106,7 @@ size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_grou
   return appended + 2 * kw_min_size(others, leaves) * file->page;
 }
 
-/* Returns the bytes that transactions need beside their changes. */
+/* Returns the bytes that transactions need besides their changes. */
 static size_t bytes_beside(const kw_lmdb_file *file, size_t parts) {
   return KW_LMDB_PAGES_PER_WRITE * parts * file->page;
 }
@@ -124,17 +124,17 @@ static size_t pages_to_leave(const kw_commit_group *group) {
   return most;
 }
 
-/* A write under way. */
+/* The state of a write. */
 typedef struct writing {
   const kw_lmdb_file *file;
   const kw_commit_group *group;
   size_t seen;     /* transaction of the database's reader */
   bool is_durable; /* the journal has the group */
   MDB_txn *txn;
-  kw_commit_walk part; /* after the changes whose records are in parts that are committed */
-  size_t parted;       /* these changes */
+  kw_commit_walk part; /* after the changes whose records are in committed parts */
+  size_t parted;       /* number of these changes */
   off_t most;          /* bytes that the write may need */
-  bool is_short;       /* they could not be allocated: free pages have to do */
+  bool is_short;       /* they could not be allocated: the free pages must be enough */
 } writing;
 
 static int begin(writing *w) {
@@ -144,7 +144,7 @@ static int begin(writing *w) {
 /* {====== Room ====== */
 
 /* Returns the bytes of the free pages that the reader does not see. LMDB keeps, for each transaction, a list of the
- * pages that it has freed: their number, then the pages. Only a reader can walk these lists. */
+ * pages that it has freed: their number, then the pages. Only a read transaction can walk these lists. */
 static off_t free_bytes(const writing *w) {
   size_t pages = 0, n, id;
   MDB_txn *txn;
@@ -164,14 +164,15 @@ static off_t free_bytes(const writing *w) {
   return (off_t)(pages * w->file->page);
 }
 
-/* Returns the bytes that can be written on a full disk: the end of the file that was never used, and free pages.
- * Fewer can be written where several pages have to be in a row, and where a view sees them. */
+/* Returns the bytes that can be written on a full disk: the end of the file that was never used, and free pages. The
+ * true number is smaller if several pages must be adjacent, or if a view sees free pages. */
 static off_t room_of(const writing *w, off_t size) {
   off_t ahead = size - kw_lmdb_file_used(w->file);
   return (ahead > 0 ? ahead : 0) + free_bytes(w);
 }
 
-/* Allocates `least` bytes after the used ones, and more if there is room; *size becomes the size of the file before. */
+/* Allocates `least` bytes after the used ones, and more if there is space; sets *size to the previous size of the
+ * file. */
 static int grow(const kw_lmdb_file *file, off_t least, off_t *size) {
   struct stat st;
   if (fstat(file->fd, &st) < 0) return errno;
@@ -182,13 +183,13 @@ static int grow(const kw_lmdb_file *file, off_t least, off_t *size) {
   return kw_lmdb_is_no_room(rc) ? kw_lmdb_allocate(file->fd, st.st_size, end) : rc;
 }
 
-/* True if the file has more bytes than that. */
+/* True if the file is larger than `size`. */
 static bool has_grown(const kw_lmdb_file *file, off_t size) {
   struct stat st;
   return fstat(file->fd, &st) == 0 && st.st_size > size;
 }
 
-/* What was grown is synced: after a crash the room is still there. */
+/* Syncs the grown file: the space is still there after a crash. */
 int kw_lmdb_reserve(const kw_lmdb_file *file, const kw_commit_group *group, size_t need) {
   off_t size, used = kw_lmdb_file_used(file);
   off_t least =
@@ -199,9 +200,9 @@ int kw_lmdb_reserve(const kw_lmdb_file *file, const kw_commit_group *group, size
   return fdatasync(file->fd) < 0 ? errno : 0;
 }
 
-/* Allocates all bytes that the write may need, so that a full disk is met here, where nothing has happened yet. On a
- * full disk free pages may do. A write that has to leave no pages tries them in any case: whether they do is found
- * out by the commit. */
+/* Allocates all bytes that the write may need, so that a full disk is noticed here, before anything has happened. On a
+ * full disk free pages may be enough. A write that need not leave pages tries them in any case: the commit shows
+ * whether they are enough. */
 static int grow_ahead(writing *w) {
   size_t to_leave = w->is_durable ? 0 : pages_to_leave(w->group);
   off_t size, least = w->most + (off_t)(to_leave * w->file->page);
@@ -211,7 +212,7 @@ static int grow_ahead(writing *w) {
   return to_leave == 0 || room_of(w, size) >= least ? 0 : rc;
 }
 
-/* True if the file system has less room than the write may need. */
+/* True if the file system has less space than the write may need. */
 static bool is_full(const writing *w) {
   struct statvfs fs;
   return fstatvfs(kw_lmdb_file_fd(w->file), &fs) == 0 &&
@@ -221,8 +222,8 @@ static bool is_full(const writing *w) {
 /* }====== */
 
 /* LMDB first writes pages that nothing refers to yet, and then the meta page that refers to them. If the first write
- * fails, nothing has happened. If the second one fails, LMDB takes no more writes. LMDB reports EIO for a short
- * write, which is what a full disk may do. */
+ * fails, nothing has happened. If the second one fails, LMDB takes no more writes. LMDB reports EIO for a short write,
+ * which a full disk may cause. */
 static int commit(writing *w) {
   MDB_txn *next;
   int rc = kw_lmdb_commit(w->file, w->txn);
@@ -232,7 +233,7 @@ static int commit(writing *w) {
   return rc == EIO && (w->is_short || is_full(w)) ? KW_ERR_NO_SPACE : kw_lmdb_error(rc);
 }
 
-/* Writes all but the records that are in parts already. */
+/* Writes everything except the records that are in parts already. */
 static int write_changes(writing *w) {
   const kw_commit_group *group = w->group;
   int rc = w->parted > 0 ? kw_lmdb_set_unfinished(w->file, w->txn, false) : 0;
@@ -244,7 +245,8 @@ static int write_changes(writing *w) {
   return rc == 0 ? kw_lmdb_put_meta(w->file, w->txn, &group->meta) : rc;
 }
 
-/* Finds the end of the next part: changes up to *end. Returns false if the last transaction can have all of them. */
+/* Finds the end of the next part, which has the changes up to *end. Returns false if the last transaction can have all
+ * remaining changes. */
 static bool find_part(const writing *w, size_t *end) {
   size_t bytes = 0;
   kw_commit_walk walk = w->part;
@@ -267,8 +269,8 @@ static int write_part(writing *w, size_t end) {
   return rc;
 }
 
-/* Writes and commits all parts but the last. Returns KW_OK, with a transaction for the last one, or an error, without a
- * transaction. */
+/* Writes and commits all parts but the last. Returns KW_OK, with a transaction for the last part, or an error, without
+ * a transaction. */
 static int write_parts(writing *w) {
   size_t end;
   while (find_part(w, &end)) {
@@ -322,8 +324,8 @@ int kw_lmdb_write_identity(const kw_lmdb_file *file, kw_database_identity identi
 
 /* {====== Unfinished groups ====== */
 
-/* Removes up to REMOVED_AT_ONCE records beyond the durable revision, the last ones first. *is_done becomes true if none
- * is left. */
+/* Removes up to REMOVED_AT_ONCE records beyond the durable revision, from the last one backwards. *is_done becomes true
+ * if none is left. */
 static int remove_last(const kw_lmdb_file *file, MDB_txn *txn, bool *is_done) {
   kw_commit_meta durable;
   MDB_cursor *cursor;
@@ -382,9 +384,8 @@ static int remove_some(writing *w, size_t most, size_t *removed) {
   return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-/* Removes as many records as there is room for: a removal may need two pages. The pages of these records can be used
- * again by the second write from now. Returns KW_ERR_STORAGE if LMDB takes no more writes, otherwise
- * KW_ERR_NO_SPACE. */
+/* Removes as many records as there is space for: a removal may need two pages. The second write after this one can
+ * reuse the pages of these records. Returns KW_ERR_STORAGE if LMDB takes no more writes, otherwise KW_ERR_NO_SPACE. */
 static int make_room(writing *w) {
   struct stat st;
   size_t removed;
@@ -409,6 +410,6 @@ int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *
                .part = {.group = group}};
   int rc = write_all(&w);
   if (rc != KW_OK && w.parted > 0 && kw_lmdb_remove_unfinished(file) != 0)
-    return KW_ERR_STORAGE; /* opening the store again removes the parts */
+    return KW_ERR_STORAGE; /* the next open of the store removes the parts */
   return rc == KW_ERR_NO_SPACE ? make_room(&w) : rc;
 }

@@ -29,7 +29,7 @@ void kw_pause_begin(kw_pause *pause, int64_t now, int64_t flush_ns, int64_t writ
   pause->is_holding = false;
 }
 
-/* After each pause that brings little, twice as many groups go without one. */
+/* After each pause that gains little, twice as many groups are submitted without a pause. */
 static void learn(kw_pause *pause, int64_t newest) {
   bool is_little = newest - pause->from < (pause->expected - pause->from) / 2;
   int skipped = pause->skipped == 0 ? 1 : 2 * pause->skipped;

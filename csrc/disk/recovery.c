@@ -5,7 +5,7 @@
 
 #include "model/error.h"
 
-/* Writes the sentence of an error that has none yet. */
+/* Writes a sentence for an error that has none yet. */
 static int refuse(const kw_database *db, int rc, const char *why, char *text) {
   if (rc == KW_ERR_NO_MEMORY) return rc;
   kw_database_refuse(text, kw_database_path(db), why);
@@ -43,7 +43,7 @@ int kw_recovery_begin(kw_database *db, int64_t segment_bytes, kw_journal **resul
   *result = NULL;
   if (!kw_database_is_in_place(db)) return KW_ERR_NO_SPACE;
   if (kw_database_reserve(db, &nothing, 0) == KW_ERR_NO_SPACE)
-    kw_journal_remove(kw_database_path(db)); /* the database has all that it held */
+    kw_journal_remove(kw_database_path(db)); /* the database has all its groups */
   identity.epoch++;
   identity.has_journal = true;
   kw_journal_options options = {.store_id = identity.id,

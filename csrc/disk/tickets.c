@@ -7,7 +7,7 @@ static void remember(kw_tickets *tickets, kw_ticket_failure failure) {
   *oldest = failure;
 }
 
-/* The ticket after the failed ones is settled, too: it is given to callers who have nothing to wait for. */
+/* The ticket after the failed ones is settled, too: callers that have nothing to wait for get it. */
 void kw_tickets_fail(kw_tickets *tickets, int rc) {
   remember(tickets, (kw_ticket_failure){tickets->settled + 1, tickets->gathering, rc});
   tickets->settled = tickets->gathering + 1;

@@ -14,8 +14,8 @@ struct kw_view {
   kw_lmdb_cursor records;
   bool has_records; /* the walk of records has begun */
   kw_commit_meta meta;
-  int64_t lease;    /* that the walk of leases has come to */
-  bool is_negative; /* the walk has come to the negative ids, which come last */
+  int64_t lease;    /* the last id that the walk of leases has returned */
+  bool is_negative; /* the walk has reached the negative ids, which are last */
 };
 
 int kw_view_open(const kw_database *db, kw_view **result) {
@@ -53,15 +53,14 @@ int kw_view_next(kw_view *view, kw_database_entry *entry) {
   if (rc > 0) rc = kw_lmdb_entry(view->records.key, value, entry);
   if (rc <= 0) return rc;
   return entry->rev.main <=
-         view->meta.revision; /* others are parts of a group that is being written */
+         view->meta.revision; /* later records belong to a group of which only parts are written */
 }
 
 int kw_view_next_row(kw_view *view, kw_slice *name, kw_slice *bytes) {
   return kw_lmdb_next_entry(view->trees, KW_LMDB_ROWS, name, bytes);
 }
 
-/* First the ids that are not negative, which are behind 0: no lease has that; then, from the beginning of the table,
- * those that are. */
+/* First the ids above 0, since no lease has the id 0; then, from the beginning of the table, the negative ids. */
 int kw_view_next_lease(kw_view *view, int64_t *id, int64_t *ttl) {
   uint8_t bytes[8];
   kw_slice value, key = kw_slice_of(kw_lmdb_lease_key(bytes, view->lease).mv_data, 8);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * view: all records, leases and rows of a database as they were durable when the view was opened, whatever is written
- * later.
+ * view: all records, leases and rows of a database that were durable when the view was opened. Later writes do not
+ * change a view.
  *
- * A view may be read in any thread, by one thread at a time. It has to be closed before its database is closed. A
- * defragmentation gives the database another file; the view keeps the file that it was opened on. No page that a view
- * sees is used again until the view is closed: meanwhile the file grows with every write.
+ * A view may be read in any thread, by one thread at a time. It must be closed before its database. A defragmentation
+ * replaces the database's file; a view keeps reading the file on which it was opened. Pages that a view sees are not
+ * reused until the view is closed: until then the file grows with every write.
  */
 #ifndef KW_DISK_VIEW_H
 #define KW_DISK_VIEW_H

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 
-/* The mutex is locked. */
+/* Called with the mutex locked. */
 static bool has_job(const kw_worker *worker) {
   return worker->state == KW_WORKER_WORKING;
 }
@@ -39,7 +39,7 @@ static void *run(void *ctx) {
   return NULL;
 }
 
-/* Waits with a time are waits by the monotonic clock. */
+/* Timed waits use the monotonic clock. */
 static void init_condition(pthread_cond_t *condition) {
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
