@@ -54,7 +54,7 @@ int kw_store_disarm_own(kw_store *store, kw_alarm alarm) {
 
 /* {====== Those of other members ====== */
 
-/* The beginning of the names of the rows that are this alarm. */
+/* Returns the prefix of the names of the rows with this alarm. */
 static kw_slice row_prefix(kw_alarm alarm) {
   static const char no_space[] = "alarms\0no_space/", corrupt[] = "alarms\0corrupt/";
   return alarm == KW_ALARM_NO_SPACE ? kw_slice_of(no_space, sizeof no_space - 1)

@@ -15,11 +15,11 @@
 
 #include "store/state.h"
 
-/* Arms an alarm of the store as a background change; kw_store_arm does so as a requested change (see kw_durability).
+/* Arms an alarm of the store as a background change; kw_store_arm arms it as a requested change (see kw_durability).
  * Does nothing once the storage has failed. */
 void kw_alarm_raise(kw_store *store, kw_alarm alarm);
 
-/* Does what kw_alarm_raise does, after a commit group has failed: the alarm is visible before it is durable. */
+/* Like kw_alarm_raise, after a commit group has failed: the alarm is visible before it is durable. */
 void kw_alarm_raise_by_disk(kw_store *store, kw_alarm alarm);
 
 /* Returns KW_OK, or the error of a write that an alarm forbids. `cost` is the size of the write in the quota, or 0 if
@@ -32,11 +32,11 @@ bool kw_alarm_is_corrupt(const kw_store *store);
 /* Reads the alarms of other members from the store's rows. Called by kw_store_change_rows. */
 void kw_alarm_read_rows(kw_store *store);
 
-/* Returns the number of rows with this alarm of other members. *first becomes the position of the first one. */
+/* Returns the number of rows with this alarm of other members. Sets *first to the position of the first one. */
 size_t kw_alarm_count_rows(const kw_rows *rows, kw_alarm alarm, size_t *first);
 
-/* Returns the visible alarms of the store and all other members, as kw_alarm bits. *own becomes those of the store.
- * An alarm of a durable store is visible once it is durable, except for those of kw_alarm_raise_by_disk. */
+/* Returns the visible alarms of the store and all other members, as kw_alarm bits. Sets *own to those of the store. An
+ * alarm of a durable store is visible once it is durable, except after kw_alarm_raise_by_disk. */
 unsigned kw_alarm_visible(const kw_store *store, unsigned *own);
 
 #endif

@@ -6,7 +6,7 @@
 
 #define PUT_COST 256       /* bytes that etcd adds to the key and the value of a put */
 #define LEAST_WEIGHT 16384 /* that every transaction may have: a few milliseconds */
-#define PUT_FIELDS 64 /* more than everything in a PutRequest but the bytes of its key and value */
+#define PUT_FIELDS 64      /* more than a PutRequest without the bytes of key and value */
 
 typedef struct branch {
   const kw_op *ops;
@@ -23,7 +23,7 @@ static branch failure_of(const kw_txn_op *txn) {
 
 /* {====== Single operations ====== */
 
-/* What a transaction may have. */
+/* The limits of a transaction. */
 typedef struct budget {
   int64_t ops; /* of each list */
   int64_t depth;
@@ -70,7 +70,7 @@ static int64_t longest_list(const kw_txn_op *txn) {
   return (int64_t)n;
 }
 
-/* Nested transactions may have as many operations as the longest list of their parent leaves over. */
+/* The limit for a nested transaction is that of its parent minus the longest list of the parent. */
 static int check_txn(const kw_txn_op *txn, budget may) {
   int64_t n = longest_list(txn);
   *may.weight -= may.depth * (int64_t)(txn->n_compares + txn->n_success + txn->n_failure);
@@ -91,15 +91,15 @@ static int check_txn(const kw_txn_op *txn, budget may) {
  * A list of operations may not put a key twice, nor put a key that it deletes. The lists of nested transactions count,
  * too. The rules are etcd's, which looks at a list in this order: first its deletes; then its nested transactions, one
  * after the other; then its puts. The two branches of a transaction do not conflict with each other, since only one of
- * them runs. Two exceptions follow from what etcd does:
+ * them runs. Two exceptions follow from etcd's behaviour:
  *   - a delete in a nested transaction does not conflict with a put in a nested transaction before it;
  *   - a delete of all keys from `key` on conflicts with no put: etcd takes its end, "\0", for a key below all others,
  *     and so its range for an empty one.
  *
  * The check walks the operations in that order. Each put and each delete claims the keys that it writes; a put fails if
- * its key is claimed already. Claims are about positions in the sorted list of all keys that are put. Puts are counted
- * by position, and deletes, which claim intervals, in a Fenwick tree. The claims of a success branch are taken back
- * while the failure branch is walked.
+ * its key is claimed already. A claim refers to positions in the sorted list of all keys that are put. Puts are counted
+ * by position; deletes, which claim intervals, in a Fenwick tree. The claims of a success branch are removed while the
+ * failure branch is walked.
  */
 
 /* The keys that one operation writes. */
@@ -177,7 +177,7 @@ static bool is_deleted(const claims *c, size_t at) {
   return sum > 0;
 }
 
-/* Adds `by` to the counts of a claim: 1, or (uint32_t)-1 to take the claim back. Unsigned counts may wrap. */
+/* Adds `by` to the counts of a claim: 1, or (uint32_t)-1 to remove the claim. Unsigned counts may wrap. */
 static void count_claim(claims *c, const claim *one, uint32_t by) {
   if (one->is_put) {
     c->puts[one->from] += by;
@@ -319,7 +319,7 @@ static int64_t message_size(const kw_op *op) {
   return 0;
 }
 
-/* Most puts are far below the limit, and need no exact size. */
+/* Most puts are far below the limit, so their exact size is not needed. */
 static bool is_small_put(const kw_op *op, int64_t bytes) {
   return op->kind == KW_OP_PUT &&
          (int64_t)(op->put.key.len + op->put.value.len) + PUT_FIELDS <= bytes;

@@ -4,9 +4,10 @@
 #include "codec/keyvalue.h"
 #include "store/snapshot.h"
 
-#define BYTES_PER_VISIT (64 * 1024) /* memory that is given back at the cost of a visit */
+#define BYTES_PER_VISIT (64 * 1024) /* memory that is freed at the cost of one visit */
 
-/* Returns the first revision to visit. Tombstones at the old compacted revision were left, and are visited again. */
+/* Returns the first revision to visit. The last compaction has left the tombstones at its own revision, so these are
+ * visited again. */
 static kw_revision from_of(const kw_store *store) {
   return (kw_revision){.main = store->compact_revision < 0 ? 0 : store->compact_revision};
 }
@@ -73,8 +74,8 @@ static void forget_first(kw_store *store, kw_key_history *history) {
   kw_key_history_drop_first(history);
 }
 
-/* Returns how many changes are known up to the one at `rev`, which is included: few, since replaced changes before the
- * compacted revision were removed when they were visited. Returns 0 if `rev` is not known: the database still has a
+/* Returns how many changes are known up to and including the one at `rev`. They are few, since replaced changes before
+ * the compacted revision were removed when they were visited. Returns 0 if `rev` is not known: the database still has a
  * removed record until the removal is durable. */
 static size_t count_until(const kw_key_history *history, kw_revision rev) {
   if (history == NULL) return 0;
@@ -93,7 +94,7 @@ static bool is_first_replaced(const kw_store *store, const kw_key_history *histo
   return history->n - history->first > 1 && first->main < until && first[1].main <= until;
 }
 
-/* Returns the changes of the key that were looked at, or -1 if memory is short. */
+/* Returns how many changes of the key were examined, or -1 if memory is short. */
 static int64_t visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key) {
   kw_key_history *history = kw_index_find(&store->index, key);
   size_t n = count_until(history, rev);
@@ -106,8 +107,8 @@ static int64_t visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice 
   return (int64_t)n;
 }
 
-/* Ends a step; the next one begins at `rev`. `rc` is KW_OK, or why no record could be visited. Returns true if the next
- * step can follow at once. A damaged record arms the alarm. */
+/* Ends a step; the next one begins at `rev`. `rc` is KW_OK, or the error of a record that could not be visited. Returns
+ * true if the next step can follow at once. A damaged record arms the alarm. */
 static bool stop(kw_store *store, kw_revision rev, int rc) {
   store->compact_next = rev;
   store->compact_is_stuck = rc == KW_ERR_CORRUPT;
@@ -122,7 +123,7 @@ bool kw_compaction_step(kw_store *store) {
   kw_log_entry entry;
   kw_log_release(store->log);
   for (int64_t visits = 0;;) {
-    kw_log_cursor cursor = kw_log_seek(store->log, next); /* anew: a visit changes the log */
+    kw_log_cursor cursor = kw_log_seek(store->log, next); /* a new one: a visit changes the log */
     bool is_there = kw_log_next(store->log, &cursor, &entry);
     int rc = is_there ? KW_OK : kw_log_failure(store->log);
     if (rc != KW_OK) return stop(store, next, rc);

@@ -2,15 +2,16 @@
  *
  * compaction: removes history before a revision, in bounded steps. For the files of this folder only.
  *
- * A compaction at R removes of each key every change that a later change with main <= R has replaced, and every
- * tombstone before R. It visits only the records that were written since the last compaction. A visited record is
- * removed if it was replaced; and so is the record that it has replaced itself, which the last compaction had left.
- * Nearly all records are removed in the order of revisions, so that neighbours on the disk go together.
+ * For each key, a compaction at R removes every change that was replaced by a later change with main <= R, and every
+ * tombstone before R. The compaction visits only the records that were written since the last one. A visited record is
+ * removed if it was replaced. If it has itself replaced a record that the last compaction has left, that record is
+ * removed, too. Nearly all records are removed in the order of revisions, so that neighbours on the disk are removed
+ * together.
  *
  *   put a at 2, put b at 3, put a at 4, delete b at 5, put c at 6; compact(5):
- *     visit 2, 3    removed: replaced by 4 and 5      visit 4    stays
- *     visit 5       stays: a watch from 5 has to see it
- *   put a at 7; compact(7): visit 5 again, which is before 7 now: removed; visit 6; visit 7: 4 is removed
+ *     visit 2, 3    removed: replaced by 4 and 5      visit 4    remains
+ *     visit 5       remains: a watch from 5 has to see it
+ *   put a at 7; compact(7): visit 5 again, removed, since it is before 7; visit 6; visit 7: 4 is removed
  *
  * The cost depends on the changes since the last compaction, not on the number of keys.
  */
@@ -27,22 +28,22 @@ void kw_compaction_start(kw_store *store, int64_t rev);
  * running. */
 void kw_compaction_reset(kw_store *store, int64_t rev);
 
-/* Returns when the next step is due: INT64_MIN, or a later time if memory was short in the last one. KW_NEVER if there
- * are no records to visit, if the gathering commit group is too large, or if it waits for a checkpoint or for
- * deliveries to watchers, see kw_store_hook. */
+/* Returns when the next step is due: INT64_MIN, or a later time if memory was short in the last step. Returns KW_NEVER
+ * if there are no records to visit, if the gathering commit group is too large, or if the compaction waits for a
+ * checkpoint or for deliveries to watchers, see kw_store_hook. */
 int64_t kw_compaction_deadline(const kw_store *store);
 
 /* True if the running compaction waits for a checkpoint: only records that the database has can be removed. */
 bool kw_compaction_is_waiting(const kw_store *store);
 
 /* Visits a bounded number of records; the next step may continue within a revision. Returns true if another step can
- * follow at once. If memory is short, the next step is due after KW_RETRY_MS. A record that is damaged arms the alarm
+ * follow at once. If memory is short, the next step is due after KW_RETRY_MS. A damaged record arms the alarm
  * KW_ALARM_CORRUPT; the compaction is stuck until the alarm is disarmed. */
 bool kw_compaction_step(kw_store *store);
 
 /* Returns compacted_until for the next commit group: the first revision that has to be visited once the requested
- * compaction is durable. Of a revision that was visited in part the rest is visited, after the store was opened
- * again the whole: a record that stayed stays. */
+ * compaction is durable. If a revision was visited in part, its remaining records are visited next; after a reopen, all
+ * its records are visited: a record that was kept is kept again. */
 int64_t kw_compaction_next(const kw_store *store);
 
 #endif

@@ -20,15 +20,15 @@
 #define BUFFER_BYTES (64 * 1024)
 #define RELEASED_AT_ONCE 10000 /* records */
 #define SUFFIX_ROOM 48         /* bytes of the end of a temporary name */
-#define TRIES 100              /* names that processes of other times may have left */
+#define TRIES 100              /* names that earlier processes may have left */
 
 struct kw_content_writer {
   pid_t pid; /* the process that began the write */
   pthread_t thread;
   bool has_thread;
   atomic_bool must_end;
-  atomic_bool is_ended; /* by the thread */
-  int number;           /* the outcome; that of the thread once it is joined */
+  atomic_bool is_ended; /* set by the thread */
+  int number;           /* the outcome: that of the thread, once it is joined */
 
   bool is_holding;
   const kw_store *replica; /* whose records are held; only compared */
@@ -41,14 +41,14 @@ struct kw_content_writer {
   size_t cap;
   uint64_t size; /* of the file */
   kw_content_meta meta;
-  kw_slice range_bytes; /* key and end, one behind the other; owned */
+  kw_slice range_bytes; /* key and end, one after the other; owned */
   kw_range range;
 
-  /* Of the thread. */
+  /* The fields below belong to the thread. */
   int fd;
   bool is_named; /* the temporary file has the name `temporary` */
   uint32_t crc;
-  int64_t at; /* bytes of the file that are written */
+  int64_t at; /* bytes of the file that were written */
   size_t buffered;
   uint8_t buffer[BUFFER_BYTES];
 
@@ -108,7 +108,7 @@ static int put_all(kw_content_writer *w) {
 
 /* {====== The temporary file ====== */
 
-/* Writes a name that no other writer of this time has to w->temporary. */
+/* Writes a name that no other running writer has to w->temporary. */
 static void choose_name(kw_content_writer *w) {
   static atomic_uint last;
   snprintf(w->temporary, w->path_len + SUFFIX_ROOM, "%s.%ld.%u.tmp", w->path, (long)w->pid,
@@ -251,7 +251,7 @@ static int retain(kw_content_writer *w, const kw_store *replica, const kw_revisi
   return w->size > (uint64_t)KW_CONTENT_MAX_BYTES ? KW_ERR_REQUEST_TOO_LARGE : KW_OK;
 }
 
-/* Remembers the last key written: the next call continues at the first larger key. */
+/* Stores the last key that was written: the next call continues at the first larger key. */
 static int note_key(kw_content_writer *w, kw_slice key) {
   if (!kw_reserve(&w->key, &w->key_cap, key.len + 1, 1)) return KW_ERR_NO_MEMORY;
   memcpy(w->key, key.data, key.len);
@@ -260,7 +260,8 @@ static int note_key(kw_content_writer *w, kw_slice key) {
   return KW_OK;
 }
 
-/* Visits at most so many keys. Returns a positive number if there is no more, 0 if there is; or an error. */
+/* Visits at most this many keys. Returns a positive number if there are no more keys, 0 if there are more, or an
+ * error. */
 static int visit(kw_content_writer *w, const kw_store *replica, size_t most) {
   kw_slice from = w->key_len == 0 ? kw_slice_text("") : kw_slice_of(w->key, w->key_len);
   kw_index_cursor cursor = kw_index_seek(&replica->index, from);
@@ -304,7 +305,7 @@ bool kw_content_writer_is_holding(const kw_content_writer *w) {
   return w->is_holding;
 }
 
-/* After a fork the thread is the parent's, and so is the temporary file's name. */
+/* After a fork the thread and the temporary file belong to the parent. */
 static void leave_to_parent(kw_content_writer *w) {
   if (!w->has_thread || kw_process_is(w->pid)) return;
   w->has_thread = false;

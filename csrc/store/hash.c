@@ -3,7 +3,7 @@
  * hash: etcd's HashKV. It shows whether two stores, or a store and an etcd, have the same history.
  *
  * The hash is the CRC-32C of "key", and then of every record up to a revision, in order: its revision key (see
- * codec/revision_key.h) and its bytes. Records that compaction has removed, or is about to remove, do not count.
+ * codec/revision_key.h) and its bytes. Records that compaction has removed, or is about to remove, are not included.
  */
 #include "base/crc32c.h"
 #include "codec/keyvalue.h"
@@ -11,7 +11,7 @@
 #include "store/read.h"
 #include "store/state.h"
 
-#define FIRST_KEYS 64 /* that are looked at before the records are */
+#define FIRST_KEYS 64 /* keys that are examined before the records */
 
 static uint32_t extend(uint32_t crc, const kw_log_entry *entry) {
   uint8_t key[KW_REVISION_KEY_ROOM];
@@ -34,7 +34,7 @@ static bool counts(const kw_store *store, const kw_log_entry *entry, int64_t new
   return entry->rev.main > store->compact_revision || is_newest_put(store, entry, newest_at);
 }
 
-/* Begins with the first record, to hash. */
+/* Begins to hash, at the first record. */
 static void begin_hashing(kw_hash_walk *walk, int64_t newest_at) {
   walk->newest_at = newest_at;
   walk->next = (kw_revision){0};
@@ -52,8 +52,9 @@ static bool has_live_among_first(const kw_store *store, int64_t rev) {
   return false;
 }
 
-/* Before the first compaction it has no effect whether any key lives at the revision of the hash, and the index knows
- * that of the newest revision. Otherwise a few keys decide in most cases; if not, the records are searched first. */
+/* The hash depends on whether any key lives at its revision. Before the first compaction this has no effect, and for
+ * the newest revision the index knows it. Otherwise a few keys usually show it; if not, the records are searched
+ * first. */
 static int begin(const kw_store *store, kw_hash_walk *walk) {
   int64_t rev = walk->revision <= 0 ? store->revision : walk->revision;
   int rc = kw_read_check(store, rev, store->revision);
@@ -74,7 +75,7 @@ static int begin(const kw_store *store, kw_hash_walk *walk) {
   return KW_OK;
 }
 
-/* After a compaction other records count. */
+/* After a compaction the hash includes other records. */
 static bool must_begin(const kw_store *store, const kw_hash_walk *walk) {
   return !walk->has_begun || walk->hash.compact_revision != store->compact_revision;
 }
@@ -82,7 +83,7 @@ static bool must_begin(const kw_store *store, const kw_hash_walk *walk) {
 int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records) {
   int rc = must_begin(store, walk) ? begin(store, walk) : KW_OK;
   if (rc != KW_OK) return rc;
-  kw_log_release(store->log); /* a failure of an earlier reader is none of this one's */
+  kw_log_release(store->log); /* clears the failure of an earlier reader */
   kw_log_cursor cursor = kw_log_seek(store->log, walk->next);
   kw_log_entry entry;
   kw_work work = {.left = (int64_t)records};

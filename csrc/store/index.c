@@ -4,7 +4,7 @@
 #include "base/mem.h"
 
 #define PREFIX_MAX                                                                                 \
-  52 /* longer common prefixes are cut: heads then tie more often, and cost a look at the key */
+  52 /* longer common prefixes are cut: more heads are then equal, and keys are compared */
 #define MERGE_BELOW (KW_INDEX_FAN / 4)
 #define CACHE_LINE 64
 
@@ -30,7 +30,7 @@ typedef struct inner {
   int64_t live[KW_INDEX_FAN];
 } inner;
 
-/* What a node, leaf or inner, has at one position. */
+/* An entry of a node, leaf or inner, at one position. */
 typedef struct entry {
   kw_key_history *item;
   kw_index_node *child; /* inner only */
@@ -92,7 +92,7 @@ static void set_prefix(kw_index_node *node, const uint8_t *prefix, size_t len) {
   }
 }
 
-/* Shortens the prefix until `key` has it, too. */
+/* Shortens the prefix until `key` begins with it, too. */
 static void admit(kw_index_node *node, kw_slice key) {
   if (node->n == 0) {
     set_prefix(node, key.data, kw_min_size(key.len, PREFIX_MAX));
@@ -103,7 +103,7 @@ static void admit(kw_index_node *node, kw_slice key) {
   if (len < node->prefix_len) set_prefix(node, node->prefix, len);
 }
 
-/* Makes the prefix as long as it can be: all keys share what the first and the last one share. */
+/* Makes the prefix as long as possible: all keys share the common prefix of the first and the last one. */
 static void tighten(kw_index_node *node) {
   kw_slice first = kw_key_history_key(node->items[0]);
   kw_slice last = kw_key_history_key(node->items[node->n - 1]);
@@ -125,7 +125,7 @@ static unsigned head_bound(const kw_index_node *node, uint64_t head, bool after)
   return (unsigned)(base - node->heads);
 }
 
-/* Returns how many keys of the node are below `key`. *found becomes true if the next one equals it. */
+/* Returns how many keys of the node are below `key`. Sets *found to true if the next one equals `key`. */
 static unsigned rank_of(const kw_index_node *node, kw_slice key, bool *found) {
   size_t common = kw_min_size(key.len, node->prefix_len);
   int c = memcmp(key.data, node->prefix, common);
@@ -153,14 +153,14 @@ static unsigned rank_of(const kw_index_node *node, kw_slice key, bool *found) {
   return low;
 }
 
-/* Returns the position of the child below which `key` lies, or would lie. */
+/* Returns the position of the child that has `key`, or would have it. */
 static unsigned child_for(const kw_index_node *node, kw_slice key) {
   bool found;
   unsigned rank = rank_of(node, key, &found);
   return found || rank == 0 ? rank : rank - 1;
 }
 
-/* Returns a child, and prefetches all of its cache lines: a search would wait for them one after the other. */
+/* Returns a child, and prefetches all of its cache lines: otherwise a search would wait for them one by one. */
 static kw_index_node *child_at(const kw_index_node *node, unsigned at) {
   kw_index_node *child = inner_of(node)->children[at];
   for (size_t i = 0; i < sizeof *child; i += CACHE_LINE) __builtin_prefetch((char *)child + i);
@@ -228,7 +228,7 @@ static void remove_entry(kw_index_node *node, unsigned at) {
   shift(node, at + 1, -1);
 }
 
-/* Appends the entries [from, n) of one node to another, and cuts them off. */
+/* Moves the entries [from, n) of one node to the end of another. */
 static void move_entries(kw_index_node *to, kw_index_node *node, unsigned from) {
   for (unsigned i = from; i < node->n; i++) insert_entry(to, to->n, entry_at(node, i));
   node->n = (uint8_t)from;
@@ -250,7 +250,7 @@ static entry entry_for(kw_index_node *child) {
 
 /* {====== Finding ====== */
 
-/* Fills in the path to `key`, whose last step is the leaf and the rank in it. Returns true if the key exists. */
+/* Sets the path to `key`, whose last step is the leaf and the rank in it. Returns true if the key exists. */
 static bool descend(const kw_index *index, kw_slice key, kw_index_path *path) {
   kw_index_node *node = index->root;
   bool found;
@@ -436,7 +436,7 @@ int64_t kw_index_count(const kw_index *index, const kw_range *range) {
 
 /* {====== Adding ====== */
 
-/* Returns how many nodes have to be made before an entry can be inserted at the end of the path. */
+/* Returns how many new nodes are needed to insert an entry at the end of the path. */
 static unsigned nodes_needed(const kw_index_path *path) {
   unsigned full = 0;
   while (full < path->n && path->steps[path->n - 1 - full].node->n == KW_INDEX_FAN) full++;
@@ -450,8 +450,8 @@ static void chain_after(kw_index_leaf *leaf, kw_index_leaf *fresh) {
   leaf->next = fresh;
 }
 
-/* Moves the upper half of a full node to a fresh one, and inserts the entry into one of the two. Where keys come in
- * order, the new entry is above all others: then it alone goes into the fresh node, and the other one stays full. */
+/* Moves the upper half of a full node to a fresh one, and inserts the entry into one of the two. If keys are added in
+ * order, the new entry is above all others: then the fresh node gets only this entry, and the other node stays full. */
 static void split(kw_index_node *node, kw_index_node *fresh, unsigned at, entry e) {
   if (node->is_leaf) chain_after(leaf_of(node), leaf_of(fresh));
   if (at < KW_INDEX_FAN) move_entries(fresh, node, KW_INDEX_FAN / 2);
@@ -488,7 +488,7 @@ static void insert_along(kw_index *index, const kw_index_path *path, entry e,
   }
 }
 
-/* Makes the nodes that an insertion needs, the leaf first. Returns false if memory is short. */
+/* Allocates the nodes that an insertion needs, the leaf first. Returns false if memory is short. */
 static bool make_nodes(kw_index_node **fresh, unsigned n) {
   for (unsigned i = 0; i < n; i++) {
     fresh[i] = node_new(i == 0);
@@ -499,8 +499,7 @@ static bool make_nodes(kw_index_node **fresh, unsigned n) {
   return true;
 }
 
-/* An entry of an inner node holds the least key below it. Writes a new least key of step `from` into the steps
- * above. */
+/* An entry of an inner node has the least key below it. Writes a new least key of step `from` into the steps above. */
 static void raise_least(const kw_index_path *path, unsigned from, kw_key_history *least) {
   for (unsigned i = from; i-- > 0;) {
     kw_index_node *node = path->steps[i].node;
@@ -602,7 +601,7 @@ void kw_index_remove(kw_index *index, kw_key_history *history) {
   kw_key_history_free(history);
 }
 
-/* Frees a node from its end. Returns false if the work ends before. */
+/* Frees a node from its end. Returns false if the work is used up first. */
 static bool drop_node(kw_index_node *node, kw_work *work) {
   for (; node->n > 0; node->n--) {
     unsigned at = node->n - 1u;

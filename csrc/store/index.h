@@ -2,16 +2,16 @@
  *
  * index: all keys in order, each with its history, and the number of live keys between any two keys.
  *
- * A B+tree. An entry of an inner node is a child, the least key below it, and how many live keys it holds:
+ * A B+tree. An entry of an inner node is a child, the least key below the child, and the number of its live keys:
  *
  *            [ /a:3 | /m:2 ]                     counting a range walks two paths, not the range
  *            /             \
  *   [ /a /b /c(dead) /d ]  [ /m /z ]             leaves are linked
  *
- * A search reads no key of a node until it has to: a node has the common prefix of its keys (`prefix`) and, for each
- * key, the eight bytes after it as a number (`heads`). Only equal heads need the key itself.
+ * A search avoids reading the keys of a node: a node has the common prefix of its keys (`prefix`) and, for each key,
+ * the eight bytes after the prefix as a number (`heads`). The key itself is read only if heads are equal.
  *
- * A key is live while it exists. A dead key was deleted, and still has history.
+ * A key is live while it exists. A dead key was deleted, but still has history.
  */
 #ifndef KW_STORE_INDEX_H
 #define KW_STORE_INDEX_H
@@ -27,7 +27,7 @@
 typedef struct kw_index_node kw_index_node;
 typedef struct kw_index_leaf kw_index_leaf;
 
-/* From the root down: the nodes, and a position in each. */
+/* The nodes from the root down, and a position in each. */
 typedef struct kw_index_path {
   struct {
     kw_index_node *node;
@@ -53,14 +53,14 @@ typedef struct kw_index_cursor {
 /* Frees all nodes and histories. An all-zero index is empty and ready for use. */
 void kw_index_drop(kw_index *index);
 
-/* Frees some of them. Returns true if none is left. Until then the index can only be dropped. */
+/* Frees some of the nodes and histories. Returns true if none is left. Until then the index can only be dropped. */
 bool kw_index_drop_within(kw_index *index, kw_work *work);
 
 /* Returns the history of a key, or NULL. The index owns all histories. */
 kw_key_history *kw_index_find(const kw_index *index, kw_slice key);
 
-/* Returns the history of a key; adds one without changes, which counts as dead, if there is none. Returns NULL, with
- * nothing changed, if memory is short. */
+/* Returns the history of a key. If there is none, adds a history without changes, which counts as dead. Returns NULL,
+ * with nothing changed, if memory is short. */
 kw_key_history *kw_index_find_or_add(kw_index *index, kw_slice key);
 
 /* Removes the history of a dead key, and frees it. */
@@ -72,24 +72,24 @@ void kw_index_set_live(kw_index *index, const kw_key_history *history, bool live
 /* Returns how many keys of a range are live. O(log n). */
 int64_t kw_index_count(const kw_index *index, const kw_range *range);
 
-/* Returns a cursor before the first key >= `key`. It is good until a key is added or removed. */
+/* Returns a cursor before the first key >= `key`. The cursor is valid until a key is added or removed. */
 kw_index_cursor kw_index_seek(const kw_index *index, kw_slice key);
 
-/* Returns the next history, also that of a dead key; or NULL at the end. */
+/* Returns the next history, live or dead, or NULL at the end. */
 kw_key_history *kw_index_next(kw_index_cursor *cursor);
 
-/* Returns the next live history, or NULL at the end. Dead keys cost nothing: O(log n) for any number of them. */
+/* Returns the next live history, or NULL at the end. Skips any number of dead keys in O(log n). */
 kw_key_history *kw_index_next_live(const kw_index *index, kw_index_cursor *cursor);
 
-/* Returns the next live history if it lies inside the range, else NULL. The cursor must come from a seek to the range's
+/* Returns the next live history if it is inside the range, else NULL. The cursor must begin with a seek to the range's
  * key. */
 kw_key_history *kw_index_next_in(const kw_index *index, kw_index_cursor *cursor,
                                  const kw_range *range);
 
-/* Returns a cursor behind the last key < `key`; with `from_end`, behind the last key of all. */
+/* Returns a cursor after the last key < `key`; with `from_end`, after the last key of all. */
 kw_index_cursor kw_index_seek_back(const kw_index *index, kw_slice key, bool from_end);
 
-/* Returns the history before the cursor, also that of a dead key, and moves there; or NULL at the first key. */
+/* Returns the history before the cursor, live or dead, and moves there; or NULL at the first key. */
 kw_key_history *kw_index_previous(kw_index_cursor *cursor);
 
 /* Returns the live history before the cursor, and moves there; or NULL if there is none. O(log n), as above. */

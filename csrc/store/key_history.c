@@ -32,7 +32,8 @@ static void move_to_front(kw_key_history *history) {
   history->n = known;
 }
 
-/* Half of the room is used again if dropped changes had it, so that moving is O(1) for each of them. */
+/* If dropped changes take at least half of the array, their space is reused, so that moving is O(1) per dropped
+ * change. */
 bool kw_key_history_reserve(kw_key_history *history) {
   uint32_t room = history->cap == 0 ? 1 : history->cap;
   if (history->n == room && history->first > 0 && history->first >= room / 2)
@@ -61,7 +62,7 @@ static void free_many(kw_key_history *history) {
   kw_free(many);
 }
 
-/* Gives half of the room back while no more than a quarter is in use: amortized, a change that goes is O(1). */
+/* Halves the array while at most a quarter of it is in use: amortized, removing a change is O(1). */
 static void shrink(kw_key_history *history) {
   uint32_t known = history->n - history->first, cap = history->cap / 2;
   if (known == 0) history->first = history->n = 0;
@@ -72,7 +73,7 @@ static void shrink(kw_key_history *history) {
     return;
   }
   kw_change *many = kw_realloc(history->many, cap * sizeof *many);
-  if (many == NULL) return; /* it only stays larger than it need be */
+  if (many == NULL) return; /* the array only stays larger than necessary */
   history->many = many;
   history->cap = cap;
 }
@@ -94,7 +95,7 @@ const kw_change *kw_key_history_at(const kw_key_history *history, int64_t rev) {
   uint32_t low = history->first, high = history->n;
   if (low == high) return NULL;
   if (changes[high - 1].main <= rev) return &changes[high - 1];
-  while (low < high) { /* everything before low is <= rev, everything from high on is later */
+  while (low < high) { /* changes before low are <= rev, changes from high on are later */
     uint32_t mid = low + (high - low) / 2;
     if (changes[mid].main <= rev) {
       low = mid + 1;

@@ -2,16 +2,16 @@
  *
  * key_history: the changes of one key.
  *
- * All changes that are still known are in the order of revisions, deletions (tombstones) included:
+ * All changes that are still known, including deletions (tombstones), in the order of revisions:
  *
  *   put foo at 2, put at 3, delete at 4, put at 6
  *     changes   2  3  4t 6        (t: tombstone)
  *     state     create_revision 6, version 1
- *   at revision 3 the key has the record of 3; at 4 and 5 it does not exist; at 6 it is new
+ *   at revision 3 the key has the record of 3; at 4 and 5 the key does not exist; at 6 it is new
  *   compacted at 3 -> 3 4t 6      compacted at 4 -> 4t 6      compacted at 5 -> 6
  *
- * The newest change with main <= R holds at R: a look-up in the past is a binary search. The usual key has one
- * change, which lies inside of the struct.
+ * The newest change with main <= R is valid at R: a lookup in the past is a binary search. Most keys have one change,
+ * which is inside the struct.
  */
 #ifndef KW_STORE_KEY_HISTORY_H
 #define KW_STORE_KEY_HISTORY_H
@@ -33,11 +33,11 @@ typedef struct kw_key_state {
 
 typedef struct kw_key_history {
   kw_key_state state; /* all zero while the key is deleted, unless it is asleep */
-  uint32_t first;     /* changes before it were compacted away */
+  uint32_t first;     /* earlier changes were compacted away */
   uint32_t n;         /* the known changes are [first, n) */
   uint32_t cap;       /* of `many`; 0: the only change is `one` */
   uint32_t key_len : 31;
-  uint32_t is_asleep : 1; /* the key is deleted, and the state is the one before that */
+  uint32_t is_asleep : 1; /* the key is deleted; the state is that before the deletion */
   union {
     kw_change one;
     kw_change *many;
@@ -52,13 +52,13 @@ kw_key_history *kw_key_history_new(kw_slice key);
 /* Frees the history. */
 void kw_key_history_free(kw_key_history *history);
 
-/* Makes room for one more change: the next push cannot fail. Returns false if memory is short. */
+/* Reserves memory for one more change: the next push cannot fail. Returns false if memory is short. */
 bool kw_key_history_reserve(kw_key_history *history);
 
-/* Adds the newest change. Needs room that was reserved. Leaves the state to the caller. */
+/* Adds the newest change. Its memory was reserved. The caller updates the state. */
 void kw_key_history_push(kw_key_history *history, kw_change change);
 
-/* Removes the newest change. There must be one. Leaves the state to the caller. */
+/* Removes the newest change. There must be one. The caller updates the state. */
 void kw_key_history_pop(kw_key_history *history);
 
 /* Removes the oldest change. There must be one. */

@@ -5,7 +5,7 @@
 #include "model/error.h"
 
 #define TABLES_BYTES 64 /* of a lease: its places in map and heap, and what malloc adds */
-#define KEY_BYTES 32    /* of an attached key: its slot, in a map that is half full */
+#define KEY_BYTES 32    /* of an attached key: its slots in a map that is half full */
 
 static uint64_t id_of(const kw_key_history *key) {
   return (uint64_t)(uintptr_t)key;
@@ -55,7 +55,7 @@ kw_lease *kw_leases_find(const kw_leases *leases, int64_t id) {
   return kw_map_get(&leases->by_id, (uint64_t)id);
 }
 
-/* SplitMix64: every seed gives another sequence, and no id comes back soon. */
+/* SplitMix64: every seed gives a different sequence, in which ids do not repeat soon. */
 int64_t kw_leases_choose_id(kw_leases *leases) {
   int64_t id;
   do {
@@ -98,7 +98,7 @@ void kw_lease_cursor_init(kw_lease_cursor *cursor, kw_leases *leases) {
   kw_link_add(&leases->cursors, &cursor->link);
 }
 
-/* Returns the lease that comes next, or NULL. */
+/* Returns the next lease, or NULL. */
 static const kw_lease *look(const kw_lease_cursor *cursor, const kw_leases *leases) {
   if (cursor->next == &leases->all) return NULL;
   const kw_lease *lease = lease_at(cursor->next);
@@ -128,7 +128,7 @@ static void notify_cursors(const kw_leases *leases, const kw_lease *lease) {
 
 /* }====== */
 
-/* Frees a lease that is in no table, or keeps it until its end is announced. The tables keep room for all leases that
+/* Frees a lease that is in no table, or keeps it until its end is announced. The tables keep memory for all leases that
  * may be put back. */
 static void end(kw_leases *leases, kw_lease *lease) {
   notify_cursors(leases, lease);

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "store/state.h"
 
-#define SLOTS_PER_VISIT 16 /* of a table of keys: looking at a free one is cheap */
+#define SLOTS_PER_VISIT 16 /* of a table of keys: examining a free slot is cheap */
 #define KEY_ORDER_BYTES (3 * KW_ORDER_BYTES) /* keys lie anywhere in memory */
 
 /* A copy of a key. */
@@ -21,16 +21,16 @@ struct kw_lease_read {
   kw_sorter sorter;
   size_t taken; /* items of the sorter */
 
-  kw_lease_cursor cursor; /* of a list of leases */
+  kw_lease_cursor cursor; /* if leases are listed */
 
-  int64_t lease; /* whose keys are listed; 0: leases are */
+  int64_t lease; /* whose keys are listed; 0: leases are listed */
   uint64_t number;
   uint32_t moves;
   size_t at; /* position in the table of its keys */
   kw_arena arena;
   size_t bytes; /* of the arena */
   kw_work *work;
-  bool is_short; /* of memory, in this step */
+  bool is_short; /* memory was short in this step */
 };
 
 kw_lease_read *kw_lease_read_new(void) {
@@ -77,14 +77,14 @@ static int by_key(const kw_sorter_item *a, const kw_sorter_item *b, void *ctx) {
   return kw_slice_compare(x, y);
 }
 
-/* The cursor goes over revoked leases, too. */
+/* The cursor also visits revoked leases. */
 static int walk_leases(const kw_store *store, kw_lease_read *read, kw_work *work) {
   while (kw_work_is_left(work)) {
     const kw_lease *lease = kw_lease_cursor_next(&read->cursor, &store->leases);
     if (lease == NULL) return KW_OK;
     kw_work_spend(work, 0);
     if (kw_leases_find(&store->leases, lease->id) != lease) continue;
-    uint64_t when = (uint64_t)lease->due.when ^ UINT64_C(1) << 63; /* as signed times are ordered */
+    uint64_t when = (uint64_t)lease->due.when ^ UINT64_C(1) << 63; /* ordered like signed times */
     kw_sorter_item item = {.head = when, .id = lease->id};
     if (!kw_sorter_push(&read->sorter, item, by_id, NULL)) return KW_ERR_NO_MEMORY;
   }
@@ -160,7 +160,7 @@ bool kw_lease_read_next_id(kw_lease_read *read, int64_t *id) {
   return true;
 }
 
-/* A key that the walk has visited twice is in the list twice. */
+/* Skips duplicates: a key that the walk has visited twice is in the list twice. */
 bool kw_lease_read_next_key(kw_lease_read *read, kw_slice *key) {
   const kw_sorter_item *items = read->sorter.items;
   while (read->taken < read->sorter.n) {

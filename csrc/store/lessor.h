@@ -15,7 +15,7 @@
 int64_t kw_lessor_deadline(const kw_store *store);
 
 /* Revokes a bounded number of expired leases. Returns true if more are due. If memory is short, the revocation of a
- * lease is tried again after KW_RETRY_MS. */
+ * lease is retried after KW_RETRY_MS. */
 bool kw_lessor_step(kw_store *store, int64_t now);
 
 #endif

@@ -6,7 +6,7 @@
 #include "codec/keyvalue.h"
 #include "store/write.h"
 
-#define CALL_BYTES (16 << 20) /* of records: a call stops after these */
+#define CALL_BYTES (16 << 20) /* of records, after which a call stops */
 
 static int refuse_damaged(const kw_store *store, char text[KW_REASON_ROOM]) {
   snprintf(text, KW_REASON_ROOM, "keywatch: %.360s is damaged", kw_database_path(store->database));
@@ -62,7 +62,7 @@ int kw_load_state(kw_store *store, int64_t now, char text[KW_REASON_ROOM]) {
 
 /* {====== Records ====== */
 
-/* Checks what later code relies on. */
+/* Checks the properties that later code relies on. */
 static bool decode(const kw_store *store, const kw_database_entry *entry, kw_kv *kv) {
   kw_revision rev = entry->rev;
   if (rev.main < 1 || rev.main > store->revision || rev.sub > KW_MAX_SUB) return false;

@@ -2,8 +2,8 @@
  *
  * load: from the database into memory, when a store is opened. For the files of this folder only.
  *
- * First come the numbers, leases and rows (kw_load_state), then the records, in pieces (kw_store_load in store.h).
- * Nothing in the database is trusted: what the rest of the store relies on is checked here, and fails with
+ * kw_load_state loads the numbers, leases and rows, then kw_store_load (store.h) loads the records, in pieces. Nothing
+ * in the database is trusted: everything that the rest of the store relies on is checked here, and fails with
  * KW_ERR_CORRUPT.
  */
 #ifndef KW_STORE_LOAD_H
@@ -11,12 +11,12 @@
 
 #include "store/state.h"
 
-/* Loads everything but the records. Leases get their full time from `now` on. Returns KW_OK or
- * KW_ERR_NO_MEMORY; or KW_ERR_CORRUPT, with a sentence in `text`. */
+/* Loads everything except the records. Leases get their full time from `now` on. Returns KW_OK or KW_ERR_NO_MEMORY; or
+ * KW_ERR_CORRUPT, with a sentence in `text`. */
 int kw_load_state(kw_store *store, int64_t now, char text[KW_REASON_ROOM]);
 
 /* Loads the rows into a store that has none. Returns KW_OK, KW_ERR_NO_MEMORY, KW_ERR_CORRUPT, or an error of
- * kw_rows_apply for a row that no store could have written. After an error some of the rows may be there. */
+ * kw_rows_apply for a row that no store could have written. After an error some of the rows may be loaded. */
 int kw_load_rows(kw_store *store);
 
 #endif

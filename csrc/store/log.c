@@ -6,9 +6,9 @@
 #include "model/error.h"
 
 #define CACHE_LINE 64
-#define PREFETCH_BYTES 320 /* of a record: a usual one has no more */
+#define PREFETCH_BYTES 320 /* of a record; few records are larger */
 #define AHEAD                                                                                      \
-  (KW_LOG_CHUNK / 4 < 8 ? KW_LOG_CHUNK / 4 : 8) /* a scan prefetches records that far ahead */
+  (KW_LOG_CHUNK / 4 < 8 ? KW_LOG_CHUNK / 4 : 8) /* a scan prefetches records this far ahead */
 #define FIRST_CAP                                                                                  \
   (KW_LOG_CHUNK / 32 + 1) /* the first chunk starts small, for stores that stay small */
 
@@ -34,19 +34,19 @@ struct kw_log {
   place *places; /* the directory */
   size_t n;
   size_t cap;
-  size_t count;      /* records, those of the database included */
-  size_t bytes;      /* cost of them */
+  size_t count;      /* records, including those of the database */
+  size_t bytes;      /* cost of these records */
   size_t tail_bytes; /* cost of the records in memory */
 
   kw_database *database;  /* NULL: the store is in memory */
-  kw_commit_group *group; /* gathering; NULL as well */
+  kw_commit_group *group; /* gathering; NULL: the store is in memory */
   int64_t on_disk;        /* records up to this revision are read from the database */
   kw_blob **lent;         /* copies of records of the database */
-  chunk *passed;          /* dropped from the directory, a list: their records have to be freed */
-  size_t passed_bytes;    /* cost of the records of these chunks */
+  chunk *passed; /* list of chunks dropped from the directory, whose records have to be freed */
+  size_t passed_bytes; /* cost of the records of these chunks */
   size_t n_lent;
   size_t cap_lent;
-  int failure; /* of the last record that could not be read since the last release */
+  int failure; /* of the last unreadable record since the last release */
 };
 
 static kw_revision revision_of(const entry *e) {
@@ -111,12 +111,12 @@ size_t kw_log_cost(size_t len) {
 
 /* {====== Lending ====== */
 
-/* Lends an empty record in place of one that could not be read. A decoder finds an empty key in it. */
+/* Lends an empty record instead of an unreadable one. Decoded, it has an empty key. */
 static kw_blob *lend_nothing(kw_log *log, int rc) {
   static union {
     kw_blob blob;
-    uint8_t room[sizeof(kw_blob) + 2]; /* of the tag of a key, and its length */
-  } nothing = {.blob = {.refs = 1}};   /* never freed: this reference stays */
+    uint8_t room[sizeof(kw_blob) + 2]; /* the tag of a key, and its length */
+  } nothing = {.blob = {.refs = 1}};   /* never freed: this reference is never released */
   log->failure = rc;
   return &nothing.blob;
 }
@@ -150,8 +150,8 @@ int kw_log_failure(const kw_log *log) {
 
 /* {====== Appending ====== */
 
-/* Returns the last chunk, with room for one more entry, or NULL if memory is short. Commit groups point to the entries
- * of a durable log: its chunks do not grow. */
+/* Returns the last chunk, with space for one more entry, or NULL if memory is short. Commit groups point to the entries
+ * of a durable log, so its chunks do not grow. */
 static chunk *tail_with_room(kw_log *log, kw_revision rev) {
   place *tail = log->n == 0 ? NULL : &log->places[log->n - 1];
   if (tail != NULL && tail->chunk->n < tail->chunk->cap) return tail->chunk;
@@ -211,7 +211,7 @@ size_t kw_log_undo(kw_log *log) {
 
 /* {====== Finding ====== */
 
-/* Returns how many chunks begin at or before rev. The last of them is the one that rev belongs to. */
+/* Returns how many chunks begin at or before rev. rev belongs to the last of them. */
 static size_t places_until(const kw_log *log, kw_revision rev) {
   size_t low = 0, high = log->n;
   if (high > 0 && kw_revision_compare(log->places[high - 1].first, rev) <= 0)
@@ -245,8 +245,8 @@ static bool is_at(const chunk *c, uint32_t at, kw_revision rev) {
   return at < c->n && c->entries[at].main == rev.main && c->entries[at].sub == rev.sub;
 }
 
-/* Guesses the position of a revision in the chunk of its place. The guess is right where every write is a transaction
- * of its own and nothing was compacted. */
+/* Guesses the position of a revision in the chunk of its place. The guess is right if every write was a transaction of
+ * its own and nothing was compacted. */
 static uint64_t guess_of(const place *in, kw_revision rev) {
   return (uint64_t)(rev.main - in->first.main);
 }
@@ -273,7 +273,7 @@ kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone) {
   return is_on_disk(log, rev.main) ? read_disk(log, rev, tombstone) : read_tail(log, rev);
 }
 
-/* Finds the bytes of a record. Returns KW_OK or why they cannot be read. */
+/* Finds the bytes of a record. Returns KW_OK, or the error if they cannot be read. */
 static int find_bytes(const kw_log *log, kw_revision rev, bool tombstone, kw_slice *bytes) {
   *bytes = (kw_slice){0};
   if (is_on_disk(log, rev.main)) {
@@ -305,7 +305,7 @@ static void prefetch(const kw_blob *record) {
     __builtin_prefetch((const char *)record + at);
 }
 
-/* First prefetches the entries; then reads them, and prefetches the records. */
+/* Prefetches the entries; then reads them, and prefetches the records. */
 static void read_batch(const kw_log *log, const kw_revision *revs, size_t n,
                        const kw_blob **records) {
   const place *in[KW_LOG_BATCH];
@@ -356,7 +356,7 @@ static bool next_in_tail(const kw_log *log, kw_log_cursor *cursor, kw_log_entry 
   return false;
 }
 
-/* The tail follows the records of the database. */
+/* Reads the records of the database first, then those of the tail. */
 bool kw_log_next(kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) {
   kw_database_entry e;
   if (!cursor->is_on_disk) return next_in_tail(log, cursor, found);
@@ -388,7 +388,7 @@ static void squeeze(chunk *c) {
   c->holes = 0;
 }
 
-/* Appends a squeezed chunk to the one before it, if both are small and memory allows. */
+/* Appends a squeezed chunk to the previous one, if both are small and memory is not short. */
 static bool join(kw_log *log, size_t at) {
   chunk *c = log->places[at].chunk, *before = log->places[at - 1].chunk;
   uint32_t n = before->n + c->n;
@@ -408,7 +408,7 @@ static bool join(kw_log *log, size_t at) {
 
 static void tidy(kw_log *log, size_t at) {
   chunk *c = log->places[at].chunk;
-  if (at == log->n - 1 || c->holes * 2 < c->n) return; /* the tail is still being filled */
+  if (at == log->n - 1 || c->holes * 2 < c->n) return; /* the tail is still filled */
   squeeze(c);
   if (c->n == 0) {
     remove_place(log, at);
@@ -484,7 +484,7 @@ void kw_log_free_passed(kw_log *log) {
   }
 }
 
-/* The records of a chunk of a directory are freed later. */
+/* Passes a chunk of a directory on: its records are freed later. */
 static void pass_chunk(kw_log *log, chunk *c) {
   log->passed_bytes += c->bytes;
   c->next = log->passed;
@@ -503,7 +503,7 @@ void kw_log_pass_all(kw_log *log, kw_log *old) {
   kw_log_free(old);
 }
 
-/* Takes the first `n` chunks out of the directory. */
+/* Removes the first `n` chunks from the directory. */
 static void pass_chunks(kw_log *log, size_t n) {
   for (size_t i = 0; i < n; i++) {
     log->tail_bytes -= log->places[i].chunk->bytes;
@@ -513,8 +513,8 @@ static void pass_chunks(kw_log *log, size_t n) {
   if (n > 0) memmove(log->places, log->places + n, log->n * sizeof log->places[0]);
 }
 
-/* Drops the entries up to `rev` of the first chunk: they become holes, and there are no others. The entries behind them
- * stay where they are: commit groups point to them. */
+/* Drops the entries up to `rev` of the first chunk: they become its only holes. The entries after them keep their
+ * addresses: commit groups point to them. */
 static void drop_first(kw_log *log, int64_t rev) {
   chunk *c = log->places[0].chunk;
   while (c->holes < c->n && c->entries[c->holes].main <= rev)

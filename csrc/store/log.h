@@ -2,18 +2,18 @@
  *
  * log: every record that is still known, in the order of revisions.
  *
- * A record is appended, and can be undone as long as it is the newest. Reads find one revision, or scan from one.
- * The log of a store in memory holds all records. The log of a durable store holds the tail only: the records that
- * are not in the database yet, durable in the journal or not. It reads all others from the database: a walk shows
- * their bytes in LMDB's map, and kw_log_read lends copies of them.
+ * A record is appended, and can be undone as long as it is the newest. Reads find one revision, or scan from one. The
+ * log of a store in memory has all records in memory. The log of a durable store has only the tail in memory: the
+ * records that are not in the database yet, whether or not they are in the journal. It reads all others from the
+ * database: a walk returns their bytes in LMDB's map, and kw_log_read lends copies of them.
  *
  *   directory   [ first revision, chunk ] ...      searched by revision
  *   chunk       up to KW_LOG_CHUNK entries { revision, tombstone, record }, some of them holes
  *
- * Commit groups point to the entries of a durable log, which stay where they are until they are dropped.
+ * Commit groups point to the entries of a durable log, which keep their addresses until they are dropped.
  *
- * Compaction makes holes. A chunk of which at least half are holes is squeezed, and joined with the chunk before it
- * if both are small.
+ * Compaction makes holes. A chunk with at least half holes is squeezed, and joined with the previous chunk if both are
+ * small.
  */
 #ifndef KW_STORE_LOG_H
 #define KW_STORE_LOG_H
@@ -29,7 +29,7 @@
 
 typedef struct kw_log kw_log;
 
-/* A record that a walk has come to. Its bytes are valid until the next change of the log, or until the reader of the
+/* A record that a walk returns. Its bytes are valid until the next change of the log, or until the reader of the
  * database moves on (kw_database_renew), which happens only in kw_store_poll and kw_store_wait. */
 typedef struct kw_log_entry {
   kw_revision rev;
@@ -45,16 +45,15 @@ typedef struct kw_log_cursor {
   bool is_on_disk;
 } kw_log_cursor;
 
-/* Makes an empty log. A durable store gives the database that records are read from, and the gathering commit group
- * that changes are added to; both have to outlive the log. In memory both are NULL. Returns NULL if memory is
- * short. */
+/* Makes an empty log. A durable store passes the database from which records are read, and the gathering commit group
+ * to which changes are added; both must outlive the log. In memory both are NULL. Returns NULL if memory is short. */
 kw_log *kw_log_new(kw_database *database, kw_commit_group *group);
 
-/* Frees the log, and releases its records and the borrowed ones. */
+/* Frees the log. Releases its records and the borrowed ones. */
 void kw_log_free(kw_log *log);
 
-/* Appends a record, whose revision is above all others, and adds it to the commit group. Takes the caller's
- * reference. Returns KW_ERR_NO_MEMORY, and takes nothing, if memory is short. */
+/* Appends a record, whose revision is above all others, and adds it to the commit group. Takes the caller's reference.
+ * Returns KW_ERR_NO_MEMORY, without taking the reference, if memory is short. */
 int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record);
 
 /* Undoes the newest append, but not in the commit group. Returns the bytes of the record. */
@@ -62,26 +61,26 @@ size_t kw_log_undo(kw_log *log);
 
 /* {====== Reading ====== */
 
-/* Returns the record of a revision; `tombstone` says whether it is one. The record is borrowed until the next change
- * or release of the log. Returns NULL if memory should have the record and does not. A record that should be in the
- * database, but is missing or cannot be read, is empty, see kw_log_failure. */
+/* Returns the record of a revision; `tombstone` says whether the record is a tombstone. The record is borrowed until
+ * the next change or release of the log. Returns NULL if the record should be in memory but is missing. A record that
+ * should be in the database, but is missing or cannot be read, is empty, see kw_log_failure. */
 kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone);
 
-/* Returns the bytes of a record that is only looked at: nothing is copied. They are valid until the next change of the
- * log, or until the reader of the database moves on, whichever is first. Returns an empty slice, and sets
- * kw_log_failure, if the record is missing or cannot be read. */
+/* Returns the bytes of a record, without copying them. They are valid until the next change of the log, or until the
+ * reader of the database moves on. Returns an empty slice, and sets kw_log_failure, if the record is missing or cannot
+ * be read. */
 kw_slice kw_log_look(kw_log *log, kw_revision rev, bool tombstone);
 
-/* Returns the bytes of a record, or 0 if the record is missing or cannot be read, which is no failure here. */
+/* Returns the bytes of a record, or 0 if the record is missing or cannot be read. Does not set kw_log_failure. */
 size_t kw_log_size(const kw_log *log, kw_revision rev, bool tombstone);
 
 #define KW_LOG_BATCH 32
 
-/* Reads the records of up to KW_LOG_BATCH puts, all of which exist. They are borrowed, as from kw_log_read. In memory
- * the cache misses of a batch overlap. */
+/* Reads the records of up to KW_LOG_BATCH puts, which must all exist. The records are borrowed, as from kw_log_read. In
+ * memory the cache misses of a batch overlap. */
 void kw_log_read_batch(kw_log *log, const kw_revision *revs, size_t n, const kw_blob **records);
 
-/* Returns a cursor before the first record >= rev. It is good until the next change of the log. */
+/* Returns a cursor before the first record >= rev. The cursor is valid until the next change of the log. */
 kw_log_cursor kw_log_seek(const kw_log *log, kw_revision rev);
 
 /* Moves to the next record. Returns false at the end, and at a record that cannot be read, see kw_log_failure. */
@@ -93,8 +92,8 @@ static inline kw_blob *kw_log_keep(const kw_log_entry *entry) {
   return entry->blob != NULL ? kw_blob_retain(entry->blob) : kw_blob_copy(entry->bytes);
 }
 
-/* Returns how many bytes of an entry are read when a walk looks at its key: all, if they come from the database, which
- * checks them. */
+/* Returns how many bytes of an entry are read when a walk examines its key: all, if the entry comes from the database,
+ * which checks the whole record. */
 static inline size_t kw_log_looked_at(const kw_log_entry *entry) {
   return entry->blob == NULL ? entry->bytes.len : kw_keyvalue_key_in(entry->bytes).len;
 }
@@ -110,11 +109,11 @@ int kw_log_failure(const kw_log *log);
 
 /* {====== Removing ====== */
 
-/* Removes the record of a revision. In a durable log, only a record that the database has can be removed, and room
- * for the removal must be reserved; a record that cannot be read is left alone. */
+/* Removes the record of a revision. In a durable log, only a record that is in the database can be removed, and memory
+ * for the removal must be reserved; an unreadable record is not removed. */
 void kw_log_remove(kw_log *log, kw_revision rev, bool tombstone);
 
-/* Makes room for `n` removals. Returns false if memory is short. */
+/* Reserves memory for `n` removals. Returns false if memory is short. */
 bool kw_log_reserve_removals(kw_log *log, size_t n);
 
 /* True if the gathering commit group has fewer than `n` changes, or if there is no group: a compaction stops before
@@ -128,21 +127,21 @@ bool kw_log_may_remove(const kw_log *log, size_t n);
 /* Counts a record that the database had when the store was opened. */
 void kw_log_found(kw_log *log, const kw_database_entry *entry);
 
-/* Drops the records up to `rev` from memory: the database has them now, and its reader sees them. Frees as many of
- * them as a turn may, the others in kw_log_free_passed. */
+/* Drops the records up to `rev` from memory: the database has them now, and its reader sees them. Frees some of them,
+ * within the work of a turn; kw_log_free_passed frees the others. */
 void kw_log_move_to_disk(kw_log *log, int64_t rev);
 
 /* Returns the revision up to which records are read from the database. */
 int64_t kw_log_on_disk(const kw_log *log);
 
-/* Drops all records of another log from memory, and frees that log. The records are freed in kw_log_free_passed of
- * `log`. No commit group may point to them. */
+/* Drops all records of another log from memory, and frees that log. Later calls of kw_log_free_passed for `log` free
+ * the records. No commit group may point to them. */
 void kw_log_pass_all(kw_log *log, kw_log *old);
 
 /* True if dropped records still take memory. */
 bool kw_log_has_passed(const kw_log *log);
 
-/* Frees as many of the dropped records as a turn may. */
+/* Frees some of the dropped records, within the work of a turn. */
 void kw_log_free_passed(kw_log *log);
 
 /* }====== */
@@ -150,10 +149,10 @@ void kw_log_free_passed(kw_log *log);
 /* Returns the number of records. */
 size_t kw_log_count(const kw_log *log);
 
-/* Returns the bytes that all records take, or would take, in memory: those of the database are included. */
+/* Returns the bytes that all records, including those of the database, take or would take in memory. */
 size_t kw_log_bytes(const kw_log *log);
 
-/* Returns the bytes that records take in memory, those that are dropped and not freed yet included. */
+/* Returns the bytes that records take in memory, including dropped records that are not freed yet. */
 size_t kw_log_memory(const kw_log *log);
 
 /* Returns the bytes that the records which the database lacks take in memory; 0 for a store in memory. */

@@ -7,7 +7,7 @@
 struct kw_long_read {
   kw_txn txn;
   uint64_t rewrites; /* of the store, when the last step ended */
-  bool was_visible;  /* the revision, then: it is never undone */
+  bool was_visible;  /* the revision was visible then: it cannot be undone */
   uint64_t ticket;
 };
 
@@ -26,8 +26,8 @@ kw_long_read *kw_long_read_new(kw_store *store, const kw_op *op, size_t limit,
   return read;
 }
 
-/* A read of the visible state continues even if later writes are undone. The records that a read of the applied state
- * has seen may be gone long before its ticket fails. */
+/* A read of the visible state continues even if later writes are undone. A read of the applied state does not: the
+ * records that it has seen may be undone long before its ticket fails. */
 int kw_long_read_step(kw_store *store, kw_long_read *read, kw_work *work) {
   int outcome = kw_store_outcome(store, read->ticket);
   if (outcome > 0 && store->durability.failed != KW_OK) outcome = store->durability.failed;

@@ -4,11 +4,11 @@
 #include "store/alarm.h"
 #include "store/check.h"
 
-#define MAX_PENDING (256 << 20) /* bytes of records that wait for the disk */
+#define MAX_PENDING (256 << 20) /* bytes of records that are waiting for the disk */
 #define EMPTY_BYTES 4096        /* the size of an empty store; clients divide by it */
 
-/* In etcd a write is a proposal to raft, which has, beside the request, a header with an id, a tag and a length. Its
- * limit counts them. */
+/* In etcd a write is a raft proposal: the request, and a header with an id, a tag and a length. etcd's limit includes
+ * the header. */
 #define PROPOSAL_BYTES 18
 
 static int64_t size_in_memory(const kw_store *store) {
@@ -23,7 +23,7 @@ int64_t kw_quota_size(const kw_store *store, int64_t *in_use) {
   return size < *in_use ? *in_use : size;
 }
 
-/* Returns the bytes that are in use once everything is in the database. */
+/* Returns the bytes that will be in use when everything is in the database. */
 static int64_t size_to_be(const kw_store *store) {
   if (store->database == NULL) return size_in_memory(store);
   return kw_database_in_use(store->database) + (int64_t)kw_log_pending_bytes(store->log);
@@ -36,7 +36,7 @@ int kw_quota_check(kw_store *store, int64_t cost) {
   return KW_ERR_NO_SPACE;
 }
 
-/* Checks in etcd's order: room, form, size, alarms. */
+/* Checks in etcd's order: space, form, size, alarms. */
 int kw_store_admit(kw_store *store, const kw_op *op, kw_arena *arena) {
   int64_t cost = kw_check_cost(op);
   bool is_write = kw_check_is_write(op);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * quota: how many bytes a store takes, and whether an op is admitted. For the files of this folder only.
+ * quota: the size of a store, and whether an op is admitted. For the files of this folder only.
  */
 #ifndef KW_STORE_QUOTA_H
 #define KW_STORE_QUOTA_H
@@ -10,8 +10,8 @@
 /* Checks an op before it is evaluated. Returns KW_OK or an error, see kw_store_apply. */
 int kw_store_admit(kw_store *store, const kw_op *op, kw_arena *arena);
 
-/* Returns the bytes of the store, in the database or in memory; *in_use becomes the part of them that holds data.
- * Records that the journal alone has are counted as if the database had them. */
+/* Returns the bytes of the store, in the database or in memory; sets *in_use to the part with data. Records that are
+ * only in the journal count as if the database had them. */
 int64_t kw_quota_size(const kw_store *store, int64_t *in_use);
 
 /* Returns KW_OK if a write of this cost fits. Otherwise arms the alarm KW_ALARM_NO_SPACE and returns

@@ -7,8 +7,8 @@
 #include "store/state.h"
 
 #define READ_SHARE                                                                                 \
-  8 /* of history_bytes: events that may come between two steps of a read of the past */
-#define CHEAP 1000 /* records of the log that are worth a try in place of the index */
+  8 /* of history_bytes: events that may arrive between two steps of a read of the past */
+#define CHEAP 1000 /* records of the log that are tried before the index */
 
 int kw_read_check(const kw_store *store, int64_t rev, int64_t current) {
   if (rev > current) return KW_ERR_FUTURE_REVISION;
@@ -26,7 +26,7 @@ const kw_blob *kw_read_newest(const kw_store *store, const kw_key_history *histo
   return kw_store_record(store, kw_key_history_last(history));
 }
 
-/* Returns the put that holds at `rev`, or NULL if the key does not exist then. */
+/* Returns the put that is valid at `rev`, or NULL if the key does not exist at `rev`. */
 static const kw_change *live_at(const kw_key_history *history, int64_t rev) {
   const kw_change *change = kw_key_history_at(history, rev);
   return change == NULL || change->tombstone ? NULL : change;
@@ -41,10 +41,10 @@ typedef struct step {
   kw_records *page;
   size_t cap; /* of the page */
   kw_revision revs[KW_LOG_BATCH];
-  size_t n_revs; /* kvs that are not in the page yet */
+  size_t n_revs; /* revisions of kvs that are not in the page yet */
 } step;
 
-/* Decodes the record of a put, to look at it. */
+/* Decodes the record of a put, without adding it to the reply. */
 static kw_kv look(step *s, kw_revision rev) {
   kw_kv kv;
   kw_slice record = kw_log_look(s->store->log, rev, false);
@@ -61,26 +61,26 @@ bool kw_read_is_filtered(const kw_range_op *op) {
          op->max_create_revision != 0;
 }
 
-/* True if the kvs come in the order of keys, the greatest first. */
+/* True if the kvs are returned in descending order of keys. */
 static bool goes_back(const kw_range_op *op) {
   return op->sort_target == KW_SORT_KEY && op->sort_order == KW_SORT_DESCEND;
 }
 
-/* True if the kvs do not come in the order of keys. */
+/* True if the kvs are returned in another order than that of the keys. */
 static bool wants_sort(const kw_range_op *op) {
   return op->sort_target != KW_SORT_KEY && !op->count_only && !kw_range_is_point(&op->range);
 }
 
-/* True if the limit is applied before sorting. For a target without an order etcd does so, although it then sorts.
- * With an order it sorts everything first. */
+/* True if the limit is applied before sorting. etcd does so for a target without an order, although it then sorts. With
+ * an order etcd sorts everything first. */
 static bool limits_early(const kw_range_op *op) {
   if (kw_read_is_filtered(op)) return false;
   return op->sort_order == KW_SORT_NONE ||
          (op->sort_order == KW_SORT_ASCEND && op->sort_target == KW_SORT_KEY);
 }
 
-/* Returns how many keys the walk looks for; INT64_MAX: all. One more than the limit shows whether there are more, if
- * the count does not. etcd sorts one more, too, where it limits early. */
+/* Returns how many keys the walk looks for; INT64_MAX: all. One key beyond the limit shows whether there are more, if
+ * the count does not show that. etcd, too, sorts one more if it limits early. */
 static int64_t wanted(const kw_range_op *op) {
   if (op->limit <= 0 || op->limit == INT64_MAX) return INT64_MAX;
   if (limits_early(op)) return op->limit + wants_sort(op);
@@ -91,18 +91,18 @@ static int64_t wanted(const kw_range_op *op) {
 
 /* {====== Walking through the index ====== */
 
-/* Goes through the keys of a range that exist at a revision. */
+/* Walks through the keys of a range that exist at a revision. */
 typedef struct walker {
   const kw_store *store;
   const kw_range *range;
   int64_t rev;
   bool back;
   bool is_newest; /* the index itself knows which keys exist */
-  bool is_inside; /* all keys to come are known to be in the range */
+  bool is_inside; /* all further keys are known to be in the range */
   kw_index_cursor cursor;
 } walker;
 
-/* Continues after read->last, or begins. */
+/* Returns a walker that continues after read->last, or begins. */
 static walker walker_of(const step *s, bool back) {
   const kw_read *read = s->read;
   const kw_range *range = &read->op.range;
@@ -136,8 +136,7 @@ static inline const kw_key_history *next_key(walker *w) {
   return is_in ? history : NULL;
 }
 
-/* Remembers the key that was visited last; NULL: none was in this step. Returns KW_UNFINISHED, or
- * KW_ERR_NO_MEMORY. */
+/* Stores the last visited key; NULL: no key was visited in this step. Returns KW_UNFINISHED, or KW_ERR_NO_MEMORY. */
 static int stop_after(kw_read *read, const kw_key_history *history) {
   if (history == NULL) return KW_UNFINISHED;
   kw_slice key = kw_key_history_key(history);
@@ -185,7 +184,7 @@ static void begin_by_index(kw_read *read) {
   read->phase = KW_READ_COUNTING_BY_INDEX;
 }
 
-/* While a write is open, its revision still gets records: the index alone is exact then. */
+/* While a write is open, records are still added to its revision: then only the index is exact. */
 static void begin_by_log(const kw_store *store, kw_read *read) {
   if (store->open.n > 0) {
     begin_by_index(read);
@@ -200,8 +199,9 @@ static void begin_by_log(const kw_store *store, kw_read *read) {
   read->visits_max = read->count > CHEAP ? read->count : CHEAP;
 }
 
-/* Returns the count at the read's revision minus that of the revision that it is counted back from, as far as this key
- * goes. Every change between the two is passed; only the first one of a key counts. */
+/* Returns the contribution of one key to the difference between the count at the read's revision and the count at the
+ * revision from which is counted back. Called for every change between the two revisions; only the first change of a
+ * key counts. */
 static int64_t count_difference(const step *s, kw_revision rev, kw_slice key) {
   const kw_read *read = s->read;
   const kw_key_history *history = kw_index_find(&s->store->index, key);
@@ -213,8 +213,8 @@ static int64_t count_difference(const step *s, kw_revision rev, kw_slice key) {
   return was_live - (live_at(history, read->counted_from) != NULL);
 }
 
-/* Cheap for the recent past, whatever the size of the range. But one revision may have any number of records: then the
- * index is counted instead. */
+/* Cheap for the recent past, whatever the size of the range. But a revision may have any number of records: after too
+ * many, the index is counted instead. */
 static int count_by_log(step *s) {
   kw_read *read = s->read;
   if (read->rewrites != s->store->rewrites) {
@@ -240,7 +240,7 @@ static int count_by_log(step *s) {
   return KW_UNFINISHED;
 }
 
-/* Finds the count at once if that is cheap; else leaves it to the first phase, or to the walk. */
+/* Computes the count at once if that is cheap; else the first phase or the walk computes it. */
 static void begin_count(const kw_store *store, kw_read *read) {
   int64_t now = kw_store_seen_revision(store);
   int64_t live = kw_index_count(&store->index, &read->op.range);
@@ -264,7 +264,7 @@ static void begin_count(const kw_store *store, kw_read *read) {
   }
 }
 
-/* A client that lists in pages asks next for what follows the last key of this page. */
+/* A client that lists in pages next asks for the keys after the last key of this page. */
 static void remember_count(step *s, const kw_key_history *last) {
   const kw_read *read = s->read;
   int64_t rev = read->revision;
@@ -361,7 +361,7 @@ static int sort(step *s) {
 
 /* {====== Pages ====== */
 
-/* Returns how many kvs are still to come, as far as that is known; or 0. */
+/* Returns how many more kvs are expected, or 0 if that is unknown. */
 static int64_t kvs_left(const kw_read *read) {
   const kw_range_op *op = &read->op;
   int64_t all = read->counts_on_the_way || kw_read_is_filtered(op) ? read->n : read->count;
@@ -423,7 +423,7 @@ static int take(step *s) {
   return flush(s);
 }
 
-/* Takes a key that was found: into the page, or to be sorted. */
+/* Adds a key that was found to the page, or to the keys that are sorted. */
 static int take_key(step *s, const kw_key_history *history, const kw_change *change) {
   kw_read *read = s->read;
   const kw_range_op *op = &read->op;
@@ -448,7 +448,7 @@ static int end_walk(step *s, const kw_key_history *last) {
   return flush(s);
 }
 
-/* If all keys of the range are looked for, and their count is known, the walk ends with the last of them. */
+/* If the walk looks for all keys of the range, and their count is known, it ends with the last of them. */
 static int walk(step *s) {
   kw_read *read = s->read;
   const kw_key_history *history = NULL, *next;
@@ -544,7 +544,7 @@ size_t kw_read_held(const kw_read *read) {
   return last + read->sorter.cap * sizeof *read->sorter.items;
 }
 
-/* One key, found by one descent. */
+/* Reads one key, by one descent. */
 static int read_point(const kw_store *store, const kw_read *read, kw_arena *arena,
                       kw_reply *reply) {
   const kw_key_history *history = kw_index_find(&store->index, read->op.range.key);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * read: a range of keys at one revision that is still known, read in one piece or in steps.
+ * read: reads a range of keys at one revision that is still known, in one piece or in steps.
  *
  *   counting -> walking through the keys -> DONE
  *                        |
  *                        +-> sorting -> taking the records in order -> DONE
  *
- * A read in steps remembers keys and revisions, and no record, so the store may change between its steps: the read
- * continues at its own revision. All kvs of the reply come in pages, in the order of the reply. How many keys the range
- * has is counted first if the walk will not visit them all, and otherwise on the way.
+ * A read in steps stores keys and revisions, but no records, so the store may change between its steps: the read
+ * continues at its own revision. The kvs of the reply are returned in pages, in the order of the reply. The keys of the
+ * range are counted first if the walk will not visit them all, otherwise during the walk.
  */
 #ifndef KW_STORE_READ_H
 #define KW_STORE_READ_H
@@ -19,48 +19,48 @@
 #include "store/work.h"
 
 typedef enum kw_read_phase {
-  KW_READ_COUNTING_BY_LOG,   /* back from a newer revision, through the changes since */
-  KW_READ_COUNTING_BY_INDEX, /* by a look at every key */
+  KW_READ_COUNTING_BY_LOG,   /* back from a newer revision, through the changes between */
+  KW_READ_COUNTING_BY_INDEX, /* by visiting every key */
   KW_READ_WALKING,
   KW_READ_SORTING,
   KW_READ_TAKING,
   KW_READ_DONE
 } kw_read_phase;
 
-/* For the caller: op, revision, and in the end count and more. */
+/* The caller may read op and revision, and at the end count and more. */
 typedef struct kw_read {
-  kw_range_op op;   /* its slices are borrowed, and have to outlive the read */
-  int64_t revision; /* that is read at */
+  kw_range_op op;   /* its slices are borrowed, and must outlive the read */
+  int64_t revision; /* at which the range is read */
   kw_read_phase phase;
-  int64_t count;          /* of all keys in the range, whatever the limit and the filters */
+  int64_t count;          /* of all keys in the range, regardless of limit and filters */
   bool more;              /* the limit has left out kvs */
-  bool counts_on_the_way; /* by walking */
-  int64_t found;          /* keys that the walk has found, and the filters have let through */
-  int64_t n;              /* kvs of all pages up to now */
-  kw_blob *last;          /* the key visited last, and a zero byte; NULL: none was */
-  kw_revision next;       /* the next record to count by */
-  int64_t counted_from;   /* the revision that the log is counted back from */
+  bool counts_on_the_way; /* during the walk */
+  int64_t found;          /* keys that the walk has found and the filters have passed */
+  int64_t n;              /* kvs of all pages so far */
+  kw_blob *last;          /* the last visited key, and a zero byte; NULL: none yet */
+  kw_revision next;       /* the next record of a count by the log */
+  int64_t counted_from;   /* the revision from which the log is counted back */
   uint64_t rewrites;      /* of the store, when the read or that count began */
-  int64_t visited;        /* records that were counted by */
-  int64_t visits_max;     /* then the index is counted instead */
+  int64_t visited;        /* records that this count has visited */
+  int64_t visits_max;     /* after so many, the index is counted instead */
   kw_sorter sorter;
 } kw_read;
 
-/* Begins a plain range, at the revision that it asks for or at the newest visible one. Checks the op; the arena is for
+/* Begins a plain range, at the requested revision or at the newest visible one. Checks the op; the arena gives the
  * memory that the check needs. Returns KW_OK, an error of kw_check_op, KW_ERR_FUTURE_REVISION or KW_ERR_COMPACTED.
- * Unless it returns KW_OK, nothing was begun. */
+ * After an error nothing was begun. */
 int kw_read_begin(kw_store *store, kw_read *read, const kw_range_op *op, kw_arena *arena);
 
 /* Continues a range that kw_read_begin has begun, until it is done or the work is used up. *page gets the next kvs,
- * perhaps none; its array lies in the arena, and its records are borrowed as those of kw_store_apply. Returns KW_OK if
+ * perhaps none; its array is in the arena, and its records are borrowed like those of kw_store_apply. Returns KW_OK if
  * the range is done, or KW_UNFINISHED. Returns KW_ERR_COMPACTED if the revision was compacted between two steps,
  * KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if a record cannot be read: then the read can only be dropped. */
 int kw_read_step(kw_store *store, kw_read *read, kw_arena *arena, kw_work *work, kw_records *page);
 
-/* Frees what a read holds. An all-zero read may be dropped, too. */
+/* Frees the memory of a read. An all-zero read may be dropped, too. */
 void kw_read_drop(kw_read *read);
 
-/* Returns the memory that a read holds between its steps, beside its own struct. */
+/* Returns the memory that a read keeps between its steps, besides its struct. */
 size_t kw_read_held(const kw_read *read);
 
 /* True if the op leaves out keys by their revisions. */
@@ -68,16 +68,16 @@ bool kw_read_is_filtered(const kw_range_op *op);
 
 /* {====== For the files of this folder ====== */
 
-/* As kw_read_begin, when `current` is the newest revision that may be seen, for an op that was checked. */
+/* Like kw_read_begin, for an op that was checked. `current` is the newest revision that may be seen. */
 int kw_read_begin_at(kw_store *store, kw_read *read, const kw_range_op *op, int64_t current);
 
-/* As kw_read_step, for a read inside of a transaction: records that were borrowed before stay valid. A record that
+/* Like kw_read_step, for a read inside a transaction: records that were borrowed earlier stay valid. A record that
  * cannot be read is empty in the page: the caller looks at kw_log_failure. */
 int kw_read_step_inside(kw_store *store, kw_read *read, kw_arena *arena, kw_work *work,
                         kw_records *page);
 
-/* Answers a range, when `current` is the newest revision that may be seen. Returns KW_OK, KW_UNFINISHED if the work is
- * not enough for a range of several keys, KW_ERR_FUTURE_REVISION, KW_ERR_COMPACTED or KW_ERR_NO_MEMORY. A record that
+/* Answers a range; `current` is the newest revision that may be seen. Returns KW_OK, KW_UNFINISHED if the work is too
+ * little for a range of several keys, KW_ERR_FUTURE_REVISION, KW_ERR_COMPACTED or KW_ERR_NO_MEMORY. A record that
  * cannot be read is empty in the reply: the caller looks at kw_log_failure. */
 int kw_read_range(kw_store *store, const kw_range_op *op, int64_t current, kw_work *work,
                   kw_arena *arena, kw_reply *reply);

@@ -39,7 +39,7 @@ static bool is_too_much(const kw_store *store, const kw_retention_point *floor) 
          newest->revisions - floor->revisions > store->options.history_revisions;
 }
 
-/* Moves a point over the next revision that has events. Returns false if there is none. */
+/* Moves a point past the next revision that has events. Returns false if there is none. */
 static bool advance(const kw_store *store, kw_retention_point *point) {
   kw_log_cursor cursor = kw_log_seek(store->log, (kw_revision){.main = point->revision + 1});
   kw_log_entry entry;
@@ -54,8 +54,8 @@ static bool advance(const kw_store *store, kw_retention_point *point) {
   return true;
 }
 
-/* A compaction visits each event once, and a delete twice. A step visits more events than were added since the one
- * before, so a compaction keeps up with any feed. */
+/* A compaction visits each event once, and a delete twice. A step visits more events than were added since the previous
+ * step, so a compaction keeps up with any feed. */
 static void compact(kw_store *store, size_t n) {
   kw_retention *self = &store->retention;
   self->unvisited += (int64_t)n;
@@ -64,7 +64,7 @@ static void compact(kw_store *store, size_t n) {
   if (kw_compaction_deadline(store) <= store->now) kw_compaction_step(store);
 }
 
-/* Moves the floor up, over a bounded number of revisions. */
+/* Raises the floor, by a bounded number of revisions. */
 static void raise_floor(kw_store *store) {
   kw_retention_point floor = store->retention.floor;
   for (int n = 0; n < FORGET_AT_ONCE && is_too_much(store, &floor); n++) {
@@ -86,12 +86,12 @@ void kw_retention_add(kw_store *store, int64_t rev, int64_t revisions, int64_t b
 
 /* {====== Age ====== */
 
-/* The marks of one age have room. */
+/* Returns the time between marks, such that there is space for all marks of the allowed age. */
 static int64_t mark_interval(const kw_store *store) {
   return store->options.history_age_ms / (KW_RETENTION_MARKS - 2) + 1;
 }
 
-/* Returns when the next mark is to be made. */
+/* Returns when the next mark is due. */
 static int64_t mark_time(const kw_store *store) {
   const kw_retention *self = &store->retention;
   size_t n = self->n_marks;

@@ -7,7 +7,7 @@
 bool kw_rows_name(kw_arena *arena, kw_slice table, kw_slice key, kw_slice *name) {
   uint8_t *bytes = kw_arena_alloc(arena, table.len + 1 + key.len);
   if (bytes == NULL) return false;
-  memcpy(bytes, table.data, table.len); /* the arena's memory is zeroed */
+  memcpy(bytes, table.data, table.len); /* a zero byte follows: the arena's memory is zeroed */
   if (key.len > 0) memcpy(bytes + table.len + 1, key.data, key.len);
   *name = kw_slice_of(bytes, table.len + 1 + key.len);
   return true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows: small state that lives beside the keys of a store and is neither versioned nor watched: users and roles, for
- * example.
+ * rows: small state of a store that is stored beside the keys, and is neither versioned nor watched: users and roles,
+ * for example.
  *
  *   table, key  ->  bytes
  *
@@ -16,46 +16,47 @@
 #include "disk/commit_group.h"
 
 #define KW_ROW_NAME_BYTES 511    /* length of the longest name: LMDB's limit for a key */
-#define KW_ROWS_BYTES (16 << 20) /* limit of the memory that all rows take, with their names */
+#define KW_ROWS_BYTES (16 << 20) /* limit for the memory of all rows with their names */
 
-/* Has a reference to both blobs. */
+/* Owns a reference to each blob. */
 typedef struct kw_row {
   kw_blob *name;
   kw_blob *bytes;
 } kw_row;
 
-/* All zero is without rows. */
+/* All zero: no rows. */
 typedef struct kw_rows {
   kw_row *items; /* in order */
   size_t n;
   size_t cap;
-  size_t bytes; /* of memory that the rows take */
+  size_t bytes; /* memory of the rows */
 } kw_rows;
 
-/* Borrows its slices. */
+/* The slices are borrowed. */
 typedef struct kw_row_change {
   kw_slice name;
   kw_slice bytes;
-  bool is_erased; /* the row is removed; `bytes` does not count */
+  bool is_erased; /* the row is removed; `bytes` is ignored */
 } kw_row_change;
 
-/* Writes the name of a row into the arena. With an empty key it is the prefix of all names of the table. Returns
+/* Writes the name of a row into the arena. With an empty key this is the prefix of all names of the table. Returns
  * false if memory is short. */
 bool kw_rows_name(kw_arena *arena, kw_slice table, kw_slice key, kw_slice *name);
 
-/* Makes one change, with a copy of name and bytes. A row that is removed need not exist. After an error nothing has
- * changed. Returns KW_OK, KW_ERR_REQUEST_TOO_LARGE for a name that is too long, KW_ERR_NO_SPACE if all rows would
- * take too much, or KW_ERR_NO_MEMORY. */
+/* Makes one change, and copies name and bytes. A row that is removed need not exist. After an error nothing has
+ * changed. Returns KW_OK, KW_ERR_REQUEST_TOO_LARGE for a name that is too long, KW_ERR_NO_SPACE if all rows would take
+ * too much, or KW_ERR_NO_MEMORY. */
 int kw_rows_apply(kw_rows *rows, const kw_row_change *change);
 
-/* Makes the changes of rows of a commit group. Returns what kw_rows_apply returns; after an error some were made. */
+/* Makes the changes of rows in a commit group. Returns what kw_rows_apply returns; after an error some may have been
+ * made. */
 int kw_rows_apply_group(kw_rows *rows, const kw_commit_group *group);
 
-/* Makes a copy, which shares the blobs of the rows. *copy is overwritten, and dropped by the caller. Returns false,
- * with an empty copy, if memory is short. */
+/* Makes a copy, which shares the blobs of the rows. *copy is overwritten; the caller drops it. Returns false, with an
+ * empty copy, if memory is short. */
 bool kw_rows_copy(const kw_rows *rows, kw_rows *copy);
 
-/* Releases all rows, and frees the memory. `rows` is then without rows, and ready for use. */
+/* Releases all rows, and frees the memory. `rows` is then empty and ready for use. */
 void kw_rows_drop(kw_rows *rows);
 
 /* Returns the row of a name, or NULL. The row is valid until the next change of the rows. */

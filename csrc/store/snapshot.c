@@ -18,8 +18,8 @@
 #include "store/state.h"
 
 #define PATH_ROOM 4096
-#define LEFT_FREE (16 << 20)  /* bytes of the file system that are left to the store */
-#define CHECK_EVERY (1 << 20) /* bytes of records between two looks at the free space */
+#define LEFT_FREE (16 << 20)  /* bytes of the file system that a snapshot leaves free */
+#define CHECK_EVERY (1 << 20) /* bytes of records between two checks of the free space */
 
 typedef struct held_lease {
   int64_t id;
@@ -34,7 +34,7 @@ typedef struct held_record {
 
 #define BATCH_RECORDS KW_WORK_TURN
 #define BATCHES                                                                                    \
-  2 /* that wait for the thread, or are being read: while it reads one, the next is gathered */
+  2 /* batches that wait or are being read: while the thread reads one, the next is gathered */
 
 typedef struct batch {
   struct batch *next;
@@ -43,27 +43,27 @@ typedef struct batch {
 } batch;
 
 struct kw_snapshot {
-  kw_link link;    /* among the snapshots of the store */
-  kw_store *store; /* NULL: freed before the snapshot */
+  kw_link link;    /* in the list of the store's snapshots */
+  kw_store *store; /* NULL: the store was freed first */
   int fd;
   kw_view *view;     /* of a durable store, else NULL */
   bool is_gathering; /* of a store in memory: leases, then records from `next` up to `revision` */
   kw_revision next;
   int64_t revision;
-  bool has_cursor; /* not all leases were copied */
+  bool has_cursor; /* some leases are not copied yet */
   kw_lease_cursor cursor;
   held_lease *leases; /* the thread reads them after the last batch */
   size_t n_leases;
-  size_t cap_leases; /* room for all of them */
+  size_t cap_leases; /* enough for all of them */
   kw_rows rows;      /* of a store in memory */
 
   kw_image_source source;
   batch *
-      reading; /* these five belong to the thread; NULL: before the first batch, and after the last */
+      reading; /* this field and the next four belong to the thread; NULL: before the first batch, and after the last */
   size_t next_record;
-  bool is_sorted; /* the leases are */
+  bool is_sorted; /* the leases are sorted */
   size_t next_lease;
-  size_t unchecked; /* bytes of records since the last look at the free space */
+  size_t unchecked; /* bytes of records since the last check of the free space */
 
   pid_t pid; /* the process that opened the snapshot */
   pthread_t thread;
@@ -72,17 +72,17 @@ struct kw_snapshot {
   bool is_closed;        /* a step frees the snapshot, after the thread has ended */
   pthread_mutex_t mutex; /* guards the fields below */
   pthread_cond_t changed;
-  batch *first; /* of the batches that wait for the thread */
+  batch *first; /* list of the batches that wait for the thread */
   batch *last;
-  size_t n_batches;    /* that wait, and the one that is being read */
-  batch *read;         /* have to be released */
+  size_t n_batches;    /* waiting batches, and the one that is being read */
+  batch *read;         /* batches that have to be released */
   bool is_complete;    /* no batch will follow */
-  int gathering_error; /* of what follows, or KW_OK */
+  int gathering_error; /* error of the gathering, or KW_OK */
   bool must_end;
   bool is_done;
   kw_bell bell;
   int rc;
-  int number; /* the errno, or error of LMDB, behind an rc of KW_ERR_ABORTED; 0: none is known */
+  int number; /* the errno, or error of LMDB, behind an rc of KW_ERR_ABORTED; 0: unknown */
   int64_t size;
 };
 
@@ -123,7 +123,7 @@ static int next_lease_of_view(void *ctx, int64_t *id, int64_t *ttl) {
   return kw_view_next_lease(((kw_snapshot *)ctx)->view, id, ttl);
 }
 
-/* Gives back the batch that was read. The mutex is locked. */
+/* Returns the batch that was read. Called with the mutex locked. */
 static void give_back(kw_snapshot *s) {
   batch *b = s->reading;
   if (b == NULL) return;
@@ -143,7 +143,7 @@ static int take_batch(kw_snapshot *s) {
   int rc = s->must_end ? KW_ERR_CANCELLED : s->gathering_error;
   if (rc == KW_OK && (s->reading = s->first) != NULL) {
     s->first = s->reading->next;
-    s->reading->next = NULL; /* whoever releases the one does not release the others */
+    s->reading->next = NULL; /* releasing this batch must not release the others */
   }
   pthread_mutex_unlock(&s->mutex);
   s->next_record = 0;
@@ -186,12 +186,13 @@ static int next_held_row(void *ctx, kw_slice *name, kw_slice *bytes) {
   return 1;
 }
 
-/* Returns the error of a snapshot that is not taken: the storage has not failed by that. */
+/* Returns the error of a snapshot that cannot be begun: KW_ERR_STORAGE would mean that the storage has failed. */
 static int refused(int rc) {
   return rc == KW_ERR_STORAGE ? KW_ERR_ABORTED : rc;
 }
 
-/* Closes the view before the snapshot is ready: the disk can use its pages again, however slowly the file is read. */
+/* Closes the view before the snapshot is ready, so that the database can reuse its pages, however slowly the file is
+ * read. */
 static void *run(void *ctx) {
   kw_snapshot *s = ctx;
   int64_t size = 0;
@@ -216,11 +217,11 @@ static void init_mutex(kw_snapshot *s) {
   pthread_cond_init(&s->changed, NULL);
 }
 
-/* The door of a snapshot. In a child process a snapshot that was not ready has failed, see base/process.h. What the
- * thread was reading is left as it is. */
+/* Every function begins with this call. In a child process a snapshot that was not ready has failed, see
+ * base/process.h; the data that the thread was reading are not touched. */
 static kw_snapshot *enter(kw_snapshot *s) {
   if (kw_process_is(s->pid)) return s;
-  init_mutex(s); /* the thread that may hold it is not here */
+  init_mutex(s); /* the parent's thread may have locked it */
   if (s->is_done && !s->has_thread) return s;
   s->has_thread = s->is_gathering = false;
   s->view = NULL;
@@ -259,7 +260,7 @@ static void drop_cursor(kw_snapshot *s) {
   s->has_cursor = false;
 }
 
-/* Waits for the thread to end, and releases everything that it has read from. */
+/* Waits for the thread to end, and releases everything that the thread has read from. */
 static void release_source(kw_snapshot *s) {
   if (s->has_thread) pthread_join(s->thread, NULL);
   s->has_thread = false;
@@ -276,7 +277,7 @@ static void release_source(kw_snapshot *s) {
   s->leases = NULL;
 }
 
-/* Makes the thread give up. */
+/* Makes the thread stop early. */
 static void cancel(kw_snapshot *s) {
   pthread_mutex_lock(&s->mutex);
   s->must_end = true;
@@ -358,7 +359,7 @@ static bool fill(kw_snapshot *s, batch *b, kw_work *work) {
   return true;
 }
 
-/* Hands a batch to the thread; NULL: memory was short for it. */
+/* Passes a batch to the thread; NULL: memory was short for the batch. */
 static void hand_over(kw_snapshot *s, batch *b) {
   pthread_mutex_lock(&s->mutex);
   s->is_complete = !s->is_gathering;
@@ -383,7 +384,7 @@ static void gather(kw_snapshot *s) {
   hand_over(s, b);
 }
 
-/* True if the thread can take a batch, or needs none any more; or if a compaction waits for the last batch. */
+/* True if the thread can take a batch, or no longer needs one; or if a compaction waits for the last batch. */
 static bool has_room(kw_snapshot *s) {
   const kw_store *store = s->store;
   bool is_waited_for = store->compact_next.main <= store->compact_revision;
@@ -468,7 +469,7 @@ static const char *directory_of(const kw_store *store) {
   return directory == NULL || directory[0] == 0 ? "/tmp" : directory;
 }
 
-/* Some file systems have no unnamed files (O_TMPFILE): there a named file is made and unlinked. */
+/* On a file system without unnamed files (O_TMPFILE), a named file is made and unlinked. */
 static int open_file(kw_snapshot *s) {
   const char *directory = directory_of(s->store);
   s->fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -477,7 +478,7 @@ static int open_file(kw_snapshot *s) {
   return kw_error_of_errno(errno);
 }
 
-/* Begins to copy the leases, those included that the open write has revoked. */
+/* Begins to copy the leases, including those that the open write has revoked. */
 static int begin_leases(kw_snapshot *s) {
   kw_leases *all = &s->store->leases;
   if (!kw_reserve(&s->leases, &s->cap_leases, all->n_all, sizeof *s->leases))
@@ -526,7 +527,8 @@ static int begin(kw_snapshot *s) {
   return s->has_thread ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
-/* True if a store may have one snapshot more. As many again may be closed, with a thread that has not ended yet. */
+/* True if a store may have one more snapshot. In addition, the same number of snapshots may be closed, with threads
+ * that have not ended yet. */
 static bool has_place(const kw_store *store) {
   size_t n_open = 0, n = 0;
   for (const kw_link *link = store->snapshots.next; link != &store->snapshots; link = link->next) {

@@ -5,9 +5,9 @@
  *   open write -> committed (applied) -> submitted -> durable (visible)
  *
  * The index has the applied state: the result of the newest committed write, and of the open one. A revision becomes
- * visible when it is durable; in memory that is at its commit. Until then it can be undone: first the open write,
- * which was applied since the last commit; then the committed writes that are not durable. Undone in reverse order,
- * they leave no trace.
+ * visible when it is durable; in memory, when it is committed. Until then its writes can be undone: first the open
+ * write, which was applied since the last commit; then the committed writes that are not durable. Undone in reverse
+ * order, they leave no trace.
  */
 #ifndef KW_STORE_STATE_H
 #define KW_STORE_STATE_H
@@ -26,31 +26,31 @@
 #include "store/surplus.h"
 
 #define KW_RETRY_MS                                                                                \
-  500 /* delay of the next try, where room or memory was short and no caller waits */
+  500 /* delay of the next try, if space or memory was short and no caller waits */
 #define KW_OWN_ALARMS ((1u << KW_ALARM_BITS) - 1)
 
 typedef enum kw_undo_kind {
   KW_UNDO_CHANGE,
-  KW_UNDO_DELETE, /* of a key without lease, whose history remembers the state */
+  KW_UNDO_DELETE, /* of a key without lease, whose history keeps the state */
   KW_UNDO_GRANT,
   KW_UNDO_REVOKE
 } kw_undo_kind;
 
-/* How to undo one step of a write. Each step is one change of the commit group, too. */
+/* How to undo one step of a write. Each step is also one change of the commit group. */
 typedef struct kw_undo {
   kw_undo_kind kind;
   bool was_asleep; /* before a change: see kw_key_history */
   union {
     kw_key_history *history; /* of the changed or deleted key */
-    kw_lease *lease;         /* the granted one; or the revoked one, which the step owns */
+    kw_lease *lease;         /* the granted lease; or the revoked one, which the step owns */
   };
-  kw_key_state before; /* a change: of the key */
+  kw_key_state before; /* of the key, if the step is a change */
 } kw_undo;
 
-/* All steps that can be undone, the oldest first: those of the submitted commit group, of the gathering one, and of
- * the open write. A large delete has a million steps, so a step is one word: its target, with the kind in the lowest
- * bits. A change has its state behind that, and a last word with the same kind, with KW_UNDO_ASLEEP if the key was
- * asleep. */
+/* All steps that can be undone, the oldest first: those of the submitted commit group, of the gathering one, and of the
+ * open write. A large delete may have a million steps, so a step is one word: its target, with the kind in the lowest
+ * bits. A change also has the state, after that word, and a last word with the same kind, and with KW_UNDO_ASLEEP if
+ * the key was asleep. */
 typedef struct kw_undo_list {
   uint64_t *words;
   size_t n;
@@ -59,10 +59,11 @@ typedef struct kw_undo_list {
   size_t committed; /* words of both groups: all but those of the open write */
   size_t open;      /* steps of the open write */
   uint64_t
-      first; /* number of the oldest word; numbers rise, and those of undone steps are given again */
+      first; /* number of the oldest word; numbers rise, and those of undone steps are reused */
 } kw_undo_list;
 
-/* Returns the number before which all steps are forgotten: any, if none is left, since steps may have been undone. */
+/* Returns the number before which all steps are forgotten: the largest number if no step is left, since steps may have
+ * been undone. */
 static inline uint64_t kw_undo_first(const kw_undo_list *undo) {
   return undo->n == 0 ? UINT64_MAX : undo->first;
 }
@@ -71,12 +72,12 @@ static inline uint64_t kw_undo_first(const kw_undo_list *undo) {
 #define KW_UNDO_ASLEEP UINT64_C(4)
 #define KW_UNDO_CHANGE_WORDS 5
 
-/* Returns the words of a step of which the first, or the last, word is given. */
+/* Returns the number of words of a step. `word` is its first or its last word. */
 static inline size_t kw_undo_words(uint64_t word) {
   return (word & KW_UNDO_KINDS) == KW_UNDO_CHANGE ? KW_UNDO_CHANGE_WORDS : 1;
 }
 
-/* Writes a step. Returns its words. */
+/* Writes a step. Returns its number of words. */
 static inline size_t kw_undo_write(uint64_t *to, const kw_undo *step) {
   uint64_t kind = step->kind;
   to[0] = (uint64_t)(uintptr_t)step->history | kind;
@@ -102,29 +103,29 @@ typedef struct kw_long_write kw_long_write; /* see store/long_write.h */
 
 typedef struct kw_open_write {
   int64_t main; /* revision of its changes, if there are any */
-  size_t n;     /* records that it has appended to the log */
+  size_t n;     /* records that the write has appended to the log */
 } kw_open_write;
 
-/* How far a durable store has come. A change is *requested* if a caller has made it or waits for it. All others are
- * background changes: steps of a compaction, and the alarm of a full disk. */
+/* The progress of a durable store towards durability. A change is *requested* if a caller has made it or waits for it.
+ * All others are background changes: steps of a compaction, and the alarm of a full disk. */
 typedef struct kw_durability {
   kw_tickets tickets;
-  kw_commit_meta submitted; /* of the commit group that was submitted last */
-  kw_commit_meta durable;   /* of the one that became durable last */
+  kw_commit_meta submitted; /* of the last submitted commit group */
+  kw_commit_meta durable;   /* of the last durable commit group */
   uint64_t commits;         /* groups that became durable since the store was opened */
   bool must_checkpoint;     /* with the next group */
   bool must_defragment;     /* the same */
   int64_t
       checkpoint_at; /* time of the next checkpoint; INT64_MIN: the next step sets it; KW_NEVER: there is none */
 
-  kw_pause pause;              /* of submitting */
+  kw_pause pause;              /* before a submit */
   bool is_requested;           /* the gathering group has a requested change */
-  bool is_submitted_requested; /* the submitted group has one */
+  bool is_submitted_requested; /* the submitted group has a requested change */
   uint64_t requested_ticket;   /* of the last submitted group that has one; 0 after a failure */
-  int failed;     /* why the groups failed that are being undone; KW_OK: nothing is undone */
-  kw_fault fault; /* of that failure */
+  int failed;                  /* error of the groups that are being undone; KW_OK: none */
+  kw_fault fault;              /* of that failure */
   bool has_loss; /* something cannot be undone: the storage has failed once the groups are undone */
-  bool is_delayed;  /* a group of background changes alone has failed, and is tried again */
+  bool is_delayed;  /* a group with only background changes has failed, and is retried */
   int64_t retry_at; /* at this time */
 } kw_durability;
 
@@ -141,7 +142,7 @@ struct kw_store {
   kw_rows rows;
   /* kw_alarm bits of the store; and of other members, shifted left by KW_ALARM_BITS. */
   unsigned alarms;
-  /* Alarms of the store that a failed commit group has raised: visible before they are durable. */
+  /* Alarms of the store that failed commit groups have raised: visible before they are durable. */
   unsigned disk_alarms;
 
   int64_t applied;  /* newest revision of the index, without the open write */
@@ -158,40 +159,40 @@ struct kw_store {
   int64_t expiring;     /* id of the lease that the long write revokes because its time is over */
   kw_undo_list undo;
 
-  int64_t compact_requested; /* becomes compact_revision when it is durable */
-  int64_t compact_revision;  /* -1 before the first compaction */
-  kw_revision compact_next;  /* first revision that the running compaction has not visited */
-  bool compact_is_stuck;     /* at a damaged record, until the alarm is disarmed */
-  bool compact_is_delayed;   /* memory was short in the last step: the next one is done */
-  int64_t compact_retry_at;  /* at this time */
-  kw_retention retention;    /* of a replica: its history */
-  int64_t base_revision;     /* of a replica: it has no events up to this revision */
-  int64_t gap_after; /* of a replica: what it was between these two revisions is not known, */
-  int64_t gap_until; /* see KW_REPLICA_MERGE; both 0: there is no gap */
+  int64_t compact_requested;  /* becomes compact_revision when it is durable */
+  int64_t compact_revision;   /* -1 before the first compaction */
+  kw_revision compact_next;   /* first revision that the running compaction has not visited */
+  bool compact_is_stuck;      /* at a damaged record, until the alarm is disarmed */
+  bool compact_is_delayed;    /* memory was short in the last step: the next step is due */
+  int64_t compact_retry_at;   /* at this time */
+  kw_retention retention;     /* of a replica: its history */
+  int64_t base_revision;      /* of a replica: it has no events up to this revision */
+  int64_t gap_after;          /* of a replica: its content between these revisions is unknown, */
+  int64_t gap_until;          /* see KW_REPLICA_MERGE; both 0: there is no gap */
   kw_retention_point gap_end; /* the history up to gap_until, once the replica has come there */
   struct kw_replica_fill *filling; /* of a replica: what it is being filled by; or NULL */
   kw_index abandoned; /* of a replica: keys of a base that was not loaded, which have to be freed */
   bool is_merging;    /* and it is being written to the index and the log: the store is busy */
 
-  kw_revision loading; /* of a durable store: first revision that was not loaded yet */
+  kw_revision loading; /* of a durable store: first revision that is not loaded yet */
 
-  kw_surplus surplus; /* memory that has to be given back */
+  kw_surplus surplus; /* memory that has to be returned to the system */
 
   int64_t now; /* time of the last step, or of opening */
   int failure; /* KW_OK, or KW_ERR_STORAGE: the store is read-only until it is opened again */
-  char failure_text[KW_REASON_ROOM]; /* says why */
+  char failure_text[KW_REASON_ROOM]; /* explains `failure` */
 
   kw_store_hook hook; /* its functions may be NULL */
   kw_bell bell;       /* rung by other threads */
-  kw_link snapshots;  /* list of kw_snapshot: those that are being written or read */
+  kw_link snapshots;  /* list of kw_snapshot */
 };
 
-/* Returns the revision that a read inside of the open write sees. */
+/* Returns the revision that a read inside the open write sees. */
 static inline int64_t kw_store_seen_revision(const kw_store *store) {
   return store->open.n > 0 ? store->open.main : store->applied;
 }
 
-/* Returns the record that a change wrote. Borrowed, see kw_log_read. */
+/* Returns the record that a change has written. Borrowed, see kw_log_read. */
 static inline kw_blob *kw_store_record(const kw_store *store, const kw_change *change) {
   return kw_log_read(store->log, kw_change_revision(change), change->tombstone);
 }

@@ -3,16 +3,16 @@
 
 #include "store/state.h"
 
-/* What a key and a lease take in memory, about. */
+/* The approximate memory of a key and of a lease. */
 #define KEY_BYTES 120
 #define LEASE_BYTES 128
 
-#define LEAST (256 << 10) /* bytes: less is not worth the time */
-#define PORTION (8 << 20) /* bytes that a trim is for, at least */
-#define SHARE 8           /* part of all memory that a trim is for, at least */
+#define LEAST (256 << 10) /* bytes: trimming less is not worth the time */
+#define PORTION (8 << 20) /* bytes: the least that a trim is for */
+#define SHARE 8           /* a trim is for at least 1 / SHARE of all memory */
 #define DELAY_MS 1000
 
-/* Records that wait for the disk come and go all the time. */
+/* Excludes records that wait for the disk, since they are allocated and freed all the time. */
 static size_t in_use(const kw_store *store) {
   return kw_log_memory(store->log) - kw_log_pending_bytes(store->log) + KEY_BYTES * store->index.n +
          LEASE_BYTES * store->leases.by_id.n;

@@ -5,7 +5,7 @@
 #include "store/read.h"
 #include "store/write.h"
 
-#define LEAST_RECORDS 4 /* that a list of records has room for */
+#define LEAST_RECORDS 4 /* smallest capacity of a list of records */
 
 /* {====== Put and delete ====== */
 
@@ -18,7 +18,7 @@ static int64_t seen_by(const kw_store *store, const kw_txn *txn) {
   return txn->revision != 0 ? txn->revision : kw_store_seen_revision(store);
 }
 
-/* The lease of a put must exist. A plain put checks its lease first, a put of a transaction its key: so does etcd. */
+/* The lease of a put must exist. Like etcd, a plain put checks its lease first, and a put in a transaction its key. */
 static int check_lease(const kw_store *store, const kw_put_op *op) {
   if (op->lease != 0 && kw_leases_find(&store->leases, op->lease) == NULL)
     return KW_ERR_LEASE_NOT_FOUND;
@@ -31,19 +31,19 @@ static int check_previous(const kw_store *store, const kw_put_op *op) {
   return history != NULL && kw_key_history_is_live(history) ? KW_OK : KW_ERR_KEY_NOT_FOUND;
 }
 
-/* Returns the arena for the arrays of a page, which are needed in this turn alone. */
+/* Returns the arena for the arrays of a page, which are needed only in this turn. */
 static kw_arena *arena_of_pages(kw_txn *txn) {
   if (txn->on_record == NULL) return txn->arena;
   kw_arena_reset(&txn->pages);
   return &txn->pages;
 }
 
-/* Returns true if the reply has a list of `n` items that is full. */
+/* True if the list of a reply with `n` items is full. */
 static bool is_full(size_t n) {
   return n == 0 || (n >= LEAST_RECORDS && (n & (n - 1)) == 0);
 }
 
-/* Adds a record to a list, whose room is the next power of two. */
+/* Adds a record to a list, whose capacity is the next power of two. */
 static int push(kw_records *records, kw_arena *arena, const kw_blob *record) {
   if (is_full(records->n)) {
     size_t cap = records->n == 0 ? LEAST_RECORDS : 2 * records->n;
@@ -73,7 +73,7 @@ static int gather(kw_txn *txn, const kw_txn_item *item, const kw_blob *record, s
   return add_record(item->reply, txn->arena, record);
 }
 
-/* Counts the search for the begin of a range, which may have no key, and for its end. */
+/* Counts the searches for the begin of a range, even of an empty one, and for its end. */
 static void spend_range(kw_work *work, const kw_range *range) {
   kw_work_spend(work, range->key.len + range->end.len);
 }
@@ -117,7 +117,7 @@ static void begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item, 
 
 static int delete_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_key_history *history,
                       kw_work *work) {
-  size_t len = kw_key_history_key(history).len; /* which the tombstone copies */
+  size_t len = kw_key_history_key(history).len; /* the tombstone copies the key */
   if (item->op->delete.prev_kv) {
     const kw_blob *record = kw_read_newest(store, history);
     kw_work_spend(work, record->len);
@@ -131,7 +131,7 @@ static int delete_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_key_hi
   return KW_OK;
 }
 
-/* The cursor stays good from turn to turn: until the evaluation ends, no key is added or removed. */
+/* The cursor remains valid between turns: until the evaluation ends, no key is added or removed. */
 static int run_delete(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
   kw_key_history *history;
   const kw_range *range = &item->op->delete.range;
@@ -150,7 +150,7 @@ static int run_delete(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *
 
 /* {====== Compares ====== */
 
-/* Decodes the record of a change. One that could not be read counts as empty, see kw_log_failure. */
+/* Decodes the record of a change. An unreadable record counts as empty, see kw_log_failure. */
 static kw_kv look(const kw_store *store, const kw_change *change, kw_work *work) {
   kw_kv kv = {0};
   kw_slice record = kw_log_look(store->log, kw_change_revision(change), false);
@@ -158,7 +158,7 @@ static kw_kv look(const kw_store *store, const kw_change *change, kw_work *work)
   return kw_keyvalue_decode(record, &kv) ? kv : (kw_kv){0};
 }
 
-/* Returns the fields of a key that a compare needs, as they are after a change. */
+/* Returns the fields of a key that a compare needs, as they were after a change. */
 static kw_kv fields_of(const kw_store *store, const kw_compare *compare,
                        const kw_key_history *history, const kw_change *change, kw_work *work) {
   bool is_newest = change == kw_key_history_last(history);
@@ -195,16 +195,16 @@ static bool holds_for(const kw_compare *compare, const kw_kv *kv) {
     case KW_COMPARE_LESS: return order < 0;
     case KW_COMPARE_NOT_EQUAL: return order != 0;
   }
-  return true; /* a result that we do not know holds, as in etcd */
+  return true; /* an unknown comparison result holds, as in etcd */
 }
 
-/* True if the compare holds for a range without keys: it counts as one key with all fields zero, but a compare of its
- * value never holds. */
+/* True if the compare holds for an empty range, which counts as one key with all fields zero, except that a compare of
+ * the value never holds. */
 static bool holds_for_none(const kw_compare *compare) {
   return compare->target != KW_COMPARE_VALUE && holds_for(compare, &(kw_kv){0});
 }
 
-/* Returns the put that the operations see of a key, or NULL if the key does not exist. */
+/* Returns the put of a key that the operations see, or NULL if the key does not exist. */
 static const kw_change *seen_put(const kw_txn *txn, const kw_key_history *history) {
   if (history == NULL) return NULL;
   if (txn->revision == 0)
@@ -213,7 +213,7 @@ static const kw_change *seen_put(const kw_txn *txn, const kw_key_history *histor
   return change == NULL || change->tombstone ? NULL : change;
 }
 
-/* Counts the bytes of a key that a compare has looked at, and of its value. */
+/* Counts the bytes of a key and of its value that a compare has read. */
 static void spend_compare(kw_work *work, const kw_compare *compare, kw_slice key) {
   size_t value = compare->target == KW_COMPARE_VALUE ? compare->value.len : 0;
   kw_work_spend(work, key.len + value);
@@ -229,7 +229,7 @@ static bool holds_for_point(const kw_store *store, const kw_txn *txn, const kw_c
   return holds_for(compare, &kv);
 }
 
-/* Finds out if a compare holds for every key of its range. Returns KW_OK or KW_UNFINISHED. */
+/* Evaluates whether a compare holds for every key of its range. Returns KW_OK or KW_UNFINISHED. */
 static int compare_range(const kw_store *store, kw_txn *txn, const kw_compare *compare,
                          kw_work *work, bool *holds) {
   const kw_key_history *history;
@@ -264,7 +264,7 @@ static void end_read(kw_txn *txn) {
   txn->is_inside = txn->is_reading = false;
 }
 
-/* Does what compare_range does, for an evaluation at a revision: keys may come and go between its turns. */
+/* Like compare_range, for an evaluation at a revision: keys may be added and removed between its turns. */
 static int compare_range_at(kw_store *store, kw_txn *txn, const kw_compare *compare, kw_work *work,
                             bool *holds) {
   kw_records page;
@@ -286,7 +286,7 @@ static int compare_range_at(kw_store *store, kw_txn *txn, const kw_compare *comp
   return KW_OK;
 }
 
-/* Finds out if all compares of a transaction hold. Returns KW_OK, KW_UNFINISHED or an error. */
+/* Evaluates whether all compares of a transaction hold. Returns KW_OK, KW_UNFINISHED or an error. */
 static int compare_all(kw_store *store, kw_txn *txn, const kw_txn_op *op, kw_work *work,
                        bool *succeeded) {
   *succeeded = true;
@@ -312,13 +312,13 @@ static int compare_all(kw_store *store, kw_txn *txn, const kw_txn_op *op, kw_wor
 
 /* {====== Transactions ======
  *
- * 1. The way through the transaction and the nested ones is found: all compares see the state at the start.
- * 2. The operations on that way are checked: first all puts (lease, key), then all ranges (revision).
- * 3. The operations run in order; each sees what those before it wrote. A put that keeps the value or the lease of a
- *    key fails where a delete before it has taken the key away; then the whole transaction is undone.
+ * 1. All compares, also those of nested transactions, are evaluated on the state at the start: they choose the path.
+ * 2. The operations on that path are checked: first all puts (lease, key), then all ranges (revision).
+ * 3. The operations run in order; each sees the writes of those before it. A put that keeps the value or the lease of a
+ *    key fails if an earlier operation has deleted the key; then the whole transaction is undone.
  */
 
-/* Puts the operations of the branch behind their transaction, and its end behind them. */
+/* Inserts the operations of the branch after their transaction, and then its end. */
 static int take_branch(kw_txn *txn, kw_txn_item *item, bool succeeded) {
   const kw_txn_op *op = &item->op->txn;
   const kw_op *ops = succeeded ? op->success : op->failure;
@@ -370,12 +370,12 @@ static int check_way(const kw_store *store, const kw_txn *txn) {
   return rc;
 }
 
-/* Returns how many keys of a range exist. One key counts as none: looking it up would take as long as the operation. */
+/* Returns how many keys of a range exist, but 0 for a single key: looking it up would take as long as the operation. */
 static int64_t keys_of(const kw_store *store, const kw_range *range) {
   return kw_range_is_point(range) ? 0 : kw_index_count(&store->index, range);
 }
 
-/* Returns how many kvs a range has at least, when at most `deleted` of all keys were deleted. */
+/* Returns the least number of kvs of a range, if at most `deleted` of all keys were deleted. */
 static int64_t least_kvs(const kw_store *store, const kw_range_op *op, int64_t deleted) {
   if (op->revision > 0 || op->count_only || kw_read_is_filtered(op)) return 0;
   int64_t left = keys_of(store, &op->range) - deleted;
@@ -383,9 +383,9 @@ static int64_t least_kvs(const kw_store *store, const kw_range_op *op, int64_t d
   return op->limit > 0 && op->limit < left ? op->limit : left;
 }
 
-/* Finds out by the counts of the index, before anything is read, if the reply will be beyond the limit, or the work
- * beyond that of this turn. Operations before an op may delete keys that the index counts, and add others, which do not
- * matter. Returns KW_OK if neither is known, KW_ERR_TOO_MANY_REQUESTS or KW_UNFINISHED. */
+/* Estimates from the counts of the index, before anything is read, whether the reply will exceed the limit, or the work
+ * that of this turn. Earlier operations may delete keys that the index counts, and add others, which are ignored.
+ * Returns KW_OK if neither is certain, KW_ERR_TOO_MANY_REQUESTS or KW_UNFINISHED. */
 static int look_ahead(const kw_store *store, const kw_txn *txn, const kw_work *work) {
   int64_t kvs = 0, visits = 0, deleted = 0;
   if (txn->limit == SIZE_MAX || seen_by(store, txn) != kw_store_seen_revision(store)) return KW_OK;
@@ -426,7 +426,7 @@ static int begin_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work 
   return KW_OK;
 }
 
-/* One key, which is quick. */
+/* Reads a single key, which is quick. */
 static int run_point(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
   kw_reply *reply = item->reply;
   int rc = kw_read_range(store, &item->op->range, seen_by(store, txn), work, txn->arena, reply);
@@ -534,7 +534,8 @@ static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
   return rc != KW_OK ? rc : run_way(store, txn, work);
 }
 
-/* True if the way through a transaction is found, has not written, and does not. */
+/* True if all compares of a transaction are evaluated, and its chosen operations have not written and will not
+ * write. */
 static bool only_reads(const kw_store *store, const kw_txn *txn) {
   if (txn->phase != KW_TXN_RUN || txn->revision != 0 || store->open.n > 0) return false;
   for (const kw_txn_item *item = &txn->first; item != NULL; item = item->next) {

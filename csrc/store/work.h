@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * work: how much one turn may still do for a request. A visit is a look at one key or record, or KW_WORK_BYTES bytes
- * that are read. A function that takes a kw_work stops when none is left, remembers where, and returns KW_UNFINISHED;
- * the next turn calls it again with new work.
+ * work: how much one turn may still do for a request. A visit is an access to one key or record, or to KW_WORK_BYTES
+ * bytes. A function that takes a kw_work stops when none is left, remembers where, and returns KW_UNFINISHED; the next
+ * turn calls it again with new work.
  */
 #ifndef KW_STORE_WORK_H
 #define KW_STORE_WORK_H
@@ -11,15 +11,14 @@
 
 #define KW_UNFINISHED 2 /* a result above 0, like KW_UNSETTLED: neither KW_OK nor an error */
 #define KW_ONLY_READS                                                                              \
-  3 /* the same: a transaction has more to do, and has found that it writes nothing */
-#define KW_STALE 4 /* the same: what a long read has begun with is gone */
+  3 /* the same: a transaction has more to do, and its compares show that it writes nothing */
+#define KW_STALE 4 /* the same: the revision of a long read no longer exists */
 
 /* Visits of one turn: about a millisecond. */
 #define KW_WORK_TURN KW_LIMIT(5000, 16)
 
-#define KW_WORK_BYTES 1024 /* that count as a visit */
-#define KW_ORDER_BYTES                                                                             \
-  (3 * KW_WORK_BYTES) /* that are read to give one item of a sorter its place */
+#define KW_WORK_BYTES 1024                 /* that count as a visit */
+#define KW_ORDER_BYTES (3 * KW_WORK_BYTES) /* bytes that are read to sort one item of a sorter */
 
 typedef struct kw_work {
   int64_t left; /* visits */
@@ -30,7 +29,7 @@ static inline kw_work kw_work_of_turn(void) {
   return (kw_work){.left = KW_WORK_TURN};
 }
 
-/* Returns work without end: the call is done in one piece. */
+/* Returns unlimited work: the call is done in one piece. */
 static inline kw_work kw_work_without_end(void) {
   return (kw_work){.left = INT64_MAX};
 }

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "codec/keyvalue.h"
 
-/* Moves a key from one lease to another. Attaching needs room that was reserved, or left by a detach. */
+/* Moves a key from one lease to another. The memory for attaching was reserved, or left by a detach. */
 static void move_lease(kw_store *store, kw_key_history *history, int64_t from, int64_t to) {
   if (from == to) return;
   kw_lease *old = from == 0 ? NULL : kw_leases_find(&store->leases, from);
@@ -24,7 +24,7 @@ static void set_state(kw_store *store, kw_key_history *history, kw_key_state sta
   kw_index_set_live(&store->index, history, kw_key_history_is_live(history));
 }
 
-/* Deletes a key that exists and has no lease, or undoes that: its history keeps the state. */
+/* Deletes a key that exists and has no lease, or undoes such a deletion: the history keeps the state. */
 static void set_asleep(kw_store *store, kw_key_history *history, bool is_asleep) {
   history->is_asleep = is_asleep;
   kw_index_set_live(&store->index, history, !is_asleep);
@@ -34,7 +34,7 @@ static bool reserve_undo(kw_undo_list *undo) {
   return kw_reserve(&undo->words, &undo->cap, undo->n + KW_UNDO_CHANGE_WORDS, sizeof *undo->words);
 }
 
-/* Adds a step of the open write to the undo list, which has room for it. */
+/* Adds a step of the open write to the undo list, which has space for it. */
 static inline void push_undo(kw_undo_list *undo, kw_undo step) {
   undo->open++;
   undo->n += kw_undo_write(undo->words + undo->n, &step);
@@ -50,7 +50,7 @@ static void shrink_undo(kw_undo_list *undo) {
   if (undo->cap > KW_KEEP) kw_shrink(&undo->words, &undo->cap, undo->n, sizeof *undo->words);
 }
 
-/* Makes room for a change everywhere but in the log. */
+/* Reserves memory for a change everywhere except in the log. */
 static bool reserve(kw_store *store, kw_key_history *history, int64_t lease_id) {
   if (!reserve_undo(&store->undo) || !kw_key_history_reserve(history)) return false;
   if (lease_id == 0 || lease_id == history->state.lease) return true;
@@ -176,7 +176,7 @@ void kw_write_commit(kw_store *store) {
   store->undo.committed = store->undo.n;
 }
 
-/* Undoes the newest steps until the list has `n` words. `group` is the commit group that they are undone in, too, or
+/* Undoes the newest steps until the list has `n` words; also removes them from the commit group `group`, unless that is
  * NULL. */
 static bool undo_until(kw_store *store, size_t n, kw_commit_group *group, kw_work *work) {
   kw_undo_list *undo = &store->undo;
@@ -227,7 +227,7 @@ bool kw_store_is_busy(const kw_store *store) {
   return store->long_write != NULL || store->durability.failed != KW_OK || store->is_merging;
 }
 
-/* While the store is busy, the open write is that of the long write: the caller has read only. */
+/* While the store is busy, the open write belongs to the long write, and the caller has only read. */
 void kw_store_commit(kw_store *store) {
   if (kw_store_is_busy(store)) return;
   bool has_changes = store->open.n > 0;
