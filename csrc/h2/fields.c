@@ -42,8 +42,8 @@ static bool has_forbidden(const uint8_t *value, size_t n) {
   return false;
 }
 
-/* True for a value without a zero byte, and without an end of a line. Eight bytes at a time are enough, as long as all
- * of them are above. */
+/* True for a value without zero bytes and line ends. Eight bytes are checked at a time: if all of them are above these
+ * characters, the value is fine so far. */
 static bool is_value(kw_slice value) {
   size_t at = 0;
   for (; value.len - at >= 8; at += 8) {

@@ -11,10 +11,10 @@
 
 #define KW_STATUS_TEXT 1024 /* bytes of a status text that are sent; the rest is cut */
 #define KW_STATUS_ROOM (3 * KW_STATUS_TEXT) /* room for the same text, escaped */
-#define KW_REQUEST_FIELDS 7                 /* fields that every request has, beside metadata */
+#define KW_REQUEST_FIELDS 7                 /* fields that every request has, besides metadata */
 
-/* The fields that the session itself reads. Slices of fields that did not come are empty; the others point into the
- * header block, and are valid until it is dropped. */
+/* The fields that the session itself reads. The slices of absent fields are empty; the others point into the header
+ * block, and are valid until it is dropped. */
 typedef struct kw_known_fields {
   kw_slice method;
   kw_slice path;
@@ -23,13 +23,13 @@ typedef struct kw_known_fields {
   kw_slice encoding; /* grpc-encoding */
   kw_slice text;     /* grpc-message, escaped */
   int http_status;   /* of an answer; or 0 */
-  int status;        /* grpc-status; UNKNOWN if its value is none of gRPC's */
+  int status;        /* grpc-status; UNKNOWN if its value is not one of gRPC's */
   bool has_status;
-  bool has_regular;  /* a regular field has come: pseudo-header fields may not follow */
+  bool has_regular;  /* a regular field has arrived: pseudo-header fields may not follow */
   bool is_malformed; /* a field breaks the rules of HTTP/2 */
 } kw_known_fields;
 
-/* Checks a field that came, and sets its slot in *known if the session reads it; or sets is_malformed. Our own check
+/* Checks a received field, and sets its slot in *known if the session reads it; or sets is_malformed. Our own check
  * replaces that of nghttp2, which would refuse what gRPC clients put into :authority: a path, or a whole URL. */
 void kw_known_note(kw_known_fields *known, const kw_header_field *field);
 

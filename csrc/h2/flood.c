@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * flood: PING and SETTINGS frames that come too often, and streams whose numbers collide.
+ * flood: PING and SETTINGS frames that are too frequent, and streams whose numbers collide.
  *
- * All cost the receiver more than the sender. A peer that sends too many of them gets GOAWAY with ENHANCE_YOUR_CALM,
- * and the connection ends. nghttp2 itself refuses floods of RST_STREAM and CONTINUATION frames, and of frames that
- * demand an answer.
+ * They all cost the receiver more than the sender. A peer that sends too many of them gets GOAWAY with
+ * ENHANCE_YOUR_CALM, and the connection ends. nghttp2 itself refuses floods of RST_STREAM and CONTINUATION frames, and
+ * of frames that demand an answer.
  */
 #include "h2/state.h"
 
-#define PING_STRIKES 2        /* that are forgiven */
+#define PING_STRIKES 2        /* early PINGs that are tolerated */
 #define SETTINGS_BURST 500000 /* streams that SETTINGS frames may touch at once, about 10 ms... */
 #define SETTINGS_RATE 1000    /* ...and then in each millisecond */
-#define SETTINGS_SHARE 20000  /* the burst of a session while all together are beyond theirs */
+#define SETTINGS_SHARE 20000  /* the burst of a session while all together exceed theirs */
 #define CROWD_SPARE 256       /* streams that a crowd may have beyond its share */
 
-/* Has the session end with GOAWAY and this text, after the bytes that are being fed: requests that follow in them are
- * processed, and the GOAWAY must not say that they are not. */
+/* Ends the session with GOAWAY and this text, but only after the bytes that are being fed: later requests in these
+ * bytes are processed, so the GOAWAY must not report them as unprocessed. */
 static void end_calmly(kw_session *session, const char *text) {
   session->last_words = text;
 }
@@ -29,7 +29,7 @@ void kw_flood_end(kw_session *session) {
                                                   strlen(text)));
 }
 
-/* As in gRPC: a PING is a strike if it comes too early after the last one. HEADERS or DATA that were sent between
+/* As in gRPC: a PING is a strike if it arrives too early after the previous one. HEADERS or DATA that were sent between
  * the two clear the strikes. */
 void kw_flood_note_ping(kw_session *session) {
   int64_t least =
@@ -46,15 +46,15 @@ void kw_flood_note_ping(kw_session *session) {
   end_calmly(session, "too_many_pings");
 }
 
-/* Adds units to a meter, which forgets SETTINGS_RATE units in each millisecond. Returns the units that it then has. */
+/* Adds units to a meter, which forgets SETTINGS_RATE units in each millisecond. Returns the new number of units. */
 static int64_t take(kw_meter *meter, int64_t now, int64_t units) {
   int64_t left = meter->used - (now - meter->at) * SETTINGS_RATE;
   *meter = (kw_meter){.used = (left > 0 ? left : 0) + units, .at = now};
   return meter->used;
 }
 
-/* Each SETTINGS frame makes nghttp2 go through all streams, and so uses up one unit for each stream and one for itself.
- * If all sessions together use up too much, those end that have used up more than their share. */
+/* Each SETTINGS frame makes nghttp2 visit all streams, so it costs one unit for each stream and one for itself. If all
+ * sessions together use too many units, the sessions that have used more than their share end. */
 int kw_flood_note_settings(kw_session *session) {
   kw_meter *all = session->options.settings;
   int64_t units = (int64_t)session->count + 1;
@@ -67,8 +67,8 @@ int kw_flood_note_settings(kw_session *session) {
 }
 
 /* nghttp2's table of streams has a hash without a seed: it multiplies the number of a stream, and the upper bits of the
- * product are the place. Numbers in a row spread evenly; chosen ones collide, and every frame then walks over all of
- * them. A crowd is the streams of one part of the table. */
+ * product are the place. Consecutive numbers spread evenly. An attacker can choose numbers that collide, and every
+ * frame then walks over all these streams. A crowd is the set of streams in one part of the table. */
 static uint16_t *crowd_of(kw_session *session, int32_t id) {
   return &session->crowds[(uint32_t)id * UINT32_C(2654435769) / (UINT32_MAX / KW_CROWDS + 1)];
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * frames: the callbacks that nghttp2 calls for frames that come and frames that go.
+ * frames: the callbacks that nghttp2 calls for received frames and for sent frames.
  *
- * nghttp2 parses and checks the frames, and keeps the flow-control windows. These callbacks hand what came to the
- * stream concerned. They submit frames, but never send or receive: nghttp2 does not allow that inside of a callback.
+ * nghttp2 parses and checks the frames, and keeps the flow-control windows. These callbacks pass the content of frames
+ * to the streams. They submit frames, but never send or receive: nghttp2 does not allow that inside a callback.
  */
 #include <stdio.h>
 
@@ -26,7 +26,7 @@ static ssize_t on_send(nghttp2_session *h2, const uint8_t *data, size_t length, 
   return (ssize_t)length;
 }
 
-/* Our own GOAWAY with an error: as a rule the peer has broken the rules of HTTP/2. */
+/* Notes the reason of our own GOAWAY with an error: usually the peer has broken the rules of HTTP/2. */
 static void note_goaway(kw_session *session, uint32_t code) {
   if (!session->options.is_client) {
     kw_session_note_why(session, "the server ends the connection with the HTTP/2 error %s",
@@ -38,8 +38,8 @@ static void note_goaway(kw_session *session, uint32_t code) {
   }
 }
 
-/* Notes what was sent. A server that has sent the whole answer does not wait for the rest of the request: it resets
- * the stream with NO_ERROR. */
+/* Notes a sent frame. A server that has sent the whole answer does not wait for the rest of the request: it resets the
+ * stream with NO_ERROR. */
 static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) {
   kw_session *session = ctx;
   uint8_t type = frame->hd.type;
@@ -84,8 +84,8 @@ static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t
   return 0;
 }
 
-/* The answer to the PING that a drain sends with its first GOAWAY: every request that the client sent before it
- * knew of the drain has come. A second GOAWAY names the last of them. */
+/* Called for the answer to the PING that a drain sends with its first GOAWAY: all requests that the client sent before
+ * it received that GOAWAY have arrived. A second GOAWAY names the last of them. */
 static void finish_drain_notice(kw_session *session) {
   if (!session->is_draining) return;
   int32_t last = nghttp2_session_get_last_proc_stream_id(session->h2);
@@ -93,7 +93,7 @@ static void finish_drain_notice(kw_session *session) {
                                                   NGHTTP2_NO_ERROR, NULL, 0));
 }
 
-/* The text in GOAWAY was written by some other program: bytes that cannot be printed become question marks. */
+/* The text in GOAWAY comes from the peer: unprintable bytes are replaced by question marks. */
 static void take_goaway(kw_session *session, const nghttp2_goaway *goaway) {
   char words[64];
   size_t n = kw_min_size(goaway->opaque_data_len, sizeof words - 1);
@@ -105,7 +105,7 @@ static void take_goaway(kw_session *session, const nghttp2_goaway *goaway) {
   session->got_goaway = true;
   if (goaway->error_code == NGHTTP2_ENHANCE_YOUR_CALM) session->got_enhance_your_calm = true;
   if (session->options.is_client)
-    session->why[0] = 0; /* the server's own reason is the better one */
+    session->why[0] = 0; /* the reason of the server is the better one */
   kw_session_note_why(session, "the %s goes away: %s%s%s", kw_session_peer(session),
                       nghttp2_http2_strerror(goaway->error_code), n > 0 ? ", " : "", words);
 }
@@ -148,7 +148,8 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) 
   return 0;
 }
 
-/* A frame that breaks the rules has come. Of SETTINGS, nghttp2 has taken the values before the one that is wrong. */
+/* Called for a frame that breaks the rules. Of a SETTINGS frame, nghttp2 has applied the values before the wrong
+ * one. */
 static int on_invalid_frame(nghttp2_session *h2, const nghttp2_frame *frame, int error, void *ctx) {
   kw_session *session = ctx;
   (void)h2, (void)error;
@@ -171,7 +172,7 @@ static void set_status_of_reset(kw_stream *stream, uint32_t code) {
   kw_stream_set_status(stream, kw_status_of_reset(code), kw_slice_of(text, strlen(text)));
 }
 
-/* A client reports the status that came, or a status made from the code of the reset. */
+/* A client reports the received status, or a status for the code of the reset. */
 static int on_stream_close(nghttp2_session *h2, int32_t id, uint32_t code, void *ctx) {
   kw_session *session = ctx;
   kw_stream *stream = kw_session_find(session, id);

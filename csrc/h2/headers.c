@@ -2,9 +2,9 @@
  *
  * headers: header blocks that arrive: requests at a server, answers and trailers at a client.
  *
- * HTTP/2 sends one header block at a time on a connection, so the session has room for one. Names and values stay
- * in nghttp2's reference-counted buffers and are not copied. The fields are dropped when the next block begins, or
- * when the whole block was used.
+ * HTTP/2 sends one header block at a time on a connection, so the session has space for one. Names and values stay in
+ * nghttp2's reference-counted buffers and are not copied. The fields are dropped when the next block begins, or when
+ * the whole block was used.
  */
 #include <stdio.h>
 
@@ -12,8 +12,8 @@
 
 #include "base/mem.h"
 
-#define SPARE_FIELDS 64   /* room that stays from one header block to the next */
-#define FIELD_OVERHEAD 32 /* bytes that HTTP/2 counts for each field beside its name and value */
+#define SPARE_FIELDS 64   /* fields whose memory is kept for the next header block */
+#define FIELD_OVERHEAD 32 /* bytes that HTTP/2 counts for each field besides its name and value */
 
 /* {====== Fields ====== */
 
@@ -63,7 +63,7 @@ static kw_slice slice_of(nghttp2_rcbuf *buf) {
   return kw_slice_of(v.base, v.len);
 }
 
-/* Fields beyond max_header_bytes are counted, not kept. */
+/* Fields beyond max_header_bytes are counted, but not stored. */
 int kw_headers_on_field(nghttp2_session *h2, const nghttp2_frame *frame, nghttp2_rcbuf *name,
                         nghttp2_rcbuf *value, uint8_t flags, void *ctx) {
   kw_session *session = ctx;
@@ -92,7 +92,7 @@ const kw_header_field *kw_session_fields(const kw_session *session, size_t *n) {
 
 /* {====== Requests ====== */
 
-/* Refuses a request. The text ends with the value that is wrong, cut off after 128 bytes. */
+/* Refuses a request. The text ends with the wrong value, truncated after 128 bytes. */
 static void refuse_quoted(kw_stream *stream, int http_status, int status, const char *words,
                           kw_slice what) {
   char text[256];
@@ -101,7 +101,7 @@ static void refuse_quoted(kw_stream *stream, int http_status, int status, const 
   kw_stream_refuse(stream, http_status, status, kw_slice_of(text, (size_t)n));
 }
 
-/* Checks what gRPC demands of every request. Refuses the request and returns false if something is wrong. */
+/* Checks the rules of gRPC for requests. If one is broken, refuses the request and returns false. */
 static bool check_request(kw_session *session, kw_stream *stream) {
   const kw_known_fields *known = &session->known;
   kw_slice none = {0};
@@ -145,7 +145,7 @@ static void give_up(kw_stream *stream, int status, const char *text, uint32_t co
   kw_stream_reset(stream, code);
 }
 
-/* Ends a call whose answer does not come from a gRPC server, but for example from a proxy. */
+/* Ends a call whose answer is not from a gRPC server, but from a proxy, for example. */
 static void give_up_page(kw_stream *stream, const kw_known_fields *known) {
   char text[256];
   kw_slice type = known->content_type;
@@ -156,7 +156,7 @@ static void give_up_page(kw_stream *stream, const kw_known_fields *known) {
   give_up(stream, kw_status_of_http(known->http_status), text, KW_RESET_CANCEL);
 }
 
-/* Checks what gRPC demands of every answer. Ends the call and returns false if something is wrong. */
+/* Checks the rules of gRPC for answers. If one is broken, ends the call and returns false. */
 static bool check_answer(kw_session *session, kw_stream *stream) {
   const kw_known_fields *known = &session->known;
   bool is_good = kw_known_is_grpc(known) && (known->has_status || known->http_status == 200);

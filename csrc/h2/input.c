@@ -11,9 +11,9 @@ static bool ignores_input(const kw_stream *stream) {
 
 static const char too_many[] = "etcdserver: too many requests";
 
-#define MAX_COMPARED 64 /* streams that largest_input compares, a bound for its time */
+#define MAX_COMPARED 64 /* streams that largest_input compares, to bound its time */
 
-/* Ends the call with a status: a server sends the status, a client gives it to its owner and resets the stream. */
+/* Ends the call with a status: a server sends the status, a client reports it to its owner and resets the stream. */
 static void fail(kw_stream *stream, int status, const char *text) {
   kw_slice words = kw_slice_of(text, strlen(text));
   if (!stream->session->options.is_client) {
@@ -55,7 +55,7 @@ static void deliver_message(kw_stream *stream, kw_slice message) {
   check_turn(session);
 }
 
-/* Keeps the message of a unary call, which counts as partial until it is delivered. */
+/* Stores the message of a unary call, which counts as partial until it is delivered. */
 static void keep_unary_message(kw_stream *stream, kw_slice message) {
   stream->unary_message = kw_blob_copy(message);
   if (stream->unary_message == NULL) {
@@ -117,7 +117,7 @@ static void check_partial(kw_stream *stream) {
   kw_stream_drop_partial(stream);
 }
 
-/* Splits bytes into messages and delivers them. Returns how many bytes were used: all, unless the stream had to
+/* Splits bytes into messages and delivers them. Returns how many bytes were used: all, unless the stream has to
  * wait. */
 static size_t split_input(kw_stream *stream, kw_slice bytes, bool is_last) {
   kw_session *session = stream->session;
@@ -143,7 +143,7 @@ static size_t split_input(kw_stream *stream, kw_slice bytes, bool is_last) {
   return found == KW_GRPC_MORE ? bytes.len : bytes.len - input.len;
 }
 
-/* Gives bytes back to both flow-control windows. */
+/* Returns bytes to both flow-control windows. */
 static void consume(kw_stream *stream, size_t n) {
   kw_session *session = stream->session;
   if (n == 0) return;
@@ -152,14 +152,14 @@ static void consume(kw_stream *stream, size_t n) {
   kw_session_check(session, nghttp2_session_consume(session->h2, stream->id, n));
 }
 
-/* Gives bytes back to the stream's window. */
+/* Returns bytes to the stream's window. */
 static void credit_stream(kw_stream *stream, size_t n) {
   kw_session *session = stream->session;
   stream->uncredited -= n;
   kw_session_check(session, nghttp2_session_consume_stream(session->h2, stream->id, n));
 }
 
-/* Gives bytes back to the connection's window. */
+/* Returns bytes to the connection's window. */
 static void credit_session(kw_session *session, size_t n) {
   session->uncredited -= n;
   kw_session_check(session, nghttp2_session_consume_connection(session->h2, n));
@@ -167,7 +167,7 @@ static void credit_session(kw_session *session, size_t n) {
 
 /* {====== Input that waits ====== */
 
-/* Removes the first bytes of stream->input and gives them back to the stream's window. */
+/* Removes the first bytes of stream->input and returns them to the stream's window. */
 static void skip_input(kw_stream *stream, size_t n) {
   kw_session *session = stream->session;
   session->input_bytes -= n;
@@ -206,7 +206,8 @@ static bool make_input_room(kw_stream *stream, size_t n) {
   return true;
 }
 
-/* Adds to stream->input. The bytes are given back to the connection's window at once. False if memory is short. */
+/* Appends bytes to stream->input, and returns them to the connection's window at once. Returns false if memory is
+ * short. */
 static bool add_input(kw_stream *stream, kw_slice bytes) {
   kw_session *session = stream->session;
   if (!kw_chain_add(&stream->input, bytes)) return false;

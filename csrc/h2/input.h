@@ -2,10 +2,10 @@
  *
  * input: DATA that arrives on a stream, split into gRPC messages and delivered to the owner.
  *
- * A stream *waits* while nothing may be delivered to its owner: stream->wait says what for. Its DATA then waits in
- * stream->input. The stream's flow-control window stays reduced by these bytes, so the peer stops sending on this
- * stream; the window of the connection is given back at once, so other streams continue. Streams that wait for the next
- * turn, for output or for room are resumed oldest first. A client's streams wait only for their owner.
+ * A stream *waits* while nothing may be delivered to its owner; stream->wait has the reason. DATA of the stream then
+ * waits in stream->input. The stream's flow-control window stays reduced by these bytes, so the peer stops sending on
+ * this stream; they are returned to the window of the connection at once, so other streams continue. Streams that wait
+ * for the next turn, for output or for space are resumed oldest first. A client's streams wait only for their owner.
  */
 #ifndef KW_H2_INPUT_H
 #define KW_H2_INPUT_H
@@ -22,7 +22,7 @@ void kw_input_end(kw_stream *stream);
 /* Client: nghttp2 closes the stream. Delivers the rest of the input, even if the stream waits. */
 void kw_input_finish(kw_stream *stream);
 
-/* Drops stream->input. For a stream that has its status and needs no more input. */
+/* Drops stream->input. Called for a stream that has its status and needs no more input. */
 void kw_input_drop(kw_stream *stream);
 
 /* Resumes streams that wait and deferred requests, as far as turn and output allow. Refuses requests that were

@@ -2,14 +2,14 @@
  *
  * memory: the allocator that nghttp2 gets from a session.
  *
- * Every block is charged to the account of its session. An account that is over its share gets no more memory:
- * nghttp2 then reports NGHTTP2_ERR_NOMEM, and the session ends.
+ * Every block is charged to the account of its session. An account above its share gets no more memory: nghttp2 then
+ * reports NGHTTP2_ERR_NOMEM, and the session ends.
  */
 #include "h2/state.h"
 
 #include "base/mem.h"
 
-/* Stands before every block, and remembers its size, so that the account can be credited. */
+/* Precedes every block, and has its size, so that the account can be credited. */
 typedef union block_head {
   size_t size;
   max_align_t align;

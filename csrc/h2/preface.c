@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * preface: a client that does not begin its connection with the preface of HTTP/2.
+ * preface: refuses clients that do not begin their connections with the preface of HTTP/2.
  *
- * The client gets an answer in HTTP/1.1, the likeliest of the other protocols. The operator gets the protocol that
- * the first bytes belong to, by kw_session_why. The preface begins with "PRI", so the first byte distinguishes most
- * protocols.
+ * The client gets an answer in HTTP/1.1, the likeliest of the other protocols. kw_session_why tells the operator to
+ * which protocol the first bytes belong. The preface begins with "PRI", so the first byte distinguishes most protocols.
  */
 #include "h2/state.h"
 

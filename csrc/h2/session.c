@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-#define MAX_FRAMES 1000 /* of nghttp2's own that may wait; then a server stops reading */
+#define MAX_FRAMES 1000 /* of nghttp2 itself that may wait; beyond that a server stops reading */
 
 kw_session_options kw_session_defaults(void) {
   kw_session_options options = {.max_streams = 65536,
@@ -96,14 +96,14 @@ static void note_windows(kw_session *session) {
     kw_stream_note_window(KW_CONTAINER_OF(link, kw_stream, answers_link));
 }
 
-/* The peer has closed its side. It may still read, so what is to be sent is sent. */
+/* Called when the peer has closed its side. The peer may still read, so waiting frames are sent. */
 static void end_by_peer(kw_session *session) {
   kw_session_flush(session);
   if (!session->options.is_client) kw_session_note_why(session, "the client closed the connection");
   kw_session_end(session);
 }
 
-/* nghttp2 has refused the input with an error (rc < 0), or the session has last words. */
+/* Called when nghttp2 has refused the input with an error (rc < 0), or when the session has last words. */
 static void end_by_error(kw_session *session, ssize_t rc) {
   kw_flood_end(session);
   kw_session_flush(session); /* the GOAWAY */
@@ -112,7 +112,8 @@ static void end_by_error(kw_session *session, ssize_t rc) {
   kw_session_end(session);
 }
 
-/* Too many frames that demand an answer have come. A server that begins with these does not speak HTTP/2. */
+/* Called when too many frames that demand an answer have arrived. A server that begins with these does not speak
+ * HTTP/2. */
 static void note_flood(kw_session *session) {
   if (session->has_peer_settings || !session->options.is_client) {
     kw_session_note_why(session, "the %s asks for too much at once", kw_session_peer(session));
@@ -121,7 +122,7 @@ static void note_flood(kw_session *session) {
   }
 }
 
-/* A server of HTTP/1.1, or a port that speaks TLS. */
+/* Recognizes a server of HTTP/1.1, or a port that speaks TLS. */
 static void note_http1(kw_session *session, kw_slice first) {
   static const char head[] = "HTTP/1.";
   if (first.len >= sizeof head - 1 && memcmp(first.data, head, sizeof head - 1) == 0)
@@ -175,8 +176,8 @@ kw_chain *kw_session_out(kw_session *session) {
   return &session->out;
 }
 
-/* A server stops reading while the client does not read. A client always reads: if both stopped, neither would go
- * on. */
+/* A server stops reading while the client does not read. A client always reads: if both stopped, there would be a
+ * deadlock. */
 bool kw_session_wants_bytes(const kw_session *session) {
   bool is_stuck = session->out.len > 0; /* the peer does not read */
   if (session->is_over || session->is_turn_over) return false;

@@ -2,11 +2,11 @@
  *
  * session: one HTTP/2 connection that carries gRPC, for servers and for clients.
  *
- * A session does no I/O and reads no clock. Bytes go in by kw_session_feed. kw_session_flush puts the frames that
- * may be sent now into the chain kw_session_out. Times are milliseconds: `now` is given by the owner, who calls
- * kw_session_step at the time that kw_session_deadline returns.
+ * A session does no I/O and reads no clock. The owner passes received bytes to kw_session_feed. kw_session_flush
+ * appends the frames that may be sent now to the chain kw_session_out. Times are milliseconds: the owner passes `now`,
+ * and calls kw_session_step at the time that kw_session_deadline returns.
  *
- * Everything that a peer can make grow has a bound:
+ * Every resource that a peer can consume has a limit:
  *   header block           max_header_bytes: HTTP status 431 for a request, gRPC status 8 for a client's call
  *   message                max_message: gRPC status 8 for the call
  *   partial messages       max_partial bytes on all streams together: status 8 for the call
@@ -27,9 +27,9 @@
  *
  * The account of a session counts all its memory: chains, partial messages, streams, and what nghttp2 allocates.
  *
- * No stream delays another one. The flow-control window of the connection is given back for all DATA at once, that
- * of a stream only for DATA that was delivered. Answers that wait for the window of their own stream do not keep
- * other requests from being read.
+ * No stream delays another one. DATA is returned to the flow-control window of the connection at once, to that of its
+ * stream only when it was delivered. Answers that wait for the window of their own stream do not prevent other requests
+ * from being read.
  */
 #ifndef KW_H2_SESSION_H
 #define KW_H2_SESSION_H
@@ -69,8 +69,8 @@ typedef struct kw_session_options {
       *discarded; /* gets large messages that will not be sent: the owner frees them; or NULL */
 } kw_session_options;
 
-/* A header field: of a block that is being received, valid only inside of the hook; or of a request to be sent, where
- * the caller owns the bytes. */
+/* A header field: of a block that is being received, valid only inside the hook; or of a request to be sent, whose
+ * bytes the caller owns. */
 typedef struct kw_header_field {
   kw_slice name;
   kw_slice value;
@@ -78,34 +78,34 @@ typedef struct kw_header_field {
 
 #define KW_MAX_METADATA 32 /* fields that a client may add to a request */
 
-/* Functions of the owner, called from inside of the functions below and of kw_stream_resume. A hook may call every
- * function of a stream, but must not feed, flush, step or free the session. Slices are valid only inside of the hook.
- * A hook that is marked for the other role may be NULL. */
+/* Functions of the owner, called from the functions below and from kw_stream_resume. A hook may call every function of
+ * a stream, but must not feed, flush, step or free the session. Slices are valid only inside the hook. A hook that is
+ * marked for the other role may be NULL. */
 typedef struct kw_session_hooks {
-  /* Server: a call has come. kw_session_fields has its metadata. The owner sets is_unary or takes_one (neither: any
+  /* Server: a call has arrived. kw_session_fields has its metadata. The owner sets is_unary or takes_one (neither: any
    * number of messages) and its own fields of the stream; or it finishes the stream. */
   void (*on_open)(kw_stream *stream, kw_slice path, void *ctx);
-  /* Server: a request has come that is no call of gRPC, and the session has finished the stream. The path may be empty.
-   * on_open is not called. May be NULL. */
+  /* Server: a request that is not a gRPC call has arrived, and the session has finished the stream. The path may be
+   * empty. on_open is not called. May be NULL. */
   void (*on_refused)(kw_stream *stream, kw_slice path, void *ctx);
-  /* A message has come. That of a server's unary call comes after the half-close. */
+  /* A message has arrived. For a unary call of a server, called after the half-close. */
   void (*on_message)(kw_stream *stream, kw_slice message, void *ctx);
   /* Server: the client has half-closed the stream; no message follows. Not called for unary calls. */
   void (*on_half_close)(kw_stream *stream, void *ctx);
   /* The stream could send more data than it has: the owner may add some now. */
   void (*on_pull)(kw_stream *stream, void *ctx);
-  /* Server: a call that kw_stream_defer has deferred has room for its answer. */
+  /* Server: a call that kw_stream_defer has deferred has space for its answer. */
   void (*on_room)(kw_stream *stream, void *ctx);
   /* Client: the call has ended, with stream->status and stream->text. on_close follows at once. */
   void (*on_end)(kw_stream *stream, void *ctx);
   /* Server: the deadline that the client set has passed, and the call has no status yet. The owner finishes the
    * stream. */
   void (*on_timeout)(kw_stream *stream, void *ctx);
-  /* The stream is about to be freed. Always the last call for a stream, and also made if on_open never was. Here
-   * stream->status and stream->text say how a server has ended the call. */
+  /* The stream is about to be freed. Always the last call for a stream, even if on_open was not called. stream->status
+   * and stream->text say how a server has ended the call. */
   void (*on_close)(kw_stream *stream, void *ctx);
-  /* Server: true if the connection has used up its turn. Messages then wait for the next kw_session_step, which is
-   * due at once. NULL: turns have no end. */
+  /* Server: true if the connection has used up its turn. Messages then wait for the next kw_session_step, which is due
+   * at once. NULL: turns are unlimited. */
   bool (*is_turn_over)(void *ctx);
   void *ctx;
 } kw_session_hooks;
@@ -125,8 +125,8 @@ void kw_session_free(kw_session *session);
 
 /* {====== Bytes and time ====== */
 
-/* Takes bytes that came from the peer, and copies what it keeps. No bytes: the peer has closed its side, and the
- * session ends. Does nothing if the session has ended. */
+/* Takes bytes from the peer, and copies those that it keeps. No bytes: the peer has closed its side, and the session
+ * ends. Does nothing if the session has ended. */
 void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now);
 
 /* Adds the frames that may be sent now to the output, until it has about max_framed bytes. Calls on_pull. A server
@@ -139,7 +139,7 @@ kw_chain *kw_session_out(kw_session *session);
 /* Notes that some of the output was written, and resumes the streams that waited for that. */
 void kw_session_wrote(kw_session *session);
 
-/* Sets the time without doing anything. For owners that add answers while nothing comes in. */
+/* Sets the time without doing anything. For owners that add answers while nothing is received. */
 void kw_session_set_time(kw_session *session, int64_t now);
 
 /* True if the session wants to be fed. False if it has ended, or its turn is over; and at a server, as backpressure,
@@ -182,7 +182,7 @@ bool kw_session_got_goaway(const kw_session *session);
 /* Client: true if the server refused our keepalive pings as too frequent. */
 bool kw_session_got_enhance_your_calm(const kw_session *session);
 
-/* Returns how many bytes of DATA frames have come. */
+/* Returns how many bytes of DATA frames were received. */
 uint64_t kw_session_data_bytes(const kw_session *session);
 
 /* }====== */
@@ -196,7 +196,7 @@ bool kw_session_is_ready(const kw_session *session);
 kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
                               const kw_header_field *fields, size_t n, void *owner);
 
-/* Sends PING, which makes a peer that lives answer. */
+/* Sends PING, which a live peer answers. */
 void kw_session_ping(kw_session *session);
 
 /* Returns the stream after `stream`, in the order in which they were made; the first one if `stream` is NULL. Returns

@@ -43,8 +43,8 @@ struct kw_session {
   /* Output */
   kw_chain out;         /* frames for the socket */
   size_t queued;        /* bytes of answers in the chains of all streams */
-  size_t sendable;      /* the part of `queued` that the windows of its streams let out */
-  bool is_pulling;      /* on_pull is being called: what it adds is not counted as answers */
+  size_t sendable;      /* the part of `queued` that the streams' windows allow to send */
+  bool is_pulling;      /* on_pull is being called: its messages are not counted as answers */
   kw_link with_answers; /* streams with queued answers, by waiting_since, oldest first */
 
   /* Input */
@@ -55,8 +55,8 @@ struct kw_session {
 
   /* Streams that wait, see input.h */
   kw_link waiting
-      [KW_WAITS]; /* those that wait for the same, by stream->wait_link, oldest first; [0] is empty */
-  bool is_resuming;  /* kw_input_resume is running */
+      [KW_WAITS];   /* one list for each reason, by stream->wait_link, oldest first; [0] is empty */
+  bool is_resuming; /* kw_input_resume is running */
   bool is_turn_over; /* the turn is used up; the next kw_session_step begins another */
 
   /* The header block that is being received; HTTP/2 has only one at a time on a connection */
@@ -69,14 +69,14 @@ struct kw_session {
   kw_known_fields known;
 
   /* The frame that is being received */
-  size_t frame_left; /* payload bytes to come */
+  size_t frame_left; /* remaining payload bytes */
   bool frame_ends;   /* a DATA frame with END_STREAM */
 
   /* State */
-  uint64_t data_bytes;    /* of DATA frames that came */
-  size_t preface_bytes;   /* bytes of the client's preface that came: a server waits for all */
-  bool has_peer_settings; /* a SETTINGS frame has come */
-  bool windows_changed;   /* by SETTINGS frames: `sendable` of the streams must be counted anew */
+  uint64_t data_bytes;    /* of received DATA frames */
+  size_t preface_bytes;   /* received bytes of the client's preface: a server waits for all */
+  bool has_peer_settings; /* a SETTINGS frame was received */
+  bool windows_changed;   /* by SETTINGS frames: `sendable` of the streams must be counted again */
   bool got_goaway;        /* the peer takes no more streams */
   bool got_enhance_your_calm; /* the peer's GOAWAY says that we ping too often */
   bool is_draining;           /* a GOAWAY was submitted; the session ends with its last stream */
@@ -87,19 +87,19 @@ struct kw_session {
 
   /* Pings and settings that come, see flood.c */
   bool sent_since_ping;       /* HEADERS or DATA were sent since the peer's last PING */
-  int ping_strikes;           /* PINGs of the peer that came too early */
-  int64_t last_ping;          /* when the peer's last PING came; or KW_SESSION_NEVER */
+  int ping_strikes;           /* PINGs of the peer that arrived too early */
+  int64_t last_ping;          /* when the peer's last PING arrived; or KW_SESSION_NEVER */
   kw_meter settings;          /* the peer's SETTINGS frames */
   uint16_t crowds[KW_CROWDS]; /* of a server: open streams, by their place in nghttp2's table */
 
   /* Times in milliseconds, see timers.c */
   int64_t created;        /* when the session was made */
-  int64_t last_received;  /* when bytes last came */
+  int64_t last_received;  /* when bytes last arrived */
   int64_t pong_deadline;  /* for the answer to our PING; or KW_SESSION_NEVER */
   int64_t drain_deadline; /* or KW_SESSION_NEVER */
 };
 
-/* Notes why the session ends. The first reason stays. */
+/* Notes why the session ends. Only the first reason is stored. */
 void kw_session_note_why(kw_session *session, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -131,7 +131,7 @@ static inline bool kw_session_has_enough_output(const kw_session *session) {
   return session->out.len + session->sendable > session->options.max_queued;
 }
 
-/* Server: true if a deferred answer has room, after stalled streams have lost their answers. See stream.h. */
+/* Server: true if a deferred answer has space, after stalled streams have lost their answers. See stream.h. */
 bool kw_session_make_room(kw_session *session);
 
 /* {====== frames.c, memory.c, preface.c, flood.c ====== */
@@ -143,7 +143,7 @@ bool kw_frames_open(kw_session *session);
 nghttp2_mem kw_session_memory(kw_session *session);
 
 /* Server: answers a client that did not begin with the preface, in session->out, and notes in session->why which
- * protocol the client speaks. `n_before` bytes of the preface came before `bytes`. */
+ * protocol the client speaks. `n_before` bytes of the preface arrived before `bytes`. */
 void kw_preface_refuse(kw_session *session, size_t n_before, kw_slice bytes);
 
 /* Server: counts a PING of the client. After too many the session has last words. */
@@ -156,10 +156,10 @@ void kw_flood_end(kw_session *session);
  * read. */
 int kw_flood_note_settings(kw_session *session);
 
-/* Takes note of a new stream of the client. Returns 0; or NGHTTP2_ERR_CALLBACK_FAILURE if too many streams collide. */
+/* Notes a new stream of the client. Returns 0; or NGHTTP2_ERR_CALLBACK_FAILURE if too many streams collide. */
 int kw_flood_note_stream(kw_session *session, int32_t id);
 
-/* Takes note of the end of a stream of the client. */
+/* Notes the end of a stream of the client. */
 void kw_flood_forget_stream(kw_session *session, int32_t id);
 
 /* }====== */
@@ -176,7 +176,7 @@ int kw_headers_on_field(nghttp2_session *h2, const nghttp2_frame *frame, nghttp2
 /* Uses a header block that is complete: opens a call, or takes the headers or trailers of an answer. */
 void kw_headers_take(kw_session *session, const nghttp2_frame *frame);
 
-/* Frees the fields of the last header block and the room for more. */
+/* Frees the fields of the last header block and the memory for fields. */
 void kw_headers_drop(kw_session *session);
 
 /* Returns the bytes allocated for the header block. */
@@ -205,10 +205,10 @@ static inline kw_stream *kw_session_first(const kw_session *session, kw_stream_w
 /* Calls on_close and frees the stream. */
 void kw_stream_free(kw_stream *stream);
 
-/* Sets the status of the stream and its text; without memory the text is left out. */
+/* Sets the status of the stream and its text; if memory is short, the text is omitted. */
 void kw_stream_set_status(kw_stream *stream, int status, kw_slice text);
 
-/* Sets the deadline of the call. Without memory there is none: the client has a clock of its own. */
+/* Sets the deadline of the call. If memory is short, there is no deadline: the client also measures it. */
 void kw_stream_set_deadline(kw_stream *stream, int64_t when);
 
 /* Removes the deadline of the call, if it has one. */
@@ -217,7 +217,7 @@ void kw_stream_clear_deadline(kw_stream *stream);
 /* Drops the bytes of messages that were not delivered: partial ones and the unary message. */
 void kw_stream_drop_partial(kw_stream *stream);
 
-/* Counts anew how many bytes the stream's window lets out, after the peer has changed the window. */
+/* Counts again how many bytes the stream's window allows to send, after the peer has changed the window. */
 void kw_stream_note_window(kw_stream *stream);
 
 /* Returns the data provider through which nghttp2 asks the stream for its data. */

@@ -102,7 +102,7 @@ static void set_queued(kw_stream *stream, size_t n) {
   if (n == 0) kw_link_remove(&stream->answers_link);
 }
 
-/* The stall time of the stream begins anew. */
+/* Restarts the stall time of the stream. */
 static void restart_wait(kw_stream *stream) {
   kw_session *session = stream->session;
   stream->waiting_since = session->now;
@@ -111,7 +111,7 @@ static void restart_wait(kw_stream *stream) {
   kw_link_add(&session->with_answers, &stream->answers_link);
 }
 
-/* Bytes have left stream->out. nghttp2 takes them off the window later, see on_frame_send. */
+/* Called when bytes have left stream->out. nghttp2 subtracts them from the window later, see on_frame_send. */
 static void note_sent(kw_stream *stream, size_t n) {
   kw_session *session = stream->session;
   if (stream->queued == 0) return;
@@ -131,7 +131,7 @@ void kw_stream_count(kw_stream *stream) {
     set_queued(stream, stream->queued + added);
 }
 
-/* Freeing many bytes takes long: the owner does that in turns. */
+/* Freeing many bytes takes long, so the owner frees them in several turns. */
 static void discard(kw_stream *stream) {
   kw_chain *discarded = stream->session->options.discarded;
   if (discarded != NULL && stream->out.len > DISCARD_BYTES) {
@@ -148,8 +148,8 @@ void kw_stream_forget(kw_stream *stream) {
   discard(stream);
 }
 
-/* Frees the answers at once. The stream itself stays until its RST_STREAM is sent, which may be never. So do the
- * answers of at most one stream: the stream whose DATA frame nghttp2 has begun. */
+/* Frees the answers at once, because the stream itself exists until its RST_STREAM is sent, which may never happen. The
+ * exception is the one stream whose DATA frame nghttp2 has begun: its answers stay. */
 static void drop_answers(kw_stream *stream) {
   if (stream->is_framed) {
     set_queued(stream, 0);
@@ -299,7 +299,7 @@ void kw_stream_set_status(kw_stream *stream, int status, kw_slice text) {
   stream->status = (uint8_t)status;
   stream->has_status = true;
   if (stream->text != NULL) kw_blob_release(stream->text);
-  stream->text = text.len == 0 ? NULL : kw_blob_copy(text); /* without memory there is none */
+  stream->text = text.len == 0 ? NULL : kw_blob_copy(text); /* NULL if memory is short */
 }
 
 void kw_stream_finish(kw_stream *stream, int status, kw_slice text) {
@@ -308,7 +308,7 @@ void kw_stream_finish(kw_stream *stream, int status, kw_slice text) {
   kw_stream_set_status(stream, status, text);
   kw_stream_clear_deadline(stream);
   if (stream->has_answered && stream->out.len == 0 && !stream->is_reset) {
-    submit_trailers(stream); /* trailers alone need no window */
+    submit_trailers(stream); /* trailers need no window */
   } else {
     kw_stream_wake(stream);
   }
@@ -319,8 +319,8 @@ void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice t
   kw_stream_finish(stream, status, text);
 }
 
-/* nghttp2 keeps a request that is not sent until the server takes one more stream, even after the stream was reset.
- * The messages of the request are freed at once. If too many such requests gather, the connection is ended. */
+/* nghttp2 keeps an unsent request until the server accepts another stream, even after the stream was reset. The
+ * messages of the request are freed at once. If there are too many such requests, the connection ends. */
 static void note_reset_unsent(kw_stream *stream) {
   kw_session *session = stream->session;
   stream->is_reset_unsent = true;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * stream: one gRPC call inside of a session, on either side.
+ * stream: one gRPC call in a session, on either side.
  *
  *   server   on_open -> on_message* -> on_half_close       send* -> finish
  *   client   request, send*, half_close                    on_message* -> on_end
  *
- * on_close comes last, whatever happened before. Then the stream is freed.
+ * on_close is always the last call. Then the stream is freed.
  *
  * An *answer* is a message that a server queues although the client may not read it now. Answers are counted, and
- * bounded, as `queued`. Messages added in on_pull (events of a watch), and those of a stream that is `paced`, were
- * asked for by the flow-control window and are not counted.
+ * bounded, as `queued`. Messages that are added in on_pull (events of a watch), and those of a stream that is `paced`,
+ * are added only when the flow-control window has space for them, so they are not counted.
  *
- * A stream *stalls* if its client takes fewer than KW_STALL_BYTES of its waiting answers within KW_STALL_MS. When
- * more than max_waiting bytes of answers wait on the connection, stalled streams are reset, oldest first, and lose
- * their answers. A stream whose window lets all its answers out does not stall: it waits for the connection, not
- * for its client.
+ * A stream *stalls* if its client takes fewer than KW_STALL_BYTES of its waiting answers within KW_STALL_MS. When more
+ * than max_waiting bytes of answers wait on the connection, stalled streams are reset, oldest first, and lose their
+ * answers. A stream whose window has space for all its answers does not stall: it waits for the connection, not for its
+ * client.
  */
 #ifndef KW_H2_STREAM_H
 #define KW_H2_STREAM_H
@@ -29,18 +29,18 @@
 
 #define KW_STALL_MS 5000
 #define KW_STALL_BYTES (64 * 1024)
-#define KW_DEFERRED_MS 30000 /* how long a deferred request waits for room before it is refused */
+#define KW_DEFERRED_MS 30000 /* how long a deferred request waits for space before it is refused */
 
 typedef struct kw_session kw_session;
 typedef struct kw_stream kw_stream;
 
-/* What has to happen before the owner of a stream gets more of its input. Until then the input waits, see input.h. */
+/* The event that has to happen before more input of a stream is delivered. Until then the input waits, see input.h. */
 typedef enum kw_stream_wait {
   KW_WAIT_NOTHING,
   KW_WAIT_TURN,    /* server: the next turn of the connection begins */
   KW_WAIT_OUTPUT,  /* server: the socket takes answers; of a unary call */
-  KW_WAIT_ANSWERS, /* server: the stream's own answers are sent, of which it has too many */
-  KW_WAIT_ROOM,    /* server: there is room for the answer, see kw_stream_defer */
+  KW_WAIT_ANSWERS, /* server: enough of the stream's own answers are sent */
+  KW_WAIT_ROOM,    /* server: there is space for the answer, see kw_stream_defer */
   KW_WAIT_OWNER,   /* kw_stream_resume is called */
   KW_WAITS
 } kw_stream_wait;
@@ -55,16 +55,16 @@ struct kw_stream {
   bool is_paced : 1;  /* server: the owner adds a message only after on_pull has asked for one */
 
   /* Receiving */
-  bool has_message : 1;        /* a message has come */
+  bool has_message : 1;        /* a message was received */
   bool is_half_closed : 1;     /* the peer sends no more */
-  bool has_reported_end : 1;   /* the owner knows that no more messages come, or need not know */
+  bool has_reported_end : 1;   /* the owner knows that no more messages follow, or need not know */
   bool is_closing : 1;         /* nghttp2 closes the stream: input is delivered now or never */
-  bool has_answer_headers : 1; /* client: the headers of the answer have come */
+  bool has_answer_headers : 1; /* client: the headers of the answer were received */
 
   /* Sending */
   bool has_answered : 1; /* our headers were submitted */
   bool
-      is_finished : 1; /* nothing is added to `out` any more; a server sends its trailers after it */
+      is_finished : 1; /* nothing more is added to `out`, after which a server sends its trailers */
   bool has_trailers : 1; /* the trailers were submitted */
   bool needs_resume : 1; /* nghttp2 asks for data again only after nghttp2_session_resume_data */
   bool is_framed : 1;    /* nghttp2 has begun a DATA frame with the first bytes of `out` */
@@ -72,8 +72,8 @@ struct kw_stream {
 
   /* The end */
   bool
-      has_status : 1; /* the call has its status: given (server), or received or made up (client) */
-  bool is_reset : 1;  /* either side has reset the stream, or it is closed: nothing more is sent */
+      has_status : 1; /* the call has its status: set by the owner (server), received or generated (client) */
+  bool is_reset : 1; /* either side has reset the stream, or it is closed: nothing more is sent */
   bool is_reset_unsent : 1; /* client: reset before the request was sent */
   bool is_refused : 1;      /* client: the server has not processed the request and never will */
 
@@ -84,17 +84,17 @@ struct kw_stream {
   kw_blob *text;          /* text of the status; or NULL */
 
   kw_grpc_splitter splitter; /* has the bytes of a message that is not complete */
-  kw_stream_wait wait;       /* changed by kw_stream_wait_for alone */
-  kw_link wait_link;         /* in the session's list of the streams that wait for the same */
-  kw_chain input;            /* DATA that came while the stream waited */
-  size_t uncredited; /* DATA bytes that the peer has not got back by WINDOW_UPDATE of the stream */
-  kw_blob *unary_message; /* message of a unary call that waits for the half-close; or NULL */
+  kw_stream_wait wait;       /* changed only by kw_stream_wait_for */
+  kw_link wait_link;         /* in the session's list of the streams with the same `wait` */
+  kw_chain input;            /* DATA that arrived while the stream waited */
+  size_t uncredited;         /* DATA bytes that no WINDOW_UPDATE of the stream has returned yet */
+  kw_blob *unary_message;    /* message of a unary call that waits for the half-close; or NULL */
 
   kw_chain out;   /* gRPC frames to be sent as DATA */
   size_t counted; /* bytes of `out` that kw_stream_count has counted */
   size_t queued;  /* bytes of `out` that are answers */
   size_t
-      sendable; /* bytes of `queued` that the stream's window lets out, at most max_stream_queued */
+      sendable; /* bytes of `queued` that the stream's window allows to send, at most max_stream_queued */
   int64_t waiting_since; /* when the stall time of the answers began, or the call was deferred */
   size_t sent_while_waiting; /* bytes sent since then */
 
@@ -110,7 +110,7 @@ struct kw_stream {
   void *watched;    /* server: an intercepted call that proceeds, see rpc/call.c; or NULL */
   kw_link waiting;  /* server: in the list of answers that are not durable yet */
   uint64_t ticket;  /* server: the store's ticket that the answer waits for */
-  int failure;      /* server: the error that the call ends with after that; or KW_OK */
+  int failure;      /* server: the error with which the call then ends; or KW_OK */
 };
 
 /* {====== Messages ====== */
@@ -136,35 +136,35 @@ void kw_stream_count(kw_stream *stream);
 /* Drops all of stream->out, for example an answer that was begun and cannot be completed. */
 void kw_stream_forget(kw_stream *stream);
 
-/* Server: true if an answer of `len` bytes may be queued: the stream's window lets all of it out, or at most
- * max_waiting bytes of answers wait on the connection. To make room, stalled streams lose their answers. */
+/* Server: true if an answer of `len` bytes may be queued: the stream's window has space for all of it, or at most
+ * max_waiting bytes of answers wait on the connection. To make space, stalled streams lose their answers. */
 bool kw_stream_has_room(kw_stream *stream, size_t len);
 
-/* Server: defers the call, after kw_stream_has_room was false. on_room is called when there is room. After
- * KW_DEFERRED_MS without room the call ends with status 8. */
+/* Server: defers the call, after kw_stream_has_room was false. on_room is called when there is space. After
+ * KW_DEFERRED_MS without space the call ends with status 8. */
 void kw_stream_defer(kw_stream *stream);
 
-/* Notes that the owner has something to send: on_pull will be called by kw_session_flush, when the flow-control
- * window lets data out. */
+/* Notes that the owner has something to send: kw_session_flush will call on_pull when the flow-control window has
+ * space. */
 void kw_stream_wake(kw_stream *stream);
 
 /* Stops the delivery of messages. Further DATA waits, and flow control stops the peer. Must not be called for a
  * deferred call, which would no longer be resumed. */
 void kw_stream_pause(kw_stream *stream);
 
-/* Resumes the delivery. Messages that waited are delivered before this function returns, as far as the turn and the
- * output allow. Does nothing if the stream is not paused. */
+/* Resumes the delivery. Delivers waiting messages before it returns, as far as the turn and the output allow. Does
+ * nothing if the stream is not paused. */
 void kw_stream_resume(kw_stream *stream);
 
 /* }====== */
 
 /* {====== The end ====== */
 
-/* Server: ends the call with a status and its text. Both leave after everything that was sent before. A second call
- * of this function does nothing. */
+/* Server: ends the call with a status and its text, which are sent after all earlier messages. A second call of this
+ * function does nothing. */
 void kw_stream_finish(kw_stream *stream, int status, kw_slice text);
 
-/* Server: as kw_stream_finish, with an HTTP status, for a request that is not valid gRPC: 200, 400, 405, 415 or 431.
+/* Server: like kw_stream_finish, with an HTTP status, for a request that is not valid gRPC: 200, 400, 405, 415 or 431.
  * Nothing may have been sent. */
 void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice text);
 

@@ -7,7 +7,8 @@
  */
 #include "h2/input.h"
 
-/* Returns when the session pings next, or closes without an answer. A client without streams does not ping. */
+/* Returns when the session sends the next PING, or ends because the last one was not answered. A client without streams
+ * does not ping. */
 static int64_t keepalive_due(const kw_session *session) {
   if (session->pong_deadline != KW_SESSION_NEVER) return session->pong_deadline;
   if (!session->has_peer_settings) return session->created + session->options.handshake_ms;
