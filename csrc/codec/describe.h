@@ -30,7 +30,7 @@
 #define STRING(n, label, place) FIELD(n, label, STRING, place)
 #define ENUM(n, label, list, place) FIELD(n, label, ENUM, place), .names = list
 
-/* A message inside of a message. NESTED takes any kw_message; MESSAGE takes a symbol of KW_MESSAGES. */
+/* A message inside a message. NESTED takes any kw_message; MESSAGE takes a symbol of KW_MESSAGES. */
 #define NESTED(n, label, description, place)                                                       \
   FIELD(n, label, MESSAGE, place), .message = &(description)
 #define MESSAGE(n, label, symbol, place) NESTED(n, label, kw_msg_##symbol, place)
@@ -42,7 +42,7 @@
 #define ALWAYS .is_always = true
 #define BARE_IF(record, member) .bare = offsetof(record, member)
 
-/* The header of an answer. It is in no record: it is written by itself, see kw_message_put_rest. */
+/* The header of an answer. It has no place in a record: it is written separately, see kw_message_put_rest. */
 #define HEADER                                                                                     \
   { MESSAGE(1, header, response_header, NONE) }
 
@@ -61,12 +61,12 @@
 #define RECORD_MESSAGE(symbol, label, record)                                                      \
   const kw_message kw_msg_##symbol = DESCRIPTION(symbol, label, sizeof(record), NONE)
 
-/* The same for a message that is one oneof; `member` is the int that says which field was chosen. */
+/* The same for a message that consists of one oneof; `member` is the int with the number of the chosen field. */
 #define CHOICE_MESSAGE(symbol, label, record, member)                                              \
   const kw_message kw_msg_##symbol =                                                               \
       DESCRIPTION(symbol, label, sizeof(record), offsetof(record, member))
 
-/* A message without a record in C, for Lua alone. Its fields follow. */
+/* A message without a record in C, only for Lua. Its fields follow. */
 #define LUA_MESSAGE(symbol, label, ...)                                                            \
   static const kw_field symbol##_fields[] = {__VA_ARGS__};                                         \
   const kw_message kw_msg_##symbol = DESCRIPTION(symbol, label, 0, NONE)
@@ -74,7 +74,7 @@
 /* A message without fields. */
 #define EMPTY(symbol, label) const kw_message kw_msg_##symbol = {.name = #label, .choice = NONE}
 
-/* An answer that has a header and nothing else. */
+/* An answer with only a header. */
 #define HEADER_ALONE(symbol, label)                                                                \
   const kw_message kw_msg_##symbol = {                                                             \
       .name = #label, .fields = kw_header_alone, .n = 1, .choice = NONE}

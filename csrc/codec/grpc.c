@@ -110,7 +110,7 @@ size_t kw_grpc_unescape(uint8_t *text, size_t len) {
       text[n++] = (uint8_t)(digit_of(text[i + 1]) << 4 | digit_of(text[i + 2]));
       i += 3;
     } else {
-      text[n++] = text[i++]; /* also a percent sign without two digits */
+      text[n++] = text[i++]; /* this includes a percent sign without two digits */
     }
   }
   return n;

@@ -4,7 +4,7 @@
  *
  *   1 key   2 create_revision   3 mod_revision   4 version   5 value   6 lease
  *
- * The record of a put has the whole kv. The record of a delete has the key alone. The key comes first in every
+ * The record of a put has the whole kv. The record of a delete has only the key. The key is the first field of every
  * record.
  */
 #ifndef KW_CODEC_KEYVALUE_H
@@ -24,14 +24,14 @@ bool kw_keyvalue_decode(kw_slice bytes, kw_kv *kv);
 /* Returns the size of a record without its value. */
 size_t kw_keyvalue_bare_size(const kw_blob *record);
 
-/* Copies a record without its value to `to`, which has room for kw_keyvalue_bare_size bytes. Returns the end of what
- * was written. */
+/* Copies a record without its value to `to`, a buffer of kw_keyvalue_bare_size bytes. Returns the end of the written
+ * bytes. */
 uint8_t *kw_keyvalue_put_bare(const kw_blob *record, uint8_t *to);
 
-/* Least bytes that the record of a put takes as a field of a message. */
+/* The smallest size of a put's record as a field of a message. */
 #define KW_KEYVALUE_LEAST 11
 
-/* Adds a record to a message, as field `number`. A record that `is_own` is held by the message alone, see
+/* Adds a record to a message, as field `number`. With `is_own` only the message holds the record, see
  * kw_chain_add_own_blob. Returns false if memory is short: then the message can only be dropped. */
 static inline bool kw_keyvalue_add(kw_chain *out, uint8_t number, kw_blob *record, bool is_own) {
   uint8_t *start = kw_chain_reserve(out, 1 + 10);
@@ -42,7 +42,7 @@ static inline bool kw_keyvalue_add(kw_chain *out, uint8_t number, kw_blob *recor
   return is_own ? kw_chain_add_own_blob(out, record, bytes) : kw_chain_add_blob(out, record, bytes);
 }
 
-/* Does what kw_keyvalue_add does, for a record without its value. */
+/* Like kw_keyvalue_add, but without the value of the record. */
 bool kw_keyvalue_add_bare(kw_chain *out, uint8_t number, const kw_blob *record);
 
 /* True if `bytes`, read from a disk, begin with a key, as every record does. */
@@ -56,7 +56,7 @@ static inline bool kw_keyvalue_has_key(kw_slice bytes) {
   return false;
 }
 
-/* Decodes a record. A record that the disk has damaged gives the fields before the damage. */
+/* Decodes a record. Of a record that was damaged on the disk, returns the fields before the damage. */
 static inline kw_kv kw_keyvalue_of(const kw_blob *record) {
   kw_kv kv;
   bool is_whole = kw_keyvalue_decode(kw_blob_slice(record), &kv);

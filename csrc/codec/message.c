@@ -7,8 +7,8 @@
 #include "model/error.h"
 
 /* The lists of a message may take LEAST_ROOM bytes of memory, and ROOM_FACTOR times the size of the message. Operations
- * and compares with a key always fit. Empty operations may not: each takes two bytes of the message, and fifty times
- * that in memory. */
+ * and compares with a key always fit. Empty operations may not fit: each takes two bytes of the message, and fifty
+ * times as much memory. */
 #define LEAST_ROOM (64 * 1024)
 #define ROOM_FACTOR 16
 
@@ -42,7 +42,7 @@ static size_t item_size(const kw_field *field) {
   return 0;
 }
 
-/* Lists of records have types of their own with the layout of a kw_repeated: they are copied, not cast. */
+/* Lists in records have types of their own, with the layout of a kw_repeated: they are copied, not cast. */
 static kw_repeated load_list(const void *from) {
   kw_repeated list;
   memcpy(&list, from, sizeof list);
@@ -58,7 +58,7 @@ static void store_list(void *to, kw_repeated list) {
 typedef struct decoder {
   kw_arena *arena;
   size_t room;   /* bytes left for the items of lists */
-  size_t items;  /* of lists that are still allowed */
+  size_t items;  /* items of lists that are still allowed */
   size_t fields; /* that are still allowed */
   int depth;     /* number of messages around the current one */
 } decoder;
@@ -74,7 +74,7 @@ static void store_number(const kw_field *field, uint64_t v, void *to) {
   }
 }
 
-/* Encodes a message again, so that its fields are in order and unknown ones are gone. */
+/* Encodes a message again, so that its fields are in order and without unknown ones. */
 static int store_encoded(decoder *d, const kw_message *message, kw_slice bytes, void *to) {
   void *record = kw_arena_alloc(d->arena, message->size);
   if (record == NULL) return KW_ERR_NO_MEMORY;
@@ -110,7 +110,7 @@ static size_t count_items(const kw_field *field, const kw_wire_field *found) {
   return kw_field_is_packed(field, found) ? count_packed(found->bytes) : 1;
 }
 
-/* Makes a list with room for the found field, and for all fields of its number that follow in the message. */
+/* Makes a list with space for the found field, and for all later fields of the message with the same number. */
 static int make_list(decoder *d, const kw_field *field, const kw_wire_field *found,
                      kw_wire_reader rest, kw_repeated *list) {
   kw_wire_field next;
@@ -157,7 +157,7 @@ static int store_items(decoder *d, const kw_field *field, const kw_wire_field *f
   return rc;
 }
 
-/* The last member of a oneof wins: the value of the one before is cleared. */
+/* The last member of a oneof wins: the value of an earlier one is cleared. */
 static void choose(const kw_message *message, const kw_field *field, char *record) {
   int *choice = (int *)(record + message->choice);
   if (*choice != 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * message: encodes and decodes protobuf messages by a description. A description is a list of fields; it serves the
- * records of C here, and Lua tables in bind.
+ * message: encodes and decodes protobuf messages by a description. A description is a list of fields; it is used here
+ * for records in C, and in bind for Lua tables.
  *
  *   field of the message        member of the record
  *   number of any width         int64_t
@@ -10,9 +10,9 @@
  *   bytes, string               kw_slice
  *   message                     the record of that message; or a const kw_blob *, the encoded message
  *   repeated                    kw_repeated of these
- *   oneof                       an int: the number of the field that came last, or 0
+ *   oneof                       an int: the number of the last field in the message, or 0
  *
- * A record borrows its slices and blobs. Decoded slices point into the decoded bytes; decoded blobs and lists lie in
+ * A record borrows its slices and blobs. Decoded slices point into the decoded bytes; decoded blobs and lists are in
  * the arena. Decoding trusts no length, and skips unknown fields.
  */
 #ifndef KW_CODEC_MESSAGE_H
@@ -56,7 +56,7 @@ struct kw_message {
   const char *name;
   const kw_field *fields; /* by rising number */
   uint16_t n;
-  uint16_t size;                /* of the record; 0: the message is for Lua alone */
+  uint16_t size;                /* of the record; 0: the message is only for Lua */
   uint16_t choice;              /* offset of the int of the oneof; KW_NO_PLACE: there is no oneof */
   void (*finish)(void *record); /* corrects a record after its fields were decoded; or NULL */
 };
@@ -86,27 +86,27 @@ static inline bool kw_field_fits(const kw_field *field, const kw_wire_field *fou
   return found->type == (is_number ? KW_WIRE_VARINT : KW_WIRE_BYTES);
 }
 
-/* Decodes `bytes` into a zeroed record. Returns KW_OK; KW_ERR_MALFORMED; KW_ERR_TOO_MANY_OPS if its lists take much
- * more memory than the message has bytes, or if messages nest deeper than KW_MAX_NESTING; KW_ERR_REQUEST_TOO_LARGE if
- * it has thousands of fields that are unknown, or that replace each other; or KW_ERR_NO_MEMORY if the arena could not
- * grow. After an error the record is partly filled. */
+/* Decodes `bytes` into a zeroed record. Returns KW_OK; KW_ERR_MALFORMED; KW_ERR_TOO_MANY_OPS if the lists of the
+ * message need much more memory than it has bytes, or if messages nest deeper than KW_MAX_NESTING;
+ * KW_ERR_REQUEST_TOO_LARGE if the message has thousands of fields that are unknown, or that replace each other; or
+ * KW_ERR_NO_MEMORY if the arena could not grow. After an error the record is partly filled. */
 int kw_message_decode(const kw_message *message, kw_slice bytes, kw_arena *arena, void *record);
 
-/* The same, and KW_ERR_TOO_MANY_OPS if all lists have more than so many items together. */
+/* Like kw_message_decode; also returns KW_ERR_TOO_MANY_OPS if all lists together have more than `items` items. */
 int kw_message_decode_within(const kw_message *message, kw_slice bytes, size_t items,
                              kw_arena *arena, void *record);
 
 /* Returns the size of the encoded record in bytes. */
 size_t kw_message_size(const kw_message *message, const void *record);
 
-/* Encodes a record at `to`, which has room for kw_message_size bytes. Returns the end of what was written. Fields are
- * in the order of their numbers. */
+/* Encodes a record at `to`, a buffer of kw_message_size bytes. Returns the end of the written bytes. Fields are in the
+ * order of their numbers. */
 uint8_t *kw_message_put(const kw_message *message, const void *record, uint8_t *to);
 
-/* Returns what kw_message_size does, less the first field: the header of an answer, which the caller writes. */
+/* Like kw_message_size, without the first field: the header of an answer, which the caller writes. */
 size_t kw_message_rest_size(const kw_message *message, const void *record);
 
-/* Does what kw_message_put does, without the first field. */
+/* Like kw_message_put, without the first field. */
 uint8_t *kw_message_put_rest(const kw_message *message, const void *record, uint8_t *to);
 
 #endif

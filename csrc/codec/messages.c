@@ -65,7 +65,7 @@ static const kw_field response_header_fields[] = {
 };
 RECORD_MESSAGE(response_header, ResponseHeader, kw_header);
 
-/* The header of a kw_reply: a reply has no other field of the header than its revision. */
+/* The header of a kw_reply, which has only the revision. */
 static const kw_field reply_header_fields[] = {
     {UINT64(1, cluster_id, NONE)},
     {UINT64(2, member_id, NONE)},
@@ -75,7 +75,7 @@ static const kw_field reply_header_fields[] = {
 static const kw_message reply_header =
     DESCRIPTION(reply_header, ResponseHeader, sizeof(kw_reply), NONE);
 
-/* The header of a nested transaction: etcd writes it, without any field. */
+/* The header of a nested transaction, which etcd writes without any field. */
 static const kw_field empty_header_fields[] = {
     {UINT64(1, cluster_id, NONE)},
     {UINT64(2, member_id, NONE)},
@@ -185,7 +185,7 @@ static const kw_field compare_fields[] = {
     {BYTES(64, range_end, AT(kw_compare, range.end))},
 };
 
-/* A value that was given for another target than the compare's own counts as zero or empty, as in etcd. */
+/* If the operand is for another target than that of the compare, it counts as zero or empty, as in etcd. */
 static void finish_compare(void *record) {
   kw_compare *compare = record;
   int64_t meant = KW_COMPARE_FIELD(compare->target);

@@ -6,8 +6,8 @@
  *   RangeRequest, PutRequest                  kw_range_op, kw_put_op
  *   DeleteRangeRequest, TxnRequest            kw_delete_op, kw_txn_op
  *   RequestOp, Compare                        kw_op, kw_compare
- *   RangeResponse, PutResponse, TxnResponse,  kw_reply, whose header has a revision alone, as in etcd's answers
- *   DeleteRangeResponse, ResponseOp           inside of a transaction
+ *   RangeResponse, PutResponse, TxnResponse,  kw_reply, whose header has only a revision, as in etcd's answers
+ *   DeleteRangeResponse, ResponseOp           inside a transaction
  *   the others with a record                  the structs below; those of answers are without their header
  *
  * messages.c describes KV, Watch and Lease; service_messages.c describes the services that are written in Lua.
@@ -27,7 +27,7 @@ typedef struct kw_header {
   int64_t raft_term;
 } kw_header;
 
-/* The number of the field of a Compare that holds the operand for a target. */
+/* The number of the field of a Compare with the operand for a target. */
 #define KW_COMPARE_FIELD(target) ((int64_t)(target) + 4)
 
 typedef struct kw_compaction_request {
@@ -57,7 +57,7 @@ typedef struct kw_watch_request {
   int64_t cancel; /* watch id */
 } kw_watch_request;
 
-/* Without the events: they are the last field of the message, and are written after this record. */
+/* A WatchResponse without its events, which are the last field of the message and are written after this record. */
 typedef struct kw_watch_response {
   int64_t watch_id;
   bool created;
@@ -80,7 +80,7 @@ typedef struct kw_leases_response {
   kw_repeated leases; /* of int64_t */
 } kw_leases_response;
 
-/* X(symbol, name): kw_msg_<symbol> describes the message <name>. All messages, also those for Lua alone. */
+/* All messages, including those only for Lua. X(symbol, name): kw_msg_<symbol> describes the message <name>. */
 #define KW_MESSAGES(X)                                                                             \
   X(key_value, KeyValue)                                                                           \
   X(event, Event)                                                                                  \

@@ -2,8 +2,9 @@
  *
  * response: decodes the answers of a server to ops, for a client.
  *
- * The server writes them from a kw_reply, see codec/messages.h. A kw_response holds its kvs encoded, as slices of the
- * decoded bytes. They are not checked: the caller decodes a KeyValue when it is needed, and may find it malformed.
+ * The server writes these answers from a kw_reply, see codec/messages.h. A kw_response has its kvs encoded, as slices
+ * of the decoded bytes. The kvs are not checked: the caller decodes a KeyValue when it is needed, and may find it
+ * malformed.
  */
 #ifndef KW_CODEC_RESPONSE_H
 #define KW_CODEC_RESPONSE_H
@@ -34,8 +35,8 @@ typedef struct kw_response {
   };
 } kw_response;
 
-/* Decodes the answer to an op of a kind into a zeroed response; for KW_OP_NONE, its header alone. The response
- * borrows `bytes`, and has its lists in the arena. Returns what kw_message_decode returns. */
+/* Decodes the answer to an op of this kind into a zeroed response; for KW_OP_NONE, only the header. The response
+ * borrows `bytes`; its lists are in the arena. Returns what kw_message_decode returns. */
 int kw_response_decode(kw_op_kind kind, kw_slice bytes, kw_arena *arena, kw_response *response);
 
 #endif

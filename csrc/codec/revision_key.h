@@ -27,8 +27,8 @@ static inline kw_slice kw_revision_key_put(uint8_t bytes[KW_REVISION_KEY_ROOM], 
   return kw_slice_of(bytes, (size_t)(to - bytes));
 }
 
-/* Decodes a key. Returns false if the key is malformed, or if main is above KW_MAX_REVISION or sub above KW_MAX_SUB;
- * *rev is then left alone. */
+/* Decodes a key. Returns false, and leaves *rev unchanged, if the key is malformed, or if main is above KW_MAX_REVISION
+ * or sub above KW_MAX_SUB. */
 static inline bool kw_revision_key_get(kw_slice key, kw_revision *rev, bool *tombstone) {
   *tombstone = key.len == KW_REVISION_KEY_ROOM && key.data[KW_REVISION_KEY_BYTES] == 't';
   if ((key.len != KW_REVISION_KEY_BYTES && !*tombstone) || key.data[8] != '_') return false;

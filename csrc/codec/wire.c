@@ -44,7 +44,7 @@ static bool next_fixed(kw_wire_reader *reader, size_t len, uint64_t *v) {
   return true;
 }
 
-/* Reads what follows the tag of a field that is neither a varint nor bytes. */
+/* Reads the value of a field that is neither a varint nor bytes. */
 static bool next_rare(kw_wire_reader *reader, kw_wire_field *field) {
   switch (field->type) {
     case KW_WIRE_FIXED64: return next_fixed(reader, 8, &field->value);

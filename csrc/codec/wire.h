@@ -3,8 +3,8 @@
  * wire: the wire format of protobuf. etcd's messages use varints and length-delimited bytes; fixed numbers are read and
  * skipped. Groups are malformed: proto3 has none.
  *
- * Functions that write take a pointer to room that is large enough, and return the end of what they wrote. A reader
- * trusts no length: a malformed byte sets `failed`, and the reader has ended.
+ * Functions that write take a pointer to a large enough buffer, and return the end of the written bytes. A reader
+ * trusts no length: a malformed byte sets `failed`, and ends the reading.
  */
 #ifndef KW_CODEC_WIRE_H
 #define KW_CODEC_WIRE_H
