@@ -6,21 +6,21 @@
 #include "rpc/message_queue.h"
 #include "rpc/method.h"
 
-#define CALL_BYTES 4096 /* charge of a call, with its task in Lua */
+#define CALL_BYTES 4096 /* charge of a call and of its task in Lua */
 
 typedef struct call {
   uint64_t id;
   const kw_method *method;
-  kw_stream *stream;         /* NULL: the stream is gone */
-  kw_account *account;       /* of the connection; NULL: the stream is gone */
-  kw_blob *metadata;         /* as in kw_call_info; NULL: the stream is gone */
-  kw_message_queue messages; /* not received by Lua yet */
+  kw_stream *stream;         /* NULL: the stream is closed */
+  kw_account *account;       /* of the connection; NULL: the stream is closed */
+  kw_blob *metadata;         /* as in kw_call_info; NULL: the stream is closed */
+  kw_message_queue messages; /* that Lua has not received yet */
   unsigned news;             /* KW_CALL_NEWS_ bits that Lua has not taken */
   int status;                /* of the end */
   bool is_intercepted;
-  bool is_over_input; /* no more messages will come */
-  bool wants_room;    /* Lua waits for room to send */
-  kw_link link;       /* among the calls that have news */
+  bool is_over_input; /* no more messages will arrive */
+  bool wants_room;    /* Lua waits until it can send */
+  kw_link link;       /* in the list of calls with news */
 } call;
 
 /* {====== News ====== */
@@ -34,8 +34,8 @@ static void announce(kw_server *server, call *c, unsigned news) {
   if (kw_link_is_alone(&c->link)) kw_link_add(&server->news, &c->link);
 }
 
-/* Lets go of a stream that closes, and drops its messages: the connection, whose account they are charged to, may
- * close next. */
+/* Detaches the call from a stream that closes, and drops its messages: they are charged to the account of the
+ * connection, which may close next. */
 static void part(call *c, const kw_stream *stream) {
   kw_message_queue_clear(&c->messages);
   kw_account_credit(c->account, CALL_BYTES + c->metadata->len);
@@ -149,8 +149,8 @@ static void on_pull(kw_server *server, kw_stream *stream) {
   announce(server, c, KW_CALL_NEWS_ROOM);
 }
 
-/* Ends a call when its stream closes, or its deadline has passed: then answers may still wait for the client, but Lua
- * stops working on the call. Lua never sees a unary call that ends before its request has come. */
+/* Ends a call when its stream closes, or when its deadline has passed: answers may then still wait for the client, but
+ * Lua stops working on the call. Lua never sees a unary call that ends before its request has arrived. */
 static void on_close(kw_server *server, kw_stream *stream) {
   call *c = stream->owner;
   if (c == NULL) return;
@@ -205,8 +205,8 @@ bool kw_call_next_method(const kw_server *server, size_t *at, const char **path,
 
 /* {====== Intercepted calls ====== */
 
-/* Ends a stream, as kw_service_stop does: the stream does not know yet that it is not unary. Messages that still come
- * are thrown away. */
+/* Ends a stream like kw_service_stop, because the stream does not know yet that it is not unary. Later messages are
+ * discarded. */
 static void on_intercepted_drain(kw_server *server, kw_stream *stream) {
   const call *c = stream->owner;
   (void)server;
@@ -215,7 +215,7 @@ static void on_intercepted_drain(kw_server *server, kw_stream *stream) {
   kw_stream_resume(stream);
 }
 
-/* The method of a call while Lua decides on it. The stream is paused, so nothing is heard of it. */
+/* The method of a call while Lua decides about the call. The stream is paused, so it delivers nothing. */
 static const kw_method intercepted = {
     .path = "", .on_timeout = on_close, .on_drain = on_intercepted_drain, .on_close = on_close};
 
@@ -235,7 +235,7 @@ bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_me
   return true;
 }
 
-/* stream->owner becomes the method's. The call moves to stream->watched, so that Lua is notified of its end. */
+/* stream->owner then belongs to the method. The call moves to stream->watched, so that Lua is notified of its end. */
 void kw_call_proceed(kw_server *server, uint64_t id) {
   call *c = find(server, id);
   if (c == NULL || c->stream == NULL || c->stream->role != &intercepted) return;
@@ -260,7 +260,7 @@ void kw_call_end_intercepted(kw_server *server, kw_stream *stream) {
 
 /* {====== For Lua ====== */
 
-/* True if Lua decides on the call: its stream is open, and it has not proceeded to its method. */
+/* True if Lua still decides about the call: its stream is open, and the call has not proceeded to its method. */
 static bool is_of_lua(const call *c) {
   return c != NULL && c->stream != NULL && c->stream->owner == c;
 }
@@ -286,7 +286,7 @@ kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **bytes) {
   *bytes = kw_message_queue_take(&c->messages);
   if (c->stream != NULL && c->stream->wait == KW_WAIT_OWNER && c->messages.charge < KW_CALL_BYTES) {
     kw_stream_resume(c->stream);
-    kw_server_touch(c->stream); /* its window may have opened */
+    kw_server_touch(c->stream); /* its window may have space now */
   }
   return KW_RECEIVED_MESSAGE;
 }
@@ -319,7 +319,7 @@ void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text) {
   call *c = find(server, id);
   if (!is_of_lua(c)) return;
   kw_stream_finish(c->stream, status, text);
-  kw_stream_resume(c->stream); /* what still comes is thrown away */
+  kw_stream_resume(c->stream); /* further messages are discarded */
   kw_server_touch(c->stream);
 }
 

@@ -19,14 +19,14 @@ struct kw_client {
   uint64_t hash_seed;
 
   int64_t now;      /* the time of the last call by the driver */
-  kw_driver driver; /* none before it has dialed, and after it has closed */
+  kw_driver driver; /* all zero before it has dialed, and after it has closed */
   bool is_closed;
   bool was_ready;          /* Lua was notified that the server takes calls */
   bool was_closed;         /* Lua was notified that the connection is closed */
   char why[KW_CLIENT_WHY]; /* the driver's reason for closing; or "" */
 };
 
-/* Notifies the driver that the session may have something to write, or another deadline. */
+/* Notifies the driver that the session may have bytes to write, or another deadline. */
 static void update(kw_client *client) {
   kw_driver_update(&client->driver, client->session);
 }
@@ -36,7 +36,7 @@ static void update(kw_client *client) {
 static void on_message(kw_stream *stream, kw_slice message, void *ctx) {
   kw_outcall *call = stream->owner;
   (void)ctx;
-  if (call != NULL) kw_outcall_hear(call, message); /* NULL: it was cancelled */
+  if (call != NULL) kw_outcall_hear(call, message); /* NULL: the call was cancelled */
 }
 
 static void on_end(kw_stream *stream, void *ctx) {
@@ -208,7 +208,7 @@ kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, 
   return NULL;
 }
 
-/* Ends every call: with the received status, if all messages before it were delivered; otherwise as unavailable. A
+/* Ends every call: with the received status, if all earlier messages were delivered; otherwise as unavailable. A
  * request that was never sent is refused: it can be repeated elsewhere. */
 static void end_calls(kw_client *client) {
   kw_stream *stream = NULL;
@@ -226,7 +226,7 @@ static void end_calls(kw_client *client) {
   }
 }
 
-/* Ends the calls that were not sent to a server that goes away: they never will be. */
+/* Ends the calls that were not sent to a server that goes away, since they never will be sent. */
 static void refuse_unsent(kw_client *client) {
   kw_stream *stream = NULL;
   while ((stream = kw_session_next(client->session, stream)) != NULL) {
@@ -326,8 +326,8 @@ static void closed(void *ctx, const char *why) {
   end_calls(client);
 }
 
-/* Does what the session's state asks for after bytes or time have come: a session that is over ends its calls at
- * once, before its socket is closed; a server that goes away is sent no more calls. */
+/* Follows the session's state after received bytes or a timer: if the session is over, its calls end at once, before
+ * its socket is closed; to a server that goes away no more calls are sent. */
 static void follow_session(kw_client *client) {
   if (kw_session_is_done(client->session)) end_calls(client);
   if (kw_session_got_goaway(client->session)) refuse_unsent(client);

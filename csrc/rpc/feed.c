@@ -44,7 +44,7 @@ int kw_feed_state_use(kw_feed_state *state, kw_store *replica, kw_replica_how ho
   return rc;
 }
 
-/* Adds kvs behind the others, where there is room for them. Returns false if they cannot be there. */
+/* Adds kvs after the others, where there is space for them. Returns false if they cannot follow the others. */
 static bool add_kvs(kw_feed_state *state, const kw_repeated *kvs, int64_t revision) {
   const kw_slice *items = kvs->items;
   for (size_t i = 0; i < kvs->n; i++) {
@@ -57,7 +57,7 @@ static bool add_kvs(kw_feed_state *state, const kw_repeated *kvs, int64_t revisi
   return true;
 }
 
-/* Adds what a page has. A part of a range stream has no revision. */
+/* Adds the content of a page. A part of a range stream has no revision. */
 static int read_page(kw_feed_state *state, const kw_feed_page *page, bool is_part,
                      kw_arena *arena) {
   kw_response found = {0};
@@ -123,10 +123,10 @@ typedef struct gathered {
   kw_store *replica;
   kw_range range;
   kw_replica_event few[FEW];
-  kw_replica_event *many; /* all of them, if they are not few; or NULL */
+  kw_replica_event *many; /* all of them, if there are many; or NULL */
   size_t n;
   size_t cap;     /* of `many` */
-  size_t applied; /* events of all revisions before */
+  size_t applied; /* events of all earlier revisions */
 } gathered;
 
 /* Begins to gather. */
@@ -146,7 +146,7 @@ static int64_t revision_of(gathered *all) {
   return all->n == 0 ? 0 : events_of(all)[0].kv.mod_revision;
 }
 
-/* Makes room for one more event. Returns false if memory is short. */
+/* Reserves memory for one more event. Returns false if memory is short. */
 static bool make_room(gathered *all) {
   if (all->many == NULL && all->n < FEW) return true;
   bool is_first = all->many == NULL;
@@ -155,7 +155,7 @@ static bool make_room(gathered *all) {
   return true;
 }
 
-/* Applies what was gathered. */
+/* Applies the gathered events. */
 static int apply(gathered *all) {
   if (all->n == 0) return KW_OK;
   int rc = kw_replica_apply(all->replica, revision_of(all), events_of(all), all->n);
@@ -165,8 +165,8 @@ static int apply(gathered *all) {
   return KW_OK;
 }
 
-/* Adds an event. One of a later revision comes after those that were gathered are applied; one that the replica has is
- * left out. */
+/* Adds an event. Before an event of a later revision is added, the gathered events are applied; an event that the
+ * replica already has is skipped. */
 static int gather(gathered *all, const kw_event_fields *event) {
   int64_t rev = event->kv.mod_revision;
   kw_kv sound = event->kv;
@@ -182,8 +182,8 @@ static int gather(gathered *all, const kw_event_fields *event) {
   return KW_OK;
 }
 
-/* Gathers the events of one fragment of an answer, from a revision on, and before the revision `until` unless that is
- * 0. */
+/* Gathers the events of one fragment of an answer, from the revision `from` on, up to the one before `until`, unless
+ * that is 0. */
 static int read_fragment(gathered *all, kw_slice bytes, int64_t from, int64_t until) {
   kw_wire_reader reader = kw_wire_read(bytes);
   kw_wire_field field;
@@ -199,7 +199,7 @@ static int read_fragment(gathered *all, kw_slice bytes, int64_t from, int64_t un
   return KW_OK;
 }
 
-/* Moves an answer that may have come in fragments. The slices of an event are good until the answer is dropped. */
+/* Moves an answer, which may consist of fragments. The slices of an event are valid until the answer is dropped. */
 static int move_events(gathered *all, const kw_notice *news, size_t *bytes) {
   while (true) {
     kw_slice fragment = kw_blob_slice(news->bytes);

@@ -3,7 +3,8 @@
  * kv_service: etcdserverpb.KV.
  *
  * A write is applied, then its answer is made, then it is committed. If the answer cannot be made, the write is rolled
- * back. The records of a long write are encoded while they are read, in turns, and its answer is made of these parts.
+ * back. The records of a long write are encoded while they are read, in several turns, and its answer is made of these
+ * parts.
  */
 #include "base/mem.h"
 #include "codec/wire.h"
@@ -21,7 +22,7 @@ static const kw_message *const response_messages[] = {[KW_OP_RANGE] = &kw_msg_ra
                                                           &kw_msg_delete_range_response,
                                                       [KW_OP_TXN] = &kw_msg_txn_response};
 
-/* Begins an answer that is added in parts: its header is followed by `rest` bytes. Returns false if memory is short. */
+/* Begins an answer that is added in parts: `rest` bytes follow its header. Returns false if memory is short. */
 static bool begin_parts(kw_server *server, kw_stream *stream, int64_t revision, size_t rest) {
   size_t head = kw_service_header_size(server, revision);
   kw_chain *out = &stream->out;
@@ -44,7 +45,8 @@ static bool splice(kw_server *server, kw_stream *stream, const kw_reply *reply, 
   return true;
 }
 
-/* Rolls back an op because too many answers wait. A range is deferred until fewer wait; any other op fails. */
+/* Rolls back an op because too many answers are waiting. A range is deferred until fewer are waiting; any other op
+ * fails. */
 static void put_off(kw_server *server, kw_stream *stream, const kw_op *op) {
   kw_store_rollback(server->store);
   if (op->kind == KW_OP_RANGE) {
@@ -133,7 +135,7 @@ static void finish_long(kw_server *server, kw_stream *stream, const kw_write_res
   }
 }
 
-/* Applies an op and answers it. What takes more than a turn becomes a long write or a long read. */
+/* Applies an op and answers it. An op that takes more than a turn becomes a long write or a long read. */
 static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
   kw_reply reply;
   size_t limit = op->kind == KW_OP_PUT ? SIZE_MAX : kw_write_queue_limit(stream);
@@ -204,7 +206,7 @@ static void on_range_stream(kw_server *server, kw_stream *stream, const void *re
   kw_range_op op = *(const kw_range_op *)request;
   const char *why = not_streamed(&op);
   kw_read read = {0};
-  if (why == NULL) op.sort_target = KW_SORT_KEY; /* without an order it has no meaning here */
+  if (why == NULL) op.sort_target = KW_SORT_KEY; /* ignored without an order */
   int rc = kw_read_begin(server->store, &read, &op, &server->arena);
   if (why != NULL && rc != KW_ERR_EMPTY_KEY && rc != KW_ERR_INVALID_SORT) {
     kw_read_drop(&read);
@@ -243,7 +245,7 @@ static void finish_compaction(kw_server *server, kw_stream *stream, int rc) {
   }
 }
 
-/* A call with `physical` is answered when no compaction is running any more, be it its own or an earlier one. */
+/* A call with `physical` is answered when no compaction is running any more, neither its own nor an earlier one. */
 static void on_compact(kw_server *server, kw_stream *stream, const void *request) {
   const kw_compaction_request *asked = request;
   size_t n = server->n_compactions;
@@ -264,7 +266,7 @@ static void on_compact(kw_server *server, kw_stream *stream, const void *request
   }
 }
 
-/* True if a physical compaction that is waited for has become durable. */
+/* True if a call waits for a physical compaction that has become durable. */
 static bool has_compacted(const kw_server *server) {
   for (size_t i = 0; i < server->n_compactions; i++) {
     if (kw_store_outcome(server->store, server->compactions[i]->ticket) >= 0) return true;
@@ -272,9 +274,9 @@ static bool has_compacted(const kw_server *server) {
   return false;
 }
 
-/* Answers the calls of physical compactions that have ended. kw_store_include_background makes the answers wait until
- * the writes of the compaction itself are durable, too; and kw_store_checkpoint, until the space of what was removed is
- * free. If the store has failed, that never happens. */
+/* Answers the calls of physical compactions that have ended. kw_store_include_background makes the answers also wait
+ * until the writes of the compaction are durable, and kw_store_checkpoint, until the space of the removed records is
+ * free. If the store has failed, neither happens. */
 static void answer_compactions(kw_server *server) {
   if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
   kw_store_include_background(server->store);

@@ -9,7 +9,7 @@
 typedef struct lease_answer {
   kw_long_answer base;
   kw_lease_read *read;
-  kw_lease_message lease; /* whose keys are listed; its id is 0 if leases are */
+  kw_lease_message lease; /* whose keys are listed; its id is 0 if leases are listed */
   bool is_listed;         /* the pages of the message follow */
 } lease_answer;
 
@@ -63,7 +63,7 @@ static int add_keys(kw_server *server, lease_answer *a, kw_work *work) {
   return more ? KW_UNFINISHED : KW_OK;
 }
 
-/* Adds a page of leases, as add_keys. */
+/* Adds a page of leases, like add_keys. */
 static int add_leases(kw_server *server, lease_answer *a, kw_work *work) {
   size_t n = 0, most = room_for(a, work);
   int64_t *ids = kw_arena_array(&server->arena, most, sizeof *ids);

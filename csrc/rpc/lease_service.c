@@ -6,8 +6,8 @@
 #include "rpc/lease_answer.h"
 #include "rpc/write_queue.h"
 
-/* Returns the first whole millisecond that is not before this moment, so that a lease granted from then on does not
- * end too early. */
+/* Returns the current time, rounded up to whole milliseconds, so that a lease granted from then on does not end too
+ * early. */
 static int64_t later_than_now(const kw_server *server) {
   return kw_server_time(server) + (server->options.clock == NULL);
 }
@@ -19,7 +19,7 @@ static void answer(kw_server *server, kw_stream *stream, const kw_message *messa
   kw_service_answer(server, stream, revision, message, record);
 }
 
-/* Commits a change of a lease and answers it; or answers why the change failed. */
+/* Commits a change of a lease and answers it; or answers with the error of the change. */
 static void commit(kw_server *server, kw_stream *stream, int rc, const kw_message *message,
                    const void *record) {
   if (rc != KW_OK) {

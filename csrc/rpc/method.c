@@ -6,8 +6,8 @@
 #include "base/hash.h"
 #include "model/error.h"
 
-/* Peers look methods up, but do not add any: the hash needs no seed. Of two paths with one hash only the second would
- * be found. The specs, which call every method, would fail. */
+/* Peers look methods up, but do not add any, so the hash needs no seed. If two paths had the same hash, only the second
+ * would be found, and the specs, which call every method, would fail. */
 static uint64_t hash(kw_slice path) {
   return kw_hash_bytes(path, 0);
 }

@@ -8,14 +8,14 @@
 
 /* An open request, by the address of its stream. */
 typedef struct request {
-  int64_t since; /* when its message had come; before that, its headers */
+  int64_t since; /* when its message arrived; until then, when its headers arrived */
   bool is_noted;
   size_t n_path;
   uint8_t path[KW_NOTE_PATH];
 } request;
 
 typedef struct kw_notes {
-  size_t cap;   /* notes in the ring buffer at most */
+  size_t cap;   /* the most notes in the ring buffer */
   size_t first; /* position of the oldest note */
   size_t n;
   int64_t lost; /* notes that were dropped before the oldest */
@@ -132,7 +132,7 @@ static request *find(const kw_server *server, const kw_stream *stream) {
   return kw_map_get(&server->notes->requests, (uintptr_t)stream);
 }
 
-/* Without memory the note has neither path nor time. */
+/* If memory is short, the note has neither path nor time. */
 void kw_notes_open(kw_server *server, const kw_stream *stream, kw_slice path) {
   kw_map *requests = &server->notes->requests;
   request *r = kw_map_reserve(requests) ? kw_alloc_zeroed(sizeof *r) : NULL;

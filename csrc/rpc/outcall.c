@@ -36,7 +36,7 @@ static void enter_ready(kw_outcall *call) {
   if (kw_link_is_alone(&call->ready)) kw_link_add(call->ready_calls, &call->ready);
 }
 
-/* True if something can be taken. The message of a unary call waits for the END. */
+/* True if Lua can take something. The message of a unary call waits for the END. */
 static bool has_something(const kw_outcall *call) {
   if (call->stream == NULL) return true;
   return !call->is_unary && !kw_message_queue_is_empty(&call->messages);
@@ -69,7 +69,7 @@ void kw_outcall_abort(kw_outcall *call, int status, const char *text, bool is_re
 
 void kw_outcall_fail(kw_outcall *call, int status, const char *text) {
   kw_message_queue_clear(&call->messages);
-  call->stream->owner = NULL; /* nothing of the stream is heard any more */
+  call->stream->owner = NULL; /* the stream reports nothing more */
   kw_stream_reset(call->stream, KW_RESET_CANCEL);
   kw_outcall_abort(call, status, text, false);
 }

@@ -123,7 +123,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
   return peer;
 }
 
-/* Copies why the connection ends: the session knows best, then the driver. */
+/* Copies the reason why the connection ends: preferably that of the session, else that of the driver. */
 static void explain_end(const kw_peer *peer, const char *why, char text[KW_NOTE_TEXT]) {
   const char *reason = kw_peer_why(peer);
   if (reason[0] == 0) reason = why;
@@ -143,7 +143,7 @@ static void note_end(kw_server *server, const kw_peer *peer, const char *text, b
   }
 }
 
-/* Ends the session. The notes of its streams come before that of the end. */
+/* Ends the session. The notes of its streams precede the note of its end. */
 static void detach_as(kw_peer *peer, const char *text, bool is_rejected) {
   kw_server *server = peer->server;
   kw_chain *out = kw_session_out(peer->session);
@@ -213,7 +213,7 @@ void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now) {
 
 /* {====== For the driver ====== */
 
-/* Frees a peer, with what it has not written. `why` is for the debug log. */
+/* Frees a peer, and the bytes that it has not written. `why` is for the debug log. */
 static void close_peer(void *ctx, const char *why) {
   kw_peer *peer = ctx;
   peer->driver.hooks.on_dirty = NULL;

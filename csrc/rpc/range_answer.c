@@ -7,15 +7,15 @@
 #include "model/error.h"
 
 #define MAX_RESTARTS 3
-#define REFERENCE_BYTES 160 /* memory of a record in a chain that is referenced, not copied */
+#define REFERENCE_BYTES 160 /* memory of a record that a chain references without a copy */
 
 enum { KVS = 2, MORE = 3, COUNT = 4 };
 enum { RANGE_RESPONSE = 1 };
 
 typedef struct range_answer {
   kw_long_answer base;
-  kw_read read;     /* of an op that is deferred: only the op */
-  kw_blob *bytes;   /* the key and the end that were asked for; the op's slices point into it */
+  kw_read read;     /* for a deferred op: only the op */
+  kw_blob *bytes;   /* the requested key and end; the op's slices point into it */
   int64_t revision; /* of the header */
   int restarts;
   bool is_stream;
@@ -23,8 +23,8 @@ typedef struct range_answer {
 
 /* {====== Parts of the message ====== */
 
-/* The records of a durable store are copies from the disk, so the answer pays for them. Large records of a store in
- * memory are shared with the store. */
+/* The records of a durable store are copies from the disk, so they are charged to the answer. Large records of a store
+ * in memory are shared with the store. */
 size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs) {
   bool is_own = kw_store_is_durable(server->store);
   size_t size = 0;
@@ -57,12 +57,12 @@ bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count) {
 
 /* }====== */
 
-/* Returns the charge of an answer to an op: what is kept of the request. */
+/* Returns the charge for the part of a request that its answer keeps. */
 static size_t request_size(const kw_range_op *op) {
   return sizeof(range_answer) + op->range.key.len + op->range.end.len;
 }
 
-/* Charges what the answer holds now. Returns false if that is more than the connection may hold. */
+/* Charges the current memory of the answer. Returns false if the connection exceeds its limit. */
 static bool charge(range_answer *a) {
   return kw_long_answer_charge(&a->base, request_size(&a->read.op) + kw_read_held(&a->read));
 }
@@ -76,7 +76,7 @@ static void free_answer(range_answer *a) {
   kw_free(a);
 }
 
-/* Fails the call. The messages of a range stream that were made before are still sent. */
+/* Fails the call. Earlier messages of a range stream are still sent. */
 static void fail(range_answer *a, int rc) {
   kw_stream *stream = a->base.stream;
   if (!a->is_stream) kw_stream_forget(stream);
@@ -86,7 +86,7 @@ static void fail(range_answer *a, int rc) {
 
 /* {====== Pages ====== */
 
-/* True if the connection may hold the read and the records of a page. */
+/* True if the read and the records of a page are within the limit of the connection. */
 static bool may_hold(const kw_server *server, range_answer *a, const kw_records *kvs) {
   kw_account *account = kw_session_account(a->base.stream->session);
   return charge(a) && (kvs->n == 0 || kw_account_ask(account, kw_range_answer_size(server, kvs)));
@@ -130,7 +130,7 @@ static bool begin_chunk(const kw_server *server, const range_answer *a, size_t l
   return true;
 }
 
-/* Sends a page. With it the revision is fixed: the read can no longer start again. */
+/* Sends a page. This fixes the revision: the read can no longer be restarted. */
 static int send_chunk(const kw_server *server, range_answer *a, const kw_records *kvs,
                       bool is_last) {
   kw_reply page = {.kind = KW_OP_RANGE, .range = {.kvs = *kvs, .keys_only = a->read.op.keys_only}};
@@ -150,12 +150,12 @@ static int send_chunk(const kw_server *server, range_answer *a, const kw_records
       begin_chunk(server, a, len, head) && add_kvs(server, a, kvs) &&
       (!is_last || kw_range_answer_add_end(&a->base.stream->out, a->read.more, a->read.count));
   if (!ok) {
-    kw_stream_reset(a->base.stream, KW_RESET_INTERNAL); /* a part of the message was added */
+    kw_stream_reset(a->base.stream, KW_RESET_INTERNAL); /* the message is incomplete */
     return KW_ERR_NO_MEMORY;
   }
   a->read.op.revision = a->read.revision;
   kw_stream_sent(a->base.stream);
-  if (!is_last) kw_link_remove(&a->base.link); /* until the window asks for more */
+  if (!is_last) kw_link_remove(&a->base.link); /* until the window has space for more */
   return KW_OK;
 }
 
@@ -167,8 +167,8 @@ static void end_stream(range_answer *a) {
 
 /* }====== */
 
-/* Starts an answer again, at the store's revision. Returns KW_OK; KW_ERR_COMPACTED if that is not allowed: the client
- * asked for a revision by number, or the answer was started again too often; or KW_ERR_NO_MEMORY. */
+/* Restarts an answer, at the store's revision. Returns KW_OK; KW_ERR_COMPACTED if that is not allowed: the client asked
+ * for a certain revision, or the answer was restarted too often; or KW_ERR_NO_MEMORY. */
 static int restart(kw_server *server, range_answer *a) {
   kw_range_op op = a->read.op;
   if (op.revision > 0 || ++a->restarts > MAX_RESTARTS) return KW_ERR_COMPACTED;
@@ -207,7 +207,7 @@ static void step(kw_server *server, kw_long_answer *base, kw_work *work) {
 
 /* }====== */
 
-/* Copies the op: the slices of a request are gone after it. */
+/* Copies the op, since the slices of a request are valid only during the call. */
 static bool copy_op(range_answer *a, const kw_range_op *op) {
   a->bytes = kw_blob_new(op->range.key.len + op->range.end.len);
   if (a->bytes == NULL) return false;
@@ -216,8 +216,8 @@ static bool copy_op(range_answer *a, const kw_range_op *op) {
   return true;
 }
 
-/* Makes an answer that is in no list yet. Returns NULL if memory is short, or its connection may hold no more: then
- * the call has failed. */
+/* Makes an answer that is in no list yet. If memory is short, or the connection exceeds its limit, the call fails, and
+ * the function returns NULL. */
 static range_answer *new_answer(kw_stream *stream, const kw_range_op *op) {
   kw_account *account = kw_session_account(stream->session);
   if (!kw_account_ask(account, request_size(op))) {
@@ -237,7 +237,7 @@ static range_answer *new_answer(kw_stream *stream, const kw_range_op *op) {
   return a;
 }
 
-/* Makes the answer of a read, and takes the read. Its pages are then made. Returns NULL as new_answer does. */
+/* Makes the answer of a read, and takes the read; the pages are made later. Returns NULL like new_answer. */
 static range_answer *begin(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision) {
   range_answer *a = new_answer(stream, &read->op);
   if (a == NULL) {

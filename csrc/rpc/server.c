@@ -74,7 +74,7 @@ void kw_server_free(kw_server *server) {
   unsigned news;
   int status;
   while (kw_call_next_news(server, &news, &status) != 0)
-    continue; /* frees the calls that have ended with their peers */
+    continue; /* frees the calls that have ended together with their peers */
   for (size_t i = 0; i < server->n_mounted; i++) kw_free(server->mounted[i]);
   kw_free(server->mounted);
   kw_free(server->compactions);
@@ -85,7 +85,7 @@ void kw_server_free(kw_server *server) {
   kw_free(server);
 }
 
-/* Returns the peer that holds most, of those that have not moved since `since`; or NULL. */
+/* Returns the peer that holds the most memory, among the peers without progress since `since`; or NULL. */
 static kw_peer *heaviest(kw_server *server, int64_t since) {
   kw_peer *found = NULL;
   for (kw_link *link = server->peers.next; link != &server->peers; link = link->next) {
@@ -96,17 +96,17 @@ static kw_peer *heaviest(kw_server *server, int64_t since) {
   return found;
 }
 
-/* True if all peers together hold more than they may. Watchers of closed streams, which the hub is about to free, do
- * not count: cutting a peer would not free them sooner. */
+/* True if all peers together hold more memory than allowed. Watchers of closed streams, which the hub will free soon,
+ * do not count: disconnecting a peer would not free them sooner. */
 static bool is_over(const kw_server *server) {
   kw_budget budget = server->budget;
   budget.held -= server->abandoned.held;
   return kw_budget_is_over(&budget);
 }
 
-/* Frees memory: answers that will not be sent; or else peers are cut. If memory was refused to one that would have
- * held less than a stuck peer holds, the stuck peer is cut. While all peers together hold too much, the one that holds
- * most is cut; the answers that it leaves are then freed at once. */
+/* Frees memory: first answers that will not be sent; if there are none, peers are disconnected. If memory was refused
+ * to a peer that would have held less than a stuck peer holds, the stuck peer is disconnected. While all peers together
+ * hold too much, the peer that holds the most is disconnected, and its answers are freed at once. */
 static void make_room(kw_server *server) {
   kw_budget *budget = &server->budget;
   if (budget->refused > 0 && server->discarded.first != NULL) {

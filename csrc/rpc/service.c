@@ -26,7 +26,7 @@ kw_slice kw_service_text(int rc) {
   return kw_slice_of(text, strlen(text));
 }
 
-/* The text of a failed storage says why it has failed. */
+/* If the storage has failed, the text includes the reason. */
 void kw_service_fail(kw_stream *stream, int rc) {
   const kw_store *store = rc == KW_ERR_STORAGE ? kw_peer_of(stream)->server->store : NULL;
   const char *failure = store == NULL ? NULL : kw_store_failure(store);
@@ -85,7 +85,8 @@ void kw_service_send(kw_answer_room *room) {
 
 /* {====== Answers that wait until they are durable ====== */
 
-/* Ends a call whose ticket is settled: with its answer, or with the error of the commit group, or its own. */
+/* Ends a call whose ticket is settled: with its answer, with the error of the commit group, or with the call's own
+ * error. */
 static void finish(const kw_server *server, kw_stream *stream) {
   int rc = kw_store_outcome(server->store, stream->ticket);
   if (rc == KW_OK) rc = stream->failure;

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-#define EVENT_BYTES 64 /* charge of an event, beside its bytes */
+#define EVENT_BYTES 64 /* charge of an event, besides its bytes */
 
 bool kw_subscription_init(kw_subscription *sub, const kw_range *range, size_t max_bytes) {
   *sub = (kw_subscription){.max_bytes = max_bytes, .key_len = (uint32_t)range->key.len};
@@ -41,7 +41,7 @@ static void drop_notice(kw_subscription *sub, kw_notice *notice) {
   kw_free(notice);
 }
 
-/* Queues a copy of a notice. Takes over the reference to its bytes, also if it fails. Returns false if memory is
+/* Queues a copy of a notice. Takes over the reference to its bytes, even after a failure. Returns false if memory is
  * short. */
 static bool add_notice(kw_subscription *sub, const kw_notice *from) {
   kw_notice *notice = kw_alloc(sizeof *notice);
@@ -81,8 +81,9 @@ void kw_subscription_forget_torn(kw_subscription *sub) {
 
 /* }====== */
 
-/* Queues a fragment that ends inside revision `last`. If it also has events before that revision, it is queued
- * twice: as a notice of those, which can be taken at once, and as the beginning of the unfinished revision. */
+/* Queues a fragment that ends inside revision `last`. If the fragment also has events of earlier revisions, it is
+ * queued twice: as a notice of these events, which can be taken at once, and as the beginning of the incomplete
+ * revision. */
 static bool push_torn(kw_subscription *sub, kw_notice *notice, int64_t last) {
   if (last > sub->next) {
     kw_notice complete = *notice;
@@ -144,7 +145,7 @@ void kw_subscription_retract(kw_subscription *sub) {
   kw_subscription_believe(sub);
 }
 
-/* Queues progress, or raises the progress that is last in the queue. Returns false if memory is short. */
+/* Queues progress, or raises the revision of the progress at the end of the queue. Returns false if memory is short. */
 static bool add_progress(kw_subscription *sub, int64_t revision) {
   kw_notice *last = sub->pieces == sub->sure_pieces ? NULL : notice_at(sub->notices.prev);
   if (last == NULL || last->kind != KW_NOTICE_PROGRESS)
@@ -153,7 +154,7 @@ static bool add_progress(kw_subscription *sub, int64_t revision) {
   return true;
 }
 
-/* Progress in the middle of a revision is not believed. */
+/* Progress in the middle of a revision is ignored. */
 bool kw_subscription_advance(kw_subscription *sub, int64_t revision) {
   if (revision > sub->seen) sub->seen = revision;
   if (revision < sub->next || sub->unfinished > 0) return false;

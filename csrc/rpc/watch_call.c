@@ -13,7 +13,7 @@
 
 /* A create request that the server has not answered. */
 typedef struct kw_creation {
-  kw_subscription *sub; /* NULL: it has left the call since */
+  kw_subscription *sub; /* NULL: it has left the call */
   kw_link link;
 } kw_creation;
 
@@ -22,19 +22,20 @@ struct kw_watch_call {
   uint64_t number;
   kw_map ids;            /* open subscriptions by watch id */
   kw_link creations;     /* kw_creation, oldest first */
-  kw_subscription *torn; /* whose answer has come in part; or NULL */
-  int64_t torn_last;     /* last revision of that part */
-  size_t max_torn;       /* limit of the bytes of such a part */
+  kw_subscription *torn; /* whose answer is incomplete so far; or NULL */
+  int64_t torn_last;     /* last revision of the received part */
+  size_t max_torn;       /* limit for the bytes of such a part */
   size_t n;              /* attached subscriptions */
   size_t unanswered;     /* requests for progress; some may never be answered */
-  uint64_t heard;        /* answers that came */
+  uint64_t heard;        /* received answers */
   bool is_held;          /* paused by flow control */
-  bool is_trusted;       /* progress of the whole call is believed */
-  bool is_over;          /* to be freed when `busy` is 0 */
+  bool is_trusted;       /* progress of the whole call is used */
+  bool is_over;          /* freed when `busy` becomes 0 */
   int busy;              /* functions of this file that are using the watch call */
 };
 
-/* Keeps the watch call alive until `leave`: sending or failing may end its client's call, and on_end frees it. */
+/* Keeps the watch call alive until `leave`: sending or failing may end the client's call, and on_end frees the watch
+ * call. */
 static void enter(kw_watch_call *call) {
   call->busy++;
 }
@@ -43,7 +44,7 @@ static void leave(kw_watch_call *call) {
   if (--call->busy == 0 && call->is_over) kw_free(call);
 }
 
-/* Ends the call because memory is short. Its subscriptions become idle, and can be attached anew. */
+/* Ends the call because memory is short. Its subscriptions become idle, and can be attached again. */
 static void give_up(kw_watch_call *call) {
   kw_client_fail(call->client, call->number, KW_GRPC_UNAVAILABLE, "keywatch: out of memory");
 }
@@ -80,7 +81,7 @@ static void move_ready(kw_watch_call *call, kw_subscription *sub) {
   enter_ready(call, sub);
 }
 
-/* Lets the feed of a subscription take what is in the queue. That may end the call. */
+/* Lets the feed of a subscription take its queued news. That may end the call. */
 static void pull(kw_watch_call *call, kw_subscription *sub) {
   enter(call);
   if (kw_feed_pull(sub->feed, kw_client_now(call->client))) enter_ready(call, sub);
@@ -98,7 +99,7 @@ void kw_watch_call_wake(kw_subscription *sub) {
   enter_ready(sub->call, sub);
 }
 
-/* Takes a subscription off its call, but not out of the call's map. */
+/* Detaches a subscription from its call, but leaves it in the call's map. */
 static void release(kw_subscription *sub) {
   kw_watch_call *call = sub->call;
   if (call->torn == sub) call->torn = NULL;
@@ -111,7 +112,7 @@ static void release(kw_subscription *sub) {
   if (sub->state != KW_SUBSCRIPTION_FAILED) sub->state = KW_SUBSCRIPTION_IDLE;
 }
 
-/* Takes a subscription off its call, and out of the call's map. */
+/* Detaches a subscription from its call, and removes it from the call's map. */
 static void unbind(kw_subscription *sub) {
   if (sub->state == KW_SUBSCRIPTION_OPEN) kw_map_remove(&sub->call->ids, (uint64_t)sub->id);
   release(sub);
@@ -145,7 +146,7 @@ void kw_watch_call_drop(kw_subscription *sub) {
   kw_subscription_drop(sub);
 }
 
-/* Takes a subscription off its call, and fails it. */
+/* Detaches a subscription from its call, and fails it. */
 static void fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason, int error) {
   kw_watch_call *call = sub->call;
   unbind(sub);
@@ -153,14 +154,14 @@ static void fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason
   announce_change(call, sub);
 }
 
-/* Fails an open subscription by our own decision, and cancels it at the server. */
+/* Fails an open subscription because of a local error, and cancels it at the server. */
 static void reject(kw_subscription *sub, int error) {
   kw_watch_call *call = sub->call;
   fail(sub, 0, (kw_slice){0}, error);
   send_cancel(call, sub->id);
 }
 
-/* Takes all subscriptions off the call. Fails them with the error, or makes them idle if it is KW_OK. */
+/* Detaches all subscriptions from the call. Fails them with the error; with KW_OK, makes them idle. */
 static void release_all(kw_watch_call *call, int error) {
   size_t at = 0;
   kw_map ids = call->ids;
@@ -244,7 +245,7 @@ static void open_sub(kw_watch_call *call, kw_subscription *sub, const kw_watch_a
   announce_change(call, sub);
 }
 
-/* Hears the answer to the oldest create request. Returns false if the answer makes no sense. */
+/* Handles the answer to the oldest create request. Returns false if the answer is invalid. */
 static bool hear_created(kw_watch_call *call, const kw_watch_answer *found) {
   const kw_watch_response *fields = &found->fields;
   bool is_bad = fields->canceled || fields->watch_id == ALL;
@@ -269,8 +270,8 @@ static bool hear_created(kw_watch_call *call, const kw_watch_answer *found) {
   return true;
 }
 
-/* Hears that the server has canceled a subscription. Without a reason the subscription becomes idle, to be attached
- * anew. */
+/* Handles the cancellation of a subscription by the server. Without a reason the subscription becomes idle, and can be
+ * attached again. */
 static void hear_canceled(kw_watch_call *call, kw_subscription *sub, const kw_watch_answer *found) {
   const kw_watch_response *fields = &found->fields;
   if (fields->compact_revision > 0 || fields->cancel_reason.len > 0) {
@@ -307,8 +308,8 @@ static void hear_progress(kw_watch_call *call, const kw_watch_answer *found) {
   }
 }
 
-/* Stops a subscription whose queue is full. Alone on its call, it pauses the call. Otherwise it leaves the call, so
- * that the others need not wait. */
+/* Stops a subscription whose queue is full. If it is alone on its call, the call is paused. Otherwise it leaves the
+ * call, so that the other subscriptions need not wait. */
 static void hold_back(kw_watch_call *call, kw_subscription *sub) {
   if (call->n > 1) {
     kw_watch_call_detach(sub);
@@ -320,7 +321,7 @@ static void hold_back(kw_watch_call *call, kw_subscription *sub) {
   }
 }
 
-/* Gives a whole answer to the feed of a subscription. Returns false if there is none, or if the answer has to be
+/* Passes a complete answer to the feed of a subscription. Returns false if there is no feed, or if the answer has to be
  * queued. */
 static bool feed(kw_watch_call *call, kw_subscription *sub, kw_slice bytes,
                  const kw_watch_answer *found) {
@@ -337,7 +338,7 @@ static bool hear_events(kw_watch_call *call, kw_slice bytes, const kw_watch_answ
   bool has_more = found->fields.fragment;
   kw_subscription *sub = kw_map_get(&call->ids, (uint64_t)found->fields.watch_id);
   if (call->torn != NULL && call->torn != sub) return false;
-  if (sub == NULL) return true; /* it has left the call */
+  if (sub == NULL) return true; /* the subscription has left the call */
   call->torn = has_more ? sub : NULL;
   call->torn_last = found->last_revision;
   if (sub->torn + bytes.len > call->max_torn) {
@@ -370,7 +371,7 @@ static bool hear(kw_watch_call *call, kw_slice bytes) {
   return true;
 }
 
-/* Hears a WatchResponse. One that makes no sense ends the call, and fails all its subscriptions. */
+/* Handles a WatchResponse. An invalid one ends the call, and fails all its subscriptions. */
 static void on_message(void *ctx, kw_slice bytes) {
   kw_watch_call *call = ctx;
   call->heard++;

@@ -3,11 +3,11 @@
  * watch_service: etcdserverpb.Watch.
  *
  * A watch stream has an outlet. The items of its watchers wait there until the stream can take more. Then they are
- * encoded: a header and a watch id for each watcher, and the bytes of the events as they are. Answers to requests go
- * into the stream at once.
+ * encoded: a header and a watch id for each watcher, and the unchanged bytes of the events. Answers to requests are
+ * added to the stream at once.
  *
- * A long batch is encoded while the stream lets its bytes out: as one message, whose length is known before, or as
- * fragments, one at a time. Until its end nothing else may come between, so the stream takes no requests.
+ * A long batch is encoded while its bytes are sent: as one message, whose length is known in advance, or as fragments,
+ * one at a time. Nothing else may be sent before its end, so the stream takes no requests.
  */
 #include "base/mem.h"
 #include "codec/event.h"
@@ -16,7 +16,7 @@
 #include "rpc/service.h"
 #include "watch/scroll.h"
 
-#define PULLED (32 * 1024) /* bytes that a stream is filled to at once */
+#define PULLED (32 * 1024) /* bytes up to which a stream is filled at once */
 #define ALL_WATCHERS (-1)  /* watch id of an answer about the whole stream, or about no watcher */
 
 enum { WATCH_ID = 2, FRAGMENT = 7 };
@@ -25,9 +25,9 @@ enum { WATCH_ID = 2, FRAGMENT = 7 };
 typedef struct watch_stream {
   kw_outlet outlet;
   kw_stream *stream;
-  kw_scroll scroll; /* over the long batch that is being sent */
+  kw_scroll scroll; /* reads the long batch that is being sent */
   kw_chain
-      fragment; /* events of the next fragment of that; of a watcher that takes no fragments always empty */
+      fragment; /* events of its next fragment; always empty if the watcher takes no fragments */
 } watch_stream;
 
 /* {====== Sending ====== */
@@ -58,7 +58,7 @@ static uint8_t *put_head(const kw_server *server, const portion *p, uint8_t *to)
   return kw_wire_put_number(to, FRAGMENT, p->is_fragment);
 }
 
-/* Begins a message: its head, and `size` bytes that follow. Returns false if memory is short. */
+/* Begins a message: writes its head, which `size` bytes follow. Returns false if memory is short. */
 static bool begin_message(kw_server *server, kw_stream *stream, const portion *p, size_t size) {
   size_t head = head_size(server, p);
   if (!kw_stream_begin_parts(stream, head + size)) return false;
@@ -107,7 +107,7 @@ static uint32_t fragment_end(const kw_server *server, const portion *p) {
   return to;
 }
 
-/* Sends one answer in fragments, with nothing between them: the client puts them together. */
+/* Sends one answer in fragments, with nothing between them: the client joins them. */
 static bool send_fragments(kw_server *server, kw_stream *stream, portion p) {
   bool ok = true;
   while (ok && p.from < p.batch->n) {
@@ -228,7 +228,7 @@ static bool send_events(kw_server *server, watch_stream *watch, const kw_item *i
   return send_portion(server, watch->stream, &p);
 }
 
-/* Says that a watcher is canceled, and why. */
+/* Reports that a watcher is canceled, and why. */
 static bool send_failure(kw_server *server, watch_stream *watch, const kw_item *item, int rc) {
   return say(server, watch, kw_store_revision(server->store),
              &(kw_watch_response){.watch_id = item->watcher->id,
@@ -253,7 +253,7 @@ static bool send_item(kw_server *server, watch_stream *watch, const kw_item *ite
   return false;
 }
 
-/* Fills the stream from its outlet. If a message cannot be sent, the stream is reset: the client opens another one,
+/* Fills the stream from its outlet. If a message cannot be sent, the stream is reset: the client opens a new stream,
  * and resumes without a gap. */
 static void on_pull(kw_server *server, kw_stream *stream) {
   watch_stream *watch = stream->owner;
@@ -313,7 +313,7 @@ static void create(kw_server *server, watch_stream *watch, const kw_watch_create
     kw_hub_cancel(server->hub, watcher);
 }
 
-/* Cancels a watcher. Nothing of the watcher follows the answer. An unknown id is not answered. */
+/* Cancels a watcher. No event of the watcher follows the answer. A request with an unknown id is not answered. */
 static void cancel(kw_server *server, watch_stream *watch, int64_t id) {
   kw_watcher *watcher = kw_outlet_find(&watch->outlet, id);
   if (watcher == NULL) return;
@@ -333,7 +333,7 @@ static void on_request(kw_server *server, kw_stream *stream, const void *request
       break;
     default: break; /* an empty request is not answered */
   }
-  kw_stream_wake(stream); /* the outlet may hold something already */
+  kw_stream_wake(stream); /* the outlet may have items already */
 }
 
 /* }====== */
@@ -374,7 +374,7 @@ static void on_close(kw_server *server, kw_stream *stream) {
   kw_outlet_abandon(&watch->outlet, &server->abandoned);
 }
 
-/* A stream whose long batch has a gap, of events that its watcher does not want, is woken after the gap. */
+/* Wakes the streams whose long batch has a gap, of events that the watcher does not want, when the gap is passed. */
 bool kw_watch_step(kw_server *server) {
   kw_work work = kw_work_of_turn();
   kw_outlet *outlet;

@@ -13,7 +13,7 @@ enum { HEADER = 1, RESPONSES = 3 };
 typedef struct plain {
   uint8_t bytes[PLAIN_ROOM];
   size_t len;
-  size_t before; /* bytes that come before the records and the responses */
+  size_t before; /* bytes that precede the records and the responses */
 } plain;
 
 static const uint8_t record_fields[] = {[KW_OP_RANGE] = 2, [KW_OP_PUT] = 2, [KW_OP_DELETE] = 3};
@@ -41,7 +41,7 @@ static const kw_message *message_of(const kw_reply *reply) {
   }
 }
 
-/* The header of a nested transaction is empty, as in etcd. The header of the outermost reply is left out. */
+/* The header of a nested transaction is empty, as in etcd. The header of the outermost reply is omitted. */
 static plain encode_plain(const kw_reply *reply, bool is_outermost) {
   plain p;
   kw_reply own = *reply;

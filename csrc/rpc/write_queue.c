@@ -12,8 +12,8 @@
 struct kw_write_job {
   kw_link link; /* in the server's queue; alone if it is a long write */
   kw_server *server;
-  kw_stream *stream; /* NULL: closed */
-  uint64_t number;   /* of a request that waits, see kw_store_take_number */
+  kw_stream *stream; /* NULL: the stream is closed */
+  uint64_t number;   /* of a waiting request, see kw_store_take_number */
   kw_blob *message;
   size_t charged;       /* to the connection's account */
   size_t limit;         /* memory that the records of the reply may take */
@@ -22,11 +22,11 @@ struct kw_write_job {
   kw_write_finish finish;
   kw_long_answer answer; /* of a transaction that only reads */
   kw_long_read *read;    /* or NULL */
-  kw_arena arena;        /* the decoded request, and what its evaluation needs */
+  kw_arena arena;        /* the decoded request, and the memory of its evaluation */
   kw_write_result result;
 };
 
-/* Charges what a job holds: the request, and the records of the reply. */
+/* Charges the memory of a job: the request, and the records of the reply. */
 static void charge(kw_write_job *job) {
   kw_account *account = kw_session_account(job->stream->session);
   size_t size = sizeof *job + job->message->len + job->account.held;
@@ -43,13 +43,13 @@ static void free_job(kw_write_job *job) {
   kw_free(job);
 }
 
-/* The records of the reply are freed in turns. */
+/* The records of the reply are freed in several turns. */
 static void drop_reply(kw_write_job *job) {
   kw_write_answer_discard(&job->result.reply, &job->server->discarded);
   job->result.reply = (kw_reply){0};
 }
 
-/* Parts a job from its stream. From now on records are dropped. */
+/* Detaches a job from its stream. From now on records are dropped. */
 static void leave(kw_write_job *job) {
   if (job->stream == NULL) return;
   drop_reply(job);
@@ -96,7 +96,7 @@ void kw_write_queue_add(kw_server *server, kw_stream *stream, kw_slice message) 
   kw_link_add(&server->writes, &job->link);
 }
 
-/* Returns the oldest request that waits, or NULL. */
+/* Returns the oldest waiting request, or NULL. */
 static kw_write_job *first_job(const kw_server *server) {
   if (kw_link_is_alone(&server->writes)) return NULL;
   return KW_CONTAINER_OF(server->writes.next, kw_write_job, link);
@@ -107,7 +107,7 @@ uint64_t kw_server_first_request(const kw_server *server) {
   return job == NULL ? 0 : job->number;
 }
 
-/* The stream may have been reset, but is not closed: then it would have left the queue. */
+/* The stream may have been reset, but is not closed: a closed stream has left the queue. */
 static void deliver(kw_server *server, kw_write_job *job) {
   kw_stream *stream = job->stream;
   leave(job);
@@ -137,7 +137,7 @@ size_t kw_write_queue_limit(const kw_stream *stream) {
   return kw_account_room(kw_session_account(stream->session));
 }
 
-/* Encodes a record. A record that a write replaces leaves the store; those of a database are copies. */
+/* Encodes a record now: a record that a write replaces leaves the store, and records of a database are copies. */
 static int on_record(kw_reply *reply, const kw_op *op, const kw_blob *record, void *ctx) {
   kw_write_job *job = ctx;
   if (job->stream == NULL) return KW_OK;
@@ -156,7 +156,7 @@ static int make_ready(kw_write_job *job) {
 
 /* {====== Long reads ====== */
 
-/* Delivers the request of a read anew, whose revision is gone. */
+/* Delivers the request of a read again, because its revision no longer exists. */
 static void repeat(kw_server *server, kw_write_job *job) {
   kw_stream *stream = job->stream;
   leave(job);
@@ -186,7 +186,7 @@ static void step_read(kw_server *server, kw_long_answer *answer, kw_work *work) 
 static int begin_read(kw_write_job *job) {
   kw_stream *stream = job->stream;
   kw_write_result *result = &job->result;
-  drop_reply(job); /* of a write that has become a read */
+  drop_reply(job); /* the write has become a read */
   job->limit = kw_write_queue_limit(stream);
   job->read = kw_long_read_new(job->server->store, &result->op, job->limit, on_record, job,
                                &job->arena, &result->reply);
@@ -251,7 +251,7 @@ static int decode(kw_write_job *job, kw_op_kind kind) {
     case KW_OP_DELETE: op->delete = *(const kw_delete_op *)request; break;
     case KW_OP_TXN: op->txn = *(const kw_txn_op *)request; break;
     case KW_OP_RANGE:
-    case KW_OP_NONE: break; /* are not made here */
+    case KW_OP_NONE: break; /* no such jobs */
   }
   return rc;
 }
