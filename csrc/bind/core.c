@@ -44,7 +44,7 @@ static void push_errors(lua_State *L) {
 #undef X
 }
 
-/* core.id(value): the id in the form of this VM; nothing if the value is not an id. */
+/* core.id(value): the id as this VM represents ids; nothing if the value is not an id. */
 static int l_id(lua_State *L) {
   int64_t id;
   if (!kw_bind_to_id(L, 1, &id)) return 0;
@@ -86,10 +86,11 @@ static int l_sha1(lua_State *L) {
   return 1;
 }
 
-/* PUC Lua 5.1 has no such function, and must be able to load the module, which then refuses. */
+/* PUC Lua 5.1 lacks this function, but must be able to load the module, which then refuses to work. */
 #pragma weak lua_isyieldable
 
-/* core.is_yieldable(): true if the caller can be suspended here: a coroutine, not inside of a function that C calls. */
+/* core.is_yieldable(): true if the caller can be suspended here: in a coroutine, and not inside a function called by
+ * C. */
 static int l_is_yieldable(lua_State *L) {
   lua_pushboolean(L, lua_isyieldable(L));
   return 1;

@@ -113,7 +113,7 @@ static int l_range(lua_State *L) {
   return answer(L, &(kw_memo){.kind = KW_OP_RANGE});
 }
 
-/* The kvs are in the list that is the second argument: its tables are used again. */
+/* Puts the kvs into the list that is the second argument, and reuses its tables. */
 static int l_page(lua_State *L) {
   const kw_memo memo = {.kind = KW_OP_RANGE};
   kw_response response;
@@ -161,9 +161,9 @@ static bool first_kv(const kw_response *range, kw_kv *kv) {
   return range->range.kvs.n > 0 && kw_keyvalue_decode(items[0], kv);
 }
 
-/* Returns the create revision of the own key, true if that is the oldest, the value that the key had already, or nil,
+/* Returns the create revision of the own key, true if it is the oldest key, the value that the key had already, or nil,
  * and the revision of the store. Returns false if the key was not created and does not exist. Returns nil and an error
- * if the answer is malformed: whoever has a key finds an oldest one. */
+ * if the answer is malformed: if there is an own key, there is an oldest key. */
 static int l_claim(lua_State *L) {
   const kw_memo memo = {.kind = KW_OP_TXN,
                         .success = claim_success,
@@ -237,7 +237,7 @@ static int by_bytes(const void *a, const void *b) {
   return kw_slice_compare(*(const kw_slice *)a, *(const kw_slice *)b);
 }
 
-/* etcd sends the keys in no order: they are sorted here. */
+/* etcd sends the keys unsorted, so they are sorted here. */
 static int l_lease_time_to_live(lua_State *L) {
   static const kw_slice no_keys[1];
   kw_lease_message lease;

@@ -13,7 +13,7 @@ static kw_lua_server *check_server(lua_State *L) {
   return luaL_checkudata(L, 1, KW_SERVER_NAME);
 }
 
-/* Returns NULL if the server is closed: it has no calls then. */
+/* Returns NULL if the server is closed, and so has no calls. */
 static kw_server *server_of(lua_State *L) {
   kw_lua_server *self = check_server(L);
   return self->store == NULL ? NULL : self->server;
@@ -42,7 +42,7 @@ static int l_mount(lua_State *L) {
   return 0;
 }
 
-/* A closed server keeps its methods. A method that a finalizer mounts during the call may be listed or not. */
+/* A closed server keeps its methods. A method that a finalizer mounts during the call may or may not be listed. */
 static int l_methods(lua_State *L) {
   const kw_server *server = check_open(L);
   const char *path, *request;
@@ -98,7 +98,8 @@ static void push_name(lua_State *L, const kw_blob *name) {
   }
 }
 
-/* Finalizers may run during the pushes and end the call: its metadata and name are held, and its address is copied. */
+/* Finalizers may run during the pushes and end the call, so its metadata and name are retained, and its address is
+ * copied. */
 static int l_info(lua_State *L) {
   uint64_t id = check_id(L);
   int64_t now = kw_bind_opt_now(L, 3);

@@ -13,11 +13,11 @@
 #include "rpc/watch_call.h"
 
 #define MAX_UNTAKEN (1 << 20)           /* received bytes of one call that Lua has not taken */
-#define MAX_SECONDS INT64_C(1000000000) /* longer times are as good as without end */
+#define MAX_SECONDS INT64_C(1000000000) /* longer times count as unlimited */
 
 typedef struct lua_client {
   kw_client *client; /* NULL: closed */
-  bool was_dialed;   /* a driver has the client: it is freed with the object */
+  bool was_dialed;   /* a driver uses the client: it is freed with the object */
 } lua_client;
 
 kw_client *kw_bind_check_client(lua_State *L, int arg) {
@@ -56,7 +56,7 @@ typedef struct client_fields {
   kw_seconds keepalive;
   kw_seconds keepalive_timeout;
   int64_t max_message;
-  int64_t seed; /* negative: none is given */
+  int64_t seed; /* negative: not given */
   bool is_tls;
 } client_fields;
 
@@ -69,7 +69,7 @@ static const kw_option client_options[] = {
     {"is_tls", KW_OPTION_BOOL, offsetof(client_fields, is_tls), NULL},
     KW_END_OF_OPTIONS};
 
-/* Sets a time in milliseconds, rounded up: 0 is for 0 alone, since it may mean "never". Raises if it is negative. */
+/* Sets a time in milliseconds, rounded up: only 0 becomes 0, which may mean "never". Raises if the time is negative. */
 static void set_ms(lua_State *L, int64_t *ms, const char *name, const kw_seconds *seconds) {
   if (!seconds->is_given) return;
   if (seconds->value < 0) luaL_error(L, "client: option '%s' must not be negative", name);
@@ -161,7 +161,7 @@ static int l_has_room(lua_State *L) {
   return 1;
 }
 
-/* Pushes the message inside of the message that is held: its field 1. Pushes true if there is anything else. */
+/* Pushes field 1 of the held message, which is a message itself. Pushes true if the held message has other fields. */
 static int push_wrapped(lua_State *L, kw_blob **holder) {
   kw_wire_reader reader = kw_wire_read(kw_blob_slice(*holder));
   kw_wire_field field, other;
@@ -177,8 +177,8 @@ static int push_wrapped(lua_State *L, kw_blob **holder) {
   return 1;
 }
 
-/* Pushes a message; or false, the status, its text, and whether the server has refused the call unseen; or
- * nothing. The holder is empty, and takes over the bytes. */
+/* Pushes a message; or false, the status, its text, and whether the server has refused the call without processing it;
+ * or nothing. The holder is empty, and takes over the bytes. */
 static int push_return(lua_State *L, kw_blob **holder, kw_return what, bool is_wrapped) {
   if (what.kind == KW_RETURN_NOTHING) return 0;
   *holder = what.bytes;
@@ -256,14 +256,14 @@ static int l_next_watch(lua_State *L) {
   return 2;
 }
 
-/* Returns true if something has come that Lua has not looked at. */
+/* Returns true if there is news that Lua has not examined. */
 static int l_has_news(lua_State *L) {
   const kw_client *client = to_client(L);
   lua_pushboolean(L, client == NULL || kw_client_has_news(client));
   return 1;
 }
 
-/* Returns true if there is nothing new but, perhaps, watches that are ready. */
+/* Returns true if there is no news, except perhaps ready watches. */
 static int l_is_quiet(lua_State *L) {
   const kw_client *client = to_client(L);
   lua_pushboolean(L, client != NULL && kw_client_is_quiet(client));
@@ -355,7 +355,7 @@ static void free_client(lua_client *self) {
   self->client = NULL;
 }
 
-/* A client that a driver has is freed with the object, so that the last messages can still be received. */
+/* A client that a driver uses is freed with the object, so that the last messages can still be received. */
 static int l_close(lua_State *L) {
   lua_client *self = luaL_checkudata(L, 1, KW_CLIENT_NAME);
   if (self->was_dialed && self->client != NULL) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_durability: the methods that only a durable store has.
+ * lua_durability: the methods that only durable stores have.
  *
  *   store:read_on(n)          -> reads up to n more records of a store that was just opened: how many have been read,
  *                                and how many there are
@@ -101,7 +101,7 @@ static int l_has_job(lua_State *L) {
   return 1;
 }
 
-/* In the middle of another call of the store, a job waits. */
+/* Does nothing in the middle of another call of the store: the job waits. */
 static int l_work(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
   int number = check_worker(L);

@@ -8,7 +8,7 @@
 
 #define STATE_NAME "keywatch.core.feed_state"
 
-/* The user value of the object is a list: key and range_end, which the range is slices of. */
+/* The user value of the object is a list: key and range_end, into which the slices of the range point. */
 typedef struct lua_state {
   kw_feed_state state;
   bool is_open;
@@ -56,7 +56,7 @@ static int l_add(lua_State *L) {
   return 3;
 }
 
-/* Where the key is copied to is allocated first: a finalizer may close the state, or add a page. */
+/* The memory for the copy of the key is allocated first: a finalizer may close the state, or add a page. */
 static int l_last(lua_State *L) {
   lua_state *self = check_open(L, 1);
   void *copy;

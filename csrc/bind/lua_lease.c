@@ -71,7 +71,7 @@ static int l_lease_keepalive(lua_State *L) {
 typedef struct lua_list {
   kw_lease_read *read; /* NULL: closed */
   bool has_keys;
-  size_t n; /* items in the list of Lua */
+  size_t n; /* items in Lua's list */
 } lua_list;
 
 static lua_list *push_list(lua_State *L, bool has_keys) {

@@ -21,7 +21,7 @@ size_t kw_bind_check_list(lua_State *L, int at, const char *name) {
 
 #define MAX_DIGITS 20 /* of a size_t */
 
-/* Returns the name of the element with this number. A long list name is cut off. This runs for each element of a
+/* Returns the name of the element with this number. A long list name is truncated. This runs for each element of a
  * transaction, although only errors show the name, and snprintf would take ten times as long. */
 static kw_element_name name_of(const char *list, size_t number) {
   kw_element_name what;

@@ -31,8 +31,8 @@ static int fail_compaction(lua_State *L, kw_lua_store *self, int rc) {
   return kw_bind_give(L, ticket, 2);
 }
 
-/* A physical compaction of a store in memory does all its steps here, also if it fails because another compaction was
- * first, as in etcd. A durable store does them in Lua. */
+/* For a store in memory, does all steps of a physical compaction here, even if it fails because another compaction was
+ * first, as in etcd. For a durable store the steps are done in Lua. */
 static int l_compact(lua_State *L) {
   kw_compaction_request request;
   kw_lua_store *self = kw_bind_enter(L);
@@ -40,7 +40,7 @@ static int l_compact(lua_State *L) {
   kw_bind_push_revision(L, 0, 0);
   kw_bind_check_open(L); /* again */
   int rc = kw_store_compact(self->store, request.revision);
-  if (request.physical) kw_snapshot_gather_all(self->store); /* no compaction passes a snapshot */
+  if (request.physical) kw_snapshot_gather_all(self->store); /* else compactions wait for them */
   while (request.physical && !kw_store_is_durable(self->store) &&
          kw_store_is_compacting(self->store)) {
     kw_store_step(self->store, kw_bind_now(self));
@@ -97,7 +97,7 @@ static int l_disarm_own(lua_State *L) {
 
 /* }====== */
 
-/* Pushes the list of what does not work, as texts. */
+/* Pushes the list of everything that does not work, as texts. */
 static void push_errors(lua_State *L, const char *failure, bool lacks_journal) {
   int n = 0;
   lua_newtable(L);

@@ -8,14 +8,14 @@
 #include "model/error.h"
 
 #define STACK_ROOM 8     /* values on the stack that one message needs */
-#define FIRST_BYTES 1024 /* room for most messages, without asking Lua for memory */
+#define FIRST_BYTES 1024 /* enough for most messages, without memory from Lua */
 
 /* {====== Decoding ====== */
 
 typedef struct decoder {
   lua_State *L;
   int depth;
-  int64_t room; /* fields and items of lists that may follow; below 0: there were too many */
+  int64_t room; /* fields and items of lists that may still follow; below 0: too many */
 } decoder;
 
 static bool decode(decoder *d, const kw_message *message, kw_slice bytes);
@@ -51,7 +51,7 @@ static bool is_default(const kw_field *field, const kw_wire_field *found) {
   }
 }
 
-/* Pushes a value. Decodes a message into the table on top of the stack instead. */
+/* Pushes a value. If the value is a message, decodes it into the table on top of the stack instead. */
 static bool push_value(decoder *d, const kw_field *field, const kw_wire_field *found) {
   if (field->kind == KW_FIELD_MESSAGE) return decode(d, field->message, found->bytes);
   if (kw_field_is_number(field)) {
@@ -162,16 +162,16 @@ static bool decode(decoder *d, const kw_message *message, kw_slice bytes) {
 
 /* {====== Encoding ====== */
 
-/* The buffer of a message that is being encoded. A message is written from its end to its start, so that the
- * length of a part is known when the length is written. Once `first` is full, the bytes lie in a userdata on the
- * stack: an error that Lua raises leaks nothing. */
+/* The buffer of a message that is being encoded. A message is written from its end to its start, so that the length of
+ * a part is known when the length is written. Once `first` is full, the bytes are in a userdata on the stack, so that
+ * an error raised by Lua leaks nothing. */
 typedef struct writer {
   lua_State *L;
   int room_at; /* the stack index of the userdata, or of nil */
   int depth;
   uint8_t *bytes;
   size_t cap;
-  size_t len; /* how many bytes are written, at the end of the room */
+  size_t len; /* how many bytes were written, at the end of the room */
   uint8_t first[FIRST_BYTES];
 } writer;
 
@@ -187,7 +187,7 @@ static void enlarge(writer *w, size_t more) {
   w->cap = cap;
 }
 
-/* Returns the place of the next `n` bytes, in front of all that are written. */
+/* Returns the place of the next `n` bytes, before all bytes that were written. */
 static uint8_t *room_for(writer *w, size_t n) {
   if (n > w->cap - w->len) enlarge(w, n);
   w->len += n;
@@ -217,7 +217,7 @@ static const char *const expected[] = {
     [KW_FIELD_MESSAGE] = "a table",
 };
 
-/* Raises: the value on top of the stack is not what the field takes. */
+/* Raises: the field does not take the value on top of the stack. */
 static void refuse(writer *w, const kw_message *message, const kw_field *field, bool is_item) {
   lua_State *L = w->L;
   int type = lua_type(L, -1);
@@ -248,7 +248,7 @@ static bool to_enum(lua_State *L, const kw_field *field, int64_t *v) {
   return false;
 }
 
-/* Reads the number on top of the stack. Returns false if the field cannot hold it. */
+/* Reads the number on top of the stack. Returns false if the number is out of range for the field. */
 static bool to_number(lua_State *L, const kw_field *field, uint64_t *v) {
   int64_t number = 0;
   bool ok;
@@ -287,7 +287,7 @@ static void put_value(writer *w, const kw_message *message, const kw_field *fiel
   put_varint(w, w->len - before);
 }
 
-/* True if one byte was written since `before`, and it is 0: a zero, or the length of an empty value. */
+/* True if the only byte written since `before` is 0: a zero, or the length of an empty value. */
 static bool is_zero(const writer *w, size_t before) {
   return w->len == before + 1 && w->bytes[w->cap - w->len] == 0;
 }

@@ -16,7 +16,7 @@ static int l_take_notes(lua_State *L) {
   return 0;
 }
 
-/* Also of a closed server: its last notes are about its end. */
+/* Also works for a closed server, whose last notes are about its end. */
 static int l_next_note(lua_State *L) {
   static const char *const kinds[] = {
       [KW_NOTE_ACCEPTED] = "accepted", [KW_NOTE_ENDED] = "ended", [KW_NOTE_REJECTED] = "rejected",

@@ -18,7 +18,7 @@ typedef struct key_options {
 
 static const kw_slice zero = {(const uint8_t *)"\0", 1}; /* the least key; as an end: no end */
 
-/* Sets the end of the range of a prefix: increments the last byte below 0xff and cuts the rest. */
+/* Sets the end of the range of a prefix: increments the last byte below 0xff, and removes the bytes after it. */
 static int prefix_end(kw_slice prefix, kw_arena *arena, kw_slice *end) {
   size_t len = prefix.len;
   while (len > 0 && prefix.data[len - 1] == 0xff) len--;
@@ -53,7 +53,7 @@ static int read_range(lua_State *L, const char *what, kw_slice key, const key_op
 
 /* {====== The options of each op ======
  *
- * Each list serves the plain call. With the verb and its key as one more field, it serves the op of a transaction.
+ * Each list is used for the plain call; with the verb and its key as one more field, also for the op of a transaction.
  */
 
 typedef struct range_fields {
@@ -80,7 +80,7 @@ static const char *const sort_targets[] = {"key", "version", "create", "mod", "v
       RANGE_OPTION(max_mod_revision, COUNT), RANGE_OPTION(min_create_revision, COUNT),             \
       RANGE_OPTION(max_create_revision, COUNT), KW_COMMON_OPTIONS(range_fields)
 
-/* A get is a range of one key: options that make no sense for one key are left out. */
+/* A get is a range of one key, without the options that are useless for one key. */
 #define GET_OPTIONS                                                                                \
   RANGE_OPTION(revision, COUNT), RANGE_OPTION(serializable, BOOL), RANGE_OPTION(keys_only, BOOL),  \
       KW_COMMON_OPTIONS(range_fields)
@@ -239,7 +239,8 @@ static bool has_field(lua_State *L, int at, const char *name) {
   return is_there;
 }
 
-/* Pushes the least name of a field that no list of options has, or "". NULL ends the lists. */
+/* Pushes the first name, in alphabetical order, of a field that is in no list of options, or "". NULL ends the
+ * lists. */
 static const char *push_strange_field(lua_State *L, int at, const kw_option *const *lists) {
   const char *least = "";
   lua_pushliteral(L, "");
@@ -261,7 +262,7 @@ static const char *push_strange_field(lua_State *L, int at, const kw_option *con
   return least;
 }
 
-/* Raises that a table has none of `names`. */
+/* Raises an error: a table has none of `names`. */
 static void fail_without(lua_State *L, int at, const char *what, const char *const *names,
                          const char *kind, const kw_option *const *lists) {
   luaL_checkstack(L, 8, "names");
@@ -276,7 +277,7 @@ static void fail_without(lua_State *L, int at, const char *what, const char *con
              lua_tostring(L, -1));
 }
 
-/* Returns the index of the one of `names` that is a field of the table. Raises unless there is exactly one. */
+/* Returns the index of the only one of `names` that is a field of the table. Raises unless there is exactly one. */
 static int only_field(lua_State *L, int at, const char *what, const char *const *names,
                       const char *kind, const kw_option *const *lists) {
   int found = -1;
@@ -426,7 +427,7 @@ static int read_ops(lua_State *L, const char *name, txn_reader *reader, const kw
   return rc;
 }
 
-/* The timeout and deadline may be fields of the outermost transaction. Those of the options win. */
+/* The timeout and deadline may be fields of the outermost transaction. The options take precedence. */
 static void add_times(txn_reader *reader, const kw_times *more) {
   if (reader->depth > 0) return;
   if (!reader->times.timeout.is_given) reader->times.timeout = more->timeout;
@@ -488,7 +489,8 @@ static void set_txn(kw_op *op, const claim_ops *ops, size_t n_success, size_t n_
                         .n_failure = n_failure}};
 }
 
-/* Returns the compare that holds if every key of a range was created at a revision; 0: if there is none. */
+/* Returns the compare that holds if every key of a range was created at a revision; with 0, if the range has no
+ * keys. */
 static kw_compare created_at(kw_range range, int64_t revision) {
   return (kw_compare){.range = range,
                       .target = KW_COMPARE_CREATE,

@@ -99,7 +99,7 @@ static bool read_value(lua_State *L, const char *what, const kw_option *option, 
   return false;
 }
 
-/* Raises: the value on top of the stack is not of the kind of the option. */
+/* Raises: the value on top of the stack does not have the kind of the option. */
 static void refuse(lua_State *L, const char *what, const kw_option *option) {
   lua_pushstring(L, expected[option->kind]);
   for (int i = 0; option->kind == KW_OPTION_ENUM && option->names[i] != NULL; i++) {

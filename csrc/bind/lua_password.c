@@ -21,12 +21,12 @@
 static const char zero_byte[] = "keywatch: a password must not have a zero byte";
 static const char no_bcrypt[] = "keywatch: the system's libcrypt makes no bcrypt hashes";
 
-/* What a thread and a hashing share. */
+/* The state that a thread and a hashing object share. */
 typedef struct kw_hash_job {
   atomic_int holders; /* the thread and the object */
   atomic_bool is_done;
   bool is_ok;
-  pid_t pid; /* the process that has the thread */
+  pid_t pid; /* the process in which the thread runs */
   unsigned long cost;
   char found[MAX_HASH];
   size_t len;
@@ -67,7 +67,7 @@ static int fail(lua_State *L, const char *why) {
   return 2;
 }
 
-/* Returns the text of a password, which is the first argument, and checks the cost, which is the second one. */
+/* Returns the text of a password, the first argument, and checks the cost, the second argument. */
 static kw_slice check_arguments(lua_State *L, unsigned long *cost) {
   kw_slice text = kw_bind_check_bytes(L, 1);
   int64_t given = kw_bind_check_int(L, 2, MIN_COST);
@@ -94,7 +94,7 @@ static void free_job(kw_hash_job *job) {
   kw_free(job);
 }
 
-/* Gives up what the thread or the object holds. */
+/* Releases the reference of the thread or of the object. */
 static void release(kw_hash_job *job) {
   if (atomic_fetch_sub(&job->holders, 1) == 1) free_job(job);
 }
@@ -160,7 +160,7 @@ static int l_result(lua_State *L) {
   return 2;
 }
 
-/* After a fork the thread is the parent's, and holds nothing here. */
+/* After a fork the thread belongs to the parent, and has no reference here. */
 static int l_close(lua_State *L) {
   lua_hashing *self = check_hashing(L);
   kw_hash_job *job = self->job;

@@ -68,7 +68,7 @@ static size_t sum_of(const struct iovec *parts, size_t n) {
   return sum;
 }
 
-/* Returns how many bytes the next pieces have. */
+/* Returns the total size of the next pieces. */
 static size_t measure(const kw_peer_face *face, void *peer) {
   struct iovec parts[MAX_PARTS];
   return sum_of(parts, face->pending(peer, parts, MAX_PARTS));

@@ -9,12 +9,11 @@
 
 #define READ_NAME "keywatch.core.read"
 #define READ_VISITS                                                                                \
-  (KW_WORK_TURN / 4) /* of a turn: the tables of the kvs take longer than the visits */
+  (KW_WORK_TURN / 4) /* for one turn: making the tables of the kvs takes longer than the visits */
 
 typedef struct lua_read {
   kw_read read;
-  kw_blob *
-      bytes; /* the key and the end that were asked for; the op's slices point into it. NULL: closed */
+  kw_blob *bytes;   /* the requested key and end; the op's slices point into it. NULL: closed */
   int64_t revision; /* of the result */
   size_t n;         /* kvs in the list */
 } lua_read;
@@ -23,7 +22,7 @@ static kw_work work_of_turn(void) {
   return (kw_work){.left = READ_VISITS};
 }
 
-/* Sets the reply of the store to that of a read, without its kvs. */
+/* Sets the store's reply to that of a read, without the kvs. */
 static void set_reply(kw_lua_store *self, const kw_read *read, int64_t revision) {
   kw_reply *reply = &self->reply;
   reply->kind = KW_OP_RANGE;
@@ -33,7 +32,7 @@ static void set_reply(kw_lua_store *self, const kw_read *read, int64_t revision)
   reply->range.keys_only = read->op.keys_only;
 }
 
-/* Answers a range that one turn is enough for, or returns false. */
+/* Answers a range for which one turn is enough, or returns false. */
 static int try_answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
   kw_work work = work_of_turn();
   if (rc == KW_OK)
@@ -56,7 +55,7 @@ static int l_try_page(lua_State *L) {
   luaL_checkstack(L, 4, "answer");
   int rc = kw_bind_read_range_op(L, &self->arena, &self->op, NULL);
   lua_settop(L, 4);
-  lua_insert(L, 2); /* where the answer looks for the list */
+  lua_insert(L, 2); /* where the answer expects the list */
   return try_answer(L, self, rc, KW_ANSWER_PAGE);
 }
 
@@ -81,7 +80,7 @@ static int begin(kw_lua_store *store, lua_read *self, const kw_range_op *op) {
   return kw_read_begin(store->store, &self->read, op, &store->arena);
 }
 
-/* Begins the read of the op that the store has. Copies what the op borrows from Lua. */
+/* Begins to read the op of the store. Copies the bytes that the op borrows from Lua. */
 static int open_read(kw_lua_store *store, lua_read *self) {
   kw_range_op op = store->op.range;
   self->bytes = kw_blob_new(op.range.key.len + op.range.end.len);
@@ -99,8 +98,8 @@ static int l_open_read(lua_State *L) {
   return rc == KW_OK ? 1 : kw_bind_fail(L, store, rc);
 }
 
-/* Begins a read again whose revision was compacted. Returns KW_OK, or an error: also if the caller has asked for the
- * revision. */
+/* Restarts a read whose revision was compacted. Returns KW_OK or an error. If the caller has asked for this revision,
+ * that is an error, too. */
 static int restart(kw_lua_store *store, lua_read *self) {
   kw_range_op op = self->read.op;
   if (op.revision > 0) return KW_ERR_COMPACTED;

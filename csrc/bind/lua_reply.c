@@ -44,7 +44,7 @@ void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
   lua_settop(L, push_at - 1);
 }
 
-/* Pushes a table for a kv, an event or a result, with room for so many fields. */
+/* Pushes a table for a kv, an event or a result, with space for this many fields. */
 static void push_record(lua_State *L, int fields) {
   lua_createtable(L, 0, fields);
   lua_pushvalue(L, lua_upvalueindex(KW_UP_RECORD_META));
@@ -76,7 +76,7 @@ static void set_rest(lua_State *L, const kw_kv *kv, bool keys_only) {
   lua_rawset(L, -3);
 }
 
-/* The key is the string at index `key` unless that is 0: the string of the caller is used again. */
+/* Pushes a kv. Its key is the string at index `key`, which the caller had already, unless `key` is 0. */
 static void push_kv(lua_State *L, const kw_kv *kv, bool keys_only, int key) {
   push_record(L, 6);
   if (key == 0) {
@@ -98,8 +98,8 @@ static void unset(lua_State *L, int name) {
   lua_rawset(L, -3);
 }
 
-/* Pushes the i-th table of the list at index `used`, without the fields that not every event has. If there is none,
- * pushes a new one, which is in the list from then on. */
+/* Pushes the i-th table of the list at index `used`, without the fields that not every event has. If the list has no
+ * such table, pushes a new one, and adds it to the list. */
 static void push_used(lua_State *L, int used, int i, bool is_delete) {
   lua_rawgeti(L, used, i);
   if (!lua_istable(L, -1)) {
@@ -154,7 +154,7 @@ static void push_list(lua_State *L, size_t n) {
 
 /* {====== Results of ops ======
  *
- * A reply of the store and a response of a server become the same tables: both are seen as a `result` first.
+ * A reply of the store and a response of a server become the same tables: both are first converted to a `result`.
  */
 
 /* A list of kvs: the records of a reply, or the encoded kvs of a response. */
@@ -169,7 +169,7 @@ typedef struct result result;
 
 struct result {
   kw_op_kind kind;
-  bool is_get; /* a range whose kv alone is the result */
+  bool is_get; /* a range whose only kv is the result */
   int64_t revision;
   union {
     struct {
@@ -183,7 +183,7 @@ struct result {
     struct {
       kv_list prev_kvs;
       int64_t deleted;
-      bool has_kvs; /* the deleted kvs were asked for */
+      bool has_kvs; /* the deleted kvs were requested */
     } delete;
     struct {
       bool succeeded;
@@ -276,7 +276,7 @@ static void see_response(const kw_memo *memo, const kw_response *response, resul
 
 /* {====== Pushing results ====== */
 
-/* Of a record that a disk has damaged, the fields before the damage. */
+/* Decodes a KeyValue. Of a record that was damaged on the disk, returns the fields before the damage. */
 static inline kw_kv kv_of(kw_slice bytes) {
   kw_kv kv;
   bool is_whole = kw_keyvalue_decode(bytes, &kv);
@@ -297,8 +297,8 @@ static void push_kvs(lua_State *L, const kv_list *list) {
   }
 }
 
-/* Adds kvs to the list on top of the stack, after its first `first` ones. The tables that it has there are used
- * again. */
+/* Adds kvs to the list on top of the stack, after its first `first` ones. Reuses the tables that the list already has
+ * there. */
 static void refill_kvs(lua_State *L, const kv_list *list, size_t first) {
   for (size_t i = 0; i < list->n; i++) {
     kw_kv kv = kv_of(encoded_at(list, i));
@@ -316,7 +316,7 @@ static void refill_kvs(lua_State *L, const kv_list *list, size_t first) {
   }
 }
 
-/* Removes what the list on top of the stack has after its first n items. */
+/* Removes all items after the first n from the list on top of the stack. */
 static void cut_list(lua_State *L, size_t n) {
   for (size_t i = lua_rawlen(L, -1); i > n; i--) {
     lua_pushnil(L);
@@ -329,7 +329,7 @@ void kw_bind_push_revision(lua_State *L, int64_t revision, int more) {
   set_number(L, KW_UP_REVISION, revision);
 }
 
-/* Pushes the only kv of a get; nothing, and returns false, if there is none. `key` is as in push_kv. */
+/* Pushes the only kv of a get. If there is none, pushes nothing and returns false. `key` is as in push_kv. */
 static bool push_get(lua_State *L, const kv_list *kvs, int key) {
   if (kvs->n == 0) return false;
   kw_kv kv = kv_of(encoded_at(kvs, 0));
@@ -344,7 +344,7 @@ static void set_range(lua_State *L, int64_t count, bool more) {
   kw_bind_set_bool(L, "more", more);
 }
 
-/* `used` is the index of a list of kvs to be used again, or 0. */
+/* Pushes the result of a range. `used` is the index of a list of kvs to be reused, or 0. */
 static void push_range(lua_State *L, const result *range, int used) {
   kw_bind_push_revision(L, range->revision, 3);
   if (used == 0) {
@@ -390,7 +390,8 @@ static void push_delete(lua_State *L, const result *delete) {
 
 static void push_result(lua_State *L, const result *found, int64_t revision);
 
-/* `revision` is that of the outermost transaction. A get without a kv is false: a list has no holes. */
+/* Pushes the result of a transaction. `revision` is that of the outermost transaction. A get without a kv becomes
+ * false, since a list must not have holes. */
 static void push_txn(lua_State *L, const result *txn, int64_t revision) {
   luaL_checkstack(L, 10, "txn");
   kw_bind_push_revision(L, revision, 2);

@@ -10,10 +10,10 @@
 #include "face/module.h"
 #include "model/error.h"
 
-/* The largest request. Servers take far less, but a table may contain one value many times. */
+/* The largest request. Servers accept far less, but a table may contain one value many times. */
 #define MAX_BYTES (256 << 20)
 
-/* Limits how many ops a transaction has: the least bytes that they take, without keys and values. */
+/* Limits the number of ops of a transaction, by the smallest size that they can have, without keys and values. */
 #define MAX_TXN_BYTES (2 << 20)
 
 enum { UP_ERROR_META = 1, UP_SCRATCH, UP_COUNT = UP_SCRATCH };
@@ -55,8 +55,8 @@ static void push_seconds(lua_State *L, const kw_seconds *seconds) {
   }
 }
 
-/* Pushes message, timeout and deadline if `rc`, the result of reading the arguments, is KW_OK. Else pushes nil and an
- * error and returns false. All strings are copied before the first push: finalizers may empty the tables that have
+/* If `rc`, the result of reading the arguments, is KW_OK, pushes message, timeout and deadline. Else pushes nil and an
+ * error, and returns false. All strings are copied before the first push: finalizers may empty the tables that have
  * them. */
 static bool push_request(lua_State *L, const request *self, int rc, const kw_message *message,
                          const void *record) {
@@ -82,7 +82,7 @@ static int finish(lua_State *L, const request *self, int rc, const kw_message *m
 
 /* {====== Keys and values ====== */
 
-/* The memo is the key: the answer uses the same string. */
+/* The memo is the key: the answer reuses the string. */
 static int l_get(lua_State *L) {
   kw_op op;
   request self = begin(L);
@@ -106,7 +106,7 @@ static int l_put(lua_State *L) {
   return finish(L, &self, rc, &kw_msg_put_request, &op.put);
 }
 
-/* The memo is true if the deleted kvs were asked for. */
+/* The memo is true if the deleted kvs were requested. */
 static int l_delete(lua_State *L) {
   kw_op op;
   request self = begin(L);
@@ -211,7 +211,7 @@ static int l_lease_keepalive(lua_State *L) {
   return finish(L, &self, KW_OK, &kw_msg_lease_keep_alive_request, &lease);
 }
 
-/* The memo is true if the keys were asked for. */
+/* The memo is true if the keys were requested. */
 static int l_lease_time_to_live(lua_State *L) {
   kw_lease_message lease;
   request self = begin(L);

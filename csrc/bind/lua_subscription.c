@@ -23,7 +23,7 @@ typedef struct lua_subscription {
   kw_subscription sub;
   bool is_open;   /* `sub` is initialised: kw_watch_call_drop is due */
   bool is_giving; /* its first news is being pushed */
-  bool must_drop; /* a finalizer has closed it while is_giving */
+  bool must_drop; /* a finalizer has closed it during is_giving */
 } lua_subscription;
 
 static const char *const state_names[] = {[KW_SUBSCRIPTION_IDLE] = "idle",
@@ -94,7 +94,7 @@ static int add_events(lua_State *L, const kw_notice *news, int n) {
   return n;
 }
 
-/* Pushes the events of a response that may have come in fragments. */
+/* Pushes the events of a response, which may consist of fragments. */
 static void push_events(lua_State *L, const kw_notice *news) {
   int n = 0;
   lua_createtable(L, (int)kw_min_size(news->n, INT16_MAX), 0);
@@ -113,8 +113,8 @@ static int push_failure(lua_State *L, const kw_notice *news) {
   return 3;
 }
 
-/* Called protected: pushes the first news of the subscription at index 1. Progress that arrives during the call goes
- * into the same news, so its revision is read last. */
+/* Called protected: pushes the first news of the subscription at index 1. Progress that arrives during the call is
+ * merged into the same news, so its revision is read last. */
 static int l_push_news(lua_State *L) {
   const kw_notice *news = kw_subscription_first(&((lua_subscription *)lua_touserdata(L, 1))->sub);
   switch (news->kind) {
@@ -144,8 +144,9 @@ static void drop(lua_subscription *self) {
   kw_watch_call_drop(&self->sub);
 }
 
-/* Pushes the first news, then removes it. Returns how many values. Finalizers may close the subscription during the
- * call: the news stays until it is pushed. If memory runs out, the news stays in the queue. */
+/* Pushes the first news, then removes it from the queue. Returns the number of values. Finalizers may close the
+ * subscription during the call, so the news exists until it is pushed. If memory runs out, the news remains in the
+ * queue. */
 static int give(lua_State *L, lua_subscription *self) {
   int before = lua_gettop(L);
   self->is_giving = true;
@@ -232,7 +233,7 @@ static int l_seen(lua_State *L) {
 }
 
 /* For a watch that feeds a replica: returns the time in seconds when the server last reported that the watch has every
- * event, or nothing if the server has not yet. */
+ * event, or nothing if there was no such report yet. */
 static int l_heard(lua_State *L) {
   int64_t heard_at = check_self(L)->sub.heard_at;
   if (heard_at == 0) return 0;

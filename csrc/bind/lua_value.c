@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/random.h"
 
-/* Below this a double represents every whole number exactly. 2^53 itself may have been 2^53 + 1. */
+/* Below this a double represents every whole number exactly; 2^53 may be a rounded 2^53 + 1. */
 #define EXACT_MAX (INT64_C(1) << 53)
 
 void kw_bind_push_int(lua_State *L, int64_t v) {

@@ -24,13 +24,13 @@ static const int kind_names[] = {[KW_ITEM_EVENTS] = KW_UP_EVENTS,
                                  [KW_ITEM_CORRUPT] = KW_UP_CORRUPT};
 
 typedef struct lua_watch {
-  kw_outlet outlet;    /* its hub is NULL: closed, by itself or with its store */
+  kw_outlet outlet;    /* without a hub: closed, by itself or with its store */
   kw_lua_store *owner; /* valid while the outlet has a hub */
   kw_watcher *watcher; /* valid while the outlet has a hub */
   kw_item giving;      /* the item whose events are being pushed */
   bool is_giving;
-  kw_scroll scroll; /* over the long batch that is the oldest item */
-  kw_batch *piece;  /* events of that which have not been pushed yet; or NULL */
+  kw_scroll scroll; /* reads the long batch that is the oldest item */
+  kw_batch *piece;  /* events of that batch that were not pushed yet; or NULL */
 } lua_watch;
 
 static lua_watch *check_watch(lua_State *L) {
@@ -74,7 +74,7 @@ enum {
   TARGET = 2,
   CUT,
   APPLY_ARGS = CUT
-}; /* indexes: the table, and the bytes that are cut off keys */
+}; /* indexes: the table, and the number of bytes cut off keys */
 
 /* Sets the key of an event in the table, or removes it. */
 static void apply_event(lua_State *L, const kw_event *event, size_t cut) {
@@ -93,8 +93,8 @@ static bool is_long(const kw_item *item) {
   return item->kind == KW_ITEM_EVENTS && item->batch->long_revision != 0;
 }
 
-/* Begins to give the oldest item, if that has events; of a long batch the piece, if there is one. The batch is
- * retained, as a finalizer may write to the store or close the watch. */
+/* Begins to push the oldest item, if it has events; of a long batch, the piece, if there is one. Retains the batch,
+ * because a finalizer may write to the store or close the watch. */
 static bool begin_giving(lua_watch *self) {
   const kw_item *first = self->outlet.hub == NULL ? NULL : kw_outlet_first(&self->outlet);
   if (first == NULL || first->kind != KW_ITEM_EVENTS) return false;
@@ -135,7 +135,7 @@ static int apply_all(lua_State *L, lua_watch *self) {
 
 /* }====== */
 
-/* Called protected: pushes the events of the item that the watch at index 1 is giving; or, with APPLY_ARGS arguments,
+/* Called protected: pushes the events of the current item of the watch at index 1; or, with APPLY_ARGS arguments,
  * applies all events. */
 static int l_push_events(lua_State *L) {
   if (lua_gettop(L) == APPLY_ARGS) return apply_all(L, lua_touserdata(L, 1));
@@ -181,7 +181,8 @@ static int fill_piece(lua_watch *self) {
 }
 
 /* Makes the next piece of the long batch that is the oldest item. Returns KW_OK, KW_ERR_NO_MEMORY with nothing changed,
- * or another error: then the batch is out of the queue, and the watcher has failed, or will get the revision again. */
+ * or another error: then the batch was removed from the queue, and the watcher has failed or will get the revision
+ * again. */
 static int make_piece(lua_watch *self, const kw_item *first) {
   if (self->piece != NULL) return KW_OK;
   kw_hub *hub = self->outlet.hub;
@@ -204,8 +205,8 @@ static int make_piece(lua_watch *self, const kw_item *first) {
   return rc;
 }
 
-/* Returns the oldest item, or NULL. Does a step of the store if there is none. If it is a long batch, there is a piece
- * of it. */
+/* Returns the oldest item, or NULL. Does a step of the store if there is no item. If the item is a long batch, makes a
+ * piece of it, unless there is one. */
 static const kw_item *first_item(lua_State *L, lua_watch *self) {
   for (;;) {
     if (self->outlet.n == 0) {
@@ -220,7 +221,7 @@ static const kw_item *first_item(lua_State *L, lua_watch *self) {
   }
 }
 
-/* Drops the oldest item, after its events were pushed; of a long batch only the piece, unless that was the last one.
+/* Drops the oldest item, after its events were pushed; of a long batch only the piece, unless it was the last one.
  * Returns true if more of the same revision follows. A finalizer may have closed the watch. */
 static bool advance(lua_watch *self) {
   drop_piece(self);
@@ -261,9 +262,9 @@ static bool is_behind(const lua_watch *self) {
   return kw_hub_is_behind(self->outlet.hub, self->watcher);
 }
 
-/* Applies all events that have come to a table: key to value. Returns the revision of the last one, or 0; and true if
- * the caller has to take more: something else is next in the queue, the watch is behind, or it is closed. If memory
- * runs out, the rest stays in the queue. */
+/* Applies all waiting events to a table from keys to values. Returns the revision of the last one, or 0; and true if
+ * the caller has to take more: the next item in the queue has no events, the watch is behind, or it is closed. If
+ * memory runs out, the rest remains in the queue. */
 static int l_apply(lua_State *L) {
   lua_watch *self = check_watch(L);
   luaL_checktype(L, TARGET, LUA_TTABLE);
@@ -322,7 +323,7 @@ static int l_is_blocked(lua_State *L) {
   return 1;
 }
 
-/* Returns the items that wait to be taken, their bytes, and whether later steps of the store may have more events. */
+/* Returns the number of waiting items, their bytes, and whether later steps of the store may deliver more events. */
 static int l_backlog(lua_State *L) {
   const lua_watch *self = check_watch(L);
   bool is_open = self->outlet.hub != NULL;

@@ -21,27 +21,27 @@ typedef enum write_kind { WRITE_DELETE, WRITE_TXN, WRITE_REVOKE } write_kind;
 static const char *const kinds[] = {
     [WRITE_DELETE] = "delete", [WRITE_TXN] = "txn", [WRITE_REVOKE] = "lease_revoke"};
 
-#define UP_KIND (KW_UP_COUNT + 1) /* the kind: an upvalue behind those of all methods */
+#define UP_KIND (KW_UP_COUNT + 1) /* the kind: an upvalue after those of all methods */
 
 static write_kind kind_of(lua_State *L) {
   return (write_kind)lua_tointeger(L, lua_upvalueindex(UP_KIND));
 }
 
-/* A write that the store does, or a transaction that only reads. Held by the object, and by the store until the write
- * has ended. */
+/* A write of the store, or a transaction that only reads. The object has a reference, and the store has one until the
+ * write has ended. */
 typedef struct write_job {
   int references;
   write_kind kind;
   kw_store *store; /* NULL: closed, or the write has ended */
   bool is_durable;
   bool has_ended;
-  int rc; /* once it has ended */
+  int rc; /* valid once it has ended */
   kw_arena arena;
   kw_op op;
   kw_reply reply;     /* its records are retained */
   kw_long_read *read; /* the transaction only reads, and has not ended; or NULL */
   int64_t revision;   /* after a revocation */
-  uint64_t ticket;    /* of the commit group that has the write, and what the write has seen */
+  uint64_t ticket;    /* for the write itself, and for the writes that it has seen */
 } write_job;
 
 typedef struct lua_write {
@@ -87,7 +87,7 @@ static bool copy_compares(kw_arena *arena, kw_txn_op *txn) {
   return true;
 }
 
-/* Replaces all that an op borrows by copies in the arena. Returns false if memory is short. */
+/* Replaces everything that an op borrows by copies in the arena. Returns false if memory is short. */
 static bool copy_op(kw_arena *arena, kw_op *op) {
   switch (op->kind) {
     case KW_OP_RANGE: return copy_range(arena, &op->range.range);
@@ -132,7 +132,7 @@ static void release_job(write_job *job) {
 
 /* Begins to read the op. Returns KW_OK or KW_ERR_NO_MEMORY. */
 static int begin_read(write_job *job, kw_store *store) {
-  drop_reply(job); /* of a write that has become a read */
+  drop_reply(job); /* the write has become a read */
   job->read = kw_long_read_new(store, &job->op, SIZE_MAX, on_record, job, &job->arena, &job->reply);
   if (job->read == NULL) return KW_ERR_NO_MEMORY;
   job->store = NULL;
@@ -202,8 +202,8 @@ static int give_up(lua_State *L, bool only_reads) {
 
 typedef enum try_how {
   TRY,
-  TRY_READ, /* it has to wait, in the line or while the store is busy: only if it only reads */
-  TRY_WHOLE /* in one piece, whatever it takes; after a long write, which is ended */
+  TRY_READ, /* if it only reads; others have to wait, in the queue or while the store is busy */
+  TRY_WHOLE /* in one piece, even if that takes long; first completes a long write */
 } try_how;
 
 static int try_call(lua_State *L, write_kind kind, try_how how) {
@@ -260,7 +260,7 @@ static int begin_call(lua_State *L, write_kind kind) {
   job->references = 1;
   rc = begin(self, job, &lease);
   if (rc != KW_OK) return kw_bind_fail_write(L, self, rc);
-  if (job->read == NULL) job->references++; /* the store's */
+  if (job->read == NULL) job->references++; /* the store's reference */
   lua_settop(L, 4);
   return 1;
 }
@@ -282,7 +282,7 @@ static lua_write *check_write(lua_State *L, int arg) {
   return luaL_checkudata(L, arg, WRITE_NAME);
 }
 
-/* Returns the ticket that the caller has to wait for: also one whose group has failed. 0: there is none. */
+/* Returns the ticket that the caller has to wait for, even if its group has failed; 0: none. */
 static uint64_t ticket_of(const kw_lua_store *self, const write_job *job) {
   if (self->store == NULL || kw_store_outcome(self->store, job->ticket) == KW_OK) return 0;
   return job->ticket;
@@ -317,7 +317,7 @@ static int l_take(lua_State *L) {
   uint64_t ticket = ticket_of(self, job);
   if (job->rc != KW_OK) return kw_bind_give(L, ticket, kw_bind_fail(L, self, job->rc));
   push_result(L, job);
-  release_job(write->job); /* no finalizer runs any more */
+  release_job(write->job); /* no finalizers run from here on */
   write->job = NULL;
   return kw_bind_give(L, ticket, 1);
 }
@@ -346,7 +346,7 @@ static int l_take_number(lua_State *L) {
   return 1;
 }
 
-/* True if a request of a client waits that has a lower number. */
+/* True if a waiting request of a client has a lower number. */
 static bool has_request_before(const kw_lua_store *self, lua_Number number) {
   for (const kw_lua_server *one = self->servers; one != NULL; one = one->next) {
     uint64_t first = kw_server_first_request(one->server);
