@@ -6,7 +6,7 @@
 
 #define WALK_VISITS KW_LIMIT(KW_WORK_TURN, 1024)
 #define CANCELS_PER_STEP 512 /* watchers of abandoned outlets */
-#define PLACE_BYTES 128      /* estimate of what a watcher takes in watch groups and maps */
+#define PLACE_BYTES 128      /* estimated memory of a watcher in watch groups and maps */
 
 kw_hub_options kw_hub_defaults(void) {
   return (kw_hub_options){.walk_revisions = 1000,
@@ -64,12 +64,12 @@ void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t 
   link_outlet(&hub->outlets, outlet);
 }
 
-/* Returns the charge of a watcher: its own memory, and what watch group and maps take. */
+/* Returns the charge of a watcher: its own memory, and that in watch group and maps. */
 static size_t watcher_size(const kw_range *range) {
   return sizeof(kw_watcher) + 2 * (range->key.len + range->end.len) + PLACE_BYTES;
 }
 
-/* Frees a watcher that is in no place. */
+/* Frees a watcher that is in no list and no group. */
 static void free_watcher(kw_hub *hub, kw_watcher *watcher) {
   kw_range range = kw_watcher_range(watcher);
   size_t size = watcher_size(&range);
@@ -81,14 +81,14 @@ static void free_watcher(kw_hub *hub, kw_watcher *watcher) {
   kw_free(watcher);
 }
 
-/* Cancels watchers of a closed outlet, `n` at most. Returns true if none is left. The map of ids keeps its size until
+/* Cancels at most `n` watchers of a closed outlet. Returns true if none is left. The map of ids keeps its size until
  * the end: nothing is added to it any more. */
 static bool cancel_some(kw_hub *hub, kw_outlet *outlet, size_t *at, size_t n) {
   for (size_t i = 0; i < n; i++) {
     kw_watcher *watcher = kw_outlet_next_watcher(outlet, at);
     if (watcher == NULL && outlet->only == NULL && outlet->ids.n == 0) return true;
     if (watcher == NULL) {
-      *at = 0; /* a removal has hidden an id from this round */
+      *at = 0; /* a removal has moved an id out of this round */
       continue;
     }
     kw_watcher_leave(hub, watcher);
@@ -99,7 +99,7 @@ static bool cancel_some(kw_hub *hub, kw_outlet *outlet, size_t *at, size_t n) {
   return false;
 }
 
-/* Takes an outlet out of its lists, with its watchers: nothing comes any more. */
+/* Removes an outlet from its lists, with its watchers: they get nothing more. */
 static void shut(kw_outlet *outlet) {
   kw_outlet_drop_items(outlet);
   kw_outlet_disarm(outlet);
@@ -161,7 +161,7 @@ kw_watcher *kw_outlet_find(const kw_outlet *outlet, int64_t id) {
   return outlet->with_ids ? kw_map_get(&outlet->ids, (uint64_t)id) : outlet->only;
 }
 
-/* Checks that the id that was asked for is free; for id 0 chooses one that was never chosen before. */
+/* Checks that the requested id is free; for id 0 chooses one that was never chosen before. */
 static int take_id(kw_outlet *outlet, int64_t *id) {
   if (*id != 0) return kw_outlet_find(outlet, *id) == NULL ? KW_OK : KW_ERR_DUPLICATE_WATCH_ID;
   while (kw_outlet_find(outlet, outlet->next_id) != NULL) outlet->next_id++;
@@ -169,8 +169,8 @@ static int take_id(kw_outlet *outlet, int64_t *id) {
   return KW_OK;
 }
 
-/* True if a new watcher begins where the events of the store are not all known. (One that begins before that, and gets
- * there, got the difference.) */
+/* True if a new watcher begins in a gap, where the store does not know all events. (A watcher that begins earlier gets
+ * the difference when it reaches the gap.) */
 static bool is_in_gap(const kw_hub *hub, const kw_watcher *watcher) {
   int64_t next = watcher->next_rev;
   return next >= kw_store_first_event(hub->store) &&
@@ -195,7 +195,7 @@ static bool reserve(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec) {
          (!spec->progress || kw_map_reserve(&hub->progress));
 }
 
-/* Adds a watcher to its outlet and to the round of progress; there is room for it. */
+/* Adds a watcher to its outlet and to the round of progress; the memory was reserved. */
 static void enroll(kw_hub *hub, kw_outlet *outlet, kw_watcher *watcher) {
   watcher->outlet = outlet;
   outlet->n_synced += watcher->state == KW_WATCHER_SYNCED;
@@ -273,7 +273,7 @@ void kw_hub_deliver_again(kw_hub *hub, kw_watcher *watcher, int64_t rev) {
     kw_watcher_leave(hub, watcher);
     watcher->next_rev = rev;
     kw_watcher_enter_lagging(hub, watcher);
-    kw_outlet_forget_progress_all(outlet); /* not true of this watcher any more */
+    kw_outlet_forget_progress_all(outlet); /* no longer true of this watcher */
   }
   kw_watcher_unblock(outlet);
 }
@@ -285,7 +285,7 @@ void kw_hub_fail(kw_hub *hub, kw_watcher *watcher, int rc) {
   } else if (watcher->state != KW_WATCHER_FAILED) {
     kw_watcher_fail_corrupt(hub, watcher);
   }
-  if (watcher->state != KW_WATCHER_FAILED) watcher->next_rev = 0; /* without memory: fails later */
+  if (watcher->state != KW_WATCHER_FAILED) watcher->next_rev = 0; /* memory is short: fails later */
   kw_watcher_unblock(watcher->outlet);
 }
 

@@ -9,21 +9,21 @@ static kw_item *item_at(const kw_outlet *outlet, size_t i) {
   return &outlet->items[(outlet->first + i) & (outlet->cap - 1)];
 }
 
-/* Returns the charge of an item that becomes the last. Items of one batch that follow each other pay for it once. */
+/* Returns the charge of a new last item. Consecutive items of one batch are charged for it once. */
 static size_t cost_of(const kw_outlet *outlet, const kw_item *item) {
   bool is_shared = outlet->n > 0 && item_at(outlet, outlet->n - 1)->batch == item->batch;
   bool is_free = item->batch == NULL || is_shared;
   return KW_OUTLET_ITEM_BYTES + (is_free ? 0 : item->batch->bytes);
 }
 
-/* Returns the memory of an item for its account, as if its batch were not shared: it need not be. */
+/* Returns the memory of an item for its account, as if its batch were not shared, since it may not be. */
 static size_t own_size(const kw_item *item) {
   const kw_batch *batch = item->batch;
   return KW_OUTLET_ITEM_BYTES +
          (batch == NULL ? 0 : sizeof *batch + batch->n * sizeof batch->events[0]);
 }
 
-/* Takes off the charge of an item that leaves. If the next item has the same batch, the batch's charge passes to it. */
+/* Subtracts the charge of a removed item. If the next item has the same batch, that item is charged for the batch. */
 static void discharge(kw_outlet *outlet, const kw_item *item, kw_item *next) {
   outlet->bytes -= KW_OUTLET_ITEM_BYTES;
   kw_account_credit(outlet->account, own_size(item));
@@ -35,7 +35,7 @@ static void discharge(kw_outlet *outlet, const kw_item *item, kw_item *next) {
   }
 }
 
-/* Doubles the ring buffer; the oldest item comes to lie at its start. */
+/* Doubles the ring buffer, and moves the oldest item to its start. */
 static bool grow(kw_outlet *outlet) {
   size_t cap = outlet->cap == 0 ? FIRST_CAP : outlet->cap * 2;
   kw_item *items = kw_alloc(cap * sizeof *items);
@@ -64,8 +64,8 @@ bool kw_outlet_push(kw_outlet *outlet, const kw_item *item) {
   return true;
 }
 
-/* Notes how much room in the outlet a refused watcher waits for. A watcher waits for nothing else, not for its account:
- * only room in the outlet is sure to come. */
+/* Notes for how much space in the outlet a refused watcher waits. A watcher only waits for the outlet, not for its
+ * account: only the outlet is certain to get space. */
 static bool refuse(const kw_item *item, size_t needs) {
   if (item->watcher != NULL)
     item->watcher->needs = needs < KW_NEEDS_ALL ? (uint32_t)needs : KW_NEEDS_ALL;
@@ -93,7 +93,7 @@ bool kw_outlet_pop(kw_outlet *outlet, kw_item *item) {
   } else {
     outlet->progress_all--;
   }
-  if (outlet->n == 0 && outlet->cap > FIRST_CAP) { /* an idle outlet keeps no large ring buffer */
+  if (outlet->n == 0 && outlet->cap > FIRST_CAP) { /* an empty outlet frees a large ring buffer */
     kw_free(outlet->items);
     outlet->items = NULL;
     outlet->cap = outlet->first = 0;
@@ -110,7 +110,7 @@ kw_watcher *kw_outlet_next_watcher(const kw_outlet *outlet, size_t *at) {
   return (*at)++ == 0 ? outlet->only : NULL;
 }
 
-/* Drops the items of a watcher up to a kind; NULL: the items of the whole outlet. Returns how many. */
+/* Drops the items of a watcher up to a kind; NULL: the items of the whole outlet. Returns their number. */
 static uint32_t forget(kw_outlet *outlet, const kw_watcher *watcher, kw_item_kind last) {
   size_t kept = 0;
   uint32_t dropped = 0;

@@ -2,14 +2,14 @@
  *
  * progress: reports to watchers up to which revision they have every event, on request and periodically.
  *
- * A progress item is queued behind the events that it covers, so it is true when the reader takes it.
+ * A progress item is queued after the events that it covers, so it is true when the reader takes it.
  */
 #include "watch/state.h"
 
 #define WATCHERS_PER_STEP 1024
 
-/* True if the watcher has got, or has queued, everything up to the store's revision, and begins at the next
- * revision at the latest: a client resumes at the revision after its last progress. */
+/* True if everything up to the store's revision was delivered to the watcher or is queued, and if the watcher begins at
+ * the next revision at the latest: a client resumes at the revision after its last progress. */
 static bool is_up_to_date(const kw_hub *hub, const kw_watcher *watcher) {
   if (watcher->state != KW_WATCHER_SYNCED || hub->is_behind) return false;
   if (!kw_outlet_is_open(watcher->outlet)) return false;
@@ -28,8 +28,8 @@ bool kw_hub_progress(kw_hub *hub, kw_watcher *watcher) {
   return is_up_to_date(hub, watcher) && offer(hub, watcher->outlet, watcher);
 }
 
-/* True if a watcher of the outlet begins after the next revision. The others leave the list, so that the work of this
- * is constant for each watcher that was ever made. */
+/* True if a watcher of the outlet begins after the next revision. Removes the others from the list, so the work is
+ * constant per watcher. */
 static bool has_early(const kw_hub *hub, kw_outlet *outlet) {
   while (!kw_link_is_alone(&outlet->early)) {
     kw_watcher *watcher = KW_CONTAINER_OF(outlet->early.next, kw_watcher, early);
@@ -47,7 +47,7 @@ bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet) {
 
 /* A watcher that got an event since the last round needs no progress in this one. */
 void kw_progress_step(kw_hub *hub, int64_t now) {
-  if (hub->is_behind) return; /* the round comes as soon as the hub has caught up */
+  if (hub->is_behind) return; /* the round follows as soon as the hub has caught up */
   if (hub->progress_due == INT64_MIN) {
     hub->progress_due = now + hub->options.progress_ms;
     return;

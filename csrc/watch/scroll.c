@@ -25,7 +25,7 @@ static void drop_record(kw_scroll *scroll) {
   scroll->record = NULL;
 }
 
-/* Fills in an event that the watcher wants. */
+/* Sets `event` to an event that the watcher wants. */
 static int give(kw_scroll *scroll, const kw_log_entry *entry, kw_work *work, kw_event *event) {
   const kw_store *store = scroll->hub->store;
   event->record = scroll->record = kw_log_keep(entry);

@@ -69,7 +69,7 @@ static size_t position_of(const kw_watched_table *table, const kw_watched *watch
   return i;
 }
 
-/* Ranges further along the probe sequence move back into the hole, so that no search ends too early. */
+/* Moves ranges further along the probe sequence back into the hole, so that no search ends too early. */
 void kw_watched_table_remove(kw_watched_table *table, const kw_watched *watched) {
   const size_t mask = table->cap - 1;
   size_t hole = position_of(table, watched);
