@@ -11,8 +11,8 @@
 #include "uv/address.h"
 #include "uv/loop_client.h"
 
-#define PIECES 64 /* in one write; with more, the system call is no longer the cost that counts */
-#define WRITES 16 /* of one connection in an iteration, so that others get their turn */
+#define PIECES 64      /* in one write; for more, the system call is no longer the main cost */
+#define WRITES 16      /* per iteration for one connection, so that others get their turn */
 #define TURN_NS 500000 /* time for the messages of one connection in an iteration */
 
 static bool is_again(int error) {
@@ -50,7 +50,8 @@ static void feed(kw_connection *connection, size_t len) {
   connection->got_eof = len == 0;
   begin_turn(loop);
   connection->face->feed(connection->peer, loop->read_buffer, len, kw_loop_now(loop));
-  /* The flush stops reading. With TLS it also finds work, an alert that is to be written, or the end of the channel. */
+  /* The flush stops reading. With TLS it also notices work, an alert that has to be written, or the end of the
+   * channel. */
   if (len == 0 || connection->tls_peer != NULL) on_dirty(connection);
 }
 
@@ -60,7 +61,7 @@ static bool wants_bytes(const kw_connection *connection) {
   return (connection->face->state(connection->peer) & KW_PEER_WANTS_BYTES) != 0;
 }
 
-/* Returns the error of the socket. libuv's status does not say which one it was. */
+/* Returns the error of the socket, which libuv's status does not contain. */
 static int error_of(const kw_connection *connection, int status) {
   int error = 0;
   socklen_t len = sizeof error;
@@ -74,7 +75,7 @@ static void open_client(kw_connection *connection) {
   loop_client->engine->opened(loop_client->client, kw_loop_now(connection->loop));
 }
 
-/* The handshake of a connection is over. */
+/* Called when the handshake of a connection is over. */
 static void on_handshake(kw_connection *connection) {
   kw_tls_peer *tls_peer = connection->tls_peer;
   if (connection->loop_client != NULL) {
@@ -94,7 +95,7 @@ void kw_connection_work(kw_connection *connection) {
   on_dirty(connection);
 }
 
-/* Feeds what the other side sent before it closed: its GOAWAY or its alert may say why it closed. */
+/* Feeds the bytes that the other side sent before it closed: a GOAWAY or an alert may contain the reason. */
 static void read_rest(kw_connection *connection) {
   ssize_t n = 1;
   while (n > 0 && wants_bytes(connection)) {
@@ -110,8 +111,8 @@ static void fail(kw_connection *connection, int rc) {
   kw_connection_close(connection, uv_strerror(rc));
 }
 
-/* Reads once, so that others get their turn. The peer is asked each time: a timer and the socket may both have a
- * connection read in one iteration, and what the first read brought may have to wait. */
+/* Reads once, so that others get their turn. Asks the peer each time: a timer and the socket may both cause a read in
+ * one iteration, and after the first the peer may have to wait. */
 static void read_some(kw_connection *connection) {
   kw_loop *loop = connection->loop;
   if (!wants_bytes(connection)) return;
@@ -126,7 +127,7 @@ static void read_some(kw_connection *connection) {
   }
 }
 
-/* Reads before it steps: bytes may have come in time, while the program did not turn the loop. */
+/* Reads before the step: bytes may have arrived in time, while the program did not turn the loop. */
 static void on_timer(kw_timer *timer, int64_t now) {
   kw_connection *connection = KW_CONTAINER_OF(timer, kw_connection, timer);
   if (connection->peer == NULL || connection->is_ending) {
@@ -139,15 +140,15 @@ static void on_timer(kw_timer *timer, int64_t now) {
   connection->face->step(connection->peer, now);
 }
 
-/* The socket is connected. With TLS, the handshake comes first. */
+/* Called when the socket is connected. With TLS, the handshake comes first. */
 static void begin(kw_connection *connection) {
   connection->is_connecting = false;
   if (connection->tls_peer == NULL) open_client(connection);
   on_dirty(connection); /* the flush begins to read */
 }
 
-/* True if the socket is connected to itself. The kernel may choose the very port that is dialed as the local one, if
- * no process listens there. */
+/* True if the socket is connected to itself. If no process listens on the dialed port, the kernel may choose this same
+ * port as the local one. */
 static bool is_its_own_remote(const kw_connection *connection) {
   kw_address local, remote;
   if (kw_address_init_socket(&local, connection->fd) < 0) return false;
@@ -186,7 +187,7 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
 
 /* {====== Writing ====== */
 
-/* Returns how many bytes the socket took, or a negative errno. Without SIGPIPE, which would end the process. */
+/* Returns how many bytes the socket took, or a negative errno. Does not cause SIGPIPE, which would end the process. */
 static ssize_t send_pieces(int fd, struct iovec *pieces, size_t n) {
   struct msghdr message = {.msg_iov = pieces, .msg_iovlen = n};
   ssize_t taken = sendmsg(fd, &message, MSG_NOSIGNAL);
@@ -204,7 +205,7 @@ static void close_in(kw_connection *connection, int64_t ms) {
   kw_loop_set_timer(loop, &connection->timer, kw_loop_now(loop) + ms);
 }
 
-/* Writes until nothing is pending or the socket is full. Zero, or an error. */
+/* Writes until nothing is pending or the socket is full. Returns 0 or an error. */
 static int write_pending(kw_connection *connection) {
   const kw_peer_face *face = connection->face;
   struct iovec pieces[PIECES];
@@ -243,7 +244,7 @@ static void end(kw_connection *connection) {
   poll_for(connection, connection->is_socket_full ? UV_WRITABLE : 0);
 }
 
-/* Has the server log why a handshake failed. */
+/* Makes the server log why a handshake failed. */
 static void report_refusal(const kw_connection *connection) {
   const kw_tls_peer *tls_peer = connection->tls_peer;
   const char *why = tls_peer == NULL ? NULL : kw_tls_peer_refusal(tls_peer);
@@ -275,7 +276,7 @@ static void linger(kw_connection *connection) {
   poll_for(connection, UV_READABLE);
 }
 
-/* Has the loop work for a connection with TLS that waits for that. */
+/* Adds a TLS connection that waits for its handshake to the loop's work. */
 static void find_work(kw_connection *connection) {
   kw_loop *loop = connection->loop;
   if (!has_work(connection) || !kw_link_is_alone(&connection->work)) return;
@@ -344,7 +345,7 @@ static kw_peer_hooks hooks_of(kw_connection *connection) {
   return (kw_peer_hooks){.on_dirty = on_dirty, .on_deadline = on_deadline, .ctx = connection};
 }
 
-/* Makes a kw_tls_peer for a socket that was accepted. NULL if memory is short. */
+/* Makes a kw_tls_peer for an accepted socket. Returns NULL if memory is short. */
 static kw_tls_peer *accept_tls(kw_loop_server *loop_server, const kw_tls *tls,
                                kw_tls_context *context) {
   kw_tls_failure failure;
@@ -356,7 +357,7 @@ static kw_tls_peer *accept_tls(kw_loop_server *loop_server, const kw_tls *tls,
   return tls_peer;
 }
 
-/* Opens a peer of the server. NULL if memory is short, or if the server refuses the connection. */
+/* Opens a peer of the server. Returns NULL if memory is short, or if the server refuses the connection. */
 static void *accept_peer(kw_connection *connection, kw_loop_server *loop_server) {
   kw_peer_hooks hooks = hooks_of(connection);
   hooks.is_turn_over = is_turn_over;

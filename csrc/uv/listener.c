@@ -15,7 +15,7 @@
 #include "base/process.h"
 #include "uv/connection.h"
 
-#define BACKLOG 4096 /* the kernel has a limit of its own */
+#define BACKLOG 4096 /* the kernel has its own limit */
 #define ACCEPTS 64   /* in an iteration, so that connections get their turn */
 #define RETRY_MS 100 /* after a lack of descriptors or memory */
 
@@ -23,7 +23,7 @@
 
 static void on_ready(uv_poll_t *poll, int status, int events);
 
-/* Tries again later: something is short, as libuv's error says. */
+/* Pauses and retries later, because of a lack of resources, which libuv's error names. */
 static void pause_listener(kw_listener *listener, int error) {
   kw_loop_server *loop_server = listener->loop_server;
   kw_loop *loop = loop_server->loop;
@@ -94,7 +94,7 @@ static int bind_to(int fd, const kw_address *address) {
   return bind(fd, &address->any, address->len) < 0 ? -errno : 0;
 }
 
-/* True if the path is a socket that no process listens on. */
+/* True if the path is a socket on which no process listens. */
 static bool is_left_behind(const kw_address *address) {
   struct stat file;
   if (lstat(address->path.sun_path, &file) < 0 || !S_ISSOCK(file.st_mode)) return false;

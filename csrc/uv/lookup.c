@@ -10,11 +10,11 @@
 
 struct kw_lookup {
   char *name;
-  pid_t pid; /* process of its thread */
+  pid_t pid; /* process in which its thread runs */
 
-  uv_mutex_t mutex; /* guards all below */
-  size_t refs;      /* one of the owner, one of the thread */
-  kw_waker *waker;  /* NULL: the owner knows of the end, or has closed the lookup */
+  uv_mutex_t mutex; /* guards the fields below */
+  size_t refs;      /* one for the owner, one for the thread */
+  kw_waker *waker;  /* NULL: the owner was notified of the end, or has closed the lookup */
   bool has_ended;
   int n;
   kw_address addresses[KW_LOOKUP_ADDRESSES];
@@ -22,7 +22,7 @@ struct kw_lookup {
 
 /* {====== Memory ====== */
 
-/* Leaves the mutex alone: in a forked child it may be locked. */
+/* Does not destroy the mutex, which may be locked in a forked child. */
 static void free_lookup(kw_lookup *lookup) {
   kw_waker_release(lookup->waker);
   kw_free(lookup->name);
@@ -38,7 +38,7 @@ static void release(kw_lookup *lookup) {
   free_lookup(lookup);
 }
 
-/* The end of the lookup wakes nothing any more. */
+/* From now on the end of the lookup wakes nothing. */
 static void forget_waker(kw_lookup *lookup) {
   kw_waker *waker = lookup->waker;
   lookup->waker = NULL;
@@ -49,7 +49,7 @@ static void forget_waker(kw_lookup *lookup) {
 
 /* {====== The thread ====== */
 
-/* libuv resolves names only on a loop, and the other loop belongs to another thread. */
+/* libuv resolves names only on a loop, and the caller's loop belongs to another thread, so this thread has its own. */
 static int resolve(kw_lookup *lookup) {
   uv_loop_t uv;
   int n = uv_loop_init(&uv);

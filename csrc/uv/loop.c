@@ -19,10 +19,10 @@
 #include "uv/loop_client.h"
 #include "uv/loop_server.h"
 
-/* The longest wait that no signal ends. A request that is answered sooner costs less. */
+/* The longest wait that signals do not end. Shorter waits are cheaper. */
 #define PLAIN_WAIT_MS 50
 
-#define WORK_NS 2000000 /* time for handshakes in an iteration: about three signatures */
+#define WORK_NS 2000000 /* time for handshakes per iteration: about three signatures */
 
 /* {====== Timers ====== */
 
@@ -31,8 +31,8 @@ static kw_timer *first_timer(const kw_loop *loop) {
   return node == NULL ? NULL : KW_CONTAINER_OF(node, kw_timer, node);
 }
 
-/* A timer that sets itself to now again is called in the next iteration, not in this one. Returns true if a timer was
- * called. */
+/* Calls the timers that are due. A timer that sets itself to the current time is called again only in the next
+ * iteration. Returns true if a timer was called. */
 static bool run_timers(kw_loop *loop) {
   int64_t now = kw_loop_now(loop);
   bool has_run = false;
@@ -138,14 +138,16 @@ static void work_for_first(kw_link *list) {
   kw_connection_work(connection);
 }
 
-/* Each connection has a turn, as if its socket were readable: it does not wait for the handshakes of others. */
+/* Gives each connection a turn, as if its socket were readable, so that it does not wait for the handshakes of
+ * others. */
 static void decrypt(kw_loop *loop) {
   kw_link list;
   kw_link_move(&loop->decrypting, &list);
   while (!kw_link_is_alone(&list)) work_for_first(&list);
 }
 
-/* Works on handshakes, the longest waiting first, until the time is over. The others wait for the next iteration. */
+/* Works on handshakes, in the order in which they began to wait, until the time is over. The rest waits for the next
+ * iteration. */
 static void work(kw_loop *loop) {
   if (kw_link_is_alone(&loop->working)) return;
   int64_t until = kw_clock_ns() + WORK_NS;
@@ -160,7 +162,7 @@ static bool finish_iteration(kw_loop *loop) {
   step_servers(loop);
   if (kw_link_is_alone(&loop->dirty)) return false;
   flush_all(loop);
-  step_servers(loop); /* writing has made room */
+  step_servers(loop); /* writing has freed space */
   return true;
 }
 
@@ -194,7 +196,7 @@ static int64_t time_left(kw_loop *loop, int64_t deadline) {
   return deadline <= now ? 0 : deadline - now;
 }
 
-/* libuv does not wait if no handle is active. The timer always is. */
+/* libuv does not wait if no handle is active, so the timer is always active. */
 static void iterate(kw_loop *loop, int64_t ms) {
   loop->is_wait_over = false;
   uv_update_time(&loop->uv);
@@ -204,10 +206,10 @@ static void iterate(kw_loop *loop, int64_t ms) {
   uv_timer_stop(&loop->wait_timer);
 }
 
-/* Waits as `iterate`, but ends the wait, too, when a signal handler has made the interrupt due. libuv waits again after
- * a handler has run, so the loop waits for libuv's descriptor itself. All signals are blocked except during the wait:
- * none can come between the check of the interrupt and the wait. libuv must have registered all its sockets with the
- * kernel, which it does in an iteration, before the wait. */
+/* Like `iterate`, but the wait also ends when a signal handler has made the interrupt due. libuv resumes its wait after
+ * a handler has run, so this function itself waits for libuv's descriptor. All signals are blocked except during the
+ * wait, so none can arrive between the check of the interrupt and the wait. Before the wait libuv must have registered
+ * all its sockets with the kernel, which it does in an iteration. */
 static void iterate_interruptibly(kw_loop *loop, int64_t ms, kw_interrupt interrupt) {
   struct pollfd backend = {.fd = uv_backend_fd(&loop->uv), .events = POLLIN};
   struct timespec wait = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
@@ -220,7 +222,7 @@ static void iterate_interruptibly(kw_loop *loop, int64_t ms, kw_interrupt interr
 }
 
 /* is_quiet: nothing happened in the last iteration, and libuv has registered all its sockets with the kernel. Timers
- * run before sockets are read, so that what the sockets bring is answered right after. */
+ * run before sockets are read, so that received bytes are answered immediately. */
 void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn, kw_interrupt interrupt) {
   bool is_quiet = false;
   loop->bell_ends_turn = bell_ends_turn;
@@ -279,7 +281,7 @@ bool kw_loop_is_awaiting(const kw_loop *loop) {
 
 /* }====== */
 
-/* Returns 0 or an error. Where libuv's first loop finds no descriptors for a pipe, libuv aborts. */
+/* Returns 0 or an error. If there are no descriptors for a pipe at the first loop, libuv would abort. */
 static int init_uv(uv_loop_t *uv) {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) < 0) return -errno;
@@ -329,7 +331,7 @@ static void close_all(kw_loop *loop, const char *why) {
 void kw_loop_close(kw_loop *loop) {
   close_all(loop, uv_strerror(UV_ECANCELED));
   kw_heap_drop(&loop->timers);
-  if (loop->fork_error < 0) return; /* libuv's part cannot be closed, and leaks */
+  if (loop->fork_error < 0) return; /* libuv's loop cannot be closed, and leaks */
   close_waker(loop);
   uv_close((uv_handle_t *)&loop->wait_timer, NULL);
   kw_waker_cut(loop->bell);
@@ -342,7 +344,7 @@ void kw_loop_close(kw_loop *loop) {
 
 /* {====== Forks ====== */
 
-/* Threads that were about to wake the loop do not exist in the child. */
+/* The threads that were about to wake the loop do not exist in the child. */
 static void adopt_wakers(kw_loop *loop) {
   if (loop->waker != NULL) kw_waker_adopt(loop->waker);
   kw_waker_adopt(loop->bell);
@@ -350,7 +352,7 @@ static void adopt_wakers(kw_loop *loop) {
   loop->is_woken = loop->is_rung = false;
 }
 
-/* Parent and child share libuv's descriptors until uv_loop_fork has made new ones: nothing may be closed before. */
+/* Parent and child share libuv's descriptors until uv_loop_fork has made new ones: nothing may be closed earlier. */
 int kw_loop_enter(kw_loop *loop) {
   pid_t pid = kw_process_id();
   if (loop->pid == pid) return loop->fork_error;

@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 
-/* A socket that is connected, or connecting; or a negative error. */
+/* Returns a socket that is connected or connecting, or a negative error. */
 static int connect_to(const kw_address *address, bool *is_connecting) {
   int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   int yes = 1;

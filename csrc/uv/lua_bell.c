@@ -5,7 +5,7 @@
 #include "face/module.h"
 #include "uv/binding.h"
 
-/* loop:bell(): a userdata that holds a kw_bell, for functions of core that have threads. */
+/* loop:bell(): a userdata with a kw_bell, for functions of core that have threads. */
 static int l_bell(lua_State *L) {
   kw_bell *bell = kw_new_object(L, KW_BELL_NAME, sizeof *bell, 0);
   *bell = kw_waker_bell(kw_uv_check_loop(L)->bell);

@@ -4,7 +4,7 @@
  */
 #include "uv/binding.h"
 
-/* Makes the part of a connection that speaks TLS. NULL with *failure set. */
+/* Makes the TLS part of a connection. After a failure, sets *failure and returns NULL. */
 static kw_tls_peer *open_tls(kw_loop *loop, const kw_engine *engine, const kw_tls *tls,
                              kw_tls_context *context, const char *host, const char *place,
                              kw_tls_failure *failure) {
@@ -25,7 +25,7 @@ static int push_tls_failure(lua_State *L, const kw_tls_failure *failure) {
 }
 
 /* loop:dial(client, address, context, host, place): true; or nil, text and name of the error. The connection may still
- * fail: the client object reports that. With a context the connection speaks TLS, see kw_tls for host and place. */
+ * fail later: the client object reports that. With a context the connection uses TLS, see kw_tls for host and place. */
 static int l_dial(lua_State *L) {
   kw_address address;
   const kw_tls *tls;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_listener: loop:listen, and listeners as Lua sees them.
+ * lua_listener: loop:listen, and listeners in Lua.
  */
 #include "face/module.h"
 #include "uv/binding.h"
@@ -8,8 +8,7 @@
 
 #define LISTENER_NAME "keywatch.uv.listener"
 
-/* Returns the server object at index 2 as it is attached to the loop. Attaches it with the handle, if it is new
- * there. */
+/* Returns the loop's server for the server object at index 2. Attaches the server, with the handle, if it is new. */
 static kw_loop_server *check_server(lua_State *L, kw_loop *loop, kw_uv_handle *self) {
   const kw_engine *engine = kw_uv_check_engine(L);
   kw_server *server = engine->server_of(luaL_checkudata(L, 2, KW_SERVER_NAME));

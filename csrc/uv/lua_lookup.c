@@ -19,7 +19,7 @@ static int l_resolve(lua_State *L) {
   return 1;
 }
 
-/* loop:lookup(name): a lookup, whose end ends a turn; or nil, text and name of the error. */
+/* loop:lookup(name): a lookup, which ends a turn when it ends; or nil, text and name of the error. */
 static int l_lookup(lua_State *L) {
   kw_uv_check_loop(L);
   const char *name = luaL_checkstring(L, 2);
@@ -32,7 +32,7 @@ static kw_lookup **check_lookup(lua_State *L) {
   return luaL_checkudata(L, 1, LOOKUP_NAME);
 }
 
-/* lookup:result(): nil while the lookup is under way; a list of IP addresses in digits; or false, text and name of the
+/* lookup:result(): nil while the lookup is running; a list of IP addresses in digits; or false, text and name of the
  * error. */
 static int l_result(lua_State *L) {
   kw_lookup *lookup = *check_lookup(L);

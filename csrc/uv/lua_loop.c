@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_loop: the loop as Lua sees it. Its user value is the table of handles, see kw_uv_handle.
+ * lua_loop: the loop in Lua. Its user value is the table of handles, see kw_uv_handle.
  */
 #include <math.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@ const kw_engine *kw_uv_check_engine(lua_State *L) {
                "keywatch.core has version %d of the engine, and keywatch.uv needs %d: rebuild both",
                (int)engine->version, KW_ENGINE_VERSION);
   }
-  lua_pop(L, 1); /* it stays in the registry */
+  lua_pop(L, 1); /* the registry keeps it */
   return engine;
 }
 
@@ -46,16 +46,15 @@ static int l_open(lua_State *L) {
   return 2;
 }
 
-/* Lua's interpreters answer Ctrl-C by a hook that raises "interrupted!" when Lua code runs next. A debugger's hook
- * looks the same here. */
+/* On Ctrl-C, Lua's interpreters set a hook that raises "interrupted!" when Lua code runs next. A debugger's hook cannot
+ * be distinguished from it here. */
 static bool is_hook_set(void *L) {
   return lua_gethook(L) != NULL;
 }
 
 /* loop:turn(seconds, bell_ends_turn): turns the loop, see kw_loop_turn. nil: no timeout. Seconds are rounded up to
- * milliseconds, so that a deadline has passed after waiting for it. A finalizer in the middle of a store's call
- * may not wait: with 0 seconds it finds nothing, with more an error is raised. A hook that a signal handler sets ends
- * the turn. */
+ * milliseconds, so that a deadline has passed after waiting for it. A finalizer in the middle of a store's call must
+ * not wait: 0 seconds do nothing, more raise an error. A hook that a signal handler sets ends the turn. */
 static int l_turn(lua_State *L) {
   kw_loop *loop = kw_uv_check_loop(L);
   int64_t ms = -1;
@@ -78,8 +77,8 @@ static int l_fd(lua_State *L) {
   return 1;
 }
 
-/* loop:timeout(): the seconds for which one may wait for the descriptor; nil: without limit. Returns 0 in a finalizer
- * in the middle of a store's call, where servers cannot be stepped. */
+/* loop:timeout(): the longest time to wait for the descriptor, in seconds; nil: unlimited. Returns 0 in a finalizer in
+ * the middle of a store's call, where servers cannot be stepped. */
 static int l_timeout(lua_State *L) {
   kw_loop *loop = kw_uv_check_loop(L);
   int64_t ms = kw_loop_is_busy(loop) ? 0 : kw_loop_timeout(loop);
@@ -97,14 +96,14 @@ static int l_has_servers(lua_State *L) {
   return 1;
 }
 
-/* loop:flush(): writes what is to be written, see kw_loop_flush. Does nothing in the middle of a store's call. */
+/* loop:flush(): writes all pending bytes, see kw_loop_flush. Does nothing in the middle of a store's call. */
 static int l_flush(lua_State *L) {
   kw_loop *loop = kw_uv_check_loop(L);
   if (!kw_loop_is_busy(loop)) kw_loop_flush(loop);
   return 0;
 }
 
-/* loop:is_awaiting(): true if something other than time could end a turn. */
+/* loop:is_awaiting(): true if an event other than a timer could end a turn. */
 static int l_is_awaiting(lua_State *L) {
   lua_pushboolean(L, kw_loop_is_awaiting(kw_uv_check_loop(L)));
   return 1;
@@ -116,11 +115,11 @@ static int l_connections(lua_State *L) {
   return 1;
 }
 
-/* The object of the loop that is closed before this process forks, and the process; or NULL. */
+/* The loop that is closed before this process forks, by its object, and the id of the process; or NULL. */
 static kw_loop **leaving;
 static pid_t leaving_pid;
 
-/* Called in the thread that forks, before the fork. A loop of the parent is not that of the child. */
+/* Called in the forking thread, before the fork. Ignores a loop that a parent of this process has registered. */
 static void leave(void) {
   kw_loop **self = leaving;
   if (self == NULL || !kw_process_is(leaving_pid)) return;

@@ -35,7 +35,7 @@ static int l_hostname(lua_State *L) {
   return 1;
 }
 
-/* raise_limit(): raises the limit of open descriptors as far as the process may. true if that succeeded. */
+/* raise_limit(): raises the limit of open descriptors as far as allowed. true if that succeeded. */
 static int l_raise_limit(lua_State *L) {
   struct rlimit limit;
   bool ok = getrlimit(RLIMIT_NOFILE, &limit) == 0;

@@ -38,19 +38,19 @@ static int l_catch(lua_State *L) {
   return 1;
 }
 
-/* catcher:take(): the name of a signal that came and was not taken yet; or nil. */
+/* catcher:take(): the name of a caught signal that was not taken yet; or nil. */
 static int l_take(lua_State *L) {
   lua_pushstring(L, kw_catcher_take(check_catcher(L)));
   return 1;
 }
 
-/* catcher:is_ready(): true if a signal came and was not taken yet. */
+/* catcher:is_ready(): true if there is a caught signal that was not taken yet. */
 static int l_is_ready(lua_State *L) {
   lua_pushboolean(L, check_catcher(L)->came != 0);
   return 1;
 }
 
-/* catcher:state(): "open"; "closed"; or "inherited", if the process is a child of the one that has opened it. */
+/* catcher:state(): "open"; "closed"; or "inherited", if a parent of this process has opened the catcher. */
 static int l_state(lua_State *L) {
   const kw_catcher *self = check_catcher(L);
   lua_pushstring(L, self->loop != NULL ? "open" : self->is_inherited ? "inherited" : "closed");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_thread: threads as Lua sees them, from outside (start_thread) and from within (this_thread).
+ * lua_thread: threads in Lua, from outside (start_thread) and from within (this_thread).
  */
 #include <math.h>
 #include <uv.h>
@@ -62,8 +62,8 @@ static int l_start(lua_State *L) {
   return 2;
 }
 
-/* Pushes a text of the thread at index 1. A finalizer may close the thread while Lua makes the room for the copy,
- * so the text is read again after that. */
+/* Pushes a text of the thread at index 1. A finalizer may close the thread while Lua allocates memory for the copy, so
+ * the text is read again after that. */
 static void push_text(lua_State *L, kw_slice (*text_of)(kw_thread *thread)) {
   size_t len = text_of(check_here(L)).len;
   char *copy = lua_newuserdatauv(L, len + 1, 0);
@@ -73,8 +73,8 @@ static void push_text(lua_State *L, kw_slice (*text_of)(kw_thread *thread)) {
   lua_remove(L, -2);
 }
 
-/* thread:wait(seconds): waits until the thread is ready, and returns the text that it gave; nil if the thread has
- * ended without one, or after the timeout. */
+/* thread:wait(seconds): waits until the thread is ready, and returns the text that it has reported; nil if the thread
+ * has ended without a report, or after the timeout. */
 static int l_wait(lua_State *L) {
   kw_thread *thread = check_here(L);
   if (kw_thread_wait(thread, (int64_t)ceil(luaL_checknumber(L, 2) * 1000)) == KW_THREAD_STARTING) {
@@ -133,8 +133,7 @@ static int l_wakes(lua_State *L) {
   return 0;
 }
 
-/* thread:close(). After fork the child's copy of the mutex may stay locked for ever: there the thread is left
- * alone. */
+/* thread:close(). Does nothing in a forked child, where the mutex may stay locked for ever. */
 static int l_close(lua_State *L) {
   kw_thread **self = check_thread(L), *thread = *self;
   *self = NULL;
@@ -142,7 +141,7 @@ static int l_close(lua_State *L) {
   return 0;
 }
 
-/* thread:abandon(): asks the thread to end at once, and does not wait. */
+/* thread:abandon(): asks the thread to end at once, without waiting for it. */
 static int l_abandon(lua_State *L) {
   kw_thread *thread = check_here(L);
   *check_thread(L) = NULL;
@@ -167,7 +166,7 @@ static int l_this(lua_State *L) {
   return 1;
 }
 
-/* this_thread:text(): the text that was given to start_thread. */
+/* this_thread:text(): the text that was passed to start_thread. */
 static int l_text(lua_State *L) {
   push_slice(L, kw_thread_argument(check_this(L)));
   return 1;
@@ -180,7 +179,7 @@ static int l_report(lua_State *L) {
   return 0;
 }
 
-/* this_thread:asked(): nil until the owner has asked the thread to end; then the grace in seconds, negative: at
+/* this_thread:asked(): nil until the owner has asked the thread to end; then the grace in seconds; negative: end at
  * once. */
 static int l_asked(lua_State *L) {
   double grace;

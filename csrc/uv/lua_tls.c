@@ -14,7 +14,7 @@ static const kw_tls *check_tls(lua_State *L) {
   return tls;
 }
 
-/* The registry keeps what keywatch.tls has published. */
+/* The registry keeps the published functions alive. */
 kw_tls_context *kw_uv_check_context(lua_State *L, int i, bool is_server, const kw_tls **tls) {
   *tls = NULL;
   if (lua_isnoneornil(L, i)) return NULL;

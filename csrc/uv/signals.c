@@ -7,7 +7,7 @@
 
 #include "uv/loop.h"
 
-/* Signals that ask the program for something. Left out are signals that cannot be caught (KILL, STOP), that report a
+/* Signals that are requests to the program. Excluded are signals that cannot be caught (KILL, STOP), that report a
  * fault in the program (SEGV, ABRT...), that stop it (TSTP...), and those for which keywatch or libuv have a better
  * API: ALRM (timeouts), PIPE (errors of writes), CHLD (the end of a child). */
 static const struct {
@@ -30,16 +30,16 @@ const char *kw_signals_name(int index) {
 
 /* {====== Effects ====== */
 
-/* What the signals did before loops of the process caught them. */
+/* The effects of the signals before loops of the process caught them. */
 static struct {
-  unsigned loops; /* that catch the signal */
+  unsigned loops; /* number of loops that catch the signal */
   struct sigaction former;
 } effects[KW_SIGNALS];
 
 static struct sigaction libuvs; /* effect of a signal that libuv handles */
 static bool is_libuvs_known;
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards all above */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the variables above */
 
 static struct sigaction effect_of(int i) {
   struct sigaction effect;
@@ -94,8 +94,8 @@ static void begin(void) {
   fork_error = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-/* libuv installs its handler only for the first handle of a signal. The program may have replaced the handler since:
- * then the program's choice is the effect that comes back when the signal is not caught any more. */
+/* libuv installs its handler only for the first handle of a signal. If the program has replaced the handler since, the
+ * program's choice is the effect that is restored when the signal is no longer caught. */
 static void install(int i) {
   struct sigaction now = effect_of(i);
   if (is_libuvs(&now)) return;
@@ -115,8 +115,8 @@ static int start(kw_loop *loop, int i, uv_signal_cb on_signal) {
   return 0;
 }
 
-/* If libuv has taken its handler away, the effect becomes what it was before; but if the program has replaced libuv's
- * handler, the program's choice stays. */
+/* If libuv has removed its handler, restores the previous effect; but if the program has replaced libuv's handler, the
+ * program's choice remains. */
 static void stop(kw_loop *loop, int i) {
   struct sigaction before = effect_of(i);
   uv_signal_stop(&loop->signals.uv[i]);
@@ -148,7 +148,7 @@ static void on_signal(uv_signal_t *uv, int number) {
   signals->has_come = true;
 }
 
-/* Only the first of a loop's handles asks for something: a pipe. */
+/* Only the first handle of a loop needs a resource: a pipe. */
 static int open_handles(kw_loop *loop) {
   if (loop->signals.is_open) return 0;
   int rc = uv_signal_init(&loop->uv, &loop->signals.uv[0]);
@@ -158,8 +158,8 @@ static int open_handles(kw_loop *loop) {
   return 0;
 }
 
-/* Starts and stops the handles, as the catchers want it. `fresh` are the signals that a new catcher wants. Returns 0,
- * or the error of the first handle that did not start. */
+/* Starts and stops the handles for the signals of all catchers. `fresh` are the signals of a new catcher. Returns 0, or
+ * the error of the first handle that did not start. */
 static int update(kw_loop *loop, unsigned fresh) {
   kw_signals *signals = &loop->signals;
   unsigned wanted = 0;

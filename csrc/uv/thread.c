@@ -23,11 +23,11 @@ struct kw_thread {
   text argument;
 
   uv_thread_t id;
-  pid_t pid; /* process of the thread */
+  pid_t pid; /* process in which the thread runs */
 
-  uv_mutex_t mutex;  /* guards all below */
+  uv_mutex_t mutex;  /* guards the fields below */
   uv_cond_t changed; /* signals a new state */
-  size_t refs;       /* one of the owner, one of the thread */
+  size_t refs;       /* one for the owner, one for the thread */
   kw_thread_state state;
   text ready_text;
   text failure;
@@ -111,7 +111,7 @@ static int l_main(lua_State *L) {
   return 0;
 }
 
-/* Without memory the failure has no text. */
+/* If memory is short, the failure has no text. */
 static void keep_failure(kw_thread *thread, const char *bytes, size_t len) {
   thread->has_failed = true;
   copy(&thread->failure, kw_slice_of(bytes, len));

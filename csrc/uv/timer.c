@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * timer: what connections and listeners need of the loop: its clock, its timers, and readiness of descriptors.
+ * timer: the functions of the loop that connections and listeners use: clock, timers, and readiness of descriptors.
  */
 #include <uv.h>
 

@@ -44,8 +44,8 @@ static bool is_turn_over(const kw_tls_peer *peer) {
 }
 
 /* Decrypts queued ciphertext and then the input, and feeds the inner peer, until that wants no more bytes, nothing is
- * left, or the turn of the connection is over: a record without plaintext, such as a key update, costs more than its
- * bytes. */
+ * left, or the turn of the connection is over. The turn is limited because a record without plaintext, such as a key
+ * update, costs more than its size suggests. */
 static void decrypt(kw_tls_peer *peer, kw_tls_input *input, int64_t now) {
   char *text = peer->loop->text_buffer;
   while (inner_wants_bytes(peer)) {
@@ -60,8 +60,8 @@ static void decrypt(kw_tls_peer *peer, kw_tls_input *input, int64_t now) {
   }
 }
 
-/* Reports the end of the stream to the inner peer, once. An end without close_notify is treated like that of a plain
- * connection: HTTP/2 itself detects missing data. */
+/* Reports the end of the stream to the inner peer, once. An end without close_notify is treated like that of a
+ * plaintext connection: HTTP/2 itself detects missing data. */
 static void pass_end(kw_tls_peer *peer, int64_t now) {
   bool is_end = (state_of(peer) & KW_TLS_GOT_END) != 0 || has_failed_with(peer, KW_TLS_CUT);
   if (!is_end || peer->got_end) return;
@@ -73,7 +73,7 @@ static void read_open(kw_tls_peer *peer, kw_tls_input input, int64_t now) {
   decrypt(peer, &input, now);
   if (input.len > 0) {
     size_t taken = peer->tls->feed(peer->channel, input.bytes, input.len);
-    assert(taken == input.len); /* the socket is read only if nothing waits in the channel */
+    assert(taken == input.len); /* the socket is read only if no ciphertext waits in the channel */
     (void)taken;
   }
   pass_end(peer, now);
@@ -130,7 +130,7 @@ static size_t encrypt_record(kw_tls_peer *peer, const struct iovec *pieces, size
   return peer->tls->write(peer->channel, peer->loop->text_buffer, len);
 }
 
-/* Encrypts as much as may wait for the socket. close_notify follows the last bytes of an inner peer that is done. */
+/* Encrypts as much as may wait for the socket. When the inner peer is done, close_notify follows its last bytes. */
 static void encrypt(kw_tls_peer *peer) {
   struct iovec pieces[PIECES];
   while ((state_of(peer) & KW_TLS_WANTS_TEXT) != 0) {
@@ -177,7 +177,7 @@ const char *kw_tls_peer_refusal(const kw_tls_peer *peer) {
   return failure->fault == KW_TLS_CUT && !peer->got_bytes ? NULL : failure->text;
 }
 
-/* The channel's failure is the best reason, unless the connection was just cut. */
+/* The channel's failure is the best reason, unless the connection was merely cut. */
 static void close_peer(void *self, const char *why) {
   kw_tls_peer *peer = self;
   const kw_tls_failure *failure = peer->tls->failure(peer->channel);

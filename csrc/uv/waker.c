@@ -7,8 +7,8 @@
 #include "base/process.h"
 
 struct kw_waker {
-  pid_t pid;        /* process in which the waker is usable */
-  uv_mutex_t mutex; /* guards all below */
+  pid_t pid;        /* process that can use the waker */
+  uv_mutex_t mutex; /* guards the fields below */
   size_t refs;
   uv_async_t *async; /* NULL once the loop has closed */
 };
@@ -27,7 +27,7 @@ kw_waker *kw_waker_new(uv_async_t *async) {
 }
 
 void kw_waker_adopt(kw_waker *waker) {
-  uv_mutex_init(&waker->mutex); /* the thread that held it does not exist here */
+  uv_mutex_init(&waker->mutex); /* a thread of the parent may have locked it */
   waker->pid = kw_process_id();
 }
 
