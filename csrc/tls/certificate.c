@@ -48,7 +48,7 @@ static bool set_validity(X509 *certificate, int64_t years) {
              NULL;
 }
 
-/* Adds an extension whose value is a constant text of ours. */
+/* Adds an extension whose value is a constant text. */
 static bool add_extension(X509 *certificate, int nid, const char *value) {
   X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, NULL, nid, value);
   bool ok = extension != NULL && X509_add_ext(certificate, extension, -1) == 1;
@@ -56,7 +56,7 @@ static bool add_extension(X509 *certificate, int nid, const char *value) {
   return ok;
 }
 
-/* Makes the name of a host or of an address. Returns NULL if it is none. */
+/* Makes a name from a host name or an address. Returns NULL if `host` is neither. */
 static GENERAL_NAME *new_name(const char *host) {
   ASN1_OCTET_STRING *address = a2i_IPADDRESS(host);
   GENERAL_NAME *name = GENERAL_NAME_new();
@@ -168,7 +168,7 @@ bool kw_tls_pair_init(kw_tls_pair *pair, kw_slice hosts, double years, kw_tls_fa
   return ok;
 }
 
-/* In exit the pair is left as it is. */
+/* During exit nothing is freed. */
 void kw_tls_pair_drop(kw_tls_pair *pair) {
   kw_tls_pair it = *pair;
   *pair = (kw_tls_pair){NULL, NULL};
@@ -200,7 +200,7 @@ static int write_new(const char *path, const char *bytes, size_t len, mode_t mod
   return error;
 }
 
-/* A file of the same name that an earlier process has left half-written is removed first. */
+/* First removes an incomplete file of the same name that an earlier process has left. */
 static bool replace(const char *path, BIO *from, mode_t mode, kw_tls_failure *failure) {
   char new_path[PATH_MAX], text[128] = "";
   char *bytes;

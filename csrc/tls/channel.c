@@ -8,20 +8,20 @@
 #include "tls/plain.h"
 
 #define RECORD 16384 /* bytes of plaintext in one record */
-#define LARGE 8192   /* bytes of plaintext that are likely to be followed by more */
+#define LARGE 8192   /* after so many bytes of plaintext more are likely to follow */
 #define ANSWERS                                                                                    \
-  65536 /* bytes of ciphertext beyond KW_TLS_OUTPUT that may be pending before nothing is read */
+  65536 /* bytes of pending ciphertext beyond KW_TLS_OUTPUT above which nothing is read */
 
 struct kw_tls_channel {
   SSL *ssl;
   kw_tls_remote remote;
   kw_tls_buffer in;
-  kw_tls_input lent; /* comes after `in`, in the middle of kw_tls_channel_read_from */
+  kw_tls_input lent; /* follows `in`, during kw_tls_channel_read_from */
   kw_tls_buffer out;
   char *common_name; /* of the verified certificate of the other side; or NULL */
 
-  size_t looked_at;   /* bytes of `in` that did not suffice to recognize HTTP */
-  bool is_recognized; /* the first bytes are no HTTP */
+  size_t looked_at;   /* bytes of `in` that were too few to recognize HTTP */
+  bool is_recognized; /* the first bytes are not HTTP */
   bool has_begun;     /* the handshake */
   bool is_open;
   bool got_eof;
@@ -41,7 +41,7 @@ static bool is_done(const kw_tls_channel *channel) {
 
 /* {====== The BIO between OpenSSL and the two buffers ====== */
 
-/* Takes bytes that are lent. */
+/* Takes lent bytes. */
 static int take_lent(kw_tls_channel *channel, char *to, size_t cap) {
   size_t n = kw_min_size(channel->lent.len, cap);
   memcpy(to, channel->lent.bytes, n);
@@ -91,7 +91,7 @@ static BIO_METHOD *make_method(void) {
   return made;
 }
 
-/* Returns the methods of our BIOs, which live until the process ends; or NULL if memory is short. */
+/* Returns the methods of our BIOs, which exist until the process ends; or NULL if memory is short. */
 static const BIO_METHOD *own_method(void) {
   pthread_mutex_lock(&mutex);
   if (bio_method == NULL) bio_method = make_method();
@@ -119,7 +119,7 @@ static kw_tls_channel *fail_memory(kw_tls_failure *failure) {
   return NULL;
 }
 
-/* The state of a handshake is set by `begin`: SSL_set_accept_state or SSL_set_connect_state. */
+/* `begin` sets the side of the handshake: SSL_set_accept_state or SSL_set_connect_state. */
 static kw_tls_channel *open_entered(kw_tls_context *context, const char *host, const char *place,
                                     void (*begin)(SSL *ssl), kw_tls_failure *failure) {
   kw_tls_channel *channel = kw_alloc_zeroed(sizeof *channel);
@@ -167,8 +167,8 @@ kw_tls_channel *kw_tls_channel_connect(kw_tls_context *context, const char *host
   return open_channel(context, host, place, SSL_set_connect_state, failure);
 }
 
-/* OpenSSL would not resume a session of TLS 1.2 whose connection has ended without close_notify. In exit the channel
- * is left as it is. */
+/* OpenSSL would not resume a session of TLS 1.2 whose connection has ended without close_notify. During exit nothing is
+ * freed. */
 void kw_tls_channel_close(kw_tls_channel *channel) {
   if (!kw_tls_enter()) return;
   if (channel->ssl != NULL && !has_failed(channel))
@@ -192,7 +192,7 @@ static const char *role(const kw_tls_channel *channel) {
   return kw_tls_remote_role(&channel->remote);
 }
 
-/* Looks at why a function of OpenSSL returned `rc`, which is no success. Waiting for bytes is no failure. */
+/* Determines why a function of OpenSSL returned the error `rc`. Waiting for bytes is not a failure. */
 static void look_at(kw_tls_channel *channel, int rc) {
   if (channel->is_starved) {
     kw_tls_fail(&channel->remote.failure, KW_TLS_MEMORY, "not enough memory");
@@ -232,15 +232,15 @@ static bool recognize(kw_tls_channel *channel) {
   channel->is_recognized = true;
   if (kind == KW_TLS_IS_TLS || kind == KW_TLS_IS_UNCLEAR) return true;
   kw_slice answer = is_server ? kw_tls_plain_answer(kind) : kw_slice_of("", 0);
-  kw_tls_buffer_add(&channel->out, answer.data, answer.len); /* or the client is just cut off */
+  kw_tls_buffer_add(&channel->out, answer.data, answer.len); /* or the client gets no answer */
   kw_tls_fail(&channel->remote.failure, KW_TLS_PLAIN, "the %s speaks plain HTTP/%d, and not TLS",
               role(channel), kind == KW_TLS_IS_HTTP1 ? 1 : 2);
   kw_tls_buffer_drop(&channel->in);
   return false;
 }
 
-/* Notes whose certificate was verified. A name with a 0 in it is none, and so is one that is too long: a part of a name
- * is another name. */
+/* Notes the common name of the verified certificate. A name that contains a 0, or is too long, is ignored, because a
+ * part of a name is a different name. */
 static void note_common_name(kw_tls_channel *channel) {
   X509 *certificate = SSL_get0_peer_certificate(channel->ssl);
   if (certificate == NULL || SSL_get_verify_mode(channel->ssl) == SSL_VERIFY_NONE) return;
@@ -258,7 +258,7 @@ static void note_common_name(kw_tls_channel *channel) {
   OPENSSL_free(text);
 }
 
-/* The handshake is over. A server that has chosen no protocol might speak another one. */
+/* Called when the handshake is over. A server that has chosen no protocol might not speak HTTP/2. */
 static void begin(kw_tls_channel *channel) {
   const unsigned char *protocol;
   unsigned len;
@@ -287,7 +287,7 @@ static bool has_work(const kw_tls_channel *channel) {
   return begins || channel->in.len > known || channel->got_eof;
 }
 
-/* A client begins to speak at once, unless the server has said something before: that is looked at first. */
+/* A client begins the handshake at once, unless the server has sent bytes already: these are examined first. */
 static void step(kw_tls_channel *channel) {
   if (!has_work(channel)) return;
   bool has_input = channel->in.len > 0 || channel->got_eof;
@@ -323,8 +323,8 @@ size_t kw_tls_channel_feed(kw_tls_channel *channel, const void *bytes, size_t le
   return len;
 }
 
-/* True if the channel may read more. Reading does not wait until what was written has left: two sides that both write
- * much would wait for each other. Only the answers of TLS itself (to key updates) must have room. */
+/* True if the channel may read more. Reading does not wait until written bytes have left, because two sides that both
+ * write much would deadlock. Only the answers of TLS itself (to key updates) must have space. */
 static bool may_read(const kw_tls_channel *channel) {
   return channel->is_open && !is_done(channel) && !channel->got_end &&
          channel->out.len < KW_TLS_OUTPUT + ANSWERS;

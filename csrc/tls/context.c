@@ -7,11 +7,11 @@
 #include "base/mem.h"
 #include "tls/suites.h"
 
-#define ALPN_H2 "\2h2"   /* the list of protocols that we offer, each with its length before it */
+#define ALPN_H2 "\2h2"   /* the list of offered protocols, each after its length */
 #define CERT_LIST 65536  /* bytes of the certificates that the other side may send */
-#define CERT_DEPTH 10    /* certificates between the other side's own one and its authority */
+#define CERT_DEPTH 10    /* certificates between that of the other side and its authority */
 #define SECURITY_LEVEL 2 /* OpenSSL's: keys of 112 bits of security, such as RSA of 2048 bits */
-#define TICKET_KEYS 80   /* bytes of the keys of tickets, as OpenSSL wants them */
+#define TICKET_KEYS 80   /* bytes of the keys of tickets, as OpenSSL defines them */
 
 /* A session that is kept for resumption. */
 typedef struct kept {
@@ -28,13 +28,13 @@ struct kw_tls_context {
   char *server_name, *allowed_hosts, *cipher_suites; /* or NULL */
   int min_version, max_version;                      /* 0: not given */
 
-  SSL_CTX *ssl; /* as the files were when they would do last */
+  SSL_CTX *ssl; /* from the last usable state of the files */
   kw_tls_failure trouble;
   kw_tls_news news;
 
-  time_t ticket_keys_since; /* of a server: when it has got the keys of its tickets */
+  time_t ticket_keys_since; /* of a server: when it got the keys of its tickets */
   kept kept[KW_TLS_KEPT];
-  size_t next_kept; /* the place that the next new session takes */
+  size_t next_kept; /* the slot for the next new session */
   kw_tls_spare spare;
 };
 
@@ -93,8 +93,8 @@ static kept *find_kept(kw_tls_context *context, const char *place) {
   return NULL;
 }
 
-/* Called by OpenSSL with a session of a client that can be resumed. A copy is kept: OpenSSL marks the session of a
- * connection that was cut, and would not resume it. Returns 0: the reference was not taken over. */
+/* Called by OpenSSL with a client's session that can be resumed. Keeps a copy, because OpenSSL marks the session of a
+ * connection that was cut, and would not resume it. Returns 0: the reference is not taken over. */
 static int on_new_session(SSL *ssl, SSL_SESSION *session) {
   kw_tls_remote *remote = SSL_get_app_data(ssl);
   kw_tls_context *context = remote->context;
@@ -133,9 +133,9 @@ static void forget_voided(kw_tls_remote *remote) {
 
 /* {====== Callbacks ====== */
 
-/* A certificate whose authority has given no list is not revoked; and what a list says is true after its time, too. The
- * last certificate of a chain is trusted though its authority may not be there, which would have to verify the list:
- * is_listed alone counts for that certificate. */
+/* Accepts a certificate if there is no list of its authority, and a list after its expiry. The last certificate of a
+ * chain is trusted although its authority, which would be needed to verify the list, may be missing: for that
+ * certificate only is_listed counts. */
 static bool is_forgiven(X509_STORE_CTX *store) {
   int error = X509_STORE_CTX_get_error(store);
   int last = sk_X509_num(X509_STORE_CTX_get0_chain(store)) - 1;
@@ -145,7 +145,7 @@ static bool is_forgiven(X509_STORE_CTX *store) {
   return error == X509_V_ERR_UNABLE_TO_GET_CRL || error == X509_V_ERR_CRL_HAS_EXPIRED;
 }
 
-/* True if a list of revoked certificates has the serial number of a certificate, and is of its authority. */
+/* True if a list of revoked certificates of a certificate's authority has the serial number of the certificate. */
 static bool is_listed(const SSL *ssl, X509 *certificate) {
   X509_REVOKED *entry;
   const STACK_OF(X509_OBJECT) *all =
@@ -157,8 +157,8 @@ static bool is_listed(const SSL *ssl, X509 *certificate) {
   return false;
 }
 
-/* True if the certificate that is verified was revoked; or, when the other side's own one has come, any that the other
- * side has sent, used or not. The current certificate is then the revoked one. */
+/* True if the certificate that is being verified was revoked. At the other side's own certificate, also checks all
+ * certificates that the other side has sent, used or not. The current certificate is then the revoked one. */
 static bool is_revoked(const SSL *ssl, X509_STORE_CTX *store) {
   if (is_listed(ssl, X509_STORE_CTX_get_current_cert(store))) return true;
   if (X509_STORE_CTX_get_error_depth(store) > 0) return false;
@@ -172,8 +172,8 @@ static bool is_revoked(const SSL *ssl, X509_STORE_CTX *store) {
   return false;
 }
 
-/* Takes the first of a list of hosts, which are separated by commas. Returns its length; *rest is moved behind it, and
- * is NULL after the last one. */
+/* Takes the first host of a comma-separated list. Returns its length; moves *rest past it, or sets *rest to NULL after
+ * the last one. */
 static size_t take_host(const char **rest, const char **host) {
   *host = *rest;
   size_t len = strcspn(*host, ",");
@@ -181,7 +181,7 @@ static size_t take_host(const char **rest, const char **host) {
   return len;
 }
 
-/* True if a server lets in clients with this certificate. */
+/* True if a server accepts clients with this certificate. */
 static bool is_allowed(const kw_tls_context *context, X509 *certificate) {
   const char *host, *rest = context->allowed_hosts;
   if (rest == NULL) return true;
@@ -192,8 +192,8 @@ static bool is_allowed(const kw_tls_context *context, X509 *certificate) {
   return false;
 }
 
-/* Called by OpenSSL with each check that has failed, and at the end, if none has, with each certificate of the chain,
- * that of the other side last. */
+/* Called by OpenSSL for each failed check; at the end, if no check has failed, for each certificate of the chain, that
+ * of the other side last. */
 static int on_verify(int is_good, X509_STORE_CTX *store) {
   const SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
   kw_tls_remote *remote = SSL_get_app_data(ssl);
@@ -217,7 +217,7 @@ static int on_verify(int is_good, X509_STORE_CTX *store) {
   return 0;
 }
 
-/* Refuses a client that offers no protocol, before anything is computed for it. */
+/* Refuses a client that offers no protocol, before any expensive computation. */
 static int on_client_hello(SSL *ssl, int *alert, void *unused) {
   const unsigned char *bytes;
   size_t len;
@@ -252,7 +252,7 @@ static bool fail_memory(kw_tls_failure *failure) {
   return false;
 }
 
-/* Where distributions keep the authorities that they trust, if OpenSSL was built for another place. */
+/* Loads the authorities from the places where distributions keep them, if OpenSSL was built for another place. */
 static bool load_system(SSL_CTX *ssl, kw_tls_failure *failure) {
   static const char *const files[] = {"/etc/ssl/certs/ca-certificates.crt",
                                       "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"};
@@ -276,7 +276,7 @@ static bool verifies(const kw_tls_context *context) {
   return context->wants_client_cert || is_given(&context->ca);
 }
 
-/* The system's authorities take some 30 ms to read: they are read only where they are needed. */
+/* Reading the system's authorities takes about 30 ms, so they are read only if they are needed. */
 static bool load_authorities(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
   if (!is_given(&context->ca)) return !verifies(context) || load_system(ssl, failure);
   STACK_OF(X509) *authorities = kw_tls_pem_certificates(&context->ca, failure);
@@ -300,7 +300,7 @@ static bool load_lists(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *fa
   return ok || fail_memory(failure);
 }
 
-/* The first certificate is ours, and those that follow lead to its authority. */
+/* The first certificate is the own one; the others lead to its authority. */
 static bool use_certificates(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
   STACK_OF(X509) *chain = kw_tls_pem_certificates(&context->cert, failure);
   if (chain == NULL) return false;
@@ -348,7 +348,7 @@ static void set_limits(const kw_tls_context *context, SSL_CTX *ssl) {
   SSL_CTX_set_max_proto_version(ssl, context->max_version);
 }
 
-/* A server that verifies clients gives no tickets: a resumed session would not be verified. */
+/* A server that verifies clients issues no tickets: a resumed session would not be verified. */
 static void set_server(const kw_tls_context *context, SSL_CTX *ssl) {
   int mode =
       verifies(context) ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_NONE;
@@ -386,7 +386,7 @@ static bool fill(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure)
          load_authorities(context, ssl, failure) && load_lists(context, ssl, failure);
 }
 
-/* Builds what the options and files say now. */
+/* Builds OpenSSL's context from the options and the current files. */
 static SSL_CTX *build(kw_tls_context *context, kw_tls_failure *failure) {
   ERR_clear_error();
   OSSL_LIB_CTX *library = kw_tls_library();
@@ -408,7 +408,7 @@ static bool is_same_trouble(const kw_tls_failure *a, const kw_tls_failure *b) {
   return a->fault == b->fault && strcmp(a->text, b->text) == 0;
 }
 
-/* Files that were read while memory was short have to be read again. */
+/* If memory was short when files were read, they have to be read again. */
 static bool refresh(kw_tls_context *context) {
   kw_tls_failure before = context->trouble;
   if (!has_changed(context) && before.fault != KW_TLS_MEMORY) return before.fault == KW_TLS_NONE;
@@ -542,7 +542,7 @@ kw_tls_context *kw_tls_context_retain(kw_tls_context *context) {
   return context;
 }
 
-/* In exit a context is left as it is. */
+/* During exit nothing is freed. */
 void kw_tls_context_release(kw_tls_context *context) {
   if (--context->refs > 0 || !kw_tls_enter()) return;
   ERR_set_mark();
@@ -565,8 +565,8 @@ void kw_tls_context_release(kw_tls_context *context) {
 
 /* {====== Channels ====== */
 
-/* Has the certificate of the server checked for remote->name, and sends that name to the server (SNI), unless it is an
- * address. */
+/* Makes OpenSSL check the certificate of the server for remote->name, and send that name to the server (SNI), unless it
+ * is an address. */
 static bool set_name(SSL *ssl, const kw_tls_remote *remote) {
   X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
   if (kw_tls_is_address(remote->name))
@@ -575,7 +575,7 @@ static bool set_name(SSL *ssl, const kw_tls_remote *remote) {
          X509_VERIFY_PARAM_set1_host(param, remote->name, 0) == 1;
 }
 
-/* Returns where a session is kept under: one place has sessions for each name. */
+/* Returns the key under which a session is kept: a place has a session for each name. */
 static char *join(const char *name, const char *place) {
   size_t len = strlen(name), place_len = strlen(place);
   char *both = kw_alloc(len + place_len + 2);
@@ -586,7 +586,8 @@ static char *join(const char *name, const char *place) {
   return both;
 }
 
-/* Copies the names of the server. Without a host, which a client that trusts any server needs not, the name is "". */
+/* Copies the names of the server. Without a host, which a client that trusts any server does not need, the name is
+ * "". */
 static bool note_names(kw_tls_remote *remote, const char *host, const char *place) {
   char name[KW_TLS_NAME] = "";
   if (host[0] != 0 && !kw_tls_read_host(host, strlen(host), name)) {
@@ -598,7 +599,7 @@ static bool note_names(kw_tls_remote *remote, const char *host, const char *plac
   return remote->place != NULL || fail_memory(&remote->failure);
 }
 
-/* Verifies the certificates of the session that `ssl` is to resume, as a full handshake does. */
+/* Verifies the certificates of the session that `ssl` will resume, like a full handshake does. */
 static bool is_still_good(SSL *ssl) {
   kw_tls_remote *remote = SSL_get_app_data(ssl);
   STACK_OF(X509) *chain = SSL_get_peer_cert_chain(ssl);
@@ -615,7 +616,7 @@ static bool is_still_good(SSL *ssl) {
     ok = X509_verify_cert(store) == 1;
   }
   X509_STORE_CTX_free(store);
-  remote->failure.fault = KW_TLS_NONE; /* the server may have another certificate by now */
+  remote->failure.fault = KW_TLS_NONE; /* the server may have a new certificate by now */
   return ok;
 }
 

@@ -19,14 +19,14 @@ void kw_tls_fail(kw_tls_failure *failure, kw_tls_fault fault, const char *format
   va_end(arguments);
 }
 
-/* A text of a bounded size, which is built piece by piece. */
+/* A text of limited size that is built piece by piece. */
 typedef struct text {
   char *bytes;
   size_t len;
   size_t cap;
 } text;
 
-/* Adds bytes of the other side, with those that are not printable as a question mark. */
+/* Adds bytes of the other side; unprintable ones become question marks. */
 static void add_foreign(text *to, const void *bytes, size_t len) {
   const uint8_t *from = bytes;
   for (size_t i = 0; i < len && to->len + 1 < to->cap; i++) {
@@ -133,7 +133,7 @@ bool kw_tls_is_for(X509 *certificate, const char *given, size_t len) {
   return rc == 1;
 }
 
-/* Prints which check has failed. */
+/* Prints the failed check. */
 static void print_check(int error, const X509 *certificate, char *to, size_t cap) {
   char date[DATE_TEXT], names[KW_TLS_NAMES];
   switch (error) {
@@ -196,7 +196,7 @@ void kw_tls_fail_check(kw_tls_failure *failure, X509_STORE_CTX *store, const cha
 
 /* {====== OpenSSL's errors ====== */
 
-/* Returns what an alert of the other side says about us; or NULL. */
+/* Returns the meaning of an alert of the other side for this side; or NULL. */
 static const char *alert_text(int alert) {
   switch (alert) {
     case SSL_AD_HANDSHAKE_FAILURE: return "no version, cipher suite or key exchange is in common";
@@ -227,8 +227,8 @@ static void fail_alert(kw_tls_failure *failure, const char *other, int alert) {
               what, alert);
 }
 
-/* Returns what is wrong with the bytes of the other side, as the end of a sentence that begins with it. NULL: use
- * OpenSSL's own words. */
+/* Returns what is wrong with the bytes of the other side, as the end of a sentence whose subject is the other side.
+ * NULL: use OpenSSL's text. */
 static const char *reason_text(int reason) {
   switch (reason) {
     case SSL_R_UNSUPPORTED_PROTOCOL:

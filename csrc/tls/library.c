@@ -11,8 +11,8 @@
 
 #include "tls/describe.h"
 
-#define PAUSE_NS 50000 /* between two looks at other threads */
-#define PAUSES 40000 /* then exit and fork proceed: a thread waits for a file that cannot be read */
+#define PAUSE_NS 50000 /* between two checks of other threads */
+#define PAUSES 40000   /* then exit and fork proceed: a thread waits for an unreadable file */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static OSSL_LIB_CTX *library;
@@ -28,7 +28,7 @@ OSSL_LIB_CTX *kw_tls_library(void) {
 /* {====== The ends: exit and fork ====== */
 
 static atomic_uint users;             /* threads that may call OpenSSL now */
-static atomic_uint forks;             /* that are under way */
+static atomic_uint forks;             /* running forks */
 static atomic_bool is_ending;         /* the process is in exit */
 static _Thread_local unsigned nested; /* calls of kw_tls_enter by this thread */
 
@@ -64,7 +64,7 @@ void kw_tls_fail_ending(kw_tls_failure *failure) {
   kw_tls_fail(failure, KW_TLS_ENDING, "the program ends, and OpenSSL with it");
 }
 
-/* Returns 1 if this thread may call OpenSSL: a signal handler that calls exit or fork has interrupted it. */
+/* Returns 1 if this thread is in OpenSSL: then a signal handler has interrupted it, and calls exit or fork. */
 static unsigned own_use(void) {
   return nested > 0 ? 1 : 0;
 }
@@ -93,8 +93,8 @@ static void after_fork_in_child(void) {
   atomic_store(&users, own_use());
 }
 
-/* What is registered last is called first: ours comes before that of OpenSSL, which is registered when OpenSSL
- * begins. Without any option OpenSSL would not begin. */
+/* Handlers are called in reverse order of registration: ours runs before that of OpenSSL, which is registered when
+ * OpenSSL is initialized. Without any option OpenSSL would not be initialized here. */
 static void begin(void) {
   OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, NULL);
   atexit(on_exit_begun);
@@ -108,8 +108,8 @@ void kw_tls_library_begin(void) {
 
 /* }====== */
 
-/* One function of each part that we use. Where a host has linked one of them into itself, it has the others of that
- * part, too. */
+/* One function of each part of OpenSSL that we use. If a host program has linked one function statically, it also has
+ * the others of that part. */
 static void *const used[] = {(void *)SSL_CTX_new_ex,
                              (void *)SSL_new,
                              (void *)SSL_read_ex,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_channel: channels as Lua sees them. For drivers in Lua, and for specs; a driver in C uses face/tls.h.
+ * lua_channel: channels in Lua, for drivers in Lua and for specs; a driver in C uses face/tls.h.
  */
 #include "tls/binding.h"
 
 #define CHANNEL_NAME "keywatch.tls.channel"
-#define CHUNK 16384 /* bytes that `read` gives at most: one record */
+#define CHUNK 16384 /* the most bytes that `read` returns: one record */
 
 static kw_tls_channel **check_object(lua_State *L) {
   return luaL_checkudata(L, 1, CHANNEL_NAME);
@@ -41,8 +41,8 @@ static int l_step(lua_State *L) {
   return 0;
 }
 
-/* Bytes that have left a channel. They are pushed in a protected call: if Lua has no memory for them they are lost, and
- * the channel has failed. */
+/* Bytes that have left a channel. They are pushed in a protected call: if Lua lacks memory, they are lost, and the
+ * channel fails. */
 typedef struct given {
   const char *bytes;
   size_t len;
@@ -54,7 +54,7 @@ static int push_given(lua_State *L) {
   return 1;
 }
 
-/* Returns the bytes at index 2, or none, without the first ones, whose number is at index 3. */
+/* Returns the bytes at index 2, if any, without the first ones, whose number is at index 3. */
 static kw_tls_input check_input(lua_State *L, size_t *used) {
   size_t len = 0;
   const char *bytes = "";
@@ -68,9 +68,9 @@ static kw_tls_input check_input(lua_State *L, size_t *used) {
   return (kw_tls_input){(const uint8_t *)bytes + *used, len - *used};
 }
 
-/* channel:read(bytes, used): at most one record of plaintext; "" if the next record has none, or is not whole: call
- * again while the state has may_read. What was fed comes first; then, if they are given, the bytes, which are not
- * queued, but for the first `used` ones. Returns the plaintext, and how many of the bytes are used now. */
+/* channel:read(bytes, used): at most one record of plaintext; "" if the next record has none, or is incomplete: call
+ * again while the state has may_read. Reads fed bytes first; then, if given, `bytes` without the first `used` ones, and
+ * without queuing them. Returns the plaintext, and how many of the bytes are used now. */
 static int l_read(lua_State *L) {
   char bytes[CHUNK];
   given it = {bytes, 0};
@@ -101,7 +101,7 @@ static int l_write(lua_State *L) {
   return 1;
 }
 
-/* channel:pending(): the ciphertext that is to be written, which leaves the channel; "" if there is none. */
+/* channel:pending(): takes the ciphertext that has to be written from the channel; "" if there is none. */
 static int l_pending(lua_State *L) {
   struct iovec piece = {NULL, 0};
   kw_tls_channel_pending(check(L), &piece, 1);
@@ -156,8 +156,8 @@ static void set_text(lua_State *L, const char *text, const char *name) {
   lua_setfield(L, -2, name);
 }
 
-/* channel:info(): what was agreed on, a table; or nothing before the end of the handshake. The channel is looked at
- * again after each push, since a finalizer may have closed it. */
+/* channel:info(): a table of what the two sides have agreed on; or nothing before the end of the handshake. Checks the
+ * channel again after each push, since a finalizer may have closed it. */
 static int l_info(lua_State *L) {
   check(L);
   lua_settop(L, 1);

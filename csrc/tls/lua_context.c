@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_context: tls.client, tls.server, and contexts as Lua sees them.
+ * lua_context: tls.client, tls.server, and contexts in Lua.
  */
 #include <math.h>
 
@@ -17,7 +17,7 @@ kw_tls_context *kw_tls_check_context(lua_State *L, int i) {
   return *self;
 }
 
-/* Makes a context of the options, and an object for it. The object comes first. */
+/* Makes a context from the options, and before it the object for it. */
 static int push_context(lua_State *L, const kw_tls_options *options) {
   kw_tls_failure failure = {KW_TLS_NONE, ""};
   kw_tls_context **self = kw_new_object(L, KW_TLS_CONTEXT_NAME, sizeof *self, 0);
@@ -30,7 +30,7 @@ static int push_context(lua_State *L, const kw_tls_options *options) {
 typedef struct fields {
   kw_tls_options options;
   bool verify;
-  bool is_auto; /* with the next two: a server makes its certificate itself */
+  bool is_auto; /* this field and the next two: a server makes its certificate itself */
   kw_slice directory;
   double years;
 } fields;
@@ -59,7 +59,7 @@ static const kw_tls_option server_options[] = {
     {"validity_years", LUA_TNUMBER, offsetof(fields, years)},
     {NULL, 0, 0}};
 
-/* Returns the rule that the options of a certificate of the server's own making break; or NULL. */
+/* Returns the rule that the options of a self-made certificate break; or NULL. */
 static const char *broken_rule(const fields *given) {
   bool has_cert = given->options.cert.len > 0;
   if (given->directory.len > 0 && !given->is_auto)
@@ -98,8 +98,8 @@ static int l_server(lua_State *L) {
   return push_context(L, &given.options);
 }
 
-/* tls.check(options): true if a server can have these options, among them auto =, directory = and validity_years =; or
- * nil, text and kind of the failure. Files are not looked at. */
+/* tls.check(options): true if these options, which may include auto =, directory = and validity_years =, are valid for
+ * a server; or nil, text and kind of the failure. Does not read files. */
 static int l_check(lua_State *L) {
   kw_tls_failure failure = {KW_TLS_NONE, ""};
   fields given;
@@ -160,7 +160,7 @@ static int l_trouble(lua_State *L) {
 }
 
 /* context:news(): "changed" if files have changed since the last call, and are used; "trouble" and its text if files
- * have changed and cannot be used; or nothing. Does not look at the files. */
+ * have changed and cannot be used; or nothing. Does not read the files. */
 static int l_news(lua_State *L) {
   kw_tls_context *self = kw_tls_check_context(L, 1);
   kw_tls_news news = kw_tls_context_take_news(self);

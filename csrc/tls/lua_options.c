@@ -24,7 +24,7 @@ static bool is_option(const kw_tls_option *options, const char *name) {
   return false;
 }
 
-/* A key is converted only in a copy, after which lua_next is not called. */
+/* A key is converted only as a copy, since conversion would confuse lua_next. */
 static bool check_names(lua_State *L, const kw_tls_option *options, kw_tls_failure *failure) {
   for (lua_pushnil(L); lua_next(L, 1) != 0; lua_pop(L, 1)) {
     lua_pushvalue(L, -2);
@@ -39,7 +39,7 @@ static bool check_names(lua_State *L, const kw_tls_option *options, kw_tls_failu
   return true;
 }
 
-/* Reads the value on top of the stack. Returns what is wrong with it, or NULL. */
+/* Reads the value on top of the stack. Returns NULL, or what is wrong with the value. */
 static const char *read_value(lua_State *L, int type, void *to) {
   size_t len;
   if (type == LUA_TBOOLEAN) *(bool *)to = lua_toboolean(L, -1);

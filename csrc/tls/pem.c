@@ -14,8 +14,8 @@
 
 #define WHAT_TEXT 400
 #define BEGIN "-----BEGIN"
-#define DER_SEQUENCE 0x30  /* the first byte of a list in DER; of no text in PEM */
-#define FRESH_NS 100000000 /* file systems count time in ticks, of 10 ms at most */
+#define DER_SEQUENCE 0x30  /* the first byte of a list in DER; no PEM text begins with it */
+#define FRESH_NS 100000000 /* file systems measure time in ticks of at most 10 ms */
 
 bool kw_tls_pem_init(kw_tls_pem *pem, const char *option, kw_slice given) {
   *pem = (kw_tls_pem){.option = option};
@@ -94,8 +94,8 @@ static bool take_digest(kw_tls_pem *pem, const char *bytes, size_t len) {
   return EVP_Q_digest(kw_tls_library(), "SHA256", NULL, bytes, len, pem->digest, &digest_len) == 1;
 }
 
-/* Reads an open file. The room has one byte more than the file: a file that grows during the read is read again at the
- * next connection. */
+/* Reads an open file, into a buffer one byte larger than the file: a file that grows during the read is read again at
+ * the next connection. */
 static BIO *load_open(kw_tls_pem *pem, int fd, kw_tls_failure *failure) {
   if (fstat(fd, &pem->seen) < 0) {
     fail_errno(pem, failure);
@@ -127,7 +127,7 @@ static BIO *load_open(kw_tls_pem *pem, int fd, kw_tls_failure *failure) {
   return NULL;
 }
 
-/* Reads the file, and notes how it is. O_NONBLOCK: a FIFO is refused, and not waited for. */
+/* Reads the file, and notes its state. O_NONBLOCK: a FIFO is refused without waiting. */
 static BIO *load_file(kw_tls_pem *pem, kw_tls_failure *failure) {
   int fd = open(pem->given, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail_errno(pem, failure);
@@ -145,7 +145,7 @@ static BIO *load(kw_tls_pem *pem, kw_tls_failure *failure) {
   return bio;
 }
 
-/* True if a stat says that the file is as it was when it was read. */
+/* True if, according to stat, the file has not changed since it was read. */
 static bool is_untouched(const kw_tls_pem *pem) {
   struct stat now;
   return pem->error == 0 && !pem->is_fresh && stat(pem->given, &now) == 0 &&
@@ -169,14 +169,14 @@ bool kw_tls_pem_has_changed(kw_tls_pem *pem) {
 
 /* {====== PEM ====== */
 
-/* OpenSSL would ask at the terminal. */
+/* Without this callback OpenSSL would ask at the terminal. */
 static int refuse_password(char *to, int size, int is_writing, void *was_asked) {
   (void)to, (void)size, (void)is_writing;
   *(bool *)was_asked = true;
   return -1;
 }
 
-/* True if the text has come to its end, and nothing in it was malformed. */
+/* True if the text has ended, and nothing in it was malformed. */
 static bool is_at_end(void) {
   unsigned long error = ERR_peek_last_error();
   return ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
@@ -200,7 +200,8 @@ static X509 *next_certificate(BIO *bio) {
   return NULL;
 }
 
-/* Reads a list that is not PEM but DER, as newer versions of etcd want it. Returns NULL if it is none. */
+/* Reads a list in DER instead of PEM, which newer versions of etcd expect. Returns NULL if the file is not such a
+ * list. */
 static X509_CRL *read_der_list(BIO *bio) {
   X509_CRL *list = X509_CRL_new_ex(kw_tls_library(), NULL);
   if (list == NULL) return NULL;

@@ -12,8 +12,8 @@
 
 _Static_assert(sizeof TEXT - 1 == 34, "the length above is that of the text and a line break");
 
-/* Returns how the bytes begin: 0 if they do not begin with `text`, 1 if they might, once there are more, and 2 if they
- * do. */
+/* Compares the beginning of the bytes with `text`. Returns 0 if it differs, 1 if there are too few bytes to know, and 2
+ * if it is equal. */
 static int begins(kw_slice bytes, kw_slice text) {
   size_t n = kw_min_size(bytes.len, text.len);
   if (memcmp(bytes.data, text.data, n) != 0) return 0;
@@ -39,7 +39,7 @@ kw_tls_plain kw_tls_recognize_server(kw_slice bytes) {
   if (bytes.len == 0) return KW_TLS_IS_UNCLEAR;
   int is_http1 = begins(bytes, kw_slice_text("HTTP/1."));
   if (is_http1 != 0) return is_http1 == 1 ? KW_TLS_IS_UNCLEAR : KW_TLS_IS_HTTP1;
-  if (bytes.data[0] != 0) return KW_TLS_IS_TLS; /* a frame of SETTINGS is short */
+  if (bytes.data[0] != 0) return KW_TLS_IS_TLS; /* a SETTINGS frame is short */
   if (bytes.len < FRAME_HEAD) return KW_TLS_IS_UNCLEAR;
   return bytes.data[3] == SETTINGS ? KW_TLS_IS_HTTP2 : KW_TLS_IS_TLS;
 }

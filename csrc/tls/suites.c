@@ -3,11 +3,11 @@
 
 #include "tls/suites.h"
 
-#define LIST_TEXT 2048 /* bytes of a list of suites in OpenSSL's words */
+#define LIST_TEXT 2048 /* bytes of a list of suites in OpenSSL's names */
 #define NAME_TEXT 80
 
-/* Those that HTTP/2 allows in TLS 1.2: forward secrecy and authenticated encryption. AES with 128 bits comes first, as
- * it does for Go's servers: it is strong enough, and the fastest. */
+/* The suites that HTTP/2 allows in TLS 1.2: forward secrecy and authenticated encryption. AES with 128 bits is first,
+ * as in Go's servers: it is strong enough, and the fastest. */
 #define OWN_12 "ECDHE+AES128+AESGCM:ECDHE+AESGCM:ECDHE+CHACHA20"
 #define OWN_13 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 
@@ -52,7 +52,7 @@ static bool add_name(char twelve[LIST_TEXT], char thirteen[LIST_TEXT], kw_slice 
   return false;
 }
 
-/* Takes the first name off a list. */
+/* Removes the first name from a list, and returns it. */
 static kw_slice take_name(kw_slice *list) {
   const uint8_t *comma = memchr(list->data, ',', list->len);
   size_t len = comma == NULL ? list->len : (size_t)(comma - list->data);
