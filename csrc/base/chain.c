@@ -5,9 +5,9 @@
 
 #define LEAST_ROOM 256
 #define MOST_ROOM 65536
-#define ROOM_BETWEEN 64 /* after a blob: most likely another blob follows after a few bytes */
+#define ROOM_BETWEEN 64 /* after a blob: usually another blob follows after a few bytes */
 
-/* Pieces of a chain longer than LONG_CHAIN are large, and have pages of their own. */
+/* In a chain longer than LONG_CHAIN, pieces are large and have pages of their own. */
 #define LONG_CHAIN KW_LIMIT(4 << 20, 4096)
 #define PAGES_ROOM KW_LIMIT((1 << 20) - sizeof(kw_piece), 4096)
 
@@ -16,9 +16,9 @@ struct kw_piece {
   kw_blob *blob;     /* retained; NULL: the bytes are in `bytes` */
   const uint8_t *at; /* first byte that was not skipped */
   size_t len;
-  size_t size; /* bytes charged to the account, beside the struct: of `bytes`, or of an own blob */
+  size_t size; /* bytes charged to the account, besides the struct: of `bytes`, or of an own blob */
   size_t room; /* free bytes after at + len */
-  uint8_t bytes[]; /* none, if there is a blob */
+  uint8_t bytes[]; /* empty, if there is a blob */
 };
 
 static kw_piece *add_piece(kw_chain *chain, size_t room) {
@@ -103,7 +103,7 @@ bool kw_chain_add_own_blob(kw_chain *chain, kw_blob *blob, kw_slice part) {
   return add_reference(chain, blob, part, true);
 }
 
-/* Adds the first bytes of a piece that is in another chain. */
+/* Adds the first bytes of a piece of another chain. */
 static bool add_part(kw_chain *chain, const kw_piece *piece, kw_slice part) {
   if (piece->blob == NULL || part.len < KW_CHAIN_COPIED) return kw_chain_add(chain, part);
   return add_reference(chain, piece->blob, part, piece->size > 0);

@@ -6,7 +6,7 @@
 
 #include "base/crc32c.h"
 
-/* The effect of each four bits on the checksum, for the reflected polynomial 0x82f63b78. */
+/* The effect of four bits on the checksum, for the reflected polynomial 0x82f63b78. */
 static const uint32_t nibbles[16] = {
     0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
     0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75,
@@ -42,7 +42,7 @@ static uint32_t by_table(uint32_t crc, kw_slice bytes) {
 #define WORD 8
 #define BLOCK (4 * WORD) /* between two tests of the end */
 
-/* The register has 64 bits, as the instruction of x86 wants it, and is always below 2^32. */
+/* The register has 64 bits, as the x86 instruction requires, and is always below 2^32. */
 WITH_INSTRUCTION static uint64_t add_word(uint64_t crc, const uint8_t *from) {
   uint64_t word;
   memcpy(&word, from, WORD);

@@ -8,7 +8,7 @@
 
 #include "base/thread.h"
 
-/* Bytes of a file whose close takes a millisecond or two. */
+/* The size of a file whose close takes a millisecond or two. */
 #define LARGE KW_LIMIT(8 << 20, 16 << 10)
 
 bool kw_file_read(int fd, void *to, size_t len, int64_t at) {

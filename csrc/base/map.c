@@ -8,14 +8,14 @@
 #define FIRST_CAP 2 /* most maps stay small: the keys of a lease, the watchers of a stream */
 #define STEPWISE_CAP KW_LIMIT(16384, 16) /* a table of this size grows in steps */
 
-/* Slots of the table before that a put looks at. So all ids have moved long before the table is full. */
+/* Slots of the previous table that a put examines. So all ids have moved long before the table is full. */
 #define MOVES 16
 
-/* The ids that have not moved yet since the map has grown. They move by whole clusters, that is runs of slots which are
- * not free: no search that begins in another cluster comes past them. */
+/* The ids that have not moved yet since the map has grown. They move by whole clusters, which are runs of occupied
+ * slots: no search that begins in another cluster passes them. */
 typedef struct kw_map_rest {
   kw_map table;
-  size_t at; /* a free slot, or the first one of a cluster */
+  size_t at; /* a free slot, or the first slot of a cluster */
 } kw_map_rest;
 
 static size_t home(const kw_map *map, uint64_t id) {
@@ -60,7 +60,7 @@ static bool has_room(size_t n, size_t cap) {
   return n * 4 <= cap * 3;
 }
 
-/* Adds an id that is not there. */
+/* Adds an id that the table does not have. */
 static void add(kw_map *map, kw_map_slot slot) {
   map->slots[locate(map, slot.id)] = slot;
 }
@@ -138,7 +138,7 @@ void kw_map_put(kw_map *map, uint64_t id, void *value) {
   *slot = (kw_map_slot){.id = id, .value = value};
 }
 
-/* Frees a slot, and shifts the slots after it that can be found only past it. */
+/* Frees a slot, and shifts the later slots that searches can reach only through it. */
 static void free_slot(kw_map *table, size_t hole) {
   const size_t mask = table->cap - 1;
   for (size_t i = (hole + 1) & mask; table->slots[i].value != NULL; i = (i + 1) & mask) {
@@ -185,8 +185,8 @@ static void visit_first(const kw_map *table, void (*visit)(void *, void *), void
     visit(table->slots[i].value, ctx);
 }
 
-/* The table before comes first, since its ids move to the other one; and of a table the last slot, since removals shift
- * values to slots before theirs. */
+/* Visits the previous table first, since its ids move to the other one; and each table from its last slot, since
+ * removals shift values to earlier slots. */
 bool kw_map_visit(const kw_map *map, size_t *at, void (*visit)(void *, void *), void *ctx) {
   const kw_map *rest = map->rest == NULL ? NULL : &map->rest->table;
   if (*at == SIZE_MAX) {

@@ -14,11 +14,10 @@ void kw_free_pages(void *p, size_t size) {
   if (p != NULL) munmap(p, size);
 }
 
-#define JOIN_BYTES 2048 /* too large for the lists of freed blocks that glibc looks at first */
+#define JOIN_BYTES 2048 /* too large for the lists of freed blocks that glibc searches first */
 
 void kw_mem_join(void) {
-  void *volatile block =
-      malloc(JOIN_BYTES); /* volatile: the compiler must not leave the pair out */
+  void *volatile block = malloc(JOIN_BYTES); /* volatile: the compiler must not omit the pair */
   free(block);
 }
 
@@ -26,14 +25,14 @@ void kw_mem_join(void) {
 
 #define TRIM_LARGEST (120 << 10) /* malloc maps blocks of 128 KiB and more */
 #define TRIM_LEAST 4000
-#define TRIM_BLOCKS 32 /* of a step */
-#define TRIM_FEW 4000  /* blocks: malloc_trim looks at as many in 4 ms */
+#define TRIM_BLOCKS 32 /* per step */
+#define TRIM_FEW 4000  /* blocks: malloc_trim examines this many in 4 ms */
 
 typedef struct kw_mem_block {
   struct kw_mem_block *next;
 } block;
 
-/* True if a block lies in the main heap, which ends at `end`, and the heap has not grown for it. */
+/* True if a block is in the main heap, which ends at `end`, and the heap did not grow for it. */
 static bool is_old(const block *b, const void *end) {
   return (uintptr_t)b < (uintptr_t)end && sbrk(0) == end;
 }

@@ -40,7 +40,7 @@ static void add_block(uint32_t state[5], const uint8_t *block) {
   state[4] += e;
 }
 
-/* Adds the end of the padded message: the rest, a bit that is set, zeros, and the length, in one block or two. */
+/* Adds the end of the padded message: the rest, a one bit, zeros, and the length, in one block or two. */
 static void add_end(uint32_t state[5], kw_slice rest, uint64_t len) {
   uint8_t end[2 * BLOCK] = {0};
   size_t n = rest.len < LENGTH_AT ? 1 : 2;

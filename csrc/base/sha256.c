@@ -70,8 +70,7 @@ void kw_sha256_init(kw_sha256 *sha) {
                                0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
-/* Fills up the rest with the first bytes, and adds the block once it is complete. Returns how many bytes were
- * used. */
+/* Fills the rest up with the first bytes, and adds the block once it is complete. Returns how many bytes were used. */
 static size_t fill_rest(kw_sha256 *sha, kw_slice bytes) {
   size_t held = sha->len % BLOCK;
   if (held == 0) return 0;
@@ -89,7 +88,7 @@ void kw_sha256_add(kw_sha256 *sha, kw_slice bytes) {
   if (at < bytes.len) memcpy(sha->rest, bytes.data + at, bytes.len - at);
 }
 
-/* Ends with the padding: the rest, a bit that is set, zeros, and the length, in one block or two. */
+/* Ends with the padding: the rest, a one bit, zeros, and the length, in one block or two. */
 void kw_sha256_end(kw_sha256 *sha, uint8_t digest[KW_SHA256_BYTES]) {
   uint8_t end[2 * BLOCK] = {0};
   size_t held = sha->len % BLOCK, n = held < LENGTH_AT ? 1 : 2;

@@ -22,7 +22,7 @@ static void rise(kw_sorter *sorter, size_t at, kw_sorter_item item, const order 
   sorter->items[at] = item;
 }
 
-/* Puts an item in the place of the top of a heap of `n` items. */
+/* Replaces the top of a heap of `n` items by an item. */
 static void sink(kw_sorter *sorter, size_t n, kw_sorter_item item, const order *by) {
   size_t at = 0;
   for (;;) {
