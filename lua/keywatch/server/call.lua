@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- call: one call of a method that Lua answers, as its handler sees it; or, for middleware, one call of any method.
+--- call: one call of a method that Lua answers, for its handler; or one call of any method, for middleware.
 --
 -- Fields: path, peer (the client's address), common_name (of the certificate that the client has shown, if it was
 -- verified; or nil), deadline (a time of keywatch.now, or nil), metadata (values by name),
@@ -22,7 +22,7 @@ function call_mt:__tostring()
 end
 
 --- Returns the metadata from a flat list of header fields: name, value, name, value. Values of fields with the same
--- name are joined by commas, as in HTTP. HTTP/2's pseudo-header fields are left out.
+-- name are joined by commas, as in HTTP. HTTP/2's pseudo-header fields are omitted.
 local function read_metadata(fields)
   local metadata = {}
   for i = 1, #fields, 2 do
@@ -32,7 +32,7 @@ local function read_metadata(fields)
   return metadata
 end
 
---- Returns the call of an id from the core; nil if the call has ended already.
+--- Returns the call for an id of the core; nil if the call has ended already.
 local function open(server, id)
   local d = driver.get()
   local now = d.now()
@@ -51,29 +51,29 @@ local function open(server, id)
     method = server.methods[path],
     task = nil,           -- the task that answers the call; nil after the answer was deferred
     worker = nil,         -- answers a call whose answer was deferred, or continues a stream, by
-    get_answer = nil,     -- what `resume` or `continue` was given
+    get_answer = nil,     -- the function given to `resume` or `continue`
     deferral = nil,       -- see `defer`
     is_streaming = false, -- the handler of a stream has begun
-    is_over = false,      -- the client has got the answer, or has cancelled the call
-    arrived = d.event(),  -- set when messages have come; nil after the answer was deferred
+    is_over = false,      -- the client has received the answer, or has cancelled the call
+    arrived = d.event(),  -- set when messages have arrived; nil after the answer was deferred
     has_room = d.event(), -- set when the client takes messages again; nil after the answer was deferred
   }, call_mt)
 end
 
---- Returns the text of an error for the client. Of a plain table that is its message: its other fields are not for
+--- Returns the text of an error for the client. For a plain table that is its message: the other fields are not for
 -- clients.
 local function text_of(err)
   return errors.text_of(errors.is_plain(err) and (rawget(err, "message") or "an error without a message") or err)
 end
 
---- True if an error has the field grpc_status, with the status that the call ends with.
+--- True if an error has the field grpc_status, the status with which the call ends.
 local function has_status(err)
   local status = type(err) == "table" and err.grpc_status
   return type(status) == "number" and status > OK and status <= grpc_status.UNAUTHENTICATED and status % 1 == 0
 end
 
---- Returns the result of a user's function for a message. An error that the function returns behind nil ends the call,
--- as if the handler had returned it.
+--- Returns the result of a user's function for a message. An error that the function returns after nil ends the call,
+-- as if the handler had returned the error.
 local function convert(how, message)
   local made, err = how(message)
   if made ~= nil or err == nil then return made end
@@ -133,8 +133,8 @@ function call_methods:messages()
   return self.receive, self
 end
 
---- Sends a message, and waits while the client's flow-control window is shut. Returns true; or nil and an error of code
--- "timeout" if the client takes nothing for `timeout` seconds. The message is queued in either case.
+--- Sends a message, and waits while the client's flow-control window is closed. Returns true; or nil and an error of
+-- code "timeout" if the client takes nothing for `timeout` seconds. The message is queued in either case.
 function call_methods:send(message, timeout)
   check_streaming(self, "send")
   check.timeout(timeout, "send", 2)
@@ -149,7 +149,7 @@ end
 
 local REFUSED = { grpc_status = grpc_status.PERMISSION_DENIED, message = "keywatch: the call was refused" }
 
---- Returns the status and the text that a call ends with for an error; nil if the error has no status.
+--- Returns the status and the text with which an error ends a call; nil if the error has no status.
 local function status_of(err)
   if type(err) == "table" and err.code == "cancelled" then
     return grpc_status.UNAVAILABLE, "etcdserver: server stopped"
@@ -157,9 +157,9 @@ local function status_of(err)
   if has_status(err) then return err.grpc_status, text_of(err.message or err) end
 end
 
---- Ends the call with an error that was returned; one without a status has the status UNKNOWN. Or, with a traceback,
--- with an error that was raised; one without a status is a mistake of the program: it is logged, and its text, which
--- is about the inside of the program, does not leave the server.
+--- Ends the call with an error. Without a traceback the error was returned; if it has no status, the status is UNKNOWN.
+-- With a traceback the error was raised; if it has no status, it is a bug of the program: it is logged, and its text,
+-- which is about the program's internals, is not sent to the client.
 local function fail(call, err, traceback)
   local ok, status, text = pcall(status_of, err)
   if not ok or not status then
@@ -172,8 +172,8 @@ local function fail(call, err, traceback)
   call.server.object:finish(call.id, status, text)
 end
 
---- Judges what `before` of a middleware returned. True or nothing lets the call proceed: returns true. Otherwise
--- returns false and the error that the call is refused with.
+--- Evaluates the results of a middleware's `before`. If they are true or nothing, the call proceeds: returns true.
+-- Otherwise returns false and the error with which the call is refused.
 local function verdict(ok, err)
   if err ~= nil and err ~= false then return false, err end
   if ok == false or err == false then return false, REFUSED end
@@ -194,7 +194,7 @@ end
 
 local DEFERRED = {} -- the result of a handler that has deferred its answer
 
---- Sends what the handler of a unary method has returned. Returns true; nil and an error; or nil alone if the answer is
+--- Sends the result of the handler of a unary method. Returns true; nil and an error; or only nil if the answer is
 -- deferred.
 local function respond(call, response, err)
   if response == DEFERRED then return nil end
@@ -225,8 +225,8 @@ local function answer_stream(call, method)
   return true
 end
 
---- Returns true if the call has been answered; nil and an error if it fails; nil alone if the core answers it, or the
--- answer is deferred.
+--- Returns true if the call was answered; nil and an error if it fails; only nil if the core answers it, or the answer
+-- is deferred.
 local function answer(call)
   local ok, err = pass(call)
   if not ok then return nil, err end
@@ -264,7 +264,7 @@ local function defer(call, deferral)
   return DEFERRED
 end
 
---- Sends what the function of `resume` returns.
+--- Sends the result of the function given to `resume`.
 local function answer_late(call)
   return respond(call, call.get_answer())
 end
@@ -275,22 +275,22 @@ local function serve_late(call)
   conclude(call, errors.attempt(answer_late, call))
 end
 
---- Has a worker answer a deferred call: get_answer() returns what a unary handler returns.
+--- Makes a worker answer a deferred call: get_answer() returns the same as a unary handler.
 local function resume(call, get_answer)
   if call.is_over then return end
   call.get_answer = get_answer
   call.worker = worker.start(serve_late, call)
 end
 
---- The function of the worker of a continued stream. If the end of keywatch.run cancels the worker, it starts again.
+--- The function of the worker of a continued stream. If the end of keywatch.run cancels the worker, it is restarted.
 local function serve_continued(call)
   local ok, done, err = errors.attempt(call.get_answer)
   if not ok and driver.is_cancellation(done.err) and not call.is_over then error(done.err, 0) end
   conclude(call, ok, done, err)
 end
 
---- Has a worker continue a stream, also after the end of keywatch.run: the handler returns the result of this function.
--- follow() returns what the handler of a stream returns. It is called again after its wait was cancelled.
+--- Makes a worker continue a stream, even after the end of keywatch.run: the handler returns the result of this
+-- function. follow() returns the same as the handler of a stream, and is called again after its wait was cancelled.
 local function continue(call, follow)
   call.get_answer = follow
   call.worker = worker.start(serve_continued, call)
@@ -299,7 +299,7 @@ end
 
 -- }======
 
---- Calls `after` of all middleware, once the call has ended, also if the core has answered it.
+--- Calls `after` of all middleware once the call has ended, even if the core has answered it.
 local function run_after(call, status)
   for _, ware in ipairs(call.server.middleware) do
     if ware.after then

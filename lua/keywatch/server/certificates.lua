@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- certificates: the TLS context of a server, and what the log says about it.
+--- certificates: the TLS context of a server, and its log lines.
 --
--- The context looks at its files whenever a client connects, and uses those that have changed. A poller of the driver
--- logs that, and checks the files periodically if no client connects. It warns of a certificate that expires, and
--- replaces one of the server's own making before it does.
+-- The context checks its files whenever a client connects, and reloads changed ones. A poller of the driver logs that,
+-- and checks the files periodically if no client connects. The poller warns of certificates that will expire soon, and
+-- replaces a self-made one in time.
 
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
@@ -11,10 +11,10 @@ local tls = require "keywatch.support.tls"
 local url = require "keywatch.support.url"
 
 local DAY = 86400 -- seconds
-local LOOK_INTERVAL = 60 -- seconds between two looks at the files and the dates
+local LOOK_INTERVAL = 60 -- seconds between two checks of the files and the dates
 local EXPIRY_NOTICE = 30 * DAY -- the log warns this long before the end of a certificate...
 local EXPIRY_PART = 1 / 3      -- ...or in this part of its life, if that is shorter
-local RENEWAL = DAY -- a certificate of the server's own making is replaced this long before its end
+local RENEWAL = DAY -- a self-made certificate is replaced this long before its end
 local LOOPBACK = { "localhost", "127.0.0.1", "::1" }
 local ANY = { ["0.0.0.0"] = true, ["::"] = true } -- addresses that clients cannot connect to
 
@@ -25,13 +25,13 @@ local function date_of(seconds)
   return os.date("!%Y-%m-%d %H:%M:%S UTC", math.floor(seconds))
 end
 
---- Returns the certificate that new connections are made with; nil if all is closed. A finalizer, or the function for
--- log lines, may close the server at any time.
+--- Returns the certificate for new connections; nil if everything is closed. A finalizer, or the function for log
+-- lines, may close the server at any time.
 local function present(self)
   return not self.is_closed and self.context:certificate() or nil
 end
 
---- Returns a certificate in words.
+--- Returns the description of a certificate.
 local function describe(certificate)
   return ("certificate of %s for %s, valid until %s"):format(certificate.subject, certificate.names,
     date_of(certificate.not_after))
@@ -39,8 +39,8 @@ end
 
 -- {====== Certificates of the server's own making ======
 
---- Returns the hosts that clients connect to, each once: those of the addresses with TLS, those that are announced, and
--- those that stand for this machine.
+--- Returns the hosts to which clients connect, each once: those of the addresses with TLS, the announced ones, and the
+-- names of this machine.
 local function hosts_of(addresses, advertise)
   local list, is_known = {}, {}
 
@@ -67,7 +67,7 @@ local function exists(path)
   return file ~= nil
 end
 
---- Returns why a pair of files has to be made; nil if it is good.
+--- Returns why a new pair of files has to be made; nil if the existing pair is good.
 local function why_made(module, cert, key)
   local context, text = module.server { cert = cert, key = key }
   if not context then return text end
@@ -104,7 +104,7 @@ end
 
 --- Adds the certificate and the key to the options of a context. Returns the options; or nil and an error.
 local function add_own(self, options)
-  local module = tls.load() -- it has checked the options
+  local module = tls.load() -- the module has checked the options
   if self.directory then
     local ok, err = ensure_files(self, module)
     if not ok then return nil, err end
@@ -120,7 +120,7 @@ local function add_own(self, options)
   return options
 end
 
---- Warns of addresses that a certificate of an earlier start is not for.
+--- Warns of addresses that the certificate of an earlier start does not cover.
 local function check_hosts(self)
   for _, host in ipairs(self.directory and self.hosts or {}) do
     if not self.is_closed and not self.context:is_for(host) then
@@ -134,7 +134,7 @@ end
 
 -- {====== The log ======
 
---- Returns what is to be said about the dates of a certificate, and a name for that; or nil.
+--- Returns a warning about the dates of a certificate, and a name for the warning; or nil.
 local function date_trouble(certificate, now)
   local left = certificate.not_after - now
   if certificate.not_before > now then
@@ -146,7 +146,7 @@ local function date_trouble(certificate, now)
   end
 end
 
---- Warns of the dates of the certificate, of each trouble once.
+--- Warns about the dates of the certificate, once for each problem.
 local function check_dates(self)
   local certificate = present(self)
   if not certificate then return end
@@ -158,7 +158,7 @@ local function check_dates(self)
   self.known_dates = known
 end
 
---- Logs what has become of the files.
+--- Logs whether changed files are used.
 local function log_news(self)
   if self.is_closed then return end
   local news, text = self.context:news()
@@ -171,7 +171,7 @@ local function log_news(self)
   end
 end
 
---- Returns the certificate in words, and whether clients need one.
+--- Returns the description of the certificate, and whether clients need one.
 function certificates_methods:describe()
   local certificate = present(self)
   if not certificate then return "closed" end
@@ -180,7 +180,7 @@ end
 
 -- }======
 
---- Replaces a certificate of the server's own making that expires. A failure is logged once.
+--- Replaces a self-made certificate that will expire soon. A failure is logged once.
 local function renew(self)
   local certificate = present(self)
   if not self.directory or not certificate or certificate.not_after - os.time() > RENEWAL then return end
@@ -190,7 +190,7 @@ local function renew(self)
   self.known_failure = text
 end
 
---- Looks at files and dates.
+--- Checks files and dates.
 local function look(self)
   renew(self)
   if not self.is_closed then self.context:refresh() end
@@ -209,12 +209,12 @@ function certificates_methods:poll()
   return self.deadline - now
 end
 
---- For the driver, in a child process: the server, and its files, stay with the parent.
+--- For the driver, in a child process: the server and its files belong to the parent.
 function certificates_methods:after_fork()
   driver.get().detach(self)
 end
 
---- Begins to look after the files.
+--- Begins to check the files.
 function certificates_methods:start()
   driver.get().attach(self)
 end
@@ -226,8 +226,8 @@ function certificates_methods:close()
   self.context:close()
 end
 
---- Returns the certificates of a server that is to listen on `addresses`, with the option `tls` of serve, which is
--- checked; or nil and an error. `advertise` is the list of URLs that are announced, or nil.
+--- Returns the certificates of a server that will listen on `addresses`, for the option `tls` of serve, which was
+-- checked; or nil and an error. `advertise` is the list of announced URLs, or nil.
 local function open(given, addresses, advertise, logger)
   local self = setmetatable({
     log = logger,
@@ -236,9 +236,9 @@ local function open(given, addresses, advertise, logger)
 
     hosts = given.auto and hosts_of(addresses, advertise) or nil,
     directory = given.directory,       -- of the server's own files; nil: in memory
-    years = given.validity_years or 1, -- that such a certificate is valid
+    years = given.validity_years or 1, -- validity of such a certificate
 
-    deadline = driver.get().now() + LOOK_INTERVAL, -- time of the next look
+    deadline = driver.get().now() + LOOK_INTERVAL, -- time of the next check
     known_dates = nil,   -- name of the trouble with the dates that was logged
     known_failure = nil, -- text of the failure to make a certificate that was logged
     is_closed = false,

@@ -4,10 +4,10 @@
 --   periodic   History older than `retention` seconds goes. The revision is noted ten times in `retention`, or, if
 --              `retention` is longer than an hour, ten times an hour. The first compaction comes after `retention`;
 --              further ones come every `retention`, or, if `retention` is longer than an hour, every hour.
---   revision   The last `retention` revisions stay. Older ones go, every five minutes.
+--   revision   The last `retention` revisions are kept. Older ones are compacted, every five minutes.
 --
--- Younger history is never compacted. The store may be anything with a store's methods: status and compact may wait, so
--- every step is a task. A compactor is polled by the driver until it is closed.
+-- Younger history is never compacted. The store may be any object with a store's methods: status and compact may wait,
+-- so every step is a task. The driver polls a compactor until it is closed.
 
 local driver = require "keywatch.task.driver"
 local log = require "keywatch.support.log"
@@ -36,7 +36,7 @@ end
 
 local step_in = {} -- by mode: takes the compactor, the store's revision and the time
 
---- The oldest note is at least `retention` old when it is compacted to.
+--- History is compacted up to the oldest note only when that is at least `retention` old.
 function step_in.periodic(self, revision, now)
   local notes, oldest = self.notes, self.notes[1]
   if oldest and oldest ~= self.last_revision and now - self.last_time >= self.wait then
@@ -60,7 +60,7 @@ local function plan(mode, retention)
 end
 
 --- Returns a compactor that no driver polls yet. `retention` is a number of seconds or of revisions, above 0. `now` is
--- the clock, and `logger` the logger; if nil, the driver's and the program's.
+-- the clock, by default the driver's, and `logger` the logger, by default the program's.
 local function new(store, mode, retention, now, logger)
   local interval, most_notes = plan(mode, retention)
   return setmetatable({
@@ -96,8 +96,8 @@ function compactor_methods:step()
   end
 end
 
---- Makes a step, unless the step before takes longer than an interval. A store that raises is closed: then the
--- compactor closes, too.
+--- Makes a step, unless the previous step is still running. If the store raises, it is closed: then the compactor
+-- closes, too.
 local function run(self)
   if self.is_busy or self.is_closed then return end
   self.is_busy = true

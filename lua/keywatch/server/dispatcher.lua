@@ -1,18 +1,18 @@
 -- SPDX-License-Identifier: MIT
---- dispatcher: takes what the core has news of, and passes it to the tasks of a server.
+--- dispatcher: takes news from the core, and passes them to the tasks of a server.
 --
 -- The driver polls a dispatcher in every turn. A new call becomes a task. A task that waits for its client, for a
 -- snapshot or for the end of all connections is woken. Notes for the debug log are logged.
 --
--- However many calls come at once, their tasks begin in the order in which the calls came, CALLS in a turn at most. The
--- next ones stay in the core until those have begun.
+-- However many calls arrive at once, their tasks begin in the order of arrival, at most CALLS per turn. Later calls
+-- stay in the core until these have begun.
 
 local call = require "keywatch.server.call"
 local driver = require "keywatch.task.driver"
 local notes = require "keywatch.server.notes"
 local trouble = require "keywatch.server.trouble"
 
-local CALLS = 16 -- calls whose news are passed on in one turn: then sockets and other tasks have their turn
+local CALLS = 16 -- calls whose news are passed on per turn; then sockets and other tasks get their turn
 
 local dispatcher_methods = {}
 local dispatcher_mt = { __index = dispatcher_methods }
@@ -26,7 +26,7 @@ local function begin(self, server, id)
   self.newest = opened.task
 end
 
---- Ends a call: its client has got the answer, or has cancelled the call. `status` is gRPC's.
+--- Ends a call whose client has received the answer, or has cancelled the call. `status` is gRPC's.
 local function finish(server, known, status)
   server.calls[known.id] = nil
   known.is_over = true
@@ -38,7 +38,7 @@ local function finish(server, known, status)
   if #server.middleware > 0 then driver.get().spawn(call.run_after, known, status) end
 end
 
---- Passes on what calls have news of. Returns true if there may be more news.
+--- Passes on the news of calls. Returns true if there may be more news.
 local function pass_news(self)
   local server, newest, n = self.server, self.newest, 0
   if newest and newest.state == "new" then return false end
@@ -77,7 +77,7 @@ end
 local function open(server)
   local dispatcher = setmetatable({
     server = server,
-    newest = nil, -- the task of the call that was begun last, until it runs
+    newest = nil, -- the task of the last call that was begun, until the task runs
   }, dispatcher_mt)
   driver.get().attach(dispatcher)
   return dispatcher

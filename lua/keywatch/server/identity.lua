@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- identity: the ids of a cluster and of its one member, as decimal strings.
 --
--- The ids are made as etcd makes them, with one difference: unless a token is given, each new store is a cluster of its
--- own. So a client that watches notices when another store serves at its endpoint, for example after a restart.
+-- The ids are made as in etcd, with one difference: unless a token is given, each new store is a separate cluster. So a
+-- watching client notices when another store serves at its endpoint, for example after a restart.
 
 local core = require "keywatch.core"
 
@@ -39,9 +39,9 @@ local function new(peer_urls, token, salt)
   return { member_id = decimal(member), cluster_id = decimal(cluster) }
 end
 
-local salts = setmetatable({}, { __mode = "k" }) -- by store: all servers of a store are one cluster
+local salts = setmetatable({}, { __mode = "k" }) -- by store: all servers of a store belong to one cluster
 
---- Returns the salt of a store, which is made at random.
+--- Returns the salt of a store, which is random.
 local function salt_of(store)
   if not salts[store] then
     local file = io.open("/dev/urandom", "rb")
@@ -51,8 +51,8 @@ local function salt_of(store)
   return salts[store]
 end
 
---- Returns the ids that a store is served under; or nil and an error. A durable store keeps its first ids, whatever
--- URLs and token are given later. Without a token the ids of a new store are unique.
+--- Returns the ids under which a store is served; or nil and an error. A durable store keeps its first ids, regardless
+-- of later URLs and tokens. Without a token the ids of a new store are unique.
 local function of(store, peer_urls, token)
   local ids = new(peer_urls, token or DEFAULT_TOKEN, not token and salt_of(store) or nil)
   if not store:status().commits then return ids end

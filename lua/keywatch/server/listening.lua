@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- listening: opens the listeners of a server, on all of its addresses or on none.
 --
--- A host name may have several IP addresses. All listeners of one name have the same port, also where the kernel
--- chooses the port.
+-- A host name may have several IP addresses. All listeners of one name have the same port, even if the kernel chooses
+-- the port.
 --
 -- A list of listeners is { { listener = the driver's, is_tls = }, ... }.
 
@@ -20,7 +20,7 @@ local function failure(address, text, name)
   return err
 end
 
---- True if the machine lacks the address, or its whole family: such an address of a name is left out.
+--- True if the machine lacks the address, or its whole family: such an address of a name is skipped.
 local function is_absent(name)
   return name == "EAFNOSUPPORT" or name == "EADDRNOTAVAIL"
 end
@@ -86,7 +86,7 @@ local function listen_on(object, address, context)
 end
 
 --- Listens on all addresses, for a server object of the core. `context` is the TLS context for those with TLS. Returns
--- a list of listeners; or nil and an error: then no listener is left open.
+-- a list of listeners; or nil and an error, with no listener left open.
 local function open_all(object, addresses, context)
   local all = {}
   for _, address in ipairs(addresses) do

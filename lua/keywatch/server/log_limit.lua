@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- log_limit: a rate limit for log lines that clients can cause, so that no client can fill a disk with them.
 --
--- BURST lines are written at once, and one for each PAUSE after that. The other lines are counted, and the next line
--- comes behind one that has their number.
+-- BURST lines are written at once, then one per PAUSE. All other lines are counted, and their number is logged before
+-- the next line.
 
 local driver = require "keywatch.task.driver"
 
@@ -19,12 +19,12 @@ local function new(logger, level, summary)
     log = logger,
     level = level,
     summary = summary,
-    next_at = -math.huge, -- when the next line may come
+    next_at = -math.huge, -- when the next line may be written
     skipped = 0, -- lines since the last one
   }, limit_mt)
 end
 
---- True if there may be a line now. The time of the next one moves on with each line.
+--- True if a line may be written now. Each line postpones the time of the next one.
 local function may_write(limit)
   local now = driver.get().now()
   local next_at = math.max(limit.next_at, now - BURST * PAUSE)

@@ -1,20 +1,20 @@
 -- SPDX-License-Identifier: MIT
---- methods: the methods that Lua answers: those of keywatch's own services, and those that the user mounts; and the
--- user's middleware.
+--- methods: the methods that are answered in Lua, which are those of keywatch's own services and those that the user
+-- mounts; and the user's middleware.
 --
 -- A method is { handler =, is_stream =, takes_one =, request =, response =, max_bytes =, max_fields = }. `request` and
--- `response` are how messages are decoded and encoded: by the name of a message, by a function, or, if nil, not at all.
--- `max_bytes` and `max_fields` are the limits of each request: the core refuses a longer one before it has come, and a
--- message of more fields and list items is not decoded.
+-- `response` say how messages are decoded and encoded: by the name of a message, by a function, or, if nil, not at all.
+-- `max_bytes` and `max_fields` are the limits for each request: the core refuses a longer one before it has arrived
+-- completely, and a message with more fields and list items is not decoded.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 
 local SERVICES = { "auth", "cluster", "election", "health", "lock", "maintenance" } -- modules in services/
 
-local MAX_BYTES, MAX_FIELDS = 65536, 4096 -- defaults; a message of so many fields is decoded in less than 1 ms
-local SERVICE_BYTES = 4096 -- default for keywatch's own services: as much as the core charges for a call that waits
-local MOST_BYTES = 2 ^ 31 -- more than any connection takes
+local MAX_BYTES, MAX_FIELDS = 65536, 4096 -- defaults; a message of this many fields is decoded in less than 1 ms
+local SERVICE_BYTES = 4096 -- default for keywatch's own services: as much as the core charges for a waiting call
+local MOST_BYTES = 2 ^ 31 -- more than any connection accepts
 
 local is_message = {}
 for _, name in ipairs(core.messages) do is_message[name] = true end
@@ -31,7 +31,7 @@ local METHOD_FIELDS = {
 }
 local MIDDLEWARE_FIELDS = { before = "function", after = "function" }
 
---- Returns a method from what the user wrote: a function, or a table.
+--- Returns a method from the user's definition: a function, or a table.
 local function read_method(name, given)
   if type(name) ~= "string" then check.misuse("mount: methods are by name") end
   if type(given) == "function" then given = { handler = given } end
@@ -49,7 +49,7 @@ local function read_method(name, given)
   }
 end
 
---- Returns middleware from what the user wrote.
+--- Returns middleware from the user's definition.
 local function read_middleware(given)
   check.known(given, "use", MIDDLEWARE_FIELDS)
   return { before = given.before, after = given.after }

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- notes: what the core notes for the log of a server: connections that are rejected or cannot be accepted, and
--- trouble of the store; and, if the level is debug, connections, refused requests and slow requests.
+--- notes: logs the notes of the core for a server: connections that are rejected or cannot be accepted, and failures of
+-- the store; at level debug also connections, refused requests and slow requests.
 --
--- The core drops the oldest notes when too many wait. Rejected connections are warnings at a limited rate. Paths and
--- texts come from clients, and are quoted.
+-- The core drops the oldest notes if there are too many. Rejected connections are logged as warnings, at a limited
+-- rate. Paths and texts come from clients, and are quoted.
 
 local grpc_status = require "keywatch.support.grpc_status"
 local log = require "keywatch.support.log"
@@ -44,7 +44,7 @@ function lines.lost(_, _, _, _, n)
   return ("%d notes were lost here: more came than are held"):format(n)
 end
 
---- Logs the notes that wait.
+--- Logs all waiting notes.
 local function drain(server)
   for kind, remote, path, status, text, amount in server.object.next_note, server.object do
     remote = remote ~= "" and remote or "an unknown address"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- options: the options of keywatch.serve: their types, their defaults, and which of them go together.
+--- options: the options of keywatch.serve: their types, defaults and valid combinations.
 --
--- Every wrong option raises, with the position of the caller of keywatch.
+-- Every wrong option raises an error, at the line that called keywatch.
 
 local check = require "keywatch.support.check"
 local log = require "keywatch.support.log"
@@ -46,14 +46,14 @@ local function read_fields(opts)
   return t
 end
 
---- Raises if there is a function for log lines, and a thread to which it cannot go.
+--- Raises if there are both a function for log lines and a thread, to which the function cannot be passed.
 local function check_log(opts)
   if not opts.thread or not opts.on_log then return end
   check.misuse("serve: a function cannot go to another thread: serve without 'thread', or without 'on_log'")
 end
 
---- Raises unless there is an open store; with `thread`, unless there is none: a store stays in the thread that opened
--- it.
+--- Raises unless there is an open store; with `thread`, raises if there is a store, which only the thread that has
+-- opened it can use.
 local function check_store(opts)
   if opts.thread then
     if not opts.store then return end
@@ -84,7 +84,7 @@ local function first_secure(addresses)
   end
 end
 
---- Checks the option `tls`, which is a table or nil. Its files are not looked at here.
+--- Checks the option `tls`, which is a table or nil. Does not read its files.
 local function check_tls(given, addresses)
   local secure = first_secure(addresses)
   if given then
@@ -95,7 +95,7 @@ local function check_tls(given, addresses)
   end
 end
 
---- Returns the checked options, and the addresses to listen on.
+--- Returns the checked options, and the addresses on which to listen.
 local function read(opts)
   opts = read_fields(opts)
   check_store(opts)

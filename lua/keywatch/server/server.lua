@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- server: serves a store to etcd's clients.
 --
--- The core answers KV, Watch and Lease. The calls of all other methods are answered by tasks, see dispatcher. A server
--- lives until it is closed, even without references from the program.
+-- The core answers KV, Watch and Lease. Tasks answer the calls of all other methods, see dispatcher. A server exists
+-- until it is closed, even without references from the program.
 
 local certificates = require "keywatch.server.certificates"
 local check = require "keywatch.support.check"
@@ -20,10 +20,10 @@ local options = require "keywatch.server.options"
 local trouble = require "keywatch.server.trouble"
 local turns = require "keywatch.store.turns"
 
-local RAFT_TERM = 2   -- of a new etcd with one member
-local STALL_SECONDS = 60 -- without progress of its reader, after which a snapshot is ended
+local RAFT_TERM = 2   -- that of a new etcd with one member
+local STALL_SECONDS = 60 -- without progress of the reader, after which a snapshot is ended
 local GRACE, MOST_GRACE = 5, 1e9 -- seconds
-local LAST_WORDS = 0.5 -- seconds for the last frames, by which clients learn that the grace is over
+local LAST_WORDS = 0.5 -- seconds for the last frames, which tell clients that the grace is over
 
 local server_methods, server_mt = check.class "keywatch.server"
 
@@ -41,7 +41,7 @@ local function stop_listening(server)
   server.listeners = {}
 end
 
---- Stops listening, and cuts off every connection. Idempotent.
+--- Stops listening, and closes every connection at once. Idempotent.
 function server_methods:close()
   if self.is_closed then return true end
   local d = driver.get()
@@ -128,7 +128,7 @@ local function new(opts, ids, object, parts)
     store = opts.store,
     object = object, -- of the core
     listeners = parts.listeners,
-    certificates = parts.certificates, -- of listeners with TLS; nil if there are none
+    certificates = parts.certificates, -- for the listeners with TLS; nil if there are none
     methods = {},    -- the methods that Lua answers, by path
     middleware = {}, -- { before, after }, in the order of use
     calls = {},      -- the calls that Lua answers or intercepts, by id
@@ -140,7 +140,7 @@ local function new(opts, ids, object, parts)
     has_notes = false, -- the core takes all notes, for the debug log
     rejections = nil,  -- log lines of a limited rate, see notes.lua
     failures = nil,    -- the same for handlers and middleware that raise
-    trouble = nil,     -- present trouble, see trouble.lua
+    trouble = nil,     -- current problems, see trouble.lua
 
     name = opts.name,
     identity = ids,
@@ -186,7 +186,7 @@ local function open(opts, addresses, parts)
 end
 
 --- Serves a store. The server listens when this returns. It answers while the loop turns; with `thread`, a thread turns
--- a loop of its own.
+-- its own loop.
 local function serve(opts)
   local addresses
   opts, addresses = options.read(opts)

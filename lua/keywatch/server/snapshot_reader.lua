@@ -1,22 +1,22 @@
 -- SPDX-License-Identifier: MIT
---- snapshot_reader: a client that reads a snapshot of a store, and how fast it does.
+--- snapshot_reader: a client that reads a snapshot of a store, and its speed.
 --
--- A store has few snapshots at a time, each a file as large as the store. When there is none left for a new reader, the
--- slowest reader gives way, if it reads slower than SLOW. So readers that stop, or read a little now and then, keep no
--- backup out. A reader at a usual speed is never ended for another one, however many come: who wants to keep others out
--- has to read all snapshots at that speed. A reader has WINDOW to begin.
+-- A store has few snapshots at a time, each a file as large as the store. If there is none left for a new reader, the
+-- slowest reader is ended, provided that it reads slower than SLOW. So readers that stop, or read only a little now and
+-- then, cannot block backups. A reader at a usual speed is never ended for another one, however many arrive: an
+-- attacker would have to read all snapshots at that speed. A new reader has WINDOW seconds to begin.
 
 local driver = require "keywatch.task.driver"
 
 local SLOW = 256 * 1024 -- bytes in a second
-local WINDOW = 10       -- seconds that a speed is measured over; up to twice as many
+local WINDOW = 10       -- seconds over which a speed is measured; up to twice as many
 
 local readers_of = setmetatable({}, { __mode = "k" }) -- sets of readers, by store
 
 local reader_methods = {}
 local reader_mt = { __index = reader_methods }
 
---- Notes that the client has taken so many bytes; 0 when it can begin to read.
+--- Notes that the client has taken this many bytes; 0 when it can begin to read.
 function reader_methods:note(bytes)
   local now = driver.get().now()
   self.taken = self.taken + bytes
@@ -28,7 +28,7 @@ function reader_methods:note(bytes)
   end
 end
 
---- Returns the bytes that the client takes in a second; nil if it has just begun, or has nothing to read yet.
+--- Returns how many bytes the client takes per second; nil if it has just begun, or has nothing to read yet.
 local function speed_of(reader, now)
   local since = reader.before
   if not since or now - since.at < WINDOW then return nil end
@@ -67,9 +67,9 @@ local function open(store, call)
     call = call,
     image = image,
     taken = 0,        -- bytes that the client has taken
-    before = nil,     -- { at =, taken = }: what the client had taken, WINDOW ago or earlier
-    last = nil,       -- the same, since then
-    is_ended = false, -- it had to give way: the snapshot is closed
+    before = nil,     -- { at =, taken = }: the bytes taken WINDOW ago or earlier
+    last = nil,       -- the same, at a later time
+    is_ended = false, -- ended for another reader: the snapshot is closed
   }, reader_mt)
   readers_of[store] = readers_of[store] or {}
   readers_of[store][reader] = true

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
---- thread: the handle of a server that runs in a thread of its own, with a Lua state and a store of its own.
+--- thread: the handle of a server that runs in a separate thread, with its own Lua state and store.
 --
--- The handle has the methods of a server. Options go to the thread, and addresses or an error come back, as Lua
--- literals; see thread_main for the other side. The owner waits for the thread in C, and never turns a loop for it.
+-- The handle has the methods of a server. Options are passed to the thread, and addresses or an error are returned, as
+-- Lua literals; see thread_main for the other side. The owner waits for the thread in C, without turning a loop.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -11,7 +11,7 @@ local literal = require "keywatch.support.literal"
 local uv = require "keywatch.uv"
 
 local MODULE = "keywatch.server.thread_main"
-local START_SECONDS = 30 -- a resolver without an answer gives up earlier
+local START_SECONDS = 30 -- longer than the timeout of a resolver
 local GRACE = 5 -- seconds
 local AT_ONCE = -1 -- a grace that asks the thread to close without waiting
 
@@ -28,7 +28,7 @@ local function failure(text)
   return err
 end
 
---- Returns the error whose fields came from the thread.
+--- Returns the error whose fields the thread has sent.
 local function error_of(fields)
   local err = core.new_error(fields.code)
   for name, value in pairs(fields) do err[name] = value end
@@ -91,7 +91,7 @@ function server_methods:addresses()
   return list
 end
 
---- Cuts off every connection, and ends the thread. In a child process, where the thread is not, does nothing.
+--- Closes every connection, and ends the thread. Does nothing in a child process, which does not have the thread.
 function server_methods:close()
   if self.is_closed then return outcome(self) end
   if not self.thread:is_here() then return true end
@@ -99,7 +99,7 @@ function server_methods:close()
   return join(self)
 end
 
---- Ends in order, as a server without a thread does. In a task, other tasks keep running; elsewhere the program waits.
+--- Shuts down like a server without a thread. In a task, other tasks keep running; otherwise the program blocks.
 function server_methods:shutdown(grace)
   check.timeout(grace, "shutdown")
   if self.is_closed then return outcome(self) end
@@ -109,7 +109,7 @@ function server_methods:shutdown(grace)
   return join(self)
 end
 
---- Returns a method that raises: functions stay in the thread that they were made in.
+--- Returns a method that raises: functions cannot be passed to another thread.
 local function refuse(name)
   return function()
     check.misuse("%s: a function cannot go to another thread: serve without 'thread' for that", name)
@@ -130,7 +130,7 @@ local function options_text(opts)
   return text
 end
 
---- Returns the error of a thread that did not get to serve.
+--- Returns the error of a thread that failed to start its server.
 local function failed_start(thread)
   if not thread:has_ended() then
     thread:abandon()
@@ -141,7 +141,7 @@ local function failed_start(thread)
   return failure(text)
 end
 
---- Starts a server with the options of keywatch.serve, which are checked already. Waits until it listens.
+--- Starts a server with the options of keywatch.serve, which were checked already. Waits until the server listens.
 local function start(opts)
   local thread, text = uv.start_thread(MODULE, package.path, package.cpath, options_text(opts))
   if not thread then return nil, failure(text) end
@@ -152,7 +152,7 @@ local function start(opts)
     return setmetatable({
       thread = thread,
       urls = report.addresses,
-      failure = nil, -- the error that the thread has ended with
+      failure = nil, -- the error with which the thread has ended
       is_closed = false,
     }, server_mt)
   end

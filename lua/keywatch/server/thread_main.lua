@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- thread_main: the main function of a thread that serves, see thread for the owner's side.
 --
--- The thread gets its options as a text. It reports once to the owner how the start went: the addresses, or an error.
--- Then it serves until the owner asks it to end.
+-- The thread gets its options as a text. It reports the outcome of the start to the owner, once: the addresses, or an
+-- error. Then it serves until the owner asks it to end.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -18,7 +18,7 @@ local uv = require "keywatch.uv"
 local asker_methods = {}
 local asker_mt = { __index = asker_methods }
 
---- For the driver. The owner may ask twice: for an end in order, and then for an end at once.
+--- For the driver. The owner may ask twice: for a graceful shutdown, and then for an immediate one.
 function asker_methods:poll()
   local grace = self.thread:asked()
   if grace == self.grace then return end
@@ -69,7 +69,7 @@ local function serve(thread, opts)
   store:close()
 end
 
---- Runs the thread. An error ends the thread; it is logged at once, since the owner may ask for it much later.
+--- Runs the thread. An error ends the thread, and is logged at once, since the owner may ask for it much later.
 local function main()
   local thread = uv.this_thread()
   local opts = literal.read(thread:text())

@@ -1,16 +1,16 @@
 -- SPDX-License-Identifier: MIT
---- trouble: what does not work in a server: the storage of its store has failed, an alarm is armed, or it lacks the
--- descriptors to accept connections. Each is logged once when it begins; the end of the last two is logged, too. Health
--- answers by the first two, and is notified when they change.
+--- trouble: the current problems of a server: the storage of its store has failed, an alarm is armed, or it lacks the
+-- descriptors to accept connections. Each is logged once when it begins; for the last two, the end is logged, too. The
+-- answers of Health depend on the first two, and Health is notified when they change.
 --
 -- Clients can arm and disarm alarms, and open many connections, so the rate of these lines is limited.
 
 local driver = require "keywatch.task.driver"
 local log_limit = require "keywatch.server.log_limit"
 
-local CALM = 5 -- seconds without a failed attempt to accept a connection, after which the lack is over
+local CALM = 5 -- the lack is over after so many seconds without a failed attempt to accept a connection
 
---- The lines of an alarm that begins: functions of the store's status, by the alarm.
+--- The lines for a new alarm: functions of the store's status, by alarm.
 local BEGINS = {
   no_space = function(status)
     return ("NOSPACE: the disk is full, or the quota: %d of %d bytes are in use: "
@@ -41,7 +41,7 @@ local function compare_alarms(server, status)
   end
 end
 
---- Compares what does not work with what was logged last.
+--- Compares the current problems with those that were logged last.
 local function update(server)
   local trouble = server.trouble
   local is_open, status = pcall(server.store.status, server.store) -- a finalizer may have closed the store
@@ -58,7 +58,7 @@ end
 
 -- {====== Accepting ======
 
---- Notes that connections cannot be accepted, for a reason.
+--- Notes that connections cannot be accepted, and why.
 local function lack(server, why)
   local trouble = server.trouble
   trouble.calm_at = driver.get().now() + CALM
@@ -79,7 +79,7 @@ end
 
 -- }======
 
---- Begins without trouble. The core then reports the trouble that exists already.
+--- Begins without problems. The core then reports the existing ones.
 local function start(server)
   server.trouble = {
     failure = nil, -- why the storage has failed
@@ -87,7 +87,7 @@ local function start(server)
     is_serving = true,
     changed = driver.get().event(),
     lack = nil,    -- why connections cannot be accepted
-    calm_at = nil, -- when that is over, if nothing happens
+    calm_at = nil, -- when the lack is over, unless another attempt fails
     lines = log_limit.new(server.log, "warn", "log lines about alarms and descriptors left out: %d"),
   }
 end

@@ -21,7 +21,7 @@ function handlers.AuthStatus(server)
   return records.answer(server, { authRevision = records.revision(server) })
 end
 
---- Refuses: permissions are not checked yet. Where etcd refuses, too, the refusal is etcd's.
+--- Always refuses, because permissions are not checked yet. If etcd would refuse, too, the refusal is etcd's.
 function handlers.AuthEnable(server)
   local root = records.read(server, records.USERS, ROOT)
   if not root then return nil, refusals.NO_ROOT_USER end
@@ -47,8 +47,8 @@ local CHANGES = {
 
 local MAX_WAITING = 256 -- calls of one store that wait for their turn
 
--- By store: { waiting = calls, token = channel }. Who has received the token may change users and roles, and then sends
--- the token back: the call gets it that has waited longest.
+-- By store: { waiting = number of calls, token = channel }. A call that has received the token may change users and
+-- roles, and then sends the token back, to the call that has waited longest.
 local turns = setmetatable({}, { __mode = "k" })
 
 local function stop_waiting(turn)
@@ -80,7 +80,8 @@ local function take_turn(store)
   return turn
 end
 
---- Returns a handler that runs while no other change does: a change reads a record, may wait, and then writes it.
+--- Returns a handler that never runs at the same time as another change, since a change reads a record, may wait, and
+-- then writes the record.
 local function in_turn(handler)
   return function(server, request)
     local turn = take_turn(server.store)

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- auth_records: users, roles and the auth revision, as rows of the store.
 --
--- Tables, keys and encodings are those of etcd's file. Every change raises the auth revision. The number of users and
--- roles, and of what one of them has, is limited: answers have all of them, and are made in one turn of the loop.
+-- Tables, keys and encodings are those of etcd's file. Every change raises the auth revision. The numbers of users and
+-- roles, and of their items, are limited, because an answer contains all of them and is made in one turn of the loop.
 
 local core = require "keywatch.core"
 local header = require "keywatch.server.services.header"
@@ -15,7 +15,7 @@ local MOST_ITEMS = 1000 -- roles of a user, and permissions of a role
 
 local MESSAGES = { [USERS] = "User", [ROLES] = "Role" }
 
---- Returns rows of the store. Raises the error of a store that has failed: the error becomes the answer of the call.
+--- Returns rows of the store. Raises the error of a failed store, which becomes the answer of the call.
 local function rows(server, ...)
   local found, err = server.store:rows(...)
   if err then error(err, 0) end
@@ -53,7 +53,7 @@ local function to_big_endian(n)
   return table.concat(bytes)
 end
 
---- Returns the number that big-endian bytes stand for.
+--- Returns the number of big-endian bytes.
 local function from_big_endian(bytes)
   local n = 0
   for i = 1, #bytes do n = n * 256 + bytes:byte(i) end
@@ -90,7 +90,7 @@ local function without(list, is_out)
   return rest, #rest < #(list or {})
 end
 
---- Inserts an item into a sorted list, behind its equals. Returns false if the list is full.
+--- Inserts an item into a sorted list, after its equals. Returns false if the list is full.
 local function insert(list, item, is_less)
   local at = #list + 1
   if at > MOST_ITEMS then return false end

@@ -8,7 +8,7 @@ local refusals = require "keywatch.server.services.auth_refusals"
 
 local USERS, ROLES = records.USERS, records.ROLES
 
-local USERS_PER_TURN = 16 -- that RoleDelete reads before other tasks run
+local USERS_PER_TURN = 16 -- users that RoleDelete reads before other tasks run
 
 local handlers = {}
 
@@ -29,7 +29,7 @@ function handlers.RoleList(server)
   return records.answer(server, { roles = records.names(server, ROLES) })
 end
 
---- Deletes a role, also from every user that has it.
+--- Deletes a role, and removes it from every user.
 function handlers.RoleDelete(server, request)
   if not records.read(server, ROLES, request.role) then return nil, refusals.NO_ROLE end
   local changes = { { ROLES, request.role } }
@@ -57,7 +57,7 @@ end
 local function has_lower_key(a, b) return is_before(a.key or "", b.key or "") end
 
 --- Adds a permission, or changes the type of the one with the same range. Of several permissions with the same key only
--- the first is compared, as in etcd: a range behind it may be added twice. Returns false if there are too many.
+-- the first is compared, as in etcd: the range of a later one may be added twice. Returns false if there are too many.
 local function grant(permissions, given)
   for _, permission in ipairs(permissions) do
     if not has_lower_key(permission, given) then

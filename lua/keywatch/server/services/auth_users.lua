@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 --- auth_users: the methods of etcd's Auth service about users.
 --
--- A password is stored as its bcrypt hash. Hashing takes about 50 ms. A thread hashes, and the call looks now and then
--- whether the thread is done. A call that is given up leaves its thread behind; the next calls wait for such threads
--- before too many hash at once.
+-- A password is stored as its bcrypt hash. Hashing takes about 50 ms, so a thread does it, and the call polls the
+-- thread. The thread of an abandoned call keeps running; later calls wait for such threads, so that not too many run at
+-- once.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -16,9 +16,9 @@ local USERS, ROLES = records.USERS, records.ROLES
 local ROOT = "root" -- the role that exists without having been added
 
 local HASH_COST = 10
-local MAX_PASSWORD = 72 -- bytes that bcrypt looks at
+local MAX_PASSWORD = 72 -- bytes that bcrypt uses
 local MAX_THREADS = 2 -- that hash at once
-local LOOK_AGAIN = 0.005 -- seconds between two looks at a thread that hashes
+local LOOK_AGAIN = 0.005 -- seconds between two polls of a thread
 
 local handlers = {}
 
@@ -31,9 +31,9 @@ local function await(hashing)
   end
 end
 
-local running = {} -- hashings whose threads may not have ended, also those of calls that were given up
+local running = {} -- hashings whose threads may still run, including those of abandoned calls
 
---- Forgets the threads that have ended. Returns true if one more may hash.
+--- Forgets the threads that have ended. Returns true if one more may be started.
 local function has_room()
   for i = #running, 1, -1 do
     if running[i]:result() ~= nil then table.remove(running, i):close() end
@@ -41,7 +41,7 @@ local function has_room()
   return #running < MAX_THREADS
 end
 
---- Begins to hash in a thread, as soon as few enough hash. Returns the hashing, or nil.
+--- Begins to hash in a thread, as soon as few enough threads run. Returns the hashing, or nil.
 local function begin(password)
   while not has_room() do driver.get().sleep(LOOK_AGAIN) end
   local hashing = core.begin_hash(password, HASH_COST)
@@ -49,8 +49,8 @@ local function begin(password)
   return hashing
 end
 
---- Returns the hash of a password, which a thread makes; or nil and a refusal. Without a thread, and in virtual time,
--- where threads have no time, this blocks the loop.
+--- Returns the hash of a password, which a thread makes; or nil and a refusal. If no thread can be started, or in
+-- virtual time, which does not advance for threads, blocks the loop.
 local function hash(password)
   local hashing = not driver.get().carry and begin(password)
   local hashed, why
@@ -119,8 +119,8 @@ end
 
 -- }======
 
---- Returns the hash of the password in a request: the password comes as a text, or hashed already, in base64. Without a
--- password the hash is empty, and no password fits it.
+--- Returns the hash of the password in a request: the password is a text, or is hashed already, in base64. Without a
+-- password the hash is empty, and matches no password.
 local function hash_of(request)
   if (request.password or "") ~= "" then return hash(request.password) end
   local hashed = from_base64(request.hashedPassword or "")

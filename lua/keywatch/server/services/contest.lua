@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- contest: several clients compete for one thing, and get it one after the other. Every client has a key below a
--- common prefix, bound to its lease. The client whose key is oldest owns the thing. The Lock and Election services are
--- made of this, as in etcd.
+--- contest: several clients compete for a resource, and own it one after the other. Every client has a key below a
+-- common prefix, bound to its lease. The client with the oldest key owns the resource. The Lock and Election services
+-- are built on this, as in etcd.
 
 local calls = require "keywatch.server.call"
 local core = require "keywatch.core"
@@ -13,9 +13,9 @@ local queue = require "keywatch.server.services.queue"
 local refusal = require "keywatch.server.services.refusal"
 local worker = require "keywatch.task.worker"
 
-local NAME_BYTES = 4000 -- limit of a name: a call that waits holds its name, and Leader is a request of 4 KiB
+local NAME_BYTES = 4000 -- limit of a name: a waiting call holds its name, and Leader is a request of 4 KiB
 local KEY_BYTES = 16384 -- limit of a request with a name, and with a key, which begins with the name
-local DEFAULT_TTL = 60 -- seconds, of the lease that a client without one gets
+local DEFAULT_TTL = 60 -- seconds, for the lease of a client that has none
 
 --- Returns a refusal with the text of a store's error. etcd's services have the status UNKNOWN for all of these.
 local function unknown(err)
@@ -30,7 +30,7 @@ local function lease_of(server, request)
   return lease.id
 end
 
---- Enters the contest. Returns the client's key, its create revision, the kv that the client had there already, or nil,
+--- Enters the contest. Returns the client's key, its create revision, the kv that the client already had there, or nil,
 -- and the revision of the store. On failure, nil and an error.
 local function enter(store, prefix, lease, value)
   local key = names.key_of(prefix, lease)
@@ -46,8 +46,8 @@ end
 
 -- {====== Turns ======
 
---- Deletes the key of a call that has failed, or is over, also in a task that is cancelled. Raises nothing, also if the
--- store is closed.
+--- Deletes the key of a call that has failed, or is over, even in a cancelled task. Never raises, even if the store is
+-- closed.
 local function delete_key(server, key)
   local store = server.store
   local ok, deleted, err = driver.finish(pcall, store.delete, store, key)
@@ -57,8 +57,8 @@ local function delete_key(server, key)
     errors.text_of(err))
 end
 
--- A turn: a call that waits until its key is the oldest. The waiting call has no task: see `enroll` of
--- queue.lua and `defer` of server/call.lua.
+-- A turn: a call that waits until its key is the oldest. The call waits without a task: see `enroll` of queue.lua and
+-- `defer` of server/call.lua.
 local turn_methods = {}
 local turn_mt = { __index = turn_methods }
 
@@ -67,7 +67,7 @@ local function delete_key_of(turn)
   delete_key(turn.call.server, turn.key)
 end
 
---- Returns the answer to a call that waits no more, or nil and a refusal. If the wait has failed, the client's key is
+--- Returns the answer to a call whose wait is over, or nil and a refusal. If the wait has failed, the client's key is
 -- deleted.
 local function end_wait(turn, err)
   queue.leave(turn)
@@ -87,8 +87,8 @@ function turn_methods:give_up()
   worker.start(delete_key_of, self)
 end
 
---- True if no key below the prefix is older than `created`. False if that is not known: others wait, too. On failure,
--- nil and an error.
+--- True if no key below the prefix is older than `created`. False if that is unknown because other calls wait, too. On
+-- failure, nil and an error.
 local function is_oldest(server, prefix, created)
   if queue.exists(server.queues, prefix) then return false end
   local older, err = server.store:range(prefix, {
@@ -99,8 +99,8 @@ local function is_oldest(server, prefix, created)
 end
 
 --- Answers a call as soon as the client's key is the oldest: finish() returns the answer, or nil and a refusal. Returns
--- what the handler of the call is to return. If the wait fails, or the call is over before its turn, the client's key
--- is deleted.
+-- the result for the handler of the call. If the wait fails, or the call is over before its turn, the client's key is
+-- deleted.
 local function answer_in_turn(server, call, prefix, key, created, finish)
   local ok, has_turn, err = pcall(is_oldest, server, prefix, created)
   if not ok or has_turn == nil or call.is_over then
@@ -119,7 +119,7 @@ end
 -- }======
 
 --- Returns the kv of the owner, and the revision of the store, if the queue knows the owner. A queue may be behind the
--- store; but a key that was the oldest stays so until the key is deleted.
+-- store; but a key that was the oldest remains the oldest until the key is deleted.
 local function known_owner(server, prefix)
   local key, created = queue.oldest(server.queues, prefix)
   local result = key and server.store:range(key)

@@ -14,8 +14,8 @@ local function no_leader_given()
   return nil, refusal.new(refusal.UNKNOWN, '"leader" field must be provided')
 end
 
---- Returns a compare that holds if the key of a leader is still the leader's. A client may have sent a number that is
--- no revision, or on LuaJIT a string: no key has been created then.
+--- Returns a compare that holds if the key of a leader is still the leader's. If a client has sent a number that is not
+-- a revision, or on LuaJIT a string, the compare is that of a key that does not exist.
 local function is_leader(leader)
   local rev = leader.rev or 0
   if type(rev) == "number" and rev >= 0 then return { key = leader.key or "", create_revision = rev } end
@@ -63,7 +63,7 @@ local function proclaim(server, request)
   return { header = header.of(server, revision) }
 end
 
---- Deletes the leader's key. Succeeds, and changes nothing, if the caller is no longer the leader, as in etcd.
+--- Deletes the leader's key. If the caller is no longer the leader, changes nothing and succeeds, as in etcd.
 local function resign(server, request)
   if not request.leader then return no_leader_given() end
   local result, err = as_leader(server.store, request.leader, { delete = request.leader.key or "" })
@@ -71,7 +71,7 @@ local function resign(server, request)
   return { header = header.of(server, result.revision) }
 end
 
---- Returns the kv of the present leader.
+--- Returns the kv of the current leader.
 local function leader(server, request)
   local kv, revision = contest.owner(server, names.prefix_of(request.name or ""))
   if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end
@@ -79,7 +79,7 @@ local function leader(server, request)
   return { header = header.of(server, revision), kv = kv }
 end
 
---- Sends every value of a leader until the leader's key is deleted. Notes in at.revision how far that was done.
+--- Sends every value of a leader until the leader's key is deleted. Stores the progress in at.revision.
 local function send_until_deleted(server, call, watch, at)
   for event in watch:events() do
     at.revision = event.mod_revision
@@ -88,8 +88,8 @@ local function send_until_deleted(server, call, watch, at)
   end
 end
 
---- Waits for the first leader after `revision`, at which there was none. Returns the leader's kv, and its revision.
--- Raises if the watch fails.
+--- Waits for the first leader after `revision`, at which there was no leader. Returns the leader's kv, and its
+-- revision. Raises if the watch fails.
 local function wait_for_leader(store, prefix, revision)
   local watch = store:watch(prefix, { prefix = true, start_revision = revision + 1, filters = { "no_delete" } })
   local ok, event, err = pcall(watch.next, watch)
@@ -100,7 +100,7 @@ local function wait_for_leader(store, prefix, revision)
 end
 
 --- Sends the leader and every later leader, until the client cancels the call. No change is missed: each watch begins
--- right behind the revision of the read before it. `at` has the key of the leader whose value was sent, or nil, and the
+-- right after the revision of the read before it. `at` has the key of the leader whose value was sent, or nil, and the
 -- revision up to which everything was sent, or nil.
 local function follow(server, call, prefix, at)
   local store = server.store

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- header: the header of every answer of a service.
 
---- Returns a header. `revision` is nil where etcd's header has none.
+--- Returns a header. `revision` is nil if etcd's header has none.
 local function of(server, revision)
   return {
     cluster_id = server.identity.cluster_id,

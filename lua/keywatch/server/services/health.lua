@@ -3,7 +3,7 @@
 
 local refusal = require "keywatch.server.services.refusal"
 
---- Returns the status of the server: it serves until its store takes no write at all.
+--- Returns the status of the server, which is serving unless its store takes no writes at all.
 local function status_of(server)
   return server.trouble.is_serving and "SERVING" or "NOT_SERVING"
 end

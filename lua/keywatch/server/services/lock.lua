@@ -7,8 +7,8 @@ local names = require "keywatch.concurrency.names"
 local refusal = require "keywatch.server.services.refusal"
 
 --- Returns the answer to a call that has the lock; or nil and a refusal. The caller has lost the lock if its key was
--- deleted while the call waited, also if another call with the same lease has put the key again: that call has a later
--- place.
+-- deleted while the call waited, even if another call with the same lease has put the key again, since that call is
+-- later in the queue.
 local function answer(server, key, created)
   local result, err = server.store:range(key)
   if not result then return nil, contest.unknown(err) end

@@ -7,7 +7,7 @@ local header = require "keywatch.server.services.header"
 local refusal = require "keywatch.server.services.refusal"
 local snapshot_reader = require "keywatch.server.snapshot_reader"
 
-local VERSION = "3.5.21" -- the version of etcd that is reported to clients
+local VERSION = "3.5.21" -- the version of etcd reported to clients
 local STORAGE_VERSION = "3.5.0" -- of etcd, whose data format snapshots have
 
 local PIECE = 32768 -- bytes of a snapshot in one message, as in etcd
@@ -28,7 +28,7 @@ local MOST_ALARMS = 100 -- of other members; a cluster has at most seven members
 -- An alarm belongs to a member. Alarms of this member are the store's own. Alarms of other members are rows of the
 -- store. Both have the same effect on the store.
 
---- Returns all alarms, as { memberID, alarm }, and how many of them are of other members; or nil and an error.
+--- Returns all alarms, as { memberID, alarm }, and how many of them belong to other members; or nil and an error.
 local function alarms_of(server)
   local all, own = server.store:alarms(), server.store:alarms(true)
   if #all == 0 then return {}, 0 end
@@ -43,7 +43,7 @@ local function alarms_of(server)
   return list, #others
 end
 
---- True if a list has the same alarm of the same member.
+--- True if a list contains the same alarm of the same member.
 local function is_among(alarms, wanted)
   for _, alarm in ipairs(alarms) do
     if alarm.memberID == wanted.memberID and alarm.alarm == wanted.alarm then return true end
@@ -102,8 +102,8 @@ local function alarm(server, request)
   return { header = header.of(server, server.store:status().revision), alarms = found }
 end
 
---- Returns what does not work as texts, for Status: the alarms, the errors of the store, and that no connection can be
--- accepted.
+--- Returns everything that does not work, as texts for Status: the alarms, the errors of the store, and that no
+-- connection can be accepted.
 local function errors_of(server, state)
   local errors = {}
   for i, one in ipairs(alarms_of(server) or {}) do
@@ -116,7 +116,7 @@ end
 
 -- }======
 
---- There is no raft: the revision stands for raft's index, since both grow with every write. dbSize is never 0, since
+--- There is no raft: the revision is used as raft's index, since both grow with every write. dbSize is never 0, since
 -- clients divide by it. dbSizeQuota is below 0 if there is no quota, as in etcd.
 local function status(server)
   local state = server.store:status()
@@ -178,7 +178,7 @@ local function await(server, snapshot)
   return is_ready, err
 end
 
---- Sends some bytes. Returns true; or nil and a refusal if the client stops reading, or has to give way.
+--- Sends some bytes. Returns true; or nil and a refusal if the client stops reading, or was ended for another reader.
 local function send_piece(server, call, reader, bytes, remaining)
   local piece = { blob = bytes, remaining_bytes = remaining, version = STORAGE_VERSION }
   local is_taken = call:send(piece, server.stall_seconds)
@@ -207,14 +207,14 @@ local function send_all(server, call, reader)
 end
 
 --- Returns the error for the client: `no_space` means here that the disk is full, not that the store is over its quota.
--- The status UNAVAILABLE of a failed storage would have etcd's clients try again for ever.
+-- With the status UNAVAILABLE of a failed storage etcd's clients would retry for ever.
 local function explain(err)
   if err and err.code == "storage" then return refusal.new(refusal.FAILED_PRECONDITION, err.message) end
   if not err or err.code ~= "no_space" then return err end
   return refusal.new(refusal.RESOURCE_EXHAUSTED, "keywatch: there is no room on the disk for the snapshot")
 end
 
---- Sends a snapshot. The snapshot's file goes when the call ends, for whatever reason.
+--- Sends a snapshot. The snapshot's file is removed when the call ends, for whatever reason.
 local function snapshot(server, call)
   call:receive()
   local reader, err = snapshot_reader.open(server.store, call)

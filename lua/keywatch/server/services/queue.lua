@@ -1,20 +1,22 @@
 -- SPDX-License-Identifier: MIT
---- queue: the calls of the Lock and Election services that wait for their turn in one contest, that is below one
+--- queue: the calls of the Lock and Election services that wait for their turn in one contest, which is below one
 -- prefix: see contest.lua.
 --
--- The keys in the store decide, and any client may put and delete them. A queue follows the store by one watch of the
--- prefix: an event costs the same, however many calls wait. The queue is made by the first call that waits, and ends
--- with the last. A worker, the reader, reads the watch, and gives each call its turn that has no older key before it.
--- The calls wait without tasks: thousands of suspended tasks take much memory, and the garbage collector looks at all
--- of them in one step. After an error the reader opens another watch. An error that stays reaches all calls.
+-- The keys in the store decide whose turn it is, and any client may put and delete them. A queue follows the store by
+-- one watch of the prefix, so an event costs the same, however many calls wait. The first waiting call makes the queue,
+-- and the queue ends with the last one. A worker, the reader, reads the watch, and gives a call its turn when there is
+-- no older key. The calls wait without tasks: thousands of suspended tasks would take much memory, and the garbage
+-- collector visits all of them in one step. After an error the reader opens a new watch. If that fails, too, all calls
+-- get the error.
 --
--- A prefix may have more keys than a process should hold, since a lock may be named like a directory. Therefore a
--- queue holds the oldest keys only, in proportion to the calls that wait. It reads the next ones when those are gone.
+-- A prefix may have more keys than a process should hold, since a lock may have the name of a directory. Therefore a
+-- queue holds only the oldest keys, in proportion to the number of waiting calls, and reads more when these are
+-- deleted.
 --
--- A waiter is a table with the method wake(waiter, err). The queue calls it once: when the waiter has its turn, or,
--- with an error, when the wait has failed.
+-- A waiter is a table with the method wake(waiter, err). The queue calls the method once: when the waiter has its turn,
+-- or, with an error, when the wait has failed.
 --
--- Always true while there is a watch: `keys` has the oldest keys below the prefix, as they were at `revision`: all of
+-- Invariant while there is a watch: `keys` has the oldest keys below the prefix, as they were at `revision`: all of
 -- them if `is_complete`, else at least one.
 
 local contenders = require "keywatch.concurrency.contenders"
@@ -48,7 +50,7 @@ local function load(queue)
   return true
 end
 
---- Reads the keys, and opens the watch right behind their revision. Returns true; or nil and an error.
+--- Reads the keys, and opens the watch right after their revision. Returns true; or nil and an error.
 local function begin(queue)
   local ok, err = load(queue)
   if not ok then return nil, err end
@@ -75,9 +77,9 @@ local function apply(queue, event)
   end
 end
 
---- Begins, or waits for the next event and applies it. The queue begins anew after the oldest keys were deleted and it
--- does not know the others, and after the watch has failed since its history was compacted or replaced. Returns true;
--- or nil and an error.
+--- Begins, or waits for the next event and applies it. The queue restarts after all known keys were deleted while there
+-- may be others, and after the watch has failed because its history was compacted or replaced. Returns true; or nil
+-- and an error.
 local function follow(queue)
   if not queue.watch then return begin(queue) end
   local event, err = queue.watch:next()
@@ -97,9 +99,9 @@ end
 
 -- {====== Waiting ======
 
---- Gives calls their turn that have no older key before them, WOKEN_PER_TURN at most. Returns true if that was not
--- enough for all. A call whose key was created after `revision` has to wait: keys that are older than its own may still
--- come.
+--- Gives at most WOKEN_PER_TURN calls their turn, for whose keys there is no older key. Returns true if there are more
+-- such calls. A call whose key was created after `revision` has to wait, since the queue may not know all older keys
+-- yet.
 local function give_turns(queue)
   local oldest = queue.keys:oldest()
   local turn = oldest and oldest.created or queue.revision
@@ -111,7 +113,7 @@ local function give_turns(queue)
   return true
 end
 
---- What the reader does once: gives calls their turn, or follows the store. Returns true; or nil and an error.
+--- One round of the reader: gives calls their turn, or follows the store. Returns true; or nil and an error.
 local function read(queue)
   if queue.watch and give_turns(queue) then
     driver.get().sleep(0)
@@ -120,7 +122,8 @@ local function read(queue)
   return follow(queue)
 end
 
---- Returns the queue of a prefix, which is made if there is none. A queue that was inherited by a fork is the parent's.
+--- Returns the queue of a prefix, and makes it if there is none. Ignores queues inherited by a fork, which belong to
+-- the parent.
 local function queue_of(queues, store, prefix)
   local queue = queues[prefix]
   if not queue or queue.pid ~= core.pid() then
@@ -132,10 +135,10 @@ local function queue_of(queues, store, prefix)
       watch = nil,
       keys = nil,            -- the oldest keys below the prefix: see above
       is_complete = false,   -- `keys` has all keys below the prefix
-      revision = 0,          -- of the store, that `keys` is of
+      revision = 0,          -- revision of the store for `keys`
       events = 0,            -- that were applied
       waiters = timers.new(), -- calls that have no turn yet, by create revision
-      count = 0,             -- calls, with those that have a turn and have not left
+      count = 0,             -- calls, including those that have their turn and have not left
       reader = nil,          -- the worker that reads the watch
     }
     queues[prefix] = queue
@@ -162,8 +165,8 @@ local function leave(waiter)
   if queue.count == 0 then finish(queue) end
 end
 
---- Passes an error to as many waiters as there are now, the oldest first. Waiters that arrive during that are left, and
--- get the next error. Returns false if there is none.
+--- Passes an error to all current waiters, the oldest first. Waiters that arrive meanwhile get only the next error.
+-- Returns false if there are no waiters.
 local function fail_all(queue, err)
   local count = #queue.waiters.heap
   for i = 1, count do
@@ -176,10 +179,10 @@ local function fail_all(queue, err)
   return count > 0
 end
 
---- The function of a reader: reads the watch while calls wait. After an error of the watch the queue begins anew. If
--- that fails, or the new watch fails before it has given an event, all waiting calls fail with the error.
+--- The function of a reader: reads the watch while calls wait. After an error of the watch the queue restarts. If that
+-- fails, or if the new watch fails before its first event, all waiting calls fail with the error.
 local function work(queue)
-  local events = -1 -- that were applied before the last error
+  local events = -1 -- events applied before the last error
   while queue.count > 0 and queue.pid == core.pid() do
     local ok, has_read, err = pcall(read, queue)
     if not ok then err = has_read end
@@ -205,7 +208,7 @@ local function enroll(queues, store, prefix, created, waiter)
   local queue = queue_of(queues, store, prefix)
   waiter.queue, waiter.place = queue, queue.waiters:add(created, waiter)
   queue.count = queue.count + 1
-  queues[prefix] = queues[prefix] or queue -- a finalizer may have ended the queue before the waiter was in it
+  queues[prefix] = queues[prefix] or queue -- a finalizer may have ended the queue before the waiter was added
   if not queue.reader then queue.reader = worker.start(work, queue) end
   if queue.watch then give_turns(queue) end
 end
@@ -219,7 +222,7 @@ local function exists(queues, prefix)
 end
 
 --- Returns the oldest key below the prefix and its create revision, as far as the queue knows. Returns nil if there is
--- no queue, or another key that was created at the same revision may come first.
+-- no queue, or if another key of the same create revision may be first.
 local function oldest(queues, prefix)
   local queue = queues[prefix]
   local first = queue and queue.watch and queue.keys:oldest()

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- refusal: the error of a service that refuses a request: a gRPC status and etcd's text. The statuses stand here, too.
+--- refusal: the error of a service that refuses a request: a gRPC status and etcd's text. Also has the statuses.
 
 local grpc_status = require "keywatch.support.grpc_status"
 
