@@ -1,16 +1,16 @@
 -- SPDX-License-Identifier: MIT
 --- channel: a bounded queue of values between tasks. A sender waits while the channel is full, a receiver while it is
--- empty. A channel of capacity 0 holds nothing: a sender and a receiver wait for each other.
+-- empty. A channel of capacity 0 has no queue: a sender and a receiver wait for each other.
 --
--- Values come out in the order in which they were sent, and each comes out once. Waiters are served in the order in
--- which they came. A value goes to a waiting receiver directly, and a waiting sender's value into the channel (see
--- event.exchange): no later receiver can take it.
+-- Values are received in the order in which they were sent, each once. Waiters are served in the order of arrival. A
+-- value is passed directly to a waiting receiver, and a waiting sender's value into the channel (see event.exchange),
+-- so that no later receiver can take it.
 --
--- A channel is the event that its receivers wait for; the event `senders` is that of its senders.
+-- A channel is also the event for which its receivers wait; its senders wait for the event `senders`.
 --
--- Always true: while a receiver is parked the channel is empty and no sender is parked; while a sender is parked the
--- channel is full. A task that has found nothing and is about to wait is not parked yet; before it parks, a finalizer
--- may send or receive. Then the finalizer finds no task to wake, and sets the event: the task looks again.
+-- Invariants: while a receiver is parked the channel is empty and no sender is parked; while a sender is parked the
+-- channel is full. A task that has found nothing and is about to wait is not parked yet. If a finalizer sends or
+-- receives before the task parks, it finds no task to wake, and sets the event: the task then looks again.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -23,7 +23,7 @@ local DEFAULT_CAPACITY = 0
 local channel_methods = {}
 local channel_mt = { __name = "keywatch.channel", __index = channel_methods }
 
--- Fields that a channel has not set, so that an idle channel is a small table:
+-- Defaults of fields, so that an idle channel is a small table:
 local defaults = { capacity = DEFAULT_CAPACITY, oldest = 1, newest = 0, is_closed = false }
 for name, value in pairs(event.defaults) do defaults[name] = value end
 setmetatable(channel_methods, { __index = defaults })
@@ -35,7 +35,7 @@ local function new(scheduler, capacity)
     "a whole number of at least 0", capacity)
   local self = setmetatable({
     scheduler = scheduler,
-    -- At the indices from 1: the receivers that wait; see event.lua. These are set when they are needed:
+    -- The indices from 1 have the waiting receivers, see event.lua. The following fields are set when they are needed:
     --   senders    event: senders wait for it, each with its value as its offer; senders.channel is this channel
     --   queue      the values, at the indices from oldest to newest
     --   is_closed
@@ -62,8 +62,8 @@ local function remove_oldest(self)
   return value
 end
 
---- Takes the next value without waiting: the oldest of the queue, whose place a waiting sender's value takes, or else
--- that of a waiting sender. Returns nil if there is none.
+--- Takes the next value without waiting: the oldest of the queue, which is then refilled with a waiting sender's value,
+-- or else that of a waiting sender. Returns nil if there is none.
 local function take(self)
   local senders = self.senders
   local has_offer, offer = false, nil
@@ -75,7 +75,7 @@ local function take(self)
   return value
 end
 
---- Hands a value to a waiting receiver, or adds it to the queue if that has room. Returns true; false if the channel
+--- Passes a value to a waiting receiver, or adds it to the queue if that has space. Returns true; false if the channel
 -- is full; or nil and an error if it is closed.
 local function put(self, value)
   local fresh = not self.queue and self.capacity > 0 and {} or nil
@@ -90,8 +90,7 @@ local function put(self, value)
   return true
 end
 
---- Puts a value back that was handed to a receiver which can do nothing with it any more. The value goes to the next
--- receiver, or is the next that comes out.
+--- Puts back a value that was passed to a receiver that can no longer use it. The next receiver gets the value.
 local function put_back(self, value)
   local fresh = {}
   if event.exchange(self, value) then return end
@@ -102,7 +101,7 @@ local function put_back(self, value)
   self.is_set = true
 end
 
---- Returns the event that senders wait for.
+--- Returns the event for which senders wait.
 local function get_senders(self)
   local fresh = not self.senders and event.new(self.scheduler)
   if fresh then fresh.channel = self end
@@ -128,12 +127,12 @@ end
 --- Waits for a value. Returns it; nil and an error of code "timeout"; or nil after close.
 function await_value(self, deadline)
   if self.is_set then self.is_set = false end
-  local is_closed, value = self.is_closed, take(self) -- in this order: what is sent before close is received
+  local is_closed, value = self.is_closed, take(self) -- in this order: values that are sent before close are received
   if value ~= nil or is_closed then return value end
   return self.scheduler:exchange(self, nil, deadline, after_receive)
 end
 
---- Continues after a wait for room.
+--- Continues after a wait for space.
 local function after_send(senders, value, deadline, why, _, raised)
   if why == "turn" then return true end
   if why == "timeout" then return nil, core.new_error("timeout") end
@@ -141,7 +140,7 @@ local function after_send(senders, value, deadline, why, _, raised)
   return await_room(senders.channel, value, deadline)
 end
 
---- Waits until a value is received, or has a place in the queue. Returns true, or nil and an error.
+--- Waits until a value is received or queued. Returns true, or nil and an error.
 function await_room(self, value, deadline)
   local senders = get_senders(self)
   senders.is_set = false
@@ -152,7 +151,7 @@ end
 
 -- }======
 
---- Waits until a receiver takes the value, or the channel has room for it. Returns true; or nil and an error of code
+--- Waits until a receiver takes the value, or the channel has space for it. Returns true; or nil and an error of code
 -- "timeout" or "closed".
 function channel_methods:send(value, timeout)
   check.self(self, "send", channel_mt)
@@ -167,8 +166,8 @@ function channel_methods:send(value, timeout)
   return await_room(self, value, timeout and scheduler:now() + timeout)
 end
 
---- Waits for the next value and returns it. Returns nil and an error of code "timeout"; or nil alone once the channel
--- is closed and empty.
+--- Waits for the next value and returns it. Returns nil and an error of code "timeout"; or only nil once the channel is
+-- closed and empty.
 function channel_methods:receive(timeout)
   check.self(self, "receive", channel_mt)
   check.timeout(timeout, "receive")
@@ -188,14 +187,14 @@ function channel_methods:values()
   return function() return (self:receive()) end
 end
 
---- Returns the number of values that the channel holds. Those of senders that wait do not count.
+--- Returns the number of values in the channel, without those of waiting senders.
 function channel_methods:count()
   check.self(self, "count", channel_mt)
   return self.newest - self.oldest + 1
 end
 
---- Ends the channel. Senders that wait, and later ones, get an error of code "closed". Receivers get the values that
--- the channel holds, and then nil.
+--- Closes the channel. Waiting and later senders get an error of code "closed". Receivers get the remaining values, and
+-- then nil.
 function channel_methods:close()
   check.self(self, "close", channel_mt)
   if self.is_closed then return end
@@ -204,7 +203,7 @@ function channel_methods:close()
   event.set(self)
 end
 
---- Returns what the channel holds and may hold, and the state.
+--- Returns the number of values, the capacity, and the state.
 function channel_mt:__tostring()
   return ("keywatch.channel<%d of %d %s>"):format(self:count(), self.capacity, self.is_closed and "closed" or "open")
 end
@@ -230,7 +229,7 @@ channel_mt.__select = { -- see selection.lua
 
 local sending_mt = { __name = "keywatch.sending" }
 
---- Returns the channel that it sends to.
+--- Returns the channel to which this object sends.
 function sending_mt:__tostring()
   return ("keywatch.sending<%s>"):format(tostring(self.channel))
 end

@@ -137,7 +137,7 @@ local function get()
   return current
 end
 
---- Makes another driver that of this program. Returns the one before, or nil. For tests.
+--- Replaces the driver of this program. Returns the previous driver, or nil. For tests.
 local function use(driver)
   local before = current
   current = driver
@@ -149,7 +149,7 @@ local function can_park()
   return current ~= nil and current.can_park()
 end
 
---- Returns the deadline of a wait with a timeout; nil: none. Where the driver has patience for a while only, a wait
+--- Returns the deadline of a wait with a timeout; nil: none. If the driver limits all waits (`patience`), a wait
 -- without a timeout has a deadline, too.
 local function deadline_of(timeout)
   local d = get()
@@ -157,13 +157,13 @@ local function deadline_of(timeout)
   return seconds and d.now() + seconds
 end
 
---- Returns the seconds until a deadline, or nil without one.
+--- Returns the seconds until a deadline, or nil without a deadline.
 local function time_left(deadline)
   return deadline and math.max(0, deadline - get().now())
 end
 
---- Waits until holds(object) is true, by the event object[name], which is set whenever that may have changed. Returns
--- false if the deadline, nil for none, was first.
+--- Waits until holds(object) is true, by the event object[name], which is set whenever the result may have changed.
+-- Returns false if the deadline, or nil, was first.
 local function await(object, name, deadline, holds)
   while not holds(object) do
     if not object[name]:wait(time_left(deadline)) then return holds(object) end
@@ -201,15 +201,15 @@ local function attempt(fn, ...)
   return settle(errors.attempt(fn, ...))
 end
 
---- Calls fn(...), which gives something back, and holds a cancellation of the caller back during that, for GIVE_BACK
--- seconds at most. Returns the results of fn. Does not choose a driver.
+--- Calls fn(...), which releases something. Delays a cancellation of the caller during the call, for at most GIVE_BACK
+-- seconds. Returns the results of fn. Does not choose a driver.
 local function finish(fn, ...)
   if not current then return fn(...) end
   return current.shield(GIVE_BACK, fn, ...)
 end
 
---- Calls fn(...), a function of the program that computes something of what was taken from a queue. Returns the first
--- results of pcall. If the caller is cancelled in fn, that is called once more, where it can wait: nothing is lost.
+--- Calls fn(...), a function of the program that processes an item taken from a queue. Returns the first results of
+-- pcall. If the caller is cancelled in fn, fn is called once more, where it can wait, so that the item is not lost.
 local function compute(fn, ...)
   local ok, found, why = pcall(fn, ...)
   if ok or not is_cancellation(found) then return ok, found, why end
@@ -221,7 +221,7 @@ local function has_ended(co)
   return compat.status(co) == "dead" or current ~= nil and current.is_gone(co)
 end
 
---- Returns a random number, at least 0 and less than 1: the driver's, or else that of the program.
+--- Returns a random number, at least 0 and less than 1, from the driver or else from math.random.
 local function random()
   return (current and current.random or math.random)()
 end
@@ -231,8 +231,8 @@ local function check_disk()
   if current and current.check_disk then current.check_disk() end
 end
 
---- Opens a store of the core: open(opts), whose results are returned. In virtual time the store has the time of the
--- driver, no threads, and a seed that depends on that of the run alone; unless the options have a time.
+--- Opens a store of the core by open(opts), and returns the results. In virtual time, unless the options have a time,
+-- the store has the time of the driver, no threads, and a seed that depends only on that of the run.
 local function open_store(open, opts)
   local carry = current and current.carry
   if not carry or opts ~= nil and (type(opts) ~= "table" or rawget(opts, "now") ~= nil) then
@@ -246,7 +246,7 @@ local function open_store(open, opts)
   return store, err
 end
 
---- Shows a new client to the driver, if that wants to see it. Does not choose a driver, except in nginx.
+--- Passes a new client to the driver, if that has a function for it. Does not choose a driver, except in nginx.
 local function introduce(client)
   if not current and is_nginx() then get() end
   if current and current.on_connect then current.on_connect(client) end

@@ -1,25 +1,25 @@
 -- SPDX-License-Identifier: MIT
---- exits: what a program does, and gives back, when it ends: functions of the program (keywatch.on_exit), and objects
--- that others wait for: electors, managers, sessions.
+--- exits: functions that run when a program ends (keywatch.on_exit), and objects that are then released because other
+-- processes wait for them: electors, managers, sessions.
 --
--- In nginx a worker that exits calls the functions and has the objects give back what they hold. Elsewhere the end of
--- keywatch.run, and of `keywatch run`, calls the functions alone: a program may still use its objects afterwards.
+-- In nginx an exiting worker calls the functions and releases what the objects hold. Elsewhere the end of keywatch.run,
+-- and of `keywatch run`, only calls the functions: a program may still use its objects afterwards.
 
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 
-local SHARE = 0.6 -- of the time, that functions, electors and managers have: sessions have the rest
+local SHARE = 0.6 -- of the time, for functions, electors and managers; sessions have the rest
 
 local exits = {}
 
 local functions = setmetatable({}, { __mode = "k" }) -- by driver: a list
-local ending = setmetatable({}, { __mode = "k" })    -- by driver: the task that has them called, or true for good
+local ending = setmetatable({}, { __mode = "k" })    -- by driver: the task that calls them, or true for ever
 local objects = setmetatable({}, { __mode = "k" })   -- by object: { stage =, number =, give_back = }
 local last = 0
 
---- Adds a function to those that a driver calls, once, at the end. Raises once they are being called.
+--- Adds a function that a driver calls once, at the end. Raises when the functions are being called already.
 function exits.add(d, fn)
   local task = ending[d]
   if task and (task == true or task.state ~= "done") then
@@ -34,8 +34,8 @@ function exits.has_any(d)
   return functions[d] ~= nil
 end
 
---- Has an object give back what it holds: give_back(object, seconds) is called. Objects of stage 2 come after those of
--- stage 1.
+--- Registers an object that holds something: give_back(object, seconds) will be called. Objects of stage 2 follow those
+-- of stage 1.
 function exits.hold(object, stage, give_back)
   last = last + 1
   objects[object] = { stage = stage, number = last, give_back = give_back }
@@ -54,7 +54,7 @@ local function calls_of(stage, seconds)
   return found
 end
 
---- Makes calls in tasks of their own, and waits until all have returned, or the deadline is over. Errors are logged.
+--- Makes each call in a task of its own, and waits until all have returned, or the deadline is over. Errors are logged.
 local function call_all(d, calls, deadline)
   local left, changed = #calls, d.event()
   for _, fn in ipairs(calls) do
@@ -68,7 +68,7 @@ local function call_all(d, calls, deadline)
   while left > 0 and changed:wait(deadline and math.max(0, deadline - d.now())) do end
 end
 
---- Takes the functions of a driver, the last one first.
+--- Takes the functions of a driver, in reverse order.
 local function take_functions(d)
   local list, calls = functions[d] or {}, {}
   functions[d] = nil
@@ -83,7 +83,7 @@ function exits.call_functions(d, seconds)
   ending[d] = nil
 end
 
---- Calls the functions, and has all objects give back what they hold, within so many seconds.
+--- Calls the functions, and releases what all objects hold, within this many seconds.
 function exits.run(d, seconds)
   local now = d.now()
   ending[d] = true

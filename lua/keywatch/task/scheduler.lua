@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
---- scheduler: the states of all tasks, what each waits for, and until when. It has no clock, and cannot suspend a
--- task: its driver supplies both. It never resumes a coroutine.
+--- scheduler: the states of all tasks, what each waits for, and until when. The scheduler has no clock, and cannot
+-- suspend a task: its driver supplies both. It never resumes a coroutine.
 --
--- What the driver supplies, and when the scheduler calls it:
+-- The functions that the driver supplies, and when the scheduler calls them:
 --
 --   now()             Returns the seconds of a clock that never goes back.
 --   enter()           Called first by spawn, join, run and every wait. Notices that the process has forked.
@@ -34,7 +34,7 @@
 --   give_up(task)     Called for a task that keeps running after it was cancelled. Its code must never run again.
 --                     Returns false if the driver cannot see to that.
 --
--- What the driver calls:
+-- The functions and fields that the driver uses:
 --
 --   running = task    Set while the code of a task runs, with task.state = "running"; nil afterwards.
 --   park(task, event, deadline)
@@ -47,10 +47,10 @@
 --   abandon(task)     For tasks whose code never runs again, as after a fork.
 --   wake_due()        When time has passed. sleepers:next() is the next deadline.
 --
--- A wait is recorded after the task was suspended: a task that cannot be suspended leaves no trace of its wait. A
--- finalizer may run at any call and any allocation, in this module, too, and may spawn, cancel and set events.
--- Therefore fields that belong together are changed without a call or an allocation in between. Such code is marked
--- "at once".
+-- A wait is recorded after the task was suspended, so that a task that cannot be suspended leaves no trace of a wait. A
+-- finalizer may run at any call and any allocation, also in this module, and may spawn, cancel and set events.
+-- Therefore fields that belong together are changed without a call or an allocation in between. Such code is marked "at
+-- once" or "atomic".
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -63,8 +63,8 @@ local spans = require "keywatch.task.span"
 local tasks = require "keywatch.task.task"
 local timers = require "keywatch.task.timers"
 
-local MAX_WAITS = 1000 -- of a cancelled task, each of which raises: it is left behind then
-local MAX_ROUNDS = 100 -- at the end of a run: tasks that are left after them are left behind
+local MAX_WAITS = 1000 -- that may raise in a cancelled task before it is abandoned
+local MAX_ROUNDS = 100 -- at the end of a run, after which the remaining tasks are abandoned
 
 local LEFT_BEHIND = "a task ignores its cancellation, and each of its waits raises: it was abandoned, "
   .. "and its code no longer runs"
@@ -81,11 +81,11 @@ local function new(driver)
     count = 0,       -- tasks ever made
     sleepers = timers.new(), -- the deadlines of waiters
     running = nil,   -- the task whose code runs now
-    top = nil,       -- the waiter that stands for the top level, while that waits
+    top = nil,       -- the waiter of the top level, while that waits
     seed = 1,        -- of the random numbers of selections
-    is_ending = false, -- a run cancels what is left
-    held = nil,      -- during a run: tasks of keywatch that start when the run has ended, and their functions
-    at_end = nil,    -- function that is called at the end of a run, and returns a task that the run waits for, or not
+    is_ending = false, -- a run cancels the remaining tasks
+    held = nil,      -- during a run: tasks of keywatch that start after the run, and their functions
+    at_end = nil,    -- called at the end of a run; may return a task for which the run waits
     unjoined = nil,  -- the first task that has failed and was not joined; run raises its failure
   }, scheduler_mt)
 end
@@ -132,7 +132,7 @@ local function refuse(text, name)
 end
 
 --- Returns the task that may wait here, or nil at top level. Raises, at the line that called keywatch, if the caller
--- may not wait. `name` is that of the call, if no frame of it is left.
+-- may not wait. `name` is the name of the call, if no frame of it is left.
 function scheduler_methods:waiting_task(name)
   local driver = self.driver
   driver.enter()
@@ -145,7 +145,7 @@ function scheduler_methods:waiting_task(name)
   if why then refuse(why, name) end
 end
 
---- Raises if the caller may not wait for a time, even if the time is over before the wait.
+--- Raises if the caller may not wait with a timeout, even if the timeout is over already.
 function scheduler_methods:check_timeout(timeout)
   if timeout and timeout > 0 then self:waiting_task() end
 end
@@ -166,7 +166,7 @@ local function end_wait(self, waiter)
 end
 
 --- Ends the wait of a parked waiter, a task or the top level. `why` is the result of the wait. Returns false if the
--- waiter was woken before. A link sets its target instead.
+-- waiter was woken already. If the waiter is a link, sets its target instead.
 function scheduler_methods:wake(waiter, why)
   if waiter.state ~= "parked" then
     local target = waiter.target
@@ -180,15 +180,15 @@ function scheduler_methods:wake(waiter, why)
   return true
 end
 
---- Ends the present wait of a task, or of the top level if that is nil, as if its time were over. Does nothing if it
--- does not wait.
+--- Ends the current wait of a task, or of the top level if `task` is nil, as if its time were over. Does nothing if
+-- there is no wait.
 function scheduler_methods:expire(task)
   local waiter = task or self.top
   if waiter and waiter.state == "parked" then self:wake(waiter, "timeout") end
 end
 
---- Ends the wait of a parked waiter with the result "turn", and exchanges its offer for `ours`. Returns true and what
--- the waiter has offered; or false if it was woken before.
+--- Ends the wait of a parked waiter with the result "turn", and exchanges its offer for `ours`. Returns true and the
+-- offer of the waiter; or false if the waiter was woken already.
 function scheduler_methods:hand_over(waiter, ours)
   if waiter.state ~= "parked" then return false end
   local is_lost = self.driver.is_lost
@@ -200,7 +200,7 @@ function scheduler_methods:hand_over(waiter, ours)
   return true, theirs
 end
 
---- Has the wait of a waiter end when its waits begin to raise. Returns true if they do now.
+--- Makes the wait of a waiter end when its waits begin to raise. Returns true if they raise now.
 local function limit_wait(self, waiter)
   local state, at = waiter.state, spans.end_of(waiter)
   if not at then return false end
@@ -213,7 +213,7 @@ local function limit_wait(self, waiter)
   return false
 end
 
---- Parks a task that was suspended, or the top level, unless its waits raise, or the event is set by now.
+--- Parks a task that was suspended, or the top level, unless its waits raise or the event is already set.
 function scheduler_methods:park(waiter, awaited, deadline)
   if waiter.parks then waiter.parks = waiter.parks + 1 end
   if deadline then waiter.timer = self.sleepers:add(deadline, waiter) end
@@ -226,7 +226,7 @@ function scheduler_methods:park(waiter, awaited, deadline)
   -- atomic:
   local why = must_end and "cancelled" or awaited and awaited.is_set and "set" or nil
   if not why then
-    if awaited then -- without a call: a finalizer that set the event in between would wake no task
+    if awaited then -- without a call: a finalizer that sets the event in between would wake no task
       local place = #awaited + 1
       awaited[place], waiter.place = waiter, place
     end
@@ -245,7 +245,7 @@ local function is_over(self, task)
   return at and at <= self.driver.now()
 end
 
---- Lets a suspended task continue, unless it has ignored its cancellation for too many waits.
+--- Resumes a suspended task, unless it has ignored its cancellation for too many waits.
 function scheduler_methods:make_ready(task)
   if is_over(self, task) then
     task.waits = (task.waits or 0) + 1
@@ -255,7 +255,7 @@ function scheduler_methods:make_ready(task)
   task.state = "ready"
 end
 
---- Wakes the waiters whose deadlines are over. A timer that is not its waiter's any more was brought back by a repair.
+--- Wakes the waiters whose deadlines are over. A timer that no longer belongs to its waiter was restored by a repair.
 function scheduler_methods:wake_due()
   local sleepers = self.sleepers
   local now = self.driver.now()
@@ -302,7 +302,8 @@ function scheduler_methods:wait(awaited, timeout)
   return waiter.why
 end
 
---- Returns what has ended the wait of a task for an exchange, and what was given. Raises if the task was cancelled.
+--- Returns what has ended the wait of a task for an exchange, and the value that was given. Raises if the task was
+-- cancelled.
 local function outcome(task)
   local why, given = task.why, task.offer
   if given ~= nil then task.offer = nil end
@@ -323,8 +324,8 @@ end
 -- it. Then returns after(awaited, offer, deadline, why, given, raised). `why` is "turn"; "set" if the event was set
 -- instead, or the wait was not recorded because of an error in the driver; "timeout" if the deadline is over; or
 -- "raised", at top level, if an error was raised in the driver: then `raised` is { the error }, and `after` raises it,
--- once what was given is safe. After "set", `after` looks again. Raises if the task is cancelled. The caller has called
--- `enter`.
+-- once the given value is safe. After "set", `after` looks again. Raises if the task is cancelled. The caller has
+-- called `enter`.
 --
 -- A tail call of this function leaves a suspended task one frame of keywatch, with few locals: its stack need not grow.
 function scheduler_methods:exchange(awaited, offer, deadline, after)
@@ -336,11 +337,11 @@ function scheduler_methods:exchange(awaited, offer, deadline, after)
   task.why = false
   if offer ~= nil then task.offer = offer end
   self.suspend(awaited, deadline)
-  task.why = task.why or "set" -- not parked: another task may have found no waiter before, and wait itself
+  task.why = task.why or "set" -- not parked: another task may have found no waiter, and may be waiting itself
   return after(awaited, offer, deadline, outcome(task))
 end
 
---- Calls fn(...), which waits, and returns the results of pcall. If the task is killed during that, undo(object) is
+--- Calls fn(...), which waits, and returns the results of pcall. If the task is killed during the call, undo(object) is
 -- called.
 function scheduler_methods:protect(undo, object, fn, ...)
   local protect = self.driver.protect
@@ -348,7 +349,7 @@ function scheduler_methods:protect(undo, object, fn, ...)
   return protect(undo, object, fn, ...)
 end
 
---- Waits so many seconds.
+--- Waits this many seconds.
 function scheduler_methods:sleep(seconds)
   check.argument(type(seconds) == "number" and seconds == seconds, 1, "sleep", "a number of seconds", seconds)
   self:wait(nil, seconds)
@@ -365,8 +366,8 @@ function scheduler_methods:new_task(...)
   return tasks.new(self, self.count, ...)
 end
 
---- Starts a new task, unless a finalizer cancels it before. One of the program inherits spans; and is cancelled with
--- the task that spawns it, at the end of a run.
+--- Starts a new task, unless a finalizer has cancelled it already. A task of the program inherits spans, and is
+-- cancelled together with the task that spawns it, at the end of a run.
 function scheduler_methods:start(task, fn)
   local parent = self.running
   if self.held and task.is_own and not parent then
@@ -403,8 +404,8 @@ function scheduler_methods:all()
   return tasks.in_order(self.tasks)
 end
 
---- Has each wait of a task raise, from `since`, or now, on, as soon as its shields let that. `origin`: the spans of the
--- code that cancels, or nil.
+--- Makes each wait of a task raise, from `since`, or from now on, as soon as its shields allow that. `origin`: the
+-- spans of the code that cancels, or nil.
 function scheduler_methods:cancel(task, since, origin)
   local err = task.state == "new" and core.new_error("cancelled")
   since = since or self.driver.now()
@@ -424,8 +425,8 @@ function scheduler_methods:cut(task, limit)
   if task.state == "parked" and limit_wait(self, task) then self:wake(task, "cancelled") end
 end
 
---- Calls fn(...) in a span of the task that the caller is: see span.lua. Returns its results, or raises its error. Any
--- other caller just calls fn.
+--- Calls fn(...) in a span of the calling task: see span.lua. Returns its results, or raises its error. If the caller
+-- is not a task, just calls fn.
 function scheduler_methods:within(span, fn, ...)
   self.driver.enter()
   local task = current(self)
@@ -433,7 +434,7 @@ function scheduler_methods:within(span, fn, ...)
   return spans.within(task, span, fn, ...)
 end
 
---- Calls fn(...) in a shield of so many seconds.
+--- Calls fn(...) in a shield of this many seconds.
 function scheduler_methods:shield(seconds, fn, ...)
   check.argument(type(seconds) == "number" and seconds >= 0 and seconds < math.huge, 1, "shield",
     "a number of seconds", seconds)
@@ -441,7 +442,7 @@ function scheduler_methods:shield(seconds, fn, ...)
   return self:within({ seconds = seconds, begun = self.driver.now() }, fn, ...)
 end
 
---- Raises if each wait of the caller does.
+--- Raises if each wait of the caller would raise.
 function scheduler_methods:check_cancelled()
   self.driver.enter()
   local task = current(self)
@@ -467,8 +468,8 @@ function scheduler_methods.is_cancellation(_, task)
   return task.cancelled_at and type(task.failure) == "table" and task.failure.code == "cancelled"
 end
 
---- Ends a task, and wakes the tasks that join it. If none does, its failure is logged now, and raised at
--- the end of the run, unless the task is the host's.
+--- Ends a task, and wakes the tasks that join it. If none does, logs the failure now; the end of the run raises it,
+-- unless the task belongs to the host.
 function scheduler_methods:finish(task, results, failure, traceback)
   if not results and is_over(self, task) then task.cancelled_at = task.cancelled_at or self.driver.now() end
   task.results, task.failure, task.traceback = results, failure, traceback
@@ -483,8 +484,8 @@ function scheduler_methods:finish(task, results, failure, traceback)
   errors.keep_traceback(failure, traceback)
 end
 
---- Logs the failure of a task that was not joined. `run` is to raise it, unless it is of a task of the host.
--- A task that was cancelled has not failed.
+--- Logs the failure of a task that was not joined, and notes it for `run` to raise, unless the task belongs to the
+-- host. A cancelled task has not failed.
 function scheduler_methods:complain(task)
   if task.is_reported or self:is_cancellation(task) then return end
   task.is_reported = true
@@ -506,8 +507,8 @@ function scheduler_methods:unpark(task)
   end_wait(self, task)
 end
 
---- Makes a task that was begun a new one again: the driver runs its function anew. What it waited for, and the spans
--- that it was in, are forgotten. Returns false for one that was cancelled: it has ended.
+--- Resets a task that had begun, so that the driver runs its function again. Its wait and its spans are forgotten.
+-- Returns false for a cancelled task, which has ended.
 function scheduler_methods:reset(task)
   end_wait(self, task)
   if task.cancelled_at then self:abandon(task) end
@@ -516,8 +517,8 @@ function scheduler_methods:reset(task)
   return true
 end
 
---- Repairs a task after an error in the driver, by which what the task had handed to the driver was lost. A task that
--- was about to wait continues, and waits again. A task that has ended has failed with that error.
+--- Repairs a task after an error in the driver, which has lost the task's wait or results. A task that was about to
+-- wait continues, and waits again. A task that has ended has failed with that error.
 function scheduler_methods:recover(task, has_ended, err)
   end_wait(self, task)
   if has_ended then self:finish(task, nil, err, "") else self:make_ready(task) end
@@ -536,7 +537,7 @@ function scheduler_methods:leave_behind(task)
   return true
 end
 
---- Returns the tasks that are left, except those of the host; at first those of the program alone.
+--- Returns the remaining tasks, except those of the host; in the first round only those of the program.
 local function left_over(self, is_first)
   local left = {}
   for _, task in ipairs(self:all()) do
@@ -556,8 +557,8 @@ local function end_all(self, list)
 end
 
 --- Cancels all tasks, except those of the host, until they have ended: first those of the program, then those of
--- keywatch, which serve them. What the loop starts anew during that starts afterwards. Raises the first error in the
--- driver, after all have ended.
+-- keywatch, which serve them. Tasks that the loop restarts during this start afterwards. Raises the first error in the
+-- driver, after all tasks have ended.
 local function cancel_all(self)
   local trouble
   self.is_ending = true
@@ -594,8 +595,8 @@ function scheduler_methods:run_to_end(fn, ...)
   return main, failed
 end
 
---- Runs fn as a task, and the loop until it has ended. The tasks that are left are then cancelled. Returns the results
--- of fn. Raises the failure of fn, or that of a task that was not joined.
+--- Runs fn as a task, and the loop until the task has ended. The remaining tasks are then cancelled. Returns the
+-- results of fn. Raises the failure of fn, or that of a task that was not joined.
 function scheduler_methods:run(fn, ...)
   check.argument(type(fn) == "function", 1, "run", "function", fn)
   if self.running then check.misuse("run: this is a task, and run works only at top level: use keywatch.spawn here") end

@@ -2,8 +2,8 @@
 --- scope: tasks that end together. A scope ends when all of its tasks have ended. The function of the scope is one of
 -- them, the body. The first failure of a task cancels the others; so does the cancellation of the caller.
 --
--- The caller waits, and cancels the tasks if that is due. The end of a task, which may come in the middle of anything,
--- only notes a failure and sets an event.
+-- The caller waits, and cancels the tasks when necessary. The end of a task, which may happen in the middle of any
+-- code, only notes a failure and sets an event.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -13,7 +13,7 @@ local tasks = require "keywatch.task.task"
 
 local scope_methods, scope_mt = check.class "keywatch.scope"
 
---- Returns a scope whose caller is a task, or the top level if that is nil.
+--- Returns a scope whose caller is a task, or the top level if `caller` is nil.
 local function new(scheduler, caller)
   return setmetatable({
     scheduler = scheduler,
@@ -22,15 +22,15 @@ local function new(scheduler, caller)
     body = nil,           -- the task of the scope's function
     changed = event.new(scheduler), -- set when a task has ended
     failed = nil,         -- the first task that has failed
-    is_cancelled = false, -- all tasks were cancelled: one that is spawned now never begins
+    is_cancelled = false, -- all tasks were cancelled: a task that is spawned now never begins
     is_closed = false,    -- the scope has ended
   }, scope_mt)
 end
 
 -- {====== Tasks ======
 
---- Cancels a task: as long ago as the caller was. With is_own the scope cancels the task by itself, and not because its
--- caller was cancelled: then the shields that both are in do not hold that back.
+--- Cancels a task, from the moment at which the caller was cancelled. With is_own the scope itself cancels the task,
+-- not because its caller was cancelled: then shields around both do not delay the cancellation.
 local function cancel(self, task, is_own)
   local caller = self.caller
   self.scheduler:cancel(task, caller and caller.cancelled_at, is_own and caller and caller.spans)
@@ -46,8 +46,8 @@ local function add(self, fn, ...)
   return task
 end
 
---- Called by the scheduler when a task of a scope has ended. Returns true if the scope answers for its failure: it
--- raises the first one, unless its caller is gone, as after a fork.
+--- Called by the scheduler when a task of a scope has ended. Returns true if the scope handles the failure: it raises
+-- the first one, unless its caller no longer exists, as after a fork.
 local function on_end(self, task)
   local has_failed = not task.results and not self.scheduler:is_cancellation(task)
   local is_first = has_failed and not self.failed and not (self.caller and self.caller.state == "done")
@@ -64,7 +64,7 @@ local function cancel_tasks(self, is_own, except)
   end
 end
 
---- Cancels all tasks, also those that are spawned later.
+--- Cancels all tasks, including those that are spawned later.
 local function cancel_all(self, is_own)
   self.is_cancelled = true
   cancel_tasks(self, is_own)
@@ -73,8 +73,8 @@ end
 -- }======
 
 --- Waits until all tasks have ended, and ends the scope. Returns nil; or, if the wait has raised, { the first error }:
--- the tasks are cancelled then, and the scope waits for their ends all the same. (At top level that can raise, too: by
--- Ctrl-C, or because nothing can wake them.)
+-- then the tasks are cancelled, and the scope still waits for their ends. (At top level that wait can raise, too,
+-- because of Ctrl-C or a deadlock.)
 local function await_all(self)
   local scheduler, changed = self.scheduler, self.changed
   local raised
@@ -88,12 +88,12 @@ local function await_all(self)
     end
     if (raised or self.failed) and not self.is_cancelled then cancel_all(self, not raised) end
   end
-  self.is_closed = true -- at once: a finalizer spawns nothing in between
+  self.is_closed = true -- at once: a finalizer cannot spawn in between
   return raised
 end
 
 --- Calls fn(scope, ...) as a task, and waits until it and all tasks of the scope have ended. Returns the results of fn.
--- Raises the first failure; or else the error that has ended the caller's wait.
+-- Raises the first failure, or else the error that has ended the caller's wait.
 local function run(scheduler, fn, ...)
   check.argument(type(fn) == "function", 1, "scope", "function", fn)
   local self = new(scheduler, scheduler:waiting_task())

@@ -17,7 +17,7 @@
 --   put_back(object, given)
 --                      Optional. Called if the wait has raised after event.exchange has given something.
 --
--- During a wait a link stands in the list of waiters of each object's event, and sets one event of the selection.
+-- During a wait, the list of waiters of each object's event has a link, which sets the selection's own event.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -25,8 +25,8 @@ local event = require "keywatch.task.event"
 
 local NOTHING = {}
 
--- A generator of random numbers (Lehmer's, with the constants of Park and Miller): a selection begins to look at a
--- random object, so that none starves. Every scheduler has a state of its own: on virtual time all is repeatable.
+-- A generator of random numbers (Lehmer's, with the constants of Park and Miller): a selection begins with a random
+-- object, so that none starves. Every scheduler has its own state, so in virtual time everything is repeatable.
 local MULTIPLIER, MODULUS = 16807, 2147483647
 
 --- Returns a random whole number from 0 to n - 1.
@@ -75,14 +75,14 @@ end
 
 -- {====== Looking ======
 
---- Returns true, the object and the results of its `take`; or nil if it had NOTHING.
+--- Returns true, the object and the results of its `take`; or nil if `take` returned NOTHING.
 local function results_of(object, first, ...)
   if rawequal(first, NOTHING) then return nil end
   return true, object, first, ...
 end
 
---- Takes from the first object that is ready, beginning at a random one. Returns true, the object and what its own call
--- returns; false if none is ready; or nil if a finalizer was faster, and the caller has to look again.
+--- Takes from the first ready object, beginning at a random one. Returns true, the object and the results of its own
+-- call; false if none is ready; or nil if a finalizer was faster, and the caller has to look again.
 local function take_ready(scheduler, objects, n)
   local start = draw(scheduler, n)
   for i = start, start + n - 1 do
@@ -93,7 +93,8 @@ local function take_ready(scheduler, objects, n)
   return false
 end
 
---- Has every object look once for what is not noticed without a wait. Returns true if one has to look again.
+--- Makes every object check once for events that are not noticed without a wait. Returns true if an object has to check
+-- again.
 local function look_at_all(objects, n)
   local has_more = false
   for i = 1, n do
@@ -141,8 +142,8 @@ local function arm_all(self)
   end
 end
 
---- Waits until an object may be ready, or the deadline is over. Returns the link of the object that something was
--- exchanged with, if that has ended the wait.
+--- Waits until an object may be ready, or the deadline is over. Returns the link of the object whose exchange has ended
+-- the wait, if one has.
 local function wait(self)
   for i = 1, self.n do
     local link = self.links[i]
@@ -155,8 +156,8 @@ local function wait(self)
   return turn
 end
 
---- Handles what take_ready has returned: waits, and looks again, until an object was ready or the deadline is over.
--- Returns the object and what its own call returns, or nil and an error.
+--- Handles the results of take_ready: waits, and looks again, until an object is ready or the deadline is over. Returns
+-- the object and the results of its own call, or nil and an error.
 local function follow(self, is_found, ...)
   if is_found then return ... end
   if is_found == false then
@@ -164,7 +165,7 @@ local function follow(self, is_found, ...)
     local turn = wait(self)
     if turn then return turn.object, turn.offer end
   end
-  arm_all(self) -- before the objects are looked at: what comes afterwards sets the events
+  arm_all(self) -- before the objects are checked: later arrivals set the events
   return follow(self, take_ready(self.scheduler, self.objects, self.n))
 end
 
@@ -189,14 +190,14 @@ local function finish_all(self, ok, ...)
   return ...
 end
 
---- Begins the waits for all objects, and waits. The objects are looked at once more first: much may have happened
--- while the waits began.
+--- Begins the waits for all objects, and waits. First checks the objects once more, since they may have become ready
+-- meanwhile.
 local function run(self)
   begin_all(self)
   return follow(self, nil)
 end
 
---- Handles what take_ready has returned before any wait. Without a timeout to wait for, everything is looked at twice.
+--- Handles the results of take_ready before any wait. If the timeout is 0, all objects are checked twice.
 local function after_look(scheduler, objects, n, has_looked, is_found, ...)
   if is_found then return ... end
   local timeout = objects.timeout
@@ -213,8 +214,8 @@ end
 
 -- }======
 
---- Waits for the first of several objects that is ready. `objects` is a list, with the option `timeout` in seconds.
--- Returns the object and what its own call returns; or nil and an error of code "timeout".
+--- Waits for the first ready object of several. `objects` is a list, with the option `timeout` in seconds. Returns the
+-- object and the results of its own call; or nil and an error of code "timeout".
 local function select_first(scheduler, objects)
   local n = check_objects(scheduler, objects)
   return after_look(scheduler, objects, n, false, take_ready(scheduler, objects, n))

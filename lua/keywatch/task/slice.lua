@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- slice: has a task that works without a wait let other tasks run, after so many pieces of work or so much time.
+--- slice: makes a task that works without waiting let other tasks run, after a number of pieces of work or some time.
 
 local driver = require "keywatch.task.driver"
 
@@ -17,7 +17,7 @@ local function pass(self)
   self.parks, self.count, self.until_ = task and task.parks, 0, self.now() + SECONDS
 end
 
---- Returns a slice of at most so many pieces, of the task that the caller is.
+--- Returns a slice of at most this many pieces, for the calling task.
 local function new(most)
   local d = driver.get()
   local task = d.current()

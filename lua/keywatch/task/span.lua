@@ -1,24 +1,24 @@
 -- SPDX-License-Identifier: MIT
---- span: a part of a task's code that has a rule of its own about cancellation. Spans stand in each other.
+--- span: a part of a task's code with its own rule about cancellation. Spans can be nested.
 --
--- Cancellation is a level: from a moment on each wait of the task raises. A span changes that moment:
+-- Cancellation is a level: from a certain moment on each wait of the task raises. A span changes that moment:
 --
 --   shield   holds the cancellation back for some seconds, so that a clean-up can wait. The seconds count from the
 --            cancellation, or from the begin of the shield, whichever is later. A shield in another one does not hold
 --            longer than that.
 --   limit    is code that ends alone: the waits in it raise from a time on, and the task continues behind the limit.
 --
--- A task that the program spawns in shields is in those shields, too; and a task of a scope in all spans of the scope's
--- caller. Behind the spans that such a task begins with stands a limit of its own, which a cancellation from inside of
--- these shields ends: shields hold back what comes from outside.
+-- A task that the program spawns in shields inherits these shields, and a task of a scope inherits all spans of the
+-- scope's caller. Inside these spans the task has a limit of its own, which a cancellation from inside of these shields
+-- ends: shields only delay cancellations from outside.
 
 local spans = {
-  ENDLESS = { seconds = math.huge }, -- a shield for the wait of a scope: its tasks end, or are left behind
+  ENDLESS = { seconds = math.huge }, -- a shield for the wait of a scope, whose tasks end or are abandoned
 }
 
---- Returns the time from which each wait of a task raises, in the spans that it is in now; nil if there is none.
+--- Returns the time from which each wait of a task raises, given its current spans; nil if there is none.
 function spans.end_of(task)
-  local since, list = task.cancelled_at, task.spans -- since: the moment that the shields below hold back
+  local since, list = task.cancelled_at, task.spans -- since: the moment that the shields below delay
   local at, is_held = since, false
   for i = 1, list and #list or 0 do
     local span = list[i]
@@ -51,7 +51,7 @@ function spans.inherited(outer, parent)
   return list[1] and list
 end
 
---- Notes that a task is cancelled by code that is in the spans of a list.
+--- Notes that code in the spans of a list has cancelled a task.
 function spans.cancel_inside(task, origin, now)
   local list, own = task.spans, nil
   for i = 1, list and #list or 0 do
@@ -62,8 +62,8 @@ function spans.cancel_inside(task, origin, now)
   end
 end
 
---- Leaves the span that a task is in. Returns the results of a pcall, or raises its error. The waits that have raised
--- in a limit count no more behind it.
+--- Leaves the current span of a task. Returns the results of a pcall, or raises its error. The waits that have raised
+-- in a limit are not counted after it.
 local function leave(task, ok, ...)
   local list = task.spans
   list[#list] = nil

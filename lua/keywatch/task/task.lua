@@ -24,9 +24,9 @@ function task_mt:__tostring()
   return ("keywatch.task<%s>"):format(state)
 end
 
--- Fields that a task has not set, so that a task is a small table:
+-- Defaults of fields, so that a task is a small table:
 setmetatable(task_methods, { __index = {
-  is_supervised = false, -- its failure is handled elsewhere, and not reported as that of a task that was not joined
+  is_supervised = false, -- its failure is handled elsewhere, and not reported as unjoined
 } })
 
 --- Returns a new task. The scheduler calls this, and its driver starts the task.
@@ -36,11 +36,11 @@ local function new(scheduler, number, ...)
     number = number, -- of tasks in the order in which they were spawned
     thread = nil,    -- set by the driver: the coroutine, or light thread, that runs the task
     state = "new",
-    event = nil,     -- the event that the task is parked for
+    event = nil,     -- the event for which the task is parked
     place = nil,     -- of the task in the event's list of waiters
     why = nil,       -- what has ended the last wait: "set", "turn", "timeout" or "cancelled"; false during a wait
     results = nil,   -- { n =, ... } if the task has ended well
-    -- These are set when they are needed, and have no room here:
+    -- The following fields are set when they are needed:
     --   cancelled_at  when the task was cancelled
     --   waits      begun since each of them raises
     --   parks      how often the task was parked since it has a slice: see slice.lua
@@ -62,12 +62,12 @@ local function new(scheduler, number, ...)
   return task
 end
 
---- Returns a list of the tasks that are the keys of a table, in the order in which they were spawned.
+--- Returns the keys of a table, which are tasks, as a list in the order in which they were spawned.
 local function in_order(set)
   return keys_by(set, "number")
 end
 
---- Returns the event that is set when a task is done. The caller looks at the state afterwards: the task may be done by
+--- Returns the event that is set when a task is done. The caller checks the state afterwards: the task may be done by
 -- then.
 local function get_done(task)
   local fresh = not task.done and event.new(task.scheduler)
@@ -75,7 +75,7 @@ local function get_done(task)
   return task.done
 end
 
---- True if a caller of join waits for the end of a task. (Waits for several objects count themselves.)
+--- True if a caller of join waits for the end of a task. (Waits for several objects are counted separately.)
 local function is_joined(task)
   local done = task.done
   for i = 1, done and #done or 0 do
@@ -84,7 +84,7 @@ local function is_joined(task)
   return false
 end
 
---- Returns what join returns for a task that is done. From now on the caller answers for its failure.
+--- Returns the results of join for a task that is done. From now on the caller is responsible for the failure.
 local function result(task)
   local scheduler = task.scheduler
   if scheduler.unjoined == task then scheduler.unjoined = nil end
@@ -93,7 +93,7 @@ local function result(task)
   return false, task.failure
 end
 
---- Waits for the end of the task. Returns true and its results; false and the value that it failed with; or nil and an
+--- Waits for the end of the task. Returns true and its results; false and the value with which it failed; or nil and an
 -- error of code "timeout".
 function task_methods:join(timeout)
   check.self(self, "join", task_mt)
@@ -113,7 +113,7 @@ function task_methods:join(timeout)
 end
 
 --- Asks the task to end: from now on each of its waits raises an error of code "cancelled". A task that has not begun
--- never begins. Shields hold that back: see span.lua.
+-- never begins. Shields delay the cancellation: see span.lua.
 function task_methods:cancel()
   check.self(self, "cancel", task_mt)
   local caller = self.scheduler:current()
@@ -128,7 +128,7 @@ local function begin_join(task)
   return get_done(task)
 end
 
---- Counts such a wait that has ended. If the task has failed, and no joiner has got the failure, that is reported
+--- Counts the end of such a wait. If the task has failed, and no joiner has received the failure, reports the failure
 -- now.
 local function end_join(task)
   local joiners = (task.joiners or 0) - 1 -- nil in the child after a fork
@@ -182,7 +182,7 @@ local function await_all(scheduler, list, target, deadline)
   return true
 end
 
---- Returns what join_all returns for tasks that are done. From now on the caller answers for all failures.
+--- Returns the results of join_all for tasks that are done. From now on the caller is responsible for all failures.
 local function results_of_all(list)
   local failed = {}
   for i = 1, #list do
@@ -207,9 +207,9 @@ local function copy_tasks(scheduler, list)
   return copy, is_done
 end
 
---- Waits for the end of all tasks of a list, which may have the option `timeout`. Returns true if all have ended well;
--- false, the failure of the first task in the list that has failed, and the list of all that have; or nil and an error
--- of code "timeout".
+--- Waits for the end of all tasks of a list, which may have the option `timeout`. Returns true if all have ended
+-- without failure; false, the failure of the first failed task in the list, and the list of all failed tasks; or nil
+-- and an error of code "timeout".
 local function join_all(scheduler, list)
   scheduler:enter()
   local copy, is_done = copy_tasks(scheduler, list)

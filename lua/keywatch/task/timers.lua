@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- timers: deadlines of waiters, as a binary heap. A timer knows its index in the heap, so that it can be removed
--- before it is due; the index is 0 while it is not there. Any other number can take the place of the time.
+--- timers: deadlines of waiters, as a binary heap. A timer stores its index in the heap, so that it can be removed
+-- before it is due; the index is 0 while the timer is not in a heap. Any other number can be used instead of the time.
 --
 -- A finalizer may add and remove timers at any call. Therefore one function makes all changes of the heap, and calls
--- nothing. Ctrl-C can raise an error even there: repair() then makes the heap whole again.
+-- nothing. Ctrl-C can raise an error even there: then repair() restores the heap.
 
 local timers_methods = {}
 local timers_mt = { __index = timers_methods }
@@ -16,8 +16,8 @@ local function new()
   }, timers_mt)
 end
 
---- Adds `timer` to the heap; or, if that is nil, removes `old`, and moves the last timer into its place. The timer that
--- is not in its place during the change is heap.moved.
+--- Adds `timer` to the heap; or, if that is nil, removes `old`, and moves the last timer into its place. During the
+-- change heap.moved is the timer that is not in its place.
 local function change(heap, timer, old)
   local at = #heap + 1
   if old then
@@ -32,14 +32,14 @@ local function change(heap, timer, old)
   end
   heap.moved = timer
   local deadline, number = timer.deadline, timer.number
-  while at > 1 do -- it rises
+  while at > 1 do -- moves up
     local above = (at - at % 2) / 2
     local other = heap[above]
     if other.deadline < deadline or other.deadline == deadline and other.number < number then break end
     heap[at], other.at = other, at
     at = above
   end
-  while true do -- it sinks
+  while true do -- moves down
     local below = 2 * at
     local other, right = heap[below], heap[below + 1]
     if right and (right.deadline < other.deadline
@@ -54,7 +54,7 @@ local function change(heap, timer, old)
   heap.moved = nil
 end
 
---- Returns a timer for `owner`, a table, which is in no heap.
+--- Returns a timer for `owner`, a table. The timer is in no heap.
 local function new_timer(deadline, owner)
   return { deadline = deadline, number = 0, owner = owner, at = 0 }
 end
@@ -73,7 +73,7 @@ function timers_methods:add(deadline, owner)
   return timer
 end
 
---- Removes a timer. Does nothing if it is not in the heap any more.
+--- Removes a timer. Does nothing if the timer is not in the heap.
 function timers_methods:remove(timer)
   change(self.heap, nil, timer)
 end
@@ -94,13 +94,13 @@ end
 function timers_methods:due(now)
   local first = self.heap[1]
   if not first or first.deadline > now then return nil end
-  first.at = 1 -- nothing else stops a loop over what is due if a change was interrupted
+  first.at = 1 -- otherwise a loop over due timers would not end after an interrupted change
   self:remove(first)
   return first.owner
 end
 
---- Repairs the heap after an error was raised at any instruction. No timer is lost; one that was being removed may be
--- there again.
+--- Repairs the heap after an error was raised at any instruction. No timer is lost; a timer that was being removed may
+-- be in the heap again.
 function timers_methods:repair()
   local all, has = {}, {}
   local function take(timer)

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- waiting: what tasks wait for, in words, for the report of a deadlock.
+--- waiting: describes what tasks wait for, for the report of a deadlock.
 
 local check = require "keywatch.support.check"
 local tasks = require "keywatch.task.task"
@@ -19,13 +19,13 @@ local function doing(scheduler, task)
   return ("waits%s%s%s"):format(name and " in " .. name or "", at, how_long)
 end
 
---- Returns one task as a line of a report: which it is, what it does, and where it was spawned.
+--- Returns the line of a report for one task: its number, what it does, and where it was spawned.
 local function describe(scheduler, task)
   local origin = task.spawned_at and ", spawned at " .. task.spawned_at or ""
   return ("task %d %s%s"):format(task.number, doing(scheduler, task), origin)
 end
 
---- Returns the lines of a list of tasks, each behind a line break; those that are too many are counted.
+--- Returns the lines of a list of tasks, each after a line break. Tasks beyond MAX_TASKS are only counted.
 local function lines(scheduler, list)
   local text = {}
   for i, task in ipairs(list) do

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- worker: a function that runs as a task until it is done. The end of keywatch.run cancels tasks, and so does a fork;
--- a worker that is not done is then started again.
+--- worker: a function that runs as a task until it is done. The end of keywatch.run and a fork cancel tasks; a worker
+-- that is not done is then restarted.
 --
 --             start                the task runs              the function has returned, or stop
 --   IDLE --------------> STARTED -----------------> BUSY ------------------------------------------> DONE
@@ -9,8 +9,8 @@
 --
 -- Each driver has a poller for its workers, which is attached while there are any. Idle workers are started when the
 -- loop turns, and when it has come to rest, so that a host's loop runs them. A task that was cancelled before it ran,
--- or was abandoned because it kept running after it was cancelled, gives no notice: the poller looks at all workers
--- whose tasks have not begun, and at one of the others in each turn.
+-- or was abandoned because it kept running after its cancellation, is not reported. So in each turn the poller checks
+-- all workers whose tasks have not begun, and one of the others.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
@@ -22,7 +22,7 @@ local worker_mt = { __index = worker_methods }
 local poller_methods = {}
 local poller_mt = { __index = poller_methods }
 
---- Notes that a worker is done, and removes it from the list of its poller: the last one takes its place.
+--- Notes that a worker is done, and removes it from the list of its poller, where the last worker takes its place.
 local function finish(self)
   if self.state == "done" then return end
   local workers, place = self.poller.workers, self.place
@@ -32,7 +32,7 @@ local function finish(self)
   if last ~= self then workers[place], last.place = last, place end
 end
 
---- Has a worker be started.
+--- Requests the start of a worker.
 local function await_start(self)
   self.state, self.task, self.poller.has_idle = "idle", nil, true
 end
@@ -50,7 +50,7 @@ end
 
 --- Starts the task of a worker.
 local function spawn(self)
-  local task_of = {} -- the task, once it is there
+  local task_of = {} -- the task, once it exists
   self.state = "started"
   local task = self.poller.driver.spawn_own(work, self, task_of)
   task_of[1] = task
@@ -60,7 +60,7 @@ local function spawn(self)
   fresh[#fresh + 1] = self
 end
 
---- Starts the workers that are idle.
+--- Starts the idle workers.
 local function start_idle(self)
   self.has_idle = false
   local workers = self.workers
@@ -100,7 +100,7 @@ function poller_methods:poll()
   if self.has_idle then start_idle(self) end
 end
 
---- Starts the workers that are idle. Called by the driver when the loop has come to rest.
+--- Starts the idle workers. Called by the driver when the loop has come to rest.
 function poller_methods:rested()
   if self.fresh[1] then look_at_fresh(self) end
   if self.has_idle then start_idle(self) end
