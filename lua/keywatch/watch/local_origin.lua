@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- local_origin: where the events of a store's watch come from: the store in this process. The core queues them, up to
--- a bound, and a writer never waits for a reader.
+--- local_origin: the origin of a store's watch: its events come from the store in this process. The core queues them,
+-- up to a limit, and a writer never waits for a reader.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -11,7 +11,7 @@ local poller = require "keywatch.store.poller"
 local watch = require "keywatch.watch.watch"
 
 local NOT_YET = core.new_error("timeout") -- raised by the iterator over the existing kvs, see watch.lua
-local MAX_BEGINNINGS = 3 -- attempts to read the first page of what exists
+local MAX_BEGINNINGS = 3 -- attempts to read the first page of the existing kvs
 local LOOK_STEPS = 1000 -- steps of the store that a look at a watch that is behind does at most; enough for a revision
                         -- of millions of events
 local SYNC_STEPS = 64 -- steps of the store that sync does at most, and batches that it puts into the buffer
@@ -36,7 +36,7 @@ function poller_methods:wake_all()
   for _, one in ipairs(order.values_by(self.waiting, "tag")) do watch.wake(one) end
 end
 
---- Asks for the progress that calls of sync wait for, and wakes those whose reader is gone.
+--- Asks for the progress for which calls of sync wait, and wakes those whose reader no longer exists.
 local function poll_syncs(self)
   for _, one in ipairs(order.keys_by(self.awaiting_progress, "tag")) do
     if one.core:request_progress() then self.awaiting_progress[one] = nil end
@@ -46,7 +46,7 @@ local function poll_syncs(self)
   end
 end
 
---- Wakes those who wait for the next part of a page. Returns true if there were any.
+--- Wakes the watches that wait for the next part of a page. Returns true if there were any.
 local function resume_readers(self)
   local has_woken = false
   for _, one in ipairs(order.keys_by(self.reading, "tag")) do
@@ -91,7 +91,7 @@ function poller_methods:add(one)
   one.waiters = one.waiters + 1
 end
 
---- Counts a waiter of a watch that has gone.
+--- Counts that a waiter of a watch has left.
 function poller_methods:remove(one)
   one.waiters = one.waiters - 1
   if one.waiters == 0 then
@@ -105,14 +105,14 @@ end
 
 -- {====== Sync ======
 
---- If the revision of the existing kvs is compacted, no more pages can be read. Then takes the kvs that were read: the
--- watch has all of them, or fails.
+--- Called when the revision of the existing kvs is compacted, and no more pages can be read. Takes the kvs that were
+-- read: the watch has all of them, or fails.
 local function finish_initial(one)
   if not one.initial or one.store:status().compact_revision <= one.initial_revision then return end
   while one.initial and watch.take_initial(one) do end
 end
 
---- Returns the error of a watch from which nothing can come any more, or nil.
+--- Returns the error of a watch that can deliver nothing more, or nil.
 local function terminal_error(one)
   local err = watch.terminal_error(one)
   if err then return err end
@@ -120,9 +120,9 @@ local function terminal_error(one)
   return one.failure or one.last
 end
 
---- Syncs a watch whose reader is the caller. The core is asked to queue progress behind all that has happened; then
--- everything before can be read without waiting. A watch that lags is brought up, and batches are moved into the
--- buffer of one that is full. Returns a revision, or nil and an error.
+--- Syncs a watch whose reader is the caller. Asks the core to queue progress after all events so far; then everything
+-- before the progress can be read without waiting. A lagging watch is caught up, and batches are moved from a full
+-- queue into the buffer. Returns a revision, or nil and an error.
 local function sync_alone(one)
   for i = 1, SYNC_STEPS do
     local revision = one.core:request_progress()
@@ -140,14 +140,14 @@ local function sync_alone(one)
   return nil, core.new_error("full")
 end
 
---- Ends the sync of a caller that was killed.
+--- Ends the sync of a killed caller.
 local function undo_sync(one)
   local own = get_poller(one.store)
   own:end_sync(one)
   own:remove(one)
 end
 
---- Syncs a watch that another task reads: waits until that task was handed everything up to the current revision, or
+--- Syncs a watch that another task reads: waits until that task has received everything up to the current revision, or
 -- has ended. Returns a revision, or nil and an error.
 local function sync_with_reader(one, timeout)
   local d = driver.get()
@@ -176,7 +176,7 @@ end
 
 local origin = { owner = "store" }
 
---- Takes the next thing from the core's queue. See watch.lua.
+--- Takes the next item from the core's queue. See watch.lua.
 function origin.take(one)
   local kind, what, is_partial = one.core:take(one.used)
   if kind == "compacted" then
@@ -194,13 +194,13 @@ function origin.begin_wait(one)
   get_poller(one.store):add(one)
 end
 
---- Has the core announce, once, that something has come or comes, and continues a page that was begun.
+--- Makes the core announce, once, that something has arrived or arrives, and continues a page that was begun.
 function origin.arm(one)
   one.core:arm()
   if one.read then get_poller(one.store).reading[one] = true end
 end
 
---- Counts a waiter that has gone.
+--- Counts that a waiter has left.
 function origin.end_wait(one)
   get_poller(one.store):remove(one)
 end
@@ -236,8 +236,8 @@ end
 
 -- {====== Existing kvs ======
 
---- Continues a page that takes longer than a turn, with `is_whole` to its end. Returns the same as take_page. If this
--- raises, the page begins anew.
+--- Continues a page that takes longer than a turn; with `is_whole`, to its end. Returns the same as take_page. If this
+-- raises, the page is restarted.
 local function read_more(one, is_whole)
   local read, list = one.read, one.list
   one.read, one.list = nil, nil
@@ -262,9 +262,9 @@ local function begin_page(one, key, opts, used)
   return read_more(one, not driver.can_park())
 end
 
---- Reads a page, at the revision of the options. In a task a long one is read in turns, and the task waits for each as
--- for an event. Returns the same as store:range; or nil and NOT_YET while the page is being read. The tables of the
--- list `used`, if it is given, are used again.
+--- Reads a page, at the revision of the options. In a task a long page is read in several turns, and the task waits for
+-- each as for an event. Returns the same as store:range; or nil and NOT_YET while the page is being read. Reuses the
+-- tables of the list `used`, if given.
 local function take_page(one, key, opts, used)
   local page = one.page
   one.page = nil
@@ -273,8 +273,8 @@ local function take_page(one, key, opts, used)
   return begin_page(one, key, opts, used)
 end
 
---- If the queue of a lagging watch is empty, has the store catch it up until something has come. Returns true if it
--- has.
+--- If the queue of a lagging watch is empty, makes the store catch the watch up until something has arrived. Returns
+-- true if something has.
 local function bring_up(one)
   for step = 0, LOOK_STEPS do
     local n, _, is_behind = one.core:backlog()
@@ -284,8 +284,8 @@ local function bring_up(one)
   return false
 end
 
---- Brings the watch up if it is behind, and reads a page that was begun to its end. A finalizer takes no page while
--- that is done: the iterator would be given this one instead of the next.
+--- Catches the watch up if it is behind, and reads a page that was begun to its end. A finalizer takes no page
+-- meanwhile, since the iterator would get this page instead of the next.
 function origin.look(one)
   local has_come = bring_up(one)
   if not one.read or one.is_taking_initial then return has_come end
@@ -297,10 +297,10 @@ function origin.look(one)
   return has_come
 end
 
---- Returns an iterator over the existing kvs. It raises an error if the watch has failed before a page is read: that
--- page might be of another history.
+--- Returns an iterator over the existing kvs. It raises an error if the watch has failed before a page is read, since
+-- that page might belong to another history.
 local function initial_pages(one, key, opts)
-  if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end -- as a watch takes the empty key
+  if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end -- a watch treats the empty key like this
   local reader, used = {}, opts[watch.TRANSIENT] and {}
   function reader.range(_, first, page)
     page.revision = one.initial_revision
@@ -348,7 +348,7 @@ local function try_open(store, key, opts, core_opts)
     one.revision = start > 0 and start - 1 or now
     return one
   end
-  local ok, err = pcall(watch.take_initial, one) -- of the revision at which the watch begins: it is not compacted yet
+  local ok, err = pcall(watch.take_initial, one) -- at the first revision of the watch: it is not compacted yet
   if ok and not one.failure then return one end
   one:close()
   if not ok then error(err, 0) end
@@ -356,7 +356,7 @@ local function try_open(store, key, opts, core_opts)
 end
 
 --- Watches a key, or a range of keys. Returns the watch, or nil and an error. If a compaction, by a finalizer, has
--- overtaken the first page of what exists, the watch is begun anew.
+-- overtaken the first page of the existing kvs, the watch is restarted.
 local function open(store, key, opts)
   check.self(store, "watch")
   check.argument(type(key) == "string", 1, "watch", "string", key)
@@ -370,8 +370,8 @@ local function open(store, key, opts)
   end
 end
 
---- Wakes the waiters of watches that have news. For whoever changes a store in a poll of the driver: the store itself
--- may have been polled before.
+--- Wakes the waiters of watches that have news. Called by code that changes a store in a poll of the driver, since the
+-- store itself may have been polled already.
 local function poke(store)
   local own = get_poller(store)
   if own.count > 0 then own:poll() end

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- remote_origin: where the events of a client's watch come from: a server. The core queues them, up to a bound.
--- client/watch_calls.lua keeps every watch attached to some Watch call.
+--- remote_origin: the origin of a client's watch: its events come from a server. The core queues them, up to a limit.
+-- client/watch_calls.lua keeps every watch attached to a Watch call.
 --
--- Pages of the existing kvs are read in the background, see client/reads.lua. So a reader waits for a page as it waits
--- for an event: as long as it takes, or until its own timeout.
+-- Pages of the existing kvs are read in the background, see client/reads.lua. So a reader waits for a page as for an
+-- event: as long as it takes, or until its own timeout.
 --
 -- A field of a watch is written by one module: `call`, `has_own_call`, `is_full` and `attached_at` by
 -- client/watch_calls.lua, the others here and in watch.lua.
@@ -18,22 +18,22 @@ local watch = require "keywatch.watch.watch"
 
 local RANGE = "/etcdserverpb.KV/Range"
 local ASK_AGAIN = 0.1    -- seconds: servers drop requests for progress while any watch of the call is behind
-local ASKS = 5           -- unanswered requests for progress, after which watches that may hold it back are moved away
+local ASKS = 5           -- unanswered requests for progress, after which watches that may delay it are moved away
 local MAX_BEGINNINGS = 3 -- attempts to read the existing kvs, each of which a compaction may overtake
-local SYNC_KVS = 10000   -- events in the buffer, beyond which sync adds no existing kvs
-local LEAST_SECONDS = 1  -- that a Watch call has to confirm a watch, whatever the client's timeout is
+local SYNC_KVS = 10000   -- events in the buffer, above which sync adds no existing kvs
+local LEAST_SECONDS = 1  -- for a Watch call to confirm a watch, even if the client's timeout is shorter
 local NOT_YET = core.new_error("timeout") -- raised by the iterator over the existing kvs, see watch.lua
 
 local origin = { owner = "client" }
 
---- Returns the error of a watch that the core has failed with a code and a text. With the code "unknown" the text is
--- the reason that the server gave.
+--- Returns the error of a watch that has failed in the core, from its code and text. With the code "unknown" the text
+-- is the reason of the server.
 local function failure(code, text)
   if code == "unknown" and text then return core.error_of(reason.parse(text)) end
   return errors.new(code, text)
 end
 
---- Takes the next thing from the core's queue. See watch.lua.
+--- Takes the next item from the core's queue. See watch.lua.
 function origin.take(one)
   if origin.is_closed(one) then return "failed", errors.closed("client") end
   while true do
@@ -56,13 +56,13 @@ end
 --- Does nothing: the client knows its watches.
 function origin.begin_wait() end
 
---- Has the core announce, once, what has come or comes. While a page of the existing kvs is on its way, events are not
--- taken, and must not wake the reader.
+--- Makes the core announce, once, that something has arrived or arrives. While a page of the existing kvs is being
+-- read, events are not taken, and must not wake the reader.
 function origin.arm(one)
   if not one.initial then one.core:arm() end
 end
 
---- Does nothing: a watch that is armed costs nothing.
+--- Does nothing: an armed watch costs nothing.
 function origin.end_wait() end
 
 --- Looks at the sockets once, without waiting.
@@ -88,7 +88,7 @@ local function cancel_read(one)
   if rest then rest:close() end
 end
 
---- Returns the request of a page and all that follows it; or nil for the first page, whose revision is not known yet.
+--- Returns the request for a page and everything after it; or nil for the first page, whose revision is not known yet.
 local function rest_bytes_of(one, key, opts)
   if not opts.revision then return nil end
   return core.requests.range(one.client, key, {
@@ -105,8 +105,8 @@ end
 
 -- {====== Existing kvs ======
 
---- Asks for a page, and returns it when it has come, as client:range does. Returns nil and NOT_YET while the page is on
--- its way. The tables of the list `used`, if it is given, are used again.
+--- Asks for a page, and returns it like client:range once it has arrived. Returns nil and NOT_YET until then. Reuses
+-- the tables of the list `used`, if given.
 local function take_page(one, key, opts, used)
   local read = one.read
   if not read then
@@ -125,7 +125,7 @@ local function take_page(one, key, opts, used)
   return result
 end
 
---- Notes the revision and the cluster of the existing kvs. The watch has the changes after that revision.
+--- Notes the revision and the cluster of the existing kvs. The watch begins after that revision.
 local function begin_after(one, revision, cluster)
   one.initial_revision = revision
   one.core:begin(revision, cluster)
@@ -167,7 +167,7 @@ local function new_core(one)
   one.core = found
 end
 
---- Waits until the first page of the existing kvs has come. Raises an error if that fails.
+--- Waits until the first page of the existing kvs has arrived. Raises an error if that fails.
 local function await_initial(one, deadline)
   one.initial = initial_pages(one)
   while not one.initial_revision do
@@ -180,8 +180,8 @@ local function await_initial(one, deadline)
   end
 end
 
---- Waits until a server has created the watch. A call that does not confirm the watch for long is replaced, and the
--- next one has twice the time. Raises an error if that fails, or if driver.expire ends the wait.
+--- Waits until a server has created the watch. A call that does not confirm the watch in time is replaced, and the next
+-- one has twice the time. Raises an error if that fails, or if driver.expire ends the wait.
 local function await_created(one, deadline)
   local d = driver.get()
   local seconds = math.max(LEAST_SECONDS, one.watch_calls.transport.opts.timeout)
@@ -205,7 +205,7 @@ local function await_created(one, deadline)
   end
 end
 
---- Returns the first revision whose events the watch has. Events of it may have come already.
+--- Returns the first revision of the watch. Events of that revision may have arrived already.
 local function first_revision(one)
   local start = one.opts.start_revision or 0
   if start > 0 then return start end
@@ -225,20 +225,20 @@ local function try_open(one, deadline)
   if not one.opts.initial then one.revision = first_revision(one) - 1 end
 end
 
---- True if an error is a failure of the world, and not misuse or the cancellation of the task.
+--- True if an error is an external failure, and not misuse or the cancellation of the task.
 local function is_failure(err)
   return type(err) == "table" and err.code ~= nil and not driver.is_cancellation(err)
 end
 
---- Begins the watch anew, because a compaction has overtaken the reading of the existing kvs and none of them was
--- handed out. Returns false if that was done too often.
+--- Restarts the watch, because a compaction has overtaken the reading of the existing kvs and none of them was returned
+-- to the reader. Returns false if that was done too often.
 function origin.begin_again(one)
   if one.beginnings >= MAX_BEGINNINGS then return false end
   one.beginnings = one.beginnings + 1
   one.core:close()
   cancel_read(one)
   one.watch_calls:forget(one)
-  watch.clear(one) -- drops kvs that were read, and not handed out
+  watch.clear(one) -- drops kvs that were read but not returned
   one.call, one.is_full, one.initial_revision = nil, false, nil
   new_core(one)
   one.initial = initial_pages(one)
@@ -270,9 +270,9 @@ local function open(client, key, opts)
     revision = 0,
     progress = opts.progress,
     beginnings = 1,       -- attempts to read the existing kvs
-    call = nil,           -- the Watch call that the watch is attached to
-    has_own_call = false, -- it does not share its call
-    is_full = false,      -- it holds as much as it may, and has left its call until it is read
+    call = nil,           -- the Watch call to which the watch is attached
+    has_own_call = false, -- the watch does not share its call
+    is_full = false,      -- the queue is full: the watch has left its call until it is read
     read = nil,           -- the read of the next page of the existing kvs
     rest = nil,           -- of the existing kvs, see client/range_stream.lua
   }
@@ -290,7 +290,7 @@ end
 
 -- {====== Sync ======
 
---- Takes the existing kvs that have come into the buffer. Returns an error if the buffer is full.
+--- Moves the existing kvs that have arrived into the buffer. Returns an error if the buffer is full.
 local function buffer_initial(one)
   while one.initial do
     if one.n - one.at >= SYNC_KVS then return core.new_error("full") end
@@ -298,15 +298,15 @@ local function buffer_initial(one)
   end
 end
 
---- Returns the revision that sync has reached, if that is far enough; or nil, and an error if it cannot get further.
--- With `is_alone` the caller of sync reads the watch itself, and what has come counts; otherwise what its reader was
--- handed.
+--- Returns the revision that sync has reached, if that is far enough; or nil, and an error if there will be no further
+-- progress. With `is_alone` the caller of sync reads the watch itself, and everything that has arrived counts;
+-- otherwise only what was returned to the reader.
 local function reached(one, target, is_alone)
   if not is_alone then return one.revision >= target and one.revision end
   if one.initial then return nil, buffer_initial(one) end
   local state, next_revision = one.core:state()
   if next_revision > target then return target end
-  if state == "failed" then -- what came before can still be read
+  if state == "failed" then -- earlier events can still be read
     while not one.failure and watch.take(one) do end
     return nil, one.failure
   end
@@ -352,7 +352,7 @@ local function timeout_error(err, timeout)
   return is_late and core.new_error("timeout") or err
 end
 
---- Ends the sync of a caller that was killed.
+--- Ends the sync of a killed caller.
 local function undo_sync(one)
   one.core:follow(false)
 end

@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
 --- watch: the reader's side of a watch. It is the same for a store in this process and for a server.
 --
--- Events come from the core's queue into a buffer, one whole batch at a time, and are handed out of the buffer. A long
--- revision comes in several pieces. A reader that finds both empty waits for an event of the driver. Always true:
--- everything up to the field `revision` was handed out.
+-- Events are moved from the core's queue into a buffer, one whole batch at a time, and are returned to the reader from
+-- the buffer ("handed out"). A long revision arrives in several pieces. A reader that finds both empty waits for an
+-- event of the driver. Invariant: everything up to the field `revision` was handed out.
 --
 -- The queue belongs to the origin of the watch (local_origin.lua, remote_origin.lua), a table of functions, and of
--- `owner`, the word for what is watched in error texts:
+-- `owner`, the name of the watched object in error texts:
 --
 --   take(watch)            takes the next thing from the queue. Returns "events", a list, and whether more of the same
 --                          revision follows; "progress" and a revision; "failed" and an error; or nil if the queue is
@@ -25,9 +25,9 @@
 --   sync(watch, timeout)   as watch:sync
 --   close(watch)           ends the watch
 --
--- The field `initial`, an iterator over the existing kvs, never waits. While the next page of them is on its way it
--- raises an error of code "timeout"; the origin wakes the watch when the page has come, or continues when the iterator
--- is called again.
+-- The field `initial`, an iterator over the existing kvs, never waits. While the next page is being read it raises an
+-- error of code "timeout"; the origin wakes the watch when the page has arrived, or continues when the iterator is
+-- called again.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -39,7 +39,7 @@ local watch_methods, watch_mt = check.class "keywatch.watch"
 
 -- {====== Waiting ======
 
---- Wakes all waiters of a watch. Each of them looks again what there is.
+--- Wakes all waiters of a watch. Each of them checks the watch again.
 local function wake(watch)
   if watch.arrival then watch.arrival:set() end
   if watch.progressed then watch.progressed:set() end
@@ -53,8 +53,8 @@ local function me()
   return not is_main and co or "main"
 end
 
---- True if another coroutine than the caller's reads the watch: it was the last to read, and has not ended. The main
--- program counts as a reader only while it waits.
+--- True if another coroutine than the caller's reads the watch, which means that it was the last to read, and has not
+-- ended. The main program counts as a reader only while it waits.
 local function is_read_by_other(watch)
   local reader = watch.reader
   if not reader or reader == me() then return false end
@@ -62,7 +62,7 @@ local function is_read_by_other(watch)
   return not driver.has_ended(reader)
 end
 
---- Begins a wait. Returns the event that is set when something may have come.
+--- Begins a wait. Returns the event that is set when something may have arrived.
 local function begin_wait(watch)
   local fresh = not watch.arrival and driver.get().event()
   watch.arrival = watch.arrival or fresh -- atomic
@@ -77,16 +77,16 @@ local function end_wait(watch)
   if me() == "main" then watch.is_awaited_by_main = false end
 end
 
---- Ends the wait of a caller that was killed.
+--- Ends the wait of a killed caller.
 local function undo_wait(watch)
   watch.origin.end_wait(watch)
 end
 
---- Waits until something may have come. Returns false if the deadline was first. A finalizer may close the watch while
--- the event is made, so the caller looks again first.
+--- Waits until something may have arrived. Returns false if the deadline was first. A finalizer may close the watch
+-- while the event is made, so the caller first checks again.
 local function wait(watch, deadline)
   local d = driver.get()
-  if deadline then d.check_wait() end -- raises even if the deadline is over by now
+  if deadline then d.check_wait() end -- raises even if the deadline is already over
   if not watch.arrival then
     watch.arrival = d.event()
     return true
@@ -120,7 +120,7 @@ end
 local function append_one(watch, event)
   if watch.at == watch.n then
     if watch.n > 1 then clear(watch) end
-    watch.at, watch.n = 0, 0 -- the table of a buffer for one event is used again
+    watch.at, watch.n = 0, 0 -- the table of a buffer for one event is reused
   end
   watch.has_only_changes = false
   local n = watch.n + 1
@@ -148,7 +148,7 @@ local function cut_events(events, n)
   end
 end
 
---- Moves one thing from the queue into the buffer. Returns false if the queue is empty.
+--- Moves one item from the queue into the buffer. Returns false if the queue is empty.
 local function take(watch)
   local kind, what, is_partial = watch.origin.take(watch)
   if watch.last and (not kind or kind == "failed") then kind, what = "failed", watch.last end
@@ -167,8 +167,8 @@ local function take(watch)
   return true
 end
 
---- Drops everything that was not handed out. The watch has failed before all existing kvs were handed out: later
--- events, and kvs that exist now, would not fit to the kvs that were handed out.
+--- Drops everything that was not handed out. Called when the watch has failed before all existing kvs were handed out:
+-- later events, and kvs that exist now, would be inconsistent with the kvs that were handed out.
 local function abandon_initial(watch)
   watch.initial = nil
   while not watch.failure and take(watch) do end
@@ -196,7 +196,7 @@ local function append_initial(watch, initial)
 end
 
 --- Takes the next existing kv, or the "synced" event, or the failure of reading them. Returns false if the page of the
--- kv is on its way, or if a finalizer, which has interrupted this very function, calls it.
+-- kv is still being read, or if a finalizer that has interrupted this very function calls it.
 local function take_initial(watch)
   if watch.origin.is_closed(watch) then
     fail(watch, watch.last or errors.closed(watch.origin.owner))
@@ -215,8 +215,8 @@ local function take_initial(watch)
   return true
 end
 
---- Fills the buffer. Returns true if it has an event; false if the caller must wait for one; nil if none will come any
--- more.
+--- Fills the buffer. Returns true if it has an event; false if the caller must wait for one; nil if there will be no
+-- more events.
 local function fill(watch)
   while watch.at == watch.n do
     if watch.failure or watch.is_closed then return nil end
@@ -227,7 +227,8 @@ local function fill(watch)
   return true
 end
 
---- As fill, and looks for what is not noticed without a wait, and what is read in turns otherwise.
+--- Like fill, but also checks for events that are not noticed without a wait, and completes reads that otherwise take
+-- several turns.
 local function fill_now(watch)
   local filled = fill(watch)
   if filled ~= false then return filled end
@@ -235,8 +236,8 @@ local function fill_now(watch)
   return fill(watch)
 end
 
---- Waits until the buffer has an event. Returns true; or nil and an error; or nil alone after close. A deadline of nil
--- waits for ever, and one of false does not wait.
+--- Waits until the buffer has an event. Returns true; or nil and an error; or only nil after close. With a deadline of
+-- nil waits for ever, with false does not wait.
 local function await(watch, deadline)
   while true do
     local filled
@@ -247,14 +248,14 @@ local function await(watch, deadline)
   end
 end
 
---- Notes that everything up to a revision was handed out, and wakes the tasks that wait for that in sync.
+--- Notes that everything up to a revision was handed out, and wakes the tasks that wait for this revision in sync.
 local function reach(watch, revision)
   if revision <= watch.revision then return end
   watch.revision = revision
   if watch.progressed then watch.progressed:set() end
 end
 
---- True if the event that follows in the buffer, or nil, is not the first of a later revision.
+--- True if `following`, the next event of the buffer or nil, is not the first of a later revision.
 local function is_inside(watch, revision, following)
   if following then return following.mod_revision == revision end
   return watch.is_partial
@@ -275,15 +276,15 @@ local function hand_out(watch)
   return event
 end
 
---- True if an event is a progress event and the program did not ask for these.
+--- True if an event is a progress event and the program did not request such events.
 local function is_hidden(watch, event)
   return event.type == "progress" and not watch.progress
 end
 
 -- }======
 
---- Waits for the next event and returns it. Returns nil and an error, nil alone after close. The code "timeout" means
--- that the watch stays open.
+--- Waits for the next event and returns it. Returns nil and an error, or only nil after close. With the code "timeout"
+-- the watch remains open.
 function watch_methods:next(timeout)
   check.timeout(timeout, "next")
   self.reader = me()
@@ -297,7 +298,7 @@ function watch_methods:next(timeout)
   end
 end
 
---- Waits for the next revision and returns { revision, events } with all of its events. Fails as `next`.
+--- Waits for the next revision and returns { revision, events } with all of its events. Fails like `next`.
 function watch_methods:batch(timeout)
   check.timeout(timeout, "batch")
   local event, err = self:next(timeout)
@@ -320,7 +321,7 @@ function watch_methods:batch(timeout)
   return { revision = revision, events = events }
 end
 
---- Returns an iterator over events. It ends when the watch is closed, and raises the error that the watch fails with.
+--- Returns an iterator over events. It ends when the watch is closed, and raises the error with which the watch fails.
 function watch_methods:events()
   return function()
     local at = self.at + 1
@@ -376,16 +377,16 @@ watch_mt.__select = { -- see task/selection.lua
 
 -- {====== Sync ======
 
---- Returns the error of a watch from which nothing can come any more, or nil.
+--- Returns the error of a watch that can deliver nothing more, or nil.
 local function terminal_error(watch)
   if watch.is_closed then return errors.closed("watch") end
   if watch.origin.is_closed(watch) then return watch.failure or watch.last or errors.closed(watch.origin.owner) end
   return watch.failure
 end
 
---- Returns a revision up to which everything was delivered. If another task reads the watch: once that task was handed
--- all of it. If the caller reads the watch: once all of it can be read without waiting. Returns nil and an error if
--- that fails.
+--- Returns a revision up to which everything was delivered. If another task reads the watch, returns once that task has
+-- received all of it. If the caller reads the watch, returns once all of it can be read without waiting. Returns nil
+-- and an error if that fails.
 function watch_methods:sync(timeout)
   check.timeout(timeout, "sync")
   local revision, err = self.origin.sync(self, timeout)
@@ -400,7 +401,7 @@ function watch_methods:error()
   return self.failure
 end
 
---- Ends the watch. Its waiters are woken, and no more events come.
+--- Closes the watch, and wakes its waiters. There are no more events.
 function watch_methods:close()
   if self.is_closed then return end
   self.is_closed = true
@@ -410,13 +411,14 @@ function watch_methods:close()
   wake(self)
 end
 
---- Has a watch fail with an error once it has handed out what has come.
+--- Makes a watch fail with an error after it has handed out everything that has arrived.
 local function finish(watch, err)
   watch.last = err
   wake(watch)
 end
 
---- Has a watch fail with an error at once. What was not handed out is dropped. Does nothing if the watch has ended.
+--- Makes a watch fail with an error at once, and drops everything that was not handed out. Does nothing if the watch
+-- has ended.
 local function cut(watch, err)
   if watch.failure or watch.is_closed then return end
   fail(watch, err)
@@ -424,8 +426,8 @@ local function cut(watch, err)
   clear(watch)
 end
 
---- Has a new watch, which was not read yet, hand out keys without their first `n` bytes. `key` is the watched key as
--- the caller names it.
+--- Makes a new watch, which was not read yet, hand out keys without their first `n` bytes. `key` is the watched key
+-- under the caller's name.
 local function cut_keys(watch, n, key)
   for i = watch.at + 1, watch.n do
     local event = watch.buffer[i]
@@ -455,11 +457,11 @@ local OWN_OPTIONS = {
   require_leader = "boolean", -- for clients; a store in process needs no leader
 }
 
---- Checks the options of a watch and returns those for the core, which refuses names that it does not know. The option
--- CLUSTER is not for programs. It is for a watch of a client that resumes where another one has stopped, at its
--- start_revision: the id of the cluster. The new watch fails as that one would, if the server has another history.
--- TRANSIENT is not for programs either. It is for a reader that keeps no event until the next one is read, and does not
--- call sync: if true, the tables of events are used again for later ones.
+--- Checks the options of a watch and returns those for the core, which refuses unknown names. The options CLUSTER and
+-- TRANSIENT are not for programs. CLUSTER, the id of a cluster, is for a client's watch that resumes where another one
+-- has stopped, at its start_revision: if the server has another history, the new watch fails like the old one would.
+-- TRANSIENT, a boolean, is for a reader that does not keep an event after it has read the next one, and does not call
+-- sync: if true, the tables of events are reused for later events.
 local function core_options(opts)
   local t = {}
   if opts.initial and opts.start_revision then
@@ -474,16 +476,16 @@ local function core_options(opts)
   return t
 end
 
---- Makes a watch of a table with these fields: core, origin, key, revision, progress (whether to hand out progress
+--- Makes a watch from a table with these fields: core, origin, key, revision, progress (whether to hand out progress
 -- events), initial (an iterator over the existing kvs, or nil), initial_revision, and the fields of the origin.
 local function new(fields)
-  fields.buffer = {} -- events; false in the place of one that was handed out
-  fields.n = 0       -- events in the buffer, with those that were handed out
+  fields.buffer = {} -- events; false in the place of an event that was handed out
+  fields.n = 0       -- events in the buffer, including those that were handed out
   fields.at = 0      -- events of the buffer that were handed out
-  fields.has_only_changes = false -- the buffer has puts and deletes for certain: no initial kvs, no progress
+  fields.has_only_changes = false -- the buffer certainly has only puts and deletes, no initial kvs or progress
   fields.is_awaited_by_main = false -- the main program waits for the watch
   fields.is_closed = false
-  -- These are set when they are needed, and not here: an idle watch is a smaller table without them.
+  -- The following fields are set only when they are needed, so that an idle watch is a small table:
   --   reader       the coroutine that read last, or "main"
   --   arrival      driver event: set when something may have come
   --   progressed   driver event: set when `revision` has risen
