@@ -1,19 +1,19 @@
 -- SPDX-License-Identifier: MIT
---- faults: rules by which requests fail, and what happens to a request for which a rule fires.
+-- faults: rules by which requests fail, and the effects of rules on requests.
 --
--- A rule is { kind, method =, key =, prefix =, client =, server =, skip =, count =, chance =, error =, seconds = }. It
--- is asked when a request has arrived at a server, before the server carries the request out; and again for each
+-- A rule is { kind, method =, key =, prefix =, client =, server =, skip =, count =, chance =, error =, seconds = }. A
+-- rule is evaluated when a request has arrived at a server, before the server executes the request; and again for each
 -- attempt of a request that the client repeats. Kinds:
 --
 --   refuse        the server refuses the request with `error`
---   delay         the server waits `seconds` before it carries the request out
---   hang          the request is not carried out, and never answered
---   lose_request  the connection is lost, and the request is not carried out
---   lose_answer   the request is carried out, and then the connection is lost, with the answer
---   mute          the request is carried out, and then nothing comes from the server on this connection any more
+--   delay         the server waits `seconds` before it executes the request
+--   hang          the request is not executed, and never answered
+--   lose_request  the connection is lost, and the request is not executed
+--   lose_answer   the request is executed, and then the connection is lost, with the answer
+--   mute          the request is executed, and then the server sends nothing more on this connection
 --
--- A server knows the keys of a request by a number, the token, which each client of a world sends along as metadata.
--- The world remembers the last requests: a request may arrive late, when its client does not wait for it any more.
+-- A server finds the keys of a request by a number, the token, which each client of a world sends as metadata. The
+-- world remembers the last requests, since a request may arrive late, when its client no longer waits for it.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -81,7 +81,7 @@ local FIELDS = {
   chance = { "a number from 0 to 1", function(value) return type(value) == "number" and value >= 0 and value <= 1 end },
 }
 
---- Raises if a field of a rule is not known, or not good.
+--- Raises if a field of a rule is unknown or invalid.
 local function check_fields(given)
   check.known(given, "fault", FIELDS)
   if not is_kind[given[1]] then
@@ -119,18 +119,18 @@ local function new_rule(world, given)
     origin = given.client and world.origins[given.client] or nil,
     server = server,
     skip = given.skip or 0,
-    left = given.count or math.huge, -- times that it may still fire
+    left = given.count or math.huge, -- how often the rule may still fire
     chance = given.chance or 1,
     err = given.error and read_error(given.error) or nil,
     seconds = given.seconds and read_seconds(world, given.seconds) or nil,
-    hits = 0,        -- times that it has fired
+    hits = 0,        -- how often the rule has fired
     is_stopped = false,
   }, rule_mt)
   table.insert(world.rules, rule)
   return rule
 end
 
---- Ends the rule. What it has begun continues. Idempotent.
+--- Ends the rule. Effects that have begun continue. Idempotent.
 function rule_methods:stop()
   self.is_stopped = true
   for i, rule in ipairs(self.world.rules) do
@@ -138,7 +138,7 @@ function rule_methods:stop()
   end
 end
 
---- True if a rule is about a request.
+--- True if a rule applies to a request.
 local function is_about(rule, request)
   if rule.paths and not rule.paths[request.path] then return false end
   if rule.server and rule.server ~= request.server then return false end
@@ -146,7 +146,7 @@ local function is_about(rule, request)
   return not rule.range or requests.touches(request.ranges, rule.range)
 end
 
---- True if a rule that is about a request fires. Counts it.
+--- True if a rule that applies to a request fires. Counts this.
 local function fires(rule)
   if rule.left <= 0 then return false end
   if rule.skip > 0 then
@@ -164,8 +164,8 @@ end
 
 -- {====== What happens ======
 
--- What a fault does to a call in `before` of the middleware. Each returns what `before` returns, nothing to let the
--- call proceed to the next rule.
+-- The effects of faults on a call, in `before` of the middleware. Each function returns the results of `before`;
+-- nothing lets the call proceed to the next rule.
 local does = {}
 
 function does.refuse(rule) return nil, rule.err end
@@ -188,7 +188,7 @@ function does.mute(_, _, link)
   if link then link.is_mute = true end
 end
 
---- Returns what a call that has arrived requests.
+--- Returns the request of a call that has arrived.
 local function request_of(world, server, call, link)
   return {
     path = call.path,
@@ -225,8 +225,7 @@ end
 
 -- {====== Clients ======
 
---- Returns metadata with a token for a request, and remembers the keys of the request; or nil if no rule asks for
--- keys.
+--- Returns metadata with a token for a request, and remembers the keys of the request; or nil if no rule has keys.
 local function mark(world, path, bytes)
   if not world.has_had_rules or not requests.has_keys(path) then return nil end
   local token = world.last_token + 1
@@ -236,8 +235,8 @@ local function mark(world, path, bytes)
   return { [TOKEN] = tostring(token) }
 end
 
---- Sends a token along with each request of a transport, so that a server knows the keys. The reads of watches and
--- caches have one token for all attempts.
+--- Adds a token to each request of a transport, so that a server knows the keys. The reads of watches and caches have
+-- one token for all attempts.
 local function mark_requests(world, transport)
   local unary = transport.unary
   function transport.unary(of, path, bytes, deadline, is_read, metadata, ...)
@@ -248,7 +247,7 @@ local function mark_requests(world, transport)
   transport.reads.mark = function(path, bytes) return mark(world, path, bytes) end
 end
 
---- Makes a client one of the world's: its connections have an origin, and its requests have tokens.
+--- Adds a client to the world: its connections get an origin, and its requests get tokens.
 local function adopt(world, client)
   local transport, network = client.transport, world.network
   world.last_origin = world.last_origin + 1

@@ -1,23 +1,23 @@
 -- SPDX-License-Identifier: MIT
---- replay: makes a store have the content, and the revisions, that another store had at a revision. Every change is
--- made once more, in order.
+-- replay: gives a store the content and the revisions that another store had at a revision, by repeating every change
+-- in order.
 --
--- Changes that were compacted are not known. In their place others are made that lead to the same content at the
--- compacted revision: each kv is put so often, and at such revisions, that it has its version, and was created and
--- modified when it was. They are compacted in the new store, too, so that no reader sees them.
+-- Compacted changes are not known. They are replaced by other changes that lead to the same content at the compacted
+-- revision: each kv is put as often, and at such revisions, that its version, create_revision and mod_revision are
+-- right. These changes are compacted in the new store, too, so that no reader sees them.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 
-local TTL = 60 -- seconds of a lease that has ended since: how long it was is not known any more
+local TTL = 60 -- seconds, for a lease that has ended, and whose TTL is no longer known
 
---- Returns options for the new store: a change may have been larger than a transaction.
+--- Returns options for the new store, since a change may have been larger than a transaction.
 local function options()
   return { max_txn_ops = 2 ^ 31 - 1, max_request_bytes = 2 ^ 31 - 1 }
 end
 
---- Returns the lease of a kv, or nil, and grants it in the new store, unless it is there. Its time to live is that of
--- the other store's lease.
+--- Returns the lease of a kv, or nil, and grants it in the new store, unless it exists there. Its time to live is that
+-- of the other store's lease.
 local function lease_of(from, to, kv, known)
   local name = tostring(kv.lease)
   if not kv.lease or name == "0" then return nil end
@@ -44,7 +44,7 @@ end
 
 -- {====== What was compacted ======
 
-local FILLER = "\0keywatch-testing" -- key that changes at revisions of which nothing is left
+local FILLER = "\0keywatch-testing" -- key that is changed at revisions of which no other change is left
 
 --- Adds an op to those of a revision.
 local function plan(ops, revision, op)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- requests: which methods a rule is about, and which keys a request touches.
+-- requests: the methods to which a rule applies, and the keys that a request touches.
 --
--- A range of keys is { first, behind }: from `first` on, and less than `behind`; nil: to the end.
+-- A range of keys is { first, behind }: from `first` on, up to but not including `behind`; nil: to the end.
 
 local core = require "keywatch.core"
 local key_order = require "keywatch.support.key_order"
@@ -26,7 +26,7 @@ local NAMES = {
   status = { "/etcdserverpb.Maintenance/Status" },
 }
 
--- Groups of these.
+-- Groups of these names.
 local GROUPS = {
   read = { "range", "remaining", "leases", "status" },
   write = { "put", "delete", "txn", "compact", "lease", "revoke" },
@@ -36,8 +36,8 @@ for group, names in pairs(GROUPS) do
   for i, name in ipairs(names) do NAMES[group][i] = NAMES[name][1] end
 end
 
---- Returns the paths of a rule's field `method`, as the keys of a table: a name, a path, or a list of these. Returns
--- false for nil, which stands for all methods; or nil and the reason if there is no such method.
+--- Returns the paths of a rule's field `method`, which is a name, a path, or a list of these, as the keys of a table.
+-- Returns false for nil, which means all methods; or nil and the reason if there is no such method.
 local function paths(given)
   if given == nil then return false end
   if type(given) == "string" then given = { given } end
@@ -109,7 +109,7 @@ local function ranges(path, bytes)
   return list
 end
 
---- True if a request touches a range of keys. `of` are the ranges of the request; nil: they are not known.
+--- True if a request touches a range of keys. `of` are the ranges of the request; nil: unknown.
 local function touches(of, wanted)
   for _, one in ipairs(of or {}) do
     if overlap(one, wanted) then return true end

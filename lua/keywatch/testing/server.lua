@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- server: a server of a world, with its store, and what can happen to it.
+-- server: a server of a world, with its store, and the faults that it can have.
 --
 --   SERVING <---- start, stop ----> STOPPED: connections are refused
 --      ^-------- start, kill ----> KILLED: the same, and the store is closed; only with a disk
 --
--- A server keeps its URL. Its store is another one after `restore`, `replace` and `kill`.
+-- A server keeps its URL. It has a new store after `restore`, `replace` and `kill`.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -27,7 +27,7 @@ local function open_store(self, given)
   return store
 end
 
---- Returns a server of a world that serves, with a new store.
+--- Returns a running server of a world, with a new store.
 local function open(world, name, url, store_opts)
   local self = setmetatable({
     world = world,
@@ -36,7 +36,7 @@ local function open(world, name, url, store_opts)
     given = store_opts,
     store = nil,      -- nil while a server with a disk is killed
     server = nil,     -- keywatch's server; nil while it is stopped
-    cluster = 1,      -- number of the cluster, of which the ids are made
+    cluster = 1,      -- number of the cluster, from which the ids are made
     latency = 0,
     is_isolated = false,
   }, server_mt)
@@ -50,7 +50,7 @@ local function is_server(value, world)
   return type(value) == "table" and getmetatable(value) == server_mt and value.world == world
 end
 
---- Lets the rules of the world see the requests of the server.
+--- Applies the rules of the world to the requests of the server.
 local function intercept(self)
   if self.server and not self.is_intercepting then
     self.is_intercepting = true
@@ -76,7 +76,7 @@ local function check_open(self, name)
   if self.world.is_closed then check.misuse("%s: the world is closed", name) end
 end
 
---- Raises also if the server is killed, or, for `memory_only`, if its store has a disk.
+--- Like check_open; also raises if the server is killed, or with `memory_only`, if its store has a disk.
 local function check_store(self, name, memory_only)
   check_open(self, name)
   if not self.store then check.misuse("%s: the server is killed: start it first", name) end
@@ -95,7 +95,7 @@ function server_methods:stop()
   count(self, "stop")
 end
 
---- Kills a server with a disk as SIGKILL does: what is not durable is lost, and `start` opens the store again.
+--- Kills a server with a disk like SIGKILL: changes that are not durable are lost, and `start` opens the store again.
 function server_methods:kill()
   check_open(self, "kill")
   if not (self.given and self.given.path) then
@@ -157,7 +157,7 @@ function server_methods:cut()
   return n
 end
 
---- Isolates the server: nothing arrives there, or from there, until `join`. Clients get no notice.
+--- Isolates the server: until `join`, nothing arrives at it or from it. Clients are not notified.
 function server_methods:isolate()
   check_open(self, "isolate")
   self.is_isolated = true
@@ -165,14 +165,14 @@ function server_methods:isolate()
   count(self, "isolate")
 end
 
---- Ends the isolation. What was sent during that time arrives, unless its connection was given up.
+--- Ends the isolation. Bytes that were sent during the isolation arrive, unless their connection was abandoned.
 function server_methods:join()
   check_open(self, "join")
   self.is_isolated = false
   apply(self)
 end
 
---- Sets how many seconds bytes take to the server, and from there: a number, or two between which it is random.
+--- Sets how many seconds bytes take to and from the server: a number, or two numbers between which the delay is random.
 function server_methods:slow(least, most)
   check_open(self, "slow")
   local function is_time(value) return type(value) == "number" and value >= 0 and value < math.huge end
@@ -188,7 +188,7 @@ end
 
 -- {====== The store ======
 
---- Compacts the history up to a revision, or up to now. Watches that are further behind fail.
+--- Compacts the history up to a revision, or up to now. Watches further behind fail.
 function server_methods:compact(revision)
   check_store(self, "compact")
   local store = self.store
@@ -198,7 +198,7 @@ function server_methods:compact(revision)
   return result, err
 end
 
---- Puts another store into the place of the server's. Clients find the server restarted.
+--- Replaces the server's store. To clients the server was restarted.
 local function exchange(self, store)
   local was_serving, old = self.server ~= nil, self.store
   if self.server then
@@ -210,8 +210,8 @@ local function exchange(self, store)
   if was_serving then self:start() end
 end
 
---- Restores the server to the state that it had at a revision, as from a backup: later changes are gone. Returns true;
--- or nil and an error if the history up to there was compacted.
+--- Restores the server to its state at a revision, as from a backup: later changes are lost. Returns true; or nil and
+-- an error if the history up to there was compacted.
 function server_methods:restore(revision)
   check_store(self, "restore", true)
   local newest = self.store:status().revision
@@ -236,7 +236,7 @@ function server_methods:replace()
   count(self, "replace")
 end
 
---- Ends a lease, given as an object or by its id, with its keys; as if its time were over. Returns true; or nil and an
+--- Ends a lease, given as an object or by its id, with its keys, as if its time were over. Returns true; or nil and an
 -- error if there is no such lease.
 function server_methods:lose_lease(lease)
   check_store(self, "lose_lease")

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
---- world: one run of a program in virtual time: a driver, a network with servers, and faults.
+-- world: one run of a program in virtual time: a driver, a network with servers, and faults.
 --
 -- While a world is open its driver is that of the program: every function of keywatch uses its time, its network and
--- its random numbers. `close` ends the world, and the driver before is the program's again.
+-- its random numbers. `close` ends the world, and restores the previous driver.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -17,12 +17,12 @@ local virtual = require "keywatch.driver.virtual"
 local waiting = require "keywatch.task.waiting"
 
 local SEED = 1
-local MAX_LINES = 1000 -- of the log: the oldest ones go first
+local MAX_LINES = 1000 -- of the log: the oldest ones are dropped first
 local FIRST_URL = "http://127.0.0.1:2379" -- of the first server
 
 local world_methods, world_mt = check.class "keywatch.testing.world"
 
---- Returns a method; or the first server, which is made when it is first asked for.
+--- Returns a method; or the first server, which is made at its first use.
 function world_mt:__index(name)
   if name ~= "server" then return world_methods[name] end
   if rawget(self, "is_closed") then check.misuse("server: the world is closed") end
@@ -53,7 +53,7 @@ local function check_here(name)
   if current and current.network then check.misuse("%s: a world is open already: close it first", name) end
 end
 
---- Returns a world that is open. Its driver is that of the program until it is closed.
+--- Returns an open world. Its driver is that of the program until the world is closed.
 local function new(opts)
   local seed = opts.seed or SEED
   local driver = virtual.new(opts.now, { seed = seed, limit = opts.limit, idle = opts.idle, turns = opts.turns })
@@ -74,7 +74,7 @@ local function new(opts)
     has_had_rules = false,
     leftovers = opts.leftovers or "fail",
     log = {},       -- lines: { time =, level =, text =, fields = }
-    left = nil,     -- lines about the tasks that were left over
+    left = nil,     -- lines about the tasks that have not ended
     is_closed = false,
   }, world_mt)
   driver.on_connect = function(client) faults.adopt(self, client) end
@@ -103,7 +103,7 @@ local function close_each(list, close)
   return raised
 end
 
---- Closes the world: its clients, servers and stores, and those tasks that still live. Idempotent.
+--- Closes the world: its clients, servers and stores, and the tasks that have not ended. Idempotent.
 function world_methods:close()
   if self.is_closed then return end
   if self.driver.current() then check.misuse("close: a world cannot be closed in one of its tasks") end
@@ -125,7 +125,7 @@ world_mt.__close = world_methods.close
 
 -- {====== Running ======
 
---- Returns the lines about tasks of the program that live, besides the caller's; or nil if there are none.
+--- Returns the lines about tasks of the program that have not ended, except the caller's; or nil if there are none.
 local function leftovers_of(self)
   local _, scheduler = self.driver.inside()
   local list = {}
@@ -137,8 +137,8 @@ end
 
 local function pack(...) return { n = select("#", ...), ... } end
 
---- Runs fn(world) as a task of the world, until it has ended. Returns its results. Raises what it raises; and, unless
--- the option leftovers is "cancel", that tasks were left over.
+--- Runs fn(world) as a task of the world, until it has ended. Returns its results, or raises its error. Unless the
+-- option leftovers is "cancel", also raises an error if other tasks have not ended.
 function world_methods:run(fn)
   check.argument(type(fn) == "function", 1, "run", "function", fn)
   if self.is_closed then check.misuse("run: the world is closed") end
@@ -176,7 +176,7 @@ local function check_open(self, name)
   if self.is_closed then check.misuse("%s: the world is closed", name) end
 end
 
---- Makes another server, with a store of its own. Options: url, and open, the options of its store.
+--- Makes another server, with its own store. Options: url, and open, the options of its store.
 function world_methods:serve(opts)
   opts = check.options(opts, "serve", { url = "string", open = "table" })
   check_open(self, "serve")
@@ -241,19 +241,20 @@ function world_methods:cut(client)
   return n
 end
 
---- Isolates a client: nothing that it sends arrives, and nothing arrives at it, until `join`.
+--- Isolates a client: until `join`, nothing that the client sends arrives, and nothing arrives at the client.
 function world_methods:isolate(client)
   self.network.isolated[origin_of(self, client, "isolate")] = true
   self.counts.isolate = self.counts.isolate + 1
 end
 
---- Ends the isolation of a client. What was sent during that time arrives, unless its connection was given up.
+--- Ends the isolation of a client. Bytes that were sent during the isolation arrive, unless their connection was
+-- abandoned.
 function world_methods:join(client)
   self.network.isolated[origin_of(self, client, "join")] = nil
 end
 
---- Lets so many seconds pass while the whole process stands still: tasks, clients and servers. What was due in that
--- time happens afterwards.
+--- Lets this many seconds pass while the whole process stands still: tasks, clients and servers. Events that were due
+-- in that time happen afterwards.
 function world_methods:pause(seconds)
   local is_time = type(seconds) == "number" and seconds >= 0 and seconds < math.huge
   check.argument(is_time, 1, "pause", "a number of seconds", seconds)
