@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
---- check: checks of arguments. Misuse is raised with the position of the line that called keywatch, however deep
--- inside keywatch it is found.
+-- check: checks of arguments. Misuse raises an error with the position of the line that called keywatch, however deep
+-- in keywatch it is detected.
 
 local compat = require "keywatch.support.compat"
 
 local HOME = debug.getinfo(1, "S").source:match("^(@.*/)support/") -- the folder of keywatch's modules
 
---- Returns the position of the line that called keywatch, as "file:line"; nil if it is not known. Lua keeps no frame of
--- a function that has called keywatch by a tail call: the position is then in the caller of that function.
+--- Returns the position of the line that called keywatch, as "file:line"; nil if unknown. Lua keeps no frame of a
+-- function that has called keywatch by a tail call: the position is then in the caller of that function.
 local function where()
   for level = 2, math.huge do
     local info = debug.getinfo(level, "Sl")
@@ -33,16 +33,16 @@ end
 
 local methods_by_fn = setmetatable({}, { __mode = "k" }) -- names of methods: see `class`
 
---- Returns how a function that was called is named in an error: by its public name, or else as its caller names it. The
--- function of a for loop has no name of its own. Returns nil if there is no name.
+--- Returns the name of a called function for an error: its public name, or else the caller's name for it. The function
+-- of a for loop has no name of its own. Returns nil if there is no name.
 local function called_name(info, first)
-  if info.name and info.name:find("for ", 1, true) then return "the for loop" end -- each VM has its own words for it
+  if info.name and info.name:find("for ", 1, true) then return "the for loop" end -- each VM describes it differently
   return methods_by_fn[info.func] or public_name(info.func, first) or info.name
 end
 
---- Returns the position of the line that has called keywatch, as "file:line", and the name of the function that it
--- called: in a suspended coroutine; if that is nil, in the caller's. Either is nil if it is not known. A public
--- function that waits must not do that by a tail call: Lua would keep no frame of it.
+--- Returns the position of the line that has called keywatch, as "file:line", and the name of the called function: in a
+-- suspended coroutine, or if `thread` is nil, in the caller's coroutine. Either is nil if unknown. A public function
+-- must not wait by a tail call, because Lua would keep no frame of the function.
 local function place(thread)
   local name
   for level = thread and 0 or 2, math.huge do
@@ -59,7 +59,7 @@ local function place(thread)
   end
 end
 
---- Returns the name of the function of keywatch that was called from outside, or nil if it is not known.
+--- Returns the name of the function of keywatch that was called from outside, or nil if unknown.
 local function caller()
   local _, name = place()
   return name
@@ -77,16 +77,16 @@ local function misuse(text, ...)
   error(position() .. text, 0)
 end
 
---- Returns an error text of a core function as a text about the method `name`.
+--- Rewrites an error text of a core function as a text about the method `name`.
 local function renamed(err, name)
   return (err:gsub("^bad argument #(%d+) to '%?'", function(number)
     return ("bad argument #%d to '%s'"):format(math.max(1, number - 1), name)
   end))
 end
 
---- Raises the error of a function that was called on behalf of the method `name`. A text is misuse: it gets the
--- position of the line that called keywatch, and `name` in place of the method `other`. Other errors are raised as
--- they are.
+--- Raises the error of a function that was called on behalf of the method `name`. A text means misuse: it gets the
+-- position of the line that called keywatch, and `name` instead of the method `other`. Other errors are raised
+-- unchanged.
 local function raise_again(err, name, other)
   if type(err) ~= "string" then error(err, 0) end
   local at = position()
@@ -101,8 +101,7 @@ local function returned(name, ok, ...)
   raise_again((...), name)
 end
 
---- Calls a function of the core. Misuse that it raises is raised at the line that called keywatch, as misuse of
--- `name`.
+--- Calls a function of the core. Misuse in the core is raised at the line that called keywatch, as misuse of `name`.
 local function call(name, fn, ...)
   return returned(name, pcall(fn, ...))
 end
@@ -113,7 +112,7 @@ local function results(result, err)
   return nil, err
 end
 
---- Returns what a value is: "store" for a store, and so for each object of keywatch; its type for others.
+--- Returns the noun for a value: "store" for a store, and so on for each object of keywatch; the type for other values.
 local function noun_of(value)
   local mt = debug.getmetatable(value)
   local name = type(value) ~= "string" and type(mt) == "table" and rawget(mt, "__name")
@@ -131,7 +130,7 @@ end
 
 local EXACT = 2 ^ 53 -- below this a double represents every whole number exactly
 
---- Returns a value that is no id, as it is shown in an error text.
+--- Returns a value that is not an id, as it is shown in an error text.
 local function shown_id(value)
   local is_rounded = type(value) == "number" and value % 1 == 0 and (value >= EXACT or value <= -EXACT)
   return shown(value) .. (is_rounded and ", which is not exact: give a decimal string" or "")
@@ -166,8 +165,8 @@ local function is_callable(value)
   return type(value) == "function" or type(mt) == "table" and mt.__call ~= nil
 end
 
---- Returns the methods and the metatable of a class of objects. A function that is added to the methods is called for
--- such objects alone: a call without a colon raises.
+--- Returns the methods and the metatable of a class of objects. A function that is added to the methods accepts only
+-- such objects: a call without a colon raises.
 local function class(title)
   local methods = {}
   local mt = { __name = title, __index = methods }
@@ -180,7 +179,7 @@ local function class(title)
   end }), mt
 end
 
---- Raises unless `ok`: the argument of this number is not what is wanted.
+--- Raises unless `ok`: the argument of this number is wrong.
 local function argument(ok, number, name, wanted, value)
   if ok then return end
   local found = type(value) == "number" and "not " .. shown(value) or "got " .. noun_of(value)
@@ -208,7 +207,7 @@ local function is_not_negative(value) return is_number(value) and value >= 0 end
 local function is_whole(value) return is_number(value) and value >= 0 and value % 1 == 0 end
 local function is_text(value) return type(value) == "string" and value ~= "" and not value:find("\0", 1, true) end
 
--- Kinds of options: the words for a good value, and a function that is true for one.
+-- Kinds of options: the description of a valid value, and a function that is true for one.
 local KINDS = {
   any = { "a value", function() return true end },
   seconds = { "a number of seconds", is_number },
@@ -246,7 +245,7 @@ local function one_of(...)
   return { words, function(value) return is_one[value] == true end }
 end
 
---- Returns the kind of an option whose value is a list of at least so many elements, for each of which a function is
+--- Returns the kind of an option whose value is a list of at least `least` elements, for each of which a function is
 -- true.
 local function list_of(words, is_element, least)
   return { words, function(value)
@@ -259,13 +258,13 @@ local function list_of(words, is_element, least)
   end }
 end
 
---- Raises if an option is not of a kind: the name of one of KINDS, or a table like those in KINDS.
+--- Raises if an option does not have a kind, which is the name of one of KINDS, or a table like those in KINDS.
 local function check_kind(option, value, kind, name)
   kind = KINDS[kind] or kind
   if not kind[2](value) then misuse("%s: option '%s' must be %s, not %s", name, option, kind[1], shown(value)) end
 end
 
---- Raises if an option is not listed in `kinds`, or not of the kind that stands there.
+--- Raises if an option is not listed in `kinds`, or does not have its kind.
 local function known(opts, name, kinds)
   for option, value in pairs(opts) do
     if not kinds[option] then misuse("%s: there is no option '%s'", name, tostring(option)) end
@@ -273,7 +272,8 @@ local function known(opts, name, kinds)
   end
 end
 
---- Raises if an option that is listed in `kinds` is there and not of its kind. Other options are checked elsewhere.
+--- Raises if an option that is listed in `kinds` is present and does not have its kind. Other options are checked
+-- elsewhere.
 local function some(opts, name, kinds)
   for option, kind in pairs(kinds) do
     if opts[option] ~= nil then check_kind(option, opts[option], kind, name) end
@@ -287,7 +287,7 @@ local function needed(opts, name, ...)
   end
 end
 
---- Returns a copy of a table of options, without one of them, if that is named.
+--- Returns a copy of a table of options, without the option `without`, if given.
 local function copy(opts, without)
   local own = {}
   for name, value in next, opts do own[name] = value end
@@ -295,7 +295,8 @@ local function copy(opts, without)
   return own
 end
 
---- Returns the options table of a method, {} if it is nil. Raises if it is not a table, or, with `kinds`, as `known`.
+--- Returns the options table of a method, {} if it is nil. Raises if it is not a table; with `kinds`, also raises like
+-- `known`.
 local function options(opts, name, kinds)
   if opts == nil then return {} end
   if type(opts) ~= "table" then misuse("%s: options must be a table, not a %s", name, type(opts)) end
@@ -313,7 +314,7 @@ end
 local LIST_OPTIONS = { timeout = "seconds" }
 
 --- Checks a table that is a list, and may have the option `timeout` beside it. Returns the length of the list. Raises
--- if the list has a hole, or there is another option.
+-- if the list has a hole, or another option.
 local function list(found, name)
   argument(type(found) == "table", 1, name, "table", found)
   local n, highest = 0, 0

@@ -33,8 +33,8 @@ end
 local companions = setmetatable({}, { __mode = "k" }) -- by object; in LuaJIT only a private key
 local get_environment, set_environment = rawget(debug, "getfenv"), rawget(debug, "setfenv")
 
---- Returns the table of an object's companions. In LuaJIT a weak table would keep an object alive that its own value
--- refers to. Therefore the table stands in the object there, or in the environment of a userdata.
+--- Returns the table of an object's companions. In LuaJIT a weak table would keep an object alive to which its own
+-- value refers. Therefore in LuaJIT the table is stored in the object, or in the environment of a userdata.
 local function companions_of(object)
   local found
   if not set_environment then
@@ -54,16 +54,16 @@ local function companions_of(object)
 end
 
 --- Returns a table that lives as long as an object, a table or a userdata, and may refer to the object. Callers that
--- give the same name get the same table.
+-- pass the same name get the same table.
 local function companion(object, name)
   local all = companions_of(object)
   all[name] = all[name] or {}
   return all[name]
 end
 
---- Returns the function, which LuaJIT from now on interprets and never compiles. A debug hook that was set while the
--- function called C then runs as soon as the call returns: compiled code runs no hooks. And a loop over pairs ends in
--- finalizers, too: compiled, LuaJIT 2.1 of 2023 does not come out of it there.
+--- Makes LuaJIT interpret a function and never compile it. Returns the function. There are two reasons. Compiled code
+-- runs no hooks; in interpreted code a debug hook that was set during a call of C runs as soon as the call returns.
+-- And in a finalizer, a compiled loop over pairs does not end in LuaJIT 2.1 of 2023.
 local function interpreted(fn)
   local jit = rawget(_G, "jit")
   if jit then jit.off(fn) end
@@ -76,8 +76,8 @@ local function is_main()
   return co == nil or is_main_coroutine == true
 end
 
---- Returns the function of LuaJIT's library coroutine. nginx puts functions of its own in the place of some, which work
--- only for coroutines of a request, and leaves LuaJIT's beside them.
+--- Returns the function of LuaJIT's library coroutine. nginx replaces some of them by its own functions, which work
+-- only for coroutines of a request, and keeps LuaJIT's functions under other names.
 local function plain(name)
   return rawget(coroutine, "_" .. name) or coroutine[name]
 end
@@ -89,12 +89,12 @@ local function is_integer(value)
   return type_of_number ~= nil and type_of_number(value) == "integer"
 end
 
-local PAUSE = 150 -- percent of the memory that is in use, at which the next collection begins
-local STEP_MULTIPLIER = 4 -- the least work of the collector for each byte that is allocated
+local PAUSE = 150 -- percent of the memory in use at which the next collection begins
+local STEP_MULTIPLIER = 4 -- the least work of the collector for each allocated byte
 
---- Has the garbage collector work in small steps: for a process or a thread that does nothing but serve. The
--- interpreter of Lua 5.4 chooses the generational mode, in which each collection is one step, which takes 30 ms while
--- thousands of calls wait. LuaJIT's steps are small.
+--- Makes the garbage collector work in small steps, for a process or a thread that only serves. The interpreter of Lua
+-- 5.4 chooses the generational mode, in which each collection is a single step, which takes 30 ms if thousands of
+-- calls wait. LuaJIT's steps are small.
 local function collect_in_steps()
   if not rawget(_G, "jit") then collectgarbage("incremental", PAUSE, STEP_MULTIPLIER) end
 end
@@ -107,7 +107,7 @@ return {
   sentinel = sentinel,
   guard = guard,
   companion = companion,
-  has_one_hook = rawget(_G, "jit") ~= nil, -- for all coroutines, and not one for each
+  has_one_hook = rawget(_G, "jit") ~= nil, -- for all coroutines together
   create = plain "create",
   resume = plain "resume",
   status = plain "status",

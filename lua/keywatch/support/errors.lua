@@ -7,11 +7,11 @@
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 
-local MAX_FIELDS, MAX_BYTES = 16, 100 -- of a plain table: fields that its text has, and bytes of each
+local MAX_FIELDS, MAX_BYTES = 16, 100 -- of a plain table: the most fields in its text, and bytes of each
 
 local error_mt = getmetatable(core.new_error("closed"))
 
---- Returns an error object of a code. Its message is `message`, or the usual one of the code if that is nil.
+--- Returns an error object of a code. Its message is `message`, or if that is nil, the usual one of the code.
 local function new(code, message)
   local err = core.new_error(code)
   err.message = message or err.message
@@ -42,7 +42,7 @@ local function is_plain(err)
   return type(err) == "table" and not (mt and mt.__tostring)
 end
 
---- As tostring, except that a plain table is shown with its fields.
+--- Like tostring, except that a plain table is shown with its fields.
 local function printed(err)
   return is_plain(err) and fields_of(err) or tostring(err)
 end
@@ -81,8 +81,8 @@ local function raised_in(co, err)
   return { err = err, traceback = full_text_of(err) .. debug.traceback(co, "") }
 end
 
---- Returns the results of xpcall as those of `attempt`. If the stack was full with_traceback has failed, too, and there
--- is something else than a table.
+--- Converts the results of xpcall to those of `attempt`. If the stack was full, with_traceback has failed, too, and the
+-- result is not a table.
 local function settle(ok, ...)
   if ok then return true, ... end
   local found = (...)
@@ -96,13 +96,13 @@ local function attempt(fn, ...)
   return settle(xpcall(fn, with_traceback, ...))
 end
 
---- Gives an error object of keywatch the traceback of the task that it has ended. An error object that has a traceback
--- keeps it: the first one shows where the error was raised. Other values stay as they are.
+--- Adds to an error object of keywatch the traceback of the task that the error has ended. An existing traceback is
+-- kept, since the first one shows where the error was raised. Other values are not changed.
 local function keep_traceback(err, traceback)
   if getmetatable(err) == error_mt and not err.traceback then err.traceback = traceback end
 end
 
---- Raises an error out of an iterator. In nginx its text: nginx would log an object as "unknown reason".
+--- Raises an error from an iterator. In nginx raises the text, since nginx would log an object as "unknown reason".
 local function raise(err)
   error(rawget(_G, "ngx") and text_of(err) or err, 0)
 end

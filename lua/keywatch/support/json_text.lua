@@ -1,22 +1,22 @@
 -- SPDX-License-Identifier: MIT
---- json_text: changes members of a JSON object in its text, and leaves every other byte as it is. Decoding and encoding
--- the whole would change large numbers, empty lists and the order of members.
+-- json_text: changes members of a JSON object in its text, and leaves every other byte unchanged. Decoding and encoding
+-- the whole object would change large numbers, empty lists and the order of members.
 --
--- The texts are those of RFC 8259 in UTF-8, nested at most MAX_DEPTH deep. Everything else is refused, also what some
--- decoders let pass: a change of a text that is not understood could become another one. Names of members are compared
--- as they are after their escapes were resolved. If a name occurs several times the last member counts, as for cjson.
+-- The texts are those of RFC 8259 in UTF-8, nested at most MAX_DEPTH deep. Everything else is refused, even if some
+-- decoders accept it: in a text that is not understood, a wrong part could be changed. Names of members are compared
+-- after their escapes were resolved. If a name occurs several times the last member counts, as in cjson.
 --
 -- An item is a member of an object, or an element of a list: { name = of a member, first = place of its first byte,
--- value = place of its value, after = place after it }. Items stand in a list in their order, with the field `closing`,
--- the place of the closing bracket. Nothing here calls itself: a text cannot fill the stack.
+-- value = place of its value, after = place after it }. Items are in a list, in order, with the field `closing`, the
+-- place of the closing bracket. No function is recursive, so a text cannot overflow the stack.
 
 local MAX_DEPTH = 1000 -- of nested values, as in cjson
 
 -- {====== Scanning ======
 
-local SPECIAL = '["\\%z\1-\31\128-\255]' -- bytes of a string that are not taken as they are
+local SPECIAL = '["\\%z\1-\31\128-\255]' -- bytes of a string that need special handling
 
--- What must follow a first byte of UTF-8, by that byte.
+-- The pattern that must follow a first byte of UTF-8, by that byte.
 local UTF8 = {}
 for byte = 0xC2, 0xDF do UTF8[byte] = "^[\128-\191]" end
 for byte = 0xE0, 0xEF do UTF8[byte] = "^[\128-\191][\128-\191]" end
@@ -42,7 +42,7 @@ local function skip_escape(text, at)
   return text:find("^\\u[dD][c-fC-F]%x%x", at + 6) and at + 12 or nil
 end
 
---- Returns the place after a string that begins at a quotation mark; nil if there is no whole string.
+--- Returns the place after a string that begins at a quotation mark; nil if the string is incomplete.
 local function skip_string(text, at)
   if text:sub(at, at) ~= '"' then return nil end
   at = at + 1
@@ -80,7 +80,7 @@ local function skip_name(text, at)
   return skip_blanks(text, colon + 1), after
 end
 
---- Returns the place after the value at a place, which stands so deep in the text; or nil if there is no whole value.
+--- Returns the place after the value at a place, at this depth of the text; or nil if there is no complete value.
 local function skip_value(text, at, depth)
   local closing, n = {}, 0 -- of the objects and lists around the place
   while at do
@@ -169,8 +169,8 @@ end
 
 -- {====== Reading ======
 
---- Returns the items of the object, or the list, at a place, which stands so deep in the text; or nil if there is none,
--- or it is not whole.
+--- Returns the items of the object or list at a place, at this depth of the text; or nil if there is none, or if it is
+-- incomplete.
 local function items_of(text, at, depth)
   local bracket = CLOSING[text:sub(at, at)]
   if not bracket then return nil end
@@ -196,7 +196,8 @@ local function items_of(text, at, depth)
   return items
 end
 
---- Returns the items of a text that is one JSON object, and the place of its first byte; or nil if it is none.
+--- Returns the items of a text that is one JSON object, and the place of its first byte; or nil if the text is not an
+-- object.
 local function open(text)
   local at = skip_blanks(text, 1)
   local items = text:sub(at, at) == "{" and items_of(text, at, 0)
@@ -216,7 +217,7 @@ local function value_of(text, item)
   return text:sub(item.value, item.after - 1)
 end
 
---- Returns the string that is an item's value, or nil if the value is something else.
+--- Returns the value of an item if it is a string, else nil.
 local function string_of(text, item)
   if text:sub(item.value, item.value) ~= '"' then return nil end
   return unescape(text:sub(item.value + 1, item.after - 2))
@@ -226,7 +227,7 @@ end
 
 -- {====== Changing ======
 
---- Returns a text with another value, which is JSON, in the place of an item's.
+--- Returns a text in which the value of an item is replaced by another, which is JSON.
 local function replace(text, item, value)
   return text:sub(1, item.value - 1) .. value .. text:sub(item.after)
 end

@@ -1,18 +1,17 @@
 -- SPDX-License-Identifier: MIT
---- log: lines for the people who run a program. Every line of keywatch goes through this module.
+-- log: lines for the people who run a program. Every line of keywatch goes through this module.
 --
 --   2026-01-01T00:00:00.000Z info ready to serve client requests on http://127.0.0.1:2379
 --
--- A line goes to the handler of keywatch.log; without a handler to vim.notify in Neovim, to error.log in nginx (see
--- driver/ngx.lua), and to stderr elsewhere. In a world of the testing kit the world keeps the lines, which have its
--- time.
+-- A line is passed to the handler of keywatch.log; without a handler it is written to vim.notify in Neovim, to
+-- error.log in nginx (see driver/ngx.lua), and to stderr elsewhere. A world of the testing kit keeps the lines, which
+-- then have the world's time.
 --
--- On stderr a line with a timestamp at its beginning was always written by this module: control bytes in a text are
--- escaped, and the further lines of a text, such as a traceback, are indented. Texts that a peer has sent are quoted,
--- see log.quote.
+-- Every line on stderr that begins with a timestamp was written by this module: control bytes in a text are escaped,
+-- and further lines of a text, such as a traceback, are indented. Texts that a peer has sent are quoted, see log.quote.
 --
--- The module is the logger of the program. log.new makes others, with their own level and their own destination. The
--- functions of a logger take a format and its values; in front of them may stand a table of fields for handlers.
+-- The module is the logger of the program. log.new makes other loggers, with their own level and destination. The
+-- functions of a logger take a format and its values, optionally after a table of fields for handlers.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -20,7 +19,7 @@ local errors = require "keywatch.support.errors"
 
 local LEVELS = { debug = 1, info = 2, warn = 3, error = 4, panic = 5, fatal = 6 } -- as in etcd
 local MAY_NOT_WAIT = "the function for log lines has waited, which it may not: spawn a task for that"
-local MAX_STACKS = 16 -- that are remembered of one owner, see log.failure
+local MAX_STACKS = 16 -- that are remembered for one owner, see log.failure
 
 local least = LEVELS.info -- the lowest level that the program's logger writes
 
@@ -44,7 +43,7 @@ local function escape(bytes)
   return (bytes:gsub(".", function(byte) return ("\\x%02x"):format(byte:byte()) end))
 end
 
-local CONTROLS = { ["\n"] = "\n    ", ["\t"] = "\t" } -- those that stay
+local CONTROLS = { ["\n"] = "\n    ", ["\t"] = "\t" } -- control bytes that are kept
 for code = 0, 31 do
   local byte = string.char(code)
   CONTROLS[byte] = CONTROLS[byte] or escape(byte)
@@ -66,16 +65,16 @@ end
 -- {====== Destinations ======
 
 local handler     -- the function of keywatch.log, or nil
-local destination -- a function that gets the lines in the place of stderr, or nil
-local world       -- { lines =, now = } of the world of the testing kit that is open, or nil
-local is_calling = false -- a function of the program is called with a line
+local destination -- a function that gets the lines instead of stderr, or nil
+local world       -- { lines =, now = } of the open world of the testing kit, or nil
+local is_calling = false -- a function of the program is being called with a line
 
---- Has a function get the lines, with the level and the text, in the place of stderr.
+--- Passes the lines, as level and text, to a function instead of stderr.
 function log.to(fn)
   destination = fn
 end
 
---- Has a world, { keep = function(level, text, fields), now = function }, keep the lines; nil: none does.
+--- Passes the lines to a world, { keep = function(level, text, fields), now = function }; nil: to none.
 function log.use_world(found)
   world = found
 end
@@ -83,7 +82,7 @@ end
 --- Returns the time of a line in seconds since 1970; in a world that of the world.
 local function now()
   if world then return world.now() end
-  return require("keywatch.uv").time() -- loaded late: not every program that loads this module has libuv
+  return require("keywatch.uv").time() -- loaded late: not every program with this module has libuv
 end
 
 --- Writes a line to stderr. A report begins with "keywatch: ", and not with time and level.
@@ -104,14 +103,15 @@ local function notifier()
   end
 end
 
---- Gives a line to where lines go without a handler.
+--- Writes a line to the destination without a handler.
 local function write_default(level, text, is_report)
   local notify = destination or notifier()
   if notify then notify(level, text) else write_stderr(level, text, is_report) end
 end
 
---- Calls a function of the program with a line, in a coroutine of its own: it may do anything except wait. Returns nil,
--- or the text of what it has done wrong. Lines that it logs itself go where lines go without a handler.
+--- Calls a function of the program with a line, in a separate coroutine: the function may do anything except wait.
+-- Returns nil, or the text of the function's error. Lines that the function logs itself are written as without a
+-- handler.
 local function call(fn, level, text, fields)
   local own = check.copy(fields or {})
   own.time = own.time or now()
@@ -122,15 +122,15 @@ local function call(fn, level, text, fields)
   return compat.status(co) ~= "dead" and MAY_NOT_WAIT or nil
 end
 
---- As `call`. Returns the text of an error that `call` itself has raised, too, such as a lack of memory.
+--- Like `call`, but also returns the text of an error that `call` itself has raised, such as a lack of memory.
 local function fault_of(...)
   local ok, fault = pcall(call, ...)
   is_calling = false
   return fault ~= nil and (ok and fault or errors.text_of(fault)) or nil
 end
 
---- Gives a line to the world, and to the handler; or else to where lines go without one. A line that the handler does
--- not take goes there, too.
+--- Passes a line to the world, and to the handler. Without a handler, or if the handler fails, writes the line to the
+-- default destination.
 local function deliver(level, text, fields, is_report)
   text = clean(text)
   if world then world.keep(level, text, fields) end
@@ -147,18 +147,18 @@ local function line_of(format, ...)
   return n > 0 and format:format(...) or format, type(fields) == "table" and fields or nil
 end
 
---- Writes a line, whatever the level.
+--- Writes a line, regardless of the level.
 function log.write(level, ...)
   deliver(level, line_of(...))
 end
 
---- Logs what would otherwise be silent, such as the failure of a task that was not joined.
+--- Logs a failure that would otherwise be silent, such as that of a task that was not joined.
 function log.report(text)
   deliver("error", text:gsub("^keywatch: ", ""), nil, true)
 end
 
 --- keywatch.log: sets the lowest level, and the handler, which gets the level, the text and a table of fields of each
--- line. A handler of false is none.
+-- line. A handler of false removes the handler.
 function log.configure(opts)
   check.argument(type(opts) == "table", 1, "log", "table", opts)
   check.known(opts, "log", {
@@ -171,8 +171,7 @@ end
 
 -- }======
 
---- Adds the functions of a logger: debug, info, warn and error take fields, which may be left out, a format and its
--- values.
+--- Adds the functions of a logger: debug, info, warn and error take optional fields, a format and its values.
 local function add_functions(logger, emit)
   for _, level in ipairs { "debug", "info", "warn", "error" } do
     logger[level] = function(first, ...)
@@ -191,8 +190,8 @@ end
 
 add_functions(log, function(...) log.write(...) end)
 
---- Returns a logger. Its lowest level is `level`; if nil, the program's. Its lines go to the function `write`, which is
--- called like a handler; if nil, where the lines of the program go.
+--- Returns a logger. Its lowest level is `level`; if nil, the program's. Its lines are passed to the function `write`,
+-- which is called like a handler; if nil, they are written like those of the program.
 function log.new(level, write)
   local logger = {}
 
@@ -211,7 +210,7 @@ function log.new(level, write)
 end
 
 --- Returns the text of an error, { err =, traceback = }, for a line: with the traceback when this place fails for the
--- first time, and after that with the number of its failures. `owner` is a table that stands for what has failed.
+-- first time, and after that with the number of its failures. `owner` is a table that represents the failed object.
 function log.failure(owner, raised)
   local stack = raised.traceback:match("stack traceback:.*$") or raised.traceback
   local seen = owner.failed_stacks

@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
---- order: the keys of a set in an order that is the same in every run. Lua goes over a table whose keys are objects in
--- the order of their addresses, and over one whose keys are strings in an order that differs from run to run.
+-- order: the keys of a set in an order that is the same in every run. Lua's own order of keys depends on the addresses
+-- of objects, and differs from run to run for strings.
 
 local compat = require "keywatch.support.compat"
 local is_before = require("keywatch.support.key_order").is_before
 
---- Returns the keys of a set, which are tables, as a list in the order of their field of that name, a number or a text.
--- May be called by a finalizer.
+--- Returns the keys of a set, which are tables, as a list, sorted by the field of this name, a number or a text. May be
+-- called by a finalizer.
 local keys_by = compat.interpreted(function(set, field)
   local list = {}
   for key in pairs(set) do list[#list + 1] = key end

@@ -11,14 +11,14 @@ local quote = require("keywatch.support.log").quote
 
 local MOST = 60 -- bytes of a string
 
---- Returns a value as text: a string in quotes, its beginning alone if it is long.
+--- Returns a value as text: a string in quotes, truncated if it is long.
 local function text_of(value)
   if type(value) ~= "string" then return tostring(value) end
   if #value <= MOST then return quote(value) end
   return ("%s... (%d bytes)"):format(quote(value:sub(1, MOST)), #value)
 end
 
---- Returns the fields of a result as text, in the order of their names. Of a list it has the length.
+--- Returns the fields of a result as text, in the order of their names. Lists are shown by their length.
 local function fields_of(result)
   local list = {}
   for name, value in pairs(result) do

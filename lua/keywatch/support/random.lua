@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- random: random numbers that depend on a seed alone, and are the same on every Lua VM.
+-- random: random numbers that depend only on a seed, and are the same on every Lua VM.
 --
 -- Two multiplicative generators are combined (L'Ecuyer 1988). Their products are less than 2^53, so that doubles hold
 -- them exactly. The period is about 2.3e18.
@@ -8,7 +8,7 @@ local check = require "keywatch.support.check"
 
 local M1, A1 = 2147483563, 40014
 local M2, A2 = 2147483399, 40692
-local WARM = 10 -- numbers that are thrown away: seeds that are near each other begin alike
+local WARM = 10 -- numbers that are discarded, because similar seeds begin alike
 
 local random_methods = {}
 local random_mt = { __name = "keywatch.random", __index = random_methods }
@@ -27,8 +27,8 @@ function random_methods:unit()
   return (self.one - self.two) % (M1 - 1) / (M1 - 1)
 end
 
---- Calls like those of math.random: random() returns a number, at least 0 and less than 1; random(n) a whole number
--- from 1 to n; and random(m, n) one from m to n.
+--- Called like math.random: random() returns a number, at least 0 and less than 1; random(n) a whole number from 1 to
+-- n; and random(m, n) one from m to n.
 function random_mt:__call(m, n)
   if m == nil then return self:unit() end
   if n == nil then m, n = 1, m end

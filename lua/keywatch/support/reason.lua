@@ -11,8 +11,8 @@ for name, status in pairs(grpc_status) do
   STATUS_OF_GO_NAME[go_name] = status
 end
 
---- Returns the gRPC status of a reason, and the text behind it. The status is FAILED_PRECONDITION if the reason has
--- none, or one that gRPC does not have.
+--- Returns the gRPC status of a reason, and the text after it. The status is FAILED_PRECONDITION if the reason has
+-- none, or an unknown one.
 local function parse(text)
   local name, rest = text:match("^rpc error: code = (%a+) desc = (.*)$")
   return STATUS_OF_GO_NAME[name] or grpc_status.FAILED_PRECONDITION, rest or text

@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
---- tls: contexts of TLS, for clients and servers. The module keywatch.tls, which makes contexts, is in a rock of its
--- own. It is loaded when a context is first made.
+-- tls: TLS contexts for clients and servers. The module keywatch.tls, which makes contexts, is in a separate rock. It
+-- is loaded when a context is first made.
 
 local check = require "keywatch.support.check"
 local errors = require "keywatch.support.errors"
 
 local ABSENT = "keywatch needs another rock for TLS: luarocks install keywatch-tls"
 
---- Returns the module keywatch.tls; or nil and a text that says why it cannot be loaded.
+--- Returns the module keywatch.tls; or nil and the reason why it cannot be loaded.
 local function load()
   local ok, found = pcall(require, "keywatch.tls")
   if ok then return found end
@@ -23,8 +23,8 @@ local function must_load(name, what)
   return tls
 end
 
---- Raises if the options of a server break a rule, whatever is in the files. The rules stand in csrc/tls/context.c and
--- csrc/tls/lua_context.c. `name` is the public function that was called.
+--- Raises if the options of a server break a rule, regardless of the content of files. The rules are in
+-- csrc/tls/context.c and csrc/tls/lua_context.c. `name` is the public function that was called.
 local function check_server(options, name)
   local ok, text = must_load(name, "option 'tls'").check(options)
   if not ok then check.misuse("%s: %s", name, text) end

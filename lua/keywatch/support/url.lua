@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- url: addresses as etcd writes them: http://host:port, http://[::1]:port, unix:///path, unix://relative/path,
--- unix:relative/path, and with TLS https:// and unixs: in their place; endpoints as etcdctl takes them; and which texts
--- are URLs of cluster members.
+-- url: addresses as etcd writes them: http://host:port, http://[::1]:port, unix:///path, unix://relative/path,
+-- unix:relative/path, or https:// and unixs: with TLS; endpoints as etcdctl accepts them; and a check for the URLs of
+-- cluster members.
 
---- Returns the address behind "http://" or "https://"; or nil and the reason.
+--- Returns the address after "http://" or "https://"; or nil and the reason.
 local function parse_http(scheme, rest)
   local host, port, path = rest:match("^%[([%x:.]+)%]:(%d+)(.*)$")
   if not host then host, port, path = rest:match("^([^/:%[%]%c%s]+):(%d+)(.*)$") end
@@ -13,14 +13,14 @@ local function parse_http(scheme, rest)
   return { host = host, port = tonumber(port) }
 end
 
---- Returns the address behind "unix:" or "unixs:"; or nil and the reason.
+--- Returns the address after "unix:" or "unixs:"; or nil and the reason.
 local function parse_unix(rest)
   local path = rest:gsub("^//", "")
   if path == "" then return nil, "has no path" end
   return { path = path }
 end
 
--- By a scheme with TLS: the same without. The letter s makes the difference.
+-- The scheme without TLS, by the one with TLS.
 local PLAIN = { https = "http", unixs = "unix" }
 
 --- Returns the address of a URL: { host =, port = } or { path = }, with is_tls = true if the URL asks for TLS; or nil
@@ -40,9 +40,9 @@ local function parse(text)
   return address, why
 end
 
---- Returns the URL of an endpoint: of host:port, as etcdctl takes it, or the URL itself. host:port is with TLS if
--- `has_tls`. Returns nil and what is wrong, as the end of a sentence, if the text is neither. The URL may still be one
--- that `parse` refuses.
+--- Returns the URL of an endpoint, which is host:port, as etcdctl accepts it, or already a URL. With `has_tls`,
+-- host:port uses TLS. Returns nil and what is wrong, as the end of a sentence, if the text is neither. `parse` may
+-- still refuse the URL.
 local function of_endpoint(text, has_tls)
   if text == "" then return nil, "is empty" end
   if text:find("^%a[%w+.-]*://") or text:find("^unixs?:") then return text end
