@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- namespace: the keys of an owner that begin with a prefix, under names without the prefix. A namespace has the
+-- namespace: the keys of an owner that begin with a prefix, under names without the prefix. A namespace has the
 -- methods of its owner: a store, a client, or any other object with their methods.
 --
--- Each method gives the owner longer keys and cuts the keys of the answer. Watches and leases are those of the owner,
--- with keys that are cut. A namespace holds nothing but its owner and the prefix.
+-- Each method adds the prefix to the keys for the owner, and removes it from the keys of the answer. Watches and leases
+-- are those of the owner, with keys without the prefix. A namespace holds only its owner and the prefix.
 
 local check = require "keywatch.support.check"
 local errors = require "keywatch.support.errors"
@@ -15,7 +15,7 @@ local pages = require "keywatch.store.pages"
 local transaction = require "keywatch.namespace.transaction"
 local watches = require "keywatch.watch.watch"
 
---- Returns the owner, and the name that a key has there: see concurrency/base.lua.
+--- Returns the owner, and the owner's name of a key: see concurrency/base.lua.
 local function base(self, key)
   return self.owner, self.prefix .. key
 end
@@ -124,8 +124,8 @@ methods.exists = exists
 
 -- }======
 
---- Watches a key, or a range of keys. Returns the watch, or nil and an error. As for every watch, the empty key stands
--- for the least key.
+--- Watches a key, or a range of keys. Returns the watch, or nil and an error. As for every watch, the empty key means
+-- the first possible key.
 function methods:watch(key, opts)
   check_self(self, "watch")
   local owner = self.owner
@@ -143,7 +143,7 @@ end
 methods.lease = lease.grant
 methods.lease_by_id = lease.by_id
 
---- Returns the keys of a list that are in the namespace, by the names that they have there.
+--- Returns the keys of a list that are in the namespace, under their names there.
 local function keys_inside(self, list)
   local found, prefix = {}, self.prefix
   local n = #prefix
@@ -191,8 +191,8 @@ end
 
 -- {====== Closing ======
 
---- Closes the namespace. Its owner stays open, and so do watches and leases that the namespace has returned: they are
--- the owner's.
+--- Closes the namespace. Its owner stays open, and so do watches and leases that the namespace has returned, which
+-- belong to the owner.
 function methods:close()
   check_self(self, "close")
   setmetatable(self, closed_mt)
@@ -203,7 +203,7 @@ closed_mt.__close = methods.close
 
 for _, name in ipairs {
   "get", "range", "put", "delete", "txn", "watch", "cache", "leases", "status", "compact", "hash_kv", "lease_grant",
-  "session", "lock", "try_lock", "election", "informer", -- which would go past the namespace, to the owner
+  "session", "lock", "try_lock", "election", "informer", -- which would bypass the namespace
 } do
   closed_methods[name] = function(self)
     check_self(self, name)

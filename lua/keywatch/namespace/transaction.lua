@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: MIT
---- transaction: transactions between a namespace and its owner. The caller's tables are copied and stay as they are.
--- What is malformed is copied, too: the owner refuses it.
+-- transaction: transactions between a namespace and its owner. The caller's tables are copied and not changed.
+-- Malformed parts are copied, too, and refused by the owner.
 
 local check = require "keywatch.support.check"
 local keys = require "keywatch.namespace.keys"
 
-local MAX_NESTING = 200 -- as the core has it; deeper ones are refused before they are copied
+local MAX_NESTING = 200 -- like in the core; deeper ones are refused before they are copied
 
 --- Returns a compare for the owner.
 local function compare(space, given)
@@ -29,8 +29,8 @@ local function operation(space, given, depth, done)
   return own
 end
 
---- Returns a list of operations for the owner. `done` has the lists that were translated already, or are being: a list
--- may occur many times, and may contain itself.
+--- Returns a list of operations for the owner. `done` has the lists that were translated already, or are being
+-- translated: a list may occur many times, and may contain itself.
 local function operations(space, list, depth, done)
   if type(list) ~= "table" then return list end
   if done and done[list] then return done[list] end
@@ -61,7 +61,7 @@ end
 
 local cut_result
 
---- Cuts the prefix off the keys in the response of an operation. The response of a get is a kv, or false.
+--- Removes the prefix from the keys in the response of an operation. The response of a get is a kv, or false.
 local function cut_response(space, response)
   if not response then return end
   if response.key then
@@ -76,7 +76,7 @@ local function cut_response(space, response)
   end
 end
 
---- Cuts the prefix off the keys in the result of a transaction.
+--- Removes the prefix from the keys in the result of a transaction.
 function cut_result(space, result)
   for _, response in ipairs(result.responses) do cut_response(space, response) end
 end
