@@ -1,9 +1,9 @@
---- What the judges of locks and elections share: who holds what, as the history has it.
+--- The common part of the judges of locks and elections: which candidate is the owner at each revision of the history.
 --
--- In a contest each candidate has a key below the name, and the one with the smallest create revision holds it. A write
--- behind a fence names its fence: "TAG NUMBER KEY REVISION", the number that it counts to, and the key and the create
--- revision of its holder. It must have been the holder's turn in that very revision, and numbers go up by one: so no
--- writes of two owners come between each other, and none is lost.
+-- In a contest each candidate has a key below the name, and the owner is the one with the smallest create revision.
+-- The value of a write behind a fence is "TAG NUMBER KEY REVISION": a counter, and the key and the create revision of
+-- its owner. That candidate must be the owner at the very revision of the write, and the counter rises by one: so the
+-- writes of two owners do not interleave, and no write is lost.
 
 local contests = {}
 

@@ -1,7 +1,7 @@
 --- Candidates and observers of an election in a cluster under attack, and the checks of their results.
 --
--- One leads at a time, as locks are held, see locks.lua. Every observer has seen every leader, and every value that a
--- leader has proclaimed, in the order of the history.
+-- There is one leader at a time, like the owner of a lock, see locks.lua. Every observer has seen every leader, and
+-- every value that a leader has proclaimed, in the order of the history.
 
 local keywatch = require "keywatch"
 

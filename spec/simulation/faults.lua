@@ -1,8 +1,8 @@
---- What goes wrong in a simulation, by name. Each fault is a function (sim, random), called as a task, which may wait.
--- It ends its fault itself, or sim:heal does.
+--- The faults of a simulation, by name. Each is a function (sim, random), called as a task, which may wait. The
+-- function ends the fault itself, or sim:heal does.
 --
---   chance       of how many programs it is a fault, where it can occur
---   is_rough     it needs judges that know of it: programs with actors that are strict do not have it
+--   chance       one program in this many has the fault, among those in which it can occur
+--   is_rough     only judges that know the fault can cope with it: programs with strict actors do not have it
 --   is_compacting    it compacts
 --   is_durable, is_of_memory    it needs a durable store, or one in memory
 

@@ -1,7 +1,7 @@
---- Checks the events that the handlers of informers have received, at random.
+--- Checks the events that the handlers of informers have received in random runs.
 --
--- A ledger has what was written, revision by revision, for each epoch of a server (truth.lua). A judge is a handler
--- that notes its calls. They are judged when the run is over:
+-- A ledger has the writes, revision by revision, for each epoch of a server (truth.lua). A judge is a handler that
+-- records its calls. The calls are checked when the run is over:
 --
 --   always: an object is added only if it was not there, updated from the state that was delivered before, and deleted
 --   only if it was there; a delivered state was written at its revision, and is not older than the previous one. In the

@@ -1,7 +1,7 @@
 --- The one judge: checks that all results of clients agree with the history of their servers (truth.lua).
 --
 -- The workload records requests and results; the judge checks them when the run is over. An objection is a sentence.
--- What holds for every record:
+-- The rules for every record:
 --
 --   writes      an acknowledged one is in the log at its revision, with its events and its answer; one in doubt is
 --               there once or not at all; a refused one is not there. Every other revision is the end of a lease.
@@ -11,8 +11,8 @@
 --   caches      have at every moment the state of one revision, which never goes back
 --   leases      end neither early nor late
 --
--- Where a server is restored or replaced, answers of one epoch count as those of the next, and gaps between are not
--- looked for.
+-- If a server is restored or replaced, answers of one epoch may count as those of the next, and gaps between epochs
+-- are not checked.
 
 local difference = require("spec.support.difference").difference
 local kv_of = require("spec.simulation.truth").kv_of

@@ -1,11 +1,11 @@
 --- Owners of kept leases in a cluster under attack, and the checks of their results.
 --
--- As long as the lease is not lost to its owner, its key is there: a read that does not find the key finds the lease
--- lost. A lease whose owner has ended it, by revoking, by giving it up or by forgetting it, ends with its key. A waiter
--- for the loss of a lease is notified, for any kind of revocation.
+-- As long as the owner has not lost the lease, its key exists: if a read does not find the key, the lease is lost. A
+-- lease that its owner has revoked, released or forgotten ends, and its key, too. A waiter for the loss of a lease is
+-- notified of any kind of revocation.
 --
--- etcd 3.4 can end a lease too early, though it was renewed in time: a leader that was stopped does that when it
--- continues, before it has heard of the new one. The server then notifies the owner. These cases are counted.
+-- etcd 3.4 can end a lease too early although the lease was renewed in time: a stopped leader does that when it
+-- continues, before it knows the new leader. The server then notifies the owner. These cases are counted.
 
 local keywatch = require "keywatch"
 

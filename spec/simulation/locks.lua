@@ -1,10 +1,10 @@
 --- Owners of locks in a cluster under attack, and the checks of their results.
 --
--- A lock is held by one owner at a time: the times at which owners found it held do not overlap, and what they count
--- behind its fence is one count. A contender that gives up, or is cancelled, leaves no key behind.
+-- A lock has one owner at a time: the times at which owners found the lock held do not overlap, and their counters
+-- behind its fence form a single count. A contender that gives up, or is cancelled, leaves no key.
 --
--- Where etcd has ended a lease too early, see leases.lua, the owner learns that at the next renewal: its time may then
--- overlap with that of the next owner. The fence holds all the same.
+-- If etcd has ended a lease too early, see leases.lua, the owner is notified only at the next renewal: its time may
+-- then overlap with that of the next owner. The fence still protects the writes.
 
 local keywatch = require "keywatch"
 

@@ -1,6 +1,6 @@
---- The machines of a simulation: each is the disk of a durable server, whose process can be killed at any system call,
--- and whose power can fail there. spec/support/fault.c has to be preloaded, with KW_FAULT_DIR; without that there are
--- no machines.
+--- The machines of a simulation: each is the disk of a durable server, whose process can be killed, or whose power can
+-- fail, at any system call. spec/support/fault.c must be preloaded, with KW_FAULT_DIR; otherwise there are no
+-- machines.
 
 local core = require "keywatch.core"
 

@@ -3,9 +3,9 @@
 --
 --   mutate.lua --vm=VM --include=DIR [--only=NAME,…] [--seeds=N] [--jobs=J]
 --
--- A C file is compiled with its change, and linked with the object files of the rock in build/VM; a Lua file stands in
--- a folder that LUA_PATH has first. A mutation whose text is not in its file exactly once is an error. Sources that
--- without changes must pass the seed that has found a mutation. The last line is "N passed, N failed".
+-- A C file is compiled with its change, and linked with the object files of the rock in build/VM; a Lua file is put
+-- into the first folder of LUA_PATH. A mutation whose text does not occur exactly once in its file is an error. The
+-- unchanged sources must pass the seed that has found a mutation. The last line is "N passed, N failed".
 
 local mutations = require "spec.simulation.mutations"
 local files = require "spec.support.files"

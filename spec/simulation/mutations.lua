@@ -1,5 +1,5 @@
---- What `make mutations` breaks on purpose: each mutation has a name, what it breaks, a file, a text that the file has
--- once, and what replaces it.
+--- The mutations of `make mutations`: each has a name, a description of what it breaks, a file, a text that occurs once
+-- in the file, and the replacement.
 
 return {
   -- {====== Writes and disks ======

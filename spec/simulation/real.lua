@@ -1,12 +1,12 @@
---- The actors of simulations, and their judge, at servers that are processes, in real time. Their clients, kills and
--- disks are real, and so a run is not repeated by its seed; servers may be those of etcd.
+--- The actors of simulations, and their judge, with servers that are processes, in real time. Clients, kills and disks
+-- are real, so a run cannot be repeated by its seed. The servers may be etcd's.
 --
 --   real.run { seed =, seconds =, pace =, kinds =, clients =, direct =, attack =, is_etcd =, is_cluster = }
 --
--- `clients` are those of the actors. `direct` is a client that nothing stands in the way of: its watch of all keys has
--- the log that everything is compared with. The server is empty at the beginning. attack(sim) is called in a task, and
--- returns when the run is over, with everything well again. Returns what the run has counted, as simulation.run does;
--- what is objected to is raised.
+-- `clients` are those of the actors. `direct` is a client without faults: its watch of all keys records the log with
+-- which everything is compared. The server is empty at the beginning. attack(sim) is called in a task, and returns
+-- when the run is over, with all faults healed. Returns the counts of the run, like simulation.run; objections are
+-- raised.
 
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"

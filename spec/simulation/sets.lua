@@ -1,9 +1,9 @@
---- Actors that are controllers of sets and their parts (spec/controller/replicas.lua): in each step an actor creates,
--- changes or deletes a set, or its parts behind the controller's back; or a process with a controller, alone, with an
--- elector or in a manager, is started, stopped, restarted or killed. Reconciles raise and hang at times.
+--- Actors that test controllers of sets and their parts (spec/controller/replicas.lua): in each step an actor creates,
+-- changes or deletes a set, or, without the controller, parts of a set; or it starts, stops, restarts or kills a
+-- process with a controller, which runs alone, with an elector or in a manager. Reconciles sometimes raise or hang.
 --
--- In silence each set has its parts, nothing else is there, and there are no writes. A leader that was deposed has
--- written nothing; a set goes by its finalizer only after its parts.
+-- After some time without changes, each set has its parts, nothing else exists, and there are no more writes. A
+-- deposed leader has written nothing; the finalizer removes a set only after its parts.
 
 local keywatch = require "keywatch"
 local controller = require "keywatch.controller"

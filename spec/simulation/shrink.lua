@@ -1,4 +1,4 @@
---- Makes a program that fails shorter, by delta debugging: atoms of its plan are left out as long as it still fails for
+--- Shortens a failing program by delta debugging: atoms of its plan are removed as long as the program still fails for
 -- the same reason.
 
 local simulation = require "spec.simulation.simulation"

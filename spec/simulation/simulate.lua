@@ -3,9 +3,9 @@
 --   simulate.lua [--seeds=N] [--seed=S] [--jobs=J] [--keep=ATOM,…] [--trace=FILE] [--shrink=SECONDS] [--seconds=T]
 --     [--first=1] [--how="VARIABLE=VALUE …"]
 --
--- N seeds are run, from S on. A seed that fails is printed with what the judge objects to, the command that repeats it,
--- and a short program that fails for the same reason. The last line is "N passed, N failed". With --first each process
--- ends with the first seed that fails.
+-- Runs N seeds, from S on. A failing seed is printed with the judge's objection, the command that repeats it, and a
+-- short program that fails for the same reason. The last line is "N passed, N failed". With --first each process ends
+-- at the first failing seed.
 
 local machines = require "spec.simulation.machines"
 local shrink = require "spec.simulation.shrink"

@@ -1,12 +1,12 @@
---- A simulation: servers, clients, caches, controllers and all that goes wrong, in one process, in virtual time, from
--- one seed.
+--- A simulation: servers, clients, caches, controllers and faults, in one process, in virtual time, from one seed.
 --
 -- A *plan* follows from the seed: the options of servers and clients, the actors (workload.lua) and the faults
--- (faults.lua), each with a seed of its own. Each seed has a few kinds of both alone, so that rare mixes occur. The
--- atoms of a plan are the steps of its actors, and its faults; a run may leave out any of them (shrink.lua).
+-- (faults.lua), each with a seed of its own. Each seed has only a few kinds of actors and faults, so that rare
+-- combinations occur. The atoms of a plan are the steps of its actors, and its faults; a run may omit any of them
+-- (shrink.lua).
 --
--- run(plan) makes the program until its time is over. Then faults end and writers stop, and after some seconds of
--- silence everything must be what its server has. The judge checks all results (judge.lua).
+-- run(plan) executes the program until its time is over. Then faults end and writers stop, and some seconds later the
+-- content of every client must be that of its server. The judge checks all results (judge.lua).
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

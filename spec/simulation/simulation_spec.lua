@@ -1,5 +1,5 @@
---- The simulation: some seeds, the same in every process; and the judge objects to each history that was made wrong on
--- purpose.
+--- The simulation: some seeds, with the same result in every process; and the judge must object to each history that
+-- was made wrong on purpose.
 
 local handler_judge = require "spec.simulation.handler_judge"
 local program = require "spec.support.program"

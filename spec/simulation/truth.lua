@@ -1,10 +1,10 @@
---- What a server has had, revision by revision. The recorder is a watch of the server's store in the process; no fault
--- touches it. At the end the log is compared with ranges of the store at past revisions, and with its hash, so that a
--- defect of watches cannot hide itself.
+--- The true history of a server, revision by revision. It is recorded by a watch of the server's store in the process,
+-- which no fault affects. At the end the recorded log is compared with ranges of the store at past revisions, and with
+-- its hash, so that a defect of watches cannot hide itself.
 --
--- A server that is restored, or replaced, begins another *epoch*: a history of its own, with what is left of the one
--- before. A history is whole: no revision is missing, since each has changed something, and the version of a key grows
--- by one from put to put.
+-- A server that is restored, or replaced, begins a new *epoch*: a separate history, with the rest of the previous one.
+-- A history is complete: no revision is missing, since each has changed something, and the version of a key rises by
+-- one from put to put.
 
 local keywatch = require "keywatch"
 

@@ -1,17 +1,17 @@
 --- The actors of a simulation. A kind of actor is a table:
 --
---   chance       of how many seeds one has it
---   most         how many such actors a program has at most
+--   chance       one seed in chance + 1 has the kind
+--   most         the most actors of this kind in a program
 --   steps        { least, most } of an actor
---   is_strict    its judge knows nothing of a server that was restored: no such fault is in its program
+--   is_strict    its judge cannot cope with restored servers: its program has no such fault
 --   begin(a)     called once, before the first step
 --   step(a, random)    acts. It may be cancelled in the middle, unless is_whole
---   settle(a)    called when writes and faults are over, after the silence: what it has then must be the truth
+--   settle(a)    called after the silence that follows writes and faults: the actor's content must be the server's
 --   judge(a)     called when the run is over
---   close(a)     ends all that it has
+--   close(a)     ends everything that the actor has
 --
 -- An actor `a` has the fields sim, id, slot (whose client it uses), truth (of the slot's server), lanes (functions of
--- steps that run side by side, in the place of `step`). All that it does at random comes from the seed of the step.
+-- steps that run side by side, instead of `step`). All its random choices depend on the seed of the step.
 
 local keywatch = require "keywatch"
 local controller = require "keywatch.controller"
