@@ -1,4 +1,4 @@
---- The LuaCATS annotations of a file, as tables: as much of the language as types/ uses.
+--- Parses the LuaCATS annotations of a file to tables: the part of the language that types/ uses.
 --
 --   classes[name]   { parents = { name… }, fields = { [name] = field }, methods = { [name] = method } }
 --   aliases[name]   list of types

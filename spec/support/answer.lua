@@ -1,6 +1,6 @@
 --- Short forms of the answers of a store, and stores with keys, for specs.
 
---- The code of a failure: code(store:get("")). Something else than a failure is no code.
+--- Returns the code of a failure: code(store:get("")). Other results have no code.
 local function code(answer, err)
   if answer ~= nil then return "no failure" end
   return err and err.code or "nothing"

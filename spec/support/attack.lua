@@ -1,4 +1,4 @@
---- A server under attack. Beside the attackers there is a witness, who wants nothing but to be served.
+--- A server under attack. Besides the attackers there is a witness: a well-behaved client that must be served.
 
 local busted = require "busted"
 

@@ -1,4 +1,4 @@
---- await(fn, what): turns the loop until a function returns something true, and returns that.
+--- await(fn, what): turns the loop until fn returns a true value, and returns the value.
 
 local keywatch = require "keywatch"
 

@@ -1,7 +1,7 @@
---- A client in another language: a process that gets names of cases, and reports how each of them ends.
+--- A client in another language: a process that gets names of cases, and reports the result of each.
 --
--- It reads a name a line, and prints "-- ok NAME" or "-- failed NAME" after all that the case has to say. For "list" it
--- prints "cases: " and all names, in order.
+-- The process reads one name per line, and prints "-- ok NAME" or "-- failed NAME" after the output of the case. For
+-- "list" it prints "cases: " and all names, in order.
 
 local process = require "spec.support.process"
 

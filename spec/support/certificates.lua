@@ -1,5 +1,5 @@
---- Certificates of all kinds, good and bad, made once by the openssl command, in a directory that is gone at the end of
--- the run. Those that do not depend on each other are made in parallel.
+--- Certificates of all kinds, valid and invalid, made once by the openssl command, in a directory that is removed at
+-- the end of the run. Independent certificates are made in parallel.
 
 local busted = require "busted"
 

@@ -1,13 +1,13 @@
---- A cluster of three etcd members on this machine, each behind a proxy of its own.
+--- A cluster of three etcd members on this machine, each behind its own proxy.
 --
--- Members can be killed and started again, stopped and continued; and clients, which know only the proxies, can be cut
--- off from one member at a time. Members talk to each other directly. What they advertise to clients are the proxies,
--- so a client that reads the list of members still has none of their own addresses. Ports are reserved while no member
--- listens on them. Nothing is left behind by stop, which may be called in any state.
+-- Members can be killed and restarted, stopped and continued; and clients, which know only the proxies, can be
+-- disconnected from one member at a time. Members communicate directly with each other. They advertise the proxies to
+-- clients, so a client that reads the list of members still does not get their real addresses. Ports are reserved
+-- while no member listens on them. `stop` may be called in any state, and leaves nothing behind.
 --
--- Methods that wait turn the loop of luv, not that of keywatch: in a task, nothing else of this process goes on
--- meanwhile. Those that are called while clients work (kill, launch, pause, resume, cut, mend, is_ready, leader) are
--- done within milliseconds.
+-- Methods that wait turn the loop of luv, not that of keywatch: in a task, the rest of this process stops meanwhile.
+-- The methods that are called while clients work (kill, launch, pause, resume, cut, mend, is_ready, leader) take only
+-- milliseconds.
 
 local uv = require "spec.support.luv"
 

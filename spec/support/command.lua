@@ -1,5 +1,5 @@
---- The program `keywatch`, as a process on the VM of this run. Each has a directory of its own to run in, since a
--- server keeps its data there by default: directory.remove_all() is for the end of a test.
+--- The program `keywatch`, as a process on the VM of this run. Each process runs in a new directory, since a server
+-- stores its data in the current directory by default: call directory.remove_all() at the end of a test.
 
 local busted = require "busted"
 

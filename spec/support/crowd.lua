@@ -1,10 +1,10 @@
---- A program: opens a given number of idle connections, in a process of its own.
+--- A program: opens a given number of idle connections, in a separate process.
 --
 --   lua5.4 spec/support/crowd.lua PORT CONNECTIONS [AUTHORITY]
 --
--- With the file of an authority they are connections with TLS.
--- It says "open" when the server has acknowledged the settings of all. For a line "ask N" it makes a request on N of
--- them, and says "answered" when all were answered. It ends with its input, and all connections with it.
+-- With the file of an authority the connections use TLS. The program prints "open" when the server has acknowledged
+-- the settings of all. For a line "ask N" it makes a request on N connections, and prints "answered" when all were
+-- answered. The program ends at the end of its input, and with it all connections.
 
 local frame = require "spec.support.frame"
 local uv = require "spec.support.luv"

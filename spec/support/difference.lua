@@ -1,4 +1,4 @@
---- Where an answer is not what it should be, in words: "the answer.kvs[1].version is 3 instead of 4".
+--- Describes where an answer differs from the expected one: "the answer.kvs[1].version is 3 instead of 4".
 
 local number_kind = rawget(math, "type") or type
 

@@ -1,5 +1,5 @@
---- Directories for the stores of a test, all gone at its end. They are in memory where the machine has a place for
--- that: few tests are about the disk itself. KW_MEMORY is that place, of a run of its own.
+--- Directories for the stores of a test, all removed at its end. They are in memory if the machine has a place for
+-- that, since few tests are about the disk itself. KW_MEMORY is a directory in memory for this run.
 
 local keywatch = require "keywatch"
 

@@ -2,7 +2,7 @@
 --
 --   lines     the lines of the file
 --   blocks    { language, section, first, last, output }: first and last are line numbers; output is the console block
---             that follows, which makes a lua block a program of its own
+--             that follows, which makes a lua block a separate program
 --   anchors   the headings as GitHub makes them targets of links: { [anchor] = true }
 
 local document = {}

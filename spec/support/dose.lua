@@ -1,5 +1,5 @@
---- How much the specs do of what they do at random, or again and again: KW_DOSE times as much as is usual. Below 1, as
--- in CI, they do as little as still shows something.
+--- The amount of random or repeated work of the specs: KW_DOSE times the usual amount. Below 1, as in CI, the least
+-- that is still useful.
 
 local DOSE = tonumber(os.getenv("KW_DOSE")) or 1
 

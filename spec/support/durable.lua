@@ -1,7 +1,7 @@
---- A durable store that is asked one thing after the other, beside a model of what it has acknowledged.
+--- A durable store that gets one request after the other, and a model of the requests that it has acknowledged.
 --
--- A step is a list: the name of a method and its arguments. What fails with "storage" may have happened all the same,
--- whole; what fails otherwise has not happened. A defragmentation alone is "aborted".
+-- A step is a list: the name of a method and its arguments. A step that fails with "storage" may have happened, but
+-- then completely; a step that fails with another error has not happened. Only a defragmentation can be "aborted".
 
 local difference = require("spec.support.difference").difference
 local expect = require("spec.support.difference").expect

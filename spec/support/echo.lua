@@ -1,4 +1,4 @@
---- Clients and servers of the echo engine, which probe builds of keywatch.uv have, on a loop of their own.
+--- Clients and servers of the echo engine, which only probe builds of keywatch.uv have, on a separate loop.
 
 local busted = require "busted"
 local uv = require "keywatch.uv"

@@ -1,6 +1,6 @@
---- Short looks at what a watch gives, for specs.
+--- Short forms of the events of a watch, for specs.
 
---- An event as words: "put a 2", "delete a 3", "initial a 2", "synced 3", "progress 4".
+--- Returns an event as text: "put a 2", "delete a 3", "initial a 2", "synced 3", "progress 4".
 local function text(event)
   if event.revision then return ("%s %d"):format(event.type, event.revision) end
   return ("%s %s %d"):format(event.initial and "initial" or event.type, event.key, event.mod_revision)

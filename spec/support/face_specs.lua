@@ -1,5 +1,5 @@
---- Runs files of specs of stores through something else that has the face of a store, or a part of it: see faces.lua.
--- They are run as they are, but for what a list of differences names.
+--- Runs spec files of stores with other objects that have the methods of a store, or some of them: see faces.lua. The
+-- files run unchanged, except for a list of differences.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

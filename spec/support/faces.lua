@@ -1,13 +1,13 @@
---- Where a client stands in for a store: the specs of stores are run through it, each test with a new one.
+--- Clients instead of stores: runs the specs of stores with clients, a new one for each test.
 --
--- With "keywatch" its server is in this process, and so is the server's store. With "etcd" it is a process that all
--- tests share: what a test finds is empty, and spec/support/shifted.lua sees to it that its revisions begin at 1. With
--- "testing" client and server are those of a world in virtual time.
+-- With "keywatch" the server and its store are in this process. With "etcd" the server is a process that all tests
+-- share: it is emptied before each test, and spec/support/shifted.lua makes revisions begin at 1. With "testing"
+-- client and server belong to a world in virtual time.
 --
--- Through a cache, what a test writes goes to the server, and what it reads and watches comes from a cache of that.
+-- Through a cache, a test writes to the server, and reads and watches a cache of the server.
 --
--- A test that reads a watch without waiting means: all that has happened. Over the wire that takes its time; how much
--- there is to wait for, a watch of a store tells, which has had the same changes.
+-- A test that reads a watch without waiting expects all events so far. Over the network these take time: a watch of a
+-- store with the same changes shows how many events to wait for.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * fault: a disk that fails, to be preloaded into a process. What lies below the directory KW_FAULT_DIR is its disk; all
- * else is left alone. Paths are absolute.
+ * fault: a failing disk, which is preloaded into a process. All files below the directory KW_FAULT_DIR are on this
+ * disk; other files are not affected. Paths are absolute.
  *
- * The file KW_FAULT_CONTROL has the plan, one line. It is read again before the next call whenever another file has
- * taken its place. From then on calls are counted, and all that was written before counts as synced. When the plan
- * strikes, a file with ".struck" after its name appears, one line: the path of the call's file; where the call has
- * begun to write, -1 for a call that is no write; what the call is a part of, see part_of; and the number of segments
- * that the store's journal has begun to use again since the last transaction of the database has begun.
+ * The file KW_FAULT_CONTROL has the plan, one line. Whenever another file has replaced it, it is read again before the
+ * next call. From then on calls are counted, and all earlier writes count as synced. When the plan strikes, a file
+ * appears, with the name of the control file and ".struck". It has one line: the path of the call's file; the offset of
+ * the write, -1 for a call that is not a write; the operation to which the call belongs, see part_of; and the number of
+ * segments that the store's journal has begun to reuse since the begin of the last transaction of the database.
  *
  *   fail KIND N once|on ERRNO     the N-th call, or all from there on, fails
  *   short KIND N once|on          it writes half of its bytes
@@ -21,14 +21,14 @@
  *   room BYTES ERRNO              files can grow by so many bytes in all; a write that would need more is short, and
  *                                 one that would need all of it fails
  *
- * A plan of fail, short, kill, stop, cut or tear may end in NAME: then only calls for files whose names begin so are
- * counted.
+ * A plan of fail, short, kill, stop, cut or tear may end in NAME: then only calls for files whose names begin with NAME
+ * are counted.
  *
- * A kind is any, open, write, sync, size or name. A write may also be a sync, by its descriptor or by RWF_DSYNC, or a
- * size, beyond the end.
+ * A kind is any, open, write, sync, size or name. A write may also count as a sync, because of its descriptor or of
+ * RWF_DSYNC, or as a size, beyond the end of the file.
  *
- * A program can have machines instead, in its own process: it loads kw_fault_machine from this library, a function of
- * Lua that takes such a command, and returns a text:
+ * Instead, a program can have machines, in its own process: it loads kw_fault_machine from this library, a Lua function
+ * that takes one of these commands, and returns a text:
  *
  *   plan PATH LINE      LINE is the plan for the disk of the machine whose directory is PATH, the only plan there is
  *   kill PATH           the process of the machine is killed; or the plan does that
@@ -40,14 +40,13 @@
  *   limit SECONDS       the process dies after so much processor time; 0: it does not
  *   memory              the bytes that the C library has given to the process, and that were not freed
  *
- * KW_FAULT_SLOW, if it is set, is the number of milliseconds that a sync of data.mdb waits before it begins. Others
- * go on meanwhile.
+ * KW_FAULT_SLOW, if set, is the number of milliseconds that a sync of data.mdb waits before it begins. Other threads
+ * continue meanwhile.
  *
- * Nothing is synced in truth, since only the process dies. What a disk may have lost is known from a journal: for each
- * file, what was written and what was there before, since the last sync of the file; and the names that were made since
- * the last sync of their directory. When the power fails every file goes back to what was synced, and of each later
- * write there come, by the seed, all sectors, some or none; of the names, the first few. What is written through memory
- * is not seen.
+ * Nothing is really synced, since only the process dies. A log shows what a disk may lose: for each file, the writes
+ * since its last sync and the bytes that they have replaced; and the names that were made since the last sync of their
+ * directory. When the power fails, every file returns to its synced state; then, depending on the seed, all, some or no
+ * sectors of each later write are applied, and the first few of the names. Writes through mapped memory are not seen.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

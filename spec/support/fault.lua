@@ -1,4 +1,4 @@
---- Programs whose disk fails: spec/support/fault_program.lua with spec/support/fault.c preloaded.
+--- Runs programs whose disk fails: spec/support/fault_program.lua with spec/support/fault.c preloaded.
 
 local busted = require "busted"
 

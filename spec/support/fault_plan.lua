@@ -1,5 +1,5 @@
---- The plan of a disk that fails, see spec/support/fault.c: for specs, and for the programs that have such a disk.
--- `control` is the path of the control file.
+--- The plan of a failing disk, see spec/support/fault.c: for specs, and for the programs with such a disk. `control` is
+-- the path of the control file.
 
 local fault_plan = {}
 

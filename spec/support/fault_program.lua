@@ -1,4 +1,4 @@
---- A program that the disk fails: spec/support/fault.c is preloaded into it.
+--- A program whose disk fails: spec/support/fault.c is preloaded into it.
 --
 --   fault_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a workload in turn; with
 --                                                    a small dose for every third, from the first on that KW_SEED says
@@ -10,7 +10,7 @@
 --   fault_program.lua part DIRECTORY CONTROL PLAN   the same, and compaction has room for a part of its removals
 --   fault_program.lua grow DIRECTORY CONTROL BYTES   puts of so many bytes, until the database's file has grown often
 --
--- The store lies in DIRECTORY/store.
+-- The store is in DIRECTORY/store.
 
 local keywatch = require "keywatch"
 

@@ -1,4 +1,4 @@
---- Files, read and written whole.
+--- Reads and writes whole files.
 
 local shell = require "spec.support.shell"
 

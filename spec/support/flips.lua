@@ -1,5 +1,5 @@
---- Flips single bits of the database of a store, one after the other, and looks at what the store then says. For a
--- program of its own, since a store that trusts a wrong bit may crash.
+--- Flips single bits of the database of a store, one after the other, and checks the store's reaction. For a separate
+-- program, since a store that trusts a wrong bit may crash.
 
 local difference = require("spec.support.difference").difference
 local directory = require "spec.support.directory"

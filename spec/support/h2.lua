@@ -1,7 +1,7 @@
---- HTTP/2 frames with gRPC in them, made and read by hand, to say to a server what no client would say.
+--- HTTP/2 frames for gRPC, made and parsed by hand, to send to a server what no real client would send.
 --
--- What is sent uses literals without indexing. In what comes a dynamic table is not wanted: h2.hello asks for a size
--- of 0.
+-- Sent header blocks use literals without indexing. Received ones must not use a dynamic table: h2.hello asks for a
+-- size of 0.
 
 local hpack = require "spec.support.hpack"
 

@@ -1,5 +1,5 @@
---- The server of a client of the core, by hand: no sockets, and time stands still. What the client says is read, and
--- what it is told is made frame by frame.
+--- A hand-made server for a client of the core, without sockets, in frozen time: reads the frames of the client, and
+-- makes the answers frame by frame.
 
 local core = require "keywatch.core"
 

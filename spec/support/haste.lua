@@ -1,4 +1,4 @@
---- Clients that wait less between two attempts than they do by themselves, for specs in which many fail.
+--- Clients with shorter pauses between attempts than by default, for specs in which many attempts fail.
 
 local SPEED = 20
 

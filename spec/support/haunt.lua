@@ -1,8 +1,8 @@
---- Finalizers that act in the middle of calls: at a chosen allocation of one call, or all along a program.
+--- Finalizers that act in the middle of calls: at a chosen allocation of one call, or throughout a program.
 --
--- For programs of their own, with the probe: a collection is a whole cycle, from the allocation on that the probe was
--- told, and none comes by itself. Each has a finalizer to run. What that does is noted with the binding inside of which
--- it ran: the function of the core, of keywatch.uv or of keywatch.tls that has asked for memory.
+-- For separate programs, with the probe: each collection is a whole cycle, at the allocation that the probe was given;
+-- there are no others. Each collection runs a finalizer. Its action is noted together with the binding in which it
+-- ran: the function of the core, of keywatch.uv or of keywatch.tls that was allocating memory.
 
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"

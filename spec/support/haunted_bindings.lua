@@ -1,8 +1,9 @@
---- A program: every binding, with every action of a finalizer that could touch it, at every allocation that it makes.
+--- A program that tries every binding with every action of a finalizer that could affect it, at each of its
+-- allocations.
 --
--- It prints what it is about to do, so that a crash can be located; and at the end, how often each action happened,
--- inside of how many bindings. It fails if an action never happened inside of a binding that asks for memory and has
--- the parts for it, or if there is a binding that needs a case and has none.
+-- It prints each step before the step, so that a crash can be located; and at the end, how often each action happened,
+-- in how many bindings. It fails if an action never happened in a binding that allocates memory and has the objects
+-- for the action, or if a binding that needs a case has none.
 
 local core = require "keywatch.core"
 

@@ -1,9 +1,9 @@
---- A program: what tasks do with stores, watches, clients and servers, while finalizers close, cancel, put and compact
--- at allocations all over it, inside of bindings and between them.
+--- A program: tasks use stores, watches, clients and servers, while finalizers close, cancel, put and compact at
+-- allocations everywhere, inside of bindings and between them.
 --
--- A flow may fail as one whose objects were closed does, with an error that says so. It has to end, and nothing may be
--- left of it that troubles the next one. It prints what it is about to do, and how often each action happened inside of
--- how many bindings; and fails if one never did.
+-- A flow may fail because its objects were closed, with an error that says so. It must end, and leave nothing that
+-- affects the next flow. The program prints each step before the step, and how often each action happened, in how many
+-- bindings; it fails if an action never happened.
 
 local controller = require "keywatch.controller"
 local driver = require "keywatch.task.driver"

@@ -1,5 +1,4 @@
---- What bindings are tried on: one object of each kind, made when it is first asked for; and what finalizers do to
--- them.
+--- The objects for testing bindings: one of each kind, made at its first use; and the actions of finalizers on them.
 
 local core = require "keywatch.core"
 local tls = require "keywatch.tls"

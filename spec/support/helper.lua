@@ -1,16 +1,16 @@
---- Runs before the first spec file: what the environment asks of the whole run.
+--- Runs before the first spec file: applies the environment variables to the whole run.
 --
--- KW_PRELOAD is what is preloaded into Lua alone: a shell dies of ThreadSanitizer. See spec/support/vm.lua.
+-- KW_PRELOAD is preloaded only into Lua, since a shell would crash under ThreadSanitizer. See spec/support/vm.lua.
 --
--- The pass tls has servers and clients speak TLS, see spec/support/secure.lua.
+-- In the pass tls servers and clients use TLS, see spec/support/secure.lua.
 --
--- The pass gc collects as often as is bearable. A collection is a whole cycle in one go, from wherever memory is asked
--- for, so what Lua can no longer reach dies inside the very C function that forgot to hold it. At the start of a
--- test every allocation collects, later each growth of the heap by a few percent, and at its end there is one more.
--- Tests tagged #slow or #starved are spared that.
+-- The pass gc collects garbage as often as possible. A collection is a whole cycle at once, at any allocation, so an
+-- unreachable object is freed inside the very C function that failed to hold it. At the start of a test every
+-- allocation collects, later each growth of the heap by a few percent, and there is one more collection at the end.
+-- Tests tagged #slow or #starved are excluded.
 --
--- collectgarbage() is thorough: what it finalizes is collected, too. On LuaJIT a trace, or a slot of the stack that no
--- variable has any more, might hold what a test has forgotten.
+-- collectgarbage() is replaced by a thorough version, which also collects what it finalizes. On LuaJIT a trace, or an
+-- unused slot of the stack, might keep objects alive that a test no longer uses.
 
 local vm = require "spec.support.vm"
 

@@ -1,4 +1,4 @@
---- Random histories: one request after the other, fit for the state that the model is in, and some unfit.
+--- Random histories: a sequence of requests, most of them valid in the current state of the model, and some invalid.
 
 local new_request = require("spec.support.request").new
 

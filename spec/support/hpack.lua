@@ -1,7 +1,7 @@
---- Header blocks of a client that remembers: the whole static table, and a dynamic one (RFC 7541).
+--- Encodes header blocks with the whole static table and a dynamic table (RFC 7541).
 
 local TABLE_SIZE = 4096 -- what a client may use by default
-local ENTRY_SIZE = 32   -- beside name and value
+local ENTRY_SIZE = 32   -- besides name and value
 
 local STATIC = [[
 :authority|:method GET|:method POST|:path /|:path /index.html|:scheme http|:scheme https|:status 200|:status 204|

@@ -1,4 +1,4 @@
---- A client of HTTP/1.1, for specs that ask a web server: connections that stay, and answers that are awaited.
+--- A client of HTTP/1.1, for specs with a web server: persistent connections, and answers that are awaited.
 
 local uv = require "spec.support.luv"
 

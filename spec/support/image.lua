@@ -1,4 +1,4 @@
---- Images of stores, for specs: taken, put into files, and made into stores again.
+--- Images of stores, for specs: takes them, writes them to files, and restores them to stores.
 
 local keywatch = require "keywatch"
 local core = require "keywatch.core"

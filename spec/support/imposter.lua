@@ -1,5 +1,5 @@
---- A scripted server, on the network of a world of virtual time (keywatch.testing), which has to be open. It ends with
--- the world.
+--- A scripted server, on the network of a world of virtual time (keywatch.testing), which must be open. The server ends
+-- with the world.
 --
 -- Behaviours are a table by paths; "*" is for all others, which are unknown methods without it, and "connection" for
 -- what is done on every new connection, which is to send empty SETTINGS unless it is given. A behaviour is Lua text
@@ -12,12 +12,13 @@
 --     connection = { "settings", { max_concurrent_streams = 1 } },
 --   }
 --
--- Beside that it is in order: it takes every request, acknowledges SETTINGS, answers PINGs and gives windows back.
+-- Otherwise the server behaves correctly: it accepts every request, acknowledges SETTINGS, answers PINGs and updates
+-- windows.
 --
--- `connections` and `calls` are what has come so far, in the order in which they began. A connection is { is_open,
--- has_ended, text (what came, if it was no HTTP/2), frames (counts by h2's names), settings (by number), goaways,
--- pings, pongs }; a call is { connection (its number), id, path, headers, messages (tables, or bytes that are none),
--- has_ended, reset (the code) }. `conns` are the connections themselves.
+-- `connections` and `calls` are those so far, in the order in which they began. A connection is { is_open, has_ended,
+-- text (what came, if it was no HTTP/2), frames (counts by h2's names), settings (by number), goaways, pings, pongs };
+-- a call is { connection (its number), id, path, headers, messages (tables, or bytes that are none), has_ended, reset
+-- (the code) }. `conns` are the connections themselves.
 
 local driver = require "keywatch.task.driver"
 local keywatch = require "keywatch"

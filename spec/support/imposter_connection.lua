@@ -1,8 +1,8 @@
---- A connection of the imposter, and its streams: what a behaviour has to work with. For the network of the world it is
--- the server's side of a link: it has the methods of a peer of the core that the network calls.
+--- A connection of the imposter, and its streams, which are the objects for behaviours. For the network of the world it
+-- is the server's side of a link: it has the methods of a peer of the core that the network calls.
 --
--- A behaviour is a function that runs as a task, so it may wait in the middle. What it says goes out as it is; only
--- messages and data wait until the client's windows have room for them. All that comes is kept in a record.
+-- A behaviour is a function that runs as a task, so it may wait. Its frames are sent unchanged; only messages and data
+-- wait until the client's windows have space for them. Everything that is received is recorded.
 --
 --   conn:settings(values)   conn:ping(payload)   conn:goaway(code, last, text)   conn:raw(bytes)   conn:close(how)
 --   conn:wait(is_so)   conn:sleep(ms)   conn:drain()

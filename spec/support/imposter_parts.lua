@@ -1,4 +1,4 @@
---- Behaviours of an imposter, ready made. Each function here gives one: of calls, of connections, or of both.
+--- Predefined behaviours of an imposter. Each function returns one: for calls, for connections, or for both.
 --
 -- A message is a table of the path's response, or bytes.
 

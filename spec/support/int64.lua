@@ -1,4 +1,4 @@
---- 64-bit integers as the store takes and gives them: numbers where the VM's numbers hold them exactly, else
+--- 64-bit integers in the form that the store accepts and returns: numbers if the VM represents them exactly, else
 -- decimal strings.
 
 local EXACT = 9007199254740992 -- 2^53: below it every VM's numbers are exact

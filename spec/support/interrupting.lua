@@ -1,7 +1,7 @@
---- What finalizers do, without a garbage collector: a function is called at a chosen call that keywatch makes.
+--- Simulates finalizers without a garbage collector: calls a function at a chosen call inside keywatch.
 --
--- A finalizer may run at any call. The n-th call in chosen files of keywatch is always the same one, if the program
--- does the same; so every call can be tried, one after the other.
+-- A finalizer may run at any call. If the program is deterministic, the n-th call in chosen files of keywatch is
+-- always the same, so every call can be tried, one after the other.
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 

@@ -1,4 +1,4 @@
---- Groups for a journal whose disk fails: each is known by its sequence. Needs a probe.
+--- Groups for a journal whose disk fails: the content of each follows from its sequence. Needs a probe.
 
 local probe = require("keywatch.core").probe.journal
 

@@ -1,4 +1,4 @@
---- The sentences by which a journal is refused that has lost what was written to it.
+--- The sentences with which a journal is refused that has lost written groups.
 
 local SENTENCES = {
   "journal%-%d+ has group %d+, but group %d+ before it is lost$",

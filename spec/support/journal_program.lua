@@ -1,4 +1,4 @@
---- A program with a journal that the disk fails: spec/support/fault.c is preloaded into it.
+--- A program with a journal on a failing disk: spec/support/fault.c is preloaded into it.
 --
 --   journal_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a life in turn; with
 --                       a small dose for every fifth, from the first on that KW_SEED says

@@ -1,9 +1,9 @@
---- Where keywatch and etcd 3.4.23 are known to differ, and who is right.
+--- The known differences between keywatch and etcd 3.4.23, and which of the two is right.
 --
--- keywatch behaves as the newest 3.5. Everything else that it answers otherwise than etcd does is an error of keywatch.
--- An entry of the list says what differs, `right` (who has it right, or "both"), and how it is settled: `settle` looks
--- at what is known to differ, raises if it is not as it should be, and takes it out of both answers. What is left must
--- be equal. `asked` is a request with its path and message; the world knows revisions, events and identities.
+-- keywatch behaves like the newest 3.5. Every other difference between the answers of the two is a bug of keywatch. An
+-- entry of the list has a description, `right` (which one is right, or "both"), and `settle`, which checks the parts
+-- that are known to differ, raises if they are not as expected, and removes them from both answers. The rest must be
+-- equal. `asked` is a request with its path and message; the world knows revisions, events and identities.
 
 local int64 = require "spec.support.int64"
 local messages = require "spec.support.messages"

@@ -1,4 +1,4 @@
---- The lines of the log that a test makes, in place of stderr.
+--- Collects the log lines of a test, instead of writing them to stderr.
 
 local log = require "keywatch.support.log"
 

@@ -1,5 +1,5 @@
---- luv, opened once. Each spec file has modules of its own, and opening luv anew would take the loop from under the
--- handles of the files before. A write to a connection that has ended returns an error, without SIGPIPE.
+--- luv, opened once. Each spec file has its own modules, and opening luv again would close the loop that the handles of
+-- earlier files use. A write to a connection that has ended returns an error, without SIGPIPE.
 
 local NAME = "spec.support.luv"
 

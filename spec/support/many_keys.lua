@@ -1,4 +1,4 @@
---- Stores with more keys than one turn visits, for what takes several turns.
+--- Stores with more keys than one turn visits, for operations that take several turns.
 
 local keywatch = require "keywatch"
 

@@ -1,5 +1,5 @@
---- What a method is called with, as the message that says the same on the wire: done once more and naively. Tables are
--- as core.decode gives them: what is zero, false or empty is absent, but not in a oneof.
+--- Converts the arguments of a method to the equivalent message: a second, naive implementation. Tables are like those
+-- of core.decode: zero, false and empty values are absent, except in a oneof.
 
 local core = require "keywatch.core"
 

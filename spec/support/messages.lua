@@ -1,5 +1,5 @@
---- Random histories as messages of the wire: the requests of history.lua in the form in which they are sent, and bent
--- into forms that the face would not send.
+--- Random histories as messages: the requests of history.lua in the form in which they are sent, and modified to forms
+-- that the API would not send.
 
 local core = require "keywatch.core"
 

@@ -1,6 +1,6 @@
---- All methods of a server, as the server itself lists them, and the message that a request of each is.
+--- All methods of a server, as the server lists them, and the request message of each.
 
---- A sorted list of { path =, request =, method = }; `method` is nil for those that C answers.
+--- A sorted list of { path =, request =, method = }; `method` is nil for methods that C answers.
 local function of(server)
   local list = {}
   for path, request in pairs(server.object:methods()) do

@@ -1,4 +1,4 @@
---- Calls that must raise, in words that help.
+--- Checks that calls raise, with helpful texts.
 
 local show = require("spec.support.difference").show
 

@@ -1,12 +1,12 @@
---- A naive store: what keywatch must answer, in the fewest ideas.
+--- A naive store: the expected behaviour of keywatch, as simply as possible.
 --
--- It keeps every record that was ever written, in order, and answers each question by walking them all:
+-- It keeps every record that was ever written, in order, and answers each request by walking over all of them:
 --
 --   { main, sub, key, kv }     a put
 --   { main, sub, key }         a tombstone
 --
--- Nothing is ever dropped. Compaction only moves the revision below which reading is refused. The methods are
--- those of a keywatch store, so that a spec can ask both the same thing; the clock moves with step(now) alone.
+-- Nothing is ever removed. Compaction only moves the revision below which reads are refused. The methods are those of
+-- a keywatch store, so that a spec can make the same requests to both; only step(now) moves the clock.
 
 local failure = require "spec.support.model.failure"
 local hash = require "spec.support.model.hash"

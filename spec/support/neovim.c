@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * neovim: Neovim on LuaJIT, where Debian builds it with PUC Lua 5.1 (it does so on some architectures).
+ * neovim: runs Neovim on LuaJIT even if Debian has built it with PUC Lua 5.1, as on some architectures.
  *
- * Preloaded before LuaJIT's library, whose functions then come before those of PUC Lua. Neovim has some of its modules
- * as bytecode of PUC Lua, which LuaJIT cannot load: this object loads their sources from Neovim's runtime instead.
+ * Preloaded before LuaJIT's library, whose functions then take precedence over those of PUC Lua. Neovim contains some
+ * of its modules as bytecode of PUC Lua, which LuaJIT cannot load: this object loads their sources from Neovim's
+ * runtime instead.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

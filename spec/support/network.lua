@@ -1,5 +1,5 @@
---- What specs of clients over a bad network have in common: clients that are alert and in haste, and end with their
--- test; and how often such specs go round.
+--- Common parts of specs of clients over a bad network: clients with short timeouts and pauses, which end with their
+-- test; and the number of rounds of such specs.
 
 local busted = require "busted"
 local keywatch = require "keywatch"

@@ -1,7 +1,7 @@
---- A stage of nginx: a master and its workers, with the rock of build/luajit, in a directory of their own.
+--- Runs nginx: a master and its workers, with the rock of build/luajit, in a separate directory.
 --
--- Each worker can be asked by itself, with a Lua text that runs in the worker. The stage reloads, quits and kills
--- workers, loads them with requests, and reads error.log. No process outlives the run, however the run ends.
+-- A Lua text can be run in each worker. The module reloads, quits and kills workers, makes requests, and reads
+-- error.log. No process outlives the run, however the run ends.
 
 local literal = require "keywatch.support.literal"
 

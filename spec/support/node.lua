@@ -1,5 +1,5 @@
---- npm's etcd3, against a server: cases of spec/support/node, each run by its name. What they need is installed by
--- `make build/node/installed`.
+--- npm's etcd3, against a server: cases of spec/support/node, each run by its name. `make build/node/installed`
+-- installs their dependencies.
 
 local cases = require "spec.support.cases"
 

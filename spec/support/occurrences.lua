@@ -1,7 +1,7 @@
---- Rounds of what happens at random: as many as asked for, and then more, until everything that must occur has
--- occurred. No seed makes a spec fail by leaving out what is rare; what does not occur any more makes it fail.
+--- Random rounds: as many as requested, and then more, until every required outcome has occurred. So a spec does not
+-- fail because a rare outcome is missing with some seed, but it fails if an outcome does not occur any more.
 
-local MOST = 50 -- times as many rounds, before an outcome counts as one that does not occur
+local MOST = 50 -- times as many rounds, after which a missing outcome is a failure
 
 --- The first of the outcomes that is not counted; nil if all are.
 local function missing(counts, outcomes)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * order: comparisons of numbers in the surroundings that compilers get wrong. spec/order_spec.lua compiles it with each
- * compiler at each level. Prints the comparisons that are wrong.
+ * order: comparisons of numbers in contexts that compilers are known to get wrong. spec/order_spec.lua compiles it with
+ * each compiler at each level. Prints the comparisons that are wrong.
  */
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
---- The objects that sessions, locks and elections are made on: a store in memory, a durable one, and clients of
---- keywatch and of a real etcd.
+--- The objects for sessions, locks and elections: a store in memory, a durable one, and clients of keywatch and of a
+-- real etcd.
 --
 --   owners.each(function(with) ... end)
 --

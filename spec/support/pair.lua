@@ -1,4 +1,4 @@
---- A server and those who are connected to it, without sockets: bytes go from hand to hand, and time stands still.
+--- A server and its clients, without sockets: bytes are passed directly, in frozen time.
 
 local busted = require "busted"
 local core = require "keywatch.core"

@@ -1,4 +1,4 @@
---- A program with a durable store whose power fails, or which is killed: spec/support/fault.c is preloaded into it.
+--- A program with a durable store, which loses power or is killed: spec/support/fault.c is preloaded into it.
 --
 --   power_program.lua steps DIRECTORY CONTROL SEED FROM BYTES TARGET PLAN FLUSH   steps at random, after the first
 --                     FROM, until the program dies. BYTES are those of a segment of the journal. PLAN is the plan from
@@ -9,8 +9,8 @@
 --                     with a checkpoint now and then, until the plan strikes
 --   power_program.lua hold DIRECTORY CONTROL BYTES N   opens the store, puts N keys, says "holding", and waits
 --
--- The program says what it does, a line each: "opening", "open"; "at I NAME" before the step I, "done I" after it. An
--- image of the store after the step I is restored in DIRECTORY/restored-I. The store lies in DIRECTORY/store.
+-- The program prints a line for each action: "opening", "open"; "at I NAME" before the step I, "done I" after it. An
+-- image of the store after the step I is restored in DIRECTORY/restored-I. The store is in DIRECTORY/store.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

@@ -1,4 +1,4 @@
---- Specs that look inside, which only builds with a probe can do.
+--- Specs that inspect internals, which only builds with a probe allow.
 
 local busted = require "busted"
 local core = require "keywatch.core"

@@ -1,5 +1,5 @@
---- What the kernel says in /proc of processes: their children, memory, processor time, descriptors and connections. A
--- process is named by its pid; this one is "self".
+--- Reads /proc for processes: their children, memory, processor time, descriptors and connections. A process is named
+-- by its pid; this one is "self".
 
 local uv = require "spec.support.luv"
 

@@ -1,7 +1,7 @@
---- Processes beside the spec: other people's programs, and servers.
+--- Processes that run beside the spec: other programs, and servers.
 --
--- What a process prints is awaited, never slept for, and every wait is bounded: a process that keeps silent for too
--- long fails the test with all that it has printed. None outlives the run, however the run ends.
+-- Specs wait for the output of a process instead of sleeping, and every wait has a limit: a process without output for
+-- too long fails the test, with everything that it has printed. No process outlives the run, however the run ends.
 
 local uv = require "spec.support.luv"
 

@@ -1,6 +1,7 @@
---- Programs of their own: Lua text that runs on the VM of this run, with its modules, in a process apart.
+--- Separate programs: Lua text that runs on the VM of this run, with its modules, in another process.
 --
--- The interpreter runs under the same sanitizers, but may leave memory behind: a program need not clean up to end.
+-- The interpreter runs under the same sanitizers, but without the check for leaks: a program need not clean up at its
+-- end.
 
 local busted = require "busted"
 

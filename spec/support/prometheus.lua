@@ -1,4 +1,4 @@
---- A parser of Prometheus' text format, version 0.0.4, that objects to all that the format forbids.
+--- A strict parser of Prometheus' text format, version 0.0.4.
 
 local NAME, LABEL = "^[%a_:][%w_:]*", "^[%a_][%w_]*"
 local UNESCAPED = { ["\\\\"] = "\\", ['\\"'] = '"', ["\\n"] = "\n" }

@@ -1,8 +1,8 @@
---- A proxy between a client and a server, in a process of its own, for specs in which the network is bad.
+--- A proxy between a client and a server, in a separate process, for specs with a bad network.
 --
--- Each method is done when it returns. Directions are "to_server", "to_client" and "both", which is what is meant where
--- none is given. A connection whose server cannot be reached is reset. It ends with process.end_all(), unless it was
--- started with the option is_lasting.
+-- Each method has taken effect when it returns. Directions are "to_server", "to_client" and "both", the default. A
+-- connection whose server cannot be reached is reset. The proxy ends with process.end_all(), unless it was started
+-- with the option is_lasting.
 
 local remote = require "spec.support.remote"
 

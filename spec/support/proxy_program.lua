@@ -1,8 +1,8 @@
---- A program: the proxy of spec/support/proxy.lua, which see for its commands.
+--- A program: the proxy of spec/support/proxy.lua, which describes its commands.
 --
--- A connection is two sides, the client's and the server's, and two lanes between them. A lane holds what one side has
--- said, in pieces, until the other may hear it; that a side has ended is a piece too. So whatever is done to a lane, it
--- never changes the order of what passes.
+-- A connection has two sides, the client's and the server's, and two lanes between them. A lane holds the bytes of one
+-- side, in pieces, until they may be delivered to the other; the end of a side is a piece, too. So faults of a lane
+-- never change the order of the bytes.
 
 local uv = require "spec.support.luv"
 

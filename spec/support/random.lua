@@ -1,4 +1,4 @@
---- Random numbers that are the same on every VM: a minimal standard generator, whose products stay below 2^53.
+--- Random numbers that are the same on every VM: the minimal standard generator, whose products are below 2^53.
 
 local MULTIPLIER = 16807
 local MODULUS = 2147483647 -- 2^31 - 1

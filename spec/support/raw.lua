@@ -1,7 +1,7 @@
 --- HTTP/2 by hand: frames as bytes, and a client that sends any given bytes.
 --
--- Nothing is checked on the way out. What comes is kept: by streams, and by kinds of frames. Header blocks are not
--- decoded; since the client has asked for no dynamic table, numbers stand in them as they are.
+-- Sent bytes are not checked. Received frames are recorded by stream and by kind. Header blocks are not decoded; since
+-- the client has asked for no dynamic table, numbers are readable in them.
 
 local frame = require "spec.support.frame"
 local h2 = require "spec.support.h2"

@@ -1,7 +1,7 @@
---- Remote-controlled programs: a process beside the spec that executes commands, and reports when each is done.
+--- Remote-controlled programs: a separate process that executes commands, and reports when each is done.
 --
--- A command is a line, a list of its name and arguments as Lua writes them; its answer is a line too. While a spec
--- waits for an answer the spec does nothing else, unless it passes a function that turns its loops.
+-- A command is a line, a list of its name and arguments as Lua literals; its answer is a line, too. While a spec waits
+-- for an answer it does nothing else, unless it passes a function that turns its loops.
 
 local literal = require "keywatch.support.literal"
 

@@ -1,6 +1,6 @@
 --- Busted output handler: a line for each spec file, every failure in full, and a report that spec/run adds up.
 --
--- The report goes to the file named by KW_REPORT, a line at a time, so that it also shows where a run died:
+-- The report is written to the file KW_REPORT, line by line, so that it also shows where a run has crashed:
 --   run NAME             a test begins
 --   pass | fail          it ended; an error outside a test is one more fail, and a pending test is a fail
 --   why PATH: NAME       what failed; the lines that follow, each behind a tab, begin its message

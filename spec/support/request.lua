@@ -1,5 +1,5 @@
---- Requests as data: { verb = "put", "key", "value", { lease = 7 }, n = 3 }. They can be made of a store and of
--- the model alike, and be shown.
+--- Requests as data: { verb = "put", "key", "value", { lease = 7 }, n = 3 }. They can be made to a store and to the
+-- model, and printed.
 
 local difference = require("spec.support.difference").difference
 local show_scalar = require("spec.support.difference").show

@@ -1,4 +1,4 @@
---- The memory of this process, as the kernel counts it, in bytes.
+--- The resident memory of this process, in bytes.
 
 local proc = require "spec.support.proc"
 

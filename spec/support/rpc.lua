@@ -1,7 +1,7 @@
---- A gRPC client for specs: the core's own, whose bytes go over a socket of luv's loop, or straight to a server of this
--- process, without sockets.
+--- A gRPC client for specs: the client of the core, whose bytes are sent over a socket of luv's loop, or directly to a
+-- server in this process, without sockets.
 --
--- A call is { messages = { bytes… }, status =, text = }; it has a status when it has ended.
+-- A call is { messages = { bytes… }, status =, text = }; a call that has ended has a status.
 
 local keywatch = require "keywatch"
 local core = require "keywatch.core"

@@ -1,5 +1,5 @@
---- The invariants of the scheduler: every task stands in the one place that its state says, and nothing is left of a
--- wait that is over. They hold whenever no function of the driver is at work; where a finalizer comes, one may be.
+--- Checks the invariants of the scheduler: every task is in exactly the place for its state, and nothing is left of a
+-- wait that is over. They hold whenever no function of the driver is running; during a finalizer one may be running.
 
 local driver = require("keywatch.task.driver").get()
 

@@ -1,6 +1,6 @@
---- Every message of etcd's API, written down a second time: number, name and type of each field.
+--- Every message of etcd's API, as a second, independent definition: number, name and type of each field.
 --
--- A star marks what repeats, a question mark a member of the message's oneof.
+-- A star marks a repeated field, a question mark a member of the message's oneof.
 
 local ENUMS = [[
 EventType: PUT DELETE

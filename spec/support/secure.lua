@@ -1,11 +1,11 @@
 --- TLS for a whole run: in the pass tls the servers that specs start listen on https://, and clients connect there.
 --
--- The specs themselves do not know: what they start by spec/support gets its URLs and flags from here; and the module
--- keywatch of this process and of the Lua programs beside it serves https:// in place of http://, and trusts our
--- authority for https://. URLs that name no server of the specs, and the paths of unix sockets, stay as they are. In
--- other passes nothing is changed.
+-- The specs themselves are unchanged: servers and clients that they start by spec/support get their URLs and flags
+-- from here; and the module keywatch, in this process and in separate Lua programs, serves https:// instead of
+-- http://, and trusts the specs' authority for https://. Other URLs, and the paths of unix sockets, are not changed.
+-- In other passes nothing is changed.
 --
--- Lua programs beside the spec run this file first, by LUA_INIT, wherever they are: it requires nothing when loaded.
+-- Separate Lua programs run this file first, by LUA_INIT, in any directory: it requires nothing when loaded.
 
 local DIRECTORY = "KW_CERTIFICATES" -- the variable in which programs beside the spec find the certificates
 

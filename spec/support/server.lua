@@ -1,7 +1,7 @@
---- The server under test: a process that announces itself and ends in order.
+--- The server under test: a process that reports when it is ready, and shuts down gracefully.
 --
--- It is keywatch's, on the VM of this run, and durable. In the pass etcd it is a real etcd: what the specs expect of
--- keywatch they must find there too, and `is_etcd` marks where etcd 3.4 is known to differ.
+-- It is keywatch's, on the VM of this run, and durable. In the pass etcd it is a real etcd, which must behave as the
+-- specs expect of keywatch; `is_etcd` marks known differences of etcd 3.4.
 
 local uv = require "spec.support.luv"
 

@@ -1,5 +1,5 @@
---- Whom the specs of services call: a server of this process, or in the pass etcd a real etcd. What they expect they
--- must find in both; `is_etcd` marks where etcd 3.4 is known to differ.
+--- The server for the specs of services: a server in this process, or in the pass etcd a real etcd. Both must behave in
+-- the same way; `is_etcd` marks known differences of etcd 3.4.
 
 local busted = require "busted"
 local keywatch = require "keywatch"

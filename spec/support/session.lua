@@ -1,5 +1,5 @@
---- The terminal of a reader: commands, and programs with a transcript, in an empty directory. The programs `keywatch`
--- and `etcdctl` are in PATH, and the port 2379 stands for a port that is free.
+--- Simulates the terminal of a reader: runs commands, and programs with a transcript, in an empty directory. The
+-- programs `keywatch` and `etcdctl` are in PATH, and the port 2379 is replaced by a free port.
 
 local directory = require "spec.support.directory"
 local files = require "spec.support.files"

@@ -1,4 +1,4 @@
---- Commands, for the specs that are about the tree and its tools.
+--- Runs shell commands, for the specs about the tree and its tools.
 
 local shell = {}
 

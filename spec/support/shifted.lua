@@ -1,5 +1,4 @@
---- A client whose revisions are counted from another one on: for specs that begin at revision 1, on a server that has a
--- past.
+--- A client whose revisions are shifted, for specs that begin at revision 1 on a server with a longer history.
 
 local record = require("keywatch.core").record -- the metatable of kvs, events and results
 

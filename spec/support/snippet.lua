@@ -1,8 +1,8 @@
---- The Lua of a page, run inside of the spec.
+--- Runs the Lua code of a page inside the spec.
 --
--- All blocks of one section are one program, so that a local of one block can be used in the next. A comment `-->` says
--- what the line prints; it stands on the line, or on lines of its own below. Any white space counts as one blank.
--- Sections named "Neovim" are for that: spec/host/neovim_spec.lua runs them.
+-- All blocks of one section are one program, so that a local of one block can be used in the next. A comment `-->`
+-- says what the line prints; it is on the same line, or on the lines below. Any white space counts as one blank.
+-- spec/host/neovim_spec.lua runs the sections named "Neovim".
 
 local keywatch = require "keywatch"
 

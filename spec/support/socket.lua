@@ -1,4 +1,4 @@
---- The other end of a socket: clients on luv's loop, which the test turns beside the one that it tests.
+--- The other end of a socket: clients on luv's loop, which the test turns besides the tested loop.
 
 local luv = require "spec.support.luv"
 

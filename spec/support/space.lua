@@ -1,5 +1,5 @@
---- What records and leases cost: db_size_in_use is a fixed size and, for each record, its bytes and a fixed overhead;
--- each lease, and each key of a lease, has a fixed size. They are found by asking a store.
+--- The sizes of records and leases: db_size_in_use is a fixed size plus, for each record, its bytes and a fixed
+-- overhead; each lease, and each key of a lease, has a fixed size. The constants are measured with a store.
 
 local message = require("spec.support.model.hash").message
 

@@ -1,4 +1,4 @@
---- Calls whose memory runs out, and calls in the middle of which finalizers act.
+--- Calls during which memory runs out, and calls during which finalizers act.
 
 local busted = require "busted"
 local compat = require "keywatch.support.compat"

@@ -1,4 +1,4 @@
---- Everything that can be seen of a store, as one plain table: two of them are alike if nothing happened in between.
+--- The visible state of a store, as one plain table: two states are equal if nothing happened in between.
 
 local difference = require("spec.support.difference").difference
 local rows_of = require "spec.support.rows"

@@ -1,4 +1,4 @@
---- What the names of a method's messages begin with: "Range" for /etcdserverpb.KV/Range.
+--- The common beginning of the names of a method's messages: "Range" for /etcdserverpb.KV/Range.
 
 local STEMS = {
   ["/v3electionpb.Election/Observe"] = "Leader",

@@ -1,4 +1,4 @@
---- The files of a durable store, taken while nothing is written, and put into a directory again.
+--- Copies the files of a durable store while nothing is written, and restores them to a directory.
 
 local directory = require "spec.support.directory"
 local files = require "spec.support.files"

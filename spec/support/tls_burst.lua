@@ -1,15 +1,15 @@
---- A program: handshakes of TLS, all at once, in a process of their own.
+--- A program: many TLS handshakes at once, in a separate process.
 --
 --   lua5.4 spec/support/tls_burst.lua PORT CONNECTIONS AUTHORITY KIND
 --
--- It connects, and says "ready". After a line it sends the first flights of all connections, and what they say next:
+-- It connects, and prints "ready". After a line of input all connections send, depending on KIND:
 --
 --   whole     whole handshakes. It says "done" when all were made
 --   half      half of a first flight and no more. It says "done" when the kernel has it all
 --   nothing   nothing. It says "done"
 --   garbage   64 KB of records without an end. It says "done" when the kernel has it all, or the server has closed
 --
--- It ends with its input, and all connections with it.
+-- The program ends at the end of its input, and with it all connections.
 
 local uv = require "spec.support.luv"
 

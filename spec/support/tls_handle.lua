@@ -1,5 +1,5 @@
---- A TCP handle of luv with TLS in between: it has the methods of a handle that raw.connect calls, and `tcp` and
--- `channel`, for those who want to write what is no TLS.
+--- A TCP handle of luv with TLS: it has the methods of a handle that raw.connect calls, and `tcp` and `channel`, for
+-- tests that send bytes that are not TLS.
 
 local luv = require "spec.support.luv"
 

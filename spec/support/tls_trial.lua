@@ -1,4 +1,4 @@
---- One connection to a server with TLS, of this process or another, without a client that would try again.
+--- One connection to a TLS server, in this process or another, without a client that would retry.
 
 local keywatch = require "keywatch"
 local tls = require "keywatch.tls"

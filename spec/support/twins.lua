@@ -1,8 +1,7 @@
---- Two servers, keywatch's and a real etcd: what is asked is asked of both, and must be answered alike.
+--- Two servers, keywatch's and a real etcd: each request is made to both, and the answers must be equal.
 --
--- Where they stand is known from their answers: the revision, the compaction, the leases and the alarms. All that ever
--- happens in them is watched from the beginning; these events, which must be equal, are what other watches are
--- measured by.
+-- Their state is known from their answers: the revision, the compaction, the leases and the alarms. Both are watched
+-- from the beginning; the events, which must be equal, are the reference for other watches.
 
 local keywatch = require "keywatch"
 

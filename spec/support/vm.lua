@@ -1,4 +1,4 @@
---- The VM of this run, for processes beside it.
+--- The VM of this run, for other processes.
 
 local vm = {
   interpreter = jit and "luajit" or "lua5.4",

@@ -1,7 +1,7 @@
---- The same watches at two servers: streams of the wire with many watches each.
+--- The same watches at two servers: gRPC streams with many watches each.
 --
--- The events that a watch owes follow from the history, which the twins know. Both are read until they have sent as
--- much; then it must be equal, in order. spec/support/known_differences.lua says what is not compared.
+-- The expected events of a watch follow from the history, which the twins know. Both are read until they have sent
+-- that many; then the events must be equal, in order. spec/support/known_differences.lua says what is not compared.
 
 local difference = require("spec.support.difference").difference
 local new_request = require("spec.support.request").new

@@ -1,4 +1,4 @@
---- Bad weather: what a proxy does to the connections of a client, at random, one thing after the other.
+--- Random faults of a proxy on the connections of a client, one after the other.
 
 local methods = {}
 local meta = { __index = methods }

@@ -1,6 +1,6 @@
---- Messages of the wire, done once more and naively: by the schema, with strings that are joined.
+--- A second, naive implementation of messages: by the schema, with string concatenation.
 --
--- Messages here are as the core gives them: what is zero or empty is absent, but not in a oneof, nor in a list.
+-- Messages are like those of the core: zero and empty values are absent, except in a oneof or a list.
 
 local int64 = require "spec.support.int64"
 local schema = require "spec.support.schema"

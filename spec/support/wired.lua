@@ -1,5 +1,5 @@
---- A store behind a server of this process, with the face of the store: each method goes through core.requests, over
--- the wire, and through core.answers. Time is moved by hand.
+--- A store behind a server in this process, with the methods of the store: each call uses core.requests, a connection,
+-- and core.answers. Tests move the time.
 
 local core = require "keywatch.core"
 local lease = require "keywatch.store.lease"

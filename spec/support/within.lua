@@ -1,4 +1,4 @@
---- Bodies of tests that run elsewhere than at top level: it("…", within.task(function() … end)).
+--- Bodies of tests that do not run at top level: it("…", within.task(function() … end)).
 
 local keywatch = require "keywatch"
 

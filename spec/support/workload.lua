@@ -1,4 +1,4 @@
---- What a durable store is asked while its disk fails: steps of spec.support.durable.
+--- The requests to a durable store while its disk fails: steps of spec.support.durable.
 
 local new_random = require("spec.support.random").new
 

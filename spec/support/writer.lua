@@ -1,6 +1,6 @@
 --- A writer that changes keys at random, and knows the events that watches must receive.
 
-local PATIENCE = 60 -- seconds without what is awaited, after which a watch is taken for one that has lost it
+local PATIENCE = 60 -- seconds after which a missing event counts as lost by the watch
 
 local methods = {}
 local meta = { __index = methods }
