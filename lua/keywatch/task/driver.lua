@@ -11,7 +11,7 @@
 --   spawn(fn, ...)   Starts a task. Returns it: task:join(timeout), task:cancel(). Called by keywatch.spawn, and by
 --                    servers for every call that is answered in Lua.
 --   spawn_own(fn, ...)
---                    Starts a task that the program did not ask for. It is refused nowhere, and no error is reported if
+--                    Starts a task that the program did not ask for. This is never refused, and no error is reported if
 --                    the loop never turns again and the task never runs. Called by clients that have a hook.
 --   run(fn, ...)     Runs fn as a task, and the loop until fn has ended. Called by keywatch.run.
 --   event()          Returns a new event: event:wait(timeout) returns true, or false after the timeout; event:set().
@@ -19,13 +19,13 @@
 --                    Called by the functions of these names of keywatch: see channel.lua, selection.lua, task.lua and
 --                    scope.lua.
 --   shield(seconds, fn, ...)
---                    Calls fn(...), and holds a cancellation of the caller back for so many seconds during that. Called
+--                    Calls fn(...), and delays a cancellation of the caller for this many seconds meanwhile. Called
 --                    by keywatch.shield, and where something is released. See span.lua.
 --   limit(span, fn, ...)
 --                    Calls fn(...). Its waits raise "cancelled" from the time span.ends_at on, if that is set.
 --   cut(task, span)  Ends a limit of a task now.
 --   check_cancelled()
---                    Raises if each wait of the caller does. Called after functions of the program.
+--                    Raises if each wait of the caller would raise. Called after functions of the program.
 --   is_cancellation(err)
 --                    True if an error is the cancellation of the caller: its code is "cancelled", and each wait of the
 --                    caller raises.
@@ -33,22 +33,22 @@
 --                    Called when a write of a durable store has to wait for the disk: if false, the wait blocks the
 --                    program.
 --   check_wait()     Raises, at the line that called keywatch, if the caller may not wait here.
---   check_send()     Raises as check_wait does, and as check_cancelled. Called before a request is sent, so that a
+--   check_send()     Raises like check_wait and check_cancelled. Called before a request is sent, so that a
 --                    request whose answer cannot be awaited is not sent.
---   current()        Returns the task that the caller is, or nil.
---   expire(task)     Ends the present wait of a task, or of the top level if that is nil, as if its time were over.
+--   current()        Returns the calling task, or nil.
+--   expire(task)     Ends the current wait of a task, or of the top level if `task` is nil, as if its time were over.
 --                    Does nothing if there is no wait. Called when a session is lost, for its requests.
 --   protect(undo, object, fn, ...)
 --                    Optional. Calls fn(...), which waits, and returns the results of pcall. If the task is killed
---                    in it, so that its code never resumes, undo(object) is called elsewhere. Called by
---                    driver.protect, in the place of pcall, around waits whose caller has to clean up.
---   in_request()     Optional. True if the caller is a request, which has an end of its own.
+--                    during the call, so that its code never resumes, undo(object) is called elsewhere. Called by
+--                    driver.protect, instead of pcall, around waits whose caller has to clean up.
+--   in_request()     Optional. True if the caller is a request, which has its own end.
 --   patience()       Optional. Returns the seconds that a request, or a wait, without a timeout may take here, or nil
---                    if that is as everywhere.
---   enter()          Notices that the process is a child of the one that called last, if so. Other functions do that,
---                    too, when they have to. Called before a poller that is attached counts one more waiter.
+--                    if there is no special limit.
+--   enter()          Notices if the process is a child of the one that called last. Other functions do that,
+--                    too, when necessary. Called before an attached poller counts one more waiter.
 --   is_gone(co)      True if a coroutine is that of a task whose code never runs again, though it has not ended. Called
---                    to learn whether the coroutine that reads a watch still does.
+--                    to check whether the coroutine that reads a watch is still active.
 --
 -- Pollers. A poller is a table with the method poll(). The driver calls poll once in each turn of the loop, after the
 -- ready tasks have run. poll does the poller's work that is due, sets events, and returns the seconds until it must be
@@ -59,34 +59,34 @@
 --   detach(poller)   From now on the poller is not polled. Does nothing if it is not attached.
 --
 -- A poller may have the method after_fork(), which is called in the child after a fork; the method on_move(), which is
--- called when sockets are opened elsewhere from now on, as in another timer of nginx; close(), which is called when a
--- worker of nginx exits; and one poller the method
--- rested(), which is called when the loop has turned, and does not any more. poll may attach and detach any
--- poller. A poller with the field is_steady = true has nothing new to do before the loop has turned, or the seconds are
--- over: it need not be polled in between. The driver sets its field poll_at, the time of the next poll; the poller sets
--- the field to nil if a caller outside of the loop's turns has given the poller something to do.
+-- called when sockets have to be opened elsewhere from now on, for example in another timer of nginx; and the method
+-- close(), which is called when a worker of nginx exits. One poller may have the method rested(), which is called when
+-- the loop has stopped turning. poll may attach and detach any poller. A poller with the field is_steady = true has
+-- nothing new to do before the loop has turned, or the seconds are over: it need not be polled in between. The driver
+-- sets its field poll_at, the time of the next poll; the poller sets the field to nil if a caller outside of the loop's
+-- turns has given it work.
 --
 -- Sockets and threads:
 --
 --   check_serve(has_thread)
 --                    Raises, at the line that called keywatch, if nothing here would turn the loop of a server, unless
---                    it is to have a thread; or if a thread cannot be had. Called before a server begins to listen.
+--                    it will have a thread; or if threads are impossible. Called before a server begins to listen.
 --   listen(server, address, context)
 --                    Listens for connections to a server of the core. address: { host =, port = } with an IP address,
---                    or { path = }. context: one of keywatch.tls; nil: the connections are plain. Returns a listener:
+--                    or { path = }. context: that of keywatch.tls; nil: without TLS. Returns a listener:
 --                    listener:address(), listener:close(); or nil, the text and the name of the error.
 --   resolve(name)    Looks a host name up. Blocks. Returns a list of IP addresses; or nil, the text and
 --                    the name of the error.
---   lookup(name)     Begins to look a host name up. Returns a lookup: lookup:result() returns nil while it is under
---                    way, a list of IP addresses, or false, the text and the name of the error.
+--   lookup(name)     Begins to look a host name up. Returns a lookup: lookup:result() returns nil while it is
+--                    running, a list of IP addresses, or false, the text and the name of the error.
 --   dial(client, address, context, host, place)
 --                    Begins to connect a client of the core. With a context of keywatch.tls the connection speaks TLS:
 --                    `host` is the name that the server's certificate must be for, and sessions are kept for
 --                    resumption under `place`. Returns true; or nil, the text and the name of the error.
---                    The core's client learns what becomes of the connection, and the bytes that come.
---   is_prompt()      Optional: true if what comes to the sockets is handled as soon as it has come, without polling.
---   look()           Looks at the sockets once, without waiting: reads, writes, and gives the bytes to the core.
---                    Resumes no task. May be called anywhere, in a task, too.
+--                    The core's client is notified of the state of the connection, and gets its bytes.
+--   is_prompt()      Optional: true if received bytes are handled as soon as they arrive, without polling.
+--   look()           Checks the sockets once, without waiting: reads, writes, and passes the bytes to the core.
+--                    Resumes no task. May be called anywhere, even in a task.
 --   hosts(object)    True if a server has listeners or connections, or a client its connection.
 --   release(object)  Closes the listeners and connections of a server, or the connection of a client, at once.
 --   forget(object)   Called by finalizers: the next turn of the loop calls object:close().
@@ -100,7 +100,7 @@
 -- A driver of virtual time also has:
 --
 --   check_disk()     Raises: stores are in memory. Called before a store with a disk is opened.
---   random()         Returns a random number, at least 0 and less than 1, which depends on the run's seed alone.
+--   random()         Returns a random number, at least 0 and less than 1, which depends only on the run's seed.
 --                    Without this function math.random is used.
 --   carry(store)     Moves the manual clock of a store with the driver's clock. Called for each store, and each replica
 --                    of a cache, that is opened in memory while this driver is that of the program, and has no clock of
@@ -113,8 +113,8 @@
 -- timeout of 0, whatever code it interrupts. It may not wait: neither in a task, because that cannot be suspended
 -- there, nor while the loop turns.
 --
--- Fork. In the child a driver begins with nothing: sockets, listeners and signals stay with the parent, and so do all
--- tasks except the one that has forked. In the child those tasks count as cancelled, and none of their code runs.
+-- Fork. In the child a driver begins empty: sockets, listeners and signals belong to the parent, and so do all tasks
+-- except the one that has forked. In the child those tasks count as cancelled, and none of their code runs.
 
 local compat = require "keywatch.support.compat"
 local errors = require "keywatch.support.errors"

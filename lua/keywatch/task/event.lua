@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: MIT
---- event: tasks wait for it until it is set. Setting an event wakes all of its waiters. If there is none, the event
--- stays set, and the next wait returns at once and resets it.
+--- event: tasks wait for an event until it is set. Setting an event wakes all of its waiters. If there are none, the
+-- event stays set, and the next wait returns at once and resets the event.
 --
--- A waiter is a task, the top level, or a link. Waiters stand in a list, and each knows its place in the list. The
--- list is the event itself, at the indices from 1. `park` of the scheduler adds tasks and the top level. A waiter that
+-- A waiter is a task, the top level, or a link. Waiters are in a list, and each stores its place in the list. The list
+-- is the event itself, at the indices from 1. `park` of the scheduler adds tasks and the top level. A waiter that
 -- leaves from the middle leaves a gap (false), so that leaving costs the same for any number of waiters.
 --
--- A link stands for a task that waits for several events: it sets another event, its target, for which that task waits
--- alone. Fields of a link: target, event (of the list that the link stands in, or nil), place, and offer.
+-- A link represents a task that waits for several events: it sets another event, its target, for which only that task
+-- waits. Fields of a link: target, event (whose list has the link, or nil), place, and offer.
 --
--- `exchange` wakes the first waiter alone, and gives it a value. The waiter may have a value of its own to give, its
--- field `offer`. This is how channels hand values over: a value and the end of the wait come together, so that no other
--- task can take the value in between.
+-- `exchange` wakes only the first waiter, and passes a value to it. The waiter may offer a value in return, its field
+-- `offer`. Channels pass values in this way: the value is passed together with the end of the wait, so that no other
+-- task can take it in between.
 --
 -- A finalizer may set an event at any call and any allocation. Therefore fields that belong together are changed
 -- without a call or an allocation in between. Such code is marked "at once".
@@ -21,7 +21,7 @@ local event = {}
 local event_methods = {}
 local event_mt = { __name = "keywatch.event", __index = event_methods }
 
--- Fields that an event has not set, so that an event is a small table:
+-- Defaults of fields, so that an event is a small table:
 event.defaults = {
   is_set = false,
   gaps = 0,  -- waiters in the list that have left
@@ -52,7 +52,7 @@ end
 function event.leave(self, waiter)
   local place = waiter.place
   if self[place] ~= waiter then return end
-  if self[2] == nil then -- the only one
+  if self[2] == nil then -- the only waiter
     self[1] = nil
     return
   end
@@ -61,7 +61,7 @@ function event.leave(self, waiter)
   if self.gaps * 2 >= #self then squeeze(self) end
 end
 
---- Removes all waiters from the list, and returns them in a list of their own.
+--- Removes all waiters from the list, and returns them in a new list.
 local function remove_all(self)
   local waiters = {}
   -- atomic:
@@ -95,14 +95,14 @@ end
 
 event.set = event_methods.set
 
---- Sets the event, and leaves it set though waiters were woken: for a task that has looked, and is about to wait, when
--- a finalizer makes this call. The next wait may then return too early.
+--- Sets the event, and leaves it set although waiters were woken: a finalizer may make this call when a task has
+-- already checked and is about to wait. The next wait may therefore return too early.
 function event_methods:set_for_all()
   self:set()
   self.is_set = true
 end
 
---- Waits until the event is set. Returns true; or false if `timeout` seconds are over.
+--- Waits until the event is set. Returns true; or false after `timeout` seconds.
 function event_methods:wait(timeout)
   if self.is_set then
     self.is_set = false
@@ -125,7 +125,7 @@ function event.link(self, link)
   link.target:set()
 end
 
---- Removes a link from the waiters of its event, if it is among them.
+--- Removes a link from the waiters of its event, if it is one of them.
 function event.unlink(link)
   local linked = link.event
   link.event = nil
@@ -140,20 +140,20 @@ local function first_waiter(self)
   return self[i]
 end
 
---- Gives `ours` to the task behind a link, and wakes the task. Returns true and what the link has offered; or false if
--- the task does not wait now: it is woken to look again. A task gets one turn in one wait: target.turn is its link.
+--- Passes `ours` to the task of a link, and wakes the task. Returns true and the offer of the link; or false if the
+-- task does not wait now, and is woken to check again. A task gets one turn per wait: target.turn is its link.
 local function exchange_with_link(link, ours)
   local target = link.target
   event.unlink(link)
-  local is_free = target[1] ~= nil and not target.turn -- at once with what follows
+  local is_free = target[1] ~= nil and not target.turn -- at once with the following lines
   local theirs = link.offer
   if is_free then target.turn, link.offer = link, ours end
   target:set()
   return is_free, theirs
 end
 
---- Gives `ours` to the first waiter, and wakes it. Returns true and what that waiter has offered; or false if none
--- waits.
+--- Passes `ours` to the first waiter, and wakes the waiter. Returns true and the waiter's offer; or false if there are
+-- no waiters.
 function event.exchange(self, ours)
   local waiter = first_waiter(self)
   while waiter do
@@ -164,13 +164,13 @@ function event.exchange(self, ours)
       has_exchanged, theirs = self.scheduler:hand_over(waiter, ours)
     end
     if has_exchanged then return true, theirs end
-    event.leave(self, waiter) -- it is being woken, and has not left yet
+    event.leave(self, waiter) -- the waiter is being woken, and has not left yet
     waiter = first_waiter(self)
   end
   return false
 end
 
---- Sets the event for one: wakes the first waiter alone. If there is none, the event stays set.
+--- Sets the event for one waiter: wakes only the first one. If there are no waiters, the event stays set.
 function event_methods:set_one()
   if not event.exchange(self) then self.is_set = true end
 end

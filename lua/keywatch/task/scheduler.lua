@@ -6,13 +6,13 @@
 --
 --   now()             Returns the seconds of a clock that never goes back.
 --   enter()           Called first by spawn, join, run and every wait. Notices that the process has forked.
---   start(task, fn)   Called once per task, by spawn. Sets task.thread, and sees to it that fn runs soon, in that
+--   start(task, fn)   Called once per task, by spawn. Sets task.thread, and makes sure that fn runs soon, in that
 --                     thread, with task.arguments. fn does not run before start returns, and never if task.state is
 --                     "done" by then.
 --   suspend(event, deadline)
 --                     Called in the thread of a task, whose field `why` is false. Suspends the task, and returns when
 --                     it is woken. As soon as the task is suspended the driver calls scheduler:park(task, event,
---                     deadline). May return too early, with `why` still false: the task then looks again, or waits
+--                     deadline). May return too early, with `why` still false: the task then checks again, or waits
 --                     again.
 --   wake(task)        Called for a task that is suspended. Makes sure that the task resumes soon, and not inside this
 --                     call. May be called by a finalizer, at any moment.
@@ -28,11 +28,11 @@
 --   work(fn, ...)     Called by run. Calls fn(...) and returns its results, or raises its error. During that call
 --                     why_cannot_wait() refuses all callers at top level: they can only be finalizers.
 --   protect(undo, object, fn, ...)
---                     Optional. As the driver's function of that name, see driver.lua.
---   is_lost(waiter)   Optional. Called before a value is handed to a waiter that is parked. True if its code never
---                     runs again: the driver has abandoned it then.
+--                     Optional. Like the driver's function of that name, see driver.lua.
+--   is_lost(waiter)   Optional. Called before a value is passed to a parked waiter. True if its code never
+--                     runs again: then the driver has abandoned it.
 --   give_up(task)     Called for a task that keeps running after it was cancelled. Its code must never run again.
---                     Returns false if the driver cannot see to that.
+--                     Returns false if the driver cannot guarantee that.
 --
 -- The functions and fields that the driver uses:
 --

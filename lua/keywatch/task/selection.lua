@@ -4,16 +4,16 @@
 -- An object can be selected if its metatable has the field __select, a table of functions:
 --
 --   is_ready(object)   True if `take` need not wait: it returns something, or the end or failure of the object.
---   begin(object)      Called before a wait. Returns the event that is set when the object may have become ready; and
---                      what the object offers to those who call event.exchange, or nil.
+--   begin(object)      Called before a wait. Returns the event that is set when the object may have become ready, and
+--                      the object's offer for callers of event.exchange, or nil.
 --   arm(object)        Optional. Called after begin, before each call of is_ready that a wait may follow. For an object
 --                      whose event is set only once for each such call.
---   finish(object)     Called once for each begin, also when the wait has raised. Must not raise.
+--   finish(object)     Called once for each begin, even if the wait has raised. Must not raise.
 --   take(object)       Called after is_ready. Returns what the object's own call returns: watch:next, channel:receive,
 --                      task:join. Returns NOTHING if a finalizer has taken it in between.
---   look(object)       Optional. Called if nothing is ready and the caller does not want to wait. Looks once for what
---                      is not noticed without a wait, such as bytes at a socket. Returns true if that must be done
---                      again should the object still not be ready.
+--   look(object)       Optional. Called if nothing is ready and the caller does not want to wait. Checks once for
+--                      events that are not noticed without a wait, such as bytes at a socket. Returns true if this
+--                      must be repeated if the object is still not ready.
 --   put_back(object, given)
 --                      Optional. Called if the wait has raised after event.exchange has given something.
 --

@@ -3,10 +3,10 @@
 --
 -- Cancellation is a level: from a certain moment on each wait of the task raises. A span changes that moment:
 --
---   shield   holds the cancellation back for some seconds, so that a clean-up can wait. The seconds count from the
+--   shield   delays the cancellation for some seconds, so that a clean-up can wait. The seconds count from the
 --            cancellation, or from the begin of the shield, whichever is later. A shield in another one does not hold
 --            longer than that.
---   limit    is code that ends alone: the waits in it raise from a time on, and the task continues behind the limit.
+--   limit    ends only its own code: the waits in it raise from a time on, and the task continues after the limit.
 --
 -- A task that the program spawns in shields inherits these shields, and a task of a scope inherits all spans of the
 -- scope's caller. Inside these spans the task has a limit of its own, which a cancellation from inside of these shields

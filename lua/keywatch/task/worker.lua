@@ -5,7 +5,7 @@
 --             start                the task runs              the function has returned, or stop
 --   IDLE --------------> STARTED -----------------> BUSY ------------------------------------------> DONE
 --     ^                     |                        |
---     +-------- the task was cancelled, or left behind
+--     +-------- the task was cancelled, or abandoned
 --
 -- Each driver has a poller for its workers, which is attached while there are any. Idle workers are started when the
 -- loop turns, and when it has come to rest, so that a host's loop runs them. A task that was cancelled before it ran,
@@ -70,10 +70,10 @@ local function start_idle(self)
   end
 end
 
---- Looks at the workers whose tasks have not begun: a task may have been cancelled before.
+--- Checks the workers whose tasks have not begun, since a task may have been cancelled before.
 local function look_at_fresh(self)
   local fresh = {}
-  local list = self.fresh -- from here on without an allocation that a finalizer could run at
+  local list = self.fresh -- from here on without allocations, at which finalizers could run
   for i = 1, #list do
     local one = list[i]
     if one.state == "started" then
@@ -83,7 +83,7 @@ local function look_at_fresh(self)
   self.fresh = fresh
 end
 
---- Looks at the next worker: its task may have ended without a word.
+--- Checks the next worker, since its task may have ended silently.
 local function look_at_one(self)
   local workers = self.workers
   local at = self.at < #workers and self.at + 1 or 1
@@ -92,7 +92,7 @@ local function look_at_one(self)
   if one and one.task and one.task.state == "done" then await_start(one) end
 end
 
---- Starts the workers that are idle, and looks at another one. Called by the driver.
+--- Starts the idle workers, and checks another one. Called by the driver.
 function poller_methods:poll()
   if self.fresh[1] then look_at_fresh(self) end
   if not self.workers[1] then return self.driver.detach(self) end
@@ -106,7 +106,7 @@ function poller_methods:rested()
   if self.has_idle then start_idle(self) end
 end
 
---- In the child after a fork no task is left but the one that has forked.
+--- In the child after a fork the only task is the one that has forked.
 function poller_methods:after_fork()
   local current = self.driver.current()
   for _, one in ipairs(self.workers) do
@@ -114,7 +114,7 @@ function poller_methods:after_fork()
   end
 end
 
---- Has the worker not be started again. With is_urgent the present wait of its task ends.
+--- Makes sure that the worker is not restarted. With is_urgent ends the current wait of its task.
 function worker_methods:stop(is_urgent)
   local task = self.task
   finish(self)

@@ -8,20 +8,20 @@
 -- The queue belongs to the origin of the watch (local_origin.lua, remote_origin.lua), a table of functions, and of
 -- `owner`, the name of the watched object in error texts:
 --
---   take(watch)            takes the next thing from the queue. Returns "events", a list, and whether more of the same
+--   take(watch)            takes the next item from the queue. Returns "events", a list, and whether more of the same
 --                          revision follows; "progress" and a revision; "failed" and an error; or nil if the queue is
 --                          empty
 --   begin_wait(watch)      called before a wait
 --   arm(watch)             called after begin_wait, and again if the wait continues: the event watch.arrival is set
---                          once, when something has come
+--                          once, when something has arrived
 --   end_wait(watch)        called after a wait, once for each begin_wait
---   look(watch)            looks once whether something has come, without waiting, and reads a page of the existing kvs
---                          that was begun, if that needs no wait. Returns true if the caller has to look once more when
+--   look(watch)            checks once for new events, without waiting, and reads a page of the existing kvs
+--                          that was begun, if that needs no wait. Returns true if the caller has to check again when
 --                          the queue is empty again
 --   is_closed(watch)       true if the store, or the client, is closed
 --   has_failed(watch)      true if the watch has failed, even if the error was not taken yet
 --   begin_again(watch)     called if the existing kvs were compacted while they were read, and none was handed out.
---                          Returns true if reading them has begun anew, at a later revision
+--                          Returns true if the reading was restarted, at a later revision
 --   sync(watch, timeout)   as watch:sync
 --   close(watch)           ends the watch
 --
