@@ -1,5 +1,5 @@
 --- The objects for sessions, locks and elections: a store in memory, a durable one, and clients of keywatch and of a
--- real etcd.
+--- real etcd.
 --
 --   owners.each(function(with) ... end)
 --

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- namespace: the keys of an owner that begin with a prefix, under names without the prefix. A namespace has the
+--- namespace: the keys of an owner that begin with a prefix, under names without the prefix. A namespace has the
 -- methods of its owner: a store, a client, or any other object with their methods.
 --
 -- Each method adds the prefix to the keys for the owner, and removes it from the keys of the answer. Watches and leases

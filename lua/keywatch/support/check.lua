@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- check: checks of arguments. Misuse raises an error with the position of the line that called keywatch, however deep
+--- check: checks of arguments. Misuse raises an error with the position of the line that called keywatch, however deep
 -- in keywatch it is detected.
 
 local compat = require "keywatch.support.compat"

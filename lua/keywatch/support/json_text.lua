@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
--- json_text: changes members of a JSON object in its text, and leaves every other byte unchanged. Decoding and encoding
--- the whole object would change large numbers, empty lists and the order of members.
+--- json_text: changes members of a JSON object in its text, and leaves every other byte unchanged. Decoding and
+-- encoding the whole object would change large numbers, empty lists and the order of members.
 --
 -- The texts are those of RFC 8259 in UTF-8, nested at most MAX_DEPTH deep. Everything else is refused, even if some
 -- decoders accept it: in a text that is not understood, a wrong part could be changed. Names of members are compared

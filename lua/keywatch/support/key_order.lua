@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- key_order: the order of keys and names, which is bytewise. Lua's own `<` depends on the locale.
+--- key_order: the order of keys and names, which is bytewise. Lua's own `<` depends on the locale.
 
 --- True if string `a` comes before string `b`, byte by byte.
 local function is_before(a, b)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
--- literal: data written as a Lua literal, so that another Lua state can read it: strings, numbers, booleans, and tables
--- of them. Data that was written and read is equal to the original, with two exceptions. Metatables are omitted. A
--- table that occurs twice is read as two tables, so a table must not contain itself.
+--- literal: data written as a Lua literal, so that another Lua state can read it: strings, numbers, booleans, and
+-- tables of them. Data that was written and read is equal to the original, with two exceptions. Metatables are omitted.
+-- A table that occurs twice is read as two tables, so a table must not contain itself.
 
 local compat = require "keywatch.support.compat"
 

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- log: lines for the people who run a program. Every line of keywatch goes through this module.
+--- log: lines for the people who run a program. Every line of keywatch goes through this module.
 --
 --   2026-01-01T00:00:00.000Z info ready to serve client requests on http://127.0.0.1:2379
 --

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- order: the keys of a set in an order that is the same in every run. Lua's own order of keys depends on the addresses
+--- order: the keys of a set in an order that is the same in every run. Lua's own order of keys depends on the addresses
 -- of objects, and differs from run to run for strings.
 
 local compat = require "keywatch.support.compat"

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- random: random numbers that depend only on a seed, and are the same on every Lua VM.
+--- random: random numbers that depend only on a seed, and are the same on every Lua VM.
 --
 -- Two multiplicative generators are combined (L'Ecuyer 1988). Their products are less than 2^53, so that doubles hold
 -- them exactly. The period is about 2.3e18.

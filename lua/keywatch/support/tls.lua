@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- tls: TLS contexts for clients and servers. The module keywatch.tls, which makes contexts, is in a separate rock. It
+--- tls: TLS contexts for clients and servers. The module keywatch.tls, which makes contexts, is in a separate rock. It
 -- is loaded when a context is first made.
 
 local check = require "keywatch.support.check"

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- url: addresses as etcd writes them: http://host:port, http://[::1]:port, unix:///path, unix://relative/path,
+--- url: addresses as etcd writes them: http://host:port, http://[::1]:port, unix:///path, unix://relative/path,
 -- unix:relative/path, or https:// and unixs: with TLS; endpoints as etcdctl accepts them; and a check for the URLs of
 -- cluster members.
 

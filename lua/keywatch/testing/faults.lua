@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- faults: rules by which requests fail, and the effects of rules on requests.
+--- faults: rules by which requests fail, and the effects of rules on requests.
 --
 -- A rule is { kind, method =, key =, prefix =, client =, server =, skip =, count =, chance =, error =, seconds = }. A
 -- rule is evaluated when a request has arrived at a server, before the server executes the request; and again for each

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- replay: gives a store the content and the revisions that another store had at a revision, by repeating every change
+--- replay: gives a store the content and the revisions that another store had at a revision, by repeating every change
 -- in order.
 --
 -- Compacted changes are not known. They are replaced by other changes that lead to the same content at the compacted

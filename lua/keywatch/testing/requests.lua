@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- requests: the methods to which a rule applies, and the keys that a request touches.
+--- requests: the methods to which a rule applies, and the keys that a request touches.
 --
 -- A range of keys is { first, behind }: from `first` on, up to but not including `behind`; nil: to the end.
 

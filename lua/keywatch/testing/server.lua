@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- server: a server of a world, with its store, and the faults that it can have.
+--- server: a server of a world, with its store, and the faults that it can have.
 --
 --   SERVING <---- start, stop ----> STOPPED: connections are refused
 --      ^-------- start, kill ----> KILLED: the same, and the store is closed; only with a disk

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- world: one run of a program in virtual time: a driver, a network with servers, and faults.
+--- world: one run of a program in virtual time: a driver, a network with servers, and faults.
 --
 -- While a world is open its driver is that of the program: every function of keywatch uses its time, its network and
 -- its random numbers. `close` ends the world, and restores the previous driver.
