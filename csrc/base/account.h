@@ -20,7 +20,7 @@
 /* All zero but `max` and `base` at the start. The owner sets `refused` back to 0 when it has dealt with it. */
 typedef struct kw_budget {
   size_t max;     /* bytes */
-  size_t base;    /* bytes for each account, beside max */
+  size_t base;    /* bytes for each account, in addition to max */
   size_t n;       /* number of accounts */
   size_t held;    /* bytes that all accounts hold */
   size_t refused; /* the least that a refused account would have held; 0: none was refused */

@@ -20,7 +20,7 @@ const char *kw_directory_name(const char *directory, const char *file, char name
  * KW_DIRECTORY_ROOM. Returns 0 or an errno. */
 int kw_directory_make_parents(const char *path);
 
-/* Opens a directory, to sync it later: the sync then does not fail for want of a descriptor. *fd becomes a descriptor
+/* Opens a directory, to sync it later: the sync then cannot fail for lack of a descriptor. *fd becomes a descriptor
  * that the caller closes. Returns 0; or an errno, and *fd is then -1: EACCES without the permission to read the
  * directory, since nothing else can be synced. */
 int kw_directory_open(const char *directory, int *fd);

@@ -23,7 +23,7 @@ int kw_file_write(int fd, const void *bytes, size_t len, int64_t at);
 void kw_file_close_unnamed(int fd);
 
 /* Opens /dev/null as those of the descriptors 0, 1 and 2 that are closed. A file that is opened later would be one of
- * them otherwise, and be written by whoever prints or logs. */
+ * them otherwise, and any code that prints or logs would write to it. */
 void kw_file_guard_standard(void);
 
 typedef enum kw_file_identity {

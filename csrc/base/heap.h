@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * heap: an intrusive binary heap, the least time first. A node lies inside of its owner and knows its position, so
- * that any node is removed or moved in O(log n).
+ * heap: an intrusive binary heap, the least time first. A node is a part of its owner and knows its position, so that
+ * any node is removed or moved in O(log n).
  */
 #ifndef KW_BASE_HEAP_H
 #define KW_BASE_HEAP_H

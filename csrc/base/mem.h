@@ -2,7 +2,7 @@
  *
  * mem: allocation. All code of the core allocates and frees by these functions.
  *
- * Every allocation may fail. A caller that gets NULL leaves its object as it was, and returns KW_ERR_NO_MEMORY. In
+ * Every allocation may fail. A caller that gets NULL leaves its object unchanged, and returns KW_ERR_NO_MEMORY. In
  * builds for tests chosen allocations fail (probe/mem.h).
  */
 #ifndef KW_BASE_MEM_H
@@ -38,15 +38,15 @@ void *kw_alloc_pages(size_t size);
 /* Frees what kw_alloc_pages has returned for that size. p may be NULL. */
 void kw_free_pages(void *p, size_t size);
 
-/* Has malloc join the small blocks that this thread has freed with free blocks beside them. glibc puts small blocks
- * aside, and joins all of them in the next allocation of a large block: that takes 75 ms after a million of them. Who
- * frees many blocks in turns calls this function after each turn. */
+/* Makes malloc join the small blocks that this thread has freed with adjacent free blocks. glibc collects freed small
+ * blocks, and joins all of them in the next allocation of a large block, which takes 75 ms after a million blocks. Code
+ * that frees many blocks in several turns calls this function after each turn. */
 void kw_mem_join(void);
 
-/* A trim gives pages back to the system that lie inside of free blocks of malloc: in steps, since glibc's malloc_trim
- * looks at all blocks in one piece, which takes 50 ms where there are many. A trim allocates the free blocks that are
- * larger than a page, the largest first, until malloc takes new memory for one; gives back their pages; and then frees
- * them. If they were few, malloc_trim gives back the rest. All zero: it has not begun. */
+/* A trim returns pages inside of malloc's free blocks to the system, in steps, since glibc's malloc_trim examines all
+ * blocks at once, which takes 50 ms if there are many. A trim allocates the free blocks that are larger than a page,
+ * the largest first, until malloc takes new memory for one; then returns their pages, and frees the blocks. If there
+ * were few blocks, malloc_trim returns the rest. All zero: no trim has begun. */
 typedef struct kw_mem_trim {
   size_t size;                 /* of the blocks that are looked for; 0: none */
   struct kw_mem_block *blocks; /* that were found, and are not freed yet */

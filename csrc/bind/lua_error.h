@@ -4,8 +4,8 @@
  *
  *   { code = "compacted", message = "etcdserver: ...", grpc_status = 11, compact_revision = 7 }
  *
- * tostring gives "message (code)". The field `where`, if there is one, stands in front of that; the field `traceback`,
- * which Lua sets on an error that has ended a task, stands behind. An error can be concatenated.
+ * tostring gives "message (code)". The field `where`, if there is one, precedes that; the field `traceback`, which Lua
+ * sets on an error that has ended a task, follows. An error can be concatenated.
  */
 #ifndef KW_BIND_LUA_ERROR_H
 #define KW_BIND_LUA_ERROR_H

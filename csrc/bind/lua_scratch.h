@@ -21,7 +21,7 @@ void kw_bind_add_scratch(lua_State *L);
  * new one may run finalizers, and raises if memory is short. */
 kw_arena *kw_bind_take_scratch(lua_State *L, int upvalue);
 
-/* Empties the scratch at stack index `at`, and puts it back into the upvalue. What lies in its arena is gone. */
+/* Empties the scratch at stack index `at`, and puts it back into the upvalue. The content of its arena is lost. */
 void kw_bind_return_scratch(lua_State *L, int upvalue, int at);
 
 #endif

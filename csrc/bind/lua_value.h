@@ -44,8 +44,8 @@ bool kw_bind_is_inexact(lua_State *L, int at);
 /* Reads the value at index `at`. Returns false if it is not an id: a whole number, or a decimal string. */
 bool kw_bind_to_id(lua_State *L, int at, int64_t *id);
 
-/* Reads the value at index `at`, a whole number or a decimal string. Returns false if it is neither, or takes more
- * than 64 bits. A negative number stands for the unsigned one with the same bits. */
+/* Reads the value at index `at`, a whole number or a decimal string. Returns false if it is neither, or takes more than
+ * 64 bits. A negative number means the unsigned one with the same bits. */
 bool kw_bind_to_uint(lua_State *L, int at, uint64_t *v);
 
 /* Returns an argument that must be a string. Numbers are not converted. */

@@ -8,7 +8,7 @@ static bool has_job(const kw_worker *worker) {
   return worker->state == KW_WORKER_WORKING;
 }
 
-/* Waits for a change, or rings the bell if its time has come. The mutex is locked. */
+/* Waits for a change, or rings the bell if that is due. Called with the mutex locked. */
 static void wait_for_change(kw_worker *worker) {
   int64_t when = worker->ring_at;
   if (when == 0) {

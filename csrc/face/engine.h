@@ -62,8 +62,7 @@ typedef struct kw_peer_hooks {
   /* The peer is dirty: its pending bytes or its state may have changed. */
   void (*on_dirty)(void *ctx);
 
-  /* Sets the peer's deadline: `step` is to be called at this time, which replaces the one before. INT64_MAX:
-   * never. */
+  /* Sets the peer's deadline, at which `step` must be called. Replaces the previous deadline. INT64_MAX: never. */
   void (*on_deadline)(void *ctx, int64_t when);
 
   /* Returns true if the peer has used up its turn, so that other peers get theirs. Asked after each message. The
@@ -80,7 +79,7 @@ enum {
   /* The peer may be fed. Without this bit the socket must not be read until the peer is dirty again: this is how
    * backpressure reaches the other side. */
   KW_PEER_WANTS_BYTES = 1,
-  /* The peer has ended. The socket is to be closed once nothing is pending. */
+  /* The peer has ended. The driver closes the socket once nothing is pending. */
   KW_PEER_IS_DONE = 2
 };
 
@@ -90,9 +89,9 @@ typedef struct kw_peer_face {
    * end. */
   void (*feed)(void *peer, const void *bytes, size_t len, int64_t now);
 
-  /* Returns the number of pieces that are to be written, at most `max`, and puts them into `pieces`. 0: nothing is
-   * pending. The pieces are valid until the next `wrote` or `close` of this peer, or the next `step_server`, which
-   * may cut off a peer that takes too much memory. A driver that cannot write before that copies them. */
+  /* Returns the number of pending pieces, at most `max`, and puts them into `pieces`. 0: nothing is pending. The pieces
+   * are valid until the next `wrote` or `close` of this peer, or the next `step_server`, which may cut off a peer that
+   * takes too much memory. A driver that cannot write before that copies them. */
   size_t (*pending)(void *peer, struct iovec *pieces, size_t max);
 
   /* The socket has taken the first `bytes` bytes of what is pending. */
@@ -120,9 +119,9 @@ typedef struct kw_engine {
    * driver keeps the object alive as long as it uses the server. */
   kw_server *(*server_of)(void *object);
 
-  /* Does the work of the server that belongs to no single peer: expires leases, sends events, finishes writes that
-   * have become durable. Called in every iteration before and after the dirty peers are flushed, and at the time
-   * that it returned last. Returns when it is to be called next; INT64_MAX: only with the next iteration. */
+  /* Does the work of the server that belongs to no single peer: expires leases, sends events, finishes writes that have
+   * become durable. Called in every iteration before and after the dirty peers are flushed, and at the time that it
+   * returned last. Returns when it must be called next; INT64_MAX: only with the next iteration. */
   int64_t (*step_server)(kw_server *server, int64_t now);
 
   /* Gives the server a bell that causes an iteration of the driver's loop. Another thread rings it when writes

@@ -131,7 +131,7 @@ typedef struct kw_tls {
   /* Ends the channel with close_notify. What the other side still sends is not read. */
   void (*finish)(kw_tls_channel *channel);
 
-  /* As in kw_peer_face: the ciphertext that is to be written, valid until the next call for this channel. */
+  /* As in kw_peer_face: the pending ciphertext, valid until the next call for this channel. */
   size_t (*pending)(const kw_tls_channel *channel, struct iovec *pieces, size_t max);
   void (*wrote)(kw_tls_channel *channel, size_t bytes);
 

@@ -120,7 +120,7 @@ void kw_session_set_queue(kw_session_options *options, size_t max_queued);
 kw_session *kw_session_new(const kw_session_options *options, const kw_session_hooks *hooks,
                            int64_t now);
 
-/* Ends every stream, a client's with status 14 (Unavailable) unless a status has come, and frees the session. */
+/* Ends every stream, a client's with status 14 (Unavailable) unless a status was received, and frees the session. */
 void kw_session_free(kw_session *session);
 
 /* {====== Bytes and time ====== */
@@ -129,8 +129,8 @@ void kw_session_free(kw_session *session);
  * ends. Does nothing if the session has ended. */
 void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now);
 
-/* Adds the frames that may be sent now to the output, until it has about max_framed bytes. Calls on_pull. A server
- * adds none before the client's preface has come. */
+/* Adds the frames that may be sent now to the output, until it has about max_framed bytes. Calls on_pull. A server adds
+ * none before it has received the client's preface. */
 void kw_session_flush(kw_session *session);
 
 /* Returns the output. The owner removes what the socket has taken and then calls kw_session_wrote. */

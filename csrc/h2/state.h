@@ -50,7 +50,7 @@ struct kw_session {
   /* Input */
   size_t partial_bytes; /* bytes of messages that are not complete, or wait for the half-close */
   size_t input_bytes;   /* bytes in stream->input of all streams */
-  size_t uncredited;    /* DATA bytes not given back yet by WINDOW_UPDATE of the connection */
+  size_t uncredited;    /* DATA bytes that no WINDOW_UPDATE of the connection has returned yet */
   kw_link with_input;   /* streams with bytes in stream->input, oldest first */
 
   /* Streams that wait, see input.h */

@@ -6,7 +6,7 @@
  *   intercepted   Lua sees the call before its method does   news: open -> end
  *
  * Lua receives, sends and finishes a mounted call. It lets an intercepted call proceed to its own method, or finishes
- * it. A unary mounted call has its first news, open and input together, when its request has come.
+ * it. A unary mounted call has its first news, open and input together, when its request has arrived.
  *
  * Both directions are bounded. When KW_CALL_BYTES or more have not been received, the stream is paused. kw_call_send
  * reports whether there is room for another message. Calls with news are in a list of the server, which Lua drains.
@@ -40,7 +40,7 @@ typedef struct kw_call_info {
 
 typedef enum kw_received {
   KW_RECEIVED_MESSAGE,
-  KW_RECEIVED_NOTHING, /* nothing has come yet, or the call is gone */
+  KW_RECEIVED_NOTHING, /* nothing has arrived yet, or the call has ended */
   KW_RECEIVED_ALL      /* the client has half-closed, and all was received; not of a unary call */
 } kw_received;
 

@@ -18,7 +18,7 @@
 /* The copy of an encoded RangeResponse. */
 typedef struct kw_feed_page kw_feed_page;
 
-/* The kvs of a range at one revision, in the order of keys. All zero: no page has come. */
+/* The kvs of a range at one revision, in the order of keys. All zero: no page has arrived. */
 typedef struct kw_feed_state {
   kw_range range;
   int64_t revision; /* of all pages */
@@ -32,7 +32,7 @@ typedef struct kw_feed_state {
 
 /* Adds a copy of an encoded RangeResponse. One that is a part of a range stream has no header, and more follows it.
  * Returns KW_OK; KW_ERR_MALFORMED_ANSWER if the page cannot follow those before; or KW_ERR_NO_MEMORY: both leave the
- * state as it was. */
+ * state unchanged. */
 int kw_feed_state_add(kw_feed_state *state, kw_slice answer, bool is_part);
 
 /* Returns the last key. The next page begins right behind it. Empty if there is none. */

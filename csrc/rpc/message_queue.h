@@ -13,7 +13,7 @@
 #include "base/link.h"
 #include "base/mem.h"
 
-#define KW_MESSAGE_BYTES 64 /* charge of a message, beside its bytes */
+#define KW_MESSAGE_BYTES 64 /* charge of a message, besides its bytes */
 
 typedef struct kw_queued_message {
   kw_link link;

@@ -13,10 +13,10 @@
  * short. */
 bool kw_method_add(kw_server *server, const kw_method *method);
 
-/* Returns the method of a path, as it stands in the request: "/package.Service/Method". NULL if there is none. */
+/* Returns the method of a path, in the form of a request: "/package.Service/Method". NULL if there is none. */
 const kw_method *kw_method_find(const kw_server *server, kw_slice path);
 
-/* Begins a call of a method. A larger request than the method takes is refused when its length has come, with gRPC's
+/* Begins a call of a method. A larger request than the method takes is refused when its length has arrived, with gRPC's
  * text. No request may be larger than the session's max_message. That is the default, too, but for a method whose
  * requests are numbers alone: KW_NUMBERS_REQUEST. */
 void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *method);

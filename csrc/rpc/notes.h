@@ -80,7 +80,7 @@ void kw_notes_ended(kw_server *server, const char *remote, const char *why);
 /* Notes that a request begins: its path is known. Without memory its note will have neither path nor time. */
 void kw_notes_open(kw_server *server, const kw_stream *stream, kw_slice path);
 
-/* Notes that the message of a request has come: the time of a unary request begins here, unless Lua has intercepted
+/* Notes that the message of a request has arrived: the time of a unary request begins here, unless Lua has intercepted
  * it, in which case it began with kw_notes_open. */
 void kw_notes_arrived(kw_server *server, const kw_stream *stream);
 

@@ -41,7 +41,7 @@ void kw_range_answer_resume(kw_server *server, kw_stream *stream,
 /* The on_close of a range's stream: drops its answer, or its deferred op, if it has one. */
 void kw_range_answer_close(kw_server *server, kw_stream *stream);
 
-/* Returns the memory that records take in a message, beside what the store holds anyway. */
+/* Returns the memory that records take in a message, besides the memory that the store uses anyway. */
 size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs);
 
 /* Adds records to a message as its kvs, with their values or the keys alone. Returns false if memory is short. */

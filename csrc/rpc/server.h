@@ -18,7 +18,7 @@
 /* Default limit of the memory of all connections together, in bytes. */
 #define KW_DEFAULT_CONNECTION_QUOTA (512 << 20)
 
-/* Memory that each connection may hold beside that, in bytes: an idle one takes about 10 KiB. */
+/* Memory that each connection may hold in addition, in bytes: an idle one takes about 10 KiB. */
 #define KW_CONNECTION_BASE (16 << 10)
 
 /* A connection is stuck if for so long nothing was written to it and no message came from it. When memory is refused,

@@ -45,7 +45,7 @@ bool kw_write_queue_must_wait(const kw_server *server);
 /* Queues a request. The call fails if memory is short, or if the connection may not hold the message. */
 void kw_write_queue_add(kw_server *server, kw_stream *stream, kw_slice message);
 
-/* Begins a long write for the request that is being delivered: an op of this kind, which is evaluated anew. The call
+/* Begins a long write for the request that is being delivered: an op of this kind, which is evaluated again. The call
  * fails if it cannot begin. `ready` and `finish` are called at the end, unless the stream is closed by then. */
 void kw_write_queue_begin(kw_server *server, kw_stream *stream, kw_op_kind kind,
                           kw_write_ready ready, kw_write_finish finish);

@@ -327,7 +327,7 @@ static const kw_index_leaf *next_live_leaf(const kw_index *index, kw_slice key, 
   return NULL;
 }
 
-/* Returns the nearest leaf beside this one that has live keys, or NULL. */
+/* Returns the nearest leaf with live keys after (or with `back`, before) this one, or NULL. */
 static const kw_index_leaf *live_neighbour(const kw_index *index, const kw_index_leaf *leaf,
                                            bool back) {
   const kw_index_leaf *beside = back ? leaf->prev : leaf->next;

@@ -19,18 +19,17 @@
 #define CHUNK_BYTES (4 << 20)
 #define MAP_MARGIN (INT64_C(64) << 20)
 
-/* Bytes of the map for each byte of the image: a record of half a page takes a page, and there are as many free
- * pages. */
+/* Bytes of the map for each byte of the image: a record of half a page takes a page, and as many pages are free. */
 #define MAP_PER_BYTE 4
 
-/* The records of one transaction of the disk. The chunk holds them until the disk has written them. */
+/* The records of one transaction of the database. The chunk owns them until they are written. */
 typedef struct chunk {
   kw_blob *records[CHUNK_RECORDS];
   size_t n;
   size_t bytes;
 } chunk;
 
-/* The database that is written, and the changes that are written to it next. */
+/* The new database, and the changes that are written to it next. */
 typedef struct target {
   kw_database *database;
   kw_commit_group changes;
@@ -50,13 +49,13 @@ static void release(chunk *c) {
 static int write_chunk(target *to, chunk *c, kw_commit_meta meta) {
   to->changes.meta = meta;
   int rc = kw_database_write(to->database, &to->changes);
-  if (rc == KW_OK) rc = kw_database_renew(to->database); /* so that free pages are used again */
+  if (rc == KW_OK) rc = kw_database_renew(to->database); /* so that free pages are reused */
   kw_commit_group_clear(&to->changes);
   release(c);
   return rc;
 }
 
-/* A record is encoded anew: another program's image may have its fields in another order, or unknown ones. */
+/* Encodes the record again, since the image of another program may have fields in another order, or unknown ones. */
 static int add_record(target *to, chunk *c, kw_revision rev, bool tombstone, const kw_kv *kv) {
   kw_blob *record = kw_keyvalue_encode(kv);
   if (record == NULL) return KW_ERR_NO_MEMORY;
@@ -65,7 +64,7 @@ static int add_record(target *to, chunk *c, kw_revision rev, bool tombstone, con
   return kw_commit_group_put(&to->changes, rev, tombstone, record) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
-/* Only the meta of the last chunk counts: the directory is not in its place before that is written. */
+/* Only the meta of the last chunk counts, since the directory gets its name only after that chunk is written. */
 static int copy_records(kw_image *image, target *to, chunk *c, kw_restored *restored) {
   kw_revision rev;
   bool tombstone;
@@ -109,7 +108,7 @@ static int add_row(target *to, const kw_row_change *row) {
   return ok ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
-/* The row that enables authentication is reported, and not copied. */
+/* The row that enables authentication is reported, but not copied. */
 static int copy_rows(kw_image *image, target *to, kw_arena *arena, kw_restored *restored) {
   static const char enabled[] = "auth\0authEnabled"; /* table, 0, key: see store/rows.h */
   kw_row_change row = {0};
@@ -160,7 +159,7 @@ static int check_target(const char *directory, char *text) {
   return is_empty ? KW_OK : refuse(text, directory, "the directory exists, and is not empty");
 }
 
-/* Removes the directory that fill() has filled. It holds files alone. */
+/* Removes the directory that fill() has filled, which has only files. */
 static void discard(const char *directory) {
   char path[PATH_ROOM];
   DIR *dir = opendir(directory);
@@ -243,7 +242,7 @@ static int walk(kw_image *image) {
   return rc == 0 ? walk_rows(image) : rc;
 }
 
-/* Refuses an image that is damaged, or that holds more than a store can. Nothing was written yet. */
+/* Refuses an image that is damaged, or has more data than a store can hold. Nothing was written yet. */
 static int check_image(const char *path, bool skip_hash, char *text) {
   kw_image *image;
   int rc = kw_image_open(path, skip_hash, &image, text);

@@ -18,7 +18,7 @@
 /* Returns the context at index i. Raises if it is closed. */
 kw_tls_context *kw_tls_check_context(lua_State *L, int i);
 
-/* Pushes a channel object without a channel. Returns where the channel is to be put; NULL means closed. */
+/* Pushes a channel object without a channel. Returns the place for the channel; NULL there means closed. */
 kw_tls_channel **kw_tls_push_channel(lua_State *L);
 
 /* Pushes nil, the text of a failure and the name of its kind. Returns 3. */

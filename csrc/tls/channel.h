@@ -40,7 +40,7 @@ unsigned kw_tls_channel_state(const kw_tls_channel *channel);
 const kw_tls_failure *kw_tls_channel_failure(const kw_tls_channel *channel);
 const char *kw_tls_channel_common_name(const kw_tls_channel *channel);
 
-/* Fails the channel: plaintext or ciphertext that it gave was lost for want of memory. */
+/* Fails the channel: plaintext or ciphertext that it gave was lost for lack of memory. */
 void kw_tls_channel_lose(kw_tls_channel *channel);
 
 /* Returns what was agreed on, of an open channel. The texts live as long as the channel. */

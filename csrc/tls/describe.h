@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * describe: failures in words. What the other side has sent, such as the names of its certificate, is escaped and cut
- * before it stands in a text.
+ * describe: failures in words. What the other side has sent, such as the names of its certificate, is escaped and
+ * truncated before it is put into a text.
  */
 #ifndef KW_TLS_DESCRIBE_H
 #define KW_TLS_DESCRIBE_H

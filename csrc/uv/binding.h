@@ -68,8 +68,8 @@ typedef struct kw_uv_handle {
 } kw_uv_handle;
 
 /* Adds a handle for the object at index 2 to the loop at index 1. Returns the handle, which the loop's table keeps
- * alive and whose pointers are NULL. The caller gives kw_loop_server_open or kw_loop_client_open the address of one
- * of them as `owner`. Leaves the stack as it was. */
+ * alive and whose pointers are NULL. The caller gives kw_loop_server_open or kw_loop_client_open the address of one of
+ * them as `owner`. Leaves the stack unchanged. */
 kw_uv_handle *kw_uv_add_handle(lua_State *L);
 
 /* Removes the handles of servers without listeners and connections, and of clients without a connection, from the

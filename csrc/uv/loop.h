@@ -55,7 +55,7 @@ typedef struct kw_loop {
   int64_t turn_until; /* end of the turn of the connection that is being fed; in nanoseconds */
 
   kw_heap timers;          /* of kw_timer */
-  int64_t server_deadline; /* when a server is to be stepped next */
+  int64_t server_deadline; /* when a server must be stepped next */
 
   pid_t pid;      /* process that has entered the loop last */
   int fork_error; /* error of libuv after a fork: the loop can only be closed; or 0 */

@@ -2,9 +2,9 @@
  *
  * signals: the signals of the process that the catchers of a loop catch.
  *
- * A catcher knows the signals that it wants, and those that have come. Any number of catchers may want the same signal,
- * and each of them gets it. A signal that comes again before it was taken counts once, as signals do in the kernel: a
- * flood of signals takes no memory.
+ * A catcher stores the signals that it wants, and those that have arrived. Any number of catchers may want the same
+ * signal, and each of them gets it. A signal that comes again before it was taken counts once, as signals do in the
+ * kernel: a flood of signals takes no memory.
  *
  * While a signal is caught by any loop of the process, libuv's handler is installed for it. When the last catcher that
  * wants the signal is closed, the handler that was there before is installed again; but a handler that the program has
@@ -31,7 +31,7 @@ typedef struct kw_signals {
   bool is_open;     /* the handles are initialized */
   unsigned caught;  /* a bit for each signal whose handle is started */
   kw_link catchers; /* of kw_catcher */
-  bool has_come;    /* a signal has come in this turn */
+  bool has_come;    /* a signal has arrived in this turn */
 } kw_signals;
 
 /* Embedded in the object that it belongs to. All zero, it is closed. */

@@ -27,7 +27,7 @@ typedef struct kw_tls_peer {
   void *inner;
   kw_loop *loop;
   bool is_open;   /* the handshake is over */
-  bool got_bytes; /* ciphertext has come */
+  bool got_bytes; /* ciphertext was received */
   bool got_end;   /* the inner peer has received the end of the stream */
 } kw_tls_peer;
 

@@ -19,7 +19,7 @@
 #include "watch/watcher.h"
 
 #define KW_DEFAULT_OUTLET_BYTES (1 << 20)
-#define KW_OUTLET_ITEM_BYTES 64 /* charge of an item, beside its records */
+#define KW_OUTLET_ITEM_BYTES 64 /* charge of an item, besides its records */
 
 typedef enum kw_item_kind {
   KW_ITEM_EVENTS,

@@ -3,8 +3,8 @@
  * watched_table: a hash table of watched ranges, by the first `len` bytes of each range's key: a whole key, or a stem.
  * For watch_group.c only.
  *
- * Open addressing with linear probing. Beside each slot lies a tag, one byte of the hash, so that looking for bytes
- * that are not in the table reads, most often, one byte of a small array.
+ * Open addressing with linear probing. Each slot has a tag, one byte of the hash, so that looking for bytes that are
+ * not in the table reads, most often, one byte of a small array.
  */
 #ifndef KW_WATCH_WATCHED_TABLE_H
 #define KW_WATCH_WATCHED_TABLE_H
