@@ -1,3 +1,4 @@
+local files = require "spec.support.files"
 local shell = require "spec.support.shell"
 
 --- What each floor may use, for a list of floors from the ground up: itself and those below. Names in one string stand
@@ -77,6 +78,14 @@ describe("the tree #once", function()
       if not known[name] then unknown[#unknown + 1] = name end
     end
     assert.same({}, unknown)
+  end)
+
+  it("has the text of each mutation once", function()
+    for _, one in ipairs(require "spec.simulation.mutations") do
+      local text = files.read(one.file)
+      local _, stop = text:find(one.text, 1, true)
+      assert.is_true(stop and not text:find(one.text, stop, true), one.name)
+    end
   end)
 
   it("builds objects that export only what Lua opens", function()
