@@ -57,6 +57,12 @@ after_each(function()
 end)
 
 describe("a store that is opened again", function()
+  it("refuses the leases of other stores, and other stores refuse its leases", function()
+    local other, text = keywatch.open(), "the lease belongs to another store"
+    assert.error_matches(function() other:put("a", "", { lease = store:lease(10, { id = 7 }) }) end, text)
+    assert.error_matches(function() store:put("a", "", { lease = other:lease(10, { id = 7 }) }) end, text)
+  end)
+
   it("is at revision 1 without writes", function()
     reopen()
     assert.same({ 1, -1, 0 }, { store:status().revision, store:status().compact_revision, store:status().keys })
