@@ -431,3 +431,33 @@ describe("a kept lease of a durable store", function()
       .. "keywatch: the lease 8 is lost: it was revoked (lost)\nnil\tnil\tkeywatch: timed out (timeout)\n", printed)
   end)
 end)
+
+describe("a lease of another store", function()
+  local store, other
+
+  before_each(function()
+    store, other = keywatch.open { now = 0 }, keywatch.open { now = 0 }
+    store:lease(10, { id = 7 })
+  end)
+
+  it("is refused, also by a namespace, by a fence and in a transaction", function()
+    local text, fence = "the lease belongs to another store", assert(store:lock("l")):fence()
+    for _, lease in ipairs { other:lease(10, { id = 7 }), other:namespace("a/"):lease_by_id(7) } do
+      assert.error_matches(function() store:put("a", "", { lease = lease }) end, "put: option 'lease': " .. text)
+      assert.error_matches(function() store:namespace("b/"):put("a", "", { lease = lease }) end, text)
+      assert.error_matches(function() fence:put("a", "", { lease = lease }) end, text)
+      assert.error_matches(function() store:txn { success = { { put = "a", value = "", lease = lease } } } end, text)
+      assert.error_matches(function() store:txn { compare = { { key = "a", lease = lease } } } end, text)
+      assert.error_matches(function()
+        store:stm(function(tx) tx:put("a", "", { lease = lease }) end)
+      end, text)
+    end
+    assert.is_nil(store:get("a"))
+  end)
+
+  it("may be meant by its id, and one of a namespace is its owner's", function()
+    assert(store:put("a", "", { lease = other:lease(10, { id = 7 }).id }))
+    assert(store:namespace("b/"):put("a", "", { lease = store:namespace("c/"):lease_by_id(7) }))
+    assert.equal("a b/a", table.concat(store:lease_by_id(7):keys(), " "))
+  end)
+end)
