@@ -46,6 +46,15 @@ end
 -- Tags and lengths of more than five bytes are refused by protobuf, and taken by etcd and by us.
 local LONG = ("[\128-\255]"):rep(5)
 
+--- True if bytes may have a group: protobuf skips those, and we refuse them.
+local function may_have_group(bytes)
+  for i = 1, #bytes do
+    local tag = bytes:byte(i)
+    if tag % 8 == 3 and bytes:find(string.char(tag + 1), i + 1, true) then return true end
+  end
+  return false
+end
+
 local function compare(cases)
   local good = 0
   for i, theirs in ipairs(ask(cases)) do
@@ -53,6 +62,7 @@ local function compare(cases)
     local ours = our_answer(name, bytes)
     if theirs == "twice" then theirs, ours = "good", ours:sub(1, 4) end
     if theirs == "bad" and bytes:find(LONG) then theirs = ours end
+    if ours == "bad" and may_have_group(bytes) then theirs = ours end
     assert.equal(theirs, ours, name .. " " .. wire.hex(bytes))
     if theirs ~= "bad" then good = good + 1 end
   end

@@ -22,8 +22,7 @@ function listener_methods:set()
     event.link(self.awaited, self)
     return false
   end
-  local d = driver.get()
-  for _, caller in ipairs(keys_by(session.callers, "number")) do d.expire(caller ~= TOP and caller or nil) end
+  for _, caller in ipairs(keys_by(session.callers, "number")) do self.expire(caller ~= TOP and caller or nil) end
   return true
 end
 
@@ -32,6 +31,7 @@ local function listen(session)
   session.is_listening = true
   local listener = setmetatable({
     held = setmetatable({ session }, weak_mt),
+    expire = driver.get().expire, -- a finalizer may notify the listener, and may not choose a driver
     target = nil,
     event = nil,
     place = nil,
