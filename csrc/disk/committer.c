@@ -21,8 +21,6 @@ struct kw_committer {
   kw_commit_group submitted;
   place place;       /* of the submitted group; WAITING: it waits for the checkpointer */
   int rc;            /* of the submitted group, if that is DONE */
-  size_t bytes;      /* of its records */
-  size_t need;       /* the most bytes that the database may need for it */
   bool must_copy;    /* the database, after this group, for a defragmentation */
   int64_t sequence;  /* of the newest durable group */
   bool has_appended; /* a group to the journal */
@@ -34,7 +32,11 @@ struct kw_committer {
 
   /* The fields below belong to the commit thread while it is working. */
   kw_worker worker;
-  size_t need_of_all; /* of all groups that the database lacks, including the submitted one */
+  size_t leaves; /* see kw_database_leaves */
+  size_t
+      need_before; /* the most bytes that the database may need for the groups before the submitted one */
+  size_t need;        /* the same for the submitted group */
+  size_t bytes;       /* of the records of the submitted group */
   kw_journal *opened; /* the journal */
   int appended;       /* outcome of the submitted group */
   kw_fault appending; /* what has failed, after KW_ERR_STORAGE */
@@ -59,10 +61,13 @@ static void note_flush(kw_committer *c, int64_t ns) {
   }
 }
 
-/* Space for the group is reserved in the database before the group is durable. */
+/* Space for the group is reserved in the database before the group is durable. A group may have millions of changes:
+ * only this thread walks over them. */
 static int append_group(kw_committer *c) {
+  c->bytes = kw_commit_group_bytes(&c->submitted);
+  c->need = kw_database_need(c->database, c->leaves, &c->submitted);
   int rc = open_journal(c);
-  if (rc == KW_OK) rc = kw_database_reserve(c->database, &c->submitted, c->need_of_all);
+  if (rc == KW_OK) rc = kw_database_reserve(c->database, &c->submitted, c->need_before + c->need);
   if (rc != KW_OK) return rc;
   c->appending.what = "the journal cannot be written";
   rc = kw_journal_append(c->opened, &c->submitted);
@@ -163,9 +168,8 @@ void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_
     begin_direct(c);
     return;
   }
-  c->bytes = kw_commit_group_bytes(&c->submitted);
-  c->need = kw_database_need(c->database, &c->submitted);
-  c->need_of_all = kw_checkpointer_need(c->checkpointer) + c->need;
+  c->leaves = kw_database_leaves(c->database);
+  c->need_before = kw_checkpointer_need(c->checkpointer);
   c->place = IN_JOURNAL;
   kw_worker_begin(&c->worker);
 }

@@ -315,8 +315,12 @@ int kw_database_apply(const kw_database *db, const kw_commit_group *group) {
   return kw_lmdb_write(db->file, mdb_txn_id(db->reading), group, true);
 }
 
-size_t kw_database_need(const kw_database *db, const kw_commit_group *group) {
-  return kw_lmdb_need(db->file, db->reading, group);
+size_t kw_database_leaves(const kw_database *db) {
+  return kw_lmdb_leaves(db->file, db->reading);
+}
+
+size_t kw_database_need(const kw_database *db, size_t leaves, const kw_commit_group *group) {
+  return kw_lmdb_need(db->file, leaves, group);
 }
 
 int kw_database_reserve(const kw_database *db, const kw_commit_group *group, size_t need) {

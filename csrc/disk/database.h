@@ -107,8 +107,11 @@ int kw_database_write(const kw_database *db, const kw_commit_group *group);
 /* The same for groups that are in the journal, and whose space was reserved: they may use all of the space. */
 int kw_database_apply(const kw_database *db, const kw_commit_group *group);
 
-/* Returns the bytes that a group may need in the database. */
-size_t kw_database_need(const kw_database *db, const kw_commit_group *group);
+/* Returns a number of pages, which kw_database_need takes. */
+size_t kw_database_leaves(const kw_database *db);
+
+/* Returns the bytes that a group may need in the database. Walks over the group. Any thread. */
+size_t kw_database_need(const kw_database *db, size_t leaves, const kw_commit_group *group);
 
 /* Reserves space for groups that need `need` bytes together, and of which `group` is the last: writing them will not
  * fail for lack of space. May run in a third thread, at the same time as kw_database_write. Returns KW_OK,

@@ -81,7 +81,7 @@ static size_t count_parts(const kw_lmdb_file *file, const kw_commit_group *group
   return parts_of(bytes);
 }
 
-static size_t count_leaves(const kw_lmdb_file *file, MDB_txn *txn) {
+size_t kw_lmdb_leaves(const kw_lmdb_file *file, MDB_txn *txn) {
   size_t n = 0;
   for (int i = KW_LMDB_META + 1; i < KW_LMDB_TABLES; i++) n += leaves_of(txn, file->tables[i]);
   return n;
@@ -89,7 +89,7 @@ static size_t count_leaves(const kw_lmdb_file *file, MDB_txn *txn) {
 
 /* New entries fill new pages at least by half. Each change, except the put of a record, may also touch an existing
  * page, but together they touch no more pages than exist. */
-size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_group *group) {
+size_t kw_lmdb_need(const kw_lmdb_file *file, size_t leaves, const kw_commit_group *group) {
   size_t appended = 0, others = 0;
   kw_commit_walk walk = {.group = group};
   for (const kw_commit_change *c; (c = kw_commit_walk_next(&walk)) != NULL;) {
@@ -102,7 +102,6 @@ size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_grou
     if (c->kind == KW_COMMIT_PUT_ROW)
       appended += 2 * (RECORD_OVERHEAD + (size_t)c->name->len + (size_t)c->row->len);
   }
-  size_t leaves = others == 0 ? 0 : count_leaves(file, txn);
   return appended + 2 * kw_min_size(others, leaves) * file->page;
 }
 
@@ -299,7 +298,7 @@ static int write_all(writing *w) {
   const kw_lmdb_file *file = w->file;
   int rc = begin(w);
   if (rc != 0) return kw_lmdb_error(rc);
-  w->most = (off_t)(kw_lmdb_need(file, w->txn, w->group) +
+  w->most = (off_t)(kw_lmdb_need(file, kw_lmdb_leaves(file, w->txn), w->group) +
                     bytes_beside(file, count_parts(file, w->group)));
   rc = grow_ahead(w);
   if (rc != 0) {

@@ -25,8 +25,12 @@
 int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group,
                   bool is_durable);
 
-/* Returns the most bytes that a group may need, without those that every transaction needs. `txn` sees the tables. */
-size_t kw_lmdb_need(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_group *group);
+/* Returns the number of pages with entries, except records, that a transaction sees. */
+size_t kw_lmdb_leaves(const kw_lmdb_file *file, MDB_txn *txn);
+
+/* Returns the most bytes that a group may need, without those that every transaction needs. `leaves` is the number of
+ * pages by kw_lmdb_leaves. */
+size_t kw_lmdb_need(const kw_lmdb_file *file, size_t leaves, const kw_commit_group *group);
 
 /* Allocates space for groups that may need `need` bytes, and that will be written together. `group` is one of them: it
  * leaves pages to changes that free space, see above. Returns 0, an errno, or MDB_MAP_FULL. Any thread, also at the
