@@ -239,9 +239,9 @@ describe("a cache with a file", function()
       assert(cache:wait_synced(PATIENCE))
       keywatch.sleep(1)
       local before = feed.cluster
-      local begin_anew, is_begun = feed.hooks.begin_anew, false
-      feed.hooks.begin_anew = function(...)
-        local ok, err = begin_anew(...)
+      local start_over, is_begun = feed.hooks.start_over, false
+      feed.hooks.start_over = function(...)
+        local ok, err = start_over(...)
         is_begun = true
         for _ = 1, 3 do feed:poll(keywatch.now()) end
         return ok, err

@@ -12,7 +12,7 @@
 --
 --   error()                    returns the error that has ended the feed, or nil
 --   describe()                 returns phase, age and trouble
---   has_synced()               true if the content has come from the server, now or before
+--   has_synced()               true if the content has arrived from the server, now or before
 --   is_of_file()               true if the content is that of the file
 --   await_synced(cache, deadline)
 --                              waits for content from the server. Returns nil, or an error
@@ -119,12 +119,12 @@ function cache_methods:wait_ready(timeout)
   return nil, err.code == "timeout" and empty_error(self) or err
 end
 
---- True once the content has come from the server, and not only from a file.
+--- True once the content has arrived from the server, and not only from a file.
 function cache_methods:has_synced()
   return self.feed:has_synced() and not closed_error(self)
 end
 
---- Waits until the content has come from the server. Returns true, or nil and an error.
+--- Waits until the content has arrived from the server. Returns true, or nil and an error.
 function cache_methods:wait_synced(timeout)
   check.timeout(timeout, "wait_synced")
   local err = closed_error(self)
@@ -438,10 +438,10 @@ local function new_replica(history)
   return driver.open_store(core.open, opts)
 end
 
---- Called by the feed when the server has another history: the cache begins anew with a replica of that history.
+--- Called by the feed when the server has another history: the cache starts over with a replica of that history.
 -- `fresh_replica` is the replica that is being loaded, or nil. Returns the replica, and true if it is loaded and in
 -- use, or false; or nil and an error.
-local function begin_anew(cache, state, why, fresh_replica)
+local function start_over(cache, state, why, fresh_replica)
   local replica, err = fresh_replica, nil
   if not replica then replica, err = new_replica(cache.history) end
   if not replica then return nil, err end
@@ -496,7 +496,7 @@ local function open_remote(client, prefix, opts, space)
   if not replica then return nil, err end
   local cache = new(client, space, prefix, opts, replica, true)
   local file = opts.file and content_file.new(opts.file, opts.file_delay or FILE_DELAY, prefix)
-  cache.feed = feeds.new(cache, { on_change = on_change, begin_anew = begin_anew, on_end = finish }, file,
+  cache.feed = feeds.new(cache, { on_change = on_change, start_over = start_over, on_end = finish }, file,
     opts.timeout or TIMEOUT)
   cache.feed:begin()
   return cache

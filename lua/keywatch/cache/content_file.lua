@@ -43,7 +43,7 @@ function file_methods:load(replica, key, range_end)
   if err.code ~= "not_found" then say(self, "warn", err.message .. ": its content is not used") end
 end
 
---- Makes the next write begin anew: the content is that of another replica.
+--- Makes the next write begin a new file: the content is that of another replica.
 function file_methods:forget()
   self.saved_revision = nil
   if not self.is_holding then return end

@@ -123,7 +123,7 @@ local function insert(members, entry)
   members.entries[#members.entries + 1] = entry
 end
 
---- Makes the members anew, without the entries that were removed. A loop over the old lists continues there.
+--- Rebuilds the lists of members, without the entries that were removed. A loop over the old lists continues there.
 local function sweep(self)
   local members = new_members()
   for _, entry in ipairs(self.members.entries) do
@@ -242,7 +242,7 @@ local function fail(self, err)
   self.watch:close()
 end
 
---- Takes everything that has come.
+--- Takes everything that has arrived.
 local function work(self)
   local watch = self.watch
   while not self.failure do

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- feed: keeps the replica of a client's cache equal to a range of a server's keys.
 --
---             all pages have come                 the history is gone, or another one
+--             all pages have arrived              the history is gone, or another one
 --   READING ----------------------> FOLLOWING ------------------------------------------> READING
 --      |   ^                            |
 --      |   | the pause is over          | the server refuses
@@ -96,7 +96,7 @@ local function pause(self, err)
   self.transport:look_again() -- at the new deadline
 end
 
---- Begins to read the range anew: at once after the first failure, and after a pause if failures repeat, since reading
+--- Begins to read the range again: at once after the first failure, and after a pause if failures repeat, since reading
 -- may be expensive for the server. `err` is the failure; `why` is as in begin_reading.
 local function read_again(self, err, why)
   self.why = why
@@ -155,13 +155,13 @@ local function use_state(self)
     report_history(self, why)
     if self.phase ~= "reading" then return nil, errors.closed("cache") end -- by a finalizer
   end
-  local fresh, is_used = self.hooks.begin_anew(self.cache, self.state, why, self.fresh)
+  local fresh, is_used = self.hooks.start_over(self.cache, self.state, why, self.fresh)
   if not fresh then return nil, is_used end -- the error
   self.fresh = not is_used and fresh or nil
   return is_used
 end
 
---- Uses the pages, once all have come, and continues with events.
+--- Uses the pages, once all have arrived, and continues with events.
 local function use_pages(self)
   local _, revision = self.state:last()
   if self.phase ~= "reading" then return end -- a finalizer has closed the client
@@ -184,16 +184,16 @@ local function size_next_page(self, n, bytes)
   self.page = math.max(1, math.min(LARGEST_PAGE, math.floor(n * wanted / bytes)))
 end
 
---- True if a page has come over another connection than the previous one, and the range must be read anew: the server
--- may have been restored to an older state in between, and have the same revision in another history. For a large range
--- this is limited to MAX_RESTARTS.
+--- True if a page has arrived over another connection than the previous one, and the range must be read again: the
+-- server may have been restored to an older state in between, and have the same revision in another history. For a
+-- large range this is limited to MAX_RESTARTS.
 local function is_of_other_connection(self)
   if not self.rest:take_move() or self.restarts == MAX_RESTARTS then return false end
   self.restarts = self.restarts + 1
   return true
 end
 
---- Handles a page that has come, or the error of reading it.
+--- Handles a page that has arrived, or the error of reading it.
 local function take_page(self, read)
   self.read = nil
   local err = read.err
@@ -275,7 +275,7 @@ local function work(self)
     if self.is_complete then
       use_pages(self)
     elseif not read then
-      ask_page(self) -- an error has come in between
+      ask_page(self) -- an error has occurred in between
     elseif read.is_done then
       take_page(self, read)
     end
@@ -321,7 +321,7 @@ function feed_methods:follow()
   inner.announce_feed(self.followed, true)
 end
 
---- Notifies the watches and the tables of the cache that something may have come.
+--- Notifies the watches and the tables of the cache that something may have arrived.
 local function notify(self)
   if self.phase ~= "closed" then local_origin.poke(self.cache.replica) end
   if self.phase ~= "closed" then self.hooks.on_change(self.cache) end
@@ -523,7 +523,7 @@ function feed_methods:describe()
   return self.phase, heard_at and math.max(0, driver.get().now() - heard_at), present_trouble(self)
 end
 
---- True once the content has come from the server.
+--- True once the content has arrived from the server.
 function feed_methods:has_synced()
   return self.is_synced
 end
@@ -533,7 +533,7 @@ function feed_methods:is_of_file()
   return self.is_from_file
 end
 
---- Waits until the content has come from the server. Returns nil, or an error.
+--- Waits until the content has arrived from the server. Returns nil, or an error.
 function feed_methods:await_synced(cache, deadline)
   local d, changed = driver.get(), changes(self)
   while true do
@@ -638,9 +638,9 @@ local function await_following(self, deadline)
   end
 end
 
---- Begins to read the content anew: the server that has answered a read has another history.
+--- Begins to read the content again: the server that has answered a read has another history.
 local function doubt(self, code)
-  if self.phase ~= "following" then return end -- it is read anew already
+  if self.phase ~= "following" then return end -- it is being read again already
   self.doubt = code
   pump(self)
 end
@@ -648,7 +648,7 @@ end
 --- Returns a revision that the server had after this call, and that the replica can reach; or nil and an error:
 -- "unsupported" if the server's progress cannot be trusted. The server may have another history, which the watch has
 -- not noticed yet. Then its revision is not in the replica's history, and is requested again when the content has been
--- read anew. Without a deadline the server has the time of a request, and the content has no limit.
+-- read again. Without a deadline the server has the time of a request, and the content has no limit.
 function feed_methods:server_revision(deadline)
   local is_trusted, why = self.phase == "following" and self.watch_calls:is_trusted(self) or nil, nil
   if is_trusted == nil then is_trusted, why = self.watch_calls:await_trust(deadline or self:deadline()) end
@@ -682,7 +682,7 @@ end
 
 --- Returns the feed of a cache, which has begun. `hooks` are
 --   on_change(cache)               called after each change
---   begin_anew(cache, state, err, fresh)  must give the cache another replica, with that state: see cache.lua
+--   start_over(cache, state, err, fresh)  must give the cache another replica, with that state: see cache.lua
 --   on_end(cache, err)             called when the client is closed
 -- `file` is the file with the last known content, or nil; its content is used after `timeout` seconds.
 local function new(cache, hooks, file, timeout)
@@ -702,19 +702,19 @@ local function new(cache, hooks, file, timeout)
     hooks = hooks,
     phase = "paused",   -- until it begins, in the first call of pump
     page = FIRST_PAGE,  -- kvs of the next page
-    state = nil,        -- the pages that have come
+    state = nil,        -- the pages that have arrived
     read = nil,         -- the requested page
     read_bytes = 0,     -- of these pages
-    is_complete = false, -- all pages have come, and are being used
+    is_complete = false, -- all pages have arrived, and are being used
     is_before_file = false, -- they were requested before the content of the file was loaded
     fresh = nil,        -- a replica that replaces the cache's when it is loaded
     rest = nil,         -- of the range, see client/range_stream.lua
     page_cluster = nil, -- the cluster of these pages
-    restarts = 0,       -- how often in a row reading has begun anew because of another connection
-    read_at = nil,      -- when the first one has come
-    page_at = nil,      -- when the last one has come
+    restarts = 0,       -- how often in a row reading has started over because of another connection
+    read_at = nil,      -- when the first one has arrived
+    page_at = nil,      -- when the last one has arrived
     cluster = nil,      -- the cluster of the replica
-    why = nil,          -- the error that made reading anew necessary
+    why = nil,          -- the error that made reading again necessary
     trouble = nil,      -- why it is paused
     doubt = nil,        -- "regressed" or "cluster_changed", if a read has shown that before the watch has
     failures = 0,       -- in a row
@@ -726,7 +726,7 @@ local function new(cache, hooks, file, timeout)
     followed = false,   -- the replica whose changes the core announces; or false
     ask_at = 0,         -- the earliest time of the next request for progress
     asks = 0,           -- requests for progress since the server was heard
-    is_synced = false,  -- the content has come from the server
+    is_synced = false,  -- the content has arrived from the server
     file = file,
     describe_content = nil, -- function for the file: see content_file.lua
     opened_at = 0,
@@ -740,7 +740,7 @@ local function new(cache, hooks, file, timeout)
     arrival = nil,
     changed = nil,      -- driver event: set after each change
     is_working = false,
-    is_stirred = false, -- something has come while it worked
+    is_stirred = false, -- something has arrived while it worked
     -- Of watch_calls.lua:
     core = nil, tag = 0, call = nil, has_own_call = false, is_full = false, attached_at = nil,
   }, feed_mt)

@@ -3,7 +3,7 @@
 --
 -- Changes come from an ordinary watch, with their previous values, and transition.lua computes the events from them.
 --
---            nothing more has come,                      its queue is full
+--            nothing more has arrived,                   its queue is full
 --            and it can be found by an index
 --   ALONE -----------------------------------> SHARED ---------------------> BEHIND
 --     ^                                                                        |
@@ -245,7 +245,7 @@ local function catch_up(self, entry)
     end
     if not ok then err = errors.new("internal", errors.text_of(watch.err)) end
     if ok and watch and watch.store == before.store then return adopt(self, watch) end
-    if ok and watch then -- a cache that has begun anew: with another history
+    if ok and watch then -- a cache that has started over: with another history
       watch:close()
       err = before.last or core.new_error("regressed")
     end
@@ -729,7 +729,7 @@ local function new(x, key, opts)
     entry = nil,         -- of a dispatcher; SHARED or BEHIND
     guard = nil,         -- removes the entry when the object watch is collected
     opener = nil,        -- the worker that opens its own watch
-    arrival = d.event(), -- set when something may have come
+    arrival = d.event(), -- set when something may have arrived
     waits = 0,           -- waits that have begun and not ended
     bound = nil,         -- the own watch or the dispatcher, for which they wait
     timer = nil,         -- sets the event when work is due, during a select

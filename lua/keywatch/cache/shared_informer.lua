@@ -2,7 +2,7 @@
 --- shared_informer: the objects that informers of the same keys and options share, and the task that keeps them up to
 -- date, with one watch.
 --
---              all initial kvs have come               the watch has failed
+--              all initial kvs have arrived            the watch has failed
 --   LOADING ----------------------------> FOLLOWING ---------------------+
 --      ^                                                                 |
 --      +------- at once, or after a pause if that happens again ---------+        CLOSED: it has no user left, or its
@@ -19,7 +19,7 @@
 -- A value that cannot be decoded is bad: the last good object stays, and the error event is kept in `bad`, by key,
 -- until the key has a good value or is deleted.
 --
--- The task may be cancelled at any wait, and is restarted: then at most a load is incomplete, and begins anew.
+-- The task may be cancelled at any wait, and is restarted: then at most a load is incomplete, and starts over.
 
 local backoff = require "keywatch.client.backoff"
 local check = require "keywatch.support.check"
@@ -150,7 +150,7 @@ local function has_no_listener(self)
   return true
 end
 
---- Notes a bad value, and queues an event of it. The last good object stays, unless the key was created anew.
+--- Notes a bad value, and queues an event of it. The last good object stays, unless the key was created again.
 local function put_bad(self, change, err, is_missed)
   local indexer, key = self.indexer, change.key
   local slot = indexer.slots[key]
@@ -287,7 +287,7 @@ local function use_load(self, load, revision)
   for i = 1, load.n do make(self, load.changes[i], load.objects[i], load.errors[i], true) end
 end
 
---- Called when all initial kvs have come. The first time, the handlers begin.
+--- Called when all initial kvs have arrived. The first time, the handlers begin.
 local function finish_load(self, load, revision)
   use_load(self, load, revision)
   self.load, self.trouble, self.why, self.history = nil, nil, nil, load.history

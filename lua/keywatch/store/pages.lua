@@ -98,7 +98,7 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
     if at < n then moves = 0 end
   end
 
-  --- Begins to read the pages again if the present one has come over another connection. Returns true then.
+  --- Begins to read the pages again if the present one has arrived over another connection. Returns true then.
   local function has_moved()
     if rest.is_of_other_cluster then raise(core.new_error("cluster_changed"), 0) end
     if not rest:take_move() or seen.n == 0 then return false end

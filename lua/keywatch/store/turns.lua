@@ -126,7 +126,7 @@ end
 function queue_methods:poll()
   local store, owners = self.store, self.owners
   local seconds, is_pending = store:run_due()
-  set_first_task(store, first_number(self)) -- an error may have come between this and a change of the waiters
+  set_first_task(store, first_number(self)) -- an error may have occurred between this and a change of the waiters
   for i = #owners, 1, -1 do
     local owner = owners[i]
     if owner.write:has_ended() then

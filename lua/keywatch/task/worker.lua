@@ -8,7 +8,7 @@
 --     +-------- the task was cancelled, or abandoned
 --
 -- Each driver has a poller for its workers, which is attached while there are any. Idle workers are started when the
--- loop turns, and when it has come to rest, so that a host's loop runs them. A task that was cancelled before it ran,
+-- loop turns, and when it is idle, so that a host's loop runs them. A task that was cancelled before it ran,
 -- or was abandoned because it kept running after its cancellation, is not reported. So in each turn the poller checks
 -- all workers whose tasks have not begun, and one of the others.
 
@@ -100,7 +100,7 @@ function poller_methods:poll()
   if self.has_idle then start_idle(self) end
 end
 
---- Starts the idle workers. Called by the driver when the loop has come to rest.
+--- Starts the idle workers. Called by the driver when the loop is idle.
 function poller_methods:rested()
   if self.fresh[1] then look_at_fresh(self) end
   if self.has_idle then start_idle(self) end

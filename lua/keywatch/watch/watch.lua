@@ -487,7 +487,7 @@ local function new(fields)
   fields.is_closed = false
   -- The following fields are set only when they are needed, so that an idle watch is a small table:
   --   reader       the coroutine that read last, or "main"
-  --   arrival      driver event: set when something may have come
+  --   arrival      driver event: set when something may have arrived
   --   progressed   driver event: set when `revision` has risen
   --   is_partial   more events of the last revision in the buffer follow
   --   failure      the error that the watch has failed with

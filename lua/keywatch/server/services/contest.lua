@@ -76,12 +76,12 @@ local function end_wait(turn, err)
   return nil, unknown(err)
 end
 
---- Called by the queue when the turn has come, or the wait has failed.
+--- Called by the queue when it is the turn of the call, or the wait has failed.
 function turn_methods:wake(err)
   calls.resume(self.call, function() return end_wait(self, err) end)
 end
 
---- Called when the call is over and was not answered, even if its turn has come: the client's key is deleted.
+--- Called when the call is over and was not answered, even if it is its turn: the client's key is deleted.
 function turn_methods:give_up()
   queue.leave(self)
   worker.start(delete_key_of, self)

@@ -191,10 +191,10 @@ local function work(queue)
       error(err, 0)
     end
     if not (ok and has_read) then
-      local can_begin_anew = queue.watch ~= nil and queue.events > events
+      local can_start_over = queue.watch ~= nil and queue.events > events
       events = queue.events
       stop(queue)
-      if not can_begin_anew and not fail_all(queue, err) then break end
+      if not can_start_over and not fail_all(queue, err) then break end
       driver.get().sleep(0)
     end
   end
