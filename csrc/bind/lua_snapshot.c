@@ -93,7 +93,7 @@ static int l_restore(lua_State *L) {
   kw_bind_set_int(L, "compact_revision", restored.compact_revision);
   kw_bind_set_int(L, "records", restored.records);
   kw_bind_set_int(L, "leases", restored.leases);
-  kw_bind_set_bool(L, "was_protected", restored.was_protected);
+  kw_bind_set_bool(L, "auth_was_enabled", restored.auth_was_enabled);
   return 1;
 }
 

@@ -8,7 +8,7 @@
  *   snapshot:read(at, n) -> `n` bytes, at most 1 MiB, from position `at` on, counted from 0; the hash may be read too
  *   snapshot:close()
  *   core.restore(path, directory, skip_hash_check) -> { revision =, compact_revision =, records =, leases =,
- *                                                       was_protected = }
+ *                                                       auth_was_enabled = }
  *                           makes the directory of a store from the snapshot in the file `path`, see store/restore.h
  *
  * open_snapshot, read and restore return nil and an error if they fail. size and read raise before the snapshot is
@@ -22,7 +22,7 @@
 
 #include "bind/lua_store.h"
 
-/* Makes the class of snapshots. open_snapshot is among the methods of a store. */
+/* Creates the class of snapshots. open_snapshot is among the methods of a store. */
 void kw_bind_add_snapshot_class(lua_State *L);
 
 /* Pushes core.restore. */

@@ -115,7 +115,7 @@ static int copy_rows(kw_image *image, target *to, kw_arena *arena, kw_restored *
   int found;
   while ((found = next_row(image, arena, &row)) > 0) {
     if (kw_slice_equal(row.name, kw_slice_of(enabled, sizeof enabled - 1))) {
-      restored->was_protected = row.bytes.len == 1 && row.bytes.data[0] == 1;
+      restored->auth_was_enabled = row.bytes.len == 1 && row.bytes.data[0] == 1;
       continue;
     }
     int rc = add_row(to, &row);

@@ -68,7 +68,7 @@ local function main(arguments)
   end
   io.stdout:write(("restored %s: revision %.0f, %.0f records, %.0f leases\n"):format(values["data-dir"],
     restored.revision, restored.records, restored.leases))
-  if restored.was_protected then
+  if restored.auth_was_enabled then
     io.stderr:write("keywatch restore: warning: authentication was enabled in the snapshot, and is disabled in the "
       .. "restored data: every client that can connect to its server can read and write all keys\n")
   end
