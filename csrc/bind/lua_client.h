@@ -17,7 +17,7 @@
  *   client:receive(id, is_wrapped) -> message          or, at the end of the call, false, status, text, is_refused
  *                                                      (the server has not looked at the call); or nothing yet.
  *                                                      is_wrapped: returns the message inside of the message, its
- *                                                      field 1, or true if the message is not that field alone
+ *                                                      field 1, or true if the message has other fields
  *   client:next() -> id                                the next call with something to receive, or room; or nothing
  *   client:watch(metadata, max_partial) -> id          opens a watch call; nothing if that is not possible.
  *                                                      max_partial: limit in bytes of a revision that comes in parts

@@ -221,7 +221,7 @@ static const char *const expected[] = {
 static void refuse(writer *w, const kw_message *message, const kw_field *field, bool is_item) {
   lua_State *L = w->L;
   int type = lua_type(L, -1);
-  const char *what = is_item ? "what is in field" : "field";
+  const char *what = is_item ? "each item of field" : "field";
   const char *wanted = field->is_repeated && !is_item ? "a list" : expected[field->kind];
   lua_pushfstring(L, "%s: %s '%s' must be %s", message->name, what, field->name, wanted);
   for (int i = 0; wanted == expected[KW_FIELD_ENUM] && field->names[i] != NULL; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_message: encodes Lua tables as protobuf messages and decodes them. The descriptions are those that C uses.
+ * lua_message: converts Lua tables to encoded protobuf messages, and back. The descriptions of the messages are those
+ * of codec/messages.h, which C uses, too.
  *
  *   core.encode("PutRequest", { key = "a", value = "b" }) -> "\x0a\x01a\x12\x01b"
  *   core.decode("PutRequest", "\x0a\x01a\x12\x01b")       -> { key = "a", value = "b" }, or nil and an error
@@ -9,11 +10,11 @@
  * name. A number that the VM cannot hold is a decimal string. A field that is zero, false or empty is absent,
  * except in a oneof and in lists. A message that is present is a table, even if it is empty.
  *
- * A third argument of decode limits the number of fields and list items that are read, also those that occur twice
- * and unknown ones: the error beyond it is request_too_large.
+ * A third argument of decode is the most fields and list items that a message may have. Unknown and repeated fields
+ * count, too. A message with more fails with the error request_too_large.
  *
- * encode reads tables raw: no Lua code runs except finalizers. It raises if a table does not fit the message, and
- * names the message and the field.
+ * encode calls no metamethods: no Lua code runs except finalizers. If a table does not fit the message, encode raises
+ * an error that names the message and the field.
  */
 #ifndef KW_BIND_LUA_MESSAGE_H
 #define KW_BIND_LUA_MESSAGE_H

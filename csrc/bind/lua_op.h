@@ -62,6 +62,6 @@ int kw_bind_read_claim(lua_State *L, kw_arena *arena, kw_op *op);
 /* Reads (key, revision): the transaction that deletes a key if it was created at the revision. */
 int kw_bind_read_unclaim(lua_State *L, kw_arena *arena, kw_op *op);
 
-#define KW_BIND_GET 1 /* the tag of a range whose result is its kv alone */
+#define KW_BIND_GET 1 /* the tag of a range whose result is only its kv */
 
 #endif

@@ -20,7 +20,7 @@ int64_t kw_bind_opt_now(lua_State *L, int arg);
 /* Pushes a deadline, given in milliseconds, as seconds. Returns how many values were pushed: 0 for INT64_MAX. */
 int kw_bind_push_deadline(lua_State *L, int64_t when);
 
-/* Makes the class of holders. To be called once for each VM, before kw_bind_new_holder. */
+/* Creates the class of holders. To be called once for each VM, before kw_bind_new_holder. */
 void kw_bind_add_holder(lua_State *L);
 
 /* Pushes an empty holder, a userdata that owns a reference to a blob, and returns the place where the caller puts the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_replica: how a replica takes its revisions from upstream.
+ * lua_replica: fills a replica with the state and the events of its server.
  *
  * These are functions of core.inner, since only keywatch calls them:
  *
@@ -8,13 +8,14 @@
  *   merge(store, state)              contents of a later revision: watches receive the difference
  *
  *   feed(store, subscription)        moves what a client's watch received, see rpc/feed.h; returns the number of
- *                                    events, true if there may be more to move now, and true if the server was heard
+ *                                    events, true if there may be more to move now, and true if the
+ *                                    server has sent an answer
  *
- *   feed_from(store, subscription)   from now on the watch's events go to the replica as they come. The watch is
- *                                    announced (client:next_watch) if its state has changed, something is left for
- *                                    feed, a watch of the replica has become ready, or the time of the work
- *                                    that is due has changed
- *   announce_feed(store, flag)       with true the watch is announced whenever something has come
+ *   feed_from(store, subscription)   from now on the events of the client's watch are moved as they arrive. That watch
+ *                                    is announced (client:next_watch) if its state has changed, if something is left
+ *                                    for feed, if a watch of the replica has become ready, or if the deadline of the
+ *                                    replica has changed
+ *   announce_feed(store, flag)       with true the watch is announced after every message
  *
  * Load and merge use a core.feed_state. They do one turn's work, and return true; false, if another call must continue;
  * or nil and an error. All functions raise if the store is not a replica.
@@ -65,21 +66,21 @@ static int l_feed(lua_State *L) {
   return 3;
 }
 
-/* {====== Feeding by itself ====== */
+/* {====== Feeding without calls from Lua ====== */
 
-/* A finalizer may have the bytes received while an answer is being pushed: the replica must then stay as it is. */
+/* A finalizer may receive bytes while an answer is being pushed: the replica must not change during the push. */
 static bool begin_feeding(void *ctx) {
   kw_lua_store *self = ctx;
   if (self->is_busy || kw_store_is_inherited(self->store)) return false;
-  self->deadline_then = kw_bind_step_if_due(self);
+  self->deadline_before = kw_bind_step_if_due(self);
   return true;
 }
 
 /* Work that the change has made due, such as dropping old history, is done at once. */
 static bool end_feeding(void *ctx) {
   kw_lua_store *self = ctx;
-  bool is_due_then = kw_bind_step_if_due(self) == self->deadline_then;
-  return self->is_followed || self->ready.first != NULL || !is_due_then;
+  bool is_same_deadline = kw_bind_step_if_due(self) == self->deadline_before;
+  return self->announces_all || self->ready.first != NULL || !is_same_deadline;
 }
 
 static int l_feed_from(lua_State *L) {
@@ -91,7 +92,7 @@ static int l_feed_from(lua_State *L) {
 }
 
 static int l_announce_feed(lua_State *L) {
-  kw_bind_to_store(L, 1)->is_followed = lua_toboolean(L, 2);
+  kw_bind_to_store(L, 1)->announces_all = lua_toboolean(L, 2);
   return 0;
 }
 

@@ -65,30 +65,30 @@ void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
  * false. */
 void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply);
 
-/* Pushes the reply to a range, as kw_bind_push_reply does. Its kvs are in the list at index `used`: the tables of that
- * list are used again. */
+/* Pushes the reply to a range, as kw_bind_push_reply does. Its kvs are in the list at index `used`, whose
+ * tables are reused. */
 void kw_bind_push_page(lua_State *L, const kw_op *op, const kw_reply *reply, int used);
 
 /* Adds the kvs of the reply to a range to the list at index `list`, after its first `first` ones. The tables that the
- * list has there are used again. */
+ * list has there are reused. */
 void kw_bind_add_kvs(lua_State *L, const kw_reply *reply, int list, size_t first);
 
 /* Pushes the reply to a range, as kw_bind_push_reply does. Its kvs are the first n of the list at index `list`, from
  * which all others are removed. */
 void kw_bind_push_range_of(lua_State *L, const kw_reply *reply, int list, size_t n);
 
-#define KW_BIND_MAX_USED 256 /* tables of events that are kept to be used again */
+#define KW_BIND_MAX_USED 256 /* tables of events that are kept for reuse */
 
 /* Pushes an event, the i-th of its list: { type = "put" or "delete", the fields of its kv, prev }. A delete has only a
- * key and a mod_revision. If there is a list of tables at index `used`, its i-th table is used again. */
+ * key and a mod_revision. If there is a list of tables at index `used`, its i-th table is reused. */
 void kw_bind_push_event(lua_State *L, const kw_event *event, int used, int i);
 
 /* Pushes an event, as kw_bind_push_event does, of kvs that are decoded already. `prev` may be NULL. */
 void kw_bind_push_event_of(lua_State *L, bool is_delete, const kw_kv *kv, const kw_kv *prev,
                            int used, int i);
 
-/* Pushes the only kv of the reply to a get, or nil. The string at index `key` must be the kv's key, and is used
- * again; with index 0 a new string is made. */
+/* Pushes the only kv of the reply to a get, or nil. The string at index `key` must be the kv's key, and is
+ * reused; with index 0 a new string is made. */
 void kw_bind_push_get(lua_State *L, const kw_reply *reply, int key);
 
 /* Pushes { revision = }, with room for `more` fields. */
@@ -105,7 +105,7 @@ typedef struct kw_memo kw_memo;
 
 struct kw_memo {
   kw_op_kind kind;
-  bool is_get;            /* of a range: its result is its kv alone */
+  bool is_get;            /* of a range: its result is only its kv */
   bool prev_kv;           /* of a delete: the deleted kvs were asked for */
   const kw_memo *success; /* of a transaction, as are the following */
   size_t n_success;

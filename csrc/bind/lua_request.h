@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_request: encodes the arguments of a store's methods as the requests of a client.
+ * lua_request: converts the arguments of a store's methods to the encoded requests of a client.
  *
  *   core.requests.put(self, "a", "b", { timeout = 2 }) -> "\x0a\x01a\x12\x01b", 2, nil
  *
- * core.requests has one function for each method, under the method's name and with its arguments; `self` is
- * ignored. The function raises the same misuse as the method. It returns the message, the timeout and the deadline
- * (nil if not given), and a memo if core.answers needs one to decode the response; or nil and an error. Requests
- * that a store would refuse are encoded: the server refuses them.
+ * core.requests has one function for each method, with the method's name and arguments; `self` is ignored. The function
+ * raises for the same misuse as the method. It returns the encoded message, the timeout, the deadline and a memo; or
+ * nil and an error. A timeout or deadline that was not given is nil. The memo is the information about the request that
+ * core.answers needs to decode the response; most requests have none. Requests that a store would refuse are encoded,
+ * too: the server refuses them.
  */
 #ifndef KW_BIND_LUA_REQUEST_H
 #define KW_BIND_LUA_REQUEST_H

@@ -51,9 +51,9 @@ int kw_bind_give_revision(lua_State *L, const kw_lua_store *self);
 
 /* {====== Methods whose answer borrows from the store ====== */
 
-/* Pushes an answer of kind `kind`, which the caller has put into the fields of `self`, if `rc` is KW_OK; else nil and
- * the error. Adds the ticket, unless the method was a
- * plain read, which sees only what is durable. Returns how many values. Needs 4 free places on the stack.
+/* If `rc` is KW_OK, pushes an answer of kind `kind`, which the caller has put into the fields of `self`; else nil and
+ * the error. Adds the ticket, unless the method was a plain read, which sees only durable changes. Returns how many
+ * values. Needs 4 free places on the stack.
  *
  * A write is committed after its answer is pushed. If the answer cannot be pushed, the write is rolled back, and the
  * error is raised. If a finalizer closes the store during the push, the store is closed at the end. */

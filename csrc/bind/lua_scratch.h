@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_scratch: an arena for one call, which is not leaked if Lua raises.
+ * lua_scratch: an arena for the temporary memory of one call, which does not leak if the call raises. A *scratch* is
+ * the userdata that owns such an arena.
  *
- * An upvalue of the function holds an idle scratch, or nil. A call takes the scratch and puts it back at its end. If
- * a finalizer calls the function during that call, it finds nil and makes a scratch of its own. If the call raises,
- * the collector frees the scratch.
+ * An upvalue of the called function is an unused scratch, or nil. The function takes the scratch, and puts it back
+ * before it returns. If a finalizer calls the function during that time, the second call finds nil, and creates a
+ * scratch of its own. If a call raises, the collector frees its scratch.
  */
 #ifndef KW_BIND_LUA_SCRATCH_H
 #define KW_BIND_LUA_SCRATCH_H
@@ -13,12 +14,12 @@
 #include "base/common.h"
 #include "face/compat.h"
 
-/* Makes the class of scratches. Calling it again does nothing. */
+/* Creates the class of scratches. A second call does nothing. */
 void kw_bind_add_scratch(lua_State *L);
 
 /* Pushes the scratch of the upvalue, or a new one, and sets the upvalue to nil. `upvalue` is the number of the
  * upvalue, from 1 on. Returns the arena of the scratch, which is valid while the scratch is on the stack. Making a
- * new one may run finalizers, and raises if memory is short. */
+ * new scratch may run finalizers, and raises if memory is short. */
 kw_arena *kw_bind_take_scratch(lua_State *L, int upvalue);
 
 /* Empties the scratch at stack index `at`, and puts it back into the upvalue. The content of its arena is lost. */

@@ -8,14 +8,14 @@
  *   store:run_due()       does one step of the work that is due, and hands writes to the disk
  *                         -> seconds until the next work is due; and whether there are changes that are not settled.
  *                         The seconds are nil if no work is waiting, if the clock is manual and no work is due, or if
- *                         the store is busy. A closed store returns false alone
+ *                         the store is busy. A closed store returns only false
  *
  *   store:is_busy()       -> whether a long write is under way, or failed ones are being undone. A closed store
  *                         is not busy
  *   store:is_compacting() -> whether a compaction has records to remove. A closed store has none
  *
  * The work is lease expiry, compaction, lagging watchers and progress notifications. With a manual clock, time
- * moves by `step` alone; otherwise it is CLOCK_MONOTONIC.
+ * moves only by `step`; otherwise it is CLOCK_MONOTONIC.
  */
 #ifndef KW_BIND_LUA_STEP_H
 #define KW_BIND_LUA_STEP_H

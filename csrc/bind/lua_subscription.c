@@ -74,7 +74,7 @@ static int l_subscription(lua_State *L) {
 
 /* {====== Events ====== */
 
-enum { USED = 2 }; /* the index of a list of tables that are used again, or of nil */
+enum { USED = 2 }; /* the stack index of a list of tables to reuse, or of nil */
 
 /* Adds the events of a response to the list on top of the stack, which has `n`. Returns its new length. */
 static int add_events(lua_State *L, const kw_notice *news, int n) {

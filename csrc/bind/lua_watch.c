@@ -66,7 +66,7 @@ static int l_next_ready(lua_State *L) {
   return 1;
 }
 
-enum { USED = 2 }; /* the index of a list of tables that are used again, or of nil */
+enum { USED = 2 }; /* the stack index of a list of tables to reuse, or of nil */
 
 /* {====== Into a table ====== */
 

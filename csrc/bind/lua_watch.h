@@ -25,7 +25,7 @@
 
 #include "bind/lua_store.h"
 
-/* Makes the class of watches. open_watch and next_ready are among the methods of a store. */
+/* Creates the class of watches. open_watch and next_ready are among the methods of a store. */
 void kw_bind_add_watch_class(lua_State *L);
 
 #endif

@@ -38,7 +38,7 @@
  * kw_bind_push_upvalues, with the value at index `push`, and their kind. */
 void kw_bind_add_write_calls(lua_State *L, int methods, int push);
 
-/* Makes the class of writes. */
+/* Creates the class of writes. */
 void kw_bind_add_write_class(lua_State *L);
 
 #endif

@@ -67,7 +67,7 @@ bool kw_feed_has_more(const kw_subscription *sub);
 
 /* }====== */
 
-/* {====== Feeding by itself ====== */
+/* {====== Feeding without calls from Lua ====== */
 
 /* Functions of the owner of a replica. They must not call Lua. */
 typedef struct kw_feed_hooks {

@@ -253,9 +253,9 @@ describe("a table that cannot be encoded", function()
     expect_raised("MemberAddRequest: field 'peerURLs' must be a list, not 'a'", "MemberAddRequest", { peerURLs = "a" })
     expect_raised("MemberAddRequest: field 'peerURLs' must be a list, not a table", "MemberAddRequest",
       { peerURLs = { "a", n = 1 } })
-    expect_raised("MemberAddRequest: what is in field 'peerURLs' must be a string, not 2", "MemberAddRequest",
+    expect_raised("MemberAddRequest: each item of field 'peerURLs' must be a string, not 2", "MemberAddRequest",
       { peerURLs = { "a", 2 } })
-    expect_raised("WatchCreateRequest: what is in field 'filters' must be", "WatchCreateRequest",
+    expect_raised("WatchCreateRequest: each item of field 'filters' must be", "WatchCreateRequest",
       { filters = { "NOPUT", "NOTHING" } })
     assert.has_error(function() core.encode("MemberAddRequest", { peerURLs = { "a", nil, "b" } }) end)
   end)
