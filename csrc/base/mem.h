@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * mem: allocation. All code of the core allocates and frees by these functions.
+ * mem: allocation. All code of the core allocates and frees memory with these functions.
  *
  * Every allocation may fail. A caller that gets NULL leaves its object unchanged, and returns KW_ERR_NO_MEMORY. In
- * builds for tests chosen allocations fail (probe/mem.h).
+ * builds for tests, selected allocations fail (probe/mem.h).
  */
 #ifndef KW_BASE_MEM_H
 #define KW_BASE_MEM_H
@@ -21,7 +21,8 @@ static inline void *kw_realloc(void *p, size_t size) {
   return KW_REALLOC(p, size);
 }
 
-/* Returns `size` zeroed bytes, or NULL if memory is short. A large block takes no time: the system has zeroed it. */
+/* Returns `size` zeroed bytes, or NULL if memory is short. A large block is not cleared again: the
+ * system has zeroed its pages. */
 static inline void *kw_alloc_zeroed(size_t size) {
   return KW_CALLOC(1, size);
 }
@@ -31,11 +32,11 @@ static inline void kw_free(void *p) {
   KW_FREE(p);
 }
 
-/* Returns `size` bytes, which return to the system when they are freed; or NULL if memory is short. For large blocks
- * with a short life, which would otherwise fragment the heap. */
+/* Maps pages for `size` bytes, which are unmapped when they are freed. Returns NULL if memory is short. For large
+ * blocks with a short life, which would otherwise fragment the heap. */
 void *kw_alloc_pages(size_t size);
 
-/* Frees what kw_alloc_pages has returned for that size. p may be NULL. */
+/* Frees a block of kw_alloc_pages; `size` is the allocated size. p may be NULL. */
 void kw_free_pages(void *p, size_t size);
 
 /* Makes malloc join the small blocks that this thread has freed with adjacent free blocks. glibc collects freed small
@@ -48,19 +49,19 @@ void kw_mem_join(void);
  * the largest first, until malloc takes new memory for one; then returns their pages, and frees the blocks. If there
  * were few blocks, malloc_trim returns the rest. All zero: no trim has begun. */
 typedef struct kw_mem_trim {
-  size_t size;                 /* of the blocks that are looked for; 0: none */
-  struct kw_mem_block *blocks; /* that were found, and are not freed yet */
-  size_t n;                    /* blocks that were found */
+  size_t size;                 /* the size that the next step allocates; 0: the search has ended */
+  struct kw_mem_block *blocks; /* the list of blocks that were allocated, and are not freed yet */
+  size_t n;                    /* how many blocks the trim has allocated */
 } kw_mem_trim;
 
-/* Begins a trim, which may not have begun, or has ended. Does nothing where malloc is not glibc's, or uses another heap
- * than the program's main one, as it does in the threads of servers: there all is done at once. */
+/* Begins a trim. An earlier one must have ended. Without glibc does nothing. In a thread whose malloc does not use the
+ * program's main heap, such as the thread of a server, calls malloc_trim instead, and begins no trim. */
 void kw_mem_trim_begin(kw_mem_trim *trim);
 
 /* Continues a trim by about 4 MiB. Returns true if it has not ended. */
 bool kw_mem_trim_step(kw_mem_trim *trim);
 
-/* Ends a trim at once. */
+/* Ends a trim: frees its blocks at once. */
 void kw_mem_trim_end(kw_mem_trim *trim);
 
 /* Makes room for at least `need` elements of `size` bytes in a vector. `items` is the address of the pointer to
@@ -68,11 +69,12 @@ void kw_mem_trim_end(kw_mem_trim *trim);
  * doubling, and the vector may move. Returns false, with nothing changed, if memory is short. */
 bool kw_reserve(void *items, size_t *cap, size_t need, size_t size);
 
-/* Elements of a vector that are kept room for, even if there are fewer. */
+/* A vector is not shrunk below room for so many elements. */
 #define KW_KEEP KW_LIMIT(1024, 8)
 
-/* Gives room back if at most a quarter of the room of a vector is in use: `n` elements. The other parameters are those
- * of kw_reserve. The vector may move, and keeps its room if memory is short. Amortized, a removal is O(1). */
+/* Shrinks a vector of `n` elements if they use at most a quarter of its room. The other parameters are those of
+ * kw_reserve. The vector may move. If memory is short, the vector keeps its room. A removal takes amortized constant
+ * time. */
 void kw_shrink(void *items, size_t *cap, size_t n, size_t size);
 
 #endif

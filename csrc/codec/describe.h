@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * describe: macros that describe messages, as lists of kw_field and as kw_message. Their names are short: only the
- * source files of this folder include this header.
+ * describe: macros that define the descriptions of protobuf messages: kw_message, and its list of kw_field. Only the
+ * source files of this folder include this header, because the names of the macros are short.
  *
  *   static const kw_field put_request_fields[] = {
- *       {BYTES(1, key, AT(kw_put_op, key))},             number, name, place in the record
+ *       {BYTES(1, key, AT(kw_put_op, key))},             number, name, offset in the record
  *       {INT64(3, lease, AT(kw_put_op, lease))},
  *   };
  *   RECORD_MESSAGE(put_request, PutRequest, kw_put_op);  kw_msg_put_request
@@ -16,7 +16,7 @@
 
 /* {====== Fields ====== */
 
-/* The place of a field: a member of the record, or none. */
+/* The offset of a field: that of a member of the record, or NONE if the record does not have the field. */
 #define AT(record, member) offsetof(record, member)
 #define NONE KW_NO_PLACE
 
@@ -42,7 +42,7 @@
 #define ALWAYS .is_always = true
 #define BARE_IF(record, member) .bare = offsetof(record, member)
 
-/* The header of an answer. It has no place in a record: it is written separately, see kw_message_put_rest. */
+/* The header of an answer. Records do not have it: it is written separately, see kw_message_put_rest. */
 #define HEADER                                                                                     \
   { MESSAGE(1, header, response_header, NONE) }
 
@@ -50,7 +50,8 @@
 
 /* {====== Messages ====== */
 
-/* A message of the fields symbol##_fields, whose record has `bytes`; `place` is the offset of its choice. */
+/* The description of a message with the fields symbol##_fields. `bytes` is the size of its record. `place` is the
+ * offset of the int of its oneof, or NONE. */
 #define DESCRIPTION(symbol, label, bytes, place)                                                   \
   {                                                                                                \
     .name = #label, .fields = symbol##_fields, .n = KW_LENGTH(symbol##_fields), .size = bytes,     \
@@ -61,7 +62,8 @@
 #define RECORD_MESSAGE(symbol, label, record)                                                      \
   const kw_message kw_msg_##symbol = DESCRIPTION(symbol, label, sizeof(record), NONE)
 
-/* The same for a message that consists of one oneof; `member` is the int with the number of the chosen field. */
+/* A message with a record in C that consists of one oneof. `member` is the int with the number of the field that is
+ * set. */
 #define CHOICE_MESSAGE(symbol, label, record, member)                                              \
   const kw_message kw_msg_##symbol =                                                               \
       DESCRIPTION(symbol, label, sizeof(record), offsetof(record, member))
@@ -75,11 +77,11 @@
 #define EMPTY(symbol, label) const kw_message kw_msg_##symbol = {.name = #label, .choice = NONE}
 
 /* An answer with only a header. */
-#define HEADER_ALONE(symbol, label)                                                                \
+#define HEADER_ONLY(symbol, label)                                                                 \
   const kw_message kw_msg_##symbol = {                                                             \
-      .name = #label, .fields = kw_header_alone, .n = 1, .choice = NONE}
+      .name = #label, .fields = kw_header_only, .n = 1, .choice = NONE}
 
-extern const kw_field kw_header_alone[1];
+extern const kw_field kw_header_only[1];
 
 /* }====== */
 

@@ -4,7 +4,8 @@
 #include "codec/keyvalue.h"
 #include "codec/wire.h"
 
-#define EVENTS_TAG KW_WIRE_TAG(11, KW_WIRE_BYTES) /* in WatchResponse; the others are in Event */
+#define EVENTS_TAG KW_WIRE_TAG(KW_WATCH_RESPONSE_EVENTS, KW_WIRE_BYTES)
+/* The tags of Event: */
 #define TYPE_TAG KW_WIRE_TAG(1, KW_WIRE_VARINT)
 #define KV_TAG KW_WIRE_TAG(2, KW_WIRE_BYTES)
 #define PREV_KV_TAG KW_WIRE_TAG(3, KW_WIRE_BYTES)

@@ -42,7 +42,7 @@ static const char *const watch_filters[] = {"NOPUT", "NODELETE", NULL};
 
 /* {====== KV ====== */
 
-const kw_field kw_header_alone[1] = {HEADER};
+const kw_field kw_header_only[1] = {HEADER};
 
 static const kw_field key_value_fields[] = {
     {BYTES(1, key, AT(kw_kv, key))},
@@ -221,7 +221,7 @@ static const kw_field compaction_request_fields[] = {
 };
 RECORD_MESSAGE(compaction_request, CompactionRequest, kw_compaction_request);
 
-HEADER_ALONE(compaction_response, CompactionResponse);
+HEADER_ONLY(compaction_response, CompactionResponse);
 
 /* }====== */
 
@@ -288,7 +288,7 @@ static const kw_field lease_revoke_request_fields[] = {
 };
 RECORD_MESSAGE(lease_revoke_request, LeaseRevokeRequest, kw_lease_message);
 
-HEADER_ALONE(lease_revoke_response, LeaseRevokeResponse);
+HEADER_ONLY(lease_revoke_response, LeaseRevokeResponse);
 
 LUA_MESSAGE(lease_checkpoint, LeaseCheckpoint, {INT64(1, ID, NONE)},
             {INT64(2, remaining_TTL, NONE)});
@@ -296,7 +296,7 @@ LUA_MESSAGE(lease_checkpoint, LeaseCheckpoint, {INT64(1, ID, NONE)},
 LUA_MESSAGE(lease_checkpoint_request, LeaseCheckpointRequest,
             {MESSAGE(1, checkpoints, lease_checkpoint, NONE), LIST});
 
-HEADER_ALONE(lease_checkpoint_response, LeaseCheckpointResponse);
+HEADER_ONLY(lease_checkpoint_response, LeaseCheckpointResponse);
 
 static const kw_field lease_keep_alive_request_fields[] = {
     {INT64(1, ID, AT(kw_lease_message, id))},

@@ -70,11 +70,11 @@ LUA_MESSAGE(snapshot_response, SnapshotResponse, HEADER, {UINT64(2, remaining_by
 
 EMPTY(defragment_request, DefragmentRequest);
 
-HEADER_ALONE(defragment_response, DefragmentResponse);
+HEADER_ONLY(defragment_response, DefragmentResponse);
 
 LUA_MESSAGE(move_leader_request, MoveLeaderRequest, {UINT64(1, targetID, NONE)});
 
-HEADER_ALONE(move_leader_response, MoveLeaderResponse);
+HEADER_ONLY(move_leader_response, MoveLeaderResponse);
 
 LUA_MESSAGE(alarm_request, AlarmRequest, {ENUM(1, action, alarm_actions, NONE)},
             {UINT64(2, memberID, NONE)}, {ENUM(3, alarm, alarm_types, NONE)});
@@ -107,11 +107,11 @@ LUA_MESSAGE(status_response, StatusResponse, HEADER, {STRING(2, version, NONE)},
 
 EMPTY(auth_enable_request, AuthEnableRequest);
 
-HEADER_ALONE(auth_enable_response, AuthEnableResponse);
+HEADER_ONLY(auth_enable_response, AuthEnableResponse);
 
 EMPTY(auth_disable_request, AuthDisableRequest);
 
-HEADER_ALONE(auth_disable_response, AuthDisableResponse);
+HEADER_ONLY(auth_disable_response, AuthDisableResponse);
 
 EMPTY(auth_status_request, AuthStatusRequest);
 
@@ -127,7 +127,7 @@ LUA_MESSAGE(auth_user_add_request, AuthUserAddRequest, {STRING(1, name, NONE)},
             {STRING(2, password, NONE)}, {MESSAGE(3, options, user_add_options, NONE)},
             {STRING(4, hashedPassword, NONE)});
 
-HEADER_ALONE(auth_user_add_response, AuthUserAddResponse);
+HEADER_ONLY(auth_user_add_response, AuthUserAddResponse);
 
 LUA_MESSAGE(auth_user_get_request, AuthUserGetRequest, {STRING(1, name, NONE)});
 
@@ -139,27 +139,27 @@ LUA_MESSAGE(auth_user_list_response, AuthUserListResponse, HEADER, {STRING(2, us
 
 LUA_MESSAGE(auth_user_delete_request, AuthUserDeleteRequest, {STRING(1, name, NONE)});
 
-HEADER_ALONE(auth_user_delete_response, AuthUserDeleteResponse);
+HEADER_ONLY(auth_user_delete_response, AuthUserDeleteResponse);
 
 LUA_MESSAGE(auth_user_change_password_request, AuthUserChangePasswordRequest,
             {STRING(1, name, NONE)}, {STRING(2, password, NONE)},
             {STRING(3, hashedPassword, NONE)});
 
-HEADER_ALONE(auth_user_change_password_response, AuthUserChangePasswordResponse);
+HEADER_ONLY(auth_user_change_password_response, AuthUserChangePasswordResponse);
 
 LUA_MESSAGE(auth_user_grant_role_request, AuthUserGrantRoleRequest, {STRING(1, user, NONE)},
             {STRING(2, role, NONE)});
 
-HEADER_ALONE(auth_user_grant_role_response, AuthUserGrantRoleResponse);
+HEADER_ONLY(auth_user_grant_role_response, AuthUserGrantRoleResponse);
 
 LUA_MESSAGE(auth_user_revoke_role_request, AuthUserRevokeRoleRequest, {STRING(1, name, NONE)},
             {STRING(2, role, NONE)});
 
-HEADER_ALONE(auth_user_revoke_role_response, AuthUserRevokeRoleResponse);
+HEADER_ONLY(auth_user_revoke_role_response, AuthUserRevokeRoleResponse);
 
 LUA_MESSAGE(auth_role_add_request, AuthRoleAddRequest, {STRING(1, name, NONE)});
 
-HEADER_ALONE(auth_role_add_response, AuthRoleAddResponse);
+HEADER_ONLY(auth_role_add_response, AuthRoleAddResponse);
 
 LUA_MESSAGE(auth_role_get_request, AuthRoleGetRequest, {STRING(1, role, NONE)});
 
@@ -172,17 +172,17 @@ LUA_MESSAGE(auth_role_list_response, AuthRoleListResponse, HEADER, {STRING(2, ro
 
 LUA_MESSAGE(auth_role_delete_request, AuthRoleDeleteRequest, {STRING(1, role, NONE)});
 
-HEADER_ALONE(auth_role_delete_response, AuthRoleDeleteResponse);
+HEADER_ONLY(auth_role_delete_response, AuthRoleDeleteResponse);
 
 LUA_MESSAGE(auth_role_grant_permission_request, AuthRoleGrantPermissionRequest,
             {STRING(1, name, NONE)}, {MESSAGE(2, perm, permission, NONE)});
 
-HEADER_ALONE(auth_role_grant_permission_response, AuthRoleGrantPermissionResponse);
+HEADER_ONLY(auth_role_grant_permission_response, AuthRoleGrantPermissionResponse);
 
 LUA_MESSAGE(auth_role_revoke_permission_request, AuthRoleRevokePermissionRequest,
             {STRING(1, role, NONE)}, {BYTES(2, key, NONE)}, {BYTES(3, range_end, NONE)});
 
-HEADER_ALONE(auth_role_revoke_permission_response, AuthRoleRevokePermissionResponse);
+HEADER_ONLY(auth_role_revoke_permission_response, AuthRoleRevokePermissionResponse);
 
 LUA_MESSAGE(user_add_options, UserAddOptions, {BOOL(1, no_password, NONE)});
 
@@ -205,7 +205,7 @@ LUA_MESSAGE(lock_response, LockResponse, HEADER, {BYTES(2, key, NONE)});
 
 LUA_MESSAGE(unlock_request, UnlockRequest, {BYTES(1, key, NONE)});
 
-HEADER_ALONE(unlock_response, UnlockResponse);
+HEADER_ONLY(unlock_response, UnlockResponse);
 
 LUA_MESSAGE(campaign_request, CampaignRequest, {BYTES(1, name, NONE)}, {INT64(2, lease, NONE)},
             {BYTES(3, value, NONE)});
@@ -221,12 +221,12 @@ LUA_MESSAGE(leader_response, LeaderResponse, HEADER, {MESSAGE(2, kv, key_value, 
 
 LUA_MESSAGE(resign_request, ResignRequest, {MESSAGE(1, leader, leader_key, NONE)});
 
-HEADER_ALONE(resign_response, ResignResponse);
+HEADER_ONLY(resign_response, ResignResponse);
 
 LUA_MESSAGE(proclaim_request, ProclaimRequest, {MESSAGE(1, leader, leader_key, NONE)},
             {BYTES(2, value, NONE)});
 
-HEADER_ALONE(proclaim_response, ProclaimResponse);
+HEADER_ONLY(proclaim_response, ProclaimResponse);
 
 LUA_MESSAGE(health_check_request, HealthCheckRequest, {STRING(1, service, NONE)});
 
