@@ -355,7 +355,7 @@ describe("keywatch run", function()
     process:expect("tick\n")
     local text = stop(process)
     assert.matches(" warn unknown environment variables: KEYWATCH_NO_SUCH\n", text)
-    assert.matches(" warn without effect: KEYWATCH_LOG_LEVEL beside %-%-log%-level\n", text)
+    assert.matches(" warn without effect: KEYWATCH_LOG_LEVEL %(overridden by %-%-log%-level%)\n", text)
   end)
 
   it("writes its metrics to a file, by a rename", function()

@@ -148,7 +148,7 @@ self-signed-cert-validity: 1
     assert.not_matches(" info TLS: ", text)
     text = stop(start("--memory", "--listen-client-urls", HTTPS, "--cert-file", cert, "--key-file", key, "--auto-tls",
       "--peer-auto-tls", "--client-cert-file", "c"))
-    assert.matches(" warn without effect: %-%-auto%-tls beside %-%-cert%-file\n", text)
+    assert.matches(" warn without effect: %-%-auto%-tls %(overridden by %-%-cert%-file%)\n", text)
     assert.matches(" warn without effect: %-%-client%-cert%-file, %-%-peer%-auto%-tls\n", text)
   end)
 

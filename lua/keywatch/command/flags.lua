@@ -1,15 +1,16 @@
 -- SPDX-License-Identifier: MIT
---- flags: reads command lines as programs in Go do: -name value, -name=value, and both with two dashes. A boolean flag
--- is --name, --name=true or --name=false.
+--- flags: reads command lines with the syntax of Go's package flag: -name value, -name=value, and both with two dashes.
+-- A boolean flag is --name, --name=true or --name=false.
 --
--- Every flag has a kind: text, list, integer, count, duration or boolean.
+-- Every flag has a kind: text, list, integer, count (an integer from 0), duration or boolean.
 
 local UNITS = { ns = 1e-9, us = 1e-6, ["µs"] = 1e-6, ["μs"] = 1e-6, ms = 1e-3, s = 1, m = 60, h = 3600 }
 
-local MOST = 2 ^ 53 -- whole numbers up to this are exact on every VM
-local MOST_SECONDS = 2 ^ 63 * 1e-9 -- Go's longest duration, 2562047 hours
+local MAX_WHOLE = 2 ^ 53 -- whole numbers up to this are exact on every VM
+local MAX_SECONDS = 2 ^ 63 * 1e-9 -- Go's longest duration, 2562047 hours
 
-local kinds = {} -- functions that return the value of a text; or nil and a description of a good text
+-- By kind: functions that convert a text to a value. They return nil and the expected form if the text is invalid.
+local kinds = {}
 
 function kinds.text(text)
   return text
@@ -18,20 +19,20 @@ end
 function kinds.list(text)
   local list = {}
   for item in text:gmatch("[^,]+") do list[#list + 1] = item end
-  if #list == 0 then return nil, "one or more, separated by commas" end
+  if #list == 0 then return nil, "a list of one or more values, separated by commas" end
   return list
 end
 
 function kinds.integer(text)
   local number = text:find("^%-?%d+$") and tonumber(text)
-  if number and number >= -MOST and number <= MOST then return number end
-  return nil, ("a whole number%s"):format(number and (" from -%.0f to %.0f"):format(MOST, MOST) or "")
+  if number and number >= -MAX_WHOLE and number <= MAX_WHOLE then return number end
+  return nil, ("a whole number%s"):format(number and (" from -%.0f to %.0f"):format(MAX_WHOLE, MAX_WHOLE) or "")
 end
 
 function kinds.count(text)
   local number = text:find("^%d+$") and tonumber(text)
-  if number and number <= MOST then return number end
-  return nil, ("a whole number, and %s"):format(number and ("at most %.0f"):format(MOST) or "not negative")
+  if number and number <= MAX_WHOLE then return number end
+  return nil, ("a whole number %s"):format(number and ("of at most %.0f"):format(MAX_WHOLE) or "that is not negative")
 end
 
 --- Returns the seconds of a duration in Go's notation: 5s, 1m30s, 1.5h.
@@ -46,7 +47,7 @@ function kinds.duration(text)
     seconds = seconds + (tonumber(number) + 0.0) * UNITS[unit]
     rest = after
   until rest == ""
-  if seconds > MOST_SECONDS then return nil, "a duration of at most 2562047h" end
+  if seconds > MAX_SECONDS then return nil, "a duration of at most 2562047h" end
   return seconds
 end
 
@@ -56,12 +57,12 @@ function kinds.boolean(text)
   return nil, "true or false"
 end
 
---- Returns the value of a text; or nil and a description of a good text.
+--- Converts the text of a flag's value. Returns the value; or nil and the expected form, to follow "must be".
 local function parse(kind, text)
   return kinds[kind](text)
 end
 
---- Returns flags, { [name] = kind }, of texts with their names, separated by space, by kind.
+--- Converts { [kind] = "the names of its flags, separated by spaces" } to { [name] = kind }.
 local function by_kind(texts)
   local known = {}
   for kind, text in pairs(texts) do
@@ -70,14 +71,15 @@ local function by_kind(texts)
   return known
 end
 
---- Returns the name and the value of an argument that is a flag; the value is nil if it is the next argument.
+--- Returns the name of the flag in an argument, nil if the argument is not a flag; and the value after "=", nil if
+-- there is none: then the next argument is the value.
 local function split(argument)
   local name, value = argument:match("^%-%-?([%w][%w-]*)=(.*)$")
   return name or argument:match("^%-%-?([%w][%w-]*)$"), value
 end
 
---- Returns the flags and operands of a command line: operands are the arguments that are neither flags nor values of
--- flags. `known` is { [name] = kind }.
+--- Splits a command line. Returns the list of flags with their values, and the list of operands: the other arguments.
+-- `known` is { [name] = kind }.
 local function divide(arguments, known)
   local rest, operands, i = {}, {}, 1
   while i <= #arguments do
@@ -96,8 +98,7 @@ local function divide(arguments, known)
   return rest, operands
 end
 
---- Reads arguments. `known` is { [name] = kind }. Returns { [name] = value }; or nil and a sentence that says what is
--- wrong.
+--- Reads arguments. `known` is { [name] = kind }. Returns { [name] = value }; or nil and a sentence with the reason.
 local function read(arguments, known)
   local values, i = {}, 1
   while i <= #arguments do
@@ -112,8 +113,8 @@ local function read(arguments, known)
       value = arguments[i]
     end
     if not value then return nil, ("--%s needs a value"):format(name) end
-    local parsed, wanted = parse(kind, value)
-    if parsed == nil then return nil, ("--%s must be %s, not '%s'"):format(name, wanted, value) end
+    local parsed, expected = parse(kind, value)
+    if parsed == nil then return nil, ("--%s must be %s, not '%s'"):format(name, expected, value) end
     values[name] = parsed
     i = i + 1
   end

@@ -9,8 +9,8 @@ local function is_puc_5_1()
   return _VERSION == "Lua 5.1" and not rawget(_G, "jit")
 end
 
---- Returns the interpreter of a command line; and a list of the rest: the interpreter's options, the script and the
--- script's arguments.
+--- Returns the interpreter of a command line (the table `arg`); and the list of the other parts: the interpreter's
+-- options, the script and the script's arguments.
 local function split(arguments)
   local first = 0
   while arguments[first - 1] do first = first - 1 end
@@ -19,7 +19,7 @@ local function split(arguments)
   return arguments[first], rest
 end
 
---- Runs the same command line with LuaJIT in this process, and does not return. LuaJIT is searched in the directory of
+--- Runs the same command line with LuaJIT in this process, and does not return. Looks for `luajit` in the directory of
 -- the current interpreter, then in PATH. If there is none, writes an error to stderr and exits with 1.
 local function take_over(arguments)
   local interpreter, rest = split(arguments)

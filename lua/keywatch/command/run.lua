@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- run: the command `keywatch run`: runs the controllers of a file until a signal comes.
+--- run: the command `keywatch run`: runs the controllers of a file until a signal arrives.
 
 local compat = require "keywatch.support.compat"
 local controller = require "keywatch.controller"
@@ -13,23 +13,23 @@ local start = require "keywatch.command.start"
 
 local OK, FAILED = 0, 1 -- exit statuses
 
-local METRICS_INTERVAL = 10 -- seconds
-local STOP_TIMEOUT = 30 -- seconds
+local METRICS_INTERVAL = 10 -- seconds between two writes of the file of metrics
+local STOP_TIMEOUT = 30 -- seconds: default of --stop-timeout
 
---- Returns a function on_state of a client, which logs once that the first connection fails. The client itself logs
--- lasting failures.
+--- Returns the function `on_state` for a client, which logs if the first attempt to connect fails. The client itself
+-- logs lasting failures.
 local function first_failure_logger(given)
-  local is_over = false
+  local is_known = false -- the outcome of the first attempt
   return function(state)
-    if state.state == "waiting" and not is_over then
+    if state.state == "waiting" and not is_known then
       log.warn("%s", ("%s waits for a server (%s): %s"):format(given.file,
         table.concat(run_flags.endpoints(given.values), ", "), state.why:gsub("^keywatch: ", "")))
     end
-    is_over = is_over or state.state == "waiting" or state.state == "connected"
+    is_known = is_known or state.state == "waiting" or state.state == "connected"
   end
 end
 
---- Returns a store or a client; or nil and an error.
+--- Opens the store or the client that the flags choose. Returns the object; or nil and an error.
 local function open_store(given)
   local values = given.values
   if values.memory then return keywatch.open() end
@@ -47,7 +47,7 @@ end
 
 -- {====== Metrics ======
 
---- Writes a file atomically. Returns true; or nil and a text.
+--- Replaces a file atomically. Returns true; or nil and the reason.
 local function write(path, text)
   local fresh = path .. ".tmp" -- in the same directory: a rename stays within a file system
   local file, why = io.open(fresh, "w")
@@ -110,7 +110,8 @@ local function run_manager(manager, given, signals)
   return FAILED
 end
 
---- Ends a load that a signal has interrupted. Returns the exit status, and true if the load has not ended in time.
+--- Ends the task that loads the file, after a signal. Returns the exit status, and true if the task has not ended in
+-- time.
 local function end_load(loading, manager, given, signals, name)
   managers.log_signal(manager, name)
   loading:cancel()
@@ -122,8 +123,8 @@ local function end_load(loading, manager, given, signals, name)
   return OK, found ~= loading
 end
 
---- Makes a manager of a store, loads the file and runs the manager. Returns the exit status, and true if the process
--- must exit though the function of the file has not ended.
+--- Creates a manager for a store, loads the file and runs the manager. Returns the exit status, and true if the process
+-- must exit even though the function of the file has not ended.
 local function run_with(store, given, signals)
   local values = given.values
   local manager = controller.manager {
@@ -139,7 +140,7 @@ local function run_with(store, given, signals)
   return FAILED
 end
 
---- Runs until a signal comes. Returns the exit status.
+--- Runs until a signal arrives. Returns the exit status.
 local function run(given)
   for _, text in ipairs(run_flags.warnings(given)) do log.warn("%s", text) end
   local signals = assert(keywatch.signals { "INT", "TERM" })

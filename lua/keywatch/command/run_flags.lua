@@ -43,8 +43,8 @@ Other
   --log-level LEVEL       lowest level that is logged: debug, info, warn, error, panic or fatal (default: info)
   --help                  print this text
 
-Every flag can be given as an environment variable, too: KEYWATCH_DATA_DIR stands for --data-dir. A second signal ends
-the program at once. The exit status is 0 after a signal, 1 after a failure, and 2 for a wrong command line.
+Each flag can also be set by an environment variable: KEYWATCH_DATA_DIR sets --data-dir. A second signal ends the
+program at once. The exit status is 0 after a signal, 1 after a failure, and 2 for a wrong command line.
 ]]
 
 --- Flags with the kinds of their values, see flags.

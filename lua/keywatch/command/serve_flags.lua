@@ -74,8 +74,8 @@ Other
                                        ignored (default: none)
   --help                               print this text
 
-Every flag can be given as an environment variable, too: ETCD_MAX_TXN_OPS stands for --max-txn-ops. Flags of etcd about
-peers, raft, log files and etcd's disk format are accepted and ignored.
+Each flag can also be set by an environment variable: ETCD_MAX_TXN_OPS sets --max-txn-ops. Flags of etcd about peers,
+raft, log files and etcd's disk format are accepted and ignored.
 ]]
 
 --- Flags of keywatch, most of them etcd's, with the kinds of their values, see flags.

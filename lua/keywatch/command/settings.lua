@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 --- settings: the values of a command's flags, from the command line, the environment and a configuration file.
 --
--- ETCD_MAX_TXN_OPS stands for --max-txn-ops; an empty variable counts as absent. A flag overrides its variable; etcd
--- would refuse to start. If there is a file, only the file counts.
+-- The variable ETCD_MAX_TXN_OPS sets --max-txn-ops. An empty variable is ignored. A flag on the command line overrides
+-- its variable; etcd would refuse to start. If there is a configuration file, flags and variables are ignored.
 
 local config_file = require "keywatch.command.config_file"
 local flags = require "keywatch.command.flags"
 
 local FILE = "config-file" -- the flag that names the file
-local PREFIX = "ETCD_"     -- of variables, unless the command has another one
+local PREFIX = "ETCD_"     -- the default prefix of variables
 
 -- {====== Variables of the environment ======
 
@@ -31,22 +31,23 @@ local function names(prefix)
   return list
 end
 
---- Reads variables. `known` is { [flag] = kind }. Returns { [flag] = value }; or nil and a sentence that says what is
--- wrong.
+--- Reads variables. `known` is { [flag] = kind }. Returns { [flag] = value }; or nil and a sentence with the reason.
 local function read_variables(prefix, known)
   local values = {}
   for flag, kind in pairs(known) do
     local text = os.getenv(variable_of(prefix, flag)) or ""
     if text ~= "" then
-      local parsed, wanted = flags.parse(kind, text)
-      if parsed == nil then return nil, ("%s must be %s, not '%s'"):format(variable_of(prefix, flag), wanted, text) end
+      local parsed, expected = flags.parse(kind, text)
+      if parsed == nil then
+        return nil, ("%s must be %s, not '%s'"):format(variable_of(prefix, flag), expected, text)
+      end
       values[flag] = parsed
     end
   end
   return values
 end
 
---- Returns the variables with the prefix that belong to no flag, sorted.
+--- Returns the names of the variables with the prefix that set no flag, sorted.
 local function unknown_variables(prefix, known)
   local is_known, list = {}, {}
   for flag in pairs(known) do is_known[variable_of(prefix, flag)] = true end
@@ -70,9 +71,9 @@ local function new(prefix)
   return setmetatable({
     prefix = prefix, -- of variables
     values = {},  -- by flag
-    origins = {}, -- names as the user wrote them, by flag
-    unused = {},  -- flags and variables that another setting overrides, each with that setting
-    unknown = {}, -- variables without a flag
+    origins = {}, -- by flag: the setting as the user wrote it, see name_of
+    unused = {},  -- texts for the log: overridden settings
+    unknown = {}, -- names of variables that set no flag
   }, settings_mt)
 end
 
@@ -89,25 +90,25 @@ local function add_flag(self, flag, value)
   self.values[flag], self.origins[flag] = value, "--" .. flag
 end
 
---- Adds the value of a variable, unless the flag is on the command line.
+--- Adds the value of a variable. If the flag is on the command line, notes the variable as unused.
 local function add_variable(self, flag, value)
   local variable = variable_of(self.prefix, flag)
   if self.values[flag] == nil then
     self.values[flag], self.origins[flag] = value, variable
   else
-    table.insert(self.unused, variable .. " beside --" .. flag)
+    table.insert(self.unused, ("%s (overridden by --%s)"):format(variable, flag))
   end
 end
 
---- Removes all settings that are not from the file: they have no effect.
+--- Removes the settings of the command line and of variables, and notes them as unused.
 local function remove_others(self, path)
   for flag, origin in pairs(self.origins) do
-    if flag ~= FILE then table.insert(self.unused, origin .. " beside " .. path) end
+    if flag ~= FILE then table.insert(self.unused, ("%s (overridden by %s)"):format(origin, path)) end
   end
   self.values, self.origins = {}, {}
 end
 
---- Replaces all settings by those of the file. Returns a sentence with the reason; or nil.
+--- Replaces all settings by those of the file. Returns nil; or a sentence with the reason if the file is unusable.
 local function add_file(self, path, known)
   local values, fault = config_file.read(path, without(known, { FILE }))
   if not values then return ("%s %s: %s"):format(self:name_of(FILE), path, fault) end
@@ -117,8 +118,8 @@ local function add_file(self, path, known)
   end
 end
 
---- Adds the settings of the environment, and of the file, if there is one. Returns a sentence with the reason;
--- or nil.
+--- Adds the settings of variables; if a file is named, replaces all settings by those of the file. Returns nil; or a
+-- sentence with the reason if a variable or the file is unusable.
 local function add_others(self, known)
   local values, fault = read_variables(self.prefix, known)
   if not values then return fault end
@@ -130,17 +131,17 @@ local function add_others(self, known)
 end
 
 --- Reads all settings. `known` is { [flag] = kind }. Returns settings; or nil and a sentence with the reason.
--- `alone` lists flags such as --help: they count only on the command line, and then environment and file are not read.
--- `prefix` is that of the variables, ETCD_ unless given.
-local function read(arguments, known, alone, prefix)
+-- `command_line_only` lists flags such as --help: they can be set only on the command line, and if one is set,
+-- variables and file are not read. `prefix` is the prefix of the variables, ETCD_ by default.
+local function read(arguments, known, command_line_only, prefix)
   local self = new(prefix or PREFIX)
   local values, fault = flags.read(arguments, known)
   if not values then return nil, fault end
   for flag, value in pairs(values) do add_flag(self, flag, value) end
-  for _, flag in ipairs(alone) do
+  for _, flag in ipairs(command_line_only) do
     if values[flag] then return self end
   end
-  fault = add_others(self, without(known, alone))
+  fault = add_others(self, without(known, command_line_only))
   if fault then return nil, fault end
   return self
 end

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- start: reads and checks the command line of a command that runs until a signal comes.
+--- start: reads and checks the command line of a command that runs until a signal arrives.
 
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"

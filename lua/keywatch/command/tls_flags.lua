@@ -149,7 +149,8 @@ local function warnings(given)
     list[#list + 1] = ("%s is served without TLS; without effect there: %s"):format(text, flags)
   end
   if secure[1] and values["auto-tls"] and values["cert-file"] then
-    list[#list + 1] = ("without effect: %s beside %s"):format(given:name_of "auto-tls", given:name_of "cert-file")
+    list[#list + 1] = ("without effect: %s (overridden by %s)"):format(given:name_of "auto-tls",
+      given:name_of "cert-file")
   end
   return list
 end
