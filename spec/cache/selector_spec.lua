@@ -211,7 +211,7 @@ describe("a selector as a table", function()
       { "a" }, { a = {} }, { a = { colour = 1 } }, { a = { above = 1.5 } }, { a = { above = "x" } },
       { a = { exists = 1 } }, { a = print }, { [""] = "x" }, { a = { {} } }, { a = { not_in = {}, b = 1 } },
       { a = { "x", exists = true } },
-    } do assert.matches("^argument #1 has no meaning for ", refusal(labels, given)) end
+    } do assert.matches("^argument #1 has an invalid requirement for ", refusal(labels, given)) end
     assert.equal("argument #1 must be a text, a table or a selector, not 5", refusal(labels, 5))
   end)
 

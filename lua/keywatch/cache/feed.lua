@@ -435,13 +435,13 @@ end
 
 -- }======
 
---- Logs when the content has become stale. Returns the seconds until it must be called again.
+--- Logs when the content has become stale, or has caught up. Returns the seconds until the next call.
 local function poll_staleness(self, now)
   if now < self.stale_at then return self.stale_at - now end
   local heard_at, later = self.page_at, self:last_heard()
   if later and (not heard_at or later > heard_at) then heard_at = later end
   local call = self.phase == "following" and self.call or nil
-  local wait = self.staleness:look(now, {
+  local wait = self.staleness:check(now, {
     phase = self.phase,
     trouble = present_trouble(self),
     is_trusted = call and call.connection.trusts_progress,
@@ -604,7 +604,7 @@ local function await_revision(self, cache, target, deadline, is_strict, replica)
   end
 end
 
---- Notes that a caller does not wait any more.
+--- Notes that a caller no longer waits.
 local function leave_waiters(self)
   self.waiters = self.waiters - 1
 end

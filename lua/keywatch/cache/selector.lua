@@ -1,18 +1,19 @@
 -- SPDX-License-Identifier: MIT
---- selector: selects objects by their labels or by their fields. See selector_text.lua for the text forms. As
--- a table:
+--- selector: selects objects by their labels or by their fields. A selector is given as a text (selector_text.lua) or
+-- as a table:
 --
---   { app = "web",                          the name has this value: a string, a number or a boolean
---     tier = { "a", "b" },                  one of these values
---     env = { not_in = { "test" } },        none of these values, or no such name
---     old = { exists = false },             there is no such name; with true: there is one
---     generation = { above = 3, below = 9 } }   a whole number between the two
+--   { app = "web",                              equal to a string, a number or a boolean
+--     tier = { "a", "b" },                      equal to one of these values
+--     env = { not_in = { "test" } },            equal to none of these values, or absent
+--     old = { exists = false },                 absent; with true: present
+--     generation = { above = 3, below = 9 } }   a whole number greater than 3 and less than 9
 --
--- A selector is a list of requirements; an object must meet all of them. A label is looked up by its whole name in the
--- table of labels. A field is a path: "spec.nodeName" is object.spec.nodeName; a backslash escapes a dot in a name.
+-- A selector is a list of requirements, and an object matches if it meets all of them. A label is looked up by its
+-- whole name in the table of labels. A field is a path: "spec.nodeName" is object.spec.nodeName; a backslash escapes a
+-- dot in a name.
 --
--- Values are compared as texts. The texts of a number are the same on every VM, and 1 and 1.0 are "1". As in Kubernetes
--- a field that is absent has the empty value, and a label that is absent has none. A decoder's null is absent.
+-- Values are compared as texts. The text of a number is the same on every VM: 1 and 1.0 are both "1". As in Kubernetes,
+-- an absent field is equal to "", and an absent label is equal to no value. A decoder's null is absent.
 
 local check = require "keywatch.support.check"
 local selector_text = require "keywatch.cache.selector_text"
@@ -34,7 +35,7 @@ local function text_of_number(value)
   return ("%.14g"):format(value)
 end
 
---- Returns a value of an object as a text; nil for a value without a text, such as a table.
+--- Returns the text of a value; nil if the value has no text, such as a table.
 local function text_of(value)
   local kind = type(value)
   if kind == "string" then return value end
@@ -43,7 +44,7 @@ local function text_of(value)
 end
 
 --- True if a value is present. A decoder's null is absent.
-local function is_there(value)
+local function is_present(value)
   return value ~= nil and type(value) ~= "userdata"
 end
 
@@ -70,43 +71,46 @@ local function follow(object, path)
   return object
 end
 
---- Returns the value of an object for the name of a requirement, or nil.
-local function value_of(one, object)
-  local found = follow(object, one.path)
-  if one.label == nil then return found end
-  if type(found) == "table" then return found[one.label] end
+--- Returns the value of the label or field of an object that a requirement is about; nil if there is none.
+local function value_of(requirement, object)
+  local found = follow(object, requirement.path)
+  if requirement.label == nil then return found end
+  if type(found) == "table" then return found[requirement.label] end
 end
 
 -- }======
 
 -- {====== Requirements ======
 
--- By operator: functions of a requirement and of the object's value for its name.
+-- By operator: functions of a requirement and of the object's value. They return true if the value meets the
+-- requirement.
 local tests = {}
 
-tests["in"] = function(one, value)
-  if not is_there(value) then return one.takes_absent end
+tests["in"] = function(requirement, value)
+  if not is_present(value) then return requirement.takes_absent end
   local text = text_of(value)
-  return text ~= nil and one.set[text] == true
+  return text ~= nil and requirement.set[text] == true
 end
 
-tests["notin"] = function(one, value)
-  if not is_there(value) then return not one.takes_absent end
+tests["notin"] = function(requirement, value)
+  if not is_present(value) then return not requirement.takes_absent end
   local text = text_of(value)
-  return text == nil or one.set[text] ~= true
+  return text == nil or requirement.set[text] ~= true
 end
 
-tests["exists"] = function(_, value) return is_there(value) end
-tests["not exists"] = function(_, value) return not is_there(value) end
+tests["exists"] = function(_, value) return is_present(value) end
+tests["not exists"] = function(_, value) return not is_present(value) end
 
---- Returns a text of a whole number in two parts that sort as the number does: its sign and length, and its digits.
+--- Splits the text of a whole number for is_below. Returns the number of its digits, negative for a negative number;
+-- the digits; and true if the number is negative.
 local function sortable(text)
   local sign, digits = text:match("^([+-]?)0*(%d+)$")
   local is_negative = sign == "-" and digits ~= "0"
   return is_negative and -#digits or #digits, digits, is_negative
 end
 
---- True if the whole number of one text is below that of another. Numbers of LuaJIT are too short for 64 bits.
+--- True if the whole number in the text `a` is less than the one in `b`. Compares the texts, since a number of LuaJIT
+-- cannot hold 64 bits.
 local function is_below(a, b)
   local length, digits, is_negative = sortable(a)
   local other_length, other_digits = sortable(b)
@@ -115,31 +119,32 @@ local function is_below(a, b)
   return digits < other_digits
 end
 
-tests[">"] = function(one, value)
-  local text = is_there(value) and text_of(value)
-  return text and selector_text.is_whole(text) and is_below(one.values[1], text) or false
+tests[">"] = function(requirement, value)
+  local text = is_present(value) and text_of(value)
+  return text and selector_text.is_whole(text) and is_below(requirement.values[1], text) or false
 end
 
-tests["<"] = function(one, value)
-  local text = is_there(value) and text_of(value)
-  return text and selector_text.is_whole(text) and is_below(text, one.values[1]) or false
+tests["<"] = function(requirement, value)
+  local text = is_present(value) and text_of(value)
+  return text and selector_text.is_whole(text) and is_below(text, requirement.values[1]) or false
 end
 
---- Completes a requirement { name, operator, values } for labels at a path, or for fields.
-local function complete(one, labels_path)
-  one.set, one.test = {}, tests[one.operator]
-  for _, value in ipairs(one.values) do one.set[value] = true end
-  one.path = labels_path or path_of(one.name)
-  if labels_path then one.label = one.name end
-  one.takes_absent = not labels_path and one.set[""] == true -- an absent field has the empty value
-  return one
+--- Adds the derived fields to a requirement { name, operator, values }. `labels_path` is nil for a requirement of
+-- fields.
+local function complete(requirement, labels_path)
+  requirement.set, requirement.test = {}, tests[requirement.operator]
+  for _, value in ipairs(requirement.values) do requirement.set[value] = true end
+  requirement.path = labels_path or path_of(requirement.name)
+  if labels_path then requirement.label = requirement.name end
+  requirement.takes_absent = not labels_path and requirement.set[""] == true -- an absent field has the empty value
+  return requirement
 end
 
 -- }======
 
 -- {====== Tables ======
 
---- Returns the texts of a value, or of a list of values; nil if it is neither.
+--- Returns the list of texts of a value, or of a list of values; nil if a value has no text.
 local function texts_of(given)
   local only = text_of(given)
   if only then return { only } end
@@ -153,7 +158,8 @@ local function texts_of(given)
   return list
 end
 
--- By name: functions of the given value; each returns the operator and the values, or nil.
+-- By the word in a selector table, such as `above`: functions of the value in the table. Each returns the operator, and
+-- the list of values of the requirement; or nil.
 local words = {}
 
 function words.not_in(given) return "notin", texts_of(given) end
@@ -162,7 +168,7 @@ function words.exists(given)
   if type(given) == "boolean" then return given and "exists" or "not exists", {} end
 end
 
---- Returns the text of a whole number in a list, or nil.
+--- Returns a list with the text of a whole number; nil if `given` is not a whole number.
 local function bound_of(given)
   local text = type(given) == "number" and text_of(given) or given
   if type(text) == "string" and selector_text.is_whole(text) then return { text } end
@@ -171,7 +177,7 @@ end
 function words.above(given) return ">", bound_of(given) end
 function words.below(given) return "<", bound_of(given) end
 
---- Adds the requirements of a field of a selector table. Returns false if the field is malformed.
+--- Adds the requirements of one field of a selector table to a list. Returns false if the field is malformed.
 local function add_field(list, name, given)
   local values = texts_of(given)
   if values then
@@ -190,12 +196,12 @@ local function add_field(list, name, given)
   return true
 end
 
---- Returns the requirements of a table, in the order of names; or nil and the reason.
+--- Returns the requirements of a selector table, in the order of names; or nil and the reason, as a predicate.
 local function of_table(given)
   local list = {}
   for name, value in pairs(given) do
     if type(name) ~= "string" or name == "" or not add_field(list, name, value) then
-      return nil, "has no meaning for " .. check.shown(name)
+      return nil, "has an invalid requirement for " .. check.shown(name)
     end
   end
   table.sort(list, function(a, b)
@@ -207,8 +213,8 @@ end
 
 -- }======
 
---- Returns a selector of a kind, "labels" or "fields". Labels are at the path `labels_at`. Returns nil and the reason,
--- as the end of a sentence.
+--- Returns a selector of a kind, "labels" or "fields". `labels_at` is the path of the labels in an object. Returns nil
+-- and the reason, as a predicate, if `given` is not a selector of this kind.
 local function parse(given, kind, labels_at)
   if getmetatable(given) == selector_mt then
     if given.kind == kind then return given end
@@ -232,8 +238,8 @@ end
 local function test(self, object)
   local list = self.list
   for i = 1, #list do
-    local one = list[i]
-    if not one.test(one, value_of(one, object)) then return false end
+    local requirement = list[i]
+    if not requirement.test(requirement, value_of(requirement, object)) then return false end
   end
   return true
 end
@@ -249,21 +255,21 @@ local function is_empty(self)
   return self.list[1] == nil
 end
 
---- Returns the requirement with the fewest values that an index can serve, because only objects with one of these
--- values meet it; or nil.
+--- Returns the requirement that an index can serve best: of the requirements with the operator "in", the one with the
+-- fewest values. Returns nil if there is none.
 local function indexable(self)
   local best
-  for _, one in ipairs(self.list) do
-    if one.operator == "in" and (not best or #one.values < #best.values) then best = one end
+  for _, requirement in ipairs(self.list) do
+    if requirement.operator == "in" and (not best or #requirement.values < #best.values) then best = requirement end
   end
   return best
 end
 
---- Returns the text by which an object is found in an index of a requirement's name, or nil.
-local function index_text(one, object)
-  local value = value_of(one, object)
-  if is_there(value) then return text_of(value) end
-  if one.label == nil then return "" end
+--- Returns the text under which an index for a requirement has an object; nil if the object is not in the index.
+local function index_text(requirement, object)
+  local value = value_of(requirement, object)
+  if is_present(value) then return text_of(value) end
+  if requirement.label == nil then return "" end
 end
 
 -- {====== Texts ======
@@ -271,19 +277,20 @@ end
 local SIGNS = { ["in"] = "=", ["notin"] = "!=", [">"] = ">", ["<"] = "<" }
 
 --- Returns the text of a requirement.
-local function shown(one, kind)
-  if one.operator == "exists" then return one.name end
-  if one.operator == "not exists" then return "!" .. one.name end
-  if #one.values ~= 1 then return ("%s %s (%s)"):format(one.name, one.operator, table.concat(one.values, ",")) end
-  local value = one.values[1]
+local function shown(requirement, kind)
+  if requirement.operator == "exists" then return requirement.name end
+  if requirement.operator == "not exists" then return "!" .. requirement.name end
+  local name, values = requirement.name, requirement.values
+  if #values ~= 1 then return ("%s %s (%s)"):format(name, requirement.operator, table.concat(values, ",")) end
+  local value = values[1]
   if kind == "fields" then value = value:gsub("[\\,=]", "\\%0") end
-  return one.name .. SIGNS[one.operator] .. value
+  return name .. SIGNS[requirement.operator] .. value
 end
 
---- Returns the selector in its text form.
+--- Returns the text of the selector.
 function selector_mt:__tostring()
   local parts = {}
-  for i, one in ipairs(self.list) do parts[i] = shown(one, self.kind) end
+  for i, requirement in ipairs(self.list) do parts[i] = shown(requirement, self.kind) end
   return table.concat(parts, ",")
 end
 
@@ -291,11 +298,11 @@ end
 
 local OPTIONS = { kind = check.one_of("labels", "fields"), labels_at = "string" }
 
---- Returns a selector of a text or a table. Raises if that is malformed.
+--- Returns a selector for labels or fields, from a text or a table. Raises if `given` is malformed.
 local function new(given, opts)
   opts = check.options(opts, "selector", OPTIONS)
   local kind = opts.kind or "labels"
-  if opts.labels_at and kind == "fields" then check.misuse("selector: option 'labels_at' is for labels") end
+  if opts.labels_at and kind == "fields" then check.misuse("selector: option 'labels_at' is only for labels") end
   local made, why = parse(given, kind, opts.labels_at)
   if made then return made end
   check.misuse("selector: %s %s", type(given) == "string" and check.shown(given) or "argument #1", why)

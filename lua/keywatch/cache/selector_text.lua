@@ -7,7 +7,7 @@
 -- Of labels, names and values are everything between blanks and the signs = ! ( ) , > <. Of fields, a value is
 -- everything up to the next comma; a backslash escapes each comma, equals sign and backslash of the value.
 --
--- A parser returns a list of requirements { name, operator, values }; or nil and the reason, as the end of a sentence.
+-- A parser returns a list of requirements { name, operator, values }; or nil and the reason, as a predicate.
 
 local OPERATORS = { ["="] = "in", ["=="] = "in", ["!="] = "notin", ["in"] = "in", ["notin"] = "notin" }
 local BOUNDS = { [">"] = true, ["<"] = true }

@@ -1,54 +1,61 @@
 -- SPDX-License-Identifier: MIT
 --- staleness: logs once when the content of a client's cache is stale, and once when it has caught up.
 --
--- The content is stale if the server was silent for some time and there is an error, or if a server that answers
--- progress requests has not answered several of them. The content of an idle prefix is not stale.
+-- The content is stale if the server was silent for WARN_AFTER seconds, and there is an error, or the cache does not
+-- follow a watch; or if a server that answers progress requests was silent for QUIET_WARN_AFTER seconds. An idle prefix
+-- does not make the content stale: the server then answers progress requests.
 
 local log = require "keywatch.support.log"
 
-local TROUBLED = 10 -- seconds of silence of the server, while there is trouble
-local SILENT = 30   -- seconds of silence of a server that is asked every ten seconds, and answers
-local INTERVAL = 1  -- the least seconds between two checks
+local WARN_AFTER = 10       -- seconds of silence of the server, if there is an error, or the cache follows no watch
+local QUIET_WARN_AFTER = 30 -- the same without an error: progress is requested every ten seconds
+local MIN_INTERVAL = 1      -- seconds between two checks
 
 local staleness_methods = {}
 local staleness_mt = { __index = staleness_methods }
 
---- Returns a time of the driver's clock as a text: the time of day.
-local function time_of_day(then_, now)
-  return os.date("!%Y-%m-%dT%H:%M:%SZ", math.floor(os.time() - (now - then_)))
+--- Converts a time of the driver's clock to a text: the date and the time in UTC. `now` is the present time of that
+-- clock.
+local function date_of(time, now)
+  return os.date("!%Y-%m-%dT%H:%M:%SZ", math.floor(os.time() - (now - time)))
 end
 
---- Returns why the content is stale, or nil. `seconds` is how long the server was silent.
+--- Returns why the content is stale, or nil. `seconds` is how long the server has been silent.
 local function reason_of(seconds, state)
-  if seconds < TROUBLED then return nil end
+  if seconds < WARN_AFTER then return nil end
   if state.trouble then return (state.trouble.message:gsub("^keywatch: ", "")) end
-  if state.phase ~= "following" or seconds >= SILENT and state.is_trusted then return "the server does not answer" end
+  local is_quiet = seconds >= QUIET_WARN_AFTER and state.is_trusted
+  if state.phase ~= "following" or is_quiet then return "the server does not answer" end
 end
 
---- Logs that the content is stale. `text` follows the name of the cache.
+--- Logs that the content is stale since `heard_at`. `text` is the predicate, whose subject is the cache.
 local function warn(self, text, heard_at)
   self.stale_since = heard_at
   log.warn({ prefix = self.prefix }, "%s", ("the cache of %s %s"):format(log.quote(self.prefix), text))
 end
 
---- Logs that the cache begins with the content of a file, which the server had at `heard_at`.
+--- Logs that the cache begins with the content of a file: the state of the server at `heard_at`.
 function staleness_methods:begin_with_file(path, heard_at, trouble, now)
   local why = trouble and trouble.message:gsub("^keywatch: ", "") or "the server does not answer"
-  warn(self, ("begins with the content of the file %s, which is of %s: %s"):format(log.quote(path),
-    time_of_day(heard_at, now), why), heard_at)
+  warn(self, ("begins with the content of the file %s, as of %s: %s"):format(log.quote(path),
+    date_of(heard_at, now), why), heard_at)
 end
 
---- True if a cache whose server was heard so many seconds ago has caught up. A server whose progress cannot be trusted
--- is not asked: then an open watch is enough.
+--- True if the cache has caught up. `seconds` is how long the server has been silent. A server that does not answer
+-- progress requests gets none: then an open watch is enough.
 local function has_caught_up(seconds, state)
   if state.phase ~= "following" or not state.is_open then return false end
-  return seconds < TROUBLED or state.is_trusted == false
+  return seconds < WARN_AFTER or state.is_trusted == false
 end
 
---- Checks the state of a feed: its phase; trouble, an error or nil; is_trusted, whether its server answers progress
--- requests, nil if unknown; is_open, whether its watch is open; has_content; and heard_at, when its server was last
--- heard, nil if never. Returns the seconds until the next check.
-function staleness_methods:look(now, state)
+--- Checks the state of a feed, and logs a change. Returns the seconds until the next check. Fields of `state`:
+--   phase         of the feed: "following" while the cache follows a watch
+--   trouble       the error because of which the feed does not work; or nil
+--   is_trusted    the server answers progress requests; nil: unknown
+--   is_open       the watch is open
+--   has_content   the cache has content
+--   heard_at      when the last message of the server was received; nil: never
+function staleness_methods:check(now, state)
   local heard_at = math.max(state.heard_at or self.opened_at, self.opened_at)
   local seconds = now - heard_at
   local why = reason_of(seconds, state)
@@ -58,17 +65,17 @@ function staleness_methods:look(now, state)
     self.stale_since = nil
   elseif not self.stale_since and why then
     warn(self, ("has %s, and has heard nothing from its server since %s: %s"):format(
-      state.has_content and "content that may be stale" or "no content yet", time_of_day(heard_at, now), why), heard_at)
+      state.has_content and "content that may be stale" or "no content yet", date_of(heard_at, now), why), heard_at)
   end
-  if self.stale_since then return INTERVAL end
-  return math.max(INTERVAL, heard_at + TROUBLED - now)
+  if self.stale_since then return MIN_INTERVAL end
+  return math.max(MIN_INTERVAL, heard_at + WARN_AFTER - now)
 end
 
---- Returns the staleness of a cache that is being opened.
+--- Returns the staleness checker of a cache that is being opened.
 local function new(prefix, now)
   return setmetatable({
     prefix = prefix,
-    opened_at = now,
+    opened_at = now,   -- counts as the last message until there is one
     stale_since = nil, -- since when the content is stale; nil: not stale, or not logged
   }, staleness_mt)
 end

@@ -15,8 +15,8 @@
 local driver = require "keywatch.task.driver"
 local log = require "keywatch.support.log"
 
-local TROUBLED = 10  -- seconds that watches wait for a server before that is logged, as for caches
-local MAX_QUEUE = 64 -- states that wait for a slow hook; older ones are dropped
+local WARN_AFTER = 10 -- seconds that watches wait for a server before the wait is logged, as for caches
+local MAX_QUEUE = 64  -- states that wait for a slow hook; older ones are dropped
 
 local state_methods = {}
 local state_mt = { __index = state_methods }
@@ -145,7 +145,7 @@ local function watch_over(self, name, why)
     and (transport.watch_calls:has_idle() or transport.reads:has_any())
   if is_waiting then
     self.waits_since = self.waits_since or now
-    if self.has_warned or now - self.waits_since < TROUBLED then return end
+    if self.has_warned or now - self.waits_since < WARN_AFTER then return end
     self.has_warned = true
     log.warn({ endpoint = transport.dialer.endpoints[1].url },
       "a client has watches that wait for a server since %d seconds: %s", math.floor(now - self.waits_since),
