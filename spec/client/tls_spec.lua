@@ -328,7 +328,7 @@ describe("the files of a client", function()
     assert.matches("^warn a client keeps its old certificates: the file '.*' of the option ca has a",
       lines[1])
     assert.matches("^warn .*cannot be read: No such file", lines[2])
-    assert.matches("^info the files of a client's certificates are in order again$", lines[3])
+    assert.matches("^info the certificate files of a client are usable again$", lines[3])
   end)
 end)
 

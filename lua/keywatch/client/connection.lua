@@ -29,7 +29,7 @@ local function dial(endpoint, address, options, security)
   local object = core.client(endpoint.authority, options_of(endpoint, options, d), d.now())
   if not object then return nil, "out of memory" end
   local ok, text = d.dial(object, address, security:of(endpoint, address))
-  security:look()
+  security:check_files()
   if not ok then
     object:close()
     return nil, text
@@ -79,7 +79,7 @@ function connection_methods:sentinel(number)
   end)
 end
 
---- Cancels a call. The server gets a reset of the stream, and the receiver is not called any more.
+--- Cancels a call. The server gets a reset of the stream, and the receiver is no longer called.
 function connection_methods:cancel(number)
   self:forget(number)
   if not self.is_closed then self.core:cancel(number) end

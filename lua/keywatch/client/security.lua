@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- security: a client's TLS, and warnings without TLS.
+--- security: TLS of a client, and a warning about passwords that are sent without TLS.
 --
 -- A client with TLS has one context for all its connections. The context rereads changed files before each connection.
 -- If the new files are unusable, the context keeps the old ones, and logs a warning.
@@ -8,10 +8,10 @@ local log = require "keywatch.support.log"
 local tls = require "keywatch.support.tls"
 local url = require "keywatch.support.url"
 
--- A member list may contain anything. Limits of logged endpoints:
-local MAX_WARNED = 100 -- that are remembered
-local MAX_LINE = 3     -- in one line
-local MAX_SHOWN = 200  -- bytes of one
+-- A member list may contain any number of endpoints, of any length. Limits of the warning about passwords:
+local MAX_WARNED = 100 -- endpoints in the life of the process; later ones are not logged
+local MAX_LINE = 3     -- endpoints in one line
+local MAX_SHOWN = 200  -- bytes of an endpoint
 
 local security_methods = {}
 local security_mt = { __index = security_methods }
@@ -23,13 +23,13 @@ local function find_tls(endpoints)
   end
 end
 
---- Returns the security of a client of the endpoints. `options` is the option tls of connect, {} if that is true; or
--- nil. Returns nil and an error if a file, or PEM text, is unusable. Raises if the options are invalid.
+--- Returns the security object of a client. `options` is the option tls of connect: {} if the option is true, or nil.
+-- Returns nil and an error if a file or a PEM text is unusable. Raises if the options are invalid.
 local function new(endpoints, options)
   local self = setmetatable({
-    context = nil,    -- of keywatch.tls; nil: the client has no TLS
-    trouble = nil,    -- the error of the context's files at the last connection
-    has_plain = false, -- an endpoint of connect is without TLS
+    context = nil,     -- of keywatch.tls; nil: the client has no TLS
+    trouble = nil,     -- the text of the last error of the context's files; nil: they are usable
+    has_plain = false, -- an endpoint that was given to connect is without TLS
   }, security_mt)
   for _, endpoint in ipairs(endpoints) do
     if not endpoint.address.is_tls then self.has_plain = true end
@@ -43,16 +43,16 @@ local function new(endpoints, options)
   return self
 end
 
---- Returns the TLS arguments of a driver's `dial` for an endpoint and its address: the context, the host name for the
--- certificate, and the key of the sessions. Returns nothing for an endpoint without TLS.
+--- Returns the TLS arguments of a driver's `dial` for an endpoint and its address: the context, the host name that
+-- the certificate must have, and the key for TLS session resumption. Returns nothing for an endpoint without TLS.
 function security_methods:of(endpoint, address)
   if not endpoint.address.is_tls then return end
   return assert(self.context, "a client without TLS"), endpoint.address.host or "localhost", url.format(address)
 end
 
---- Logs when files of the context have changed and cannot be used, and when they can be used again. Called
--- after each attempt to connect.
-function security_methods:look()
+--- Logs when changed files of the context are unusable, and when they are usable again. Called after each attempt to
+-- connect.
+function security_methods:check_files()
   if not self.context then return end
   local before, now = self.trouble, (self.context:trouble())
   if now == before then return end
@@ -60,31 +60,31 @@ function security_methods:look()
   if now then
     log.warn("%s", "a client keeps its old certificates: " .. now)
   else
-    log.info("the files of a client's certificates are in order again")
+    log.info("the certificate files of a client are usable again")
   end
 end
 
---- Returns nil; or why an endpoint of the member list cannot be used, as the end of a sentence. A client with only TLS
--- endpoints does not follow the list to others.
+--- Returns nil; or why an endpoint of the member list is not used, as a predicate whose subject is the endpoint. If all
+-- endpoints that were given to connect use TLS, endpoints without TLS are not used.
 function security_methods:refusal_of(endpoint)
   local is_tls = endpoint.address.is_tls
   if is_tls and not self.context then return "asks for TLS: give connect the option tls" end
-  if not is_tls and not self.has_plain then return "is without TLS, but the endpoints of the client are with TLS" end
+  if not is_tls and not self.has_plain then return "is without TLS, but all endpoints of connect use TLS" end
 end
 
 -- {====== Passwords without TLS ======
 
---- True if a host is the machine itself: localhost, 127.0.0.0/8 or ::1.
+--- True if a host is this machine: localhost, 127.0.0.0/8 or ::1.
 local function is_loopback(host)
   host = host:lower():gsub("%.$", "")
   if host == "localhost" or host:find("%.localhost$") then return true end
-  host = host:gsub("^[0:]*:ffff:", "") -- an IPv4 address as an IPv6 one
+  host = host:gsub("^[0:]*:ffff:", "") -- an IPv4 address that is mapped to IPv6
   return host:find("^127%.[%d.]+$") ~= nil or host:find("^[0:]*:0*1$") ~= nil
 end
 
-local warned, count = {}, 0 -- as keys: the URLs that were logged, and their number
+local warned, count = {}, 0 -- the set of URLs that were logged, and their number
 
---- Warns that the password of a user goes over the network without TLS, once for each endpoint.
+--- Warns that a password is sent over the network without TLS. Each endpoint is logged once per process.
 local function warn_of_password(endpoints)
   local urls, more = {}, 0
   for _, endpoint in ipairs(endpoints) do
