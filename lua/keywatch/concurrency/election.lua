@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- election: at most one candidate leads at a time, and announces a value, such as its address. The keys are those of
--- etcd's clients and of the Election service, so candidates of all of them take part.
+--- election: candidates compete to become the leader. At most one of them leads at a time. The leader announces a
+-- value, such as its address. The keys are those of etcd's clients and of the Election service, so that their
+-- candidates can compete in the same election.
 
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
@@ -35,22 +36,22 @@ local function open(owner, name, opts)
   }, election_mt)
 end
 
---- As owner:election, in this session.
+--- Does what owner:election does, with this session.
 function sessions.methods.election(session, name)
   check.argument(type(name) == "string", 1, "election", "string", name)
   local election = open(session.owner, name, { session = session })
   return election
 end
 
---- Returns the name.
+--- Returns the class and the name.
 function election_mt:__tostring()
   return ("keywatch.election<%s>"):format(self.name)
 end
 
 -- {====== Leading ======
 
---- Changes the value of a key that was created at a revision. Returns true, or nil and an error: of code "lost" if
--- there is no such key.
+--- Changes the value of a key, if its create revision is `created`. Returns true, or nil and an error: with the code
+-- "lost" if there is no such key.
 local function set_value(session, key, created, value, times)
   local root = session.root
   local ok, result, err = request(session, root.txn, root, {
@@ -65,7 +66,8 @@ local function set_value(session, key, created, value, times)
   return nil, errors.new("lost", "keywatch: the leadership is lost: its key was deleted")
 end
 
---- Sets the value of a key that the session already has. Returns true, or nil and an error.
+--- Returns the function `adopt` for held_keys.acquire, for the case that the session already has the key. It sets the
+-- value of the key, and returns true, or nil and an error.
 local function adopt_with(value)
   return function(own, created, before, deadline)
     if before == value then return true end
@@ -73,8 +75,8 @@ local function adopt_with(value)
   end
 end
 
---- Waits until the caller leads. Returns the leadership, or nil and an error. A call that fails or is cancelled leaves
--- no key.
+--- Waits until the caller leads. Returns the leadership, or nil and an error. If the call fails or is cancelled, its
+-- key is deleted.
 function election_methods:campaign(value, opts)
   check.argument(type(value) == "string", 1, "campaign", "string", value)
   opts = check.times(opts, "campaign")
@@ -84,7 +86,7 @@ function election_methods:campaign(value, opts)
   return held_keys.new(leadership_mt, own, self.owner, self.prefix .. own.session.hex, created)
 end
 
---- Announces a new value. Returns true; or nil and an error, of code "lost" if the caller does not lead any more.
+--- Announces a new value. Returns true; or nil and an error, with the code "lost" if the caller no longer leads.
 function leadership_methods:proclaim(value, opts)
   check.argument(type(value) == "string", 1, "proclaim", "string", value)
   opts = check.times(opts, "proclaim")
@@ -97,8 +99,9 @@ function leadership_methods:proclaim(value, opts)
   return check.results(ok, err)
 end
 
---- Stops leading. Returns true, also if that was done before. Returns nil and an error of code "lost" if the caller did
--- not lead any more; or nil and another error if the server did not answer: the key is then deleted in the background.
+--- Stops leading. Returns true, also if the caller has resigned before. Returns nil and an error with the code "lost"
+-- if the leadership was lost before; or nil and another error if the server did not answer: the key is then deleted in
+-- the background.
 function leadership_methods:resign(opts)
   opts = check.times(opts, "resign")
   return check.results(self.held_key:give_back(opts))
@@ -113,7 +116,7 @@ end
 
 -- {====== Following ======
 
---- Returns the kv of the present leader, or nil if there is none; or nil and an error.
+--- Returns the kv of the leader's key, or nil if there is no leader; or nil and an error.
 function election_methods:leader(opts)
   opts = check.times(opts, "leader")
   local range = { timeout = opts.timeout, deadline = opts.deadline }
@@ -123,7 +126,7 @@ function election_methods:leader(opts)
   return result.kvs[1]
 end
 
---- Returns an observer, which returns the present leader and every later one; or nil and an error.
+--- Returns an observer, whose calls return the kv of the present leader and of each later one; or nil and an error.
 function election_methods:observe(opts)
   opts = check.times(opts, "observe")
   return check.results(observers.new(self.owner, self.prefix, opts))

@@ -1,15 +1,17 @@
 -- SPDX-License-Identifier: MIT
---- entry: the entry of a session in a contest: the queue of all sessions that want one lock, or to lead in one
--- election. The entry is one key, see names.lua: a session cannot queue twice. So the calls of one session, and of all
--- sessions that share its lease, first wait for the entry, in order.
+--- entry: the place of a session in the queue for a lock or an election. All sessions that want the lock, or want to
+-- lead, are in this queue, in the order of their keys' create revisions. The key of an entry is made of the name and
+-- the lease (names.lua), so a lease has at most one entry in each queue: the calls of a session, and of all sessions
+-- that share its lease, use the entry one after the other.
 --
--- A session keeps an entry while it is in one of these states:
---   taken      a call of the session, or a lock, has it
---   sweeping   its key is being deleted: see sweeper.lua
---   free       no call has it, but a request that has failed may still create its key
+-- The states of an entry:
+--   taken      a call of the session uses the entry, or a lock or leadership that such a call has returned
+--   sweeping   the key is being deleted in the background: see sweeper.lua
+--   free       no call uses the entry, but an earlier request, which has failed, may still create the key
+--   gone       the session no longer has the entry
 --
--- The call that has the entry creates the key, and reads in the same request whether an older key exists. If so, it
--- waits until the next older key is deleted, and checks again: each deletion wakes one session, not all.
+-- The call that uses the entry creates the key, and reads in the same request whether an older key exists. If so, the
+-- call waits until the next older key is deleted, and checks again: each deletion wakes one session, not all.
 --
 -- Names: `owner` is the object on which the lock was requested, and `root` the store or client below it. Only the
 -- creation of the key goes through the owner, since a fence may refuse it; all other requests go to the root.
@@ -25,7 +27,7 @@ local request = require "keywatch.concurrency.request"
 local sweeper = require "keywatch.concurrency.sweeper"
 local timers = require "keywatch.task.timers"
 
-local GRACE = 0.25   -- seconds that a call waits, after its timeout, for the deletion of its key
+local GRACE = 0.25   -- seconds that a call whose timeout has expired waits for the deletion of its key
 local FIRST_PAUSE = 0.05 -- seconds before a failed read is repeated, doubled each time
 local LONGEST_PAUSE = 1
 
@@ -33,15 +35,15 @@ local entry_methods = {}
 local entry_mt = { __index = entry_methods }
 
 -- Defaults of fields, so that the entry of a free lock is a small table:
-entry_methods.queue = nil       -- the tickets of the calls that wait, as timers that are all due
-entry_methods.doubts = 0        -- see sweeper.lua
-entry_methods.doubt_until = 0
-entry_methods.is_listed = false -- the sweeper has the entry
+entry_methods.queue = nil       -- the tickets of the waiting calls, in a timer queue in which all timers are due
+entry_methods.doubts = 0        -- failed requests that may still create the key, see sweeper.lua
+entry_methods.doubt_until = 0   -- the time after which none of these requests is executed
+entry_methods.is_listed = false -- the entry is in the list of the sweeper
 entry_methods.swept = nil       -- driver event: set when the key was deleted
 
 -- {====== Time ======
 
---- True if a deadline is over.
+--- True if a deadline has passed.
 local function is_over(deadline)
   return deadline ~= nil and driver.get().now() >= deadline
 end
@@ -50,7 +52,9 @@ end
 
 -- {====== The queue within the session ======
 
--- A ticket is a call that waits for the entry. It can be selected, and is ready when the call has the entry.
+-- A ticket represents a call that waits for the entry. A select can wait for the ticket, which is ready when the call
+-- has the entry. Its fields: has_turn, true if the call has the entry; turned, the driver event for that; timer; and
+-- entry.
 local ticket_mt = {}
 
 ticket_mt.__select = {
@@ -60,7 +64,8 @@ ticket_mt.__select = {
   take = function() return true end,
 }
 
---- Gives the entry to the call that has waited longest. If there is none, the entry is free, or no longer known.
+--- Gives the entry to the call that has waited longest. If no call waits, the entry becomes free, or is removed from
+-- its session.
 local function leave(entry)
   local ticket = entry.queue and entry.queue:due(0)
   if ticket then -- atomic
@@ -75,13 +80,13 @@ local function leave(entry)
   end
 end
 
---- Ends the wait of a ticket. If the ticket has the entry, passes it to the next one.
+--- Ends the wait of a ticket. If the ticket's call already has the entry, the next call gets it.
 local function end_wait(ticket)
   local entry = ticket.entry
   if ticket.has_turn then leave(entry) else entry.queue:remove(ticket.timer) end
 end
 
---- Waits for the entry. Returns true, or nil and an error.
+--- Waits until the ticket's call has the entry. Returns true, or nil and an error.
 local function await_entry(session, ticket, deadline)
   local d = driver.get()
   while not ticket.has_turn do
@@ -93,7 +98,7 @@ local function await_entry(session, ticket, deadline)
   return true
 end
 
---- Waits in the queue of the entry. Returns true, or nil and an error.
+--- Adds a ticket to the queue of the entry, and waits. Returns true, or nil and an error.
 local function queue_up(entry, ticket, session, deadline)
   ticket.entry = entry
   entry.queue:insert(ticket.timer)
@@ -104,28 +109,28 @@ local function queue_up(entry, ticket, session, deadline)
   return nil, err
 end
 
---- Returns a ticket for a queue.
+--- Returns a new ticket.
 local function new_ticket()
   local ticket = setmetatable({ has_turn = false, turned = driver.get().event(), timer = nil, entry = nil }, ticket_mt)
   ticket.timer = timers.new_timer(0, ticket)
   return ticket
 end
 
---- Returns a new entry, which the caller takes.
+--- Returns a new entry, which the caller uses.
 local function new_entry(session, prefix, key)
   return setmetatable({
-    session = session,   -- of the call that has the entry, or had it last; each session of the lease may take it
-    prefix = prefix,     -- as the root names it
-    key = key,           -- the same
+    session = session,   -- of the call that uses the entry, or used it last: one of the sessions of the lease
+    prefix = prefix,     -- in the root's names
+    key = key,           -- in the root's names
     state = "taken",
     has_key = false,     -- the key exists, or may exist
-    is_known = false,    -- an answer has said that the key exists
+    is_known = false,    -- a response has confirmed that the key exists
   }, entry_mt)
 end
 
---- Takes the entry of a session for a key, or finds it taken. Returns the entry; and, if the call must wait for the
--- entry, a ticket for its queue. With is_try returns nil if another call, or a lock, has the entry. Allocates before
--- the entry is checked, since a finalizer may release or take the entry in between.
+--- Takes the entry of a session for a key. Returns the entry; and, if another call uses the entry or its key is being
+-- deleted, a ticket with which the caller must wait. With is_try returns nil instead if the entry is taken. Allocates
+-- all objects before the last check of the entry, since a finalizer may release or take the entry during an allocation.
 local function take_or_find(session, prefix, key, is_try)
   local fresh, ticket
   while true do
@@ -149,8 +154,8 @@ local function take_or_find(session, prefix, key, is_try)
   end
 end
 
---- Returns the entry of a session for a lock or an election, taken by the caller; or nil and an error. Waits until
--- earlier calls of the session have left the entry; with is_try only for the deletion of its key.
+--- Takes the entry of a session for a lock or an election. Returns the entry, or nil and an error. Waits until earlier
+-- calls of the session no longer use the entry; with is_try only until its key is deleted.
 local function enter(session, owner, name, deadline, is_try)
   local prefix = names.prefix_of(name)
   local _, full = bases.resolve(owner, prefix)
@@ -168,7 +173,7 @@ local function enter(session, owner, name, deadline, is_try)
   return entry
 end
 
---- True if a call of a session has the entry of a lock or an election, and its key is known to exist. Does not wait.
+--- True if a call of a session uses its entry for a lock or an election, and the key is known to exist. Does not wait.
 local function has_key(session, owner, name)
   local _, full = bases.resolve(owner, names.prefix_of(name))
   local entry = session.entries[full .. session.hex]
@@ -179,13 +184,14 @@ end
 
 -- {====== Creating the key ======
 
---- Returns the error of a session whose lease does not exist any more.
+--- Returns the error of a session whose lease no longer exists.
 local function lost(session)
   return session:error() or errors.new("lost", "keywatch: the session is lost: its lease has ended")
 end
 
---- Creates the key. Returns its create revision, true if it is the oldest, the value that it had already, or nil, and
--- the revision of the store; or nil and an error. With is_try the first result is false if there is another key.
+--- Creates the key, unless it exists. Returns the key's create revision; true if no key is older; the value of the key
+-- if it existed, else nil; and the revision of the store. With is_try returns false, and creates nothing, if another
+-- session has a key. Returns nil and an error if the request has failed.
 function entry_methods:create(owner, name, value, deadline, is_try)
   local session = self.session
   local prefix = names.prefix_of(name)
@@ -209,11 +215,11 @@ function entry_methods:create(owner, name, value, deadline, is_try)
     self.has_key = sweeper.is_doubtful(self)
     return false
   end
-  if before and self.doubts > 0 then self.doubts = self.doubts - 1 end -- an earlier request has created the key
+  if before and self.doubts > 0 then self.doubts = self.doubts - 1 end -- an earlier request has succeeded
   return created, is_oldest, before, revision
 end
 
---- Notes that a request that is still running may create the key later.
+--- Notes that the server may execute an abandoned request, and create the key, later.
 function entry_methods:doubt()
   if self.has_key and not self.is_known and not self.session.is_local then sweeper.doubt(self) end
 end
@@ -222,36 +228,36 @@ end
 
 -- {====== Waiting for older keys ======
 
--- Temporary errors of reads.
-local PASSING = { unavailable = true, deadline_exceeded = true, timeout = true, no_leader = true }
+-- Codes of errors after which a read is repeated.
+local TEMPORARY = { unavailable = true, deadline_exceeded = true, timeout = true, no_leader = true }
 
---- Returns the error of a failed call with a deadline: "timeout" if the deadline is over, unless no server could be
--- reached.
+--- Returns "timeout" instead of "deadline_exceeded" or "no_leader" if the deadline has passed. Returns any other error
+-- unchanged: "unavailable" shows that no server was reached.
 local function or_timeout(err, deadline)
   if err.code ~= "deadline_exceeded" and err.code ~= "no_leader" or not is_over(deadline) then return err end
   return core.new_error("timeout")
 end
 
---- Reads a range at the root, and repeats that after temporary errors. Returns the result, or nil and an error.
+--- Reads a range through the root. Repeats the read after temporary errors. Returns the result, or nil and an error.
 local function read(session, key, opts, deadline)
   local pause = FIRST_PAUSE
   opts.deadline = deadline
   while true do
-    local why = session:error() -- an earlier loss does not end the request
+    local why = session:error() -- `request` notices only a loss during the request
     if why then return nil, why end
     local ok, result, err = request(session, session.root.range, session.root, key, opts)
     if not ok then error(result, 0) end
     if result then return result end
     why = session:error()
     if why then return nil, why end
-    if not PASSING[err.code] then return nil, err end
+    if not TEMPORARY[err.code] then return nil, err end
     if is_over(deadline) then return nil, or_timeout(err, deadline) end
     driver.get().select { session.lease, timeout = math.min(pause, driver.time_left(deadline) or pause) }
     pause = math.min(2 * pause, LONGEST_PAUSE)
   end
 end
 
---- Opens a watch at the root. Returns the watch; false if it cannot be opened for a temporary reason; or nil and an
+--- Opens a watch through the root. Returns the watch; false after a temporary error or a compaction; or nil and an
 -- error.
 local function open_watch(session, key, opts, deadline)
   local root = session.root
@@ -259,14 +265,14 @@ local function open_watch(session, key, opts, deadline)
   local ok, watch, err = request(session, root.watch, root, key, opts)
   if not ok then error(watch, 0) end
   if watch then return watch end
-  local why = session:error() -- it has ended the request
+  local why = session:error() -- the loss of the session has ended the request
   if why then return nil, why end
-  if err.code == "compacted" or PASSING[err.code] and not is_over(deadline) then return false end
+  if err.code == "compacted" or TEMPORARY[err.code] and not is_over(deadline) then return false end
   return nil, or_timeout(err, deadline)
 end
 
---- Waits for a watch, or another object that can be selected, while the session lives. Returns the results of the
--- object's own call; or nil and an error.
+--- Waits for a watch, or another object that select takes, until the session is lost. Returns the results that select
+-- returns for the object; or nil and an error.
 local function await_object(session, object, deadline)
   local found, result, why = driver.get().select { object, session.lease, timeout = driver.time_left(deadline) }
   if not found then return nil, result end -- the error of the timeout
@@ -274,7 +280,8 @@ local function await_object(session, object, deadline)
   return result, why
 end
 
---- Waits until a key is deleted after a revision, or may have been. Returns true, or nil and an error.
+--- Waits until a key is deleted after a revision, or until a deletion may have been missed. Returns true, or nil and an
+-- error.
 local function await_deletion(session, key, revision, deadline)
   local watch, err = open_watch(session, key, { start_revision = revision + 1, filters = { "no_put" } }, deadline)
   if watch == false then return true end
@@ -286,8 +293,8 @@ local function await_deletion(session, key, revision, deadline)
   return nil, why or core.new_error("closed")
 end
 
---- Waits until no key below the prefix is older than `created`, for one older key after the other. Returns
--- true, or nil and an error.
+--- Waits until no key below the prefix has a create revision below `created`: for the deletion of the next older key,
+-- then of the one before, and so on. Returns true, or nil and an error.
 local function look_for_turn(entry, created, deadline)
   local session = entry.session
   while true do
@@ -303,8 +310,8 @@ local function look_for_turn(entry, created, deadline)
   end
 end
 
---- Waits until no key below the prefix is older than the own key, created at a revision. Returns true if the own key
--- still exists then, or nil and an error.
+--- Waits until no key below the prefix is older than the entry's key, which has the create revision `created`. Returns
+-- true if the entry's key still exists then, or nil and an error.
 function entry_methods:await_turn(created, deadline)
   local session = self.session
   local ok, err = look_for_turn(self, created, deadline)
@@ -322,7 +329,7 @@ end
 
 -- {====== Leaving ======
 
---- Deletes the key at once, if the store is in this process. Returns true if that has succeeded.
+--- Deletes the key at once, if the store is in this process. Returns true if the key was deleted.
 local function delete_now(entry)
   local session = entry.session
   if not session.is_local or session:error() then return false end
@@ -330,8 +337,8 @@ local function delete_now(entry)
   return ok and result ~= nil
 end
 
---- Gives up the entry. Its key is deleted in the background, if there may be one; after that the entry is free for
--- another call of the session.
+--- Gives up the entry. If its key may exist, the key is deleted, in the background unless the store is in this process.
+-- Then the next call of the session gets the entry.
 function entry_methods:withdraw()
   local session = self.session
   if not self.has_key or session:error() or delete_now(self) then
@@ -342,13 +349,13 @@ function entry_methods:withdraw()
   session.sweeper:add(self)
 end
 
---- Gives up the entry, and waits shortly for the deletion of its key.
+--- Gives up the entry, and waits up to GRACE seconds for the deletion of its key.
 function entry_methods:withdraw_and_wait()
   self:withdraw()
   self.session.sweeper:await(self, GRACE)
 end
 
---- Gives up the entry: its key was deleted, by us or by another client, or will be deleted with its lease.
+--- Gives up the entry, whose key was deleted, by this or another client, or will be deleted with its lease.
 function entry_methods:release()
   self.has_key, self.is_known = false, false
   if sweeper.is_doubtful(self) then return self.session.sweeper:add(self) end
@@ -359,5 +366,5 @@ end
 
 return {
   enter = enter, leave = leave, has_key = has_key, is_over = is_over, or_timeout = or_timeout,
-  PASSING = PASSING,
+  TEMPORARY = TEMPORARY,
 }

@@ -59,21 +59,22 @@ local function write_checked(fence, name, op, opts, ...)
   return write(fence, name, op, timeout, deadline)
 end
 
---- As store:put, if the lock is held.
+--- Does what store:put does, if the lock is held.
 function fence_methods:put(key, value, opts)
   local result, why = write_checked(self, "put", { put = key, value = value }, opts, key, value, opts)
   if not result then return nil, why end
   return result
 end
 
---- As store:delete, if the lock is held.
+--- Does what store:delete does, if the lock is held.
 function fence_methods:delete(key, opts)
   local result, why = write_checked(self, "delete", { delete = key }, opts, key, opts)
   if not result then return nil, why end
   return result
 end
 
---- As store:txn, if the lock is held. The transaction is nested in another one: a failure branch keeps its meaning.
+--- Does what store:txn does, if the lock is held. The transaction is nested in another one: a failure branch keeps its
+-- meaning.
 function fence_methods:txn(txn, opts)
   local inner = type(txn) == "table" and { compare = txn.compare, success = txn.success, failure = txn.failure }
   local result, why = write_checked(self, "txn", { txn = inner }, opts, txn, opts)

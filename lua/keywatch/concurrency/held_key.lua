@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- held_key: a key that a session holds in a contest: a lock, or a leadership. Both objects have the methods of this
+--- held_key: the key of a lock or a leadership, which a session holds. Locks and leaderships have the methods of this
 -- module.
 --
 -- A held key ends when it is released, when its session is lost, or when another client deletes or replaces its key.

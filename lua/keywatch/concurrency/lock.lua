@@ -51,7 +51,7 @@ local function try_lock(owner, name, opts)
 end
 
 --- Releases the lock. Returns true, also if that was done before. Returns nil and an error of code "lost" if the lock
--- is not held any more; or nil and another error if the server did not answer: the key is then deleted in the
+-- is no longer held; or nil and another error if the server did not answer: the key is then deleted in the
 -- background.
 function lock_methods:unlock(opts)
   if opts ~= nil then opts = check.times(opts, "unlock") end
@@ -76,12 +76,12 @@ local function begin_in_session(session, name, opts, is_try, called)
   return acquire(session.owner, { session = session }, name, deadline, is_try)
 end
 
---- As owner:lock, in this session.
+--- Does what owner:lock does, with this session.
 function sessions.methods.lock(session, name, opts)
   return check.results(begin_in_session(session, name, opts, false, "lock"))
 end
 
---- As owner:try_lock, in this session.
+--- Does what owner:try_lock does, with this session.
 function sessions.methods.try_lock(session, name, opts)
   return check.results(begin_in_session(session, name, opts, true, "try_lock"))
 end

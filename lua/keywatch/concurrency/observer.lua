@@ -69,7 +69,7 @@ local function reopen(self)
   while not self.is_closed do
     local ok, err = open(self, {})
     if ok then break end
-    if err.code ~= "compacted" and not entry.PASSING[err.code] then
+    if err.code ~= "compacted" and not entry.TEMPORARY[err.code] then
       self.failure = err
       break
     end

@@ -31,7 +31,7 @@ local function listen(session)
   session.is_listening = true
   local listener = setmetatable({
     held = setmetatable({ session }, weak_mt),
-    expire = driver.get().expire, -- a finalizer may notify the listener, and may not choose a driver
+    expire = driver.get().expire, -- kept here: a finalizer may notify the listener, but must not choose a driver
     target = nil,
     event = nil,
     place = nil,

@@ -49,7 +49,7 @@ local function new(owner, kept)
     root = root,
     is_local = bases.is_local(root),
     lease = kept,
-    reference = kept.reference, -- is_over once the lease is not renewed any more, for this session: see store/kept.lua
+    reference = kept.reference, -- is_over once the lease is no longer renewed, for this session: see store/kept.lua
     hex = hex,
     pid = core.pid(),
     entries = entries_of(root, hex), -- by key at the root: see entry.lua

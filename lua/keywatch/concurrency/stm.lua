@@ -120,7 +120,7 @@ local function id_of(lease)
   return core.id(type(lease) == "table" and lease.id or lease)
 end
 
---- Returns the kv of a key, or nil. A key that was written before has the fields key, value and lease alone.
+--- Returns the kv of a key, or nil. A key that was written before has only the fields key, value and lease.
 function tx_methods:get(key)
   check_use(self, "get", key)
   local write = self.writes[key]
@@ -257,7 +257,7 @@ local function prefetch(run)
 end
 
 --- Waits a random time after conflicts in a row, so that other callers succeed. There is no wait after the first
--- conflict, as the next attempt knows the newest values. Returns an error if the deadline is over.
+-- conflict, as the next attempt knows the newest values. Returns an error if the deadline has passed.
 local function pause(run)
   run.conflicts = run.conflicts + 1
   local left, late = time_left(run)

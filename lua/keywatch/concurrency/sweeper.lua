@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- sweeper: deletes the keys of a session that are not needed any more, in the background: of a call that was cancelled
+--- sweeper: deletes the keys of a session that are no longer needed, in the background: of a call that was cancelled
 -- or has timed out, of a lock that could not be released.
 --
 -- The sweeper tries until the key is deleted, or the session is lost, whose end deletes the key. It works in a task.
