@@ -1,29 +1,29 @@
 -- SPDX-License-Identifier: MIT
---- errors: error objects of keywatch, and errors of any kind as text.
+--- errors: creates error objects, and converts errors of any type to text.
 --
--- An error object has a code, a message and a grpc_status; the core makes it, with its metatable. Every other value
--- that a program raises belongs to that program, and is never changed.
+-- An error object of keywatch is a table with a code, a message and a grpc_status, which the core creates. Any other
+-- value that a program raises belongs to the program: keywatch never changes it.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 
-local MAX_FIELDS, MAX_BYTES = 16, 100 -- of a plain table: the most fields in its text, and bytes of each
+local MAX_FIELDS, MAX_BYTES = 16, 100 -- in the text of a plain table: fields, and bytes of a name or a value
 
 local error_mt = getmetatable(core.new_error("closed"))
 
---- Returns an error object of a code. Its message is `message`, or if that is nil, the usual one of the code.
+--- Returns an error object with a code. If `message` is nil, the message is the standard text of the code.
 local function new(code, message)
   local err = core.new_error(code)
   err.message = message or err.message
   return err
 end
 
---- Returns the error of using a closed object. `noun` names the object: "client", "watch" or "stream".
+--- Returns the error of a call of a closed object. `noun` names the object: "client", "watch" or "stream".
 local function closed(noun)
   return new("closed", ("keywatch: the %s is closed"):format(noun))
 end
 
---- Returns the fields of a table as text: { code = 7, of = a table, reason = 'busy' }. Some of them if there are many.
+--- Returns the fields of a table as text, at most MAX_FIELDS of them: { code = 7, of = a table, reason = 'busy' }.
 local function fields_of(found)
   local fields = {}
   for name, value in next, found do
@@ -47,14 +47,13 @@ local function printed(err)
   return is_plain(err) and fields_of(err) or tostring(err)
 end
 
---- Returns the text of an error of any type, with the traceback that an error object of keywatch may have. Never
--- raises.
+--- Returns the text of an error of any type. If the error object has a traceback, it is part of the text. Never raises.
 local function full_text_of(err)
   local ok, text = pcall(printed, err)
   return ok and type(text) == "string" and text or "an error that cannot be printed"
 end
 
---- Returns the traceback that an error object of keywatch has, see keep_traceback; or nil.
+--- Returns the traceback of an error object of keywatch, see keep_traceback; nil if there is none.
 local function traceback_of(err)
   return getmetatable(err) == error_mt and type(err.traceback) == "string" and err.traceback or nil
 end
@@ -71,38 +70,39 @@ local function code_of(err)
   return rawget(err, "code")
 end
 
---- A message handler for xpcall. Returns { err = the error as it was raised, traceback = its text and the stack }.
+--- The message handler of `attempt`. Returns { err = the raised value, traceback = its text and the traceback }.
 local function with_traceback(err)
   return { err = err, traceback = full_text_of(err) .. debug.traceback("", 2) }
 end
 
---- Returns the same for an error that has ended a coroutine.
+--- Returns what with_traceback returns, for an error that has ended the coroutine `co`.
 local function raised_in(co, err)
   return { err = err, traceback = full_text_of(err) .. debug.traceback(co, "") }
 end
 
---- Converts the results of xpcall to those of `attempt`. If the stack was full, with_traceback has failed, too, and the
--- result is not a table.
-local function settle(ok, ...)
+--- Converts the results of xpcall to those of `attempt`. After a stack overflow with_traceback fails, too: then the
+-- second result is not its table.
+local function results_of(ok, ...)
   if ok then return true, ... end
   local found = (...)
   if type(found) == "table" and found.traceback then return false, found end
-  local is_overflow = found == nil or found == "error in error handling" -- of LuaJIT, and of Lua in a stack of C's
+  local is_overflow = found == nil or found == "error in error handling" -- LuaJIT's text; Lua's if C's stack is full
   return false, { err = found, traceback = text_of(is_overflow and "stack overflow" or found) }
 end
 
 --- Calls fn(...). Returns true and its results; or false and { err =, traceback = }.
 local function attempt(fn, ...)
-  return settle(xpcall(fn, with_traceback, ...))
+  return results_of(xpcall(fn, with_traceback, ...))
 end
 
---- Adds to an error object of keywatch the traceback of the task that the error has ended. An existing traceback is
--- kept, since the first one shows where the error was raised. Other values are not changed.
+--- Adds the traceback of the task that an error has ended to the error, if that is an error object of keywatch without
+-- a traceback: the first traceback shows where the error was raised.
 local function keep_traceback(err, traceback)
   if getmetatable(err) == error_mt and not err.traceback then err.traceback = traceback end
 end
 
---- Raises an error from an iterator. In nginx raises the text, since nginx would log an object as "unknown reason".
+--- Raises an error of an iterator, which cannot return the error. In nginx raises the text of the error, since nginx
+-- would log an error object as "unknown reason".
 local function raise(err)
   error(rawget(_G, "ngx") and text_of(err) or err, 0)
 end
