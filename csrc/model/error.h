@@ -30,7 +30,7 @@
   X(TOO_MANY_REQUESTS, "too_many_requests", 8, "etcdserver: too many requests")                    \
   X(CORRUPT, "corrupt", 15, "etcdserver: corrupt cluster")                                         \
   X(NO_MEMORY, "out_of_memory", 8, "keywatch: out of memory")                                      \
-  X(READ_ONLY, "read_only", 9, "keywatch: a replica takes its changes from upstream alone")        \
+  X(READ_ONLY, "read_only", 9, "keywatch: a replica accepts changes only from its server")         \
   X(STALE_REVISION, "stale_revision", 9, "keywatch: revision is not newer than the replica's own") \
   X(EMPTY_RANGE, "empty_range", 9, "mvcc: watcher range is empty")                                 \
   X(DUPLICATE_WATCH_ID, "duplicate_watch_id", 9,                                                   \

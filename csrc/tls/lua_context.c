@@ -63,9 +63,9 @@ static const kw_tls_option server_options[] = {
 static const char *broken_rule(const fields *given) {
   bool has_cert = given->options.cert.len > 0;
   if (given->directory.len > 0 && !given->is_auto)
-    return "option 'tls.directory' is of use with 'tls.auto' alone";
+    return "option 'tls.directory' has an effect only with 'tls.auto'";
   if (given->years != NOT_GIVEN && !given->is_auto)
-    return "option 'tls.validity_years' is of use with 'tls.auto' alone";
+    return "option 'tls.validity_years' has an effect only with 'tls.auto'";
   if (given->is_auto && has_cert) return "options 'tls.auto' and 'tls.cert' exclude each other";
   if (given->is_auto || has_cert || given->options.key.len > 0) return NULL;
   return "option 'tls' must have 'cert' and 'key', or 'auto = true'";

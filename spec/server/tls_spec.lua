@@ -439,13 +439,13 @@ describe("a server with TLS", function()
       expect_misuse("options 'tls.auto' and 'tls.cert' exclude each other", { auto = true, cert = cert, key = key })
       expect_misuse("option 'tls.auto' must be a boolean", { auto = 1 })
       expect_misuse("option 'tls.directory' must not be empty", { auto = true, directory = "" })
-      expect_misuse("option 'tls.directory' is of use with 'tls.auto' alone",
+      expect_misuse("option 'tls.directory' has an effect only with 'tls.auto'",
         { cert = cert, key = key, directory = "a" })
       for _, years in ipairs { 0, 1.5, -1, 1001, 0 / 0 } do
         expect_misuse("option 'tls.validity_years' must be a whole number", { auto = true, validity_years = years })
       end
       expect_misuse("option 'tls.validity_years' must be a number", { auto = true, validity_years = "1" })
-      expect_misuse("option 'tls.validity_years' is of use with 'tls.auto' alone",
+      expect_misuse("option 'tls.validity_years' has an effect only with 'tls.auto'",
         { cert = cert, key = key, validity_years = 1 })
       expect_misuse("option 'tls.crl' is about certificates of clients", { cert = cert, key = key, crl = "a" })
       expect_misuse("option 'tls.allowed_hostname' is about certificates of clients",

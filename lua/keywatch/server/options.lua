@@ -60,7 +60,7 @@ local function check_store(opts)
     check.misuse("serve: a store cannot go to another thread: leave out 'store', and give the options of a new one as"
       .. " 'open'")
   end
-  if opts.open then check.misuse("serve: option 'open' is of use with 'thread' alone") end
+  if opts.open then check.misuse("serve: option 'open' has an effect only with 'thread'") end
   if not opts.store then check.misuse("serve: option 'store' must be a store") end
   local ok, why = pcall(opts.store.status, opts.store)
   if not ok then check.misuse("serve: %s", why) end -- the store is closed

@@ -17,7 +17,7 @@ local known = {
   corrupt = { 15, "etcdserver: corrupt cluster" },
   invalid_sort = { 3, "etcdserver: invalid sort option" },
   too_many_requests = { 8, "etcdserver: too many requests" },
-  read_only = { 9, "keywatch: a replica takes its changes from upstream alone" },
+  read_only = { 9, "keywatch: a replica accepts changes only from its server" },
   stale_revision = { 9, "keywatch: revision is not newer than the replica's own" },
 }
 
