@@ -94,7 +94,7 @@ function keywatch.sleep(seconds) end
 function keywatch.now() end
 
 ---Chooses the loop that runs the tasks which are spawned outside of `run`: "luv", the loop of luv or Neovim, which must be
----loaded; or "uv", the private loop alone. Without a choice, luv's loop if luv is loaded.
+---loaded; or "uv", only the private loop. Without a choice, luv's loop if luv is loaded.
 ---@param name? "uv"|"luv"
 ---@return "uv"|"luv" name the present choice
 function keywatch.driver(name) end
@@ -466,7 +466,7 @@ function keywatch.selector(given, opts) end
 ---@field backoff? keywatch.Backoff how long to wait between two attempts
 ---@field prefer? "first"|"fastest"|"any" which endpoint to connect to; "first" unless given
 ---@field sync_endpoints? number seconds between two readings of the member list, which gives the endpoints; never unless given
----@field on_call? fun(call: keywatch.ClientCall) called after each request; may not wait
+---@field on_call? fun(call: keywatch.ClientCall) called after each request; must not wait
 ---@field on_state? fun(state: keywatch.ClientState) called after each change of the state, in a task of its own
 ---@field max_message? integer maximum size of one response, in bytes; 67108864 unless given
 ---@field tls? keywatch.ConnectTLSOptions|true TLS for endpoints with https:// and unixs:, and for those without a scheme
@@ -1571,7 +1571,7 @@ local Lock = {}
 ---Releases the lock. Returns true, also if that was done before.
 ---@param opts? keywatch.CallOptions
 ---@return true? done
----@return keywatch.Error? err "lost" if it was not held any more; after any other error it is released in the background
+---@return keywatch.Error? err "lost" if it was no longer held; after any other error it is released in the background
 function Lock:unlock(opts) end
 
 ---Waits until it is lost or released. Returns why: an error of the code "lost"; or nil and the error "timeout".
@@ -1632,7 +1632,7 @@ local Leadership = {}
 ---@param value string
 ---@param opts? keywatch.CallOptions
 ---@return true? done
----@return keywatch.Error? err "lost" if the caller does not lead any more
+---@return keywatch.Error? err "lost" if the caller no longer leads
 function Leadership:proclaim(value, opts) end
 
 ---Stops leading. Returns true, also if that was done before.
@@ -1712,7 +1712,7 @@ function Namespace:close() end
 ---@class keywatch.Tx
 local Tx = {}
 
----Returns the kv of a key, or nil. A key that this transaction has put has the fields key, value and lease alone. A read
+---Returns the kv of a key, or nil. A key that this transaction has put has only the fields key, value and lease. A read
 ---that fails raises its error and ends the software transaction.
 ---@param key string
 ---@return keywatch.KV? kv

@@ -5,7 +5,7 @@
  * A chain is a list of pieces. Few bytes are copied into a piece. Many bytes of a blob are not copied: the piece
  * refers to the blob and retains it until they have left the chain. Bytes do not move while they are in a chain.
  *
- * The account of a chain is charged for the memory of the pieces, and for blobs that the chain alone holds.
+ * The account of a chain is charged for the memory of the pieces, and for blobs that only the chain holds.
  */
 #ifndef KW_BASE_CHAIN_H
 #define KW_BASE_CHAIN_H

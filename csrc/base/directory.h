@@ -31,8 +31,8 @@ int kw_directory_sync_open(int fd);
 /* Opens and syncs a directory. Returns 0 or an errno. */
 int kw_directory_sync(const char *directory);
 
-/* Syncs the parent of a directory, so that the name of the directory itself is durable. A parent that may not be read
- * is synced with all of its file system. Returns what kw_directory_sync returns. */
+/* Syncs the parent of a directory, so that the name of the directory itself is durable. A parent that the process is
+ * not allowed to read is synced with all of its file system. Returns what kw_directory_sync returns. */
 int kw_directory_sync_parent(const char *directory);
 
 #endif

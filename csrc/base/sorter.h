@@ -3,7 +3,7 @@
  * sorter: puts items in order, one step at a time. Items are pushed; then kw_sorter_settle is called until it returns
  * true, and `items` are in order. No call takes more than O(log n) compares.
  *
- * A sorter with a limit holds the first items of the order alone.
+ * A sorter with a limit holds only the first items of the order.
  */
 #ifndef KW_BASE_SORTER_H
 #define KW_BASE_SORTER_H

@@ -4,7 +4,7 @@
  * of that file, 32 bytes.
  *
  *   bucket  keys and values
- *   key     revision, see codec/revision_key.h   ->  the encoded KeyValue; of a tombstone, with the key alone
+ *   key     revision, see codec/revision_key.h   ->  the encoded KeyValue; of a tombstone, with only the key
  *   lease   id, 8 bytes, big-endian              ->  leasepb.Lease
  *   meta    "scheduledCompactRev", "finishedCompactRev" -> revision, as above; "consistent_index" -> 8 bytes
  *

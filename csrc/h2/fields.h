@@ -25,7 +25,7 @@ typedef struct kw_known_fields {
   int http_status;   /* of an answer; or 0 */
   int status;        /* grpc-status; UNKNOWN if its value is not one of gRPC's */
   bool has_status;
-  bool has_regular;  /* a regular field has arrived: pseudo-header fields may not follow */
+  bool has_regular;  /* a regular field has arrived: pseudo-header fields must not follow */
   bool is_malformed; /* a field breaks the rules of HTTP/2 */
 } kw_known_fields;
 

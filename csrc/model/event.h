@@ -12,7 +12,7 @@
 typedef struct kw_event {
   int64_t revision; /* of the change */
   bool is_delete;
-  kw_blob *record; /* of a put, the KeyValue; of a delete, a KeyValue with the key alone */
+  kw_blob *record; /* of a put, the KeyValue; of a delete, a KeyValue with only the key */
   kw_blob *prev;   /* KeyValue before the change; NULL: none, not wanted, or not known */
 } kw_event;
 

@@ -2,7 +2,7 @@
  *
  * range: a range of keys, written as in etcd.
  *
- *   end is empty   the key `key` alone
+ *   end is empty   only the key `key`
  *   end is "\0"    all keys from `key` on
  *   else           all keys k with key <= k < end; none if end <= key
  */

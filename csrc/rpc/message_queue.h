@@ -46,7 +46,7 @@ static inline size_t kw_message_queue_cost(size_t len) {
  * false if memory is short. */
 bool kw_message_queue_add(kw_message_queue *queue, kw_slice message);
 
-/* Takes the oldest message. The caller owns the reference. The queue may not be empty. */
+/* Takes the oldest message. The caller owns the reference. The queue must not be empty. */
 static inline kw_blob *kw_message_queue_take(kw_message_queue *queue) {
   kw_queued_message *first = KW_CONTAINER_OF(queue->messages.next, kw_queued_message, link);
   kw_blob *bytes = first->bytes;

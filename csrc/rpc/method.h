@@ -17,8 +17,8 @@ bool kw_method_add(kw_server *server, const kw_method *method);
 const kw_method *kw_method_find(const kw_server *server, kw_slice path);
 
 /* Begins a call of a method. A larger request than the method takes is refused when its length has arrived, with gRPC's
- * text. No request may be larger than the session's max_message. That is the default, too, but for a method whose
- * requests are numbers alone: KW_NUMBERS_REQUEST. */
+ * text. No request may be larger than the session's max_message. That is the default, too, except for a method
+ * whose requests have only numbers: KW_NUMBERS_REQUEST. */
 void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *method);
 
 /* Decodes a request, whose method has a description of it, and gives it to the method. If decoding fails, the call

@@ -20,7 +20,7 @@
 #include "rpc/server.h"
 
 #define KW_NOTES 256     /* notes that wait at most, of a server that takes all */
-#define KW_FEW_NOTES 16  /* the same of a server that notes rejected connections alone */
+#define KW_FEW_NOTES 16  /* the same of a server that notes only rejected connections */
 #define KW_NOTE_PATH 160 /* bytes of a path; more are cut off */
 #define KW_NOTE_TEXT 768 /* bytes of a text; more are cut off */
 #define KW_SLOW_MS 100   /* a unary request that takes longer is slow */

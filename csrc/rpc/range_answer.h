@@ -44,7 +44,7 @@ void kw_range_answer_close(kw_server *server, kw_stream *stream);
 /* Returns the memory that records take in a message, besides the memory that the store uses anyway. */
 size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs);
 
-/* Adds records to a message as its kvs, with their values or the keys alone. Returns false if memory is short. */
+/* Adds records to a message as its kvs, with their values or only the keys. Returns false if memory is short. */
 bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_records *kvs,
                          bool keys_only);
 

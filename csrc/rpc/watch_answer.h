@@ -18,8 +18,8 @@ typedef struct kw_watch_answer {
   int64_t last_revision; /* of the last event; without events, the `last` that was given */
 } kw_watch_answer;
 
-/* Reads an answer. Its events may not begin before revision `last`. Returns false if the answer is malformed, its
- * events are not in order, or a revision is impossible. */
+/* Reads an answer. An answer with an event before revision `last` is malformed. Returns false if the answer is
+ * malformed, its events are not in order, or a revision is impossible. */
 bool kw_watch_answer_read(kw_slice bytes, int64_t last, kw_watch_answer *answer);
 
 #endif

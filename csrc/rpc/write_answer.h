@@ -8,7 +8,7 @@
 
 #include "model/reply.h"
 
-/* Encodes a record of the reply to an op, and adds it to `encoded`. A record that `is_own` is held by the answer alone.
+/* Encodes a record of the reply to an op, and adds it to `encoded`. A record that `is_own` is held only by the answer.
  * Returns false if memory is short. */
 bool kw_write_answer_encode(kw_chain *encoded, const kw_op *op, const kw_blob *record, bool is_own);
 

@@ -42,7 +42,7 @@ typedef void (*kw_write_finish)(kw_server *server, kw_stream *stream, const kw_w
 /* True if a request of a method that waits has to be queued. */
 bool kw_write_queue_must_wait(const kw_server *server);
 
-/* Queues a request. The call fails if memory is short, or if the connection may not hold the message. */
+/* Queues a request. The call fails if memory is short, or if the connection has no budget for the message. */
 void kw_write_queue_add(kw_server *server, kw_stream *stream, kw_slice message);
 
 /* Begins a long write for the request that is being delivered: an op of this kind, which is evaluated again. The call

@@ -7,7 +7,7 @@
 #include "store/load.h"
 #include "store/write.h"
 
-#define CHECKPOINT_MS 1000 /* that a durable group is in the journal alone */
+#define CHECKPOINT_MS 1000 /* for which a durable group is only in the journal */
 
 void kw_durability_init(kw_store *store) {
   kw_durability *d = &store->durability;

@@ -29,7 +29,7 @@ typedef struct kw_lease {
   uint32_t moves;  /* how often the keys moved to a table of another size */
   int64_t tag;     /* number under which its end is announced; 0: not announced */
   bool is_revoked;
-  bool has_expired; /* revoked because its time is over */
+  bool has_expired; /* revoked because it has expired */
   struct kw_lease *next_ended;
   struct kw_lease *older, *newer; /* leases of the same id, all revoked */
 } kw_lease;

@@ -65,7 +65,7 @@ static bool is_over(const kw_lease *lease, int64_t now) {
   return lease->due.when <= now;
 }
 
-/* A lease whose revocation can be undone still exists for callers, unless its time is over. Returns its ttl, or 0 if
+/* A lease whose revocation can be undone still exists for callers, unless it has expired. Returns its ttl, or 0 if
  * there is none. */
 static int64_t pending_ttl(const kw_store *store, int64_t id, int64_t now) {
   const kw_lease *lease = kw_leases_find_revoked(&store->leases, id);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lessor: grants leases, renews them, and revokes them when their time is over. For the files of this folder only;
+ * lessor: grants leases, renews them, and revokes them when they have expired. For the files of this folder only;
  * store.h has the public part, and lease.h the table of leases.
  *
  * Revoking a lease deletes its keys in the same write. Expired leases are revoked in bounded steps; none is revoked

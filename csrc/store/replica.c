@@ -86,7 +86,7 @@ static void detach(kw_replica_fill *fill) {
   kw_log_pass_all(store->log, fill->log);
 }
 
-/* Undoes what a merge has written, in one piece: memory was short, or the merge is not wanted any more. */
+/* Undoes what a merge has written, in one piece: memory was short, or the merge is no longer wanted. */
 static void undo(kw_replica_fill *fill) {
   kw_store *store = fill->store;
   kw_work work = kw_work_without_end();

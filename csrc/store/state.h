@@ -156,7 +156,7 @@ struct kw_store {
   int write_failure;    /* KW_OK, or the error with which the long write is being rolled back */
   uint64_t last_number; /* that was taken, see kw_store_take_number */
   uint64_t first_task;  /* lowest number of a task that waits; 0: none waits */
-  int64_t expiring;     /* id of the lease that the long write revokes because its time is over */
+  int64_t expiring;     /* id of the lease that the long write revokes because it has expired */
   kw_undo_list undo;
 
   int64_t compact_requested;  /* becomes compact_revision when it is durable */

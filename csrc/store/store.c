@@ -39,7 +39,7 @@ kw_store_options kw_store_defaults(void) {
 
 /* {====== Opening and freeing ====== */
 
-/* A map has room for twice the quota: free pages can be used again only in part. */
+/* A map has room for twice the quota: free pages can be reused only in part. */
 static size_t map_bytes(const kw_store_options *options) {
   int64_t quota = options->quota < 0 ? MAP_WITHOUT_QUOTA : options->quota;
   return (size_t)(quota > INT64_MAX / 4 ? INT64_MAX / 2 : 2 * quota + MAP_MARGIN);

@@ -51,7 +51,7 @@ void kw_tls_leave(void);
 /* True once kw_tls_enter returns false. */
 bool kw_tls_is_ending(void);
 
-/* Sets the failure of what is not done any more because kw_tls_enter has returned false. */
+/* Sets the failure of what is no longer done because kw_tls_enter has returned false. */
 void kw_tls_fail_ending(kw_tls_failure *failure);
 
 /* Returns our library context; or NULL if memory is short. It lives until the process ends. */

@@ -63,7 +63,7 @@ void kw_connection_accept(kw_loop_server *loop_server, int fd, const kw_tls *tls
 int kw_connection_dial(struct kw_loop_client *loop_client, int fd, bool is_connecting,
                        kw_tls_peer *tls_peer);
 
-/* Closes the socket and the peer at once. `why` goes to the peer, see kw_peer_face. The connection may not be used
+/* Closes the socket and the peer at once. `why` goes to the peer, see kw_peer_face. The connection must not be used
  * after this; its memory is freed when libuv has closed its handle. */
 void kw_connection_close(kw_connection *connection, const char *why);
 

@@ -43,7 +43,7 @@ typedef struct kw_catcher {
   bool is_inherited;    /* closed, because the process is a child of the one that has opened it */
 } kw_catcher;
 
-/* Returns the index of a signal by its name, such as "INT"; or -1 if there is no such signal, or it may not be
+/* Returns the index of a signal by its name, such as "INT"; or -1 if there is no such signal, or it cannot be
  * caught. */
 int kw_signals_find(const char *name);
 

@@ -68,7 +68,7 @@ bool kw_thread_join(kw_thread *thread, kw_slice *why);
 /* Asks the thread to end at once, waits until it has, and frees it. */
 void kw_thread_close(kw_thread *thread);
 
-/* Asks the thread to end at once, without waiting. The thread frees itself, and the caller may not use it any
+/* Asks the thread to end at once, without waiting. The thread frees itself, and the caller must not use it any
  * more. */
 void kw_thread_abandon(kw_thread *thread);
 

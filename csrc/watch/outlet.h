@@ -84,7 +84,7 @@ static inline bool kw_outlet_is_open(const kw_outlet *outlet) {
  * memory. */
 bool kw_outlet_offer(kw_outlet *outlet, const kw_item *item);
 
-/* Adds an item that may not be refused for its size. The reference to its batch passes to the outlet. Returns false,
+/* Adds an item that must not be refused for its size. The reference to its batch passes to the outlet. Returns false,
  * with nothing taken, only if memory is short. */
 bool kw_outlet_push(kw_outlet *outlet, const kw_item *item);
 

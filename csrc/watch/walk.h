@@ -14,12 +14,12 @@
  * batch from its first event of revision 5 on.
  *
  * A revision with more than long_bytes for one range makes that range's kw_pending *long*: from there on its events are
- * counted, and not kept. The watchers get a long batch (watch/batch.h). The walk may not continue after that
+ * counted, and not kept. The watchers get a long batch (watch/batch.h). The walk must not continue after that
  * revision.
  *
  * The order of calls: kw_walk_add for each event; kw_walk_deliver for each watcher, and kw_walk_done after the watchers
  * of each range, if they have to leave the watch group; at last kw_walk_reset. While a watched range has a kw_pending,
- * its last watcher may not leave the watch group.
+ * its last watcher must not leave the watch group.
  */
 #ifndef KW_WATCH_WALK_H
 #define KW_WATCH_WALK_H

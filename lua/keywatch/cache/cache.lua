@@ -478,7 +478,7 @@ local function new(owner, space, prefix, opts, replica, is_whole)
     slow_after = opts.slow_after,
     timeout = opts.timeout, -- of the first content; nil: not given
     replica = replica,
-    is_whole = is_whole,   -- the replica has the keys of the cache alone, and belongs to the cache
+    is_whole = is_whole,   -- the replica has only the keys of the cache, and belongs to the cache
     watches = setmetatable({}, { __mode = "k" }), -- as keys: the local watches
     followers = {},        -- of the tables
     is_following = false,  -- the tables are following; has_more: and will once more

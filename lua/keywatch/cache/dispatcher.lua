@@ -301,7 +301,7 @@ function dispatcher_methods:arm()
   if not self.failure then watches.mt.__select.arm(self.watch) end
 end
 
---- Counts an object watch that does not wait any more.
+--- Counts an object watch that no longer waits.
 function dispatcher_methods:end_wait()
   self.waiters = self.waiters - 1
   if self.waiters == 0 then watches.mt.__select.finish(self.watch) end

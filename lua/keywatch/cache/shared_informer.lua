@@ -253,7 +253,7 @@ local function take_kv(self, load, kv)
   if err then load.bad[key] = true end
   if kept and (object ~= nil or err) then kept[key] = true end
   if not self.has_all then return make(self, kv, object, err) end
-  local change = { -- the table of the kv is used again
+  local change = { -- the table of the kv is reused
     key = key, value = kv.value, mod_revision = kv.mod_revision, create_revision = kv.create_revision,
   }
   load.n = load.n + 1

@@ -6,7 +6,7 @@
 -- loop over the table that does not wait sees one state. A hook is called after each change of a key. It must not wait.
 --
 -- The table references its cache, by its metatable. The cache does not reference the table: a table that the program
--- has dropped is not updated any more.
+-- has dropped is no longer updated.
 --
 -- If the content cannot be read because memory is short, the table stays as it is, and tries again after a pause.
 
@@ -189,7 +189,7 @@ local function apply_in_core(self, target)
   return not has_more
 end
 
---- Called by the cache after changes. Returns false if the table is not followed any more.
+--- Called by the cache after changes. Returns false if the table is no longer followed.
 function follower_methods:follow(cache)
   local target = self.target[1]
   if not target or self.is_closed then

@@ -211,7 +211,7 @@ local function open(self, connection, now)
     asked = {}, -- leases in the order of their requests, at the indices from first to last
     first = 1,
     last = 0,
-    owed = {},  -- by id: the number of answers to come for leases that are not kept any more
+    owed = {},  -- by id: the number of answers to come for leases that are no longer kept
     owing = 0,  -- the sum of these
   }, call_mt)
   local number = connection.core:call(KEEP_ALIVE, metadata, false)
@@ -362,7 +362,8 @@ local function attend(self, kept, now)
   end
 end
 
---- Reads the sockets for a lease whose time is over: if the loop has not turned for long, its answer may be there.
+--- Reads the sockets for a lease whose time has passed: if the loop has not turned for long, the server's answer may be
+-- there.
 local function take_late(kept)
   local connection = kept.call.connection
   driver.get().look()

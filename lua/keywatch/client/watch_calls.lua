@@ -12,7 +12,7 @@
 -- watches.
 --
 -- An answer larger than max_message ends its call, and its watch is unknown. Half of the watches then move to another
--- shared call, until that watch is alone, and the others are not affected any more.
+-- shared call, until that watch is alone, and the others are no longer affected.
 --
 -- A watch whose call has ended is attached to another call, and resumes after the last revision that it has received. A
 -- call that is silent is asked for progress: the answer shows that the server lives, and keeps idle watches from

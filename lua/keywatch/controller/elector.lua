@@ -164,7 +164,7 @@ local function begin_term(self, session, leadership)
     why = nil,         -- the error that on_lose gets
     is_ending = false, -- on_lead was cancelled, or has ended
     since = driver.get().now(),
-    is_over = false,   -- the key is not held any more
+    is_over = false,   -- the key is no longer held
   }
   self.session, self.term, self.terms, self.trouble = nil, term, self.terms + 1, nil
   self.failures = 0
@@ -423,7 +423,7 @@ local function await_idle(self, seconds)
   return driver.await(self, "changed", seconds and driver.get().now() + seconds, is_idle)
 end
 
---- Cuts the stop short: on_lead is cancelled once more, and the key is not renewed any more.
+--- Cuts the stop short: on_lead is cancelled once more, and the key is no longer renewed.
 local function cut_short(self)
   local term = self.term
   if not term or term.is_over or not term.task then return end

@@ -8,7 +8,7 @@
 --
 -- One task does one step at a time: it starts or stops one component. `choose` finds the next step from the state
 -- alone. So the task can be cancelled at any wait, as at the end of keywatch.run, and restarted. The step itself is
--- another task, because starts and stops may wait; so a step that has timed out, or is not needed any more, can be
+-- another task, because starts and stops may wait; so a step that has timed out, or is no longer needed, can be
 -- cancelled. A step that still runs after that is abandoned.
 --
 -- Order of start: caches and informers; components that need no leadership; the elector; and while this process leads,

@@ -149,7 +149,7 @@ local function take(self, now)
     local lane = highest and (highest.priority > 0 or middle.first > middle.last) and highest or middle
     local item = take_first(self, lane, now)
     if lane ~= middle then unlink(self, lane) end
-    if item ~= nil or lane == middle and not highest then return item end -- a lane may have had gaps alone
+    if item ~= nil or lane == middle and not highest then return item end -- a lane may have had only gaps
   end
 end
 

@@ -233,7 +233,7 @@ local function is_starving()
   return now - seen_at > BURST
 end
 
---- Waits until the task is not parked any more.
+--- Waits until the task is no longer parked.
 local function await_wake(task)
   local semaphore = take_semaphore()
   task.semaphore, parked[task] = semaphore, true

@@ -148,7 +148,7 @@ function signals_methods:wait(timeout)
     local name, err = take(self)
     if name then return name end
     if err then return nil, err end
-    if deadline then d.check_wait() end -- raises even if the deadline is over by now
+    if deadline then d.check_wait() end -- raises even if the deadline has passed by now
     local event = begin(self)
     local ok, came = pcall(event.wait, event, deadline and math.max(0, deadline - d.now()))
     finish(self)

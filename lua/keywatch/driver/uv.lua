@@ -202,7 +202,7 @@ end
 local CHOICES = { uv = true, luv = true }
 
 --- Chooses the loop that runs the tasks which are spawned outside of `run`: "luv", luv's loop, which must be loaded; or
--- "uv", the private loop alone. Returns the name of the present one.
+-- "uv", only the private loop. Returns the name of the present one.
 function driver.choose(name)
   if name == nil then return choice or luv_host.find() and "luv" or "uv" end
   check.argument(type(name) == "string", 1, "driver", "string", name)

@@ -135,7 +135,7 @@ function keeper_methods:look()
     kept_leases.lose_all(self, CLOSED)
     return nil
   elseif next(self.by_id) == nil then
-    take_ends(self, store) -- of leases that are not kept any more
+    take_ends(self, store) -- of leases that are no longer kept
     return nil
   end
   local seconds, is_pending = store:run_due()

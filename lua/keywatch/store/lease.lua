@@ -198,7 +198,7 @@ local function find_kept(lease)
   return check.call("revoke", owner.lease_keeper, owner):find(lease.id)
 end
 
---- Takes the results of lease_revoke. A lease that has ended is not kept any more; after a failed revocation it is
+--- Takes the results of lease_revoke. A lease that has ended is no longer kept; after a failed revocation it is
 -- still kept.
 local function finish_revoke(kept, ok, revoked, err)
   if kept then

@@ -94,7 +94,7 @@ local function first_number(self)
   return first and first.number or 0
 end
 
---- Removes a waiter from its queue. Returns false if the waiter is not there any more.
+--- Removes a waiter from its queue. Returns false if the waiter is no longer there.
 local function remove(waiter)
   local self = waiter.queue
   if self.waiters[waiter.place] ~= waiter then return false end -- after a fork

@@ -110,7 +110,7 @@
 --                    one, too.
 --
 -- Finalizers. A finalizer may call spawn, task:cancel, event:set, channel:close and forget, and send and receive with a
--- timeout of 0, whatever code it interrupts. It may not wait: neither in a task, because that cannot be suspended
+-- timeout of 0, whatever code it interrupts. It must not wait: neither in a task, because that cannot be suspended
 -- there, nor while the loop turns.
 --
 -- Fork. In the child a driver begins empty: sockets, listeners and signals belong to the parent, and so do all tasks

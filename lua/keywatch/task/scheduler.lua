@@ -145,7 +145,7 @@ function scheduler_methods:waiting_task(name)
   if why then refuse(why, name) end
 end
 
---- Raises if the caller may not wait with a timeout, even if the timeout is over already.
+--- Raises if the caller may not wait with a timeout, even if the timeout has expired already.
 function scheduler_methods:check_timeout(timeout)
   if timeout and timeout > 0 then self:waiting_task() end
 end
@@ -270,8 +270,8 @@ function scheduler_methods:wake_due()
   end
 end
 
---- Suspends the task until the event is set or the deadline is over. Returns "set" or "timeout". Raises if the task is
--- cancelled.
+--- Suspends the task until the event is set or the deadline has passed. Returns "set" or "timeout". Raises if the task
+-- is cancelled.
 local function wait_in_task(self, task, awaited, deadline)
   task.why = false
   repeat self.suspend(awaited, deadline) until task.why
@@ -279,8 +279,8 @@ local function wait_in_task(self, task, awaited, deadline)
   return task.why
 end
 
---- Turns the loop until the event is set or the deadline is over. Returns the waiter, whose field `why` is the result;
--- and, if an error was raised in the driver, { the error }.
+--- Turns the loop until the event is set or the deadline has passed. Returns the waiter, whose field `why` is the
+-- result; and, if an error was raised in the driver, { the error }.
 local function turn_until_woken(self, awaited, deadline, offer)
   local waiter = { state = "running", place = nil, event = nil, timer = nil, why = nil, offer = offer }
   self:park(waiter, awaited, deadline)
@@ -311,8 +311,8 @@ local function outcome(task)
   return why, given
 end
 
---- Turns the loop until something was exchanged, the event was set, or the deadline is over. Returns what has ended the
--- wait, and what was given; or, if an error was raised in the driver, "raised", what was given, if anything, and
+--- Turns the loop until something was exchanged, the event was set, or the deadline has passed. Returns what has ended
+-- the wait, and what was given; or, if an error was raised in the driver, "raised", what was given, if anything, and
 -- { the error }.
 local function exchange_at_top_level(self, awaited, offer, deadline)
   local waiter, raised = turn_until_woken(self, awaited, deadline, offer)
@@ -322,7 +322,7 @@ end
 
 --- Waits among the waiters of an event until event.exchange takes `offer` (which may be nil) and gives something for
 -- it. Then returns after(awaited, offer, deadline, why, given, raised). `why` is "turn"; "set" if the event was set
--- instead, or the wait was not recorded because of an error in the driver; "timeout" if the deadline is over; or
+-- instead, or the wait was not recorded because of an error in the driver; "timeout" if the deadline has passed; or
 -- "raised", at top level, if an error was raised in the driver: then `raised` is { the error }, and `after` raises it,
 -- once the given value is safe. After "set", `after` looks again. Raises if the task is cancelled. The caller has
 -- called `enter`.

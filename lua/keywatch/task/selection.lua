@@ -117,7 +117,7 @@ local function new(scheduler, objects, n, timeout)
     links = {},   -- of the objects for which `begin` has been called, in order
     target = event.new(scheduler),
     deadline = timeout and scheduler:now() + timeout,
-    is_over = false, -- the deadline is over
+    is_over = false, -- the deadline has passed
   }
   for i = 1, n do self.objects[i] = objects[i] end
   return self
@@ -142,8 +142,8 @@ local function arm_all(self)
   end
 end
 
---- Waits until an object may be ready, or the deadline is over. Returns the link of the object whose exchange has ended
--- the wait, if one has.
+--- Waits until an object may be ready, or the deadline has passed. Returns the link of the object whose exchange has
+-- ended the wait, if one has.
 local function wait(self)
   for i = 1, self.n do
     local link = self.links[i]
@@ -156,8 +156,8 @@ local function wait(self)
   return turn
 end
 
---- Handles the results of take_ready: waits, and looks again, until an object is ready or the deadline is over. Returns
--- the object and the results of its own call, or nil and an error.
+--- Handles the results of take_ready: waits, and looks again, until an object is ready or the deadline has passed.
+-- Returns the object and the results of its own call, or nil and an error.
 local function follow(self, is_found, ...)
   if is_found then return ... end
   if is_found == false then

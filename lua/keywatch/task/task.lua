@@ -170,7 +170,7 @@ local function undo_join(wait)
   end_all(wait.list, wait.links)
 end
 
---- Waits until all tasks of a list are done, or the deadline is over. Returns false in the latter case.
+--- Waits until all tasks of a list are done, or the deadline has passed. Returns false in the latter case.
 local function await_all(scheduler, list, target, deadline)
   local is_over = false
   for i = 1, #list do

@@ -493,7 +493,7 @@ local function new(fields)
   --   failure      the error that the watch has failed with
   --   has_begun    an existing kv was handed out
   --   cut          bytes that are cut off the keys of all events; shown_key: the watched key without them
-  --   used         tables of events that are used again: see core_options
+  --   used         tables of events that are reused: see core_options
   --   is_taking_initial  the iterator over the existing kvs runs, or what it has returned goes into the buffer
   return setmetatable(fields, watch_mt)
 end
