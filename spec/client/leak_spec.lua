@@ -1,4 +1,4 @@
---- A client that is used for long takes no more memory than one that was used for a while.
+--- A client that is used for a long time takes no more memory than one that was used for a short time.
 --
 -- KW_DOSE=12 makes every dose twelve times as large: a million events, a hundred thousand watches.
 
@@ -9,7 +9,8 @@ local network = require "spec.support.network"
 local resident = require "spec.support.resident"
 local server = require "spec.support.server"
 
--- Where the memory of the process says nothing, that of Lua is looked at, which is known to the byte.
+-- Where the memory of the process is not reliable, the specs measure only Lua's heap, whose size is exact: less work is
+-- enough.
 local FACTOR = dose.factor * (resident.is_reliable and not dose.is_small and 1 or 0.2)
 local EVENTS, WATCHES, CALLS = 28000 * FACTOR, 2800 * FACTOR, 5000 * FACTOR
 local CONNECTIONS = 30 * FACTOR
@@ -19,7 +20,7 @@ local FLAT_HEAP = FLAT * math.min(FACTOR, 1)
 local PATIENT = 30 -- seconds
 local WATCH = "/etcdserverpb.Watch/Watch"
 
-describe("a client that is used for long #slow", function()
+describe("a client that is used for a long time #slow", function()
   local client
 
   local function expect_flat(name, n, use) resident.expect_flat(name, n, use, FLAT, FLAT_HEAP) end
@@ -39,7 +40,7 @@ describe("a client that is used for long #slow", function()
       return ops
     end
 
-    it("leaves nothing behind of events", function()
+    it("leaks nothing for events", function()
       local ops = fill(100)
       local one = assert(client:watch("leak/", { prefix = true, prev_kv = true }))
       expect_flat("events", EVENTS, function()
@@ -57,7 +58,7 @@ describe("a client that is used for long #slow", function()
       one:close()
     end)
 
-    it("leaves nothing behind of the events of a cache, of its watches and of its tables", function()
+    it("leaks nothing for the events of a cache, its watches and its tables", function()
       local more, ops = {}, {}
       for i = 1, 50 do
         more[i] = { put = ("cached/brief/%d"):format(i), value = "v" }
@@ -89,7 +90,7 @@ describe("a client that is used for long #slow", function()
       cache:close()
     end)
 
-    it("leaves nothing behind of watches that are opened and closed", function()
+    it("leaks nothing for watches that are opened and closed", function()
       local key = 0
       expect_flat("watches", WATCHES, function()
         for _ = 1, WATCHES do
@@ -105,7 +106,7 @@ describe("a client that is used for long #slow", function()
       assert.is_nil(next(client.transport.watch_calls.watches))
     end)
 
-    it("leaves nothing behind of watches that are never closed", function()
+    it("leaks nothing for watches that are never closed", function()
       expect_flat("watches that are forgotten", WATCHES, function()
         for i = 1, WATCHES do
           assert(client:watch("watch/" .. i % 100))
@@ -117,27 +118,27 @@ describe("a client that is used for long #slow", function()
       assert.is_nil(next(client.transport.watch_calls.watches))
     end)
 
-    it("leaves nothing behind of calls", function()
+    it("leaks nothing for calls", function()
       assert(client:put("leak/call", ("v"):rep(1000)))
       expect_flat("calls", CALLS, function()
         for _ = 1, CALLS do assert(client:get("leak/call")) end
       end)
     end)
 
-    it("leaves nothing behind of calls that fail", function()
+    it("leaks nothing for calls that fail", function()
       expect_flat("failed calls", CALLS, function()
         for _ = 1, CALLS do assert.is_nil((client:get(""))) end
       end)
     end)
   end)
 
-  describe("in virtual time #plain", function() -- there is no TLS
+  describe("in virtual time #plain", function() -- without TLS
     local world
 
     network.in_virtual_time(function(one) world = one end)
     before_each(function() client = world:client() end)
 
-    --- Ends calls in a way, a hundred at once, none of which the server ends.
+    --- Makes calls that the server never ends, a hundred at once, and ends the task of each by end_call(task).
     local function call_in_vain(name, options, end_call)
       local request = { create_request = { key = ("k"):rep(1000) } }
       expect_flat(name, CALLS, function()
@@ -153,15 +154,15 @@ describe("a client that is used for long #slow", function()
       end)
     end
 
-    it("leaves nothing behind of calls that are cancelled", function()
+    it("leaks nothing for calls that are cancelled", function()
       call_in_vain("cancelled calls", nil, function(task) task:cancel() end)
     end)
 
-    it("leaves nothing behind of calls that time out", function()
+    it("leaks nothing for calls that time out", function()
       call_in_vain("late calls", { timeout = 0.001 }, function() end)
     end)
 
-    it("leaves nothing behind of streams that are closed early", function()
+    it("leaks nothing for streams that are closed early", function()
       world.server.server:mount("spec.Some", { Stream = { stream = true, handler = function(call)
         call:receive()
         for _ = 1, 10 do call:send(("x"):rep(1000)) end
@@ -177,7 +178,7 @@ describe("a client that is used for long #slow", function()
       end)
     end)
 
-    it("leaves nothing behind of connections that are cut", function()
+    it("leaks nothing for connections that are cut", function()
       expect_flat("connections", CONNECTIONS, function()
         for i = 1, CONNECTIONS do
           local one = world:client()

@@ -1,4 +1,4 @@
---- Answers that a client gets: what the methods of a store return, made of etcd's bytes.
+--- Answers to a client: etcd's messages, decoded to the results of a store's methods.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
@@ -20,15 +20,15 @@ local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
 local LEAST, MOST = core.id("-9223372036854775808"), core.id("9223372036854775807")
 
--- What is not asked of a client here: alarms, hashes.
+-- Requests that this spec does not make of a client.
 local SKIPPED = { arm = true, disarm = true, hash_kv = true }
 
---- What a caller sees of an error that came over the wire: not where the store was compacted.
+--- The fields of an error that a server sends. The compacted revision is not one of them.
 local function plain(err)
   return err and { code = err.code, message = err.message, grpc_status = err.grpc_status }
 end
 
---- Makes a random history of a store, and of one behind a server; every answer must be the same.
+--- Makes the same random requests of a store and of a store behind a server; all answers must be equal.
 local function compare_histories(random, steps, on_answer)
   local model, makes = new_model { now = 0 }, history.new(random, {})
   local store, remote = keywatch.open { now = 0 }, wired.new({ now = 0 }, on_answer)
@@ -51,7 +51,7 @@ describe("an answer", function()
     local count, i = 0, 0
     while i < (is_fast and 2 or 6) or count <= 200 do
       i = i + 1
-      assert(i < 100, "there are hardly any answers")
+      assert(i < 100, "there are too few answers")
       compare_histories(new_random(seed + i), is_fast and 150 or 600, function() count = count + 1 end)
     end
   end)
@@ -63,7 +63,7 @@ describe("an answer", function()
     local bytes = core.encode("RangeResponse", { header = { revision = 7 }, kvs = { kv }, count = 1 })
     assert.same(kv, answers.get(bytes))
     assert.same(kv, answers.get(bytes, "a"))
-    assert.same(kv, answers.get(bytes, "b")) -- the server's word
+    assert.same(kv, answers.get(bytes, "b")) -- the client trusts the server
     assert.same({ nil, nil, n = 1 }, { n = select("#", answers.get(header(7))), answers.get(header(7)) })
     assert.is_nil(answers.get(""))
     assert.equal("malformed", select(2, answers.get(core.encode("RangeResponse", { kvs = { kv, kv } }))).code)
@@ -118,12 +118,12 @@ describe("an answer", function()
   end)
 end)
 
--- Malformed ----------------------------------------------------------------------------------------------------------
+-- Malformed answers --------------------------------------------------------------------------------------------------
 
-describe("bytes that are not an answer", function()
+describe("a malformed answer", function()
   local FAILURES = { malformed = true, lease_not_found = true }
 
-  --- Reads them. Nothing may be raised, and no failure but a known one.
+  --- Decodes an answer. That must not raise, and may fail only with a known code.
   local function try(verb, bytes, memo)
     local ok, got, err = pcall(answers[verb], bytes, memo)
     if not ok then error(("%s raised for %s: %s"):format(verb, wire.hex(bytes), tostring(got)), 0) end
@@ -137,14 +137,14 @@ describe("bytes that are not an answer", function()
     local i = 0
     while #samples < 100 do
       i = i + 1
-      assert(i < 100, "there are hardly any answers")
+      assert(i < 100, "there are too few answers")
       compare_histories(new_random(seed + i), is_fast and 150 or 500, function(verb, bytes, memo)
         samples[#samples + 1] = { verb, bytes, memo }
       end)
     end
   end)
 
-  it("are truncated answers", function()
+  it("may be truncated anywhere", function()
     local refused = 0
     for _, sample in ipairs(samples) do
       local verb, bytes, memo = sample[1], sample[2], sample[3]
@@ -157,7 +157,7 @@ describe("bytes that are not an answer", function()
     assert.is_true(refused > 1000)
   end)
 
-  it("are altered answers", function()
+  it("may be altered anywhere", function()
     local random = new_random(seed)
     for _ = 1, dose.of(3000, 30000) do
       local sample = random:pick(samples)
@@ -171,7 +171,7 @@ describe("bytes that are not an answer", function()
     end
   end)
 
-  it("are answers to another request", function()
+  it("may belong to another request", function()
     local random = new_random(seed)
     for _ = 1, dose.of(1000, 10000) do
       local asked, answered = random:pick(samples), random:pick(samples)
@@ -180,7 +180,7 @@ describe("bytes that are not an answer", function()
     end
   end)
 
-  it("have a kv without a key, or a malformed one", function()
+  it("is refused if a kv has no key, or is malformed", function()
     local function code(verb, field, kv, memo)
       return select(2, try(verb, wire.field(field, kv), memo)).code
     end
@@ -193,7 +193,7 @@ describe("bytes that are not an answer", function()
     end
   end)
 
-  it("answer a transaction with other kinds, or another number, of operations than requested", function()
+  it("is refused if it has other operations than the transaction, or another number of them", function()
     local get, put = { response_range = {} }, { response_put = {} }
     local delete, txn = { response_delete_range = {} }, { response_txn = {} }
     local _, _, _, memo = requests.txn(nil, {
@@ -221,7 +221,7 @@ describe("bytes that are not an answer", function()
     end
   end)
 
-  it("are nested without end", function()
+  it("is refused if it is nested too deeply", function()
     local txn = {}
     for _ = 1, 199 do txn = { success = { { txn = txn } } } end
     local _, _, _, memo = requests.txn(nil, txn)
@@ -231,7 +231,7 @@ describe("bytes that are not an answer", function()
     assert.equal("malformed", select(2, try("txn", bytes, memo)).code)
   end)
 
-  it("cost no more than their length", function()
+  it("costs no more than its length", function()
     assert.equal("malformed", select(2, try("range", ("\18\0"):rep(200000))).code)
     assert.equal("malformed", select(2, try("delete", ("\26\0"):rep(200000), true)).code)
     local _, _, _, memo = requests.txn(nil, {})
@@ -239,7 +239,7 @@ describe("bytes that are not an answer", function()
     assert.equal(200000, #try("leases", ("\18\0"):rep(200000)))
   end)
 
-  it("need a string, and a transaction its memo", function()
+  it("must be a string, and that of a transaction needs the memo of the request", function()
     for verb in pairs(answers) do
       assert.is_false(pcall(answers[verb]))
       assert.is_false(pcall(answers[verb], {}))
@@ -299,7 +299,7 @@ describe("the header of an answer", function()
   end)
 end)
 
-describe("an error that a server has answered", function()
+describe("the error of an answer", function()
   local function of(...)
     local err = core.error_of(...)
     return { err.code, err.message, err.grpc_status }

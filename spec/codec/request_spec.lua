@@ -1,4 +1,4 @@
---- Requests of a client: what the methods of a store are called with, in etcd's bytes.
+--- Requests of a client: the arguments of a store's methods, encoded as etcd's messages.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -20,7 +20,7 @@ local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
---- Expects of a request that it is the message that a table says, in the very bytes.
+--- Expects a request to be, byte for byte, the message that a table describes.
 local function expect(verb, expected, ...)
   local name = message.names[verb]
   local bytes = assert(requests[verb](nil, ...))
@@ -45,7 +45,7 @@ describe("a request", function()
     expect("put", { key = long, value = long }, long, long)
   end)
 
-  it("for a transaction", function()
+  it("for a transaction has its compares and operations", function()
     expect("txn", {}, {})
     expect("txn", {}, { compare = {}, success = {}, failure = {} })
     expect("txn", {
@@ -63,7 +63,7 @@ describe("a request", function()
     })
   end)
 
-  it("with a compare has its value, even if that is empty", function()
+  it("with a compare has the value of the compare, even if it is zero or empty", function()
     local function compares(expected, given) expect("txn", { compare = { expected } }, { compare = { given } }) end
     compares({ key = "a", version = 0 }, { key = "a", version = 0 })
     compares({ key = "a", target = "CREATE", create_revision = 0 }, { key = "a", create_revision = 0 })
@@ -77,7 +77,7 @@ describe("a request", function()
     compares({ version = 1 }, { key = "", version = 1 })
   end)
 
-  it("to compact, and about leases", function()
+  it("to compact, or about leases, has the given numbers and options", function()
     expect("compact", { revision = 7 }, 7)
     expect("compact", { revision = 7, physical = true }, 7, { physical = true })
     expect("compact", {}, 0)
@@ -109,7 +109,7 @@ describe("a request", function()
     end
   end)
 
-  it("has them also if a transaction has them among its fields", function()
+  it("has a timeout and a deadline that are fields of a transaction", function()
     local function times(...) return { select(2, requests.txn(nil, ...)) } end
     assert.equal(3, times({ timeout = 3 })[1])
     assert.equal(4, times({ timeout = 3 }, { timeout = 4 })[1])
@@ -132,7 +132,7 @@ describe("a request", function()
     expect("txn", { success = expected }, { success = ops })
   end)
 
-  it("at random", function()
+  it("has the expected message, for random arguments", function()
     local random = new_random(seed)
     local model, makes = new_model { now = 0 }, history.new(random, {})
     for step = 1, dose.of(300, 3000) do
@@ -148,7 +148,7 @@ describe("a request", function()
   end)
 end)
 
--- What cannot be meant -----------------------------------------------------------------------------------------------
+-- Usage errors -------------------------------------------------------------------------------------------------------
 
 describe("a usage error", function()
   local store
@@ -156,15 +156,15 @@ describe("a usage error", function()
   before_each(function() store = keywatch.open { now = 0 } end)
   after_each(function() store:close() end)
 
-  --- Returns what a method of the store, or the request of its name, raises at this line. A method may be given nil
-  -- where nothing was given.
+  --- Returns the error that a method of the store, or the request with its name, raises at this line. Texts about a
+  -- missing argument and about nil count as equal.
   local function raised(verb, method, ...)
     local ok, err = pcall(check.call, verb, method, store, ...)
     assert.is_false(ok, verb)
     return (err:gsub("got no value", "got nil"))
   end
 
-  --- Expects of a request that it raises what the store raises, to the letter.
+  --- Expects a request to raise the same text as the method of the store.
   local function is_the_same(verb, ...)
     assert.equal(raised(verb, store[verb], ...), raised(verb, requests[verb], ...))
   end
@@ -183,7 +183,7 @@ describe("a usage error", function()
     end
   end
 
-  it("of arguments is the store's", function()
+  it("in arguments has the text of the store", function()
     for _, verb in ipairs { "get", "range", "put", "delete", "txn", "compact", "lease_grant", "lease_revoke",
       "lease_keepalive", "lease_time_to_live" } do
       is_the_same(verb)
@@ -199,7 +199,7 @@ describe("a usage error", function()
     } do is_the_same(unpack(call)) end
   end)
 
-  it("of options is the store's", function()
+  it("in options has the text of the store", function()
     local options = {
       get = { "revision serializable keys_only timeout deadline limit colour", "a" },
       range = { "prefix from_key range_end limit revision sort_order sort_target serializable keys_only count_only "
@@ -217,7 +217,7 @@ describe("a usage error", function()
     end
   end)
 
-  it("of transactions is the store's", function()
+  it("in transactions has the text of the store", function()
     local round = {}
     round.success = { { txn = round } }
     for _, txn in ipairs {
@@ -232,7 +232,7 @@ describe("a usage error", function()
   end)
 end)
 
--- What is too much ---------------------------------------------------------------------------------------------------
+-- Large requests -----------------------------------------------------------------------------------------------------
 
 describe("an enormous transaction #slow", function()
   it("is too large, however it is nested", function()

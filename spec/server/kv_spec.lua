@@ -1,5 +1,5 @@
---- etcdserverpb.KV, message by message: the bytes on the wire. The specs of the store cover its behaviour;
--- client/faces_spec.lua runs them over this service.
+--- etcdserverpb.KV, message by message: the bytes on the wire. The specs of the store cover the behaviour of
+-- each method; client/faces_spec.lua runs them over this service.
 
 local core = require "keywatch.core"
 
@@ -49,7 +49,7 @@ describe("the KV service", function()
     assert.equal(header(4), bytes_of("Compact", { revision = 3 }))
   end)
 
-  it("has the given ids", function()
+  it("has the given ids in its headers", function()
     local own = setmetatable({ store = host.store, ends = {}, now = 1, server = core.serve(host.store,
       { cluster_id = 1, member_id = 2, raft_term = 3 }) }, getmetatable(host))
     local one = own:client()
@@ -77,7 +77,7 @@ describe("the KV service", function()
     end
   end)
 
-  it("does not change a large answer by writes that come before it is read", function()
+  it("does not change a large answer if its keys are written before the client reads it", function()
     for i = 1, 20 do host.store:put("k" .. i, ("a"):rep(10000)) end
     client.is_deaf = true
     local call = start(client, "Range", { key = "k", range_end = "l" })
@@ -96,7 +96,7 @@ describe("the KV service", function()
   describe("takes a transaction", function()
     local empty = { request_range = { key = "none" } }
 
-    it("and answers each operation with its revision alone in the header", function()
+    it("and answers each operation with a header that has only the revision", function()
       put("a", "1")
       local answer = client:unary("Txn", {
         compare = { { key = "a", target = "VALUE", value = "1" } },
@@ -117,7 +117,7 @@ describe("the KV service", function()
       assert.equal("2", responses[3].response_range.kvs[1].value)
     end)
 
-    it("with nested ones, whose headers are empty", function()
+    it("with nested transactions, whose headers are empty", function()
       local hex = bytes_of("Txn", { success = { { request_txn = { success = { { request_put = { key = "a" } } } } },
         { request_txn = { compare = { { key = "a", version = 1 } }, failure = { empty } } } } })
       local put_inside = "1a06" .. "1204" .. "0a021802" -- { response_put = { header = { revision = 2 } } }
@@ -181,7 +181,7 @@ describe("the KV service", function()
         failure("Range", { key = "k1", revision = 3999 }))
     end)
 
-    it("to the end with physical, also for a request of a compacted revision", function()
+    it("completely before it answers with physical, even if the revision is compacted already", function()
       local first = start(client, "Compact", { revision = 4000, physical = true })
       local second = start(client, "Compact", { revision = 3000, physical = true })
       move()
@@ -193,7 +193,7 @@ describe("the KV service", function()
       assert.equal(11, client.returns[second].status)
     end)
 
-    it("even if the client cancels", function()
+    it("even if the client cancels or disconnects", function()
       local call = start(client, "Compact", { revision = 4000, physical = true })
       client:push()
       client.client:cancel(call)

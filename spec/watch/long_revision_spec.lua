@@ -1,5 +1,5 @@
---- Revisions that are too long to be held at once: their events are taken from the log, piece by piece, while they are
--- read. The guarantees of a watch hold all the same.
+--- Long revisions: their events have too many bytes to be queued at once. A watch takes the events from the log, piece
+-- by piece, while its reader reads them. The guarantees of a watch hold for these revisions, too.
 
 local keywatch = require "keywatch"
 
@@ -36,11 +36,11 @@ local function fill(store)
   return store:status().revision
 end
 
---- Expects that an event is the delete of key i, at a revision.
+--- Expects an event to be the delete of key i, at a revision, with the previous kv unless `without_prev`.
 local function expect(event, i, revision, without_prev)
   assert(event, "an event is missing")
   if event.type ~= "delete" or event.key ~= key_of(i) or event.mod_revision ~= revision then
-    error(("%s of %s at %s comes instead of the delete of %s"):format(event.type, event.key, event.mod_revision,
+    error(("%s of %s at %s instead of the delete of %s"):format(event.type, event.key, event.mod_revision,
       key_of(i)))
   end
   assert(without_prev and event.prev == nil or event.prev.value == value_of(i))
@@ -71,7 +71,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
 
     local function with_watch(fn) return function() fn(store:watch("k", all_keys)) end end
 
-    --- Lets the store do all that is due.
+    --- Lets the store do all its due work.
     local function settle()
       while store:step(0) do end
     end
@@ -102,7 +102,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       assert.same({ 1, true, false }, { n, bytes < 1000, is_behind })
     end)
 
-    it("comes as one batch", with_watch(function(watch)
+    it("is returned as one batch", with_watch(function(watch)
       local revision = delete()
       local batch = watch:batch(0)
       assert.same({ revision, N }, { batch.revision, #batch.events })
@@ -111,7 +111,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       expect_nothing(watch)
     end))
 
-    it("lets other tasks run while a batch of it is made", within.task(function()
+    it("lets other tasks run while it is collected into a batch", within.task(function()
       local watch, turns, is_made = store:watch("k", all_keys), 0, false
       local other = keywatch.spawn(function()
         while not is_made do
@@ -126,7 +126,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       assert.same({ true, N }, { turns > 3, #batch.events })
     end))
 
-    it("comes after earlier events to a watch that catches up, and before later ones", function()
+    it("is delivered between earlier and later events to a watch that catches up", function()
       local revision = delete()
       store:put("k", "later")
       local watch = store:watch("k", with(all_keys, { start_revision = before - 1 }))
@@ -169,7 +169,7 @@ for _, kind in ipairs { "in memory", "on the disk" } do
       expect_nothing(watch)
     end))
 
-    it("is delivered again, without earlier events, after its own revision was compacted", with_watch(function(watch)
+    it("is delivered, without previous kvs, after its own revision was compacted", with_watch(function(watch)
       local revision = delete()
       store:put("k", "later")
       settle()
@@ -226,14 +226,14 @@ describe("a lagging watch", function()
   before_each(function() store = keywatch.open { now = 0 } end)
   after_each(function() store:close() end)
 
-  it("has more to read without waiting, though a revision takes many steps", function()
+  it("is read without waiting, even if a revision takes many steps", function()
     for i = 1, 20000 do store:put(("k%05d"):format(i), "") end
     local w = store:watch("k20000", { start_revision = 20002 })
     store:delete("k", { prefix = true })
     assert.equal("delete k20000 20002", events.text(w:next(0)))
   end)
 
-  it("has more to read without waiting, though the first events are filtered out", function()
+  it("is read without waiting, even if the first events are filtered out", function()
     for _ = 1, 3000 do store:put("a", "x") end
     store:put("a", "wanted")
     for _, read in ipairs { function(one) return one:next(0) end, function(one)
