@@ -2,23 +2,23 @@
 --
 -- In a contest each candidate has a key below the name, and the owner is the one with the smallest create revision.
 -- The value of a write behind a fence is "TAG NUMBER KEY REVISION": a counter, and the key and the create revision of
--- its owner. That candidate must be the owner at the very revision of the write, and the counter rises by one: so the
+-- its owner. That candidate must be the owner at the revision of the write, and the counter must rise by one. Then the
 -- writes of two owners do not interleave, and no write is lost.
 
 local contests = {}
 
---- The text of a fenced write.
+--- Returns the value of a fenced write.
 function contests.value(tag, number, held)
   return ("%s %d %s %d"):format(tag, number, held.key, held.revision)
 end
 
---- The number in such a text; 0 if there is none.
+--- Returns the number in the value of a fenced write; 0 if the key does not exist.
 function contests.number_in(kv) return kv and tonumber(kv.value:match("^%S+ (%d+)")) or 0 end
 
---- A follower of a contest through the history.
+--- Returns a follower of a contest: it knows the candidates at each revision of the history.
 function contests.follow(prefix) return { prefix = prefix, candidates = {} } end
 
---- Takes the events of one revision.
+--- Applies the events of one revision to a follower.
 function contests.step(follower, events)
   local prefix = follower.prefix
   for _, event in ipairs(events) do
@@ -28,7 +28,7 @@ function contests.step(follower, events)
   end
 end
 
---- The event that has made the holder's key what it is; nil if there is no holder.
+--- Returns the last event of the holder's key; nil if there is no holder.
 function contests.holder(follower)
   local first
   for _, event in pairs(follower.candidates) do
@@ -37,8 +37,8 @@ function contests.holder(follower)
   return first
 end
 
---- Checks the fenced writes of a contest: of the key `counter`, by candidates below the prefix. Returns how many there
--- were, and how often the writer was another one than before.
+--- Checks the fenced writes of the key `counter` by candidates below the prefix. Returns the number of writes, and how
+-- often the writer has changed.
 function contests.judge(world, history, prefix, counter)
   local follower, number, last, n, changes = contests.follow(prefix), 0, nil, 0, 0
   history:each("", history.first, history.last, function(revision, events)
@@ -62,7 +62,7 @@ function contests.judge(world, history, prefix, counter)
   return n, changes
 end
 
---- A write with an outcome is in the history once, or not, as its error has said.
+--- Checks that the history has a write as often as its outcome says: "ok" once, "refused" never, else once or never.
 function contests.judge_tag(world, history, record)
   local found = history:revisions_of(record.tag)
   if record.outcome == "refused" and #found > 0 then

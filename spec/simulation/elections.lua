@@ -1,7 +1,7 @@
 --- Candidates and observers of an election in a cluster under attack, and the checks of their results.
 --
--- There is one leader at a time, like the owner of a lock, see locks.lua. Every observer has seen every leader, and
--- every value that a leader has proclaimed, in the order of the history.
+-- At most one candidate leads at a time, like the owner of a lock, see locks.lua. Every observer must see every leader,
+-- and every value that a leader has proclaimed, in the order of the history.
 
 local keywatch = require "keywatch"
 
@@ -32,7 +32,7 @@ local function count(world, records, owner, leadership)
   return write.outcome == "ok"
 end
 
---- One campaign, which may be cancelled, and what is done with it.
+--- One campaign, which may be cancelled, and the work of the leader until it resigns.
 local function live(world, records, owner)
   local session = locks.session_of(world, owner)
   if not session then return keywatch.sleep(0.05) end
@@ -56,7 +56,7 @@ local function live(world, records, owner)
   world:note("resign", ok, err)
 end
 
---- Reads leaders until the last one.
+--- Records every leader until the last one.
 local function observe(world, observer, client)
   local found, err = client:election(NAME):observe { timeout = world.silence or PATIENCE }
   if not found then return world:object("the election cannot be observed: %s", tostring(err)) end
@@ -70,7 +70,7 @@ local function observe(world, observer, client)
   end
 end
 
---- Starts an observer and so many candidates for each client.
+--- Starts, for each client, an observer and `n` candidates.
 local function start(world, n)
   local records = { writes = {}, owners = {}, observers = {}, tasks = {} }
   for i, client in ipairs(world.clients) do
@@ -85,7 +85,7 @@ local function start(world, n)
   return records
 end
 
---- There is no leader any more; then the last leader leads again.
+--- Waits until no candidate is left, and ends the observers by a last leader.
 local function finish(world, records, direct)
   locks.wait_gone(world, direct, NAME .. "/")
   for _, owner in ipairs(records.owners) do
@@ -96,7 +96,7 @@ local function finish(world, records, direct)
   assert(last:resign())
 end
 
---- The leaders and their values, as the history has them.
+--- Returns the leaders and their values that the history has, in order.
 local function leaders_of(history)
   local follower, list, received = contests.follow(NAME .. "/"), {}, nil
   history:each(NAME .. "/", history.first, history.last, function(_, events)
@@ -110,7 +110,7 @@ local function leaders_of(history)
   return list
 end
 
---- An observer has begun somewhere, and has seen all from there on.
+--- Checks that an observer has seen every leader and value after its first one.
 local function judge_observer(world, expected, observer)
   if #observer == 0 then return world:object("an observer has no leader") end
   local at = 1

@@ -2,16 +2,16 @@
 -- function ends the fault itself, or sim:heal does.
 --
 --   chance       one program in this many has the fault, among those in which it can occur
---   is_rough     only judges that know the fault can cope with it: programs with strict actors do not have it
---   is_compacting    it compacts
---   is_durable, is_of_memory    it needs a durable store, or one in memory
+--   is_rough     the fault is only for actors whose judges allow for it: programs with strict actors do not have it
+--   is_compacting    the fault compacts the history
+--   is_durable, is_of_memory    the fault needs a durable store, or one in memory
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local MOST_SECONDS = 15 -- of one fault
 local MOST_SHORTAGES, MOST_ALLOCATIONS = 20, 2000 -- allocations that fail, and between two of them
-local LEAST_LOST = 20   -- revisions that a restore loses: so many that all who come back notice it
+local LEAST_LOST = 20   -- revisions that a restore loses: enough for every client to notice it after a reconnect
 
 local faults = {}
 
@@ -67,7 +67,7 @@ end
 
 -- {====== Machines ======
 
---- Starts a server, which has memory for that.
+--- Starts a server. No allocation fails during the start.
 local function start(server)
   if core.probe then core.probe.fail_none() end
   server:start()
@@ -80,7 +80,7 @@ add("restart", 2, function(sim, random)
   start(server)
 end)
 
---- Answers come late, and then none does.
+--- Answers come late, and then no more.
 add("slow_and_isolated", 3, function(sim, random)
   local client, server = random:pick(sim.slots).client, sim:server(random)
   server:slow(0, seconds(random, 3))
@@ -91,7 +91,7 @@ add("slow_and_isolated", 3, function(sim, random)
   if not sim.closed[client] then sim.world:join(client) end
 end)
 
---- The whole process stands still.
+--- The process is suspended for some time.
 add("jump", 3, function(sim, random) sim.world:pause(seconds(random, random:pick { 1, 1, MOST_SECONDS })) end)
 
 --- Allocations of the core fail, one at a time.
@@ -109,12 +109,12 @@ end
 
 -- {====== Disks ======
 
-local MOST_CALLS = 300    -- to a disk, before what is planned happens
-local LARGE = 200000      -- bytes of a value, of which a few need more room than there is ahead
-local WAIT, LOOK = 10, 0.01 -- seconds that what is planned is waited for, and between two looks
+local MOST_CALLS = 300    -- to a disk, before the plan strikes
+local LARGE = 200000      -- bytes of a value: a few of these fill the room that is allocated ahead
+local WAIT, LOOK = 10, 0.01 -- seconds: the longest wait for the plan to strike, and between two checks
 local ERRNO = { EIO = 5, ENOSPC = 28 }
 
---- There is one plan at a time, for one disk.
+--- Calls fn(truth, server, machine) for a server whose disk fn may plan faults for. Only one disk has a plan at a time.
 local function with_disk(sim, random, fn)
   if sim.is_disk_busy or sim.is_over then return end
   sim.is_disk_busy = true
@@ -129,7 +129,7 @@ local function await_death(machine)
   if not machine:is_dead() then machine:kill() end
 end
 
---- The process, or the machine, ends in the midst of something, and comes back.
+--- The process is killed, or its power fails, in the middle of a write burst, and it is restarted.
 local function strike(sim, random, plan)
   with_disk(sim, random, function(truth, server, machine)
     local when = random:pick { "before", "after" }
@@ -163,7 +163,7 @@ add("disk_full", 3, function(sim, random)
   end)
 end, { is_durable = true })
 
---- A write, or a sync, fails: the store is read-only until it is opened again.
+--- One call of the disk fails: the store is read-only until it is opened again.
 add("disk_fails", 4, function(sim, random)
   with_disk(sim, random, function(truth, server, machine)
     machine:plan(("fail any %d once %d"):format(random:between(1, MOST_CALLS), ERRNO.EIO))
@@ -197,7 +197,7 @@ end
 
 add("compact", 3, function(sim, random) compact(sim, random, sim:server(random)) end, { is_compacting = true })
 
---- What a client does not hear of is compacted before it comes back: its caches read anew, and compare.
+--- Compacts changes that a client has missed, before it reconnects: its caches read everything again, and compare.
 add("compact_unheard", 2, function(sim, random)
   local slot = random:pick(sim.slots)
   local client = slot.client
@@ -221,7 +221,7 @@ add("lose_lease", 4, function(sim, random)
   server:lose_lease(id)
 end, { is_rough = true })
 
---- No faults and writes, until all have noticed that the server was restored to an older state.
+--- Restores a server to an older state. There are no faults and writes until every client has noticed that.
 local function set_back(sim, random, choose)
   local server = sim:server(random)
   local truth = sim:truth_of(server)

@@ -3,17 +3,17 @@
 -- A ledger has the writes, revision by revision, for each epoch of a server (truth.lua). A judge is a handler that
 -- records its calls. The calls are checked when the run is over:
 --
---   always: an object is added only if it was not there, updated from the state that was delivered before, and deleted
---   only if it was there; a delivered state was written at its revision, and is not older than the previous one. In the
---   end the calls lead to the content.
---   at_bound = "wait", and no gap: every change was delivered exactly once, and in the order of revisions.
+--   always: an object is added only if it did not exist, updated from the previously delivered state, and deleted only
+--   if it existed; a delivered state was written at its revision, and is not older than the previous one. The calls add
+--   up to the final content.
+--   with at_bound = "wait" and without a gap: every change was delivered exactly once, in the order of revisions.
 --
 -- Values are texts: "good ..." decodes, "bad ..." does not, and "hidden ..." decodes to an object that no handler
 -- wants.
 
 local handler_judge = {}
 
---- The options of informers: what the texts mean.
+--- Returns the options of informers that decode these values.
 function handler_judge.options()
   return {
     codec = { decode = function(value)
@@ -26,21 +26,21 @@ end
 
 -- {====== The ledger ======
 
---- A key was put, or deleted if there is no text, in an epoch of a ledger.
+--- Adds to an epoch of a ledger that a key was put; or deleted, if `text` is nil.
 function handler_judge.note(epoch, key, text, revision)
   local before = epoch.content[key]
   if not text and not before then return end
   local change = { text = text, revision = revision,
     create_revision = text and (before and before.create_revision or revision) or nil }
   local list = epoch.keys[key] or {}
-  if #list > 0 and list[#list].revision == revision then list.is_fleeting = true end -- it came and went at once
+  if #list > 0 and list[#list].revision == revision then list.is_fleeting = true end -- put and deleted in one revision
   epoch.keys[key] = list
   table.insert(list, change)
   epoch.content[key] = text and change or nil
 end
 
---- The ledger of the keys below a prefix, without `cut` bytes: for each epoch the changes of each key, and what is
--- there in the end.
+--- Returns the ledger of the keys below a prefix, whose names lose the first `cut` bytes: for each epoch the changes of
+-- each key, and the final content.
 function handler_judge.ledger(truth, prefix, cut)
   local ledger = {}
   for number, epoch in ipairs(truth.epochs) do
@@ -54,7 +54,7 @@ function handler_judge.ledger(truth, prefix, cut)
   return ledger
 end
 
---- The change of a key at a revision, in an epoch.
+--- Returns the change of a key at a revision, in an epoch.
 local function change_at(epoch, key, revision)
   for _, change in ipairs(epoch.keys[key] or {}) do
     if change.revision == revision then return change end
@@ -70,19 +70,19 @@ local meta = { __index = methods }
 
 local function text_of(object) return object and object.text end
 
---- Adds a handler to an informer that is named. Options: of the handler; and `work()`, called in each call, after it
--- was noted.
+--- Adds a handler to an informer; `name` is for objections. Options: those of the handler; and `work()`, which the
+-- handler calls after it has recorded a call.
 function handler_judge.open(name, informer, opts)
   local status = informer:status()
   local self = setmetatable({
     name = ("%s, %s"):format(name, opts.at_bound or "wait"),
     informer = informer,
     opts = opts,
-    ledger = nil,      -- when it is judged
+    ledger = nil,      -- set when the calls are judged
     calls = {},
-    received = {},         -- by key: { text, revision, epoch, create }, while it is judged
+    received = {},         -- by key: { text, revision, epoch, create }, while the calls are judged
     base = nil,        -- revision of the informer, when the handler was first seen to have synced
-    gaps = {},         -- { after, ending }: revisions in which the informer may have read anew
+    gaps = {},         -- { after, ending }: revisions that the informer may have skipped by reading everything again
     seen_gaps = status.gaps,
     seen_revision = status.revision,
     began_at = status.revision,
@@ -115,7 +115,7 @@ function methods:fail(call, text, ...)
   error(("a handler of %s: %s%s"):format(self.name, what, text:format(...)), 0)
 end
 
---- To be called often: notes when the informer may have read anew, and when the handler has synced.
+--- To be called often: records when the informer may have read everything again, and when the handler has synced.
 function methods:sample()
   if self.is_closed then return end
   local status = self.informer:status()
@@ -135,7 +135,7 @@ end
 
 -- What always holds ---------------------------------------------------------------------------------------------------
 
---- Finds the first epoch in which a delivered state is newer than the previous one of the key.
+--- Returns the first epoch that has a delivered state, newer than the previous one of the key; nil if none has it.
 function methods:epoch_of(call, last)
   local revision = call.event.revision
   for epoch = last and last.epoch or 1, #self.ledger do
@@ -160,12 +160,12 @@ function methods:judge_state(call, last)
   return { text = call.text, revision = call.event.revision, epoch = epoch, create = create }
 end
 
---- True if changes may have been left out for the handler: others do not wait for it for ever.
+--- True if the handler may have missed changes, because it coalesces or was overrun.
 function methods:may_coalesce()
   return self.opts.at_bound == "coalesce" or (self.handler:status().overruns or 0) > 0
 end
 
---- Judges one call by the previous ones.
+--- Checks one call against the previous ones.
 function methods:judge_call(call)
   local received, key = self.received, call.key
   local last = received[key]
@@ -189,7 +189,7 @@ function methods:judge_call(call)
     if not self:may_coalesce() and call.text ~= last.text then
       self:fail(call, "the last state is not %s", last.text)
     end
-    received[key] = { revision = last.revision, epoch = last.epoch } -- what comes is newer than what was
+    received[key] = { revision = last.revision, epoch = last.epoch } -- the next state must be newer
     return
   end
   received[key] = self:judge_state(call, last)
@@ -197,7 +197,7 @@ end
 
 -- What holds where there is no gap ------------------------------------------------------------------------------------
 
---- The states of a key that must have been delivered after a position at which a state was known.
+--- Returns the calls that are due for a key after a revision at which the handler knew the state `known`.
 function methods:expected(key, position, known)
   local list = {}
   for _, change in ipairs(self.ledger[#self.ledger].keys[key] or {}) do
@@ -221,7 +221,7 @@ function methods:expected(key, position, known)
   return list
 end
 
---- Whether a change of a key after a position was in a gap, or one revision has changed the key twice.
+--- True if a change of a key after a revision was in a gap, or one revision has changed the key twice.
 function methods:has_gap(key, position)
   local list = self.ledger[#self.ledger].keys[key] or {}
   if list.is_fleeting then return true end
@@ -231,8 +231,8 @@ function methods:has_gap(key, position)
   return false
 end
 
---- Whether a value of a key was bad when the handler began, and its last good state is of before a position: states in
--- between may have been in a gap of which the handler knows nothing.
+--- True if a key was changed after its first delivered state, and before the handler began: its value was then bad, and
+-- changes in between may have been in an earlier gap.
 function methods:was_bad(key, position)
   for _, change in ipairs(self.ledger[#self.ledger].keys[key] or {}) do
     if change.revision > position and change.revision <= self.began_at then return true end
@@ -250,8 +250,8 @@ local function is_same(want, call)
     and want.revision == call.event.revision
 end
 
---- The calls of a key, without resyncs, are those expected; all of them if it is quiet. Bad values up to the revision
--- `optional` need not have been delivered: they were corrected during the initial walk.
+--- Checks that the calls of a key, without resyncs, are the expected ones; all of them if `is_quiet`. Errors of bad
+-- values up to the revision `optional` may be missing: the values were corrected during the initial walk.
 function methods:compare(key, calls, expected, is_quiet, optional)
   local at = 1
   local function skip(call)
@@ -272,14 +272,14 @@ function methods:compare(key, calls, expected, is_quiet, optional)
   if is_quiet and expected[at] then self:fail(nil, "%s was not delivered: %s", key, shown(expected[at])) end
 end
 
---- Every change of a key was delivered once, since the handler has begun.
+--- Checks that every change of a key since the begin of the handler was delivered once.
 function methods:judge_key(key, calls, is_quiet)
   local rest, first, position, known = {}, calls[1], nil, nil
   if first and first.name ~= "add" and first.name ~= "error" then self:fail(first, "the first of this key") end
   for _, call in ipairs(calls) do
     if call == first or call.event.initial then
       local change = change_at(self.ledger[#self.ledger], key, call.event.revision)
-      -- The last good state of a value that is bad since the server was restored is of another epoch.
+      -- If the value is bad since the server was restored, its last good state is in a previous epoch.
       if call.name == "add" and not (change and change.text == call.text) then return end
       position = math.max(position or 0, call.event.revision)
       known = call.name == "add" and call.text or known
@@ -300,7 +300,7 @@ function methods:judge_key(key, calls, is_quiet)
   self:compare(key, rest, self:expected(key, position, known), is_quiet, self.base or math.huge)
 end
 
---- Changes of good values, after what existed at first, come in the order of revisions, whatever their keys.
+--- Checks that changes of good values, except initial ones, come in the order of revisions, over all keys.
 function methods:judge_order()
   local before = 0
   for _, call in ipairs(self.calls) do
@@ -312,7 +312,7 @@ function methods:judge_order()
   end
 end
 
---- Judges all calls by a ledger. If it is quiet, the whole content was delivered.
+--- Checks all calls against a ledger. With `is_quiet` the whole content must have been delivered.
 function methods:judge(ledger, is_quiet)
   self:sample()
   self.ledger = ledger
@@ -331,7 +331,8 @@ function methods:judge(ledger, is_quiet)
   if is_quiet then self:judge_content() end
 end
 
---- The delivered events lead to the content of the informer, which is the server's.
+--- Checks that the delivered events add up to the content of the informer, which judge_informer compares with the
+-- server's.
 function methods:judge_content()
   local received = {}
   for key, text in pairs(self.latest) do received[key] = text end
@@ -347,7 +348,8 @@ end
 
 -- }======
 
---- An informer has what the server has: good values, nothing of those that are hidden or gone; and knows the bad ones.
+--- Checks the content of an informer: the good values of the server, no hidden or deleted ones; and the list of its
+-- bad values.
 function handler_judge.judge_informer(informer, ledger)
   local content, bad = {}, {}
   for key, change in pairs(ledger[#ledger].content) do

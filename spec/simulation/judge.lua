@@ -1,15 +1,16 @@
---- The one judge: checks that all results of clients agree with the history of their servers (truth.lua).
+--- The judge: checks that all results of clients agree with the history of their servers (truth.lua).
 --
 -- The workload records requests and results; the judge checks them when the run is over. An objection is a sentence.
--- The rules for every record:
+-- The rules:
 --
---   writes      an acknowledged one is in the log at its revision, with its events and its answer; one in doubt is
---               there once or not at all; a refused one is not there. Every other revision is the end of a lease.
---   time        a request that began after a result has a revision that is not older, and newer if it writes
---   reads       are what the log has at the revision of the answer
---   watches     ordered, unique, reliable, atomic, resumable, bookmarkable; and they end for a true reason
+--   writes      an acknowledged write is in the log at its revision, with its events and its answer; a write in doubt
+--               is in the log at most once; a refused write is not. Every other revision is the end of a lease.
+--   time        a request that began after a result has the revision of that result or a later one; a write has a
+--               later one
+--   reads       return what the log has at the revision of the answer
+--   watches     are ordered, unique, reliable, atomic, resumable and bookmarkable; and end for a true reason
 --   caches      have at every moment the state of one revision, which never goes back
---   leases      end neither early nor late
+--   leases      do not end early or late
 --
 -- If a server is restored or replaced, answers of one epoch may count as those of the next, and gaps between epochs
 -- are not checked.
@@ -23,7 +24,7 @@ local judge = {}
 
 local MILLISECOND = 0.0011 -- the clock of a store has milliseconds
 
---- Errors that the world may cause. Others come from requests that were wrong on purpose, or are objected to.
+--- Errors that faults may cause. Other errors must come from requests that are invalid on purpose.
 local WORLDLY = { unavailable = true, deadline_exceeded = true, too_many_requests = true, closed = true,
   cancelled = true, timeout = true, resource_exhausted = true }
 local STATIC = { empty_key = true, key_not_found = true, value_provided = true, lease_provided = true,
@@ -47,7 +48,7 @@ local function has_written(verb, answer, ops)
   return false
 end
 
---- What the events of a view would be, and those of a revision below its prefix, are the same.
+--- True if the changes that were made in a view are the events of a revision.
 local function same_events(view, events)
   local n = 0
   for _, event in ipairs(events) do
@@ -64,14 +65,14 @@ local function same_events(view, events)
   return n == #view.history and n > 0
 end
 
---- Makes a request of the model. Returns its answer and error.
+--- Makes a request of the model. Returns the answer, the error and the view.
 local function expect(record, epoch, base)
   local view = epoch:view(base, record.prefix)
   local answer, err = request.perform(record.request, view)
   return answer, err, view
 end
 
---- An operation whose answer has a revision.
+--- Checks an operation whose answer has a revision.
 local function judge_answer(self, record, epoch)
   local revision = record.answer.revision
   local writes = has_written(record.request.verb, record.answer, record.request[1])
@@ -96,7 +97,7 @@ local function judge_answer(self, record, epoch)
   end
 end
 
---- A read whose answer has no revision: it must be that of a revision between its beginning and its end.
+--- Checks a read whose answer has no revision: it must fit some revision between the begin and the end of the read.
 local function judge_read(self, record, epoch)
   local words
   for revision = record.after, math.min(record.before or epoch.last, epoch.last) do
@@ -116,7 +117,7 @@ local function judge_error(self, record, epoch)
     and record.request.verb ~= "brief_lease" and record.request.verb ~= "keepalive" then
     self:object(record, "is a read, and in doubt")
   end
-  local is_read = record.request.verb ~= "compact" -- a compaction may be of a revision before all others
+  local is_read = record.request.verb ~= "compact" -- a compaction may name any old revision
   if err.code == "compacted" and is_read and not epoch:may_lack(0, record.ended) and self.epochs_of(record) == 1 then
     self:object(record, "fails with compacted, and nothing was")
   elseif not (WORLDLY[err.code] or STATIC[err.code] or err.code == "no_space" and self.plan.is_durable) then
@@ -124,7 +125,7 @@ local function judge_error(self, record, epoch)
   end
 end
 
---- Which revisions were written by operations in doubt, and by the ends of leases.
+--- Checks the revisions that no acknowledged operation has claimed: operations in doubt, and ends of leases.
 local function judge_unclaimed(self, truth, epoch, doubts)
   for revision = epoch.first, epoch.last do
     local events = epoch.events[revision]
@@ -188,8 +189,8 @@ end
 
 -- {====== Leases ======
 
---- True if an attempt to end a lease may have come after a renewal, and before a time. One that is in doubt may arrive
--- at any time after it began.
+--- True if an attempt to end a lease may have arrived after a renewal, and before a time. An attempt in doubt may
+-- arrive at any time after its begin.
 local function may_have_ended(list, renewal, time)
   for _, one in ipairs(list) do
     local is_late = one.outcome == "doubt" or one.ended >= renewal.began
@@ -198,7 +199,7 @@ local function may_have_ended(list, renewal, time)
   return false
 end
 
---- The time before which a lease cannot have ended by itself at a time; 0 if it is not known.
+--- Returns the time until which a lease must live, as known at `time`; 0 if that is not known.
 local function sure_until(list, time)
   local sure = 0
   for _, one in ipairs(list) do
@@ -210,7 +211,7 @@ local function sure_until(list, time)
   return sure
 end
 
---- A revision that no operation has written must be the end of a lease: all of its keys are deleted, and not early.
+--- Checks that a revision without an operation is the end of a lease: it deletes all keys of the lease, not too early.
 function judge.judge_end_of_lease(self, truth, epoch, revision, events)
   local lease
   for _, event in ipairs(events) do
@@ -237,7 +238,7 @@ function judge.judge_end_of_lease(self, truth, epoch, revision, events)
   end
 end
 
---- In the end no key has a lease whose time is over.
+--- Checks that at the end no key has a lease that should have expired.
 function judge.leases(self, truth, now)
   for _, kv in ipairs(truth.epoch:kvs(truth.epoch.last, span.new("", { prefix = true }))) do
     local list, last = kv.lease ~= 0 and truth.leases[tostring(kv.lease)], 0
@@ -261,7 +262,7 @@ local function wanted(record, event)
     or event.type == "delete" and not record.no_delete)
 end
 
---- The events of a revision that a watch must receive.
+--- Returns the events of a revision that a watch must receive.
 local function due(record, epoch, revision)
   local list = {}
   for _, event in ipairs(epoch:within(revision, record.within)) do
@@ -270,7 +271,7 @@ local function due(record, epoch, revision)
   return list
 end
 
---- The first revision after one, and up to another one, with events for a watch.
+--- Returns the first revision after `after`, up to `last`, that has events for a watch.
 local function find_due(record, epoch, after, last)
   for revision = after + 1, math.min(last, epoch.last) do
     if epoch.events[revision] and #due(record, epoch, revision) > 0 then return revision end
@@ -291,7 +292,7 @@ local function same_list(batch, list)
   return true
 end
 
---- The kvs before the events of a batch. Those that may be compacted may be left out.
+--- Checks the previous kvs of a batch. One that may have been compacted may be missing.
 local function judge_prevs(self, record, epoch, batch)
   for _, event in ipairs(batch.events) do
     local prev = event.prev
@@ -305,7 +306,7 @@ local function judge_prevs(self, record, epoch, batch)
   end
 end
 
---- The epoch whose log a batch fits: that of before, or a later one which had begun.
+--- Returns the epoch whose log has a batch: `epoch`, or a later one that had begun.
 local function epoch_of(record, batch, epoch)
   for number = epoch.number, #record.truth.epochs do
     local one = record.truth.epochs[number]
@@ -313,7 +314,7 @@ local function epoch_of(record, batch, epoch)
   end
 end
 
---- What existed when the watch began. Returns the revision, or nil.
+--- Checks the initial events of a watch.
 local function judge_initial(self, record, epoch)
   local kvs = epoch:kvs(record.synced, record.within)
   local received = record.initial
@@ -324,7 +325,7 @@ local function judge_initial(self, record, epoch)
   if words and #record.truth.epochs == 1 then self:object(record, "at %d: %s", record.synced, words) end
 end
 
---- A local watch of a cache that may have read anew: its events are true, and lead to the truth in the end.
+--- Checks a local watch of a cache that may have read everything again: its events add up to the final content.
 local function judge_rough(self, record)
   local state, epoch = {}, record.truth.epoch
   local base = record.initial or record.epoch:kvs(math.min(record.position, record.is_drained or 0), record.within)
@@ -379,7 +380,7 @@ function judge.watch(self, record)
   for i, batch in ipairs(record.batches) do
     local revision, first = batch.revision, batch.events[1]
     local is_progress = first.type == "progress"
-    if i == #record.batches and record.is_by_event and not record.is_drained then break end -- it may be a part
+    if i == #record.batches and record.is_by_event and not record.is_drained then break end -- it may be incomplete
     local now = is_progress and epoch or epoch_of(record, batch, epoch)
     if not now then
       local list = due(record, epoch, revision)
@@ -415,7 +416,7 @@ end
 
 -- {====== Caches ======
 
---- What a cache had at some moments: { revision, kvs, time, after }, in order.
+--- Checks the samples of a cache's content, { revision, kvs, time, after }, in order.
 function judge.samples(self, record)
   local epoch, last = record.epoch, 0
   for _, sample in ipairs(record.samples) do

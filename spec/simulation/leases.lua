@@ -1,8 +1,8 @@
 --- Owners of kept leases in a cluster under attack, and the checks of their results.
 --
 -- As long as the owner has not lost the lease, its key exists: if a read does not find the key, the lease is lost. A
--- lease that its owner has revoked, released or forgotten ends, and its key, too. A waiter for the loss of a lease is
--- notified of any kind of revocation.
+-- lease that its owner has revoked, released or forgotten ends, and its key is deleted. A task that waits for the loss
+-- of a lease is notified of every kind of revocation.
 --
 -- etcd 3.4 can end a lease too early although the lease was renewed in time: a stopped leader does that when it
 -- continues, before it knows the new leader. The server then notifies the owner. These cases are counted.
@@ -11,12 +11,12 @@ local keywatch = require "keywatch"
 
 local MOST_EARLY = 2 -- leases of a run that a deposed leader may renew
 local PREFIX = "/l/"
-local PATIENCE = 60 -- seconds, after which a key that is to go has stayed
+local PATIENCE = 60 -- seconds that the deletion of a key may take
 
---- What an owner does in the end.
+--- The ways in which an owner stops to keep a lease.
 local ENDS = { "revoke", "orphan", "forget", "other" }
 
---- Tries something until it is done or cannot be done any more.
+--- Retries a call until it succeeds or the lease does not exist any more.
 local function insist(world, what, fn)
   while true do
     local result, err = fn()
@@ -32,7 +32,7 @@ function ends.revoke(world, lease)
   insist(world, "revoke", function() return lease:revoke { timeout = world:patience() } end)
 end
 
---- Another client revokes the lease: the owner is notified.
+--- Another client revokes the lease, and the owner must be notified.
 function ends.other(world, lease)
   local other = world:client():lease_by_id(lease.id)
   insist(world, "revoke", function() return other:revoke { timeout = world:patience() } end)
@@ -42,14 +42,14 @@ end
 
 function ends.orphan(_, lease) lease:orphan() end
 
---- The lease object is garbage, once its caller has returned.
+--- The owner drops the lease object, which is then collected.
 function ends.forget() end
 
---- True if the server has notified the owner, and not its own clock.
+--- True if the owner knows of the loss from the server, and not from its own clock.
 local function is_by_server(err) return err.message:find("has expired, or was revoked", 1, true) ~= nil end
 
---- The key of a lease was gone before its owner knew by its own clock that it was late. A leader of etcd that was
--- deposed, and does not know it yet, renews a lease which the next leader ends: that is rare.
+--- Counts a lease whose key was deleted before the owner's clock reported the loss. A deposed leader of etcd that does
+-- not know of it yet can renew a lease that the next leader ends. Objects if that happens too often.
 local function note_early(world, lease, found, lost)
   world.early = (world.early or 0) + 1
   world:count("lost leases", "renewed by a deposed leader")
@@ -108,7 +108,7 @@ local function start(world, n)
   return records
 end
 
---- Waits until all keys have gone: nothing keeps a lease alive that its owner has dropped.
+--- Waits until all keys are deleted: a lease that its owner has dropped is not renewed.
 local function finish(world, direct)
   local deadline = keywatch.now() + PATIENCE
   while true do

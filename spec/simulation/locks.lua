@@ -13,11 +13,11 @@ local is_by_server = require("spec.simulation.leases").is_by_server
 
 local PREFIX, COUNTERS = "/k/", "/c/"
 local NAMES = 2
-local PATIENCE = 60 -- seconds, after which a key that is to go has stayed
-local LOOKS = 40 -- times in 4 s, which is longer than the ttl of any session, that an owner may look at what it holds
+local PATIENCE = 60 -- seconds that the deletion of a key may take
+local LOOKS = 40 -- checks of the lock by its owner in 4 s, which is longer than the ttl of any session
 local CANCELLED = { code = "cancelled" } -- the error of a wait that was cancelled
 
---- A session of an owner: a new one if the last one is lost.
+--- Returns the session of an owner: a new one if the previous one was lost.
 local function session_of(world, owner)
   if owner.session and not owner.session:error() then return owner.session end
   local session, err = owner.client:session { ttl = world.random:between(1, 3), timeout = world:patience() }
@@ -27,7 +27,7 @@ local function session_of(world, owner)
   return session
 end
 
---- Waits for a lock, or to lead, in a task that is cancelled soon.
+--- Waits for a lock or a leadership in a task that is cancelled soon.
 local function cancel_soon(world, wait, ...)
   local got
   local task = keywatch.spawn(function(...) got = wait(...) end, ...)
@@ -51,14 +51,14 @@ local function try(world, owner, name)
   return lock, session
 end
 
---- Notes that the lock is held now, if it is.
+--- Records the time if the lock is held.
 local function look(record, lock)
   if not lock:is_held() then return false end
   record.to = keywatch.now()
   return true
 end
 
---- Looks again and again, and so while the lease of the lock may end.
+--- Checks repeatedly whether the lock is held, until its lease must have ended.
 local function keep_looking(record, lock)
   for _ = 1, LOOKS do
     keywatch.sleep(0.1)
@@ -66,7 +66,7 @@ local function keep_looking(record, lock)
   end
 end
 
---- Counts once, behind the fence. Returns true if that has worked.
+--- Counts once, with a write of the fence. Returns true if the write was acknowledged.
 local function count(world, records, owner, lock, counter)
   local kv, err = owner.client:get(counter, { timeout = world:patience() })
   if err then return world:note("get of a count", nil, err) and false end
@@ -90,7 +90,7 @@ end
 
 local ends = {}
 
---- Another client deletes the key, and the owner does not know: the fence refuses what the owner writes.
+--- Another client deletes the key without the owner's knowledge: the fence must refuse the writes of the owner.
 function ends.rob(world, lock, _, again)
   local robbed
   repeat
@@ -120,7 +120,7 @@ end
 
 function ends.orphan(_, _, session) session:orphan() end
 
---- One attempt to get a lock, and what is done with it.
+--- One attempt to get a lock, and the work of its owner until it unlocks.
 local function live(world, records, owner)
   local number = world.random:between(1, NAMES)
   local name, counter = PREFIX .. number, COUNTERS .. number
@@ -135,13 +135,13 @@ local function live(world, records, owner)
     if world.random:one_in(3) then keywatch.sleep(world.random:between(1, 200) / 1000) end
   end
   if world.random:one_in(8) then keep_looking(record, lock) end
-  look(record, lock) -- for the last time: an owner that is robbed does not know it
+  look(record, lock) -- for the last time: the owner does not know that its key was deleted
   local how = world.random:weighted { { 20, "unlock" }, { 4, "rob" }, { 1, "close" }, { 1, "orphan" } }
   world:count("ends of locks", how)
   ends[how](world, lock, session, function() return count(world, records, owner, lock, counter) end)
 end
 
---- Owners, so many for each client.
+--- Starts `n` owners for each client.
 local function start(world, n)
   local records = { holds = {}, writes = {}, owners = {} }
   for _, client in ipairs(world.clients) do
@@ -154,7 +154,7 @@ local function start(world, n)
   return records
 end
 
---- Waits until all keys have gone.
+--- Waits until all keys are deleted.
 local function wait_gone(world, direct, prefix)
   local deadline = keywatch.now() + PATIENCE
   while true do
@@ -168,7 +168,7 @@ local function wait_gone(world, direct, prefix)
   end
 end
 
---- Some time after the last call no key of a lock is there, though the sessions still live; then all sessions end.
+--- Waits until no lock has a key, though the sessions still live; then closes the sessions.
 local function finish(world, records, direct)
   wait_gone(world, direct, PREFIX)
   local last = {} -- by session: its last hold, the only one that can have ended with its lease
@@ -184,7 +184,7 @@ local function finish(world, records, direct)
   end
 end
 
---- No two times at which a lock was found held overlap.
+--- Checks that the times of two owners do not overlap.
 local function judge_times(world, records)
   local by_name = {}
   for _, record in ipairs(records.holds) do

@@ -14,7 +14,7 @@ local command = base and assert(package.loadlib(LIBRARY, "kw_fault_machine"))
 local machine_methods = {}
 local machine_mt = { __index = machine_methods }
 
-local SECONDS = 60 -- of processor time, after which a simulation does not come to its end any more
+local SECONDS = 60 -- of processor time, after which a simulation counts as hanging
 
 --- Forgets all machines. The clock of the system stands still, and its random numbers depend on the seed. The process
 -- has a limited time until finish().
@@ -30,23 +30,23 @@ local function finish()
   if command then command "limit 0" end
 end
 
---- The bytes that C has allocated in this process, and not freed; nil if that is not known.
+--- Returns the bytes that C code of this process has allocated, and not freed; nil if the number is not known.
 local function memory() return command and tonumber(command "memory") end
 
---- A machine with an empty disk.
+--- Returns a machine with an empty disk.
 local function new(name)
   local path = ("%s/%d-%s"):format(base, core.pid(), name)
   shell.must(("rm -rf %s && mkdir -p %s"):format(path, path))
   return setmetatable({ path = path }, machine_mt)
 end
 
---- The only plan there is, see fault.c; "" for none.
+--- Sets the plan of this machine, see fault.c; "" for none. It replaces the plan of any other machine.
 function machine_methods:plan(line) command(("plan %s %s"):format(self.path, line)) end
 
 function machine_methods:is_dead() return command("is_dead " .. self.path) == "yes" end
 function machine_methods:kill() command("kill " .. self.path) end
 
---- Starts the machine again. With a seed, its power has failed.
+--- Makes the disk work again. A seed means that the power has failed.
 function machine_methods:revive(seed) command(("revive %s %s"):format(self.path, seed or "")) end
 
 function machine_methods:remove() shell.must("rm -rf " .. self.path) end

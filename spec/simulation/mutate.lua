@@ -5,13 +5,13 @@
 --
 -- A C file is compiled with its change, and linked with the object files of the rock in build/VM; a Lua file is put
 -- into the first folder of LUA_PATH. A mutation whose text does not occur exactly once in its file is an error. The
--- unchanged sources must pass the seed that has found a mutation. The last line is "N passed, N failed".
+-- unchanged sources must pass the seed that fails with the mutation. The last line is "N passed, N failed".
 
 local mutations = require "spec.simulation.mutations"
 local files = require "spec.support.files"
 local shell = require "spec.support.shell"
 
-local FIRST, MOST = 4, 32      -- seeds that are run side by side before the result is looked at
+local FIRST, MOST = 4, 32      -- seeds of a round: of the first one, and at most
 local SHOWN = 200              -- bytes of an objection
 local LIBRARIES = "-lnghttp2 -llmdb -lcrypt -lpthread -lm"
 
@@ -36,7 +36,7 @@ local function write_changed(one, folder)
   return files.write(path, text:sub(1, from - 1) .. one.by .. text:sub(to + 1))
 end
 
---- Builds keywatch.core with a changed C file. Warnings are of no interest: a function may not be used any more.
+--- Builds keywatch.core with a changed C file. Warnings are off: the change may leave a function unused.
 local function build_core(one, folder, path)
   local objects = {}
   local source = ("build/%s/src/csrc"):format(options.vm)
@@ -51,7 +51,7 @@ local function build_core(one, folder, path)
   shell.must(("cc -shared %s -o %s/keywatch/core.so %s"):format(table.concat(objects, " "), folder, LIBRARIES))
 end
 
---- Runs seeds with what is in a folder. Returns the lowest of those that fail, and what is objected to; or nil.
+--- Runs seeds with the changed files in a folder. Returns the lowest seed that fails, and its objection; or nil.
 local function simulate(folder, seed, n)
   local pipe = assert(io.popen(([[exec env LUA_PATH="%s/lua/?.lua;$LUA_PATH" LUA_CPATH="%s/?.so;$LUA_CPATH" \
     %s spec/simulation/simulate.lua --seed=%d --seeds=%d --jobs=%d --shrink=0 --first=1 2>&1]]):format(folder, folder,
@@ -69,7 +69,7 @@ local function simulate(folder, seed, n)
   return lowest, objection
 end
 
---- Looks for the first seed that fails. Returns it, and what is objected to; or nil.
+--- Returns the first seed that fails, and its objection; or nil.
 local function find(folder)
   local seed, n = 1, FIRST
   while seed <= options.seeds do
@@ -80,7 +80,7 @@ local function find(folder)
   end
 end
 
---- Returns true if the mutation is found.
+--- Tries a mutation. Returns true if a seed has failed because of it.
 local function try(one)
   local folder = scratch .. "/" .. one.name
   shell.must("rm -rf " .. folder)

@@ -13,22 +13,22 @@ return {
   { name = "replay-loses-group", breaks = "the first group that the database lacks is not read from the journal",
     file = "csrc/disk/journal_recovery.c", text = "f.frame.meta.sequence > r->expected->applied) {",
     by = "f.frame.meta.sequence > r->expected->applied + 1) {" },
-  { name = "undo-forgets-delete", breaks = "a delete of a group that has failed stays, in part",
+  { name = "undo-forgets-delete", breaks = "a delete of a failed group is undone only in part",
     file = "csrc/store/write.c", text = "case KW_UNDO_DELETE: undo_delete(store, step->history); break;",
     by = "case KW_UNDO_DELETE: kw_key_history_pop(step->history); break;" },
-  { name = "undo-keeps-revision", breaks = "the revisions of groups that have failed are not free again",
+  { name = "undo-keeps-revision", breaks = "the revisions of a failed group are not used again",
     file = "csrc/store/durability.c", text = "  store->applied = store->revision;\n", by = "" },
-  { name = "events-of-undurable", breaks = "what is not durable yet is visible", file = "csrc/store/durability.c",
+  { name = "events-of-undurable", breaks = "changes are visible too early", file = "csrc/store/durability.c",
     text = "kw_store_set_visible(store, meta->revision);", by = "kw_store_set_visible(store, store->applied);" },
 
   -- }======
 
   -- {====== Transactions and reads ======
 
-  { name = "compare-ignored", breaks = "of the compares of a transaction only the first one counts",
+  { name = "compare-ignored", breaks = "only the first compare of a transaction is evaluated",
     file = "csrc/store/txn.c", text = "while (*succeeded && txn->n_held < op->n_compares) {",
     by = "while (*succeeded && txn->n_held < op->n_compares && txn->n_held < 1) {" },
-  { name = "compare-of-range-ends", breaks = "a compare of a range looks at its first key alone",
+  { name = "compare-of-range-ends", breaks = "a compare of a range checks only its first key",
     file = "csrc/store/txn.c",
     text = "    txn->is_empty = false;\n    spend_compare(work, compare, kw_key_history_key(history));\n",
     by = "    txn->is_empty = false;\n    spend_compare(work, compare, kw_key_history_key(history));\n    break;\n" },
@@ -38,10 +38,10 @@ return {
   { name = "stale-read-of-cache", breaks = "a consistent read of a cache does not wait for the newest revision",
     file = "lua/keywatch/cache/feed.lua", text = "self.cache.replica:status().revision >= target)",
     by = "self.cache.replica:status().revision >= target - 1)" },
-  { name = "compaction-takes-more", breaks = "compaction removes what there was at its revision",
+  { name = "compaction-takes-more", breaks = "compaction removes records that exist at its revision",
     file = "csrc/store/compaction.c", text = "first->main < until && first[1].main <= until;",
     by = "first->main < until && first[1].main <= until + 1;" },
-  { name = "write-retried", breaks = "a write that may have been done is made again",
+  { name = "write-retried", breaks = "a write that may have been done is retried",
     file = "lua/keywatch/client/transport.lua",
     text = "return call.is_read and waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call)",
     by = "return waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call)" },
@@ -53,13 +53,13 @@ return {
 
   -- {====== Leases ======
 
-  { name = "lease-ends-early", breaks = "leases end after nine tenths of their time", file = "csrc/store/lease.c",
+  { name = "lease-ends-early", breaks = "leases expire after nine tenths of their ttl", file = "csrc/store/lease.c",
     text = "return now + ttl * 1000;", by = "return now + ttl * 900;" },
-  { name = "lease-ends-late", breaks = "leases end after a hundred times their time", file = "csrc/store/lease.c",
+  { name = "lease-ends-late", breaks = "leases expire after a hundred times their ttl", file = "csrc/store/lease.c",
     text = "return now + ttl * 1000;", by = "return now + ttl * 100000;" },
-  { name = "renewal-lost", breaks = "a lease that is renewed ends as if it were not", file = "csrc/store/lessor.c",
+  { name = "renewal-lost", breaks = "a renewed lease expires as if it was not renewed", file = "csrc/store/lessor.c",
     text = "  kw_leases_renew(&store->leases, lease, now);\n", by = "" },
-  { name = "lease-keeps-key", breaks = "a key that has another lease by now ends with the one before, too",
+  { name = "lease-keeps-key", breaks = "a key is deleted with its previous lease, too",
     file = "csrc/store/write.c", text = "    kw_lease_detach(&store->leases, old, history);\n",
     by = "    if (to == 0) kw_lease_detach(&store->leases, old, history);\n" },
 
@@ -67,7 +67,7 @@ return {
 
   -- {====== Watches ======
 
-  { name = "wake-up-lost", breaks = "a watcher whose reader was slow waits for ever", file = "csrc/watch/hub.c",
+  { name = "wake-up-lost", breaks = "a watcher whose reader was slow receives nothing more", file = "csrc/watch/hub.c",
     text = "  if (outlet->blocked.first != NULL) kw_watcher_unblock(outlet);\n", by = "" },
   { name = "lagging-skips", breaks = "a watcher with a full outlet continues one revision late",
     file = "csrc/watch/walk.c", text = "if (watcher->next_rev < rev) watcher->next_rev = rev;",
@@ -76,15 +76,15 @@ return {
     file = "csrc/rpc/subscription.c",
     text = "  sub->unfinished = sub->torn = 0;\n  if (last >= sub->next) sub->next = last + 1;\n",
     by = "  sub->unfinished = sub->torn = 0;\n  if (last >= sub->next) sub->next = last;\n" },
-  { name = "revision-split", breaks = "a client hands out a revision in parts, as it comes",
+  { name = "revision-split", breaks = "a client hands out a fragmented revision in parts",
     file = "csrc/rpc/watch_call.c", text = "bool has_more = found->fields.fragment;", by = "bool has_more = false;" },
-  { name = "events-reordered", breaks = "the events of a batch come in another order", file = "csrc/watch/walk.c",
+  { name = "events-reordered", breaks = "the events of a batch are delivered out of order", file = "csrc/watch/walk.c",
     text = "for (uint32_t i = 0; i < pending->n; i++) {\n    kw_event event",
     by = "for (uint32_t i = pending->n; i-- > 0;) {\n    kw_event event" },
   { name = "progress-ahead", breaks = "progress overtakes undelivered events of a watcher",
     file = "csrc/watch/progress.c", text = "if (watcher->state != KW_WATCHER_SYNCED || hub->is_behind) return false;",
     by = "if (watcher->state == KW_WATCHER_FAILED) return false;" },
-  { name = "gap-untold", breaks = "a watcher whose history was compacted continues as if nothing were missing",
+  { name = "gap-untold", breaks = "a watcher whose history was compacted continues without an error",
     file = "csrc/watch/catch_up.c", text = "if (watcher->next_rev < first_event) {",
     by = "if (watcher->next_rev < 0) {" },
   { name = "resumed-late", breaks = "a watch continues one revision late after its connection was cut",
@@ -99,10 +99,10 @@ return {
 
   -- {====== Caches, informers, queues ======
 
-  { name = "cache-without-diff", breaks = "keys that were deleted while a cache had no connection stay in it",
+  { name = "cache-without-diff", breaks = "a cache keeps keys that were deleted while it had no connection",
     file = "csrc/store/replica.c",
     text = "if (!push(fill, fill->rev, DELETE, (int64_t)(intptr_t)history)) return KW_ERR_NO_MEMORY;", by = "" },
-  { name = "table-keeps-deleted", breaks = "a table that the core fills keeps keys that are deleted",
+  { name = "table-keeps-deleted", breaks = "a table that the core fills keeps deleted keys",
     file = "csrc/bind/lua_watch.c", text = "  if (event->is_delete) {\n    lua_pushnil(L);",
     by = "  if (event->is_delete) {\n    lua_pushliteral(L, \"\");" },
   { name = "coalesced-delete-lost", breaks = "a handler that coalesces misses a deletion",
@@ -112,11 +112,11 @@ return {
     file = "lua/keywatch/cache/handler.lua",
     text = [[now = new_event("modified", key, indexer.objects[slot], record.delivered,]],
     by = [[now = new_event("modified", key, record.delivered, record.delivered,]] },
-  { name = "key-handed-out-twice", breaks = "a key that a worker has is handed to another one",
+  { name = "key-handed-out-twice", breaks = "a key in work is handed to a second worker",
     file = "lua/keywatch/controller/work_queue.lua",
     text = "  elseif self.taken[item] then\n    local before = self.again[item]",
     by = "  elseif self.taken[item] and lane.priority ~= 0 then\n    local before = self.again[item]" },
-  { name = "dirty-key-forgotten", breaks = "a key that is added while a worker has it is not worked on again",
+  { name = "dirty-key-forgotten", breaks = "a key that is added while it is in work is not handed out again",
     file = "lua/keywatch/controller/work_queue.lua",
     text = "if not before or priority > before then self.again[item] = priority end",
     by = "if before and priority > before then self.again[item] = priority end" },
@@ -125,10 +125,10 @@ return {
 
   -- {====== Locks and elections ======
 
-  { name = "fence-unlocked", breaks = "the writes of a fence do not look whether the lock is held",
+  { name = "fence-unlocked", breaks = "the writes of a fence do not check that the lock is held",
     file = "lua/keywatch/concurrency/fence.lua", text = "compare = { { key = key, create_revision = revision } },",
     by = "compare = {}," },
-  { name = "lock-given-twice", breaks = "a lock is taken though the key just before is still there",
+  { name = "lock-given-twice", breaks = "a lock is taken while the key before it still exists",
     file = "lua/keywatch/concurrency/entry.lua", text = "max_create_revision = created - 1,",
     by = "max_create_revision = created - 2," },
   { name = "session-kept", breaks = "a session continues after its lease was lost",

@@ -15,18 +15,18 @@ local new_random = require("spec.support.random").new
 local simulation = require "spec.simulation.simulation"
 local truths = require "spec.simulation.truth"
 
-local SILENCE = 1  -- seconds after which everything must be well
-local PATIENCE = 2 -- seconds without an event, after which a watch has given all
-local PAUSE = 0.1  -- seconds, after which an actor makes its steps again
+local SILENCE = 1  -- seconds after the faults, in which everything must recover
+local PATIENCE = 2 -- seconds without an event, after which a watch is complete
+local PAUSE = 0.1  -- seconds before an actor repeats its steps
 local SHOWN = 5    -- objections
-local SLACK = 30   -- seconds that a lease may be late: a server that starts begins its time anew
+local SLACK = 30   -- seconds that a lease may expire late: its time starts over when the server is restarted
 
 local methods = setmetatable({ SLACK = SLACK, PATIENCE = PATIENCE }, { __index = simulation.methods })
 
 function methods:open()
   self.hold = keywatch.now()
   local truth = truths.new { store = self.direct }
-  function truth.revision() return nil end -- to ask would take as long as any request
+  function truth.revision() return nil end -- asking the server would take as long as any request
   self.truths[1], self.lasting = truth, self.clients
   for i, client in ipairs(self.clients) do
     self.slots[i] = { server = truth.server, truth = truth, client = client, is_mortal = false }
@@ -35,12 +35,12 @@ end
 
 function methods.heal() end
 
---- What random requests a cluster is spared: members of etcd 3.4 that are killed during them get other histories
--- than each other. Locks, elections, leases and transfers make transactions, and keys with leases, all the same.
+--- Random requests that a cluster does not get: when members of etcd 3.4 are killed during such requests, the histories
+-- of the members diverge. Locks, elections, leases and transfers still use transactions and keys with leases.
 local SPARED = { txn = true, lease = true, keepalive = true, revoke = true, remaining = true, lease_keys = true,
   leases = true }
 
---- Takes out of an operation what etcd 3.4 does otherwise, see spec/support/known_differences.lua.
+--- Removes from an operation what etcd 3.4 does differently, see spec/support/known_differences.lua.
 local function simplify(op)
   op.sort_target, op.ignore_value, op.ignore_lease = nil, nil, nil
   for _, ops in ipairs { op.txn and op.txn.success or {}, op.txn and op.txn.failure or {} } do
@@ -59,7 +59,7 @@ function methods:perform(a, one, ...)
   return answer, err
 end
 
---- Makes the steps of an actor again and again.
+--- Repeats the steps of an actor until the run is over.
 function methods:live(...)
   repeat
     simulation.methods.live(self, ...)
@@ -67,7 +67,7 @@ function methods:live(...)
   until self.is_over
 end
 
---- Calls a function of the kind of each actor that has it, side by side.
+--- Calls a function for all actors whose kind has it, concurrently.
 function methods:each_actor(name, ...)
   local tasks = {}
   for i, a in ipairs(self.actors) do
@@ -96,7 +96,7 @@ function methods:play()
   self.ended = keywatch.now()
 end
 
---- The first of some patterns that nothing counted has; or nil.
+--- Returns the first of some patterns that matches no counted outcome; or nil.
 function methods:missing(patterns)
   for _, pattern in ipairs(patterns) do
     local is_there = false

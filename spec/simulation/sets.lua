@@ -2,8 +2,8 @@
 -- changes or deletes a set, or, without the controller, parts of a set; or it starts, stops, restarts or kills a
 -- process with a controller, which runs alone, with an elector or in a manager. Reconciles sometimes raise or hang.
 --
--- After some time without changes, each set has its parts, nothing else exists, and there are no more writes. A
--- deposed leader has written nothing; the finalizer removes a set only after its parts.
+-- After some time without changes, each set must have its parts, no other part may exist, and writes must have stopped.
+-- A deposed leader must not write; the finalizer must remove a set only after its parts.
 
 local keywatch = require "keywatch"
 local controller = require "keywatch.controller"
@@ -19,7 +19,7 @@ local REST = 10 -- seconds before the end without writes
 
 local people, process = {}, {}
 
--- {====== What people do ======
+-- {====== Changes by users ======
 
 local function any_key(random) return replicas.SETS .. random:pick(NAMES) end
 
@@ -30,7 +30,7 @@ function people.create(client, random)
   client:txn { compare = { { key = key, version = 0 } }, success = { { put = key, value = any_set(random) } } }
 end
 
---- Changes a set, and keeps its metadata.
+--- Changes a set, but not its metadata.
 function people.change(client, random)
   local key = any_key(random)
   local kv = client:get(key)
@@ -43,7 +43,7 @@ end
 
 people["delete"] = function(client, random) controller.ownership.delete(client, any_key(random)) end
 
---- Past the finalizers; not of a set that goes by them.
+--- Deletes a set without regard to finalizers, unless the set is marked for deletion.
 function people.raw_delete(client, random)
   local key = any_key(random)
   local kv = client:get(key)
@@ -56,7 +56,7 @@ function people.delete_parts(client, random)
   client:delete(prefix .. (random:one_in(2) and random:between(1, MOST_PARTS) or ""), { prefix = true })
 end
 
---- A part of another set, or of one that there is not, or with the wrong image.
+--- Writes a part that belongs to another set or to a missing one, or has the wrong image.
 function people.make_up_part(client, random)
   local key = replicas.child_key(any_key(random), random:between(1, MOST_PARTS + 3))
   client:put(key, replicas.child(any_key(random), "wrong", -1))
@@ -66,7 +66,7 @@ end
 
 -- {====== Processes ======
 
---- What a reconcile comes by before its work.
+--- Disturbs a reconcile before its work.
 local function disturb(a, random)
   if a.sim.is_over then return end
   local how = random:weighted { { 50, "nothing" }, { 8, "wait" }, { 1, "raise" }, { 1, "hang" } }
@@ -75,7 +75,7 @@ local function disturb(a, random)
   if how == "hang" then keywatch.sleep(20) end
 end
 
---- A controller that runs while its process leads.
+--- Returns an elector whose controller runs while its process leads.
 local function new_elector(one, client, id, terms)
   return controller.elector {
     store = client, name = ELECTION, id = id, ttl = TTL,
@@ -116,7 +116,7 @@ end
 --- Stops a controller, and gives the leadership back.
 local function stop(a, one, seconds)
   local ok = one.outermost:stop(seconds)
-  if not ok and a.mode ~= "manager" then one.outermost:join() end -- the reconciles that run, and on_lead, end first
+  if not ok and a.mode ~= "manager" then one.outermost:join() end -- waits for running reconciles and on_lead
 end
 
 local function remove(a, random)
@@ -124,7 +124,7 @@ local function remove(a, random)
   return table.remove(a.processes, random and n > 0 and random:between(1, n) or n)
 end
 
---- Ends a process in order.
+--- Stops a process gracefully.
 function process.stop(a, random)
   local one = remove(a, random)
   if not one then return end
@@ -134,7 +134,7 @@ function process.stop(a, random)
   one.client:close()
 end
 
---- Ends a process at once: nothing that it has on the way arrives any more.
+--- Kills a process: requests that it has sent do not arrive any more.
 function process.kill(a, random)
   local one = remove(a, random)
   if not one then return end
@@ -144,7 +144,7 @@ function process.kill(a, random)
   one.controller:stop(0)
 end
 
---- Stops and starts a controller in its process. A manager lives once.
+--- Stops and starts a controller in its process. A manager is not restarted.
 function process.restart(a, random)
   local one = #a.processes > 0 and a.mode ~= "manager" and random:pick(a.processes)
   if not one then return end
@@ -159,7 +159,7 @@ local STEPS = {
   { 9, "make_up_part" }, { 6, "start" }, { 2, "stop" }, { 2, "kill" }, { 2, "restart" },
 }
 
---- All that was written, revision by revision, in each epoch.
+--- Checks all writes, revision by revision, in each epoch.
 local function judge(a)
   for _, epoch in ipairs(a.truth.epochs) do
     local own = replicas.judge()

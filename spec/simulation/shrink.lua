@@ -5,19 +5,19 @@ local simulation = require "spec.simulation.simulation"
 
 local shrink = {}
 
---- What an objection is about, without its numbers and names.
+--- Returns an objection without its numbers and names.
 local function shape_of(objection)
   return (objection:gsub("^%S+ ", ""):gsub('"[^"]*"', "Q"):gsub("/%S+", "K"):gsub("%-?%d[%d.]*", "N"):sub(1, 60))
 end
 
---- The set of a list, as run wants it.
+--- Returns the set of a list's atoms, for `run`.
 function shrink.set_of(list)
   local set = {}
   for _, name in ipairs(list) do set[name] = true end
   return set
 end
 
---- True if a run has an objection of the same shape.
+--- True if a run with the atoms of a list has an objection of the same shape.
 local function fails_so(plan, list, shape)
   for _, objection in ipairs(simulation.run(plan, shrink.set_of(list)).objections) do
     if shape_of(objection) == shape then return true end
@@ -33,7 +33,7 @@ local function without(list, from, to)
   return rest
 end
 
---- The first and the last place of each actor's atoms, and of the faults.
+--- Returns the first and the last index of each actor's atoms, and of the faults.
 local function groups_of(list)
   local groups = {}
   for i, name in ipairs(list) do
@@ -43,7 +43,7 @@ local function groups_of(list)
   return groups
 end
 
---- Returns a short list of atoms with which a plan fails as `objection` says; and how many runs that took.
+--- Returns a short list of atoms with which a plan fails with the same kind of objection; and the number of runs.
 function shrink.shrink(plan, objection, seconds)
   local shape, list, runs = shape_of(objection), simulation.atoms_of(plan), 0
   local deadline = os.clock() + (seconds or 60)

@@ -1,4 +1,4 @@
---- The program of `make simulate`: simulations of many seeds, in several processes side by side.
+--- The program of `make simulate`: simulations of many seeds, in several parallel processes.
 --
 --   simulate.lua [--seeds=N] [--seed=S] [--jobs=J] [--keep=ATOM,…] [--trace=FILE] [--shrink=SECONDS] [--seconds=T]
 --     [--first=1] [--how="VARIABLE=VALUE …"]
@@ -13,7 +13,7 @@ local simulation = require "spec.simulation.simulation"
 
 local SHOWN = 5 -- objections of a seed
 local LINES = 80 -- of the trace of a short program
-local LEAST_SEEDS, MOST_LEFT = 20, 30000 -- seeds, after which each may have left so many bytes
+local LEAST_SEEDS, MOST_LEFT = 20, 30000 -- after this many seeds, each may have left this many bytes
 
 local options = { seeds = 1, seed = 1, jobs = 1, shrink = 60, how = "" }
 for _, word in ipairs(arg) do
@@ -28,7 +28,7 @@ local function show(objections)
   if #objections > SHOWN then print(("  and %d more"):format(#objections - SHOWN)) end
 end
 
---- Prints a short program: its trace, and the command.
+--- Prints a short program: its trace, and the command that repeats it.
 local function show_short(plan, list)
   local again = simulation.run(plan, shrink.set_of(list), true)
   print(("  %d of %d atoms are enough: %s"):format(#list, #simulation.atoms_of(plan), again.objections[1] or "nothing"))
@@ -36,7 +36,7 @@ local function show_short(plan, list)
   print(("  to repeat: %sSEED=%d KEEP=%s"):format(MAKE, plan.seed, table.concat(list, ",")))
 end
 
---- Runs a seed. Returns true if nothing is objected to.
+--- Runs a seed. Returns true if there is no objection.
 local function run(seed)
   local plan, keep = simulation.plan(seed, { seconds = options.seconds }), nil
   if options.keep then
@@ -61,7 +61,7 @@ local function run(seed)
   return false
 end
 
---- The bytes that are in use between two simulations.
+--- Returns the bytes in use between two simulations.
 local function memory()
   machines.begin(0)
   machines.finish()
@@ -70,7 +70,7 @@ local function memory()
   return collectgarbage("count") * 1024 + (machines.memory() or 0)
 end
 
---- Returns true if simulations leave no memory behind: `n` of them, since `before` bytes were in use.
+--- Returns true if `n` simulations have leaked no memory since `before` bytes were in use.
 local function has_left_nothing(n, before)
   local left = n >= LEAST_SEEDS and (memory() - before) / n or 0
   if left > MOST_LEFT then print(("memory FAILED:\n  %d bytes stay of each simulation"):format(left)) end

@@ -25,18 +25,18 @@ local new_request, perform, show = request.new, request.perform, request.show
 local judge, kinds, probe = workload.judge, workload.kinds, core.probe
 
 local SECONDS = 100  -- of a program
-local SILENCE = 45   -- seconds after which everything must be well
+local SILENCE = 45   -- seconds after the faults, in which everything must recover
 local BURSTS, BURST_BYTES = 3, 200000 -- of the last writes
 local COLLECT = 25   -- seconds between two collections
 local MOST_TRACE = 200000
-local KV_PREFIXES = { "/x/", "y\255", "/bulk/" } -- which operations of `perform` alone write to
+local KV_PREFIXES = { "/x/", "y\255", "/bulk/" } -- only operations of `perform` write to these keys
 
 local methods = {}
 local mt = { __index = methods }
 
 -- {====== Plans ======
 
---- A seed made of numbers, which has nothing in common with those made of other numbers.
+--- Returns a seed made of numbers. Other numbers give an independent seed.
 local function seed_of(...)
   local a, b, c, d = core.sha1(table.concat({ ... }, " ")):byte(1, 4)
   return ((a % 128 * 256 + b) * 256 + c) * 256 + d
@@ -91,8 +91,8 @@ local function plan_faults(plan, random)
   end
 end
 
---- The plan of a seed. Options: seconds; kinds, a set of the kinds of actors; is_calm, nothing goes wrong; pace, how
--- many times as many steps actors have.
+--- Returns the plan of a seed. Options: seconds; kinds, a set of the kinds of actors; is_calm, without faults; pace, a
+-- factor for the number of steps of each actor.
 local function new_plan(seed, opts)
   opts = opts or {}
   local random = new_random(seed_of(seed))
@@ -121,7 +121,7 @@ local function new_plan(seed, opts)
   return plan
 end
 
---- The names of all atoms of a plan.
+--- Returns the names of all atoms of a plan.
 local function atoms_of(plan)
   local names = {}
   for _, actor in ipairs(plan.actors) do
@@ -133,18 +133,18 @@ end
 
 -- }======
 
--- {====== What actors and faults use ======
+-- {====== Methods for actors and faults ======
 
 methods.difference, methods.new_random = difference, new_random
 
---- Adds a line to the trace, of which the hash is made.
+--- Adds a line to the trace. The hash of a run is that of its trace.
 function methods:trace(text, ...)
   if #self.lines >= MOST_TRACE then return end
   if select("#", ...) > 0 then text = text:format(...) end
   self.lines[#self.lines + 1] = ("%.6f %s"):format(keywatch.now(), text)
 end
 
---- The record, or actor, did not get what it must have got.
+--- Objects to a result of a record, or of an actor.
 function methods:object(record, text, ...)
   text = select("#", ...) > 0 and text:format(...) or text
   local who = record and ("%s %s%s"):format(record.id or "", record.what or "",
@@ -155,7 +155,7 @@ function methods:object(record, text, ...)
   self.objections[#self.objections + 1] = who .. ": " .. text
 end
 
---- Calls a function. What it raises is an objection.
+--- Calls a function. An error that it raises is an objection.
 function methods:guard(record, fn, ...)
   local n = select("#", ...)
   local arguments = { ... }
@@ -178,7 +178,7 @@ function methods:truth_of(server)
   end
 end
 
---- Spawns a task of an actor, which the end of the run waits for.
+--- Spawns a task of an actor. The run ends only after the task.
 function methods:spawn(record, fn, ...)
   local arguments, n = { ... }, select("#", ...)
   return keywatch.spawn(function() self:guard(record, fn, unpack(arguments, 1, n)) end)
@@ -186,7 +186,7 @@ end
 
 local function short(err) return type(err) == "table" and err.code or tostring(err) end
 
---- Makes a request of an actor's client, and records it and its result.
+--- Makes a request of an actor's client, and records the request and the result.
 function methods:perform(a, one, prefix, tag)
   local client, truth = a.slot.client, a.truth
   local epoch = truth.epoch
@@ -223,7 +223,7 @@ function methods:perform(a, one, prefix, tag)
   return answer, err
 end
 
---- Many writes of a client of a server, one soon after the other: while one commit is written the next one gathers.
+--- Makes many writes with a client of a server, in quick succession: while a commit is written the next one gathers.
 -- The client is not that of the slot `other`, if there is another one.
 function methods:rush(random, server, most_bytes, other)
   local slots, prefix = {}, random:pick { "/x/", "y\255" }
@@ -246,7 +246,7 @@ function methods:rush(random, server, most_bytes, other)
   end
 end
 
---- Begins to record a watch of an actor.
+--- Starts to record a watch of an actor.
 function methods:record_watch(a, record)
   self.n_watches = self.n_watches + 1
   record.id, record.sim, record.batches, record.began = a.id .. "#" .. self.n_watches, self, {}, keywatch.now()
@@ -259,7 +259,7 @@ end
 
 function methods:record_samples(record) self.samples[#self.samples + 1] = record end
 
---- An item was taken out of a queue, at a revision.
+--- Records that an item was taken out of a queue, at a revision.
 function methods:take(a, key, revision)
   if self.taken[key] then self:object({ id = a.id, what = "queue" }, "%s was handed out at %d and at %d", key,
     self.taken[key], revision) end
@@ -271,7 +271,7 @@ local function open_client(self, slot)
     keepalive_timeout = slot.opts.keepalive_timeout }
 end
 
---- Closes a client that only actors use which notice it, and opens another one in its place.
+--- Closes a client whose actors can all handle that, and opens another one in its place.
 function methods:close_client(random)
   local slot = random:pick(self.slots)
   if not slot.is_mortal then return end
@@ -281,7 +281,7 @@ function methods:close_client(random)
   client:close()
 end
 
---- All faults end.
+--- Ends all faults.
 function methods:heal()
   if core.probe then core.probe.fail_none() end
   for i = #self.world.rules, 1, -1 do self.world.rules[i]:stop() end
@@ -293,7 +293,7 @@ function methods:heal()
   for _, slot in ipairs(self.slots) do self.world:join(slot.client) end
 end
 
---- Calls a function without faults and writes, before or after it.
+--- Calls a function while there are no faults and writes, also some time before and after it.
 function methods:hush(fn)
   if self.is_hushed then return end
   self.is_hushed = true
@@ -318,7 +318,7 @@ function cluster_methods:object(...) self.sim:object({ id = self.actor.id, what 
 function cluster_methods:client() return self.random:pick(self.clients) end
 function cluster_methods:patience() return self.random:between(2, 30) / 10 end
 
---- Notes that something has come out in a way once more, or n times.
+--- Counts an outcome once, or n times.
 function cluster_methods:count(what, outcome, n) self.sim:count(what .. ": " .. outcome, n) end
 
 function cluster_methods:acknowledge(revision) self.acknowledged = math.max(self.acknowledged, revision) end
@@ -348,7 +348,7 @@ end
 
 -- {====== Running ======
 
---- Waits until the time of a step. Returns false if the program is over before.
+--- Waits until the time of a step. Returns false if the program ends first.
 function methods:await(time)
   repeat
     local left = self.hold + time - keywatch.now()
@@ -369,7 +369,7 @@ local function act(self, a, lane, step)
   task:join()
 end
 
---- Makes the steps of an actor, or those of one of its lanes.
+--- Runs the steps of an actor, or of one of its lanes.
 function methods:live(a, steps, lane)
   for _, step in ipairs(steps) do
     if not self:await(step.at) then return end
@@ -435,20 +435,20 @@ function methods:open()
   for i = 1, 2 do self.lasting[i] = world:client { server = self.servers[1] } end
 end
 
---- Calls a function of the kind of each actor that has it.
+--- Calls a function for each actor whose kind has it.
 function methods:each_actor(name, ...)
   for _, a in ipairs(self.actors) do
     if a.kind[name] then self:guard(a, a.kind[name], a, ...) end
   end
 end
 
---- In a build with a probe: what each store has fits together.
+--- In a build with a probe, checks the consistency of each store.
 function methods:check_stores()
   if not probe then return end
   for _, server in ipairs(self.servers) do self:guard({ what = "the store" }, probe.check, server.store) end
 end
 
---- The last writes may be more than every bound of a queue, and nothing comes after them.
+--- Makes the last writes, which may exceed the bound of every queue. No later write covers a lost event.
 function methods:burst()
   if not self.plan.has_burst then return end
   local random, first = new_random(seed_of(self.plan.seed, 3000)), #self.tasks + 1
@@ -458,7 +458,7 @@ function methods:burst()
   for i = first, #self.tasks do self.tasks[i]:join() end
 end
 
---- The program of a plan.
+--- Runs the program of a plan.
 function methods:play()
   self:open()
   for _, planned in ipairs(self.plan.actors) do self:start_actor(planned) end
@@ -482,7 +482,7 @@ function methods:play()
   keywatch.sleep(SILENCE)
   for i, slot in ipairs(self.slots) do
     local key = "/alive/" .. i
-    slot.client:get(key, { timeout = 30 }) -- leaves an idle connection that is mute: only reads are sent again
+    slot.client:get(key, { timeout = 30 }) -- replaces a mute idle connection: reads are retried
     local ok, err = slot.client:put(key, "", { timeout = 5 })
     if not ok then self:object({ what = "the server" }, "in silence: a write fails with %s", tostring(err)) end
   end
@@ -522,8 +522,8 @@ function methods:judge()
   self:each_actor("judge")
 end
 
-methods.SLACK = 5 -- seconds that a lease may be late
-methods.PATIENCE = 5 -- seconds without an event, after which a watch has given all
+methods.SLACK = 5 -- seconds that a lease may expire late
+methods.PATIENCE = 5 -- seconds without an event, after which a watch is complete
 
 function methods.is_of_operations(key)
   for _, prefix in ipairs(KV_PREFIXES) do
@@ -534,14 +534,14 @@ end
 
 function methods.epochs_of(record) return #record.truth.epochs end
 
---- True if a watch may end with an error that is ours.
+--- True if the simulation itself may have caused the error of a watch.
 function methods.may_end(record, err)
   return err.code == "closed" and record.sim.closed[record.client] or err.code == "full" and record.is_cache
 end
 
 local function traced(err) return debug.traceback(tostring(err), 2) end
 
---- A simulation that has not begun: of a plan, of which only the atoms in `keep` if it is given.
+--- Returns a simulation that has not begun, of a plan; with `keep`, of only the atoms in this set.
 local function new(plan, keep, is_verbose)
   return setmetatable({
     plan = plan, keep = keep, is_verbose = is_verbose, world = nil,
@@ -552,7 +552,7 @@ local function new(plan, keep, is_verbose)
   }, mt)
 end
 
---- Makes a plan's program. The trace of a verbose run has requests. Returns { objections, lines, hash, ... }.
+--- Runs the program of a plan. The trace of a verbose run has requests. Returns { objections, lines, hash, ... }.
 local function run(plan, keep, is_verbose)
   local self = new(plan, keep, is_verbose)
   machines.begin(plan.seed % 2 ^ 31)
@@ -563,7 +563,7 @@ local function run(plan, keep, is_verbose)
     self:play()
     self:close()
   end, { seed = plan.seed % 2 ^ 31, limit = 100 * SECONDS, idle = 5000 })
-  if self.world then self.world.driver.work_seconds = nil end -- which would keep all of this in memory
+  if self.world then self.world.driver.work_seconds = nil end -- a reference to this simulation
   for _, machine in pairs(self.machines) do machine:remove() end
   if not ok then self:object({ what = "the run" }, "%s", tostring(err)) end
   ok, err = xpcall(self.judge, traced, self)

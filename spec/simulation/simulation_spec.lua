@@ -1,5 +1,5 @@
---- The simulation: some seeds, with the same result in every process; and the judge must object to each history that
--- was made wrong on purpose.
+--- The simulation: some seeds, with the same result in every process. The judge must object to every history that is
+-- falsified.
 
 local handler_judge = require "spec.simulation.handler_judge"
 local program = require "spec.support.program"
@@ -47,7 +47,7 @@ end)
 describe("the judge of simulations objects", function()
   local sim
 
-  --- A watch that has received so many revisions.
+  --- Returns a watch that has received at least `n` revisions, and no progress.
   local function watch_with(n)
     for _, record in ipairs(sim.watches) do
       local found = 0
@@ -56,7 +56,7 @@ describe("the judge of simulations objects", function()
     end
   end
 
-  --- A watch with all, whose last batch has events.
+  --- Returns a complete watch whose last batch has events.
   local function drained_watch()
     for _, record in ipairs(sim.watches) do
       local last = record.batches[#record.batches]
@@ -66,7 +66,7 @@ describe("the judge of simulations objects", function()
 
   setup(function()
     local kinds, seed = { kv = true, watcher = true, cache = true, queue = true }, 0
-    repeat -- until there is what the cases are made of
+    repeat -- until there is a record for each case
       seed = seed + 1
       sim = simulation.run(simulation.plan(seed, { seconds = 60, kinds = kinds, is_calm = true }))
       assert.same({}, sim.objections)
@@ -75,7 +75,7 @@ describe("the judge of simulations objects", function()
 
   before_each(function() sim.objections = {} end)
 
-  --- Judges what was changed by `change`, which returns what takes the change back. There must be an objection.
+  --- Calls change(), judges, and expects an objection. `change` returns the function that undoes it.
   local function expect(pattern, change)
     local undo = assert(change())
     local ok, err = pcall(sim.judge, sim)
@@ -86,7 +86,7 @@ describe("the judge of simulations objects", function()
     assert.same({}, sim.objections)
   end
 
-  --- Sets a field, and returns what sets it back.
+  --- Sets a field. Returns a function that sets the old value.
   local function set(object, name, value)
     local before = object[name]
     object[name] = value
@@ -219,7 +219,7 @@ describe("the judges of actors object", function()
     end
   end
 
-  --- Judges what has a field set, or an item of a list removed. There must be an objection.
+  --- Sets a field, or removes an item of a list, judges, and expects an objection.
   local function expect(pattern, object, name, value)
     local before = object[name]
     if value == nil then before = table.remove(object, name) else object[name] = value end
@@ -249,7 +249,7 @@ describe("the judges of actors object", function()
     expect("is 0 times in the history", write_with("locks", "ok"), "tag", "none")
   end)
 
-  it("to a fenced write of another than the holder, and to one that was not counted", function()
+  it("to a fenced write by another client than the holder, and to a write that was not counted", function()
     local history = sim.truths[1].epoch
     local list = history.keys["/c/1"] or history.keys["/c/2"]
     local tag, n, rest = list[2].value:match("^(%S+) (%d+) (.*)$")
@@ -257,7 +257,7 @@ describe("the judges of actors object", function()
     expect("counts to", list[2], "value", ("%s %d %s"):format(tag, n + 1, rest))
   end)
 
-  it("to an observer that has missed a leader, or has it twice", function()
+  it("to an observer that has missed a leader, or has seen it twice", function()
     local observer = records_of("elections").observers[1]
     expect("an observer has", observer, 3)
     expect("an observer has", observer, 3, observer[2])

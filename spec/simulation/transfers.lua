@@ -1,8 +1,8 @@
 --- Software transactions in a cluster under attack, and the checks of their results.
 --
 -- Each transaction moves one unit from an account to another. A transaction that has succeeded is in the history once,
--- in one revision; a transaction whose error has no maybe_done is not in the history; and each has seen the accounts
--- as they were just before it, so that the sum of all accounts is always 0. Some use a namespace.
+-- in one revision; a transaction whose error has no maybe_done is not in the history; and each transaction has seen the
+-- accounts as they were just before it, so that the sum of all accounts is always 0. Some clients use a namespace.
 
 local PREFIX = "/a/"
 local ACCOUNTS = 5

@@ -1,6 +1,6 @@
 --- The true history of a server, revision by revision. It is recorded by a watch of the server's store in the process,
 -- which no fault affects. At the end the recorded log is compared with ranges of the store at past revisions, and with
--- its hash, so that a defect of watches cannot hide itself.
+-- its hash, so that a defect of watches cannot go unnoticed.
 --
 -- A server that is restored, or replaced, begins a new *epoch*: a separate history, with the rest of the previous one.
 -- A history is complete: no revision is missing, since each has changed something, and the version of a key rises by
@@ -35,21 +35,21 @@ local function new_epoch(number)
     number = number,
     first = 2,            -- revision
     last = 1,
-    kept = 1,             -- the last revision that is one of the epoch before, too
+    kept = 1,             -- the last revision that the epoch shares with the previous one
     events = {},          -- by revision, a list
     keys = {},            -- by key, the list of its events
-    tags = {},            -- by tag, the list of the events that have put it
+    tags = {},            -- by tag, the list of the puts with it
     times = {},           -- by revision
     began = keywatch.now(),
     acknowledged = 1,     -- the newest revision of any answer or event
-    compactions = {},     -- { revision, began }: all that may have been done
+    compactions = {},     -- { revision, began }: every compaction that may have been done
     claims = {},          -- by revision: the operation that has written it
     sorted = {},          -- by prefix: { keys, n }
     n_keys = 0,
   }, { __index = epoch_methods })
 end
 
---- The tag in a value: its first word.
+--- Returns the tag in a value: its first word.
 local function tag_of(value) return value and value:match("^%S+") end
 
 local function check_event(self, event)
@@ -78,7 +78,7 @@ function epoch_methods:add(revision, events)
   end
 end
 
---- The event that has made a key what it was at a revision, a put; nil if there was no such key.
+--- Returns the put that a key had at a revision; nil if the key did not exist then.
 function epoch_methods:at(key, revision)
   local list = self.keys[key] or {}
   local low, high = 0, #list -- list[low] is not later
@@ -90,14 +90,14 @@ function epoch_methods:at(key, revision)
   return event and event.type == "put" and event or nil
 end
 
---- The revisions that have put a tag: none, one, or more if something was done twice.
+--- Returns the revisions that have put a tag: none, one, or more if a request was done twice.
 function epoch_methods:revisions_of(tag)
   local list = {}
   for i, event in ipairs(self.tags[tag] or {}) do list[i] = event.mod_revision end
   return list
 end
 
---- Calls fn(revision, events) for each revision from one to another, with the events of keys that begin with a prefix.
+--- Calls fn(revision, events) for each revision from `from` to `to`, with the events of keys that begin with a prefix.
 function epoch_methods:each(prefix, from, to, fn)
   for revision = math.max(from, self.first), math.min(to, self.last) do
     local found = {}
@@ -126,7 +126,7 @@ function epoch_methods:record(revision, events, is_known)
   self.times[revision] = keywatch.now()
 end
 
---- The keys that there have ever been below a prefix, sorted.
+--- Returns the sorted keys below a prefix, including deleted ones.
 function epoch_methods:keys_below(prefix)
   local known = self.sorted[prefix]
   if known and known.n == self.n_keys then return known end
@@ -140,7 +140,7 @@ function epoch_methods:keys_below(prefix)
   return list
 end
 
---- The kvs within a span at a revision, in the order of their keys.
+--- Returns the kvs within a span at a revision, in the order of their keys.
 function epoch_methods:kvs(revision, within, prefix)
   local kvs = {}
   if within.last == "" then
@@ -153,7 +153,7 @@ function epoch_methods:kvs(revision, within, prefix)
   return kvs
 end
 
---- The events of a revision that concern a span.
+--- Returns the events of a revision within a span.
 function epoch_methods:within(revision, within)
   local list = {}
   for _, event in ipairs(self.events[revision] or {}) do
@@ -177,8 +177,8 @@ end
 local model_methods = getmetatable(models.new()).__index
 local view_methods = {}
 
---- What a store with the keys below a prefix, under names without it, has at a revision of an epoch. Its methods are
--- those of spec/support/model.lua; what is written to it is seen by the view alone.
+--- Returns a view: a model of a store with the keys below a prefix, without the prefix, at a revision of an epoch. Its
+-- methods are those of spec/support/model.lua; writes to the view do not change the epoch.
 function epoch_methods:view(revision, prefix)
   return setmetatable({
     epoch = self, base = revision, revision = revision, prefix = prefix or "", history = {}, grants = {}, armed = {},
@@ -230,16 +230,16 @@ local function new(server)
     epoch = nil,
     watch = nil,
     failure = nil,  -- why the log cannot continue: an objection
-    reopened = 0,   -- when the store was opened again: leases begin anew then
+    reopened = 0,   -- when the store was opened again: the time of each lease starts over then
     leases = {},    -- by id, as a text: a list of { what, began, ended, ttl, outcome }
-    living = {},    -- { id, ends }: leases that may live, in the order of their grants
+    living = {},    -- { id, ends }: leases that may exist, in the order of their grants
   }, truth_mt)
   self.epoch = self.epochs[1]
   self:follow()
   return self
 end
 
---- Reads the store's changes in a task, until the store is another one.
+--- Reads the store's changes in a task, until the store is replaced.
 function truth_methods:follow()
   local epoch = self.epoch
   local watch = assert(self.server.store:watch("", {
@@ -262,10 +262,10 @@ function truth_methods:follow()
   end)
 end
 
---- The newest revision of the store.
+--- Returns the newest revision of the store.
 function truth_methods:revision() return self.server.store:status().revision end
 
---- Waits until everything that the store has now is in the log.
+--- Waits until all present revisions of the store are in the log.
 function truth_methods:learn()
   local revision = self.server.store:status().revision
   while self.epoch.last < revision and not self.failure do keywatch.sleep(0) end
@@ -279,7 +279,7 @@ function truth_methods:stop()
   self.task:join()
 end
 
---- The store is opened again by reopen(): it must have all that was seen of it.
+--- Calls reopen(), which opens the store again. The store must still have every revision that a client has seen.
 function truth_methods:reopen(reopen)
   local epoch = self.epoch
   self:learn()
@@ -294,7 +294,7 @@ function truth_methods:reopen(reopen)
   self:follow()
 end
 
---- Restores the server to a revision, or replaces it if there is none. Returns true if that was done.
+--- Restores the server to a revision, or replaces it if the revision is nil. Returns true if that was done.
 function truth_methods:restore(revision)
   self:learn()
   local before = self.epoch
@@ -314,7 +314,7 @@ function truth_methods:restore(revision)
   return true
 end
 
---- The ids of the leases that live, as far as known.
+--- Returns the ids of the leases that may exist.
 function truth_methods:living_leases()
   local ids, now = {}, keywatch.now()
   for i = #self.living, 1, -1 do
@@ -324,7 +324,7 @@ function truth_methods:living_leases()
   return ids
 end
 
---- Notes what was attempted with a lease. `ttl` is nil for its end.
+--- Records an attempt to grant, renew or end a lease. `ttl` is nil for an end.
 function truth_methods:note_lease(id, what, began, ttl, outcome)
   for _, one in ipairs(self.living) do
     if one.id == id then one.ends = ttl and keywatch.now() + ttl or 0 end
@@ -335,8 +335,8 @@ function truth_methods:note_lease(id, what, began, ttl, outcome)
   table.insert(self.leases[id], { what = what, began = began, ended = keywatch.now(), ttl = ttl, outcome = outcome })
 end
 
---- Compares the log with the store: its content now and at some revisions of the past, and its hash. Returns what is
--- different, or nil.
+--- Compares the log with the store: its content now and at some revisions of the past, and its hash. Returns a text
+-- that describes a difference, or nil.
 function truth_methods:verify(random)
   self:learn()
   local epoch, store = self.epoch, self.server.store

@@ -3,12 +3,13 @@
 --   chance       one seed in chance + 1 has the kind
 --   most         the most actors of this kind in a program
 --   steps        { least, most } of an actor
---   is_strict    its judge cannot cope with restored servers: its program has no such fault
+--   is_strict    its judge does not allow for restored servers: a program with this kind does not have such faults
 --   begin(a)     called once, before the first step
---   step(a, random)    acts. It may be cancelled in the middle, unless is_whole
---   settle(a)    called after the silence that follows writes and faults: the actor's content must be the server's
+--   step(a, random)    makes one step. It may be cancelled in the middle, unless is_whole
+--   settle(a)    called after the silence that follows all writes and faults: the actor's content must be that of the
+--                server
 --   judge(a)     called when the run is over
---   close(a)     ends everything that the actor has
+--   close(a)     closes everything that the actor has opened
 --
 -- An actor `a` has the fields sim, id, slot (whose client it uses), truth (of the slot's server), lanes (functions of
 -- steps that run side by side, instead of `step`). All its random choices depend on the seed of the step.
@@ -26,7 +27,7 @@ local new_request = require("spec.support.request").new
 local span = require "spec.support.model.span"
 local transfers = require "spec.simulation.transfers"
 
-local PREFIXES = { "/x/", "y\255" } -- the keys after the second one begin with z
+local PREFIXES = { "/x/", "y\255" } -- the range of the second one ends at "z"
 local BULK = "/bulk/"
 local TTLS = { 1, 2, 3, 5, 8, 20, 40 }
 
@@ -43,7 +44,7 @@ local WEIGHTS = {
 local VALUES = { { 16, "good" }, { 1, "bad" }, { 2, "hidden" } }
 local SIZES = { { 20, 0 }, { 5, 50 }, { 2, 1000 }, { 1, 20000 } }
 
---- A value that no other write has. Its first word is its tag.
+--- Returns a unique value. Its first word is its tag.
 local function new_value(a, random)
   local tag = ("%s-%s.%d"):format(random:weighted(VALUES), a.id, a.n_values)
   a.n_values = a.n_values + 1
@@ -71,7 +72,7 @@ kinds.kv = {
   end,
 }
 
---- Thousands of keys at once, and bursts of large values.
+--- Writes thousands of keys at once, and bursts of large values.
 local bulk = {}
 
 function bulk.fill(a, random)
@@ -94,8 +95,8 @@ function bulk.read(a, random)
   a.sim:perform(a, new_request("range", "", fields), BULK)
 end
 
---- More than every bound of a queue, within a turn; and then nothing for a while. Of many keys the end is one revision
--- that no answer can hold with the kvs before it.
+--- Writes more than every queue takes, in one turn; and then nothing for a while. If there are many keys, the last
+-- write deletes them all in one revision, which with its previous kvs is too large for one response.
 function bulk.burst(a, random)
   local tasks, prefix, keys = {}, random:pick(PREFIXES), random:pick { 4, 30 }
   for i = 1, random:between(20, 30) do
@@ -130,7 +131,7 @@ kinds.compactor = {
 
 -- {====== Watches ======
 
---- A range of keys, and its options.
+--- Returns a range of keys, and its options.
 local function any_range(random)
   local key, opts = random:pick(PREFIXES), {}
   local how = random:weighted { { 4, "prefix" }, { 3, "all" }, { 2, "key" }, { 2, "range" }, { 1, "from" } }
@@ -176,7 +177,7 @@ local function open_watch(a, random, object, inside)
   })
 end
 
---- An event of a namespace as its owner has it.
+--- Returns an event of a namespace with the key in the owner's store.
 local function of_owner(record, event)
   if record.prefix == "" or not event.key then return event end
   local own = {}
@@ -186,7 +187,7 @@ local function of_owner(record, event)
   return own
 end
 
---- Notes a batch, or, event by event, the events of one revision.
+--- Records a batch, or, event by event, the events of one revision.
 local function note_batch(record, revision, events)
   for i, event in ipairs(events) do events[i] = of_owner(record, event) end
   local first = events[1]
@@ -207,7 +208,7 @@ local function note_batch(record, revision, events)
   end
 end
 
---- Reads once. Returns false if there was nothing, or the watch has ended.
+--- Reads once. Returns false if nothing has arrived, or the watch has ended.
 local function read(record, timeout)
   local watch = record.watch
   local batch, err
@@ -260,7 +261,7 @@ local function step_watch(a, random, object, inside)
   while n > 0 and read(record, math.max(0, deadline - keywatch.now())) do n = n - 1 end
 end
 
---- Reads all that there is. The record must then have everything up to the revision `is_drained`.
+--- Reads all events. The record must then have everything up to the revision `is_drained`.
 local function settle_watch(a)
   local record = a.record
   if not record or record.err then return end
@@ -284,7 +285,7 @@ kinds.watcher = {
 
 -- {====== Caches ======
 
---- What a cache has now.
+--- Records the content of a cache.
 local function sample(a, opts)
   local after = opts and opts.consistent and a.truth.epoch.acknowledged or nil
   local epoch = a.truth.epoch
@@ -314,7 +315,7 @@ local function open_cache(a, random)
       end
       seen[key] = new
     end
-    a.table = a.cache:table { on_change = random:one_in(2) and on_change or nil } -- without it the core fills the table
+    a.table = a.cache:table { on_change = random:one_in(2) and on_change or nil } -- without it, the core fills it
   end
 end
 
@@ -324,7 +325,7 @@ local function close_cache(a)
   a.cache, a.table = nil, nil
 end
 
---- The cache, and its table, have what the server has.
+--- Checks that a cache and its table have the content of the server.
 local function settle_cache(a)
   if not a.cache or a.client ~= a.slot.client then return end
   local epoch = a.truth.epoch
@@ -369,7 +370,7 @@ kinds.cache = {
 
 -- {====== Informers, and controllers ======
 
---- Closes a handler, whose calls are judged later.
+--- Closes a handler. Its calls are judged later.
 local function close_handler(one)
   if one.is_closed then return end
   one:sample()
@@ -377,7 +378,7 @@ local function close_handler(one)
   one.handler:close()
 end
 
---- What handlers do in a call: at times they are slow, raise, and close themselves or others.
+--- Returns the work of a handler in each call: at times it is slow, raises, or closes itself or another handler.
 local function work_of(a, is_slow, own)
   return function(judges, one)
     a.sim.n_calls = a.sim.n_calls + 1
@@ -434,7 +435,7 @@ kinds.informer = {
 
 local SPEC, STATUS = "/x/", "/status/"
 
---- Copies each key of the specification to its status, in several replicas of which one leads.
+--- Controllers that copy each key of the specification to the status. There are several replicas, of which one leads.
 kinds.controller = {
   chance = 3, most = 2, steps = { 1, 3 },
   begin = function(a)
@@ -500,7 +501,7 @@ kinds.sets = require "spec.simulation.sets"
 
 -- {====== Locks, elections, leases, software transactions ======
 
---- A kind of actors out of a module, whose judge is its own.
+--- Makes a kind of actors of a module that has its own judge.
 local function of_cluster(module, chance, n, finish)
   return {
     chance = chance, most = 1, steps = { 10, 40 }, is_strict = true, is_whole = true,
@@ -517,7 +518,7 @@ end
 
 kinds.locks = of_cluster(locks, 3, 2, locks.finish)
 kinds.elections = of_cluster(elections, 4, 1, elections.finish)
-kinds.elections.is_without_compaction = true -- observers may miss leaders then
+kinds.elections.is_without_compaction = true -- after a compaction observers may miss leaders
 kinds.transfers = of_cluster(transfers, 2, 3)
 kinds.leases = of_cluster(leases, 3, 3, function(world, _, direct) leases.finish(world, direct) end)
 
@@ -525,7 +526,7 @@ kinds.leases = of_cluster(leases, 3, 3, function(world, _, direct) leases.finish
 
 -- {====== Queues ======
 
---- Workers take items out of a queue of keys: each is handed out once.
+--- Workers take items out of a queue of keys: each item is handed out once.
 kinds.queue = {
   chance = 3, most = 2, steps = { 10, 40 }, is_strict = true,
   begin = function(a) a.n, a.taken = 0, {} end,
@@ -546,7 +547,7 @@ kinds.queue = {
   end,
 }
 
---- Clients are closed in the middle of everything, and others take their place.
+--- Clients are closed at random, and new ones take their place.
 kinds.closer = {
   chance = 3, most = 1, steps = { 1, 4 },
   begin = function() end,
@@ -555,7 +556,7 @@ kinds.closer = {
 
 -- }======
 
---- The names in a fixed order.
+--- The names of all kinds, in a fixed order.
 local names = {}
 for name in pairs(kinds) do names[#names + 1] = name end
 table.sort(names)
